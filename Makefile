@@ -1,0 +1,42 @@
+# The two commands a newcomer needs: `make demo` and `make test`.
+# Both set up .venv on first use; delete .venv to start again.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+JOBS   ?= 2
+
+.PHONY: demo test lint types check bench reproduce clean help
+
+help:
+	@echo "make demo       privatise the Iris mean and a k-means fit, print certificates"
+	@echo "make test       set-up, lint, types, tests"
+	@echo "make bench      the benchmarks (minutes); results in benchmarks/results"
+	@echo "make clean      remove the virtual environment and caches"
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/pac demo --output out/demo
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+check: $(STAMP)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test: lint types check
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

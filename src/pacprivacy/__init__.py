@@ -1,0 +1,1 @@
+"""Privacy for any function of data."""

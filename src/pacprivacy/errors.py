@@ -1,0 +1,65 @@
+"""Every exception and warning the library raises.
+
+A message reads: *name* must be *constraint*; got *value*. *What to do.* Values that only the
+curator may see are described by shape and dtype, never printed.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BudgetError",
+    "BudgetExceededError",
+    "CertificateError",
+    "CheckpointError",
+    "CostWarning",
+    "DataError",
+    "InterruptedRun",
+    "MechanismError",
+    "PacPrivacyError",
+    "PoolError",
+    "SecretError",
+]
+
+
+class PacPrivacyError(Exception):
+    """Base class: something was refused and nothing was released or spent."""
+
+
+class BudgetError(PacPrivacyError, ValueError):
+    """A budget is malformed or cannot be met for this pool and output."""
+
+
+class BudgetExceededError(PacPrivacyError):
+    """A release would take a session over its total budget; it was refused."""
+
+
+class DataError(PacPrivacyError, ValueError):
+    """The data cannot be used: missing values, unequal lengths, unreadable file."""
+
+
+class PoolError(PacPrivacyError, ValueError):
+    """A pool of subsets is malformed or too small."""
+
+
+class MechanismError(PacPrivacyError):
+    """The mechanism failed, is not deterministic, or returned something unusable."""
+
+
+class CheckpointError(PacPrivacyError):
+    """A checkpoint file belongs to another run or is damaged."""
+
+
+class CertificateError(PacPrivacyError):
+    """A certificate does not follow from the curator's bundle."""
+
+
+class SecretError(PacPrivacyError):
+    """An operation would have exposed the secret index."""
+
+
+class InterruptedRun(PacPrivacyError, KeyboardInterrupt):
+    """The user stopped a simulation; the message says how to resume."""
+
+
+class CostWarning(UserWarning):
+    """The run will be slow or the answer noisy; the guarantee is unaffected."""
