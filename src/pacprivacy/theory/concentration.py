@@ -1,0 +1,302 @@
+"""Confidence statements with explicit constants, and the record that carries them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, overload
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from pacprivacy.errors import BudgetError
+
+__all__ = [
+    "Estimate",
+    "bernstein_estimate",
+    "clopper_pearson",
+    "empirical_bernstein",
+    "std_upper_bound",
+]
+
+Vector = npt.NDArray[np.float64]
+
+# Covers the rounding of a dozen floating-point operations, each within 2^-53.
+_ROUND_UP: Final = 1.0 + 2.0**-48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number with its interval: the truth is inside with probability >= ``confidence``.
+
+    Attributes
+    ----------
+    value : float, public
+        Point estimate.
+    lower, upper : float, public
+        Two-sided interval.
+    confidence : float, public
+        ``1 - γ``; 1 for a closed form.
+    n_draws : int, public
+        Number of draws behind it; 0 for a closed form.
+    """
+
+    value: float
+    lower: float
+    upper: float
+    confidence: float
+    n_draws: int
+
+    def __post_init__(self) -> None:
+        if not self.lower <= self.value <= self.upper:
+            raise BudgetError(
+                f"value must be between lower {self.lower} and upper {self.upper}; "
+                f"got {self.value}. Clip the value into the range first."
+            )
+        if not 0.0 < self.confidence <= 1.0:
+            raise BudgetError(
+                f"confidence must be above 0 and at most 1; got {self.confidence}. Pass 1 - gamma."
+            )
+
+    def to_public_dict(self) -> dict[str, float | int]:
+        """Return every field: an estimate has no curator-only part of its own."""
+        return {
+            "schema_version": 1,
+            "value": self.value,
+            "lower": self.lower,
+            "upper": self.upper,
+            "confidence": self.confidence,
+            "n_draws": self.n_draws,
+        }
+
+    def __str__(self) -> str:
+        if self.confidence == 1.0:
+            interval = "exact" if self.lower == self.upper else "always"
+        else:
+            interval = f"confidence 1 - {1.0 - self.confidence:.1g}, {self.n_draws} draws"
+        return f"{self.value:.6g} (between {self.lower:.6g} and {self.upper:.6g}; {interval})"
+
+
+@overload
+def empirical_bernstein(variance: float, n_draws: int, *, width: float, gamma: float) -> float: ...
+@overload
+def empirical_bernstein(
+    variance: Vector, n_draws: int, *, width: float, gamma: float
+) -> Vector: ...
+def empirical_bernstein(
+    variance: Vector | float, n_draws: int, *, width: float, gamma: float
+) -> Vector | float:
+    """Bound how far a sample mean can be below the true mean.
+
+    Parameters
+    ----------
+    variance : float or array >= 0, public
+        Sample variance with divisor ``n_draws - 1``.
+    n_draws : int >= 2, public
+        Number of independent draws.
+    width : float > 0, public
+        Width of an interval that contains every draw.
+    gamma : float in (0, 1), public
+        Failure probability, of one side and one mean; divide it for a union bound.
+
+    Returns
+    -------
+    float or array
+        ``sqrt(2 V ln(2/γ)/N) + 7 w ln(2/γ) / (3(N-1))``.
+
+    Raises
+    ------
+    BudgetError
+        If an argument is out of range.
+
+    Guarantee
+    ---------
+    Claim T-3 (Maurer and Pontil 2009, Theorem 4). Assumes independent identically
+    distributed draws in an interval of this width. Ensures that the true mean exceeds the
+    sample mean by more than the result with probability at most ``gamma``; by symmetry the
+    same holds below.
+
+    Examples
+    --------
+    >>> round(empirical_bernstein(0.01, 10_000, width=1.0, gamma=1e-9), 5)
+    0.01154
+    """
+    _require_gamma(gamma)
+    spread = np.asarray(variance, dtype=np.float64)
+    if not np.all(spread >= 0):
+        raise BudgetError(
+            f"variance must be >= 0; got {variance}. Use the sample variance, divisor N - 1."
+        )
+    if n_draws < 2:
+        raise BudgetError(f"n_draws must be at least 2; got {n_draws}. Draw more.")
+    if not 0.0 < width < math.inf:
+        raise BudgetError(
+            f"width must be a positive finite number; got {width}. "
+            "The bound needs draws in a known interval."
+        )
+    log_term = math.log(2.0 / gamma)
+    half = np.sqrt(2.0 * spread * log_term / n_draws) + 7.0 * width * log_term / (
+        3.0 * (n_draws - 1)
+    )
+    half = half * _ROUND_UP
+    return float(half) if half.ndim == 0 else np.asarray(half)
+
+
+def bernstein_estimate(
+    mean: float, variance: float, n_draws: int, *, low: float, high: float, gamma: float
+) -> Estimate:
+    """Two-sided empirical Bernstein interval of a mean of bounded draws.
+
+    Parameters
+    ----------
+    mean, variance : float, public
+        Sample mean, and sample variance with divisor ``n_draws - 1``.
+    n_draws : int >= 2, public
+        Number of independent draws.
+    low, high : float, public
+        Every draw is between these.
+    gamma : float in (0, 1), public
+        Failure probability of the interval, half for each side.
+
+    Returns
+    -------
+    Estimate
+        Clipped into ``[low, high]``.
+
+    Guarantee
+    ---------
+    Claim T-3. Ensures that the true mean is inside with probability at least ``1 - gamma``.
+
+    Examples
+    --------
+    >>> print(bernstein_estimate(0.55, 0.01, 10_000, low=0.5, high=1.0, gamma=1e-9))
+    0.55 (between 0.540771 and 0.559229; confidence 1 - 1e-09, 10000 draws)
+    """
+    if not low < high:
+        raise BudgetError(f"low must be below high; got {low} and {high}. Give the draws' range.")
+    # A mean of numbers in the range may leave it by rounding only.
+    slip = 1e-9 * max(1.0, abs(low), abs(high))
+    if not low - slip <= mean <= high + slip:
+        raise BudgetError(
+            f"mean must be between low {low} and high {high}; got {mean}. Give the draws' range."
+        )
+    half = empirical_bernstein(float(variance), n_draws, width=high - low, gamma=gamma / 2.0)
+    value = min(max(float(mean), low), high)
+    return Estimate(
+        value=value,
+        lower=max(low, value - half),
+        upper=min(high, value + half),
+        confidence=_confidence(gamma),
+        n_draws=n_draws,
+    )
+
+
+def std_upper_bound(
+    std_hat: npt.ArrayLike, width: npt.ArrayLike, *, n_subsets: int, n_dimensions: int, gamma: float
+) -> Vector:
+    """Bound standard deviations for the whole family of subsets, not only for the sample.
+
+    Parameters
+    ----------
+    std_hat : float or array of shape (d,), curator-only
+        Sample standard deviations with divisor ``n_subsets - 1``.
+    width : float or array of shape (d,), public
+        Width of a known box that contains every output, per dimension.
+    n_subsets : int >= 2, public
+        Number of independent subsets evaluated.
+    n_dimensions : int >= 1, public
+        Number of dimensions that must hold at the same time.
+    gamma : float in (0, 1), public
+        Failure probability over the simulation, all dimensions together.
+
+    Returns
+    -------
+    array, curator-only
+        ``σ̂_i + R_i sqrt(2 ln(d/γ)/(m-1))``: standard deviations, not variances.
+
+    Raises
+    ------
+    BudgetError
+        If an argument is out of range.
+
+    Guarantee
+    ---------
+    Claim T-4 (Maurer and Pontil 2009, Theorem 10, and a union over dimensions). Assumes
+    independent identically distributed subsets and outputs inside the box. Ensures that every
+    true standard deviation is at most the result with probability at least ``1 - gamma``.
+
+    Examples
+    --------
+    >>> float(std_upper_bound(0.1, 1.0, n_subsets=1025, n_dimensions=10, gamma=1e-6).round(4))
+    0.2774
+    """
+    _require_gamma(gamma)
+    spread, box = np.asarray(std_hat, dtype=np.float64), np.asarray(width, dtype=np.float64)
+    if n_subsets < 2 or n_dimensions < 1:
+        raise BudgetError(
+            f"n_subsets must be at least 2 and n_dimensions at least 1; got {n_subsets} and "
+            f"{n_dimensions}. Draw a larger pool."
+        )
+    if not (np.all(spread >= 0) and np.all((box >= 0) & np.isfinite(box))):
+        raise BudgetError(
+            "std_hat and width must be >= 0 and width finite; got arrays of shape "
+            f"{spread.shape} and {box.shape}. Declare a box or clip the outputs into one."
+        )
+    stretch = math.sqrt(2.0 * math.log(n_dimensions / gamma) / (n_subsets - 1))
+    return np.asarray((spread + box * stretch) * _ROUND_UP, dtype=np.float64)
+
+
+def clopper_pearson(successes: int, trials: int, *, gamma: float) -> Estimate:
+    """Exact two-sided interval of a success rate from independent trials.
+
+    Parameters
+    ----------
+    successes, trials : int, public
+        Number of successes among so many trials.
+    gamma : float in (0, 1), public
+        Failure probability of the interval, half for each side.
+
+    Returns
+    -------
+    Estimate
+        Inverts the binomial tails; conservative for every true rate.
+
+    Raises
+    ------
+    BudgetError
+        If the counts are inconsistent.
+
+    Examples
+    --------
+    >>> print(clopper_pearson(60, 100, gamma=0.05))
+    0.6 (between 0.497209 and 0.696705; confidence 1 - 0.05, 100 draws)
+    """
+    _require_gamma(gamma)
+    if trials < 1 or not 0 <= successes <= trials:
+        raise BudgetError(
+            f"successes must be between 0 and trials, and trials positive; got {successes} of "
+            f"{trials}. Count again."
+        )
+    misses = trials - successes
+    lower = stats.beta.ppf(gamma / 2.0, successes, misses + 1) if successes else 0.0
+    upper = stats.beta.isf(gamma / 2.0, successes + 1, misses) if misses else 1.0
+    return Estimate(
+        value=successes / trials,
+        lower=float(lower),
+        upper=float(upper),
+        confidence=_confidence(gamma),
+        n_draws=trials,
+    )
+
+
+def _confidence(gamma: float) -> float:
+    # A tiny gamma must not be rounded to certainty.
+    return min(1.0 - gamma, math.nextafter(1.0, 0.0))
+
+
+def _require_gamma(gamma: float) -> None:
+    if not 0.0 < gamma < 1.0:
+        raise BudgetError(
+            f"gamma must be above 0 and below 1; got {gamma}. Use 1e-9 unless you have a reason."
+        )

@@ -1,0 +1,263 @@
+"""Budget, success rate and equivalent ε: how to read one as another."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy.errors import BudgetError
+from pacprivacy.theory.information import bernoulli_kl
+
+__all__ = [
+    "epsilon_equivalent",
+    "mi_for_success",
+    "overlap_prior",
+    "posterior_success",
+    "success_for_epsilon",
+]
+
+Vector = npt.NDArray[np.float64]
+
+# bernoulli_kl is within 1e-13 of the truth. A budget is read as this much larger when a
+# success rate is printed and as twice this much smaller when a success rate is the target, so
+# both roundings are safe and the round trip never lands above the target.
+_MARGIN: Final = 2.0**-42
+
+
+@overload
+def posterior_success(mi_nats: float, prior: float = 0.5) -> float: ...
+@overload
+def posterior_success(mi_nats: Vector, prior: Vector | float = 0.5) -> Vector: ...
+@overload
+def posterior_success(mi_nats: Vector | float, prior: Vector) -> Vector: ...
+def posterior_success(mi_nats: Vector | float, prior: Vector | float = 0.5) -> Vector | float:
+    """Largest success rate that an information budget leaves to any adversary.
+
+    Parameters
+    ----------
+    mi_nats : float or array >= 0, public
+        Bound on the mutual information between the secret and everything released.
+    prior : float or array in (0, 1], public
+        Best success rate without the release, for someone who knows the pool.
+
+    Returns
+    -------
+    float or array
+        Largest ``q >= prior`` with ``kl(q, prior) <= mi_nats``, rounded up.
+
+    Raises
+    ------
+    BudgetError
+        If the budget is negative or the prior is not in (0, 1].
+
+    Guarantee
+    ---------
+    Claim T-1. Assumes ``mi_nats`` bounds the information and ``prior`` the blind success.
+    Ensures that every adversary, for every success criterion, succeeds with probability at
+    most the result. Slack: 2^-42 of the budget and one unit in the last place.
+
+    Examples
+    --------
+    >>> round(posterior_success(1 / 64), 5)
+    0.58816
+    >>> posterior_success(0.0, 0.3)
+    0.3
+    """
+    budget, start = np.broadcast_arrays(
+        np.asarray(mi_nats, dtype=np.float64), np.asarray(prior, dtype=np.float64)
+    )
+    if not np.all(budget >= 0):
+        raise BudgetError(
+            f"mi_nats must be >= 0; got {mi_nats}. "
+            "Use about 0.02 to keep any membership guess below 60 %."
+        )
+    _require_prior(start, prior)
+    # Positive doubles are ordered like their bit patterns, so bisecting the patterns finds the
+    # smallest double that is large enough, for every prior, in at most 63 steps.
+    priors = start.ravel()
+    low, high = priors.view(np.int64), np.ones_like(priors).view(np.int64)
+    goal = budget.ravel() * (1.0 + _MARGIN)
+    while np.any(high - low > 1):
+        middle = low + (high - low) // 2
+        enough = bernoulli_kl(middle.view(np.float64), priors) >= goal
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    result = np.where(goal == 0.0, priors, high.view(np.float64)).reshape(start.shape)
+    return float(result) if result.ndim == 0 else result
+
+
+def mi_for_success(success: float, prior: float = 0.5) -> float:
+    """Information budget that keeps every adversary at or below a success rate.
+
+    Parameters
+    ----------
+    success : float, public
+        Target for the best guess with the release; between ``prior`` and 1.
+    prior : float in (0, 1], public
+        Best success rate without the release.
+
+    Returns
+    -------
+    float
+        ``kl(success, prior)`` in nats, rounded down.
+
+    Raises
+    ------
+    BudgetError
+        If the prior is not in (0, 1] or the target is outside [prior, 1].
+
+    Guarantee
+    ---------
+    Claim T-1. Ensures ``posterior_success(result, prior) <= success``.
+
+    Examples
+    --------
+    >>> round(mi_for_success(0.6), 5)
+    0.02014
+    """
+    _require_prior(np.asarray(prior, dtype=np.float64), prior)
+    if not prior <= success <= 1.0:
+        raise BudgetError(
+            f"success must be between the prior {prior} and 1; got {success}. "
+            "Nobody can be kept below what a blind guess achieves."
+        )
+    return bernoulli_kl(float(success), float(prior)) * (1.0 - 2.0 * _MARGIN)
+
+
+def epsilon_equivalent(success: float, delta: float = 0.0) -> float:
+    """Return the ε at which differential privacy allows the same membership success.
+
+    It matches the success of guessing one record at prior 1/2 and nothing else: it is not a
+    claim of differential privacy.
+
+    Parameters
+    ----------
+    success : float in [0, 1], public
+        Success rate of the best membership guess, prior 1/2.
+    delta : float in [0, 1), public
+        The δ of (ε, δ)-differential privacy.
+
+    Returns
+    -------
+    float
+        ``max(0, ln((1-δ)/(1-q) - 1))``; infinite for certain success.
+
+    Raises
+    ------
+    BudgetError
+        If an argument is outside its range.
+
+    Examples
+    --------
+    >>> round(epsilon_equivalent(posterior_success(1 / 4)), 2)
+    1.64
+    """
+    if not 0.0 <= success <= 1.0:
+        raise BudgetError(
+            f"success must be between 0 and 1; got {success}. Pass a fraction, not a percentage."
+        )
+    _require_delta(delta)
+    if success == 1.0:
+        return math.inf
+    odds = (success - delta) / (1.0 - success)
+    return math.log(odds) if odds > 1.0 else 0.0
+
+
+def success_for_epsilon(epsilon: float, delta: float = 0.0) -> float:
+    """Membership success that (ε, δ)-differential privacy allows at prior 1/2.
+
+    Parameters
+    ----------
+    epsilon : float >= 0, public
+        The ε of differential privacy.
+    delta : float in [0, 1), public
+        The δ of differential privacy.
+
+    Returns
+    -------
+    float
+        ``1 - (1-δ)/(1+e^ε)``.
+
+    Raises
+    ------
+    BudgetError
+        If an argument is outside its range.
+
+    Examples
+    --------
+    >>> round(success_for_epsilon(1.0), 4)
+    0.7311
+    """
+    if not epsilon >= 0.0:
+        raise BudgetError(
+            f"epsilon must be >= 0; got {epsilon}. Use about 0.4 for a success below 60 %."
+        )
+    _require_delta(delta)
+    # Written with e^-ε so that a large ε does not overflow.
+    shrink = math.exp(-epsilon)
+    return (1.0 + delta * shrink) / (1.0 + shrink)
+
+
+def overlap_prior(n_records: int, n_guessed: int) -> float:
+    """Chance that a blind guess of half the records names enough members.
+
+    Parameters
+    ----------
+    n_records : int, public
+        Size of the universe, even and positive; the secret is a uniform half of it.
+    n_guessed : int, public
+        Number ``k`` of members that must be named, between 0 and ``n_records / 2``.
+
+    Returns
+    -------
+    float
+        ``P[X >= k]`` for ``X ~ Hypergeom(n, n/2, n/2)``; the prior of the generalised
+        membership attack for subsets drawn i.i.d., never zero.
+
+    Raises
+    ------
+    BudgetError
+        If the universe is odd or empty, or ``k`` is out of range.
+
+    Examples
+    --------
+    >>> round(100 * overlap_prior(100, 32), 3)
+    0.449
+    """
+    if n_records < 2 or n_records % 2:
+        raise BudgetError(
+            f"n_records must be even and positive; got {n_records}. "
+            "Drop a record so that halves exist."
+        )
+    half = n_records // 2
+    if not 0 <= n_guessed <= half:
+        raise BudgetError(
+            f"n_guessed must be between 0 and {half}; got {n_guessed}. "
+            "A guess names half of the records."
+        )
+    if n_guessed == 0:
+        return 1.0
+    hits = np.arange(half, dtype=np.float64)
+    # Weight of j+1 hits over weight of j hits: the weights are C(n/2, j)^2.
+    steps = 2.0 * (np.log(half - hits) - np.log(hits + 1.0))
+    logs = np.concatenate([[0.0], np.cumsum(steps)])
+    tail = np.logaddexp.reduce(logs[n_guessed:]) - np.logaddexp.reduce(logs)
+    return min(1.0, max(math.exp(tail), float(np.finfo(np.float64).tiny)))
+
+
+def _require_prior(values: Vector, given: object) -> None:
+    if not np.all((values > 0) & (values <= 1)):
+        raise BudgetError(
+            f"prior must be above 0 and at most 1; got {given}. "
+            "Use 1/2 for the membership of one record in a balanced pool."
+        )
+
+
+def _require_delta(delta: float) -> None:
+    if not 0.0 <= delta < 1.0:
+        raise BudgetError(
+            f"delta must be at least 0 and below 1; got {delta}. "
+            "Use 0 for pure differential privacy."
+        )
