@@ -1,0 +1,378 @@
+"""The pool record: which units are in which candidate subset, one bit each."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy.errors import PoolError
+
+__all__ = ["DEFAULT_SUBSETS", "MIN_UNITS", "Pool", "PoolStrategy", "check_n_subsets"]
+
+DEFAULT_SUBSETS: Final = 256
+MIN_UNITS: Final = 4
+SCHEMA_VERSION: Final = 1
+_CHUNK_CELLS: Final = 2**21  # subset-unit cells unpacked at a time: bounds temporary memory
+
+Bits = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+Vector = npt.NDArray[np.float64]
+
+
+class PoolStrategy(Protocol):
+    """Anything that can draw a pool: :class:`Balanced`, :class:`Half`, :class:`Poisson`."""
+
+    @property
+    def n_subsets(self) -> int | None:
+        """Number of subsets; ``None`` leaves the choice to the caller."""
+        ...
+
+    def with_subsets(self, n_subsets: int) -> Self:
+        """Return the same strategy with that many subsets."""
+        ...
+
+    def draw(
+        self,
+        n_records: int,
+        *,
+        rng: np.random.Generator | int | None = None,
+        units: npt.ArrayLike | None = None,
+        strata: npt.ArrayLike | None = None,
+    ) -> Pool:
+        """Draw a pool over ``n_records`` records, or over the distinct ``units`` among them."""
+        ...
+
+
+def check_n_subsets(n_subsets: object, *, even: bool = False) -> None:
+    """Refuse a number of subsets that no pool can have; ``None`` passes."""
+    if n_subsets is None:
+        return
+    whole = isinstance(n_subsets, (int, np.integer)) and not isinstance(n_subsets, bool)
+    if not whole or n_subsets < 2 or (even and n_subsets % 2):  # type: ignore[operator]
+        kind = "an even integer of at least 2" if even else "an integer of at least 2"
+        raise PoolError(
+            f"n_subsets must be {kind}; got {n_subsets!r}. "
+            "Use 256, or more when the mechanism is cheap."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Pool:
+    """Candidate subsets of the units, one of which will secretly be used.
+
+    Made by a strategy (:class:`Balanced`, :class:`Half`, :class:`Poisson`), not by hand.
+
+    Parameters
+    ----------
+    bits : uint8 array of shape (n_subsets, ceil(n_units / 8)), curator-only
+        Row ``k`` is subset ``k`` in the layout of :func:`numpy.packbits`; padding is zero.
+    n_units : int, public
+        Number of units (records, or groups of records) that subsets are drawn over.
+    scheme : str, public
+        Name of the distribution of the subsets.
+    prior : float, public
+        Best blind guess of one unit's membership before the pool is drawn; an upper bound
+        where the scheme has no closed form. For whoever knows the pool see :meth:`priors`.
+    independent : bool, public
+        Whether the subsets are independent and identically distributed.
+    complement_pairs : bool, public
+        Whether subset ``k + n_subsets/2`` is the complement of subset ``k``; checked.
+    row_units : integer array of shape (n_rows,) or None, curator-only
+        Unit number of each row; None when every row is its own unit.
+    seed : int or None, curator-only
+        Seed of the pool. No claim rests on its secrecy.
+    notes : tuple of str, public
+        What else a reader of the certificate must know about the distribution.
+
+    Raises
+    ------
+    PoolError
+        If the parts do not fit together.
+    """
+
+    bits: Bits
+    n_units: int
+    scheme: str
+    prior: float
+    independent: bool
+    complement_pairs: bool
+    row_units: npt.NDArray[np.integer[Any]] | None = None
+    seed: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bits", _read_only(self.bits))
+        if self.row_units is not None:
+            object.__setattr__(self, "row_units", _read_only(self.row_units))
+        _check_parts(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"Pool(scheme={self.scheme!r}, n_subsets={self.n_subsets}, n_units={self.n_units}, "
+            f"n_rows={self.n_rows}, prior={self.prior:.6g})"
+        )
+
+    @property
+    def n_subsets(self) -> int:
+        """Number of candidate subsets."""
+        return int(self.bits.shape[0])
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the data; more than ``n_units`` when units are groups."""
+        return self.n_units if self.row_units is None else len(self.row_units)
+
+    def masks(self) -> Mask:
+        """Return membership of every unit in every subset, shape (n_subsets, n_units)."""
+        return np.unpackbits(self.bits, axis=1, count=self.n_units).view(np.bool_)
+
+    def mask(self, k: int) -> Mask:
+        """Return membership of every unit in subset ``k``, shape (n_units,)."""
+        if not 0 <= k < self.n_subsets:
+            raise PoolError(
+                f"k must be a subset number from 0 to {self.n_subsets - 1}; got {k}. "
+                "Subsets are counted from zero."
+            )
+        return np.unpackbits(self.bits[k], count=self.n_units).view(np.bool_)
+
+    def row_mask(self, k: int) -> Mask:
+        """Return membership of every row in subset ``k``, shape (n_rows,)."""
+        mask = self.mask(k)
+        return mask if self.row_units is None else mask[self.row_units]
+
+    def rows(self, k: int) -> npt.NDArray[np.int64]:
+        """Return the sorted row numbers of subset ``k``."""
+        return np.flatnonzero(self.row_mask(k)).astype(np.int64, copy=False)
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Return the number of units in each subset."""
+        return np.array([popcount(row) for row in self.bits], dtype=np.int64)
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Return the number of subsets that contain each unit, curator-only."""
+        if self.complement_pairs:
+            return np.full(self.n_units, self.n_subsets // 2, dtype=np.int64)
+        counts = np.empty(self.n_units, dtype=np.int64)
+        for start, stop in self._chunks():
+            counts[start:stop] = self._unpack(start, stop).sum(axis=0, dtype=np.int64)
+        return counts
+
+    def priors(self, log_belief: npt.ArrayLike | None = None) -> Vector:
+        """Return the best guess of each unit's membership for whoever knows the pool.
+
+        Parameters
+        ----------
+        log_belief : array of shape (n_subsets,), optional
+            Logarithm of the adversary's belief over the subsets, up to a constant;
+            uniform when omitted.
+
+        Returns
+        -------
+        array of shape (n_units,), curator-only
+            ``max(Q, 1 - Q)`` with ``Q`` the believed probability that the unit is in.
+
+        Guarantee
+        ---------
+        Claims P-1 and P-2. Assumes that the secret index follows the belief. No guess
+        made without a release succeeds more often; exact up to floating-point rounding
+        (exact to the last bit for a uniform belief and ``n_subsets`` a power of two).
+        """
+        if log_belief is None:
+            counts = self.counts()
+            return np.maximum(counts, self.n_subsets - counts) / self.n_subsets
+        belief = _normalise(log_belief, self.n_subsets)
+        inside = np.empty(self.n_units)
+        for start, stop in self._chunks():
+            inside[start:stop] = belief @ self._unpack(start, stop).astype(np.float64)
+        return np.minimum(np.maximum(inside, 1.0 - inside), 1.0)
+
+    @property
+    def worst_prior(self) -> float:
+        """Largest of :meth:`priors` under a uniform index; one half for a balanced pool."""
+        return 0.5 if self.complement_pairs else float(self.priors().max())
+
+    def signs(self, start: int, stop: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+        """Return +1 (in) and -1 (out) for units ``start`` to ``stop - 1`` in every subset.
+
+        The result has shape (n_subsets, stop - start); memory is in proportion to it.
+        """
+        if not 0 <= start <= stop <= self.n_units:
+            raise PoolError(
+                f"start and stop must satisfy 0 <= start <= stop <= {self.n_units}; "
+                f"got {start} and {stop}. Slice within the units of the pool."
+            )
+        signs = self._unpack(start, stop).astype(dtype)
+        signs *= 2
+        signs -= 1
+        return signs
+
+    def digest(self) -> str:
+        """Return a fingerprint of the subsets and of the rows behind each unit."""
+        digest = hashlib.blake2b(digest_size=32)
+        digest.update(f"pool/{self.n_subsets}/{self.n_units}/{self.n_rows}/".encode())
+        digest.update(self.bits.data)
+        if self.row_units is not None:
+            digest.update(b"/row_units/")
+            digest.update(self.row_units.astype("<i8").data)
+        return digest.hexdigest()
+
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return what may be published about the pool, as plain values."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "scheme": self.scheme,
+            "n_subsets": self.n_subsets,
+            "n_units": self.n_units,
+            "unit": "one row" if self.row_units is None else "one group of rows",
+            "prior": self.prior,
+            "notes": list(self.notes),
+        }
+
+    def to_arrays(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Return the whole pool as arrays and plain metadata, curator-only.
+
+        Both halves can be stored without pickle; :meth:`from_arrays` puts them together.
+        """
+        arrays: dict[str, npt.NDArray[Any]] = {"bits": self.bits}
+        if self.row_units is not None:
+            arrays["row_units"] = self.row_units
+        metadata = {
+            **self.to_public_dict(),
+            "independent": self.independent,
+            "complement_pairs": self.complement_pairs,
+            # As text: other readers of JSON lose the digits of 128-bit integers.
+            "seed": None if self.seed is None else str(self.seed),
+            "digest": self.digest(),
+        }
+        return arrays, metadata
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> Self:
+        """Rebuild the pool that :meth:`to_arrays` described; refuse one that was altered."""
+        if metadata.get("schema_version") != SCHEMA_VERSION:
+            raise PoolError(
+                f"schema_version must be {SCHEMA_VERSION}; got "
+                f"{metadata.get('schema_version')!r}. Read it with the version that wrote it."
+            )
+        seed = metadata["seed"]
+        pool = cls(
+            bits=np.asarray(arrays["bits"]),
+            n_units=int(metadata["n_units"]),
+            scheme=str(metadata["scheme"]),
+            prior=float(metadata["prior"]),
+            independent=bool(metadata["independent"]),
+            complement_pairs=bool(metadata["complement_pairs"]),
+            row_units=np.asarray(arrays["row_units"]) if "row_units" in arrays else None,
+            seed=None if seed is None else int(seed),
+            notes=tuple(str(note) for note in metadata["notes"]),
+        )
+        if pool.digest() != metadata["digest"]:
+            raise PoolError(
+                "digest must match the stored subsets; got another one. "
+                "The file is damaged or was altered: draw the pool again from its seed."
+            )
+        return pool
+
+    def _unpack(self, start: int, stop: int) -> Bits:
+        first = start // 8
+        packed = self.bits[:, first : -(-stop // 8)]
+        return np.unpackbits(packed, axis=1)[:, start - 8 * first : stop - 8 * first]
+
+    def _chunks(self) -> Iterator[tuple[int, int]]:
+        width = max(8, _CHUNK_CELLS // self.n_subsets // 8 * 8)
+        for start in range(0, self.n_units, width):
+            yield start, min(start + width, self.n_units)
+
+
+_POPCOUNT: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
+    axis=1, dtype=np.uint8
+)
+
+
+def popcount(packed: Bits) -> int:
+    """Count the ones in a packed row."""
+    return int(_POPCOUNT[packed].sum(dtype=np.int64))
+
+
+def padding(n_units: int) -> int:
+    """Return the bits of the last byte that stand for no unit, as a byte."""
+    return 0xFF >> (n_units % 8) if n_units % 8 else 0
+
+
+def complement(packed: Bits, n_units: int) -> Bits:
+    """Return the packed complement of a packed subset."""
+    other = ~packed
+    other[-1] &= 0xFF ^ padding(n_units)
+    return other
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _normalise(log_belief: npt.ArrayLike, n_subsets: int) -> Vector:
+    logs = np.asarray(log_belief, dtype=np.float64)
+    if logs.shape != (n_subsets,) or np.isnan(logs).any() or not np.isfinite(logs.max()):
+        raise PoolError(
+            f"log_belief must hold {n_subsets} logarithms of probabilities, not all -inf; got "
+            f"an array of shape {logs.shape}. Pass one value per subset."
+        )
+    weights: Vector = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    return weights
+
+
+def _check_parts(pool: Pool) -> None:
+    bits, n_units = pool.bits, pool.n_units
+    if n_units < MIN_UNITS:
+        raise PoolError(
+            f"n_units must be at least {MIN_UNITS}; got {n_units}. With fewer units there is "
+            "nobody to hide among: collect more, or use a smaller unit."
+        )
+    if bits.dtype != np.uint8 or bits.ndim != 2 or bits.shape[1] != -(-n_units // 8):
+        raise PoolError(
+            f"bits must be uint8 of shape (n_subsets, {-(-n_units // 8)}); got {bits.dtype} of "
+            f"shape {bits.shape}. Pack masks with numpy.packbits(masks, axis=1)."
+        )
+    check_n_subsets(pool.n_subsets, even=pool.complement_pairs)
+    if np.any(bits[:, -1] & padding(n_units)):
+        raise PoolError(
+            "bits must be zero beyond the last unit; got padding bits that are set. "
+            "Pack masks with numpy.packbits(masks, axis=1)."
+        )
+    half = pool.n_subsets // 2
+    if pool.complement_pairs and any(
+        not np.array_equal(complement(bits[k], n_units), bits[k + half]) for k in range(half)
+    ):
+        raise PoolError(
+            "complement_pairs must be True only when subset k + n_subsets/2 is the complement "
+            "of subset k; got other subsets. Pass complement_pairs=False."
+        )
+    if not (math.isfinite(pool.prior) and 0.5 <= pool.prior <= 1.0):
+        raise PoolError(f"prior must be between 0.5 and 1; got {pool.prior}. Use max(p, 1 - p).")
+    _check_row_units(pool.row_units, n_units)
+
+
+def _check_row_units(row_units: npt.NDArray[np.integer[Any]] | None, n_units: int) -> None:
+    if row_units is None:
+        return
+    whole = row_units.ndim == 1 and np.issubdtype(row_units.dtype, np.integer)
+    if (
+        not whole
+        or len(row_units) < n_units
+        or row_units.min() < 0
+        or row_units.max() >= n_units
+        or not np.bincount(row_units, minlength=n_units).all()
+    ):
+        raise PoolError(
+            f"row_units must number every unit from 0 to {n_units - 1} at least once; got "
+            f"{row_units.dtype} of shape {row_units.shape}. Let a strategy encode the units."
+        )
