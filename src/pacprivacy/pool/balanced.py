@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import PoolError
-from pacprivacy.pool.half import draw_fixed_size
-from pacprivacy.pool.pool import DEFAULT_SUBSETS, Bits, Pool, check_n_subsets, complement
+from pacprivacy.pool.bits import Bits, complement, draw_fixed_size
+from pacprivacy.pool.pool import Pool
+from pacprivacy.pool.strategy import DEFAULT_SUBSETS, check_n_subsets
 from pacprivacy.pool.units import Codes, resolve_strata, resolve_units
 
 __all__ = ["Balanced"]

@@ -10,19 +10,12 @@ import numpy.typing as npt
 
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import PoolError
-from pacprivacy.pool.pool import (
-    DEFAULT_SUBSETS,
-    Bits,
-    Pool,
-    check_n_subsets,
-    padding,
-    popcount,
-)
+from pacprivacy.pool.bits import Bits, draw_fixed_size
+from pacprivacy.pool.pool import Pool
+from pacprivacy.pool.strategy import DEFAULT_SUBSETS, MAX_TRIES, check_n_subsets
 from pacprivacy.pool.units import Codes, resolve_strata, resolve_units
 
-__all__ = ["MAX_TRIES", "Half", "draw_fixed_size"]
-
-MAX_TRIES: Final = 1000
+__all__ = ["Half"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,29 +103,6 @@ _EVERY_CLASS_NOTE: Final = (
     "Every subset is conditioned on holding at least one unit of every class: "
     "a subset without is redrawn as a whole."
 )
-
-
-def draw_fixed_size(rng: np.random.Generator, n_units: int, size: int) -> Bits:
-    """Draw a uniform subset of exactly ``size`` of ``n_units`` units, packed.
-
-    Fair bits give a uniform subset of a random size; given its size it is uniform, and
-    moving uniformly chosen units in or out until the size fits keeps it so. This needs
-    one bit and no integer per unit, and is quick for sizes near one half.
-    """
-    packed = np.frombuffer(rng.bytes(-(-n_units // 8)), dtype=np.uint8).copy()
-    packed[-1] &= 0xFF ^ padding(n_units)
-    surplus = popcount(packed) - size
-    missing = abs(surplus)
-    while missing:
-        where = rng.integers(0, n_units, size=2 * missing + 16)
-        inside = (packed[where >> 3] >> (7 - (where & 7)).astype(np.uint8)) & 1
-        where = where[inside == (surplus > 0)]
-        # The first appearances, in order: what rejection one at a time would have accepted.
-        _, first = np.unique(where, return_index=True)
-        where = where[np.sort(first)][:missing]
-        np.bitwise_xor.at(packed, where >> 3, (128 >> (where & 7)).astype(np.uint8))
-        missing -= len(where)
-    return packed
 
 
 def _draw_half(rng: np.random.Generator, n_units: int, classes: Codes | None) -> Bits:

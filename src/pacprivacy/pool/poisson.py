@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import PoolError
-from pacprivacy.pool.half import MAX_TRIES
-from pacprivacy.pool.pool import DEFAULT_SUBSETS, Bits, Pool, check_n_subsets
+from pacprivacy.pool.bits import Bits
+from pacprivacy.pool.pool import Pool
+from pacprivacy.pool.strategy import DEFAULT_SUBSETS, MAX_TRIES, check_n_subsets
 from pacprivacy.pool.units import resolve_units
 
 __all__ = ["Poisson"]

@@ -6,60 +6,22 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import PoolError
+from pacprivacy.pool.bits import Bits, complement, padding, popcount
 
-__all__ = ["DEFAULT_SUBSETS", "MIN_UNITS", "Pool", "PoolStrategy", "check_n_subsets"]
+__all__ = ["MIN_UNITS", "Pool"]
 
-DEFAULT_SUBSETS: Final = 256
 MIN_UNITS: Final = 4
 SCHEMA_VERSION: Final = 1
 _CHUNK_CELLS: Final = 2**21  # subset-unit cells unpacked at a time: bounds temporary memory
 
-Bits = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 Vector = npt.NDArray[np.float64]
-
-
-class PoolStrategy(Protocol):
-    """Anything that can draw a pool: :class:`Balanced`, :class:`Half`, :class:`Poisson`."""
-
-    @property
-    def n_subsets(self) -> int | None:
-        """Number of subsets; ``None`` leaves the choice to the caller."""
-        ...
-
-    def with_subsets(self, n_subsets: int) -> Self:
-        """Return the same strategy with that many subsets."""
-        ...
-
-    def draw(
-        self,
-        n_records: int,
-        *,
-        rng: np.random.Generator | int | None = None,
-        units: npt.ArrayLike | None = None,
-        strata: npt.ArrayLike | None = None,
-    ) -> Pool:
-        """Draw a pool over ``n_records`` records, or over the distinct ``units`` among them."""
-        ...
-
-
-def check_n_subsets(n_subsets: object, *, even: bool = False) -> None:
-    """Refuse a number of subsets that no pool can have; ``None`` passes."""
-    if n_subsets is None:
-        return
-    whole = isinstance(n_subsets, (int, np.integer)) and not isinstance(n_subsets, bool)
-    if not whole or n_subsets < 2 or (even and n_subsets % 2):  # type: ignore[operator]
-        kind = "an even integer of at least 2" if even else "an integer of at least 2"
-        raise PoolError(
-            f"n_subsets must be {kind}; got {n_subsets!r}. "
-            "Use 256, or more when the mechanism is cheap."
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -154,13 +116,13 @@ class Pool:
         """Return the number of units in each subset."""
         return np.array([popcount(row) for row in self.bits], dtype=np.int64)
 
-    def counts(self) -> npt.NDArray[np.int64]:
+    def counts(self) -> npt.NDArray[np.int32]:
         """Return the number of subsets that contain each unit, curator-only."""
         if self.complement_pairs:
-            return np.full(self.n_units, self.n_subsets // 2, dtype=np.int64)
-        counts = np.empty(self.n_units, dtype=np.int64)
+            return np.full(self.n_units, self.n_subsets // 2, dtype=np.int32)
+        counts = np.empty(self.n_units, dtype=np.int32)
         for start, stop in self._chunks():
-            counts[start:stop] = self._unpack(start, stop).sum(axis=0, dtype=np.int64)
+            counts[start:stop] = self._unpack(start, stop).sum(axis=0, dtype=np.int32)
         return counts
 
     def priors(self, log_belief: npt.ArrayLike | None = None) -> Vector:
@@ -195,7 +157,9 @@ class Pool:
     @property
     def worst_prior(self) -> float:
         """Largest of :meth:`priors` under a uniform index; one half for a balanced pool."""
-        return 0.5 if self.complement_pairs else float(self.priors().max())
+        counts = self.counts()
+        most = max(int(counts.max()), self.n_subsets - int(counts.min()))
+        return most / self.n_subsets
 
     def signs(self, start: int, stop: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
         """Return +1 (in) and -1 (out) for units ``start`` to ``stop - 1`` in every subset.
@@ -290,28 +254,6 @@ class Pool:
             yield start, min(start + width, self.n_units)
 
 
-_POPCOUNT: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
-    axis=1, dtype=np.uint8
-)
-
-
-def popcount(packed: Bits) -> int:
-    """Count the ones in a packed row."""
-    return int(_POPCOUNT[packed].sum(dtype=np.int64))
-
-
-def padding(n_units: int) -> int:
-    """Return the bits of the last byte that stand for no unit, as a byte."""
-    return 0xFF >> (n_units % 8) if n_units % 8 else 0
-
-
-def complement(packed: Bits, n_units: int) -> Bits:
-    """Return the packed complement of a packed subset."""
-    other = ~packed
-    other[-1] &= 0xFF ^ padding(n_units)
-    return other
-
-
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
@@ -342,7 +284,11 @@ def _check_parts(pool: Pool) -> None:
             f"bits must be uint8 of shape (n_subsets, {-(-n_units // 8)}); got {bits.dtype} of "
             f"shape {bits.shape}. Pack masks with numpy.packbits(masks, axis=1)."
         )
-    check_n_subsets(pool.n_subsets, even=pool.complement_pairs)
+    if pool.n_subsets < 2 or (pool.complement_pairs and pool.n_subsets % 2):
+        raise PoolError(
+            "bits must hold at least two subsets, an even number when they are complement "
+            f"pairs; got {pool.n_subsets}. Draw a larger pool."
+        )
     if np.any(bits[:, -1] & padding(n_units)):
         raise PoolError(
             "bits must be zero beyond the last unit; got padding bits that are set. "

@@ -108,9 +108,9 @@ def encode_labels(labels: npt.ArrayLike, n_records: int, *, name: str) -> tuple[
             f"{name} must have one entry per record; got {len(values)} entries for {n_records} "
             "records. Pass one label per row, in the order of the rows."
         )
-    if values.dtype == object:
-        return _encode_objects(values, name)
-    if values.dtype.kind in "fcmM" and bool((values != values).any()):
+    if values.dtype.kind not in "biufcmMSU":
+        return _encode_objects(values.astype(object), name)
+    if bool((values != values).any()):  # NaN and NaT differ from themselves
         raise _missing(name)
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int32)
