@@ -121,8 +121,8 @@ class Pool:
         if self.complement_pairs:
             return np.full(self.n_units, self.n_subsets // 2, dtype=np.int32)
         counts = np.empty(self.n_units, dtype=np.int32)
-        for start, stop in self._chunks():
-            counts[start:stop] = self._unpack(start, stop).sum(axis=0, dtype=np.int32)
+        for (start, stop), chunk in zip(self._chunks(), self._count_chunks(), strict=True):
+            counts[start:stop] = chunk
         return counts
 
     def priors(self, log_belief: npt.ArrayLike | None = None) -> Vector:
@@ -157,9 +157,10 @@ class Pool:
     @property
     def worst_prior(self) -> float:
         """Largest of :meth:`priors` under a uniform index; one half for a balanced pool."""
-        counts = self.counts()
-        most = max(int(counts.max()), self.n_subsets - int(counts.min()))
-        return most / self.n_subsets
+        m = self.n_subsets
+        if self.complement_pairs:
+            return 0.5
+        return max(int(np.maximum(c, m - c).max()) for c in self._count_chunks()) / m
 
     def signs(self, start: int, stop: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
         """Return +1 (in) and -1 (out) for units ``start`` to ``stop - 1`` in every subset.
@@ -247,6 +248,10 @@ class Pool:
         first = start // 8
         packed = self.bits[:, first : -(-stop // 8)]
         return np.unpackbits(packed, axis=1)[:, start - 8 * first : stop - 8 * first]
+
+    def _count_chunks(self) -> Iterator[npt.NDArray[np.int32]]:
+        for start, stop in self._chunks():
+            yield self._unpack(start, stop).sum(axis=0, dtype=np.int32)
 
     def _chunks(self) -> Iterator[tuple[int, int]]:
         width = max(8, _CHUNK_CELLS // self.n_subsets // 8 * 8)
