@@ -14,6 +14,7 @@ __all__ = [
     "bernoulli_kl",
     "binary_entropy",
     "entropy",
+    "information_slack",
     "lattice_information_slack",
     "lattice_total_variation",
     "log_det_bound",
@@ -261,10 +262,41 @@ def lattice_information_slack(
     >>> f"{lattice_information_slack(10, 2**16, n_subsets=256):.2e}"
     '4.25e-09'
     """
+    return information_slack(lattice_total_variation(n_directions, units_per_std), n_subsets)
+
+
+def information_slack(total_variation: float, n_subsets: int) -> float:
+    """How far the information of two releases can be apart when their laws are this close.
+
+    Parameters
+    ----------
+    total_variation : float >= 0, public
+        Distance τ between the laws of the two releases, for every candidate.
+    n_subsets : int >= 1, public
+        Number of candidates m.
+
+    Returns
+    -------
+    float
+        ``τ ln m + (1+τ) h(τ/(1+τ))`` in nats, rounded up; never above ``ln m``.
+
+    Guarantee
+    ---------
+    Claim L-2, Winter's continuity bound for the conditional entropy of the secret.
+
+    Examples
+    --------
+    >>> information_slack(0.0, 256)
+    0.0
+    """
     if n_subsets < 1:
         raise BudgetError(f"n_subsets must be >= 1; got {n_subsets}. Pass the pool's size.")
-    tau = lattice_total_variation(n_directions, units_per_std)
-    most = math.log(n_subsets)
+    if not total_variation >= 0.0:
+        raise BudgetError(
+            f"total_variation must be >= 0; got {total_variation}. "
+            "Take it from lattice_total_variation."
+        )
+    most, tau = math.log(n_subsets), total_variation
     if tau == 0.0:
         return 0.0
     # (1+τ) h(τ/(1+τ)) = (1+τ) ln(1+τ) - τ ln τ, increasing in τ
