@@ -1,1 +1,24 @@
-"""TODO."""
+"""What is computed on every subset, and how its value becomes a vector and back."""
+
+from __future__ import annotations
+
+from pacprivacy.mechanism.base import BatchMechanism, FunctionMechanism, Mechanism, as_mechanism
+from pacprivacy.mechanism.data import Data, coerce_data
+from pacprivacy.mechanism.estimators import register_released
+from pacprivacy.mechanism.flatten import Structure, flatten
+from pacprivacy.mechanism.statistics import Covariance, Histogram, Mean
+
+__all__ = [
+    "BatchMechanism",
+    "Covariance",
+    "Data",
+    "FunctionMechanism",
+    "Histogram",
+    "Mean",
+    "Mechanism",
+    "Structure",
+    "as_mechanism",
+    "coerce_data",
+    "flatten",
+    "register_released",
+]

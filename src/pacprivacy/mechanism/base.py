@@ -1,0 +1,151 @@
+"""What is computed on every subset: the mechanism protocol and the wrapper for functions."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism.data import Data
+from pacprivacy.pool import Pool
+
+__all__ = ["BatchMechanism", "FunctionMechanism", "Mechanism", "as_mechanism"]
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+    """A deterministic function of a subset, once its public generator is fixed.
+
+    Subclass it to inherit ``prepare`` and ``finish`` that do nothing.
+    """
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate (public)."""
+        ...
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was computed from the whole universe or declared, for the certificate."""
+        return ()
+
+    def prepare(self, data: Data) -> Mechanism:
+        """Return the mechanism to run, fixed with the whole universe where it needs to be."""
+        return self
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the value for one subset; ``parts`` may be written to."""
+        ...
+
+    def finish(self, value: Any) -> Any:
+        """Post-process a *released* value; sees nothing else, so it costs no privacy."""
+        return value
+
+
+@runtime_checkable
+class BatchMechanism(Mechanism, Protocol):
+    """A mechanism that can evaluate all subsets at once, usually by matrix products."""
+
+    __slots__ = ()
+
+    def batch(self, data: Data, pool: Pool) -> npt.NDArray[np.float64]:
+        """Return the flattened values of all subsets, shape (m, d)."""
+        ...
+
+    def template(self, data: Data) -> Any:
+        """Return any value with the structure that :meth:`evaluate` returns."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionMechanism(Mechanism):
+    """A user's function as a mechanism.
+
+    Parameters
+    ----------
+    function : callable, public
+        Called with the parts of a subset: ``f(data)`` or ``f(X, y)``.
+    name : str, public
+        Name shown in the certificate.
+    takes_rng : bool, public
+        Whether the function receives the keyword ``rng``, a generator with a public seed of the
+        subset's own.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    takes_rng: bool
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """Nothing: a plain function sees one subset at a time."""
+        return ()
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Call the function on the parts of one subset."""
+        return self.function(*parts, rng=rng) if self.takes_rng else self.function(*parts)
+
+    def prepare(self, data: Data) -> Self:
+        """Return the mechanism itself."""
+        return self
+
+
+def as_mechanism(obj: Any) -> Mechanism:
+    """Return a mechanism for a function, or the object itself when it is one already.
+
+    Parameters
+    ----------
+    obj : callable or Mechanism
+        A function ``f(data)`` or ``f(X, y)`` of a subset. If it has a parameter called ``rng``
+        it receives a ``numpy.random.Generator`` with a public seed of the subset's own.
+
+    Raises
+    ------
+    MechanismError
+        If the object is neither.
+    """
+    if isinstance(obj, type) and hasattr(obj, "evaluate"):
+        raise MechanismError(
+            f"mechanism must be an instance; got the class {obj.__name__}. "
+            f"Write {obj.__name__}() with brackets."
+        )
+    if isinstance(obj, Mechanism):
+        return obj
+    if callable(obj):
+        return FunctionMechanism(function=obj, name=_name_of(obj), takes_rng=_takes_rng(obj))
+    kind = type(obj).__name__
+    if hasattr(obj, "fit"):
+        advice = f"Write a function such as: lambda X, y: {kind}(...).fit(X, y)."
+    elif hasattr(obj, "evaluate"):
+        advice = "Subclass pacprivacy.mechanism.Mechanism and give it a name."
+    else:
+        advice = "Pass a function of the data, f(data) or f(X, y)."
+    raise MechanismError(f"mechanism must be a function or a Mechanism; got {kind}. {advice}")
+
+
+def _name_of(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    return str(name or type(function).__name__).replace("<locals>.", "")
+
+
+def _takes_rng(function: Any) -> bool:
+    if isinstance(function, functools.partial) and "rng" in function.keywords:
+        return False
+    try:
+        parameter = inspect.signature(function).parameters.get("rng")
+    except (TypeError, ValueError):
+        return False
+    return parameter is not None and parameter.kind in (
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    )

@@ -1,0 +1,227 @@
+"""Rows of data in whatever container the user keeps them: arrays, pandas, polars."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy.errors import DataError
+
+__all__ = ["MINIMUM_ROWS", "Data", "coerce_data", "is_table", "table_column"]
+
+MINIMUM_ROWS: Final = 4
+
+_PLAIN_KINDS: Final = "biufcUSMm"
+_DIGEST_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """The universe: one or several parts whose first axis counts the same rows.
+
+    Parameters
+    ----------
+    parts : tuple, curator-only
+        Arrays, data frames or series in their native types.
+    n_rows : int, public
+        Number of rows of every part.
+    single : bool, public
+        Whether the caller gave one object rather than a tuple.
+    """
+
+    parts: tuple[Any, ...] = field(repr=False)
+    n_rows: int
+    single: bool
+
+    def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, ...]:
+        """Return copies of the chosen rows of every part, in native types.
+
+        Arrays come back C-contiguous whatever the layout of the original, so that a result does
+        not depend on how the data travelled to a worker.
+        """
+        return tuple(_take_part(part, rows) for part in self.parts)
+
+    def digest(self) -> str:
+        """Return a hash of types, shapes and contents (hexadecimal, curator-only)."""
+        state = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+        for part in self.parts:
+            if is_table(part):
+                _digest_table(state, part)
+            else:
+                _digest_array(state, part)
+        return state.hexdigest()
+
+
+def coerce_data(data: Any) -> Data:
+    """Check the data once and put it in a :class:`Data` record.
+
+    Parameters
+    ----------
+    data : array, list, data frame, series, or a tuple of those
+        A tuple means several parts with the same number of rows, such as ``(X, y)``. Plain
+        numbers go in a list.
+
+    Returns
+    -------
+    Data
+
+    Raises
+    ------
+    DataError
+        If a part has missing or infinite values, is too short, has another length than the
+        first one, or is of a type that cannot be subset by rows.
+    """
+    if isinstance(data, Data):
+        return data
+    single = not isinstance(data, tuple)
+    given = (data,) if single else data
+    if not given:
+        raise DataError("data must have at least one part; got an empty tuple. Pass (X, y) or X.")
+    names = ["data"] if single else [f"data[{i}]" for i in range(len(given))]
+    parts = tuple(_coerce_part(part, name) for part, name in zip(given, names, strict=True))
+    lengths = [len(part) for part in parts]
+    for name, length in zip(names, lengths, strict=True):
+        if length != lengths[0]:
+            raise DataError(
+                f"{name} must have as many rows as {names[0]} ({lengths[0]}); got {length}. "
+                "Pass parts that describe the same records in the same order."
+            )
+    if lengths[0] < MINIMUM_ROWS:
+        raise DataError(
+            f"data must have at least {MINIMUM_ROWS} rows; got {lengths[0]}. "
+            "Privacy comes from not knowing which rows were used: pass more records."
+        )
+    return Data(parts=parts, n_rows=lengths[0], single=single)
+
+
+def is_table(part: Any) -> bool:
+    """Whether a part is an in-memory data frame or series that narwhals can read."""
+    if isinstance(part, np.ndarray):
+        return False
+    found = nw.from_native(part, eager_only=True, allow_series=True, pass_through=True)
+    return isinstance(found, nw.DataFrame | nw.Series)
+
+
+def table_column(column: nw.Series[Any]) -> npt.NDArray[Any]:
+    """Return a column as an array, unwrapping whatever type the frame library uses."""
+    values: npt.NDArray[Any] = column.to_numpy()
+    return values
+
+
+def _coerce_part(part: Any, name: str) -> Any:
+    if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+        raise DataError(
+            f"{name} must have no missing values; got a masked array with masked entries. "
+            "Fill or drop them first."
+        )
+    if not isinstance(part, np.ndarray) and is_table(part):
+        _check_table(part, name)
+        return part
+    if not isinstance(part, list | np.ndarray):
+        raise DataError(
+            f"{name} must be an array, a list, a pandas or polars frame or series; "
+            f"got {type(part).__name__}. Convert it first, for example with np.asarray "
+            "(a sparse matrix with .toarray(), a lazy frame with .collect())."
+        )
+    return _coerce_array(part, name)
+
+
+def _coerce_array(part: Any, name: str) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(part)
+    except ValueError as error:
+        raise DataError(
+            f"{name} must be rectangular; got rows of unequal length. Pad them or pass a frame."
+        ) from error
+    if array.ndim < 1:
+        raise DataError(f"{name} must have rows; got a single number. Pass an array of records.")
+    if array.dtype.kind == "O":
+        if not all(isinstance(item, str) for item in array.flat):
+            raise DataError(
+                f"{name} must hold numbers or strings without missing values; got an object array "
+                "with something else. Convert it to a numeric dtype and fill or drop None."
+            )
+    elif array.dtype.kind not in _PLAIN_KINDS:
+        raise DataError(
+            f"{name} must hold numbers, strings or dates; got dtype {array.dtype}. "
+            "Pass one plain array per field, as a tuple or a frame."
+        )
+    elif not _is_complete(array):
+        raise DataError(
+            f"{name} must be finite everywhere; got NaN or infinite entries. "
+            "Fill or drop them before the release: how to do so is part of the function."
+        )
+    return array
+
+
+def _check_table(part: Any, name: str) -> None:
+    try:
+        table = nw.from_native(part, eager_only=True, allow_series=True)
+    except Exception as error:
+        raise DataError(
+            f"{name} must be a frame with distinct column names; got one that cannot be read "
+            f"({type(error).__name__}). Rename the columns."
+        ) from error
+    for label, column in _columns(table):
+        where = f"{name}, column {label!r}," if label else name
+        if column.null_count() > 0:
+            raise DataError(
+                f"{where} must have no missing values; got nulls. Fill or drop them first."
+            )
+        values = table_column(column) if column.dtype.is_numeric() else None
+        if values is not None and values.dtype.kind in "fc" and not np.isfinite(values).all():
+            raise DataError(
+                f"{where} must be finite everywhere; got NaN or infinite entries. "
+                "Fill or drop them first."
+            )
+
+
+def _columns(table: Any) -> list[tuple[str, nw.Series[Any]]]:
+    if isinstance(table, nw.Series):
+        return [(str(table.name or ""), table)]
+    return [(str(name), table[name]) for name in table.columns]
+
+
+def _is_complete(array: npt.NDArray[Any]) -> bool:
+    if array.dtype.kind in "fc":
+        return bool(np.isfinite(array).all())
+    if array.dtype.kind in "Mm":
+        return not bool(np.isnat(array).any())
+    return True
+
+
+def _take_part(part: Any, rows: npt.NDArray[np.int64]) -> Any:
+    if isinstance(part, np.ndarray):
+        return np.take(part, rows, axis=0)
+    return nw.from_native(part, eager_only=True, allow_series=True)[rows].to_native()
+
+
+def _digest_array(state: Any, array: npt.NDArray[Any]) -> None:
+    state.update(f"array {array.dtype.str} {array.shape}".encode())
+    if array.dtype.kind == "O":
+        _digest_items(state, array.ravel().tolist())
+    else:
+        state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def _digest_table(state: Any, part: Any) -> None:
+    table = nw.from_native(part, eager_only=True, allow_series=True)
+    state.update(f"{type(table).__name__} {len(table)}".encode())
+    for label, column in _columns(table):
+        state.update(f"column {label!r} {column.dtype}".encode())
+        values = table_column(column)
+        if values.dtype.kind in _PLAIN_KINDS:
+            _digest_array(state, values)
+        else:
+            _digest_items(state, column.to_list())
+
+
+def _digest_items(state: Any, items: list[Any]) -> None:
+    for item in items:
+        text = repr(item).encode()
+        state.update(len(text).to_bytes(8, "little") + text)

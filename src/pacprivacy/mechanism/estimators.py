@@ -1,0 +1,243 @@
+"""Which fitted attributes of a scikit-learn estimator leave, and how it is put together again.
+
+A fitted estimator holds far more than it shows: labels of the training rows, iteration counts,
+support vectors. Only the attributes registered here are measured; everything else fitted is
+dropped. Parameters and ``classes_`` must be equal for all subsets. ``random_state`` is dropped,
+because a seed of the subset's own would name the subset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism.nodes import Node, Reader, StaticNode, static_array
+
+__all__ = ["EstimatorNode", "build_estimator", "is_estimator", "register_released"]
+
+Vector = npt.NDArray[np.float64]
+Builder = Callable[[Any, list[Vector], str], Node]
+
+_STATIC: Final = ("classes_", "n_features_in_", "feature_names_in_")
+_LINEAR: Final = ("coef_", "intercept_")
+
+_RELEASED: dict[str, tuple[str, ...]] = {
+    f"sklearn.{name}": names
+    for names, group in {
+        _LINEAR: (
+            "LinearRegression Ridge RidgeCV RidgeClassifier RidgeClassifierCV Lasso LassoCV "
+            "ElasticNet ElasticNetCV Lars LarsCV LassoLars LassoLarsCV BayesianRidge "
+            "ARDRegression HuberRegressor TheilSenRegressor QuantileRegressor "
+            "LogisticRegression LogisticRegressionCV SGDClassifier SGDRegressor Perceptron "
+            "LinearSVC LinearSVR LinearDiscriminantAnalysis"
+        ),
+        ("cluster_centers_",): "KMeans MiniBatchKMeans BisectingKMeans",
+        ("mean_", "components_", "explained_variance_"): "PCA",
+        ("components_",): "TruncatedSVD",
+        ("theta_", "var_", "class_prior_"): "GaussianNB",
+        ("mean_", "scale_"): "StandardScaler",
+        ("min_", "scale_"): "MinMaxScaler",
+        ("center_", "scale_"): "RobustScaler",
+        ("scale_",): "MaxAbsScaler",
+        (): "FunctionTransformer Normalizer",
+    }.items()
+    for name in group.split()
+}
+
+_POSITIVE: Final = ("scale_", "var_", "class_prior_", "explained_variance_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimatorNode:
+    """A fitted estimator: released attributes, static attributes and unfitted parameters."""
+
+    kind: str
+    parameters: str
+    released: tuple[tuple[str, Node], ...]
+    static: tuple[tuple[str, Node], ...]
+    template: Any = field(compare=False, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Sum over the released attributes."""
+        return sum(node.size for _, node in self.released)
+
+    @property
+    def children(self) -> tuple[tuple[str, Node], ...]:
+        """Released and static attributes."""
+        return tuple((f".{name}", node) for name, node in (*self.released, *self.static))
+
+    def restore(self, reader: Reader) -> Any:
+        """Return an estimator that knows the released and the static attributes only."""
+        estimator = _clone(self.template)
+        values = {name: node.restore(reader) for name, node in self.released}
+        if _is_pipeline(estimator):
+            estimator.steps = list(values.items())
+            return estimator
+        for name, value in values.items():
+            setattr(estimator, name, _repair(value) if name in _POSITIVE else value)
+        for name, node in self.static:
+            _set_static(estimator, name, node.restore(reader))
+        return estimator
+
+    def describe(self) -> str:
+        """Return a short public text."""
+        inner = ", ".join(f"{name}: {node.describe()}" for name, node in self.released)
+        return f"{self.kind.rpartition('.')[2]}({inner})"
+
+
+def register_released(cls: type, names: Sequence[str]) -> None:
+    """Say which fitted attributes of an estimator class are released.
+
+    Parameters
+    ----------
+    cls : type
+        The estimator class; subclasses without an entry of their own inherit it.
+    names : sequence of str
+        Attributes that hold floats and that ``predict`` or ``transform`` needs. Each of them
+        gets noise; all other fitted attributes are dropped.
+    """
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise MechanismError(
+            "names must be a sequence of attribute names; "
+            f"got {type(names).__name__}. Write register_released({cls.__name__}, ['coef_'])."
+        )
+    _RELEASED[_key(cls)] = tuple(names)
+
+
+def is_estimator(value: Any) -> bool:
+    """Whether a value is an instance with scikit-learn's estimator interface."""
+    if isinstance(value, type):
+        return False
+    return hasattr(value, "fit") and hasattr(value, "get_params")
+
+
+def build_estimator(value: Any, pieces: list[Vector], path: str, build: Builder) -> EstimatorNode:
+    """Measure the released attributes of a fitted estimator.
+
+    Raises
+    ------
+    MechanismError
+        If nothing is known about the class, or an attribute is missing or not made of floats.
+    """
+    template = _unfitted(value, path)
+    if _is_pipeline(value):
+        released = tuple(
+            (name, build(step, pieces, f"{path}.{name}")) for name, step in value.steps
+        )
+        static: tuple[tuple[str, Node], ...] = ()
+    else:
+        released = tuple(
+            (name, build(_read(value, name, path), pieces, f"{path}.{name}"))
+            for name in _released_names(value, path)
+        )
+        static = tuple(
+            (name, _build_static(getattr(value, name))) for name in _STATIC if hasattr(value, name)
+        )
+    return EstimatorNode(
+        kind=_key(type(value)),
+        parameters=joblib.hash(template),
+        released=released,
+        static=static,
+        template=template,
+    )
+
+
+def _clone(estimator: Any) -> Any:
+    # scikit-learn takes a second to import; only those who return estimators pay for it.
+    from sklearn.base import clone
+
+    return clone(estimator)
+
+
+def _is_pipeline(value: Any) -> bool:
+    return any(_key(cls) == "sklearn.Pipeline" for cls in type(value).__mro__)
+
+
+def _key(cls: type) -> str:
+    root = cls.__module__.partition(".")[0]
+    return (
+        f"sklearn.{cls.__name__}" if root == "sklearn" else f"{cls.__module__}.{cls.__qualname__}"
+    )
+
+
+def _released_names(value: Any, path: str) -> tuple[str, ...]:
+    for cls in type(value).__mro__:
+        if _key(cls) in _RELEASED:
+            return _RELEASED[_key(cls)]
+    kind = type(value).__name__
+    raise MechanismError(
+        f"{path} must be an estimator whose released attributes are known; got {kind}. "
+        f"Call register_released({kind}, [...]) with the float attributes that predict needs, "
+        "or return the arrays themselves."
+    )
+
+
+def _read(value: Any, name: str, path: str) -> Any:
+    try:
+        found = getattr(value, name)
+    except AttributeError as error:
+        raise MechanismError(
+            f"{path} must be fitted; got a {type(value).__name__} without {name}. "
+            "Return the estimator after fit."
+        ) from error
+    if found is not None and np.asarray(found).dtype.kind != "f":
+        raise MechanismError(
+            f"{path}.{name} must hold floats; got {np.asarray(found).dtype}. Labels, counts and "
+            "row numbers cannot be released with noise: leave the attribute out."
+        )
+    return found
+
+
+def _unfitted(value: Any, path: str) -> Any:
+    try:
+        template = _clone(value)
+        seeds = [
+            name
+            for name in template.get_params(deep=True)
+            if name == "random_state" or name.endswith("__random_state")
+        ]
+        template.set_params(**dict.fromkeys(seeds))
+        joblib.hash(template)
+    except Exception as error:
+        raise MechanismError(
+            f"{path} must be an estimator that can be cloned and pickled; got a "
+            f"{type(value).__name__} that cannot ({type(error).__name__}). Return its arrays."
+        ) from error
+    return template
+
+
+def _build_static(value: Any) -> Node:
+    if isinstance(value, np.ndarray):
+        return static_array(value)
+    if isinstance(value, list):
+        return StaticNode(value=tuple(_build_static(item) for item in value))
+    return StaticNode(value=value)
+
+
+def _set_static(estimator: Any, name: str, value: Any) -> None:
+    if not isinstance(getattr(type(estimator), name, None), property):
+        setattr(estimator, name, value)
+    elif name == "classes_":
+        # The ridge classifiers keep the classes inside a label binarizer.
+        from sklearn.preprocessing import LabelBinarizer
+
+        estimator._label_binarizer = LabelBinarizer(pos_label=1, neg_label=-1).fit(value)
+
+
+def _repair(value: Any) -> Any:
+    """Replace what noise made non-positive by the smallest positive entry.
+
+    Post-processing of the released numbers; the identity on a noiseless fit.
+    """
+    array = np.asarray(value)
+    positive = array[array > 0]
+    if array.dtype.kind != "f" or positive.size == array.size:
+        return value
+    return np.where(array > 0, array, positive.min() if positive.size else 1.0).astype(array.dtype)

@@ -1,0 +1,221 @@
+"""The pieces a structure is made of: leaves that are measured, static leaves, containers.
+
+A node restores its value from numbers alone; whatever else it needs was the same for every
+subset. Fields marked ``compare=False`` are cosmetic and taken from the first subset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "ArrayNode",
+    "MappingNode",
+    "Node",
+    "Reader",
+    "ScalarNode",
+    "SequenceNode",
+    "StaticNode",
+    "find_difference",
+    "static_array",
+]
+
+
+class Reader:
+    """Hands out a vector from front to back."""
+
+    __slots__ = ("_position", "_vector")
+
+    def __init__(self, vector: npt.NDArray[np.float64]) -> None:
+        self._vector = vector
+        self._position = 0
+
+    def take(self, size: int) -> npt.NDArray[np.float64]:
+        """Return a copy of the next ``size`` numbers."""
+        start = self._position
+        self._position += size
+        return self._vector[start : start + size].copy()
+
+
+class Node(Protocol):
+    """One place in a structure."""
+
+    @property
+    def size(self) -> int:
+        """How many measured numbers belong to this place."""
+        ...
+
+    @property
+    def children(self) -> tuple[tuple[str, Node], ...]:
+        """The places below, with their labels."""
+        ...
+
+    def restore(self, reader: Reader) -> Any:
+        """Build the value from the next ``size`` numbers."""
+        ...
+
+    def describe(self) -> str:
+        """Return a short public text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalarNode:
+    """One measured number. Integers and booleans come back as floats."""
+
+    dtype: str
+    python: bool = field(compare=False)
+    size: int = 1
+
+    @property
+    def children(self) -> tuple[tuple[str, Node], ...]:
+        """None."""
+        return ()
+
+    def restore(self, reader: Reader) -> Any:
+        """Return a float of the original precision."""
+        value = reader.take(1)[0]
+        return float(value) if self.python else np.dtype(self.dtype).type(value)
+
+    def describe(self) -> str:
+        """Return a short public text."""
+        return "number"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayNode:
+    """A measured array of floats."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def children(self) -> tuple[tuple[str, Node], ...]:
+        """None."""
+        return ()
+
+    def restore(self, reader: Reader) -> npt.NDArray[Any]:
+        """Return an array of the original shape and precision."""
+        return reader.take(self.size).reshape(self.shape).astype(self.dtype)
+
+    def describe(self) -> str:
+        """Return a short public text."""
+        return f"array{list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticNode:
+    """A value that is not measured and so must be the same for every subset."""
+
+    value: Any
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    size: int = 0
+
+    @property
+    def children(self) -> tuple[tuple[str, Node], ...]:
+        """None."""
+        return ()
+
+    def restore(self, reader: Reader) -> Any:
+        """Return the value."""
+        if self.dtype is None or self.shape is None:
+            return self.value
+        result = np.empty(len(self.value), dtype=self.dtype)
+        result[:] = self.value
+        return result.reshape(self.shape)
+
+    def describe(self) -> str:
+        """Return a short public text."""
+        return "fixed"
+
+
+def static_array(array: npt.NDArray[Any]) -> StaticNode:
+    """Return a static leaf for an array of labels."""
+    dtype = "O" if array.dtype.kind in "OT" else array.dtype.str
+    return StaticNode(value=tuple(array.ravel().tolist()), dtype=dtype, shape=array.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceNode:
+    """A tuple, a list or a named tuple."""
+
+    kind: type
+    nodes: tuple[Node, ...]
+
+    @property
+    def size(self) -> int:
+        """Sum over the items."""
+        return sum(node.size for node in self.nodes)
+
+    @property
+    def children(self) -> tuple[tuple[str, Node], ...]:
+        """The items, labelled by position or field name."""
+        names: Sequence[str] = getattr(self.kind, "_fields", ())
+        labels = [f".{name}" for name in names] or [f"[{i}]" for i in range(len(self.nodes))]
+        return tuple(zip(labels, self.nodes, strict=True))
+
+    def restore(self, reader: Reader) -> Any:
+        """Return the same kind of sequence."""
+        items = [node.restore(reader) for node in self.nodes]
+        return self.kind(*items) if hasattr(self.kind, "_fields") else self.kind(items)
+
+    def describe(self) -> str:
+        """Return a short public text."""
+        return f"{self.kind.__name__}({', '.join(node.describe() for node in self.nodes)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingNode:
+    """A dictionary; its entries are measured in an order that does not depend on insertion."""
+
+    kind: type
+    keys: tuple[Any, ...]
+    nodes: tuple[Node, ...]
+    order: tuple[int, ...] = field(compare=False)
+
+    @property
+    def size(self) -> int:
+        """Sum over the entries."""
+        return sum(node.size for node in self.nodes)
+
+    @property
+    def children(self) -> tuple[tuple[str, Node], ...]:
+        """The entries, labelled by key."""
+        labels = [f"[{key!r}]" for key in self.keys]
+        return tuple(zip(labels, self.nodes, strict=True))
+
+    def restore(self, reader: Reader) -> Any:
+        """Return the same kind of dictionary, in the first subset's order."""
+        items = [(k, node.restore(reader)) for k, node in zip(self.keys, self.nodes, strict=True)]
+        return self.kind(items[i] for i in self.order)
+
+    def describe(self) -> str:
+        """Return a short public text."""
+        entries = [self.children[i] for i in self.order]
+        inner = ", ".join(f"{label[1:-1]}: {node.describe()}" for label, node in entries)
+        return f"{self.kind.__name__}({inner})"
+
+
+def find_difference(first: Node, second: Node, path: str = "value") -> str | None:
+    """Return the place where two structures part, or None if they are equal."""
+    if first == second:
+        return None
+    labels = [label for label, _ in first.children]
+    if type(first) is type(second) and labels == [label for label, _ in second.children]:
+        pairs = zip(first.children, second.children, strict=True)
+        for (label, mine), (_, other) in pairs:
+            found = find_difference(mine, other, path + label)
+            if found is not None:
+                return found
+    return path

@@ -1,0 +1,63 @@
+"""One numerical thread per evaluation, so that results do not depend on the machine's load.
+
+A sum split over four threads is added up in another order than over one, and the last bits
+differ. The limit is shared by all threads of a process: the first to enter sets it, the last to
+leave restores it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+from threadpoolctl import threadpool_limits
+
+__all__ = ["single_threaded"]
+
+# For libraries that a mechanism imports while it runs: they read these when they are loaded.
+_VARIABLES: Final = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+_lock = threading.Lock()
+_holders = 0
+_stack = ExitStack()
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Limit BLAS and OpenMP to one thread while inside."""
+    global _holders
+    with _lock:
+        if _holders == 0:
+            _stack.enter_context(_environment())
+            _stack.enter_context(threadpool_limits(limits=1))
+        _holders += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _holders -= 1
+            if _holders == 0:
+                _stack.close()
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in _VARIABLES}
+    os.environ.update(dict.fromkeys(_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
