@@ -173,6 +173,7 @@ def bernstein_estimate(
     >>> print(bernstein_estimate(0.55, 0.01, 10_000, low=0.5, high=1.0, gamma=1e-9))
     0.55 (between 0.540771 and 0.559229; confidence 1 - 1e-09, 10000 draws)
     """
+    _require_gamma(gamma)
     if not low < high:
         raise BudgetError(f"low must be below high; got {low} and {high}. Give the draws' range.")
     # A mean of numbers in the range may leave it by rounding only.

@@ -1,0 +1,86 @@
+"""Validators. They own the wording of messages, so that every error reads the same way."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy.errors import BudgetError, MechanismError, PacPrivacyError, PoolError
+
+__all__ = [
+    "Matrix",
+    "Vector",
+    "as_outputs",
+    "check_even_subsets",
+    "check_log_belief",
+    "check_positive",
+    "freeze",
+]
+
+Vector: TypeAlias = npt.NDArray[np.float64]
+Matrix: TypeAlias = npt.NDArray[np.float64]
+
+
+def freeze(array: npt.NDArray[np.generic]) -> None:
+    """Make ``array`` read-only, in place."""
+    array.setflags(write=False)
+
+
+def check_positive(
+    name: str, value: float, *, advice: str, error: type[PacPrivacyError] = BudgetError
+) -> float:
+    """Return ``value`` as a float; refuse anything but a positive finite number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not (math.isfinite(number) and number > 0):
+        raise error(f"{name} must be a positive finite number; got {value!r}. {advice}")
+    return number
+
+
+def check_even_subsets(n_subsets: int) -> int:
+    """Return ``n_subsets``; refuse odd or tiny pools."""
+    if n_subsets < 2 or n_subsets % 2:
+        raise PoolError(
+            f"n_subsets must be an even number of at least 2; got {n_subsets}. "
+            f"Use {max(2, n_subsets + 1)}."
+        )
+    return n_subsets
+
+
+def as_outputs(outputs: object) -> Matrix:
+    """Return the (m, d) matrix of mechanism outputs; refuse NaN, infinities and other shapes."""
+    values = np.asarray(getattr(outputs, "values", outputs), dtype=np.float64)
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2 or values.shape[0] < 2:
+        raise MechanismError(
+            f"outputs must be an array of shape (n_subsets, dimension) with at least two rows; "
+            f"got shape {values.shape}. Pass one row per candidate subset."
+        )
+    if not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
+        raise MechanismError(
+            f"outputs must be finite; the output of subset {row} holds NaN or infinity. "
+            f"Clip or impute inside the mechanism."
+        )
+    return values
+
+
+def check_log_belief(log_belief: Vector | None, n_subsets: int) -> Vector:
+    """Return a normalised log belief over the pool; ``None`` is uniform."""
+    if log_belief is None:
+        return np.full(n_subsets, -math.log(n_subsets))
+    log_p = np.asarray(log_belief, dtype=np.float64)
+    if log_p.shape != (n_subsets,) or np.isnan(log_p).any() or not (log_p > -np.inf).any():
+        raise PoolError(
+            f"log_belief must hold one log probability per subset ({n_subsets}); "
+            f"got shape {log_p.shape}. Pass None for a uniform belief."
+        )
+    top = log_p.max()
+    normalised: Vector = log_p - (top + math.log(np.exp(log_p - top).sum()))
+    return normalised

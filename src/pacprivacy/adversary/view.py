@@ -1,0 +1,132 @@
+"""What the optimal attacker compares: every candidate's position in units of the noise.
+
+In coordinates where the noise has unit variance the attacker's posterior after seeing
+``z = w_J + n`` is ``P_k(z) ∝ p_k exp(w_k·z - |w_k|²/2)`` (math (3)). A part of the output that is
+released without noise is an exact observation: only candidates of the same *group* remain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, freeze
+from pacprivacy.errors import MechanismError
+from pacprivacy.theory.information import entropy
+
+__all__ = ["Observable", "View", "view_of"]
+
+Groups = npt.NDArray[np.int64]
+
+
+class Observable(Protocol):
+    """A noise plan, as far as the attacker cares."""
+
+    def whitened(self, outputs: Matrix) -> Matrix:
+        """Return each candidate's position in units of the noise, shape (m, q)."""
+        ...
+
+    def revealed_groups(self, outputs: Matrix) -> Groups | None:
+        """Return the group of each candidate that the release reveals without noise."""
+        ...
+
+    @property
+    def total_variation_slack(self) -> float:
+        """Distance of the sampled law from the continuous one (claim L-2)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Candidates as the attacker sees them; curator-only.
+
+    Parameters
+    ----------
+    points : array of shape (m, q)
+        Positions in units of the noise, centred; ``q`` is at most ``m``.
+    log_prior : array of shape (m,)
+        Normalised log belief before the release.
+    groups : integer array of shape (m,) or None
+        Candidates of different groups are told apart for certain.
+    slack : float
+        Total-variation distance between the sampled (integer) noise and the Gaussian.
+    """
+
+    points: Matrix
+    log_prior: Vector
+    groups: Groups | None = None
+    slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        for array in (self.points, self.log_prior, self.groups):
+            if array is not None:
+                freeze(array)
+
+    @property
+    def n_subsets(self) -> int:
+        """Number of candidates."""
+        return len(self.log_prior)
+
+    @property
+    def prior_entropy(self) -> float:
+        """Entropy of the belief before the release, in nats."""
+        return float(entropy(self.log_prior))
+
+    def scaled(self, noise_scale: float) -> View:
+        """Return the view when every noise standard deviation is ``noise_scale`` times larger."""
+        return View(
+            points=self.points / noise_scale,
+            log_prior=self.log_prior,
+            groups=self.groups,
+            slack=self.slack,
+        )
+
+
+def reduce_points(points: Matrix, log_prior: Vector) -> Matrix:
+    """Centre the points and rotate them into at most ``m`` coordinates.
+
+    White noise looks the same in every orthonormal basis and carries nothing outside the span
+    of the candidates, so this changes no likelihood ratio.
+    """
+    weights = np.exp(log_prior)
+    n_subsets, n_directions = points.shape
+    centred: Matrix = points - weights @ points
+    if n_directions <= n_subsets:
+        return centred
+    eigenvalues, vectors = np.linalg.eigh(centred @ centred.T)
+    rotated: Matrix = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+    return rotated
+
+
+def make_view(
+    points: Matrix,
+    log_belief: Vector | None = None,
+    *,
+    groups: Groups | None = None,
+    slack: float = 0.0,
+) -> View:
+    """Build a view from whitened points; candidates that are already ruled out stay listed."""
+    log_prior = check_log_belief(log_belief, len(points))
+    return View(
+        points=reduce_points(points, log_prior), log_prior=log_prior, groups=groups, slack=slack
+    )
+
+
+def view_of(outputs: object, plan: Observable, log_belief: Vector | None = None) -> View:
+    """Return what the attacker compares when ``outputs`` are released under ``plan``."""
+    values = as_outputs(outputs)
+    points = plan.whitened(values)
+    if len(points) != len(values):
+        raise MechanismError(
+            f"plan must be calibrated for {len(values)} subsets; it has {len(points)}. "
+            f"Calibrate on these outputs."
+        )
+    return make_view(
+        points,
+        log_belief,
+        groups=plan.revealed_groups(values),
+        slack=plan.total_variation_slack,
+    )

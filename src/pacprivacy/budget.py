@@ -1,0 +1,212 @@
+"""How much an attacker may learn, as plain immutable data.
+
+``Information`` bounds every inference about the secret; ``Membership`` bounds the best guess of
+one unit's membership; ``EpsilonEquivalent`` is ``Membership`` in the vocabulary of differential
+privacy. Join them with ``&``: the noise then meets all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pacprivacy._checks import check_positive
+from pacprivacy.errors import BudgetError
+
+__all__ = [
+    "AnyBudget",
+    "Combined",
+    "EpsilonEquivalent",
+    "Information",
+    "Limits",
+    "Membership",
+    "limits_of",
+    "parse_budget",
+]
+
+
+class _Joins:
+    """Gives budgets the ``&`` operator."""
+
+    __slots__ = ()
+
+    def __and__(self, other: AnyBudget) -> Combined:
+        mine = self.parts if isinstance(self, Combined) else (self,)
+        theirs = other.parts if isinstance(other, Combined) else (other,)
+        return Combined(mine + theirs)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Information(_Joins):
+    """At most ``mi_nats`` nats of mutual information between the secret and the release.
+
+    Through math (1) this bounds *every* inference about which subset was used.
+
+    Examples
+    --------
+    >>> Information(1 / 4)
+    Information(mi_nats=0.25)
+    """
+
+    mi_nats: float
+
+    def __post_init__(self) -> None:
+        advice = "Use about 0.02 to keep any membership guess below 60 %."
+        object.__setattr__(self, "mi_nats", check_positive("mi_nats", self.mi_nats, advice=advice))
+
+    def __str__(self) -> str:
+        return f"mutual information <= {self.mi_nats:.6g} nats"
+
+
+@dataclass(frozen=True, slots=True)
+class Membership(_Joins):
+    """No attacker guesses the membership of any one unit with success above ``success``.
+
+    Examples
+    --------
+    >>> Membership(0.6) & Information(1)
+    Combined(parts=(Membership(success=0.6), Information(mi_nats=1.0)))
+    """
+
+    success: float
+
+    def __post_init__(self) -> None:
+        advice = "Use 0.6 for a strong promise, 0.75 for a moderate one."
+        value = check_positive("success", self.success, advice=advice)
+        if not 0.5 < value < 1:
+            raise BudgetError(
+                f"success must be above 1/2 (a coin guesses that well) and below 1; "
+                f"got {self.success!r}. {advice}"
+            )
+        object.__setattr__(self, "success", value)
+
+    def __str__(self) -> str:
+        return f"membership success <= {100 * self.success:.4g} %"
+
+
+@dataclass(frozen=True, slots=True)
+class EpsilonEquivalent(_Joins):
+    """``Membership`` at the success that pure ``epsilon``-DP would allow; not a DP claim.
+
+    Examples
+    --------
+    >>> round(EpsilonEquivalent(1.0).membership.success, 4)
+    0.7311
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        advice = "Use 1 for a moderate promise."
+        object.__setattr__(self, "epsilon", check_positive("epsilon", self.epsilon, advice=advice))
+        if self.membership_success >= 1:
+            raise BudgetError(
+                f"epsilon must leave the attacker some doubt; got {self.epsilon!r}. Use at most 30."
+            )
+
+    @property
+    def membership_success(self) -> float:
+        """The membership success that pure epsilon-DP allows at prior one half."""
+        return 1 / (1 + math.exp(-self.epsilon))
+
+    @property
+    def membership(self) -> Membership:
+        """The budget that this one stands for."""
+        return Membership(self.membership_success)
+
+    def __str__(self) -> str:
+        return (
+            f"membership success <= {100 * self.membership_success:.4g} % "
+            f"(that of epsilon = {self.epsilon:.4g}; not a differential-privacy claim)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Combined(_Joins):
+    """Several budgets at once; all of them hold."""
+
+    parts: tuple[Information | Membership | EpsilonEquivalent, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(str(part) for part in self.parts)
+
+
+AnyBudget: TypeAlias = Information | Membership | EpsilonEquivalent | Combined
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The tightest limits that a budget sets; ``None`` where it sets none."""
+
+    mi_nats: float | None = None
+    success: float | None = None
+
+
+def limits_of(budget: AnyBudget) -> Limits:
+    """Reduce a budget to its tightest limits.
+
+    Examples
+    --------
+    >>> limits_of(Information(1) & Information(0.5) & Membership(0.6))
+    Limits(mi_nats=0.5, success=0.6)
+    """
+    if isinstance(budget, Information):
+        return Limits(mi_nats=budget.mi_nats)
+    if isinstance(budget, Membership):
+        return Limits(success=budget.success)
+    if isinstance(budget, EpsilonEquivalent):
+        return Limits(success=budget.membership_success)
+    if isinstance(budget, Combined):
+        parts = [limits_of(part) for part in budget.parts]
+        mi = [p.mi_nats for p in parts if p.mi_nats is not None]
+        success = [p.success for p in parts if p.success is not None]
+        return Limits(mi_nats=min(mi, default=None), success=min(success, default=None))
+    raise BudgetError(
+        f"budget must be Information, Membership, EpsilonEquivalent or several joined with &; "
+        f"got {type(budget).__name__}. For example pac.Membership(0.6)."
+    )
+
+
+_FORM = re.compile(
+    r"^\s*(?P<kind>[a-z_]+)\s*(?:<=|=|:)\s*(?P<a>[0-9.eE+-]+)(?:\s*/\s*(?P<b>[0-9.eE+-]+))?"
+    r"\s*(?P<percent>%?)\s*$"
+)
+_KINDS = {
+    "membership": Membership,
+    "success": Membership,
+    "mi": Information,
+    "information": Information,
+    "epsilon": EpsilonEquivalent,
+    "eps": EpsilonEquivalent,
+}
+
+
+def parse_budget(text: str) -> AnyBudget:
+    """Read a budget as people type it.
+
+    Examples
+    --------
+    >>> parse_budget("membership<=0.6")
+    Membership(success=0.6)
+    >>> parse_budget("mi<=1/64 & membership<=58.8%")
+    Combined(parts=(Information(mi_nats=0.015625), Membership(success=0.588)))
+    """
+    joined: AnyBudget | None = None
+    for piece in re.split(r"&|,|\band\b", text.lower()):
+        match = _FORM.match(piece)
+        kind = _KINDS.get(match["kind"]) if match else None
+        if match is None or kind is None:
+            raise BudgetError(
+                f"budget must look like 'membership<=0.6', 'mi<=1/4' or 'epsilon<=1', joined "
+                f"with '&'; got {text!r}. Try \"membership<=0.6\"."
+            )
+        try:
+            value = float(match["a"]) / (float(match["b"]) if match["b"] else 1.0)
+        except (ValueError, ZeroDivisionError):
+            raise BudgetError(f'budget must hold a number; got {text!r}. Try "mi<=1/64".') from None
+        budget = kind(value / 100 if match["percent"] else value)
+        joined = budget if joined is None else joined & budget
+    assert joined is not None  # re.split yields at least one piece
+    return joined

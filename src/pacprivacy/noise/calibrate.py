@@ -1,0 +1,204 @@
+"""Budget and outputs in, noise plan out."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief
+from pacprivacy._random import coerce_seed
+from pacprivacy.adversary.information import DEFAULT_GAMMA
+from pacprivacy.adversary.membership import Candidates, noiseless_risk
+from pacprivacy.adversary.view import make_view
+from pacprivacy.budget import AnyBudget, Limits, limits_of
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise.certify import Problem, certify
+from pacprivacy.noise.covariance import covariance_plan
+from pacprivacy.noise.exact import exact_shapes
+from pacprivacy.noise.frames import AxisFrame
+from pacprivacy.noise.plan import Integers, NoisePlan, Revealed, digest_of
+from pacprivacy.noise.risk import risk_shapes
+from pacprivacy.noise.rules import Rule, rule_name
+from pacprivacy.noise.spread import spread_of
+from pacprivacy.theory.concentration import Estimate
+from pacprivacy.theory.information import entropy
+from pacprivacy.theory.posterior import mi_for_success
+
+__all__ = ["calibrate", "noiseless_plan"]
+
+NOISELESS = "the output meets the budget as it is; no noise was added"
+
+
+def calibrate(
+    outputs: object,
+    budget: AnyBudget,
+    *,
+    rule: Rule | None = None,
+    pool: Candidates | None = None,
+    log_belief: Vector | None = None,
+    caps: Vector | None = None,
+    gamma: float = DEFAULT_GAMMA,
+    rng: np.random.Generator | int | None = None,
+) -> NoisePlan:
+    """Find the noise under which one row of ``outputs`` may be released.
+
+    Parameters
+    ----------
+    outputs : array of shape (m, d), curator-only
+        The mechanism's output on every candidate subset.
+    budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
+        What every attacker is held to.
+    rule : str or rule object, optional
+        By default ``exact`` for information and ``risk`` where membership is limited.
+    pool : Pool, optional
+        Needed when membership is limited.
+    log_belief : array of shape (m,), optional
+        The attacker's belief before this release; uniform by default.
+    caps : array of shape (n_units,), optional
+        Success allowed per unit in this release, instead of the budget's one number; sessions
+        use it for increments.
+    gamma : float
+        Failure probability of the Monte-Carlo proof.
+    rng : Generator or int, optional
+        For simulated draws; never for the secret.
+
+    Returns
+    -------
+    NoisePlan
+        ``total_variance``, the proved bounds, and how to sample.
+
+    Guarantee
+    ---------
+    Claim N-6. For rules of kind *exact*, the secret being drawn from ``log_belief``, the release
+    meets every limit of ``budget``: by closed form for the covariance rules, with probability
+    ``1 - gamma`` over simulated draws for ``exact`` and ``risk``.
+    """
+    values = as_outputs(outputs)
+    log_p = check_log_belief(log_belief, len(values))
+    limits = limits_of(budget)
+    caps, priors = _resolve_caps(limits, caps, pool, log_p)
+    chosen: Rule = rule if rule is not None else ("exact" if caps is None else "risk")
+    name = rule_name(chosen)
+    groups, nats = distinct_outputs(values, log_p)
+    if _is_free(groups, nats, limits, caps, pool, log_p):
+        return noiseless_plan(values, groups, nats, rule=name)
+    if name not in {"exact", "risk"}:
+        beta = _gaussian_budget(limits, caps, priors)
+        return covariance_plan(values, chosen, log_p, mi_nats=beta)
+    if name == "exact" and limits.mi_nats is None:
+        limits = replace(limits, mi_nats=_gaussian_budget(limits, caps, priors))
+    problem = Problem(
+        spread=spread_of(values, np.exp(log_p)),
+        log_p=log_p,
+        gamma=gamma,
+        seed=coerce_seed(rng),
+        mi_nats=limits.mi_nats,
+        pool=pool,
+        caps=None if name == "exact" and limits.success is None else caps,
+        priors=priors,
+    )
+    return _searched_plan(name, problem)
+
+
+def distinct_outputs(values: Matrix, log_p: Vector) -> tuple[Integers, float]:
+    """Group candidates whose outputs agree bit for bit; return the groups and their entropy."""
+    seen: dict[bytes, int] = {}
+    groups = np.empty(len(values), dtype=np.int64)
+    for k, row in enumerate(values):
+        key = hashlib.blake2b((row + 0.0).data, digest_size=32).digest()  # +0.0 turns -0.0 to 0.0
+        groups[k] = seen.setdefault(key, len(seen))
+    mass = np.bincount(groups, np.exp(log_p))
+    return groups, float(entropy(np.log(mass[mass > 0]))) if len(seen) > 1 else 0.0
+
+
+def noiseless_plan(values: Matrix, groups: Integers, nats: float, *, rule: str) -> NoisePlan:
+    """Return the plan that releases the output itself, with its exact information."""
+    _, first = np.unique(groups, return_index=True)
+    return NoisePlan(
+        rule=rule,
+        kind="exact",
+        frame=AxisFrame(axes=np.zeros(0, dtype=np.int64), center=values[0]),
+        center=values[0].copy(),
+        grid_step=np.zeros(0),
+        units_per_std=np.zeros(0, dtype=np.int64),
+        points=np.zeros((len(values), 0), dtype=np.int64),
+        revealed=Revealed(groups=groups, bases=values[first]),
+        outputs_digest=digest_of(values),
+        log_det_nats=nats,
+        information=Estimate(value=nats, lower=nats, upper=nats, confidence=1.0, n_draws=0),
+        notes=(NOISELESS,),
+    )
+
+
+def _resolve_caps(
+    limits: Limits, caps: Vector | None, pool: Candidates | None, log_p: Vector
+) -> tuple[Vector | None, Vector | None]:
+    """Return success caps and priors per unit, or None where membership is not limited."""
+    if caps is None and limits.success is None:
+        return None, None
+    if pool is None:
+        raise BudgetError(
+            "pool must be given when membership is limited; got None. "
+            "Pass the pool the outputs were computed on."
+        )
+    groups = np.zeros(len(log_p), dtype=np.int64)
+    blind = make_view(np.zeros((len(log_p), 1)), log_p, groups=groups)
+    priors = noiseless_risk(blind, pool)
+    if caps is None:
+        assert limits.success is not None  # one of the two is given
+        caps = np.full(pool.n_units, limits.success)
+    if (caps <= priors).any():
+        worst = float(priors.max())
+        raise BudgetError(
+            f"success must be above {worst:.4g}, the best guess that this pool allows on its "
+            f"worst-placed unit before any release; got {float(caps.min()):.4g}. "
+            f"Use a Balanced pool (prior exactly 1/2), more subsets, or a larger success."
+        )
+    return caps, priors
+
+
+def _gaussian_budget(limits: Limits, caps: Vector | None, priors: Vector | None) -> float:
+    """Return the information budget that implies every limit through inequality (1)."""
+    budgets = [] if limits.mi_nats is None else [limits.mi_nats]
+    if caps is not None and priors is not None:
+        pairs = np.unique(np.stack([priors, caps]), axis=1)
+        budgets += [mi_for_success(float(cap), float(prior)) for prior, cap in pairs.T]
+    return min(budgets)
+
+
+def _is_free(
+    groups: Integers,
+    nats: float,
+    limits: Limits,
+    caps: Vector | None,
+    pool: Candidates | None,
+    log_p: Vector,
+) -> bool:
+    """Whether the output may leave as it is."""
+    if limits.mi_nats is not None and nats > limits.mi_nats:
+        return False
+    if caps is None or pool is None:
+        return True
+    view = make_view(np.zeros((len(log_p), 1)), log_p, groups=groups)
+    return bool((noiseless_risk(view, pool) <= caps).all())
+
+
+def _searched_plan(name: str, problem: Problem) -> NoisePlan:
+    """Try the promising shapes; keep the certified plan of least noise."""
+    spread, log_p, beta = problem.spread, problem.log_p, problem.mi_nats
+    rng = problem.rng("shapes")
+    plans = []
+    if problem.caps is not None and problem.pool is not None:
+        shapes = risk_shapes(spread, problem.pool, log_p, problem.caps, rng=rng)[:1]
+        if beta is not None:
+            shapes += exact_shapes(spread, log_p, mi_nats=beta, rng=rng)[:1]
+    else:
+        assert beta is not None  # a budget limits something
+        gaussian = covariance_plan(spread.values, "waterfill", log_p, mi_nats=beta)
+        plans = [replace(gaussian, rule=name)]
+        shapes = exact_shapes(spread, log_p, mi_nats=beta, rng=rng)
+        shapes = shapes[:1] if len(shapes) > 1 else []
+    plans += [certify(shape, problem, rule=name) for shape in shapes]
+    return min(plans, key=lambda plan: plan.total_variance)

@@ -1,0 +1,197 @@
+"""From a promising shape to a certified plan: scale it, then prove it on fresh draws.
+
+The scale is found with common random numbers, with room left for the width of the interval. The
+proof uses draws that played no part in choosing anything; when it fails the noise is enlarged
+and a fresh share of the failure probability is used.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pacprivacy._checks import Vector
+from pacprivacy._random import public_generator
+from pacprivacy.adversary.information import information_of_view
+from pacprivacy.adversary.membership import Candidates, MembershipRisk, risk_of_view
+from pacprivacy.adversary.view import view_of
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise.bounds import log_det_of_plan
+from pacprivacy.noise.plan import NoisePlan
+from pacprivacy.noise.probe import Probe, RiskProbe, smallest_scale
+from pacprivacy.noise.shape import Shape
+from pacprivacy.noise.spread import Spread
+from pacprivacy.theory.concentration import Estimate, empirical_bernstein
+
+__all__ = ["Problem", "certify"]
+
+INFORMATION_COST = 4 * 10**8  # posterior entries in one verification
+MEMBERSHIP_COST = 2 * 10**11  # multiplications in one verification
+INFORMATION_MARGIN = 0.004  # share of the budget that the interval may take, if draws allow
+MEMBERSHIP_MARGIN = 0.02
+MAX_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What a plan must satisfy; curator-only."""
+
+    spread: Spread
+    log_p: Vector
+    gamma: float
+    seed: int
+    mi_nats: float | None = None
+    pool: Candidates | None = None
+    caps: Vector | None = None
+    priors: Vector | None = None
+
+    def rng(self, stream: str, *indices: int) -> np.random.Generator:
+        """Return the generator of a named stream of simulated draws."""
+        return public_generator(self.seed, stream, *indices)
+
+    @property
+    def claims(self) -> int:
+        """Number of Monte-Carlo claims that share the failure probability."""
+        return (self.mi_nats is not None) + (self.caps is not None)
+
+
+def certify(shape: Shape, problem: Problem, *, rule: str, notes: tuple[str, ...] = ()) -> NoisePlan:
+    """Return a plan of this shape that provably meets the problem's limits.
+
+    Guarantee
+    ---------
+    Claim N-5. The returned plan meets every limit with probability at least ``1 - gamma`` over
+    the verification draws; attempt ``k`` uses ``gamma 2^-k``, so retries are paid for.
+    """
+    effort = _effort(shape, problem)
+    scale = max(1e-12, _propose(shape, problem, effort))
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        plan = shape.scaled(scale).plan(problem.spread, rule=rule, notes=notes)
+        proved = prove(plan, problem, effort, attempt)
+        if proved is not None:
+            return proved
+        scale *= 1 + 0.01 * 2 ** (attempt // 4)
+    raise BudgetError(
+        f"budget must be provable with {effort.information_draws or effort.membership_draws} "
+        f"draws; {MAX_ATTEMPTS} attempts failed. Use a larger budget or fewer units."
+    )
+
+
+def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> NoisePlan | None:
+    """Return the plan with its proof attached, or None when the limits are not proved."""
+    gamma = problem.gamma * 2.0**-attempt / max(1, problem.claims)
+    view = view_of(problem.spread.values, plan, problem.log_p)
+    plan = replace(plan, log_det_nats=log_det_of_plan(plan, np.exp(problem.log_p)))
+    information: Estimate | None = None
+    membership: MembershipRisk | None = None
+    if problem.mi_nats is not None and plan.log_det_nats > problem.mi_nats:
+        rng = problem.rng("verify-information", attempt)
+        draws = effort.information_draws
+        information = information_of_view(view, n_draws=draws, gamma=gamma, rng=rng)
+        if information.upper > problem.mi_nats:
+            return None
+    if problem.caps is not None and problem.pool is not None:
+        rng = problem.rng("verify-membership", attempt)
+        draws = effort.membership_draws
+        membership = risk_of_view(view, problem.pool, n_draws=draws, gamma=gamma, rng=rng)
+        if (membership.upper_per_unit > problem.caps).any():
+            return None
+    return replace(plan, information=information, membership=membership)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How many fresh draws the proof uses, and the room the proposal leaves for its interval."""
+
+    information_draws: int = 0
+    information_room: float = 0.0
+    membership_draws: int = 0
+    membership_room: float = 0.0
+
+
+def _effort(shape: Shape, problem: Problem) -> Effort:
+    """Choose draws so that the interval takes a small share of the budget."""
+    gamma = problem.gamma / 2 / max(1, problem.claims)
+    m = len(problem.log_p)
+    probe = Probe(shape.view(problem.spread, problem.log_p), problem.rng("effort"))
+    info_draws, info_room = 0, 0.0
+    if problem.mi_nats is not None:
+        variance = probe.information(1.0)[1]
+        most = max(4096, INFORMATION_COST // m)
+        info_draws, info_room = _draws_for(
+            INFORMATION_MARGIN * problem.mi_nats,
+            variance,
+            width=math.log(m),
+            gamma=gamma / 2,
+            most=most,
+        )
+    risk_draws, risk_room = 0, 0.0
+    if problem.caps is not None and problem.pool is not None:
+        n_units = problem.pool.n_units
+        risk = RiskProbe(probe, problem.pool, problem.caps)
+        risk.focus(1.0)
+        scale = smallest_scale(lambda c: risk.excess(c)[0], tolerance=0.05)
+        variance = risk.excess(scale)[1]
+        priors = np.full(n_units, 0.5) if problem.priors is None else problem.priors
+        room = MEMBERSHIP_MARGIN * float((problem.caps - priors).min())
+        most = max(2048, MEMBERSHIP_COST // (m * n_units))
+        risk_draws, risk_room = _draws_for(
+            room, variance, width=0.5, gamma=gamma / (2 * n_units), most=most
+        )
+    return Effort(
+        information_draws=info_draws,
+        information_room=info_room,
+        membership_draws=risk_draws,
+        membership_room=risk_room,
+    )
+
+
+def _draws_for(
+    room: float, variance: float, *, width: float, gamma: float, most: int
+) -> tuple[int, float]:
+    """Return draws whose half-width is ``room`` if affordable, and the half-width they give."""
+    draws = 4096
+    while draws < most and empirical_bernstein(variance, draws, width=width, gamma=gamma) > room:
+        draws = min(2 * draws, most)
+    draws = min(draws, most)
+    return draws, empirical_bernstein(1.1 * variance, draws, width=width, gamma=gamma)
+
+
+def _propose(shape: Shape, problem: Problem, effort: Effort) -> float:
+    """Return the smallest scale that should pass, by bisection on common random numbers."""
+    probe = Probe(shape.view(problem.spread, problem.log_p), problem.rng("propose"))
+    scale = 0.0
+    if problem.mi_nats is not None:
+        scale = _information_scale(shape, probe, problem, effort)
+    if problem.caps is not None and problem.pool is not None:
+        caps = problem.caps - effort.membership_room
+        if problem.priors is not None and (caps <= problem.priors).any():
+            caps = np.maximum(caps, 0.5 * (problem.caps + problem.priors))
+        risk = RiskProbe(probe, problem.pool, caps)
+        risk.focus(1.0)
+        found = smallest_scale(lambda c: risk.excess(c)[0])
+        risk.focus(found)
+        found = smallest_scale(lambda c: risk.excess(c)[0], start=found)
+        if risk.excess(found, everyone=True)[0] > 0:
+            found = smallest_scale(lambda c: risk.excess(c, everyone=True)[0], start=found)
+        scale = max(scale, found)
+    return scale
+
+
+def _information_scale(shape: Shape, probe: Probe, problem: Problem, effort: Effort) -> float:
+    """Return the smaller of the scale the Gaussian bound needs and the one the truth needs."""
+    assert problem.mi_nats is not None  # guarded by the caller
+    beta, weights = problem.mi_nats, np.exp(problem.log_p)
+
+    def gaussian_excess(scale: float) -> float:
+        plan = shape.scaled(scale).plan(problem.spread, rule="proposal")
+        return log_det_of_plan(plan, weights) - beta
+
+    by_bound = smallest_scale(gaussian_excess, tolerance=1e-9)
+    goal = beta - effort.information_room
+    if goal <= 0:
+        return by_bound
+    by_truth = smallest_scale(lambda c: probe.information(c)[0] - goal, tolerance=1e-3)
+    return min(by_bound, by_truth)

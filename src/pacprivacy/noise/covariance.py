@@ -1,0 +1,143 @@
+"""Plans from the covariance of the outputs over the pool, proved by the log-determinant bound."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise.bounds import log_det_of_plan
+from pacprivacy.noise.closed_form import isotropic, isotropic_max, proportional, waterfill
+from pacprivacy.noise.frames import AxisFrame, PublicFrame, SpreadFrame
+from pacprivacy.noise.plan import NoisePlan, make_plan
+from pacprivacy.noise.rules import AutoConfidence, Basis, Rule, rule_name
+from pacprivacy.noise.spread import spread_of, weighted_mean
+
+__all__ = ["axis_variances", "covariance_plan"]
+
+COLUMN_BLOCK = 4096
+LARGEST_FULL_DIMENSION = 2048
+
+
+def covariance_plan(values: Matrix, rule: Rule, log_p: Vector, *, mi_nats: float) -> NoisePlan:
+    """Return the plan of a covariance rule.
+
+    Guarantee
+    ---------
+    Claim N-4. The log-determinant bound of the integer noise, lattice slack included, is at
+    most ``mi_nats``; the plan is recomputed with a slightly smaller budget until it is.
+    """
+    weights = np.exp(log_p)
+    budget = mi_nats * (1 - 1e-9)
+    for _ in range(20):
+        plan = _plan_by_rule(values, rule, weights, mi_nats=budget)
+        plan = replace(plan, log_det_nats=log_det_of_plan(plan, weights))
+        if plan.log_det_nats <= mi_nats:
+            return plan
+        budget *= 1 - 1e-6
+    raise BudgetError(
+        f"mi_nats must be large enough for the lattice of {plan.n_directions} directions; got "
+        f"{mi_nats}. Use a larger budget, or the rule 'waterfill'."
+    )
+
+
+def _plan_by_rule(values: Matrix, rule: Rule, weights: Vector, *, mi_nats: float) -> NoisePlan:
+    name = rule_name(rule)
+    if name in {"spectral", "waterfill"}:
+        return _spread_plan(values, name, weights, mi_nats=mi_nats)
+    if isinstance(rule, Basis):
+        return _basis_plan(values, rule, weights, mi_nats=mi_nats)
+    if name == "confidence":
+        auto = rule if isinstance(rule, AutoConfidence) else AutoConfidence()
+        return _auto_confidence_plan(values, auto, weights, mi_nats=mi_nats)
+    formulas = {"isotropic": isotropic, "isotropic_max": isotropic_max, "diagonal": proportional}
+    center = weighted_mean(values, weights)
+    noise_var = formulas[name](axis_variances(values, center, weights), mi_nats=mi_nats)
+    axes = np.flatnonzero(noise_var > 0).astype(np.int64)
+    return make_plan(
+        rule=name,
+        frame=AxisFrame(axes=axes, center=center),
+        center=center,
+        noise_std=np.sqrt(noise_var[axes]),
+        values=values,
+    )
+
+
+def _spread_plan(values: Matrix, name: str, weights: Vector, *, mi_nats: float) -> NoisePlan:
+    spread = spread_of(values, weights)
+    formula = proportional if name == "spectral" else waterfill
+    noise_var = formula(spread.eigenvalues, mi_nats=mi_nats)
+    return make_plan(
+        rule=name,
+        frame=SpreadFrame(spread=spread),
+        center=spread.center,
+        noise_std=np.sqrt(noise_var),
+        values=values,
+    )
+
+
+def _basis_plan(values: Matrix, rule: Basis, weights: Vector, *, mi_nats: float) -> NoisePlan:
+    if len(rule.matrix) != values.shape[1]:
+        raise BudgetError(
+            f"matrix must have one row per output dimension ({values.shape[1]}); "
+            f"got {len(rule.matrix)}. Build it for this output."
+        )
+    center = weighted_mean(values, weights)
+    turned = (values - center) @ rule.matrix
+    noise_var = proportional(weights @ np.square(turned), mi_nats=mi_nats)
+    keep = noise_var > 0
+    basis = np.ascontiguousarray(rule.matrix[:, keep])
+    return make_plan(
+        rule="basis",
+        frame=PublicFrame(basis=basis, center=center),
+        center=center,
+        noise_std=np.sqrt(noise_var[keep]),
+        values=values,
+    )
+
+
+def _auto_confidence_plan(
+    values: Matrix, rule: AutoConfidence, weights: Vector, *, mi_nats: float
+) -> NoisePlan:
+    """Return the papers' Auto-PAC noise: inflated eigenvalues where they are well separated."""
+    dimension = values.shape[1]
+    if dimension > LARGEST_FULL_DIMENSION:
+        raise BudgetError(
+            f"the rule 'confidence' must decompose a {dimension} by {dimension} matrix; the most "
+            f"it does is {LARGEST_FULL_DIMENSION}. Use 'waterfill'."
+        )
+    center = weighted_mean(values, weights)
+    centred = values - center
+    eigenvalues, vectors = np.linalg.eigh((centred.T * weights) @ centred)
+    eigenvalues = np.maximum(eigenvalues, 0.0)
+    main, rest = rule.share * mi_nats, (1 - rule.share) * mi_nats
+    large = np.sort(eigenvalues[eigenvalues > rule.security])
+    gap = rule.radius * np.sqrt(dimension * rule.security) + 2 * rule.security
+    separated = len(large) > 0 and (len(large) == 1 or float(np.diff(large).min()) > gap)
+    if separated:
+        inflated = eigenvalues + 10 * rule.security * main / rest
+        noise_var = proportional(inflated, mi_nats=main)
+    else:
+        level = (eigenvalues.sum() + dimension * rule.security) / (2 * main)
+        noise_var = np.full(dimension, level)
+    return make_plan(
+        rule="confidence",
+        frame=PublicFrame(basis=np.ascontiguousarray(vectors), center=center),
+        center=center,
+        noise_std=np.sqrt(noise_var),
+        values=values,
+        notes=(
+            "eigenvalues are separated" if separated else "eigenvalues are close: isotropic noise",
+        ),
+    )
+
+
+def axis_variances(values: Matrix, center: Vector, weights: Vector) -> Vector:
+    """Return the belief-weighted variance of each output coordinate; zero where it is constant."""
+    variances = np.empty(values.shape[1])
+    for start in range(0, values.shape[1], COLUMN_BLOCK):
+        cols = slice(start, start + COLUMN_BLOCK)
+        variances[cols] = weights @ np.square(values[:, cols] - center[cols])
+    return variances

@@ -1,0 +1,120 @@
+"""Names of the noise rules, and the rules that need parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, check_positive, freeze
+from pacprivacy.errors import BudgetError
+
+__all__ = ["RULES", "AutoConfidence", "Basis", "Boxed", "Rule", "rule_name"]
+
+RULES = (
+    "isotropic",
+    "isotropic_max",
+    "diagonal",
+    "basis",
+    "spectral",
+    "waterfill",
+    "confidence",
+    "exact",
+    "risk",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Basis:
+    """Noise in proportion to the spread along the columns of a public orthogonal matrix.
+
+    The matrix must be fixed without looking at the outputs.
+    """
+
+    matrix: Matrix
+
+    def __post_init__(self) -> None:
+        matrix = np.array(self.matrix, dtype=np.float64)
+        square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+        if not square or np.abs(matrix.T @ matrix - np.eye(len(matrix))).max() > 1e-9:
+            raise BudgetError(
+                f"matrix must be square and orthogonal; got shape {matrix.shape}. "
+                f"Orthogonalise it first, for example with numpy.linalg.qr."
+            )
+        freeze(matrix)
+        object.__setattr__(self, "matrix", matrix)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoConfidence:
+    """The papers' Auto-PAC with confidence: a baseline, not a proof.
+
+    The papers relate ``security`` to the number of simulations only up to an unnamed constant,
+    so the certificate is *empirical*. ``share`` of the budget is the main term; the rest pays
+    for estimation.
+    """
+
+    security: float = 1e-3
+    share: float = 0.9
+    radius: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("security", self.security, advice="Use 1e-3.")
+        check_positive("radius", self.radius, advice="Use a bound on the output's norm.")
+        if not 0 < self.share < 1:
+            raise BudgetError(f"share must be between 0 and 1; got {self.share!r}. Use 0.9.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boxed:
+    """A *confidence* certificate for a fresh independent subset: outputs in a declared box.
+
+    Parameters
+    ----------
+    low, high : float
+        Every output coordinate is clipped into ``[low, high]``.
+    shape : {"diagonal", "isotropic"}
+        How the noise is spread over the coordinates.
+    gamma : float
+        Probability, over the simulation, that the claim is wrong.
+    """
+
+    low: float
+    high: float
+    shape: str = "diagonal"
+    gamma: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite([self.low, self.high]).all() and self.low < self.high):
+            raise BudgetError(
+                f"low must be below high and both finite; got {self.low!r} and {self.high!r}. "
+                f"Declare the range that the output is clipped to."
+            )
+        if self.shape not in {"diagonal", "isotropic"}:
+            raise BudgetError(
+                f"shape must be 'diagonal' or 'isotropic'; got {self.shape!r}. "
+                f"Directions found on the same outputs are not allowed here."
+            )
+        if not 0 < self.gamma < 1:
+            raise BudgetError(f"gamma must be between 0 and 1; got {self.gamma!r}. Use 1e-6.")
+
+
+Rule: TypeAlias = str | Basis | AutoConfidence | Boxed
+
+
+def rule_name(rule: Rule) -> str:
+    """Return the public name of a rule; refuse unknown ones."""
+    if isinstance(rule, Basis):
+        return "basis"
+    if isinstance(rule, AutoConfidence):
+        return "confidence"
+    if isinstance(rule, Boxed):
+        return f"boxed {rule.shape}"
+    if rule in RULES and rule != "basis":
+        return rule
+    known = ", ".join(name for name in RULES if name != "basis")
+    raise BudgetError(
+        f"rule must be one of {known}, or Basis(matrix), Boxed(...), AutoConfidence(...); "
+        f"got {rule!r}. Leave it out for the default."
+    )

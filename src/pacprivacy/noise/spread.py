@@ -1,0 +1,143 @@
+"""How the output moves over the pool: its principal directions, without a d × d matrix.
+
+The spread of ``m`` outputs has rank at most ``m - 1`` whatever the dimension is. For tall
+problems the ``m × m`` Gram matrix gives everything, and a direction is kept as a combination of
+the outputs themselves instead of as a column of length ``d``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, Vector, freeze
+
+__all__ = ["Spread", "spread_of", "weighted_mean"]
+
+CHUNK_COLUMNS = 1 << 14
+WIDE = 4  # dimension beyond this multiple of m goes through the Gram matrix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Belief-weighted mean and principal directions of the outputs; curator-only.
+
+    Parameters
+    ----------
+    center : array of shape (d,)
+        Belief-weighted mean of the outputs.
+    eigenvalues : array of shape (r,)
+        Variance along each direction, largest first, all positive.
+    coordinates : array of shape (m, r)
+        Every output, centred, along each direction.
+    basis : array of shape (d, r), or None
+        The directions; None when they are kept as combinations of outputs.
+    mixing : array of shape (m, r), or None
+        Direction ``j`` is ``Σ_k mixing[k, j] (Y_k - center)``.
+    values : array of shape (m, d)
+        The outputs.
+    """
+
+    center: Vector
+    eigenvalues: Vector
+    coordinates: Matrix
+    basis: Matrix | None
+    mixing: Matrix | None
+    values: Matrix
+
+    def __post_init__(self) -> None:
+        for array in (self.center, self.eigenvalues, self.coordinates, self.basis, self.mixing):
+            if array is not None:
+                freeze(array)
+
+    @property
+    def rank(self) -> int:
+        """Number of directions along which the output moves."""
+        return len(self.eigenvalues)
+
+    def expand(self, coordinates: Vector) -> Vector:
+        """Return the vector of length ``d`` with these coordinates (without the centre)."""
+        if self.basis is not None:
+            expanded: Vector = self.basis @ coordinates
+            return expanded
+        assert self.mixing is not None  # one of the two is always given
+        weights = self.mixing @ coordinates
+        result = np.empty(len(self.center))
+        for start in range(0, len(result), CHUNK_COLUMNS):
+            cols = slice(start, start + CHUNK_COLUMNS)
+            result[cols] = weights @ (self.values[:, cols] - self.center[cols])
+        return result
+
+    def project(self, vectors: Matrix) -> Matrix:
+        """Return coordinates of centred vectors of shape (n, d) along the directions."""
+        if self.basis is not None:
+            projected: Matrix = vectors @ self.basis
+            return projected
+        assert self.mixing is not None  # one of the two is always given
+        inner = np.zeros((len(vectors), len(self.values)))
+        for start in range(0, len(self.center), CHUNK_COLUMNS):
+            cols = slice(start, start + CHUNK_COLUMNS)
+            inner += vectors[:, cols] @ (self.values[:, cols] - self.center[cols]).T
+        combined: Matrix = inner @ self.mixing
+        return combined
+
+
+def weighted_mean(values: Matrix, weights: Vector) -> Vector:
+    """Return the weighted mean of the rows; a column that never moves keeps its exact value."""
+    first = values[0]
+    mean: Vector = first.copy()
+    for start in range(0, values.shape[1], CHUNK_COLUMNS):
+        cols = slice(start, start + CHUNK_COLUMNS)
+        mean[cols] += weights @ (values[:, cols] - first[cols])
+    return mean
+
+
+def spread_of(values: Matrix, weights: Vector) -> Spread:
+    """Find the principal directions of the outputs under belief weights.
+
+    Directions whose variance is below the rounding error of the decomposition are left out:
+    nothing is released along them, so nothing is lost but that rounding error.
+    """
+    n_subsets, dimension = values.shape
+    center = weighted_mean(values, weights)
+    root = np.sqrt(weights)
+    if dimension > WIDE * n_subsets:
+        return _wide_spread(values, center, root)
+    centred = values - center
+    _, singular, right = np.linalg.svd(root[:, None] * centred, full_matrices=False)
+    tiny = max(centred.shape) * np.finfo(np.float64).eps * singular.max(initial=0.0)
+    keep = singular > tiny
+    basis = np.ascontiguousarray(right[keep].T)
+    return Spread(
+        center=center,
+        eigenvalues=singular[keep] ** 2,
+        coordinates=centred @ basis,
+        basis=basis,
+        mixing=None,
+        values=values,
+    )
+
+
+def _wide_spread(values: Matrix, center: Vector, root: Vector) -> Spread:
+    """Directions from the Gram matrix of the weighted, centred outputs."""
+    n_subsets, dimension = values.shape
+    gram = np.zeros((n_subsets, n_subsets))
+    for start in range(0, dimension, CHUNK_COLUMNS):
+        cols = slice(start, start + CHUNK_COLUMNS)
+        block = values[:, cols] - center[cols]
+        gram += block @ block.T
+    eigenvalues, vectors = np.linalg.eigh(root[:, None] * gram * root)
+    order = np.argsort(eigenvalues)[::-1]
+    eigenvalues, vectors = eigenvalues[order], vectors[:, order]
+    keep = eigenvalues > n_subsets * np.finfo(np.float64).eps * max(eigenvalues[0], 0.0)
+    eigenvalues, vectors = eigenvalues[keep], vectors[:, keep]
+    mixing = root[:, None] * vectors / np.sqrt(eigenvalues)
+    return Spread(
+        center=center,
+        eigenvalues=eigenvalues,
+        coordinates=gram @ mixing,
+        basis=None,
+        mixing=mixing,
+        values=values,
+    )
