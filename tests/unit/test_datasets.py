@@ -458,6 +458,11 @@ def test_missing_file_error_names_file_checksum_and_folder(empty_machine: Path) 
     assert "PACPRIVACY_DATA" in message
 
 
+def test_unknown_file_is_refused_with_the_names_that_exist() -> None:
+    with pytest.raises(DataError, match=r"name must be one of adult\.data\.gz, .*; got 'x\.csv'"):
+        store.find_file("x.csv")
+
+
 def test_offline_forbids_downloads(empty_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
         pytest.fail("a download was tried")

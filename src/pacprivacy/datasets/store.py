@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import io
 import os
 import sys
 import tempfile
-import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -60,7 +61,7 @@ def find_file(name: str) -> Path | None:
 
     A file that the publisher offers as plain text is also found under its unpacked name.
     """
-    file = FILES[name]
+    file = _entry(name)
     names = [file.name] if file.plain_sha256 is None else [file.name, file.plain_name]
     for folder in search_folders():
         for candidate in names:
@@ -77,7 +78,7 @@ def read_file(name: str) -> bytes:
     DataError
         If the file is nowhere to be had, or its bytes are not those of the catalogue.
     """
-    file = FILES[name]
+    file = _entry(name)
     path = find_file(name) or _download(file)
     raw = path.read_bytes()
     is_plain = path.name != file.name
@@ -91,6 +92,12 @@ def read_file(name: str) -> bytes:
     return gzip.decompress(raw) if path.suffix == ".gz" else raw
 
 
+def _entry(name: str) -> DataFile:
+    if name not in FILES:
+        raise DataError(f"name must be one of {', '.join(sorted(FILES))}; got {name!r}.")
+    return FILES[name]
+
+
 def _download(file: DataFile) -> Path:
     """Fetch ``file`` from its official source into the cache; check before it gets its name."""
     if file.url is None:
@@ -100,7 +107,7 @@ def _download(file: DataFile) -> Path:
     try:
         with urllib.request.urlopen(file.url, timeout=TIMEOUT_S) as response:
             payload: bytes = response.read(MAX_DOWNLOAD_BYTES + 1)
-    except (OSError, urllib.error.URLError) as error:
+    except (OSError, http.client.HTTPException) as error:
         raise DataError(_missing(file, f"the download from {file.url} failed: {error}")) from error
     if file.plain_sha256 is None:
         name, expected, contents = file.name, file.sha256, payload
@@ -121,7 +128,8 @@ def _pick_member(archive: bytes, sha256: str) -> bytes:
     return b""
 
 
-def _members(archive: bytes) -> Iterator[bytes]:
+def _members(archive: bytes, *, depth: int = 0) -> Iterator[bytes]:
+    """Yield the members of an archive and of the archives directly in it; junk has none."""
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             for info in opened.infolist():
@@ -129,9 +137,9 @@ def _members(archive: bytes) -> Iterator[bytes]:
                     continue
                 contents = opened.read(info)
                 yield contents
-                if PurePosixPath(info.filename).suffix == ".zip":
-                    yield from _members(contents)
-    except zipfile.BadZipFile:
+                if depth == 0 and PurePosixPath(info.filename).suffix == ".zip":
+                    yield from _members(contents, depth=1)
+    except (zipfile.BadZipFile, zlib.error):
         return
 
 
