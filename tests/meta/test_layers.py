@@ -1,0 +1,283 @@
+"""Holds the table of who may import whom: data flows up the numbers, imports point down.
+
+Every import statement counts: absolute or relative, inside a function, under TYPE_CHECKING, or
+spelled ``import_module("...")``. Extend the table below only together with the architecture.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "pacprivacy"
+PACKAGE = "pacprivacy"
+
+NUMBERED = {
+    "pool": 1,
+    "mechanism": 2,
+    "simulation": 3,
+    "adversary": 4,
+    "noise": 5,
+    "release": 6,
+    "accounting": 7,
+    "audit": 8,
+    "report": 9,
+}
+BASE = frozenset({"budget", "errors", "_checks", "_random"})
+THEORY = frozenset({"theory"})
+STORY = frozenset(name for name, number in NUMBERED.items() if number <= NUMBERED["accounting"])
+EXTENSIONS = frozenset({"design", "residual", "dp", "accuracy_first"})
+BELOW_TOP = BASE | THEORY | frozenset(NUMBERED) | EXTENSIONS | {"privatize", "datasets", ""}
+
+
+def _numbered(name: str) -> frozenset[str]:
+    lower = frozenset(other for other, n in NUMBERED.items() if n < NUMBERED[name])
+    return lower | THEORY | BASE
+
+
+# unit -> what it may import. A unit is a top-level module or package; "" is __init__ itself.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    **{name: _numbered(name) for name in NUMBERED},
+    "audit": _numbered("audit") - {"noise"},
+    "theory": frozenset({"errors", "_checks"}),
+    "errors": frozenset(),
+    "_checks": frozenset({"errors"}),
+    "_random": frozenset({"errors", "_checks"}),
+    "budget": frozenset({"errors", "_checks"}) | THEORY,
+    "privatize": STORY | THEORY | BASE,
+    **dict.fromkeys(EXTENSIONS, STORY | THEORY | BASE | {"privatize"}),
+    "accuracy_first": STORY | THEORY | BASE | {"privatize", "dp"},
+    "datasets": frozenset({"errors", "_checks"}),
+    # The top. Nothing below imports these three; among themselves they are ordered.
+    "estimators": BELOW_TOP,
+    "experiments": BELOW_TOP | {"estimators"},
+    "cli": BELOW_TOP | {"estimators", "experiments"},
+    "__main__": frozenset({"cli"}),
+    # The facade gathers public names; PrivateEstimator is one of them.
+    "": BELOW_TOP - {""} | {"estimators"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import:
+    """One imported thing: the module it comes from and, for ``from m import n``, the name."""
+
+    where: str
+    line: int
+    module: str
+    name: str | None
+
+
+class Tree:
+    """The modules of a package, parsed."""
+
+    def __init__(self, root: Path) -> None:
+        self.modules: dict[str, ast.Module] = {}
+        self.packages: set[str] = set()
+        for path in sorted(root.rglob("*.py")):
+            parts = (PACKAGE, *path.relative_to(root).with_suffix("").parts)
+            if parts[-1] == "__init__":
+                parts = parts[:-1]
+                self.packages.add(".".join(parts))
+            self.modules[".".join(parts)] = ast.parse(path.read_text(encoding="utf-8"))
+
+    def imports(self) -> Iterator[Import]:
+        """Every import of the package by one of its own modules."""
+        for where, tree in self.modules.items():
+            for node in ast.walk(tree):
+                for module, name in self._targets(where, node):
+                    if module.split(".")[0] == PACKAGE:
+                        line = getattr(node, "lineno", 0)
+                        yield Import(where=where, line=line, module=module, name=name)
+
+    def _targets(self, where: str, node: ast.AST) -> Iterator[tuple[str, str | None]]:
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                up = node.level - (where in self.packages)
+                anchor = where.split(".")
+                base = ".".join(anchor[: len(anchor) - up] + ([base] if base else []))
+            for alias in node.names:
+                submodule = f"{base}.{alias.name}"
+                yield (submodule, None) if submodule in self.modules else (base, alias.name)
+        elif isinstance(node, ast.Call) and node.args:
+            function = node.func
+            called = function.attr if isinstance(function, ast.Attribute) else None
+            called = function.id if isinstance(function, ast.Name) else called
+            first = node.args[0]
+            if called in {"import_module", "__import__"} and isinstance(first, ast.Constant):
+                name = str(first.value)
+                yield f"{where.rpartition('.')[0]}{name}" if name.startswith(".") else name, None
+
+    def definition(self, module: str, name: str) -> ast.AST | None:
+        """Follow re-exports to the class or function that ``module.name`` stands for."""
+        for _ in range(len(self.modules)):
+            tree = self.modules.get(module)
+            if tree is None:
+                return None
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+                    return node
+            origin = self._origin(module, tree, name)
+            if origin is None:
+                return None
+            module, name = origin
+        return None
+
+    def _origin(self, where: str, tree: ast.Module, name: str) -> tuple[str, str] | None:
+        """Where the re-exported ``name`` comes from, if it does."""
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom):
+                targets = self._targets(where, node)
+                for alias, (module, original) in zip(node.names, targets, strict=True):
+                    if (alias.asname or alias.name) == name and original is not None:
+                        return module, original
+        return None
+
+
+def unit_of(module: str) -> str:
+    """The unit that a module belongs to; ``""`` for the package's own ``__init__``."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def is_record(node: ast.AST | None) -> bool:
+    """Whether a definition is a frozen dataclass or an enumeration: data that computes nothing."""
+    if not isinstance(node, ast.ClassDef):
+        return False
+    if any("Enum" in ast.unparse(base) for base in node.bases):
+        return True
+    return any(
+        isinstance(decorator, ast.Call)
+        and ast.unparse(decorator.func).split(".")[-1] == "dataclass"
+        and any(
+            keyword.arg == "frozen" and ast.unparse(keyword.value) == "True"
+            for keyword in decorator.keywords
+        )
+        for decorator in node.decorator_list
+    )
+
+
+def violations(root: Path) -> list[str]:
+    """Every import under ``root`` that the table forbids, in words."""
+    tree = Tree(root)
+    found = []
+    for unit in sorted({unit_of(module) for module in tree.modules} - MAY_IMPORT.keys()):
+        found.append(f"{unit} is not in the table; say in MAY_IMPORT what it may import")
+    for item in tree.imports():
+        source, target = unit_of(item.where), unit_of(item.module)
+        if source == target or source not in MAY_IMPORT:
+            continue
+        place = f"{item.where}:{item.line} imports {item.module}" + (
+            f".{item.name}" if item.name else ""
+        )
+        if target not in MAY_IMPORT[source]:
+            allowed = ", ".join(sorted(MAY_IMPORT[source])) or "nothing"
+            found.append(f"{place}; {source or '__init__'} may import only: {allowed}")
+        elif (
+            source == "report"
+            and target != "errors"
+            and (item.name is None or not is_record(tree.definition(item.module, item.name)))
+        ):
+            found.append(f"{place}; report may import record types (frozen dataclasses) only")
+    return found
+
+
+def test_the_library_keeps_its_layers() -> None:
+    found = violations(SOURCE)
+    assert not found, "imports against the table:\n  " + "\n  ".join(found)
+
+
+def test_every_named_package_of_the_library_is_seen() -> None:
+    units = {unit_of(module) for module in Tree(SOURCE).modules}
+    assert {"theory", "pool", "errors", ""} <= units
+    assert sum(1 for _ in Tree(SOURCE).imports()) > 10
+
+
+# --- the checker itself ---------------------------------------------------------------------
+
+CLEAN = {
+    "__init__.py": "from pacprivacy.privatize import privatize\n",
+    "errors.py": "",
+    "_checks.py": "from pacprivacy.errors import E\n",
+    "budget.py": "from pacprivacy.theory import posterior\n",
+    "privatize.py": "from pacprivacy.accounting import compose\n",
+    "theory/__init__.py": "",
+    "theory/posterior.py": "import math\nfrom .. import errors\nfrom . import information\n",
+    "theory/information.py": "",
+    "pool/__init__.py": "from .pool import Pool\n",
+    "pool/pool.py": "from pacprivacy._checks import freeze\n",
+    "noise/__init__.py": "",
+    "noise/plan.py": "from ..pool import Pool\n",
+    "accounting/__init__.py": "from pacprivacy.noise import plan\n",
+    "audit/__init__.py": "from pacprivacy.accounting import ledger\n",
+    "release/__init__.py": "from .release import Release\nfrom .release import verify\n",
+    "release/release.py": (
+        "from dataclasses import dataclass\n"
+        "@dataclass(frozen=True, slots=True)\nclass Release: ...\n"
+        "@dataclass\nclass Loose: ...\n"
+        "def verify(): ...\n"
+    ),
+    "report/__init__.py": "from pacprivacy.release import Release\nfrom pacprivacy import errors\n",
+    "cli/__init__.py": "from pacprivacy import privatize\nimport pacprivacy.experiments\n",
+    "experiments/__init__.py": "",
+}
+
+
+def grow(root: Path, **extra: str) -> Path:
+    files = CLEAN | {name.replace("__in__", "/") + ".py": text for name, text in extra.items()}
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
+    assert violations(grow(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "complaint"),
+    [
+        ("pool__in__bad", "import pacprivacy.noise.plan", "pool.bad:1 imports pacprivacy.noise"),
+        ("pool__in__bad", "from pacprivacy import noise", "pool.bad:1 imports pacprivacy.noise"),
+        ("pool__in__bad", "from ..noise.plan import x", "imports pacprivacy.noise.plan.x"),
+        ("pool__in__bad", "from .. import noise as n", "pool.bad:1 imports pacprivacy.noise"),
+        ("pool__in__bad", "def f():\n    from ..release import R", "pool.bad:2 imports"),
+        (
+            "pool__in__bad",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..noise import plan",
+            "pool.bad:3 imports pacprivacy.noise.plan",
+        ),
+        (
+            "pool__in__bad",
+            "import importlib\nimportlib.import_module('pacprivacy.noise')",
+            "pool.bad:2 imports pacprivacy.noise",
+        ),
+        ("pool__in__bad", "from pacprivacy import Information", "imports pacprivacy.Information"),
+        ("audit__in__bad", "from pacprivacy.noise.plan import x", "audit may import only"),
+        ("theory__in__bad", "from .._random import fresh_seed", "theory may import only"),
+        ("theory__in__bad", "from ..budget import Information", "theory may import only"),
+        ("errors", "from pacprivacy.theory import posterior", "errors may import only: nothing"),
+        ("accounting__in__bad", "from ..privatize import privatize", "accounting may import only"),
+        ("privatize", "from pacprivacy.audit import attack", "privatize may import only"),
+        ("privatize", "from pacprivacy.cli import app", "privatize may import only"),
+        ("design__in__bad", "from ..experiments import table", "design may import only"),
+        ("experiments__in__bad", "from ..cli import app", "experiments may import only"),
+        ("__init__", "from pacprivacy.cli import app", "__init__ may import only"),
+        ("report__in__bad", "from ..release import verify", "record types"),
+        ("report__in__bad", "from ..release.release import Loose", "record types"),
+        ("report__in__bad", "from ..release import release", "record types"),
+        ("report__in__bad", "from ..theory.posterior import success", "record types"),
+        ("stray", "", "stray is not in the table"),
+    ],
+)
+def test_checker_finds_a_violation(tmp_path: Path, where: str, text: str, complaint: str) -> None:
+    found = violations(grow(tmp_path, **{where: text + "\n"}))
+    assert len(found) == 1
+    assert complaint in found[0]
