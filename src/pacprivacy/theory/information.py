@@ -88,7 +88,7 @@ def _excess(q: Vector, p: Vector, shift: Vector) -> Vector:
         for k in range(_SERIES_TERMS, 1, -1):
             series = series * -v + 1.0 / (k * (k - 1))
         series = p * v * v * series
-        direct = p * ((1.0 + u) * np.log1p(u) - u)
+        direct = q * np.log(q / p) - shift
         far = q * (np.log(q) - np.log(p)) - shift
         result = np.where(near, series, np.where(u > _LARGE_RATIO, far, direct))
         result = np.where((q == 0.0) & (p > 0.0), p, result)
