@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -84,18 +84,9 @@ class FunctionMechanism(Mechanism):
     name: str
     takes_rng: bool
 
-    @property
-    def public(self) -> tuple[str, ...]:
-        """Nothing: a plain function sees one subset at a time."""
-        return ()
-
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Call the function on the parts of one subset."""
         return self.function(*parts, rng=rng) if self.takes_rng else self.function(*parts)
-
-    def prepare(self, data: Data) -> Self:
-        """Return the mechanism itself."""
-        return self
 
 
 def as_mechanism(obj: Any) -> Mechanism:
@@ -118,6 +109,11 @@ def as_mechanism(obj: Any) -> Mechanism:
             f"Write {obj.__name__}() with brackets."
         )
     if isinstance(obj, Mechanism):
+        if not isinstance(obj.name, str):
+            raise MechanismError(
+                f"name must be a string; got {type(obj.name).__name__}. "
+                f"Give {type(obj).__name__} a name for the certificate."
+            )
         return obj
     if callable(obj):
         return FunctionMechanism(function=obj, name=_name_of(obj), takes_rng=_takes_rng(obj))

@@ -9,10 +9,11 @@ from typing import Any, Final
 import narwhals as nw
 import numpy as np
 import numpy.typing as npt
+from narwhals.exceptions import NarwhalsError
 
 from pacprivacy.errors import DataError
 
-__all__ = ["MINIMUM_ROWS", "Data", "coerce_data", "is_table", "table_column"]
+__all__ = ["MINIMUM_ROWS", "Data", "coerce_data", "is_table", "read_table", "table_columns"]
 
 MINIMUM_ROWS: Final = 4
 
@@ -103,14 +104,16 @@ def is_table(part: Any) -> bool:
     """Whether a part is an in-memory data frame or series that narwhals can read."""
     if isinstance(part, np.ndarray):
         return False
-    found = nw.from_native(part, eager_only=True, allow_series=True, pass_through=True)
+    try:
+        found = nw.from_native(part, eager_only=True, allow_series=True, pass_through=True)
+    except NarwhalsError:  # a table, but one with repeated names; reading it will say so
+        return True
     return isinstance(found, nw.DataFrame | nw.Series)
 
 
-def table_column(column: nw.Series[Any]) -> npt.NDArray[Any]:
-    """Return a column as an array, unwrapping whatever type the frame library uses."""
-    values: npt.NDArray[Any] = column.to_numpy()
-    return values
+def read_table(part: Any) -> Any:
+    """Return a native frame or series as narwhals sees it."""
+    return nw.from_native(part, eager_only=True, allow_series=True)
 
 
 def _coerce_part(part: Any, name: str) -> Any:
@@ -140,7 +143,7 @@ def _coerce_array(part: Any, name: str) -> npt.NDArray[Any]:
         ) from error
     if array.ndim < 1:
         raise DataError(f"{name} must have rows; got a single number. Pass an array of records.")
-    if array.dtype.kind == "O":
+    if array.dtype.kind in "OT":
         if not all(isinstance(item, str) for item in array.flat):
             raise DataError(
                 f"{name} must hold numbers or strings without missing values; got an object array "
@@ -161,19 +164,19 @@ def _coerce_array(part: Any, name: str) -> npt.NDArray[Any]:
 
 def _check_table(part: Any, name: str) -> None:
     try:
-        table = nw.from_native(part, eager_only=True, allow_series=True)
+        table = read_table(part)
     except Exception as error:
         raise DataError(
             f"{name} must be a frame with distinct column names; got one that cannot be read "
             f"({type(error).__name__}). Rename the columns."
         ) from error
-    for label, column in _columns(table):
+    for label, column in table_columns(table):
         where = f"{name}, column {label!r}," if label else name
         if column.null_count() > 0:
             raise DataError(
                 f"{where} must have no missing values; got nulls. Fill or drop them first."
             )
-        values = table_column(column) if column.dtype.is_numeric() else None
+        values = column.to_numpy() if column.dtype.is_numeric() else None
         if values is not None and values.dtype.kind in "fc" and not np.isfinite(values).all():
             raise DataError(
                 f"{where} must be finite everywhere; got NaN or infinite entries. "
@@ -181,10 +184,11 @@ def _check_table(part: Any, name: str) -> None:
             )
 
 
-def _columns(table: Any) -> list[tuple[str, nw.Series[Any]]]:
+def table_columns(table: Any) -> list[tuple[str, nw.Series[Any]]]:
+    """Return the columns of a frame, or a series as its only column, with their names."""
     if isinstance(table, nw.Series):
         return [(str(table.name or ""), table)]
-    return [(str(name), table[name]) for name in table.columns]
+    return [(str(column.name), column) for column in table.iter_columns()]
 
 
 def _is_complete(array: npt.NDArray[Any]) -> bool:
@@ -198,23 +202,23 @@ def _is_complete(array: npt.NDArray[Any]) -> bool:
 def _take_part(part: Any, rows: npt.NDArray[np.int64]) -> Any:
     if isinstance(part, np.ndarray):
         return np.take(part, rows, axis=0)
-    return nw.from_native(part, eager_only=True, allow_series=True)[rows].to_native()
+    return read_table(part)[rows].to_native()
 
 
 def _digest_array(state: Any, array: npt.NDArray[Any]) -> None:
     state.update(f"array {array.dtype.str} {array.shape}".encode())
-    if array.dtype.kind == "O":
+    if array.dtype.kind in "OT":
         _digest_items(state, array.ravel().tolist())
     else:
         state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def _digest_table(state: Any, part: Any) -> None:
-    table = nw.from_native(part, eager_only=True, allow_series=True)
+    table = read_table(part)
     state.update(f"{type(table).__name__} {len(table)}".encode())
-    for label, column in _columns(table):
+    for label, column in table_columns(table):
         state.update(f"column {label!r} {column.dtype}".encode())
-        values = table_column(column)
+        values = column.to_numpy()
         if values.dtype.kind in _PLAIN_KINDS:
             _digest_array(state, values)
         else:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.nodes import Node, Reader, StaticNode, static_array
+from pacprivacy.mechanism.nodes import Node, Reader, SequenceNode, StaticNode, static_array
 
 __all__ = ["EstimatorNode", "build_estimator", "is_estimator", "register_released"]
 
@@ -37,7 +37,7 @@ _RELEASED: dict[str, tuple[str, ...]] = {
             "LogisticRegression LogisticRegressionCV SGDClassifier SGDRegressor Perceptron "
             "LinearSVC LinearSVR LinearDiscriminantAnalysis"
         ),
-        ("cluster_centers_",): "KMeans MiniBatchKMeans BisectingKMeans",
+        ("cluster_centers_",): "KMeans MiniBatchKMeans",
         ("mean_", "components_", "explained_variance_"): "PCA",
         ("components_",): "TruncatedSVD",
         ("theta_", "var_", "class_prior_"): "GaussianNB",
@@ -48,6 +48,12 @@ _RELEASED: dict[str, tuple[str, ...]] = {
         (): "FunctionTransformer Normalizer",
     }.items()
     for name in group.split()
+}
+
+# What fit would have set and predict reads, without any information on the data.
+_CONSTANTS: Final[dict[str, dict[str, Any]]] = {
+    "sklearn.KMeans": {"_n_threads": 1},
+    "sklearn.MiniBatchKMeans": {"_n_threads": 1},
 }
 
 _POSITIVE: Final = ("scale_", "var_", "class_prior_", "explained_variance_")
@@ -70,8 +76,9 @@ class EstimatorNode:
 
     @property
     def children(self) -> tuple[tuple[str, Node], ...]:
-        """Released and static attributes."""
-        return tuple((f".{name}", node) for name, node in (*self.released, *self.static))
+        """Parameters, released and static attributes."""
+        attributes = [(f".{name}", node) for name, node in (*self.released, *self.static)]
+        return ((".get_params()", StaticNode(value=self.parameters)), *attributes)
 
     def restore(self, reader: Reader) -> Any:
         """Return an estimator that knows the released and the static attributes only."""
@@ -82,6 +89,8 @@ class EstimatorNode:
             return estimator
         for name, value in values.items():
             setattr(estimator, name, _repair(value) if name in _POSITIVE else value)
+        for name, value in _CONSTANTS.get(self.kind, {}).items():
+            setattr(estimator, name, value)
         for name, node in self.static:
             _set_static(estimator, name, node.restore(reader))
         return estimator
@@ -126,7 +135,7 @@ def build_estimator(value: Any, pieces: list[Vector], path: str, build: Builder)
     MechanismError
         If nothing is known about the class, or an attribute is missing or not made of floats.
     """
-    template = _unfitted(value, path)
+    template, parameters = _unfitted(value, path)
     if _is_pipeline(value):
         released = tuple(
             (name, build(step, pieces, f"{path}.{name}")) for name, step in value.steps
@@ -142,7 +151,7 @@ def build_estimator(value: Any, pieces: list[Vector], path: str, build: Builder)
         )
     return EstimatorNode(
         kind=_key(type(value)),
-        parameters=joblib.hash(template),
+        parameters=parameters,
         released=released,
         static=static,
         template=template,
@@ -195,7 +204,7 @@ def _read(value: Any, name: str, path: str) -> Any:
     return found
 
 
-def _unfitted(value: Any, path: str) -> Any:
+def _unfitted(value: Any, path: str) -> tuple[Any, str]:
     try:
         template = _clone(value)
         seeds = [
@@ -204,31 +213,30 @@ def _unfitted(value: Any, path: str) -> Any:
             if name == "random_state" or name.endswith("__random_state")
         ]
         template.set_params(**dict.fromkeys(seeds))
-        joblib.hash(template)
+        return template, str(joblib.hash(template))
     except Exception as error:
         raise MechanismError(
             f"{path} must be an estimator that can be cloned and pickled; got a "
             f"{type(value).__name__} that cannot ({type(error).__name__}). Return its arrays."
         ) from error
-    return template
 
 
 def _build_static(value: Any) -> Node:
     if isinstance(value, np.ndarray):
         return static_array(value)
     if isinstance(value, list):
-        return StaticNode(value=tuple(_build_static(item) for item in value))
+        return SequenceNode(kind=list, nodes=tuple(_build_static(item) for item in value))
     return StaticNode(value=value)
 
 
 def _set_static(estimator: Any, name: str, value: Any) -> None:
-    if not isinstance(getattr(type(estimator), name, None), property):
-        setattr(estimator, name, value)
-    elif name == "classes_":
-        # The ridge classifiers keep the classes inside a label binarizer.
+    if name == "classes_" and type(estimator).__name__ in ("RidgeClassifier", "RidgeClassifierCV"):
+        # They keep the classes inside a label binarizer, in some versions only there.
         from sklearn.preprocessing import LabelBinarizer
 
         estimator._label_binarizer = LabelBinarizer(pos_label=1, neg_label=-1).fit(value)
+    if not isinstance(getattr(type(estimator), name, None), property):
+        setattr(estimator, name, value)
 
 
 def _repair(value: Any) -> Any:
@@ -237,7 +245,7 @@ def _repair(value: Any) -> Any:
     Post-processing of the released numbers; the identity on a noiseless fit.
     """
     array = np.asarray(value)
-    positive = array[array > 0]
-    if array.dtype.kind != "f" or positive.size == array.size:
+    if array.dtype.kind != "f" or (array > 0).all():
         return value
+    positive = array[array > 0]
     return np.where(array > 0, array, positive.min() if positive.size else 1.0).astype(array.dtype)

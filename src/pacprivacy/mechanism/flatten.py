@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism.data import is_table
 from pacprivacy.mechanism.estimators import build_estimator, is_estimator
 from pacprivacy.mechanism.nodes import (
     ArrayNode,
@@ -25,7 +26,7 @@ from pacprivacy.mechanism.nodes import (
     StaticNode,
     find_difference,
 )
-from pacprivacy.mechanism.tables import build_table, is_output_table
+from pacprivacy.mechanism.tables import build_table
 
 __all__ = ["Structure", "flatten"]
 
@@ -113,7 +114,7 @@ def _build(value: Any, pieces: list[Vector], path: str) -> Node:
         return _build_sequence(value, pieces, path)
     if is_estimator(value):
         return build_estimator(value, pieces, path, _build)
-    if is_output_table(value):
+    if is_table(value):
         return build_table(value, pieces, path)
     if hasattr(value, "__array__") and not isinstance(value, type):
         return _build_array(np.asarray(value), pieces, path)
@@ -124,9 +125,14 @@ def _build(value: Any, pieces: list[Vector], path: str) -> Node:
 
 
 def _build_scalar(value: Any, pieces: list[Vector], path: str) -> Node:
-    array = _check_dtype(np.asarray(value), path)
-    pieces.append(array.astype(np.float64).reshape(1))
     python = not isinstance(value, np.generic)
+    try:
+        array = _check_dtype(np.asarray(float(value) if python else value), path)
+    except OverflowError as error:
+        raise MechanismError(
+            f"{path} must fit a float; got an integer that is too large. Return its logarithm."
+        ) from error
+    pieces.append(array.astype(np.float64).reshape(1))
     return ScalarNode(dtype=_restored_dtype(array.dtype), python=python)
 
 

@@ -1,25 +1,24 @@
-"""Statistics that are evaluated on all subsets at once: mean, covariance, histogram."""
+"""Statistics that are evaluated on all subsets at once: mean and covariance."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
-import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import BatchMechanism
-from pacprivacy.mechanism.data import Data, is_table, table_column
+from pacprivacy.mechanism.columns import read_columns, read_numbers
+from pacprivacy.mechanism.data import Data
+from pacprivacy.mechanism.histogram import Histogram
 from pacprivacy.mechanism.sums import subset_sizes, subset_sums
 from pacprivacy.pool import Pool
 
 __all__ = ["Covariance", "Histogram", "Mean"]
 
 Matrix = npt.NDArray[np.float64]
-Edges = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +38,13 @@ class Mean(BatchMechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the mean of one subset."""
-        X = _numbers(parts, self.name)
+        X = read_numbers(parts, self.name)
         mean = X.mean(axis=0)
         return float(mean) if X.ndim == 1 else mean
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the means of all subsets, shape (m, d)."""
-        X = _numbers(data.parts, self.name)
+        X = read_numbers(data.parts, self.name)
         X = X.reshape(len(X), -1)
         centre = X.mean(axis=0)
         sums = subset_sums(pool, lambda rows: X[rows] - centre, X.shape[1])
@@ -54,7 +53,7 @@ class Mean(BatchMechanism):
 
     def template(self, data: Data) -> Any:
         """Return zeros of the output's shape."""
-        shape = _numbers(data.parts, self.name).shape[1:]
+        shape = read_numbers(data.parts, self.name).shape[1:]
         return np.zeros(shape) if shape else 0.0
 
 
@@ -80,7 +79,7 @@ class Covariance(BatchMechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the upper triangle of the covariance matrix of one subset."""
-        X = _columns(parts, self.name)
+        X = read_columns(parts, self.name)
         self._check_sizes(len(X))
         centred = X - X.mean(axis=0)
         matrix = centred.T @ centred / (len(X) - self.ddof)
@@ -88,7 +87,7 @@ class Covariance(BatchMechanism):
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the upper triangles of all subsets, shape (m, p (p + 1) / 2)."""
-        X = _columns(data.parts, self.name)
+        X = read_columns(data.parts, self.name)
         # Centring at the universe's mean keeps the subtraction below from cancelling.
         X = X - X.mean(axis=0)
         p = X.shape[1]
@@ -107,7 +106,7 @@ class Covariance(BatchMechanism):
 
     def template(self, data: Data) -> Any:
         """Return zeros, one for each entry of the upper triangle."""
-        p = _columns(data.parts, self.name).shape[1]
+        p = read_columns(data.parts, self.name).shape[1]
         return np.zeros(p * (p + 1) // 2)
 
     def finish(self, value: Any) -> Matrix:
@@ -124,190 +123,3 @@ class Covariance(BatchMechanism):
                 f"Covariance must see more than {self.ddof} rows in a subset; got {smallest}. "
                 "Use more records or a pool of larger subsets."
             )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram(BatchMechanism):
-    """Counts per bin, one histogram per column.
-
-    As in ``numpy.histogram``, bins are half-open but the last one, and rows outside the range
-    are not counted.
-
-    Parameters
-    ----------
-    bins : int or sequence of float, public
-        Number of bins of equal width, or the edges themselves (the same for every column).
-    range : pair of float, sequence of pairs, or None, public
-        Lowest and highest edge, for all columns or for each. None takes the minimum and maximum
-        of every column over the *whole universe*; this is public and named in the certificate.
-    density : bool, public
-        Divide by the number of counted rows and by the width of the bin.
-    edges : optional
-        Set by :meth:`prepare`.
-    """
-
-    bins: int | Sequence[float] = 10
-    range: tuple[float, float] | Sequence[tuple[float, float]] | None = None
-    density: bool = False
-    edges: Edges | None = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.bins, int | np.integer):
-            if self.bins < 1:
-                raise MechanismError(f"bins must be at least 1; got {self.bins}. Use about 10.")
-        else:
-            object.__setattr__(self, "bins", _check_edges(self.bins))
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return "Histogram"
-
-    @property
-    def public(self) -> tuple[str, ...]:
-        """Where the edges come from."""
-        if self.range is None and isinstance(self.bins, int | np.integer):
-            return ("histogram range: minimum and maximum of every column over the universe",)
-        return ("histogram edges: declared by the curator",)
-
-    def prepare(self, data: Data) -> Self:
-        """Fix the edges for every column."""
-        X = _columns(data.parts, self.name)
-        return replace(self, edges=self._column_edges(X))
-
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the counts of one subset, shape (columns, bins) or (bins,)."""
-        edges = self._fixed_edges()
-        X = _columns(parts, self.name)
-        counts = np.vstack(
-            [
-                np.bincount(_locate(x, e), minlength=len(e))[:-1]
-                for x, e in zip(X.T, edges, strict=True)
-            ]
-        ).astype(np.float64)
-        return self._scale(counts).reshape(self._shape(parts))
-
-    def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the counts of all subsets, shape (m, columns * bins)."""
-        edges = self._fixed_edges()
-        X = _columns(data.parts, self.name)
-        n_bins = len(edges[0]) - 1
-
-        def features(rows: npt.NDArray[np.int64]) -> Matrix:
-            hits = np.zeros((len(rows), len(edges), n_bins + 1))
-            for column, column_edges in enumerate(edges):
-                hits[np.arange(len(rows)), column, _locate(X[rows, column], column_edges)] = 1.0
-            return hits[:, :, :n_bins].reshape(len(rows), -1)
-
-        sums = subset_sums(pool, features, len(edges) * n_bins)
-        return self._scale(sums.reshape(-1, len(edges), n_bins)).reshape(len(sums), -1)
-
-    def template(self, data: Data) -> Any:
-        """Return zeros of the output's shape."""
-        return np.zeros(self._shape(data.parts))
-
-    def _column_edges(self, X: Matrix) -> Edges:
-        if not isinstance(self.bins, int | np.integer):
-            edges = tuple(float(edge) for edge in self.bins)
-            return (edges,) * int(X.shape[1])
-        lows, highs = _limits(self.range, X)
-        return tuple(
-            tuple(np.linspace(low, high, int(self.bins) + 1).tolist())
-            for low, high in zip(lows, highs, strict=True)
-        )
-
-    def _fixed_edges(self) -> Edges:
-        if self.edges is None:
-            raise MechanismError(
-                "edges must be fixed before a subset is evaluated; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.edges
-
-    def _shape(self, parts: tuple[Any, ...]) -> tuple[int, ...]:
-        edges = self._fixed_edges()
-        n_bins = len(edges[0]) - 1
-        return (n_bins,) if _numbers(parts, self.name).ndim == 1 else (len(edges), n_bins)
-
-    def _scale(self, counts: Matrix) -> Matrix:
-        if not self.density:
-            return counts
-        total = counts.sum(axis=-1, keepdims=True)
-        if not total.all():
-            raise MechanismError(
-                "density must have at least one row inside the range in every subset; got a "
-                "subset with none. Widen range or use density=False."
-            )
-        widths = np.diff(np.asarray(self._fixed_edges()), axis=-1)
-        scaled: Matrix = counts / total / widths
-        return scaled
-
-
-def _numbers(parts: tuple[Any, ...], name: str) -> Matrix:
-    if len(parts) != 1:
-        raise MechanismError(
-            f"{name} must be given one part; got {len(parts)}. Pass X alone, or stack the columns."
-        )
-    part = parts[0]
-    if is_table(part):
-        table = nw.from_native(part, eager_only=True, allow_series=True)
-        if isinstance(table, nw.Series):
-            return _as_float(table_column(table), name)
-        return np.column_stack([_as_float(table_column(table[c]), name) for c in table.columns])
-    return _as_float(np.asarray(part), name)
-
-
-def _as_float(array: npt.NDArray[Any], name: str) -> Matrix:
-    if array.dtype.kind not in "biuf":
-        raise MechanismError(
-            f"{name} must be given numbers; got dtype {array.dtype}. Drop or encode that column."
-        )
-    return array.astype(np.float64, copy=False)
-
-
-def _columns(parts: tuple[Any, ...], name: str) -> Matrix:
-    X = _numbers(parts, name)
-    if X.ndim > 2:
-        raise MechanismError(
-            f"{name} must be given a table of rows and columns; got {X.ndim} axes. Reshape it."
-        )
-    return X[:, None] if X.ndim == 1 else X
-
-
-def _locate(x: Matrix, edges: tuple[float, ...]) -> npt.NDArray[np.int64]:
-    """Return the bin of every value; values outside get the number of bins."""
-    where = np.searchsorted(edges, x, side="right") - 1
-    last = len(edges) - 2
-    where[x == edges[-1]] = last
-    where[(where < 0) | (where > last)] = last + 1
-    return where.astype(np.int64, copy=False)
-
-
-def _limits(limits: Any, X: Matrix) -> tuple[Matrix, Matrix]:
-    if limits is None:
-        lows, highs = X.min(axis=0), X.max(axis=0)
-        flat = lows == highs
-        return np.where(flat, lows - 0.5, lows), np.where(flat, highs + 0.5, highs)
-    pairs = np.asarray(limits, dtype=np.float64)
-    if pairs.shape == (2,):
-        pairs = np.tile(pairs, (X.shape[1], 1))
-    if pairs.shape != (X.shape[1], 2) or not np.isfinite(pairs).all():
-        raise MechanismError(
-            f"range must be one pair (low, high) or one for each of {X.shape[1]} columns; got "
-            f"shape {pairs.shape}. Use None to take the range of the universe."
-        )
-    if not (pairs[:, 0] < pairs[:, 1]).all():
-        raise MechanismError("range must have low < high; got an empty range. Swap the two.")
-    return pairs[:, 0], pairs[:, 1]
-
-
-def _check_edges(bins: Sequence[float]) -> tuple[float, ...]:
-    edges = np.asarray(bins, dtype=np.float64)
-    if edges.ndim != 1 or len(edges) < 2 or not np.isfinite(edges).all():
-        raise MechanismError(
-            f"bins must be a count or at least two finite edges; got shape {edges.shape}. "
-            "Write bins=10 or bins=[0, 1, 2]."
-        )
-    if not (np.diff(edges) > 0).all():
-        raise MechanismError("bins must increase; got edges out of order. Sort them.")
-    return tuple(edges.tolist())

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import is_table, table_column
+from pacprivacy.mechanism.data import read_table, table_columns
 from pacprivacy.mechanism.nodes import Node, Reader
 
-__all__ = ["TableNode", "build_table", "is_output_table"]
+__all__ = ["TableNode", "build_table"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +42,13 @@ class TableNode:
         cells = reader.take(self.size).reshape(len(self.columns), self.n_rows)
         if self.library == "pandas":
             return self._restore_pandas(cells)
-        backend: Any = _implementation(self.library)
-        series = [
-            nw.new_series(str(name), values, nw.Float64, backend=backend)
-            for name, values in zip(self.columns, cells, strict=True)
-        ]
+        polars = _namespace(self.library)
         if self.is_series:
-            return series[0].to_native()
-        return nw.from_dict({s.name: s for s in series}).to_native()
+            return polars.Series(self.columns[0], cells[0])
+        return polars.DataFrame(dict(zip(self.columns, cells, strict=True)))
 
     def _restore_pandas(self, cells: npt.NDArray[np.float64]) -> Any:
-        pandas = _implementation(self.library).to_native_namespace()
+        pandas = _namespace(self.library)
         labels = list(self.index or ())
         if len(self.index_names) > 1:
             index = pandas.MultiIndex.from_tuples(labels, names=list(self.index_names))
@@ -69,28 +65,17 @@ class TableNode:
         return f"frame[{self.n_rows}, {len(self.columns)}]"
 
 
-def is_output_table(value: Any) -> bool:
-    """Whether a value is a frame or series (arrays excluded)."""
-    return is_table(value)
-
-
 def build_table(value: Any, pieces: list[npt.NDArray[np.float64]], path: str) -> TableNode:
     """Measure the cells of a frame or series, column by column."""
-    try:
-        table = nw.from_native(value, eager_only=True, allow_series=True)
-    except Exception as error:
-        raise MechanismError(
-            f"{path} must be a frame with distinct column names; got one that cannot be read "
-            f"({type(error).__name__}). Return arrays instead."
-        ) from error
-    columns = [table] if isinstance(table, nw.Series) else [table[name] for name in table.columns]
+    table = _read(value, path)
+    columns = [column for _, column in table_columns(table)]
     for column in columns:
         if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
             raise MechanismError(
                 f"{path} must hold real numbers; got a column of type {column.dtype}. "
                 "Return only numeric columns; labels as scores or one-hot."
             )
-        pieces.append(table_column(column).astype(np.float64))
+        pieces.append(column.to_numpy().astype(np.float64))
     library = table.implementation.name.lower()
     labels, names = _index_of(value) if library == "pandas" else (None, ())
     return TableNode(
@@ -103,9 +88,26 @@ def build_table(value: Any, pieces: list[npt.NDArray[np.float64]], path: str) ->
     )
 
 
+def _read(value: Any, path: str) -> Any:
+    try:
+        table = read_table(value)
+    except Exception as error:
+        raise MechanismError(
+            f"{path} must be a frame with distinct column names; got one that cannot be read "
+            f"({type(error).__name__}). Return arrays instead."
+        ) from error
+    if table.implementation.name not in ("PANDAS", "POLARS"):
+        raise MechanismError(
+            f"{path} must be a frame or series of pandas or polars; got one of "
+            f"{table.implementation.name.lower()}. Return arrays instead."
+        )
+    return table
+
+
 def _index_of(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return tuple(value.index.tolist()), tuple(value.index.names)
 
 
-def _implementation(library: str) -> nw.Implementation:
-    return nw.Implementation[library.upper()]
+def _namespace(library: str) -> Any:
+    # pandas and polars are optional: this is reached only by those who returned a frame.
+    return nw.Implementation[library.upper()].to_native_namespace()

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import joblib
 import numpy as np
+import numpy.typing as npt
 
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, Structure
 from pacprivacy.pool import Pool
 from pacprivacy.simulation.worker import BatchResult, Failure, Job, run_batch
 
-__all__ = ["choose_batch_size", "run_subsets"]
+__all__ = ["choose_batch_size", "count_workers", "make_batches", "run_subsets"]
+
+Batch = tuple[tuple[int, ...], npt.NDArray[np.uint8]]
 
 _TARGET_SECONDS: Final = 0.25
 _BATCHES_PER_WORKER: Final = 8
@@ -35,61 +38,63 @@ def choose_batch_size(n_left: int, seconds_each: float, n_workers: int) -> int:
 def run_subsets(
     job: Job,
     structure: Structure,
-    pool: Pool,
-    subsets: list[int],
+    batches: Iterable[Batch],
     *,
     n_jobs: int | None,
-    seconds_each: float,
-    accept: Callable[[BatchResult], None],
-) -> None:
-    """Run the mechanism on the given subsets and hand every batch to ``accept``.
+) -> Generator[BatchResult, None, None]:
+    """Yield the results of the batches, in any order.
 
     Raises
     ------
     MechanismError
         For the lowest-numbered subset that fails, whatever the number of workers. Batches are
-        sent in order and those already sent are waited for, so no lower one can be missed.
+        taken in order and those already taken are waited for, so no lower one can be missed.
     """
-    n_workers = _count_workers(n_jobs)
-    size = choose_batch_size(len(subsets), seconds_each, n_workers)
     failures: list[Failure] = []
 
-    def batches() -> Iterator[tuple[tuple[int, ...], Any]]:
-        for start in range(0, len(subsets), size):
+    def until_failure() -> Iterator[Batch]:
+        for batch in batches:
             if failures:
                 return
-            chosen = tuple(subsets[start : start + size])
-            yield chosen, np.packbits([pool.row_mask(k) for k in chosen], axis=1)
+            yield batch
 
-    run = _run_here if n_workers == 1 else _run_parallel
-    for result in run(job, structure, batches(), n_jobs):
-        if result.failure is not None:
-            failures.append(result.failure)
-        accept(result)
+    run = _run_here if count_workers(n_jobs) == 1 else _run_parallel
+    with closing(run(job, structure, until_failure(), n_jobs)) as results:
+        for result in results:
+            if result.failure is not None:
+                failures.append(result.failure)
+            yield result
     if failures:
         raise min(failures, key=lambda failure: failure.subset).to_error()
 
 
-def _count_workers(n_jobs: int | None) -> int:
-    try:
-        return int(joblib.effective_n_jobs(n_jobs))
-    except ValueError as error:
+def make_batches(pool: Pool, subsets: list[int], size: int) -> Iterator[Batch]:
+    """Yield the subsets in order, ``size`` at a time, with their rows as packed bits."""
+    for start in range(0, len(subsets), size):
+        chosen = tuple(subsets[start : start + size])
+        yield chosen, np.packbits([pool.row_mask(k) for k in chosen], axis=1)
+
+
+def count_workers(n_jobs: int | None) -> int:
+    """Return how many subsets will be evaluated at a time."""
+    whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and (not whole or n_jobs == 0):
         raise ValueError(
-            f"n_jobs must be a positive or negative integer or None; got {n_jobs}. "
-            "Use -1 for all cores."
-        ) from error
+            f"n_jobs must be None or an integer other than 0; got {n_jobs!r}. Use -1 for all cores."
+        )
+    return int(joblib.effective_n_jobs(n_jobs))
 
 
 def _run_here(
-    job: Job, structure: Structure, batches: Iterator[Any], n_jobs: int | None
-) -> Iterator[BatchResult]:
+    job: Job, structure: Structure, batches: Iterator[Batch], n_jobs: int | None
+) -> Generator[BatchResult, None, None]:
     for chosen, packed in batches:
         yield run_batch(job, structure, chosen, packed)
 
 
 def _run_parallel(
-    job: Job, structure: Structure, batches: Iterator[Any], n_jobs: int | None
-) -> Iterator[BatchResult]:
+    job: Job, structure: Structure, batches: Iterator[Batch], n_jobs: int | None
+) -> Generator[BatchResult, None, None]:
     with _shared(job.data) as data:
         shared = replace(job, data=data)
         tasks = (joblib.delayed(run_batch)(shared, structure, *batch) for batch in batches)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import BinaryIO, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,10 @@ _HEAD: Final = struct.Struct("<II")
 _RECORD: Final = struct.Struct("<II")
 _CRC: Final = struct.Struct("<I")
 _MODE: Final = 0o600
+_MAX_HEADER: Final = 1 << 20
 
 Vector = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,24 +75,17 @@ class Header:
 
 
 class Checkpoint:
-    """An open checkpoint file.
-
-    Attributes
-    ----------
-    done : dict, curator-only
-        Values of the subsets finished so far.
-    """
+    """An open checkpoint file; made if there is none, refused if it is of another run."""
 
     def __init__(self, path: Path, header: Header) -> None:
-        self.path = path
-        self.header = header
-        self.done: dict[int, Vector] = {}
+        self._path = path
+        self._header = header
         if read_header(path) is None:
             _create(path, header)
         self._file = path.open("r+b")
         try:
             _lock(self._file, path)
-            self._load()
+            _compare(_read_header(self._file, path), header, path)
         except BaseException:
             self._file.close()
             raise
@@ -106,35 +101,46 @@ class Checkpoint:
     ) -> None:
         self._file.close()
 
-    def append(self, results: Mapping[int, Vector]) -> None:
-        """Write finished subsets and wait until they are on the disk."""
-        self._file.write(b"".join(_pack(k, vector) for k, vector in sorted(results.items())))
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def _load(self) -> None:
-        content = self._file.read()
-        stored, position = _parse_header(content, self.path)
-        _compare(stored, self.header, self.path)
-        size = _RECORD.size + 8 * self.header.n_outputs + _CRC.size
-        while position + size <= len(content):
-            found = _unpack(content[position : position + size], self.header)
-            if found is None:
+    def load(self, values: Matrix, finished: npt.NDArray[np.bool_]) -> None:
+        """Copy the stored subsets into ``values`` and mark them; call it once, before append."""
+        size = _RECORD.size + 8 * self._header.n_outputs + _CRC.size
+        position = self._file.tell()
+        while len(record := self._file.read(size)) == size:
+            k = _check_record(record, self._header)
+            if k is None:
                 break
-            self.done[found[0]] = found[1]
+            values[k] = np.frombuffer(record[_RECORD.size : -_CRC.size], dtype="<f8")
+            finished[k] = True
             position += size
         # What follows was cut short by a crash; those subsets are simply run again.
         self._file.truncate(position)
         self._file.seek(position)
 
+    def append(self, results: Mapping[int, Vector]) -> None:
+        """Write finished subsets and wait until they are on the disk."""
+        try:
+            self._file.write(b"".join(_pack(k, vector) for k, vector in sorted(results.items())))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint must be a file that can be written; got {self._path} "
+                f"({error.strerror}). Make room and run the same call again to resume."
+            ) from error
+
 
 def read_header(path: Path) -> Header | None:
     """Return the header of a checkpoint, or None if there is no file or an empty one."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            return _read_header(file, path) if os.fstat(file.fileno()).st_size else None
     except FileNotFoundError:
         return None
-    return _parse_header(content, path)[0] if content else None
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint must be a file that can be read; got {path} ({error.strerror}). "
+            "Choose another path."
+        ) from error
 
 
 def read_checkpoint_seed(path: str | Path) -> int | None:
@@ -152,7 +158,8 @@ def _create(path: Path, header: Header) -> None:
     body = MAGIC + _HEAD.pack(len(text), zlib.crc32(text)) + text
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
         with os.fdopen(descriptor, "wb") as file:
             file.write(body)
             file.flush()
@@ -167,18 +174,18 @@ def _create(path: Path, header: Header) -> None:
         ) from error
 
 
-def _parse_header(content: bytes, path: Path) -> tuple[Header, int]:
-    start = len(MAGIC) + _HEAD.size
-    if not content.startswith(MAGIC):
+def _read_header(file: BinaryIO, path: Path) -> Header:
+    if file.read(len(MAGIC)) != MAGIC:
         raise CheckpointError(
             f"checkpoint must be a checkpoint file or a new path; got {path}, which is something "
             "else and was left alone. Choose another path."
         )
-    if len(content) >= start:
-        length, checksum = _HEAD.unpack_from(content, len(MAGIC))
-        text = content[start : start + length]
+    sizes = file.read(_HEAD.size)
+    if len(sizes) == _HEAD.size:
+        length, checksum = _HEAD.unpack(sizes)
+        text = file.read(min(length, _MAX_HEADER))
         if len(text) == length and zlib.crc32(text) == checksum:
-            return Header.from_json(text), start + length
+            return Header.from_json(text)
     raise CheckpointError(
         f"checkpoint must have an intact header; got a damaged one in {path}. "
         "Delete the file and start again."
@@ -208,15 +215,13 @@ def _pack(k: int, vector: Vector) -> bytes:
     return body + _CRC.pack(zlib.crc32(body))
 
 
-def _unpack(record: bytes, header: Header) -> tuple[int, Vector] | None:
-    body, checksum = record[: -_CRC.size], _CRC.unpack(record[-_CRC.size :])[0]
-    k, length = _RECORD.unpack_from(body)
-    if zlib.crc32(body) != checksum or length != header.n_outputs or k >= header.n_subsets:
-        return None
-    return k, np.frombuffer(body, dtype="<f8", offset=_RECORD.size).astype(np.float64)
+def _check_record(record: bytes, header: Header) -> int | None:
+    k, length = _RECORD.unpack_from(record)
+    intact = zlib.crc32(record[: -_CRC.size]) == _CRC.unpack(record[-_CRC.size :])[0]
+    return k if intact and length == header.n_outputs and k < header.n_subsets else None
 
 
-def _lock(file: Any, path: Path) -> None:
+def _lock(file: BinaryIO, path: Path) -> None:
     try:
         import fcntl
     except ImportError:  # not on this operating system

@@ -26,13 +26,12 @@ class Notice:
 
 
 @contextmanager
-def collect_notices() -> Iterator[list[Notice]]:
-    """Record the warnings given inside; the list is filled on leaving."""
-    notices: list[Notice] = []
+def collect_notices(notices: list[Notice]) -> Iterator[None]:
+    """Record the warnings given inside; they are in ``notices`` on leaving."""
     with warnings.catch_warnings(record=True) as log:
         warnings.simplefilter("always")
         try:
-            yield notices
+            yield
         finally:
             notices.extend(
                 Notice(

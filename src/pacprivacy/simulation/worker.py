@@ -92,7 +92,8 @@ def run_batch(
     # this process evaluates subsets. The caller's process collects its own.
     if os.getpid() == job.home or threading.current_thread() is not threading.main_thread():
         return _run_batch(job, structure, subsets, packed)
-    with collect_notices() as notices:
+    notices: list[Notice] = []
+    with collect_notices(notices):
         result = _run_batch(job, structure, subsets, packed)
     return replace(result, notices=tuple(notices))
 
@@ -123,8 +124,9 @@ def explain(k: int, error: Exception) -> Failure:
     if isinstance(error, MechanismError):
         return Failure(subset=k, reason=str(error), details="")
     reason = (
-        f"{type(error).__name__}: {error}. Make the function work on every subset of the pool, "
-        "or draw a pool with larger or stratified subsets; no subset may be left out."
+        f"{type(error).__name__}: {str(error).rstrip('.')}. "
+        "Make the function work on every subset of the pool, or draw a pool with larger or "
+        "stratified subsets; no subset may be left out."
     )
     return Failure(subset=k, reason=reason, details=_short_traceback(error))
 

@@ -1,0 +1,148 @@
+"""Mean, covariance and histogram: against numpy, and batch against one subset at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism import Covariance, Data, Histogram, Mean, coerce_data, flatten, sums
+from pacprivacy.pool import Balanced, Poisson, Pool
+
+RNG = np.random.default_rng(0)
+X = RNG.normal([100.0, -3.0, 0.0], [1.0, 20.0, 1e-3], size=(101, 3))
+SEED = np.random.default_rng(0)
+
+
+def evaluated(mechanism: Any, data: Data, pool: Pool) -> np.ndarray:
+    rows = [data.take(pool.rows(k)) for k in range(pool.n_subsets)]
+    return np.stack([flatten(mechanism.evaluate(parts, SEED))[0] for parts in rows])
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        Mean(),
+        Covariance(),
+        Covariance(ddof=0),
+        Histogram(bins=5),
+        Histogram(bins=4, density=True),
+        Histogram(bins=7, range=(-50.0, 150.0)),
+        Histogram(bins=[-100, -3, 0, 0.001, 99, 103]),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    "data",
+    [X, X[:, 1], pd.DataFrame(X, columns=list("abc")), pl.DataFrame(X), pl.Series(X[:, 0])],
+    ids=["matrix", "vector", "pandas", "polars", "series"],
+)
+@pytest.mark.parametrize("grouped", [False, True])
+def test_batch_agrees_with_evaluate(
+    mechanism: Any, data: Any, grouped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sums, "_CHUNK_NUMBERS", 600)  # several chunks
+    units = RNG.permutation(np.arange(101) // 3) if grouped else None
+    pool = Balanced(n_subsets=12).draw(101, rng=1, units=units)
+    record = coerce_data(data)
+    prepared = mechanism.prepare(record)
+    batch = prepared.batch(record, pool)
+    single = evaluated(prepared, record, pool)
+    # Relative to the largest entry of the column: a mean near zero has no relative accuracy.
+    scale = np.abs(single).max(axis=0)
+    assert (np.abs(batch - single) <= 1e-10 * scale).all()
+    assert flatten(prepared.template(record))[1].size == batch.shape[1]
+
+
+def test_batch_handles_subsets_of_unequal_size() -> None:
+    pool = Poisson(rate=0.5, n_subsets=16).draw(101, rng=2)
+    record = coerce_data(X)
+    assert len(set(pool.sizes().tolist())) > 1
+    for mechanism in (Mean(), Covariance()):
+        np.testing.assert_allclose(
+            mechanism.batch(record, pool), evaluated(mechanism, record, pool), rtol=1e-9
+        )
+
+
+def test_mean_of_images_has_the_shape_of_one() -> None:
+    images = RNG.normal(size=(20, 2, 3))
+    record = coerce_data(images)
+    pool = Balanced(n_subsets=4).draw(20, rng=0)
+    assert Mean().evaluate((images,), SEED).shape == (2, 3)
+    np.testing.assert_allclose(
+        Mean().batch(record, pool), evaluated(Mean(), record, pool), rtol=1e-10
+    )
+
+
+def test_covariance_is_that_of_numpy() -> None:
+    triangle = Covariance().evaluate((X,), SEED)
+    np.testing.assert_allclose(Covariance().finish(triangle), np.cov(X.T), rtol=1e-12)
+    np.testing.assert_allclose(
+        Covariance(ddof=0).finish(Covariance(ddof=0).evaluate((X,), SEED)),
+        np.cov(X.T, ddof=0),
+        rtol=1e-12,
+    )
+    assert Covariance().finish(Covariance().evaluate((X[:, 0],), SEED)).shape == (1, 1)
+
+
+@pytest.mark.parametrize("density", [False, True])
+def test_histogram_is_that_of_numpy(density: bool) -> None:
+    record = coerce_data(X)
+    mechanism = Histogram(bins=8, range=[(98, 102), (-40, 40), (0, 1)], density=density)
+    counts = mechanism.prepare(record).evaluate((X,), SEED)
+    for column, limits in enumerate([(98, 102), (-40, 40), (0, 1)]):
+        wanted, _ = np.histogram(X[:, column], bins=8, range=limits, density=density)
+        np.testing.assert_allclose(counts[column], wanted, rtol=1e-12)
+
+
+def test_histogram_edges_are_those_of_the_universe_and_are_named() -> None:
+    record = coerce_data(X)
+    prepared = Histogram(bins=3).prepare(record)
+    assert prepared.edges is not None
+    np.testing.assert_allclose(
+        [(edges[0], edges[-1]) for edges in prepared.edges],
+        np.stack([X.min(axis=0), X.max(axis=0)], axis=1),
+    )
+    assert prepared.evaluate((X,), SEED).sum() == X.size
+    assert "universe" in prepared.public[0]
+    assert "declared" in Histogram(bins=3, range=(0, 1)).public[0]
+    assert "declared" in Histogram(bins=[0, 1, 2]).public[0]
+    assert Mean().public == ()
+
+
+def test_histogram_of_a_constant_column_has_a_width() -> None:
+    record = coerce_data(np.ones(6))
+    assert Histogram(bins=2).prepare(record).evaluate((np.ones(6),), SEED).tolist() == [0, 6]
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (lambda: Mean().evaluate((X, X), SEED), "Mean must be given one part; got 2. Pass X alone"),
+        (lambda: Mean().evaluate((pd.DataFrame({"a": list("xyz")}),), SEED), "given numbers"),
+        (lambda: Covariance().evaluate((np.zeros((4, 2, 2)),), SEED), "got 3 axes"),
+        (lambda: Covariance().evaluate((X[:1],), SEED), "more than 1 rows in a subset; got 1"),
+        (lambda: Histogram(bins=0), "bins must be at least 1; got 0"),
+        (lambda: Histogram(bins=[1.0]), "at least two finite edges"),
+        (lambda: Histogram(bins=[2.0, 1.0]), "bins must increase"),
+        (lambda: Histogram(bins=[1, 2], range=(0, 1)), "range must be None when bins"),
+        (lambda: Histogram(range=(1, 0)).prepare(coerce_data(X)), "low < high"),
+        (lambda: Histogram(range=[(0, 1)] * 2).prepare(coerce_data(X)), "each of 3 columns"),
+        (lambda: Histogram().evaluate((X,), SEED), r"Call prepare\(data\)"),
+        (
+            lambda: (
+                Histogram(range=(-9, -8), density=True)
+                .prepare(coerce_data(X[:, 0]))
+                .evaluate((X[:, 0],), SEED)
+            ),
+            "at least one row inside the range",
+        ),
+    ],
+)
+def test_misuse_is_explained(action: Any, message: str) -> None:
+    with pytest.raises(MechanismError, match=message):
+        action()
