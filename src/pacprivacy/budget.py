@@ -173,7 +173,7 @@ _FORM = re.compile(
     r"^\s*(?P<kind>[a-z_]+)\s*(?:<=|=|:)\s*(?P<a>[0-9.eE+-]+)(?:\s*/\s*(?P<b>[0-9.eE+-]+))?"
     r"\s*(?P<percent>%?)\s*$"
 )
-_KINDS = {
+_KINDS: dict[str, type[Information] | type[Membership] | type[EpsilonEquivalent]] = {
     "membership": Membership,
     "success": Membership,
     "mi": Information,
@@ -206,7 +206,7 @@ def parse_budget(text: str) -> AnyBudget:
             value = float(match["a"]) / (float(match["b"]) if match["b"] else 1.0)
         except (ValueError, ZeroDivisionError):
             raise BudgetError(f'budget must hold a number; got {text!r}. Try "mi<=1/64".') from None
-        budget = kind(value / 100 if match["percent"] else value)
+        budget: AnyBudget = kind(value / 100 if match["percent"] else value)
         joined = budget if joined is None else joined & budget
     assert joined is not None  # re.split yields at least one piece
     return joined

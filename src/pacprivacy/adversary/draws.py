@@ -70,7 +70,7 @@ def posterior(view: View, draws: Draws) -> tuple[Matrix, Vector]:
 def posterior_blocks(
     view: View, n_draws: int, rng: np.random.Generator
 ) -> Iterator[tuple[Matrix, Vector]]:
-    """Yield posteriors and entropies for ``n_draws`` fresh draws, a memory-sized block at a time."""
+    """Yield posteriors and entropies for ``n_draws`` fresh draws, in blocks that fit in memory."""
     block = max(16, min(4096, BLOCK_ELEMENTS // view.n_subsets))
     for start in range(0, n_draws, block):
         yield posterior(view, draw_releases(view, min(block, n_draws - start), rng))

@@ -8,8 +8,10 @@ release.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief
 from pacprivacy._random import coerce_seed, public_generator
@@ -96,10 +98,10 @@ class _Restricted:
 
     complement_pairs = False
 
-    def __init__(self, pool: Candidates, kept: np.ndarray[tuple[int], np.dtype[np.int64]]):
+    def __init__(self, pool: Candidates, kept: npt.NDArray[np.int64]):
         self._pool, self._kept = pool, kept
         self.n_subsets, self.n_units = len(kept), pool.n_units
 
-    def signs(self, start: int, stop: int, dtype: object = np.float32) -> np.ndarray:  # type: ignore[type-arg]
+    def signs(self, start: int, stop: int, dtype: Any = np.float32) -> npt.NDArray[Any]:
         """Return the signs of the kept candidates."""
         return self._pool.signs(start, stop, dtype=dtype)[self._kept]

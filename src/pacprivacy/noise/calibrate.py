@@ -26,7 +26,7 @@ from pacprivacy.theory.concentration import Estimate
 from pacprivacy.theory.information import entropy
 from pacprivacy.theory.posterior import mi_for_success
 
-__all__ = ["calibrate", "noiseless_plan"]
+__all__ = ["calibrate", "check_feasible", "noiseless_plan"]
 
 NOISELESS = "the output meets the budget as it is; no noise was added"
 
@@ -100,6 +100,14 @@ def calibrate(
         priors=priors,
     )
     return _searched_plan(name, problem)
+
+
+def check_feasible(budget: AnyBudget, rule: Rule | None, pool: Candidates) -> None:
+    """Refuse a budget or a rule that cannot work, before the mechanism is run at all."""
+    if rule is not None:
+        rule_name(rule)
+    limits = limits_of(budget)
+    _resolve_caps(limits, None, pool, check_log_belief(None, pool.n_subsets))
 
 
 def distinct_outputs(values: Matrix, log_p: Vector) -> tuple[Integers, float]:

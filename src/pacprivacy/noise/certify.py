@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary.information import information_of_view
-from pacprivacy.adversary.membership import Candidates, MembershipRisk, risk_of_view
-from pacprivacy.adversary.view import view_of
+from pacprivacy.adversary.membership import Candidates, risk_of_view
+from pacprivacy.adversary.view import View, view_of
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.bounds import log_det_of_plan
-from pacprivacy.noise.plan import NoisePlan
+from pacprivacy.noise.plan import NoisePlan, Proof
 from pacprivacy.noise.probe import Probe, RiskProbe, smallest_scale
 from pacprivacy.noise.shape import Shape
 from pacprivacy.noise.spread import Spread
-from pacprivacy.theory.concentration import Estimate, empirical_bernstein
+from pacprivacy.theory.concentration import empirical_bernstein
 
-__all__ = ["Problem", "certify"]
+__all__ = ["Problem", "attach_information", "attach_membership", "certify"]
 
 INFORMATION_COST = 4 * 10**8  # posterior entries in one verification
 MEMBERSHIP_COST = 2 * 10**11  # multiplications in one verification
@@ -81,24 +82,47 @@ def certify(shape: Shape, problem: Problem, *, rule: str, notes: tuple[str, ...]
 
 def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> NoisePlan | None:
     """Return the plan with its proof attached, or None when the limits are not proved."""
-    gamma = problem.gamma * 2.0**-attempt / max(1, problem.claims)
     view = view_of(problem.spread.values, plan, problem.log_p)
     plan = replace(plan, log_det_nats=log_det_of_plan(plan, np.exp(problem.log_p)))
-    information: Estimate | None = None
-    membership: MembershipRisk | None = None
     if problem.mi_nats is not None and plan.log_det_nats > problem.mi_nats:
-        rng = problem.rng("verify-information", attempt)
-        draws = effort.information_draws
-        information = information_of_view(view, n_draws=draws, gamma=gamma, rng=rng)
-        if information.upper > problem.mi_nats:
+        proof = _proof("information", problem, effort.information_draws, attempt)
+        plan = attach_information(plan, view, proof)
+        if plan.mi_upper > problem.mi_nats:
             return None
     if problem.caps is not None and problem.pool is not None:
-        rng = problem.rng("verify-membership", attempt)
-        draws = effort.membership_draws
-        membership = risk_of_view(view, problem.pool, n_draws=draws, gamma=gamma, rng=rng)
-        if (membership.upper_per_unit > problem.caps).any():
+        proof = _proof("membership", problem, effort.membership_draws, attempt)
+        plan = attach_membership(plan, view, problem.pool, proof)
+        assert plan.membership is not None  # just attached
+        if (plan.membership.upper_per_unit > problem.caps).any():
             return None
-    return replace(plan, information=information, membership=membership)
+    return plan
+
+
+def _proof(
+    claim: Literal["information", "membership"], problem: Problem, n_draws: int, attempt: int
+) -> Proof:
+    return Proof(
+        claim=claim,
+        stream=f"verify-{claim}",
+        seed=problem.seed,
+        attempt=attempt,
+        n_draws=n_draws,
+        gamma=problem.gamma * 2.0**-attempt / max(1, problem.claims),
+    )
+
+
+def attach_information(plan: NoisePlan, view: View, proof: Proof) -> NoisePlan:
+    """Return the plan with its exact information, estimated on the draws that ``proof`` names."""
+    rng = public_generator(proof.seed, proof.stream, proof.attempt)
+    found = information_of_view(view, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
+    return replace(plan, information=found, proofs=(*plan.proofs, proof))
+
+
+def attach_membership(plan: NoisePlan, view: View, pool: Candidates, proof: Proof) -> NoisePlan:
+    """Return the plan with its membership risk, estimated on the draws that ``proof`` names."""
+    rng = public_generator(proof.seed, proof.stream, proof.attempt)
+    found = risk_of_view(view, pool, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
+    return replace(plan, membership=found, proofs=(*plan.proofs, proof))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

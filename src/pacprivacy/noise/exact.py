@@ -124,7 +124,7 @@ def _relative_gap(
 
 
 def _partitions(spread: Spread, log_p: Vector, mi_nats: float) -> list[Integers]:
-    """Groupings of the candidates by directions with few distinct values, within the budget."""
+    """Group the candidates by directions with few distinct values, within the budget."""
     found: dict[bytes, Integers] = {}
     for direction in _atom_directions(spread):
         groups = _distinct(spread.coordinates @ direction)
@@ -144,7 +144,7 @@ def _atom_directions(spread: Spread) -> Iterator[Vector]:
 
 
 def _distinct(values: Vector) -> Integers:
-    """Number candidates by value; values closer than a billionth of the range are one."""
+    """Group candidates by value; values closer than a billionth of the range are one."""
     order = np.argsort(values, kind="stable")
     gaps = np.diff(values[order]) > 1e-9 * max(float(np.ptp(values)), 1e-300)
     groups = np.empty(len(values), dtype=np.int64)

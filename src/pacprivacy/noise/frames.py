@@ -67,7 +67,7 @@ class PublicFrame:
     @property
     def n_directions(self) -> int:
         """Number of directions that carry noise."""
-        return self.basis.shape[1]
+        return int(self.basis.shape[1])
 
     def coordinates(self, values: Matrix) -> Matrix:
         """Return centred coordinates along the basis."""
@@ -93,7 +93,7 @@ class SpreadFrame:
     @property
     def n_directions(self) -> int:
         """Number of directions that carry noise."""
-        return self.spread.rank if self.rotation is None else self.rotation.shape[1]
+        return self.spread.rank if self.rotation is None else int(self.rotation.shape[1])
 
     def coordinates(self, values: Matrix) -> Matrix:
         """Return centred coordinates; those of the calibrated outputs are already known."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -24,7 +24,7 @@ from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.theory.concentration import Estimate
 from pacprivacy.theory.information import lattice_total_variation
 
-__all__ = ["Kind", "NoisePlan", "Observation", "Revealed", "lattice_grid", "make_plan"]
+__all__ = ["Kind", "NoisePlan", "Observation", "Proof", "Revealed", "lattice_grid", "make_plan"]
 
 Kind = Literal["exact", "confidence", "empirical"]
 Integers = npt.NDArray[np.int64]
@@ -58,6 +58,18 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """The simulated draws behind one Monte-Carlo claim, so that it can be recomputed."""
+
+    claim: Literal["information", "membership"]
+    stream: str
+    seed: int
+    attempt: int
+    n_draws: int
+    gamma: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NoisePlan:
     """Noise law for one release, with what was proved about it.
 
@@ -77,7 +89,8 @@ class NoisePlan:
     log_det_nats: float = math.inf
     information: Estimate | None = None
     membership: MembershipRisk | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    proofs: tuple[Proof, ...] = ()
 
     def __post_init__(self) -> None:
         for array in (self.center, self.grid_step, self.units_per_std, self.points):

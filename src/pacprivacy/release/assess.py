@@ -1,0 +1,194 @@
+"""Complete what is known about a plan, and write it down as a certificate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pacprivacy import _version
+from pacprivacy._checks import Vector
+from pacprivacy._random import public_generator
+from pacprivacy.adversary.information import default_draws as information_draws
+from pacprivacy.adversary.membership import Candidates, MembershipRisk, noiseless_risk
+from pacprivacy.adversary.membership import default_draws as membership_draws
+from pacprivacy.adversary.side_knowledge import SideKnowledge, side_knowledge
+from pacprivacy.adversary.view import make_view, view_of
+from pacprivacy.budget import AnyBudget
+from pacprivacy.noise.certify import attach_information, attach_membership
+from pacprivacy.noise.plan import NoisePlan, Proof
+from pacprivacy.pool import Pool
+from pacprivacy.release.certificate import SCOPE, Certificate, NoiseSummary
+from pacprivacy.simulation import Outputs
+from pacprivacy.theory.concentration import Estimate
+from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
+
+__all__ = ["Context", "assess", "write_certificate"]
+
+SIDE_COST = 2 * 10**10
+TOLD = (1, 2, 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a certificate says besides the plan."""
+
+    outputs: Outputs
+    pool: Pool
+    budget: AnyBudget
+    log_p: Vector
+    gamma: float
+    seed: int
+    simulation: bool
+    notes: tuple[str, ...] = ()
+    composition: dict[str, Any] | None = None
+
+
+def assess(plan: NoisePlan, context: Context) -> NoisePlan:
+    """Return the plan with exact information and membership risk, where still missing."""
+    pool, seed = context.pool, context.seed
+    view = view_of(context.outputs, plan, context.log_p)
+    if plan.is_noiseless:
+        return replace(plan, membership=plan.membership or _noiseless_membership(plan, context))
+    gamma = context.gamma / 4
+    if plan.information is None:
+        draws = information_draws(pool.n_subsets)
+        plan = attach_information(plan, view, _proof("information", seed, draws, gamma))
+    if plan.membership is None:
+        draws = membership_draws(pool.n_subsets, pool.n_units)
+        plan = attach_membership(plan, view, pool, _proof("membership", seed, draws, gamma))
+    return plan
+
+
+def _proof(claim: Any, seed: int, n_draws: int, gamma: float) -> Proof:
+    return Proof(
+        claim=claim, stream=f"assess-{claim}", seed=seed, attempt=0, n_draws=n_draws, gamma=gamma
+    )
+
+
+def _noiseless_membership(plan: NoisePlan, context: Context) -> MembershipRisk:
+    """Return membership success of a release without noise: exact, no draws."""
+    groups = None if plan.revealed is None else plan.revealed.groups
+    blind = np.zeros((context.pool.n_subsets, 1))
+    per_unit = noiseless_risk(make_view(blind, context.log_p, groups=groups), context.pool)
+
+    def closed(value: float) -> Estimate:
+        return Estimate(value=value, lower=value, upper=value, confidence=1.0, n_draws=0)
+
+    return MembershipRisk(
+        worst=closed(float(per_unit.max())),
+        mean=closed(float(per_unit.mean())),
+        per_unit=per_unit,
+        upper_per_unit=per_unit.copy(),
+    )
+
+
+def write_certificate(plan: NoisePlan, context: Context) -> Certificate:
+    """Write down what was proved about an assessed plan."""
+    pool, outputs = context.pool, context.outputs
+    assert plan.membership is not None  # the plan is assessed
+    mi_upper = max(0.0, plan.mi_upper)
+    bound = membership_bound(plan, pool)
+    failure = sum(proof.gamma for proof in plan.proofs)
+    return Certificate(
+        kind=plan.kind,
+        budget=str(context.budget),
+        rule=plan.rule,
+        mechanism=outputs.mechanism_name,
+        output=outputs.structure.describe(),
+        scheme=pool.scheme,
+        unit="group of rows" if pool.row_units is not None else "record",
+        n_subsets=pool.n_subsets,
+        n_units=pool.n_units,
+        prior=pool.worst_prior,
+        dimension=outputs.n_outputs,
+        log_det_nats=max(0.0, plan.log_det_nats),
+        information=plan.information,
+        mi_upper_nats=mi_upper,
+        any_inference={p: posterior_success(mi_upper, float(p)) for p in ("0.5", "0.01")},
+        membership=plan.membership.worst,
+        membership_mean=plan.membership.mean,
+        membership_bound=bound,
+        epsilon_equivalent=_finite_epsilon(bound),
+        side_knowledge=_side_knowledge(plan, context),
+        noise=_noise_summary(plan),
+        confidence=1 - failure,
+        public=_public_items(outputs, pool),
+        not_promised=_not_promised(plan, pool, mi_upper),
+        notes=(*plan.notes, *context.notes, *pool.notes),
+        simulation=context.simulation,
+        composition=context.composition,
+        software=_version.__version__,
+    )
+
+
+def membership_bound(plan: NoisePlan, pool: Candidates) -> float:
+    """Return the best proved bound on membership success of the worst-placed unit."""
+    assert plan.membership is not None  # the plan is assessed
+    return min(1.0, plan.membership.upper)
+
+
+def _finite_epsilon(success: float) -> float | None:
+    epsilon = epsilon_equivalent(success)
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def _noise_summary(plan: NoisePlan) -> NoiseSummary:
+    std = plan.noise_std
+    return NoiseSummary(
+        total_variance=plan.total_variance,
+        smallest_std=float(std.min(initial=math.inf)) if len(std) else 0.0,
+        largest_std=float(std.max(initial=0.0)),
+        n_directions=plan.n_directions,
+        smallest_grid_step=float(plan.grid_step.min(initial=math.inf)) if len(std) else 0.0,
+        smallest_units_per_std=int(plan.units_per_std.min()) if len(std) else 0,
+    )
+
+
+def _side_knowledge(plan: NoisePlan, context: Context) -> tuple[SideKnowledge, ...]:
+    pool = context.pool
+    found = []
+    for told in TOLD:
+        if told >= pool.n_units or 2**told > pool.n_subsets:
+            break
+        kept = max(1, pool.n_subsets // 2**told)
+        draws = int(np.clip(SIDE_COST // (8 * kept * pool.n_units), 128, 1024))
+        rng = public_generator(context.seed, "side-knowledge", told)
+        found.append(
+            side_knowledge(
+                context.outputs,
+                pool,
+                plan,
+                n_told=told,
+                log_belief=context.log_p,
+                n_draws=draws,
+                rng=rng,
+            )
+        )
+    return tuple(found)
+
+
+def _public_items(outputs: Outputs, pool: Pool) -> tuple[str, ...]:
+    return (
+        "the universe of records, the mechanism and the noise law",
+        f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
+        *outputs.public,
+    )
+
+
+def _not_promised(plan: NoisePlan, pool: Pool, mi_upper: float) -> tuple[str, ...]:
+    items = [
+        f"Side knowledge: whoever knows the pool and the true membership of about "
+        f"{math.ceil(math.log2(pool.n_subsets))} units knows the secret without any release.",
+        SCOPE,
+    ]
+    if mi_upper >= math.log(2):
+        items.append(
+            f"Other inferences than one unit's membership: {mi_upper:.3g} nats is above ln 2, so "
+            f"at prior 1/2 the bound on an arbitrary guess is 100 %. Combine with Information(...) "
+            f"to limit these."
+        )
+    items.append("Releases made outside this certificate from the same secret subset.")
+    return tuple(items)

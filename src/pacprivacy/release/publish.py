@@ -1,0 +1,55 @@
+"""The last step: the certificate is written, then the secret and the noise are used."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from pacprivacy._random import BitSource, uniform_below
+from pacprivacy.errors import SecretError
+from pacprivacy.noise.plan import NoisePlan, Observation
+from pacprivacy.release.assess import Context, assess, write_certificate
+from pacprivacy.release.bundle import Bundle
+from pacprivacy.release.release import Release
+
+__all__ = ["Secret", "publish"]
+
+
+class Secret:
+    """The index of the subset that is really used. It cannot be printed or pickled."""
+
+    __slots__ = ("_index", "_n_subsets")
+
+    def __init__(self, n_subsets: int, source: BitSource, *, first: int = 0) -> None:
+        self._index = first + uniform_below(source, n_subsets - first)
+        self._n_subsets = n_subsets
+
+    def __repr__(self) -> str:
+        return f"Secret(one of {self._n_subsets})"
+
+    def __reduce__(self) -> NoReturn:
+        raise SecretError(
+            "the secret must stay in this process; got a request to pickle or copy it. "
+            "Save the release, not the session."
+        )
+
+    def observe(self, plan: NoisePlan, source: BitSource) -> Observation:
+        """Draw the noise around the secret's output."""
+        return plan.observe(self._index, source)
+
+
+def publish(
+    plan: NoisePlan, context: Context, secret: Secret, source: BitSource
+) -> tuple[Release, Observation]:
+    """Write the certificate, then draw the noise and build the released value.
+
+    Guarantee
+    ---------
+    Claim R-2. The certificate is complete before the secret is touched; the value is a function
+    of the observation, the pool's outputs and the structure that all subsets share.
+    """
+    plan = assess(plan, context)
+    certificate = write_certificate(plan, context)
+    bundle = Bundle.of(context.outputs.values, context.pool, context.log_p, plan)
+    observation = secret.observe(plan, source)
+    value = context.outputs.restore(plan.value_of(observation))
+    return Release(value=value, certificate=certificate, bundle=bundle), observation

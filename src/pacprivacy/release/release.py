@@ -1,0 +1,79 @@
+"""The release: a value that may leave, and its certificate."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pacprivacy.release.bundle import Bundle
+from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
+
+__all__ = ["Release", "plain_value"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Release:
+    """What may leave, and the proof of how little it tells.
+
+    Parameters
+    ----------
+    value : Any, public
+        Same structure that the mechanism returned, with certified noise.
+    certificate : Certificate, public
+        What is promised, to whom, how it was proved.
+    bundle : Bundle, curator-only
+        Everything needed to recompute the certificate; never published.
+    """
+
+    value: Any
+    certificate: Certificate
+    bundle: Bundle = field(repr=False)
+
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return value and certificate as plain JSON types."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "value": plain_value(self.value),
+            "certificate": self.certificate.to_public_dict(),
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``release.json`` (public) and ``curator.npz`` (mode 0600) into a folder.
+
+        Returns
+        -------
+        Path
+            The public file.
+        """
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        public = target / "release.json"
+        public.write_text(
+            json.dumps(self.to_public_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8"
+        )
+        self.bundle.save(target / "curator.npz")
+        return public
+
+
+def plain_value(value: Any) -> Any:
+    """Turn a released value into JSON types: lists, numbers, text, dictionaries."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {str(key): plain_value(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain_value(item) for item in value]
+    if hasattr(value, "steps") and hasattr(value, "get_params"):
+        return {"estimator": "Pipeline", "steps": {n: plain_value(step) for n, step in value.steps}}
+    if hasattr(value, "get_params"):
+        fitted = {k: plain_value(v) for k, v in vars(value).items() if k.endswith("_")}
+        return {"estimator": type(value).__name__, "attributes": fitted}
+    return np.asarray(value).tolist()

@@ -1,0 +1,142 @@
+"""The readable form of a certificate."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any, Final
+
+__all__ = ["certificate_text"]
+
+WIDTH: Final = 80
+KINDS: Final = {
+    "exact": "exact: the secret is uniform over a finite pool, so its law is known",
+    "confidence": "confidence: holds with stated probability over the simulation",
+    "empirical": "empirical: the papers' practice, NOT a proof",
+}
+
+
+def certificate_text(cert: dict[str, Any]) -> str:
+    """Return a certificate as text for a terminal of 80 columns."""
+    lines = [_headline(cert), ""]
+    if cert["simulation"]:
+        lines += ["SIMULATION: seeded randomness; this release protects nobody.", ""]
+    lines += _rows(
+        [
+            ("Kind", KINDS[cert["kind"]]),
+            ("Asked", cert["budget"]),
+            *_proved_rows(cert),
+            ("Side knowledge", _side_text(cert)),
+            ("Pool", _pool_text(cert)),
+            ("Mechanism", f"{cert['mechanism']} -> {cert['output']}"),
+            ("Noise", _noise_text(cert)),
+            ("Confidence", _confidence_text(cert)),
+            *([("Session", _session_text(cert))] if cert["composition"] else []),
+            ("Treated as public", "; ".join(cert["public"])),
+        ]
+    )
+    lines += ["", "Not promised"]
+    lines += [_wrap(f"- {item}", "  ") for item in cert["not_promised"]]
+    if cert["notes"]:
+        lines += ["Notes", *(_wrap(f"- {item}", "  ") for item in cert["notes"])]
+    lines += [f"pacprivacy {cert['software']}, certificate schema {cert['schema_version']}"]
+    return "\n".join(lines)
+
+
+def _headline(cert: dict[str, Any]) -> str:
+    bound = 100 * cert["membership_bound"]
+    text = (
+        f"No attacker, whatever their method or computing power, guesses whether one given "
+        f"{cert['unit']} was used with success above {bound:.2f} % (blind guess: "
+        f"{100 * cert['prior']:.4g} %)."
+    )
+    if cert["kind"] == "empirical":
+        text = f"By simulation, not by proof: membership success about {bound:.2f} % or less."
+    return _wrap(text, "")
+
+
+def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = []
+    if cert["membership"] is not None:
+        worst, mean = cert["membership"], cert["membership_mean"]
+        rows.append(("Membership", f"worst unit {_percent(worst)}"))
+        rows.append(("", f"mean over units {_percent(mean)}"))
+    guesses = ", ".join(
+        f"prior {100 * float(prior):.4g} % -> {100 * success:.4g} %"
+        for prior, success in cert["any_inference"].items()
+    )
+    rows.append(("Any inference", f"at most {cert['mi_upper_nats']:.6g} nats: {guesses}"))
+    found = cert["information"]
+    text = f"log-determinant bound {cert['log_det_nats']:.6g} nats"
+    if found is not None:
+        text += f"; exact {found['value']:.6g} nats, at most {found['upper']:.6g}"
+    rows.append(("Information", text))
+    eps = cert["epsilon_equivalent"]
+    shown = "none" if eps is None else f"{eps:.3g}"
+    rows.append(("Epsilon", f"{shown} would allow the same membership success; not a DP claim"))
+    return rows
+
+
+def _percent(estimate: dict[str, Any]) -> str:
+    value, lower, upper = (100 * estimate[key] for key in ("value", "lower", "upper"))
+    return f"{value:.2f} % (between {lower:.2f} and {upper:.2f})"
+
+
+def _side_text(cert: dict[str, Any]) -> str:
+    if not cert["side_knowledge"]:
+        return "not computed for this kind"
+    parts = [
+        f"told {item['n_told']}: {100 * item['mean_without_release']:.1f} -> "
+        f"{100 * item['mean_success']:.1f} % (worst {100 * item['worst_success']:.1f})"
+        for item in cert["side_knowledge"]
+    ]
+    return "success on the worst other unit before -> after this release; " + "; ".join(parts)
+
+
+def _pool_text(cert: dict[str, Any]) -> str:
+    return (
+        f"{cert['scheme']}, {cert['n_subsets']} subsets of {cert['n_units']} units "
+        f"(unit: {cert['unit']})"
+    )
+
+
+def _noise_text(cert: dict[str, Any]) -> str:
+    noise = cert["noise"]
+    if noise["n_directions"] == 0:
+        return f"none ({cert['rule']})"
+    return (
+        f"{cert['rule']}: total variance {noise['total_variance']:.4g} over "
+        f"{noise['n_directions']} of {cert['dimension']} directions, standard deviation "
+        f"{noise['smallest_std']:.3g} to {noise['largest_std']:.3g}; integer noise, grid "
+        f"{noise['smallest_grid_step']:.3g} or coarser"
+    )
+
+
+def _confidence_text(cert: dict[str, Any]) -> str:
+    if cert["confidence"] == 1.0:
+        return "closed form, no failure probability"
+    return (
+        f"1 - {1 - cert['confidence']:.1g} over our own simulated draws, for the whole certificate"
+    )
+
+
+def _session_text(cert: dict[str, Any]) -> str:
+    facts = cert["composition"].items()
+    return "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in facts)
+
+
+def _rows(pairs: list[tuple[str, str]]) -> list[str]:
+    return [
+        textwrap.fill(
+            text,
+            WIDTH,
+            initial_indent=f"{name:<18}",
+            subsequent_indent=" " * 18,
+            break_long_words=False,
+        )
+        for name, text in pairs
+    ]
+
+
+def _wrap(text: str, indent: str) -> str:
+    hanging = indent + "  " if indent else ""
+    return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=hanging)
