@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from pacprivacy.errors import DataError
@@ -29,6 +30,7 @@ X = np.arange(10.0).reshape(5, 2)
         (pd.Series([1, 2, 3, 4], dtype="Int64"), 4),
         (pl.DataFrame({"a": [1, 2, 3, 4], "b": list("wxyz")}), 4),
         (pl.Series([True, False, True, False]), 4),
+        (pa.table({"a": [1.0, 2.0, 3.0, 4.0]}), 4),
     ],
 )
 def test_single_part_is_accepted(data: object, n_rows: int) -> None:

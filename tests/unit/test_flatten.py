@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -201,6 +202,8 @@ def test_describe_is_short_and_shows_no_values() -> None:
         ({frozenset(): 1.0}, "plain keys"),
         (pd.Series(["a", "b"]), "got a column of type"),
         (pl.DataFrame({"a": ["x"]}), "got a column of type String"),
+        (pa.table({"a": [1.0]}), "of pandas or polars; got one of pyarrow"),
+        (pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), "distinct column names"),
         pytest.param(10**400, "too large", id="huge"),
     ],
 )

@@ -171,6 +171,18 @@ def test_the_first_failing_subset_is_named(how: str, message: str, n_jobs: int) 
         run(functools.partial(faulty, bad=[5, 6, 11, 15], how=how), n_jobs=n_jobs)
 
 
+def test_nothing_more_is_run_after_a_failure() -> None:
+    calls = []
+
+    def fails_at_four(X: np.ndarray) -> float:
+        calls.append(1)
+        return 1.0 / (0 if first_row_is(X, [4]) else 1)
+
+    with pytest.raises(MechanismError, match="subset 4: ZeroDivisionError"):
+        run(fails_at_four)
+    assert len(calls) == 6  # subset 0 twice, then 1, 2, 3 and 4
+
+
 def test_failure_on_the_first_subset_is_named_and_chained() -> None:
     with pytest.raises(MechanismError, match="failed on subset 0: ZeroDivisionError") as caught:
         run(functools.partial(faulty, bad=[0], how="raise"))
