@@ -14,9 +14,11 @@ from pacprivacy._checks import check_log_belief
 from pacprivacy._random import SimulatedSource, SystemSource, coerce_seed, public_generator
 from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.budget import AnyBudget
+from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import as_mechanism, coerce_data
-from pacprivacy.noise import Rule, calibrate
+from pacprivacy.noise import Boxed, Empirical, Rule, calibrate
 from pacprivacy.noise.calibrate import check_feasible
+from pacprivacy.noise.iid import N_RESERVE
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Context, Release, Secret, publish
 from pacprivacy.simulation import draw_candidates, run_mechanism
@@ -93,6 +95,12 @@ def privatize(
     universe = coerce_data(data)
     prepared = as_mechanism(mechanism)
     given = None if rng is None else seed
+    independent = isinstance(rule, Boxed | Empirical)
+    if independent and rng is not None and not simulate:
+        raise BudgetError(
+            "rng must be None for a confidence or empirical certificate: the secret subset is "
+            "drawn with the pool. Leave rng out, or set simulate=True."
+        )
     candidates, notes = draw_candidates(
         prepared,
         universe,
@@ -101,6 +109,7 @@ def privatize(
         units=units,
         checkpoint=checkpoint,
         rng=given,
+        n_reserve=N_RESERVE if independent else 0,
     )
     check_feasible(budget, rule, candidates)
     outputs = run_mechanism(
@@ -112,7 +121,7 @@ def privatize(
         rng=given,
         progress=progress,
     )
-    plan = calibrate(outputs, budget, rule=rule, pool=candidates, rng=seed)
+    plan = calibrate(outputs, budget, rule=rule, pool=candidates, gamma=DEFAULT_GAMMA / 2, rng=seed)
     context = Context(
         outputs=outputs,
         pool=candidates,
@@ -124,5 +133,5 @@ def privatize(
         notes=notes,
     )
     source = SimulatedSource(public_generator(seed, "simulation")) if simulate else SystemSource()
-    secret = Secret(candidates.n_subsets, source)
+    secret = Secret(candidates.n_subsets, source, first=plan.first_secret)
     return publish(plan, context, secret, source)[0]

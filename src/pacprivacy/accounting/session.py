@@ -31,6 +31,7 @@ from pacprivacy.noise import NoisePlan, Rule, calibrate
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Context, Release, Secret, publish
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
+from pacprivacy.theory.posterior import posterior_success
 
 __all__ = ["Odometer", "Session"]
 
@@ -286,6 +287,7 @@ class Session:
             pool=self._pool,
             log_belief=belief.log_p,
             caps=None if share.success is None else np.minimum(1.0, before + share.success),
+            gamma=DEFAULT_GAMMA / 2,
             rng=seed,
         )
         charge = _charge(plan, share, before)
@@ -309,6 +311,16 @@ class Session:
         self._releases.append(release)
         return release
 
+    def _success_bound(self) -> float:
+        """Return what the total budget promises about one unit's membership."""
+        assert self._pool is not None  # drawn with the first release
+        bounds = [1.0]
+        if self._total.success is not None:
+            bounds.append(self._total.success)
+        if self._total.mi_nats is not None:
+            bounds.append(posterior_success(self._total.mi_nats, self._pool.worst_prior))
+        return min(bounds)
+
     def _composition(self, charge: Limits) -> dict[str, Any]:
         spent = self._spent_nats + (charge.mi_nats or 0.0)
         facts: dict[str, Any] = {
@@ -321,6 +333,7 @@ class Session:
             facts["membership_increment"] = charge.success
             facts["spent_increments_so_far"] = self._spent_success + charge.success
             facts["total_success"] = self._total.success
+        facts["session_success_bound"] = self._success_bound()
         if self._fresh:
             facts["prior_of_ever_used"] = 1 - 2.0 ** -(len(self._releases) + 1)
         return facts

@@ -6,7 +6,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.draws import posterior_blocks
+from pacprivacy.adversary.draws import draw_blocks, posterior
 from pacprivacy.adversary.information import DEFAULT_GAMMA, default_draws
 from pacprivacy.adversary.view import Observable, view_of
 from pacprivacy.errors import PoolError
@@ -56,20 +56,20 @@ def criterion_success(
             f"score must be an array of shape ({view.n_subsets}, n_guesses) with entries in "
             f"[0, 1]; got shape {table.shape}. Rescale the scores."
         )
-    draws = n_draws or default_draws(view.n_subsets)
+    n_draws = n_draws or default_draws(view.n_subsets)
     generator = public_generator(coerce_seed(rng), "criterion")
     total = total_sq = 0.0
-    for p, _ in posterior_blocks(view, draws, generator):
-        best = (p @ table).max(axis=1)
+    for draws in draw_blocks(view, n_draws, generator):
+        best = (posterior(view, draws) @ table).max(axis=1)
         total += float(best.sum())
         total_sq += float(best @ best)
-    mean = total / draws
-    variance = max(0.0, (total_sq - draws * mean**2) / (draws - 1))
-    found = bernstein_estimate(mean, variance, draws, low=0.0, high=1.0, gamma=gamma)
+    mean = total / n_draws
+    variance = max(0.0, (total_sq - n_draws * mean**2) / (n_draws - 1))
+    found = bernstein_estimate(mean, variance, n_draws, low=0.0, high=1.0, gamma=gamma)
     return Estimate(
         value=found.value,
         lower=max(0.0, found.lower - view.slack),
         upper=min(1.0, found.upper + view.slack),
         confidence=found.confidence,
-        n_draws=draws,
+        n_draws=n_draws,
     )

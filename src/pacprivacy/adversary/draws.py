@@ -15,9 +15,9 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary.view import View
 
-__all__ = ["Draws", "draw_releases", "posterior", "posterior_blocks"]
+__all__ = ["Draws", "draw_blocks", "draw_releases", "posterior", "posterior_entropy"]
 
-BLOCK_ELEMENTS = 1 << 21
+BLOCK_ELEMENTS = 1 << 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +42,23 @@ def draw_releases(view: View, n_draws: int, rng: np.random.Generator) -> Draws:
     )
 
 
-def posterior(view: View, draws: Draws) -> tuple[Matrix, Vector]:
-    """Return the attacker's posterior on each draw, and its entropy.
+def posterior(view: View, draws: Draws) -> Matrix:
+    """Return the attacker's posterior on each draw: ``P_k(z)`` of math (3), shape (N, m)."""
+    p, total = _likelihoods(view, draws)[1:]
+    p /= total[:, None]
+    return p
 
-    Returns
-    -------
-    array of shape (N, m)
-        ``P_k(z)`` of math (3); rows sum to one.
-    array of shape (N,)
-        Entropy of each row in nats.
-    """
+
+def posterior_entropy(view: View, draws: Draws) -> Vector:
+    """Return the entropy of the attacker's posterior on each draw, in nats, shape (N,)."""
+    log_p, p, total = _likelihoods(view, draws)
+    np.maximum(log_p, -800.0, out=log_p)  # where p is 0 the product below must be 0, not NaN
+    entropies: Vector = np.log(total) - np.einsum("ij,ij->i", p, log_p) / total
+    return np.maximum(entropies, 0.0)
+
+
+def _likelihoods(view: View, draws: Draws) -> tuple[Matrix, Matrix, Vector]:
+    """Return log weights with maximum 0, the weights, and their sums."""
     points = view.points
     released = points[draws.indices] + draws.noise
     log_p: Matrix = released @ points.T
@@ -60,17 +67,11 @@ def posterior(view: View, draws: Draws) -> tuple[Matrix, Vector]:
         log_p[view.groups[draws.indices][:, None] != view.groups[None, :]] = -np.inf
     log_p -= log_p.max(axis=1, keepdims=True)
     p = np.exp(log_p)
-    total = p.sum(axis=1)
-    np.maximum(log_p, -800.0, out=log_p)  # where p is 0 the product below must be 0, not NaN
-    entropies: Vector = np.log(total) - np.einsum("ij,ij->i", p, log_p) / total
-    p /= total[:, None]
-    return p, np.maximum(entropies, 0.0)
+    return log_p, p, p.sum(axis=1)
 
 
-def posterior_blocks(
-    view: View, n_draws: int, rng: np.random.Generator
-) -> Iterator[tuple[Matrix, Vector]]:
-    """Yield posteriors and entropies for ``n_draws`` fresh draws, in blocks that fit in memory."""
+def draw_blocks(view: View, n_draws: int, rng: np.random.Generator) -> Iterator[Draws]:
+    """Yield ``n_draws`` fresh draws, in blocks whose posteriors fit in the cache."""
     block = max(16, min(4096, BLOCK_ELEMENTS // view.n_subsets))
     for start in range(0, n_draws, block):
-        yield posterior(view, draw_releases(view, min(block, n_draws - start), rng))
+        yield draw_releases(view, min(block, n_draws - start), rng)

@@ -8,7 +8,7 @@ import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.draws import posterior_blocks
+from pacprivacy.adversary.draws import draw_blocks, posterior_entropy
 from pacprivacy.adversary.view import Observable, View, view_of
 from pacprivacy.theory.concentration import Estimate, bernstein_estimate
 from pacprivacy.theory.information import information_slack
@@ -30,8 +30,8 @@ def information_of_view(
     prior = view.prior_entropy
     width = math.log(view.n_subsets)
     total = total_sq = 0.0
-    for _, entropies in posterior_blocks(view, n_draws, rng):
-        gains = prior - entropies
+    for draws in draw_blocks(view, n_draws, rng):
+        gains = prior - posterior_entropy(view, draws)
         total += float(gains.sum())
         total_sq += float(gains @ gains)
     mean = total / n_draws

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy._checks import Vector, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.draws import posterior_blocks
+from pacprivacy.adversary.draws import draw_blocks, posterior
 from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.adversary.view import Observable, View, view_of
 from pacprivacy.errors import PoolError
@@ -108,11 +108,11 @@ class SignBlocks:
         stop = min(start + self._step, self.n_units)
         return self._pool.signs(start, stop, dtype=self._dtype)[: self._rows]
 
-    def fold(self, posterior: Matrix) -> npt.NDArray[Any]:
+    def fold(self, weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Bring posteriors of shape (N, m) to the rows that the blocks have."""
         if self._paired:
-            posterior = posterior[:, : self._rows] - posterior[:, self._rows :]
-        return posterior.astype(self._dtype, copy=False)
+            weights = weights[:, : self._rows] - weights[:, self._rows :]
+        return weights.astype(self._dtype, copy=False)
 
     def __iter__(self) -> Any:
         for number, start in enumerate(self._starts()):
@@ -132,9 +132,9 @@ def risk_of_view(
     blocks = SignBlocks(pool, np.float64, None)
     total, total_sq = np.zeros(pool.n_units), np.zeros(pool.n_units)
     mean_total = mean_sq = 0.0
-    for p, _ in posterior_blocks(view, n_draws, rng):
-        folded = blocks.fold(p)
-        row_sum = np.zeros(len(p))
+    for draws in draw_blocks(view, n_draws, rng):
+        folded = blocks.fold(posterior(view, draws))
+        row_sum = np.zeros(len(folded))
         for units, signs in blocks:
             tilt = np.abs(folded @ signs)
             np.minimum(tilt, 1.0, out=tilt)

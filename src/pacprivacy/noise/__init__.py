@@ -1,7 +1,18 @@
 """From a budget and the outputs on every subset to a noise plan."""
 
 from pacprivacy.noise.calibrate import calibrate
+from pacprivacy.noise.iid import calibrate_iid
 from pacprivacy.noise.plan import NoisePlan
-from pacprivacy.noise.rules import RULES, AutoConfidence, Basis, Rule
+from pacprivacy.noise.rules import RULES, AutoConfidence, Basis, Boxed, Empirical, Rule
 
-__all__ = ["RULES", "AutoConfidence", "Basis", "NoisePlan", "Rule", "calibrate"]
+__all__ = [
+    "RULES",
+    "AutoConfidence",
+    "Basis",
+    "Boxed",
+    "Empirical",
+    "NoisePlan",
+    "Rule",
+    "calibrate",
+    "calibrate_iid",
+]

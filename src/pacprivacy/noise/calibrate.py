@@ -13,14 +13,15 @@ from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.adversary.membership import Candidates, noiseless_risk
 from pacprivacy.adversary.view import make_view
 from pacprivacy.budget import AnyBudget, Limits, limits_of
-from pacprivacy.errors import BudgetError
+from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise.certify import Problem, certify
 from pacprivacy.noise.covariance import covariance_plan
 from pacprivacy.noise.exact import exact_shapes
 from pacprivacy.noise.frames import AxisFrame
+from pacprivacy.noise.iid import calibrate_iid
 from pacprivacy.noise.plan import Integers, NoisePlan, Revealed, digest_of
 from pacprivacy.noise.risk import risk_shapes
-from pacprivacy.noise.rules import Rule, rule_name
+from pacprivacy.noise.rules import Boxed, Empirical, Rule, rule_name
 from pacprivacy.noise.spread import spread_of
 from pacprivacy.theory.concentration import Estimate
 from pacprivacy.theory.information import entropy
@@ -78,9 +79,19 @@ def calibrate(
     values = as_outputs(outputs)
     log_p = check_log_belief(log_belief, len(values))
     limits = limits_of(budget)
-    caps, priors = _resolve_caps(limits, caps, pool, log_p)
+    independent = isinstance(rule, Boxed | Empirical)
+    caps, priors = (None, None) if independent else _resolve_caps(limits, caps, pool, log_p)
     chosen: Rule = rule if rule is not None else ("exact" if caps is None else "risk")
     name = rule_name(chosen)
+    if isinstance(chosen, Boxed | Empirical):
+        if log_belief is not None:
+            raise BudgetError(
+                f"rule must work for a secret from the pool; got {name}, which is for a single "
+                f"release of a fresh secret. Leave the rule out in a session."
+            )
+        mi_nats = iid_budget(limits, pool)
+        n_units = 0 if pool is None else pool.n_units
+        return calibrate_iid(values, chosen, mi_nats=mi_nats, n_units=n_units)
     groups, nats = distinct_outputs(values, log_p)
     if _is_free(groups, nats, limits, caps, pool, log_p):
         return noiseless_plan(values, groups, nats, rule=name)
@@ -107,7 +118,23 @@ def check_feasible(budget: AnyBudget, rule: Rule | None, pool: Candidates) -> No
     if rule is not None:
         rule_name(rule)
     limits = limits_of(budget)
-    _resolve_caps(limits, None, pool, check_log_belief(None, pool.n_subsets))
+    if isinstance(rule, Boxed | Empirical):
+        iid_budget(limits, pool)
+    else:
+        _resolve_caps(limits, None, pool, check_log_belief(None, pool.n_subsets))
+
+
+def iid_budget(limits: Limits, pool: Candidates | None) -> float:
+    """Return the information budget for an independent secret; refuse dependent pools."""
+    if pool is None or not getattr(pool, "independent", False):
+        raise PoolError(
+            "pool must hold independent subsets for this rule: a confidence or empirical "
+            "certificate speaks of a fresh draw. Use Half(...) or Poisson(...)."
+        )
+    budgets = [] if limits.mi_nats is None else [limits.mi_nats]
+    if limits.success is not None:
+        budgets.append(mi_for_success(limits.success, float(getattr(pool, "prior", 1.0))))
+    return min(budgets)
 
 
 def distinct_outputs(values: Matrix, log_p: Vector) -> tuple[Integers, float]:

@@ -30,9 +30,14 @@ __all__ = ["Problem", "attach_information", "attach_membership", "certify"]
 
 INFORMATION_COST = 4 * 10**8  # posterior entries in one verification
 MEMBERSHIP_COST = 2 * 10**11  # multiplications in one verification
+POSTERIOR_COST = 10**8  # posterior entries in one verification of membership
 INFORMATION_MARGIN = 0.004  # share of the budget that the interval may take, if draws allow
 MEMBERSHIP_MARGIN = 0.02
 MAX_ATTEMPTS = 20
+MAX_TIGHTENINGS = 2
+SMALL_GAIN = 4e-3  # a scale that is smaller by less than this is not worth another proof
+SAFE_SHARE = 0.8  # share of the room left by a proof that the next attempt tries to use
+SMALLEST_SCALE = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +72,24 @@ def certify(shape: Shape, problem: Problem, *, rule: str, notes: tuple[str, ...]
     the verification draws; attempt ``k`` uses ``gamma 2^-k``, so retries are paid for.
     """
     effort = _effort(shape, problem)
-    scale = max(1e-12, _propose(shape, problem, effort))
+    search = _Search(shape, problem)
+    scale = search.smallest(effort.information_room, effort.membership_room)
+    best: NoisePlan | None = None
     for attempt in range(1, MAX_ATTEMPTS + 1):
         plan = shape.scaled(scale).plan(problem.spread, rule=rule, notes=notes)
         proved = prove(plan, problem, effort, attempt)
-        if proved is not None:
-            return proved
-        scale *= 1 + 0.01 * 2 ** (attempt // 4)
+        if proved is None:
+            if best is not None:
+                return best
+            scale *= 1 + 0.01 * 2 ** (attempt // 4)
+            continue
+        best = proved
+        tighter = search.tightened(scale, proved)
+        if attempt > MAX_TIGHTENINGS or tighter > scale * (1 - SMALL_GAIN):
+            return best
+        scale = tighter
+    if best is not None:
+        return best
     raise BudgetError(
         f"budget must be provable with {effort.information_draws or effort.membership_draws} "
         f"draws; {MAX_ATTEMPTS} attempts failed. Use a larger budget or fewer units."
@@ -160,7 +176,7 @@ def _effort(shape: Shape, problem: Problem) -> Effort:
         variance = risk.excess(scale)[1]
         priors = np.full(n_units, 0.5) if problem.priors is None else problem.priors
         room = MEMBERSHIP_MARGIN * float((problem.caps - priors).min())
-        most = max(2048, MEMBERSHIP_COST // (m * n_units))
+        most = max(2048, min(MEMBERSHIP_COST // (m * n_units), POSTERIOR_COST // m))
         risk_draws, risk_room = _draws_for(
             room, variance, width=0.5, gamma=gamma / (2 * n_units), most=most
         )
@@ -183,39 +199,68 @@ def _draws_for(
     return draws, empirical_bernstein(1.1 * variance, draws, width=width, gamma=gamma)
 
 
-def _propose(shape: Shape, problem: Problem, effort: Effort) -> float:
-    """Return the smallest scale that should pass, by bisection on common random numbers."""
-    probe = Probe(shape.view(problem.spread, problem.log_p), problem.rng("propose"))
-    scale = 0.0
-    if problem.mi_nats is not None:
-        scale = _information_scale(shape, probe, problem, effort)
-    if problem.caps is not None and problem.pool is not None:
-        caps = problem.caps - effort.membership_room
-        if problem.priors is not None and (caps <= problem.priors).any():
-            caps = np.maximum(caps, 0.5 * (problem.caps + problem.priors))
-        risk = RiskProbe(probe, problem.pool, caps)
-        risk.focus(1.0)
-        found = smallest_scale(lambda c: risk.excess(c)[0])
+class _Search:
+    """Scales that should pass, by bisection on common random numbers."""
+
+    def __init__(self, shape: Shape, problem: Problem) -> None:
+        self._shape, self._problem = shape, problem
+        self._probe = Probe(shape.view(problem.spread, problem.log_p), problem.rng("propose"))
+        self._risk: RiskProbe | None = None
+        if problem.caps is not None and problem.pool is not None:
+            self._risk = RiskProbe(self._probe, problem.pool, problem.caps)
+            self._risk.focus(1.0)
+
+    def smallest(self, information_room: float, membership_room: float) -> float:
+        """Return the smallest scale at which every limit holds with this much room."""
+        scale = SMALLEST_SCALE
+        if self._problem.mi_nats is not None:
+            scale = max(scale, self._information_scale(self._problem.mi_nats, information_room))
+        if self._risk is not None:
+            scale = max(scale, self._membership_scale(self._risk, membership_room))
+        return scale
+
+    def tightened(self, scale: float, proved: NoisePlan) -> float:
+        """Return a smaller scale that uses up most of what a proof left over."""
+        problem, candidates = self._problem, [SMALLEST_SCALE]
+        if problem.mi_nats is not None:
+            if proved.information is None:
+                return scale  # the Gaussian bound is what binds, and it has no room
+            left = SAFE_SHARE * (problem.mi_nats - proved.information.upper)
+            here = self._probe.information(scale)[0]
+            candidates.append(
+                smallest_scale(lambda c: self._probe.information(c)[0] - here - left, start=scale)
+            )
+        if self._risk is not None and problem.caps is not None:
+            assert proved.membership is not None  # membership was proved
+            left = SAFE_SHARE * float((problem.caps - proved.membership.upper_per_unit).min())
+            risk, here = self._risk, self._risk.excess(scale)[0]
+            candidates.append(
+                smallest_scale(lambda c: risk.excess(c)[0] - here - left, start=scale)
+            )
+        return min(scale, max(candidates))
+
+    def _information_scale(self, beta: float, room: float) -> float:
+        """Return the smaller of the scale the Gaussian bound needs and the one the truth needs."""
+        weights = np.exp(self._problem.log_p)
+
+        def gaussian_excess(scale: float) -> float:
+            plan = self._shape.scaled(scale).plan(self._problem.spread, rule="proposal")
+            return log_det_of_plan(plan, weights) - beta
+
+        by_bound = smallest_scale(gaussian_excess, tolerance=1e-9)
+        if room >= beta:
+            return by_bound
+        truth = self._probe
+        by_truth = smallest_scale(lambda c: truth.information(c)[0] - beta + room)
+        return min(by_bound, by_truth)
+
+    def _membership_scale(self, risk: RiskProbe, room: float) -> float:
+        priors, caps = self._problem.priors, self._problem.caps
+        if priors is not None and caps is not None:
+            room = min(room, 0.5 * float((caps - priors).min()))
+        found = smallest_scale(lambda c: risk.excess(c)[0] + room)
         risk.focus(found)
-        found = smallest_scale(lambda c: risk.excess(c)[0], start=found)
-        if risk.excess(found, everyone=True)[0] > 0:
-            found = smallest_scale(lambda c: risk.excess(c, everyone=True)[0], start=found)
-        scale = max(scale, found)
-    return scale
-
-
-def _information_scale(shape: Shape, probe: Probe, problem: Problem, effort: Effort) -> float:
-    """Return the smaller of the scale the Gaussian bound needs and the one the truth needs."""
-    assert problem.mi_nats is not None  # guarded by the caller
-    beta, weights = problem.mi_nats, np.exp(problem.log_p)
-
-    def gaussian_excess(scale: float) -> float:
-        plan = shape.scaled(scale).plan(problem.spread, rule="proposal")
-        return log_det_of_plan(plan, weights) - beta
-
-    by_bound = smallest_scale(gaussian_excess, tolerance=1e-9)
-    goal = beta - effort.information_room
-    if goal <= 0:
-        return by_bound
-    by_truth = smallest_scale(lambda c: probe.information(c)[0] - goal, tolerance=1e-3)
-    return min(by_bound, by_truth)
+        found = smallest_scale(lambda c: risk.excess(c)[0] + room, start=found)
+        if risk.excess(found, everyone=True)[0] + room > 0:
+            found = smallest_scale(lambda c: risk.excess(c, everyone=True)[0] + room, start=found)
+        return found

@@ -95,7 +95,7 @@ def _stationary_step(
 ) -> Shape:
     """Move ``log Σ_B`` a part of the way towards ``log E^{1/2}``."""
     coordinates = spread.coordinates @ shape.rotation
-    error = mean_square_error(probe.posterior(scale)[0], coordinates)
+    error = mean_square_error(probe.posterior(scale).astype(np.float64), coordinates)
     values, vectors = np.linalg.eigh(error)
     values = np.maximum(values, FLOOR**2 * max(float(values.max()), 1e-300))
     target = (vectors * (0.5 * np.log(values))) @ vectors.T

@@ -21,6 +21,7 @@ from pacprivacy.adversary.membership import MembershipRisk
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.frames import Frame
 from pacprivacy.noise.lattice import sample_discrete_gaussian
+from pacprivacy.noise.rules import IidRule
 from pacprivacy.theory.concentration import Estimate
 from pacprivacy.theory.information import lattice_total_variation
 
@@ -86,6 +87,8 @@ class NoisePlan:
     points: Integers
     revealed: Revealed | None = None
     outputs_digest: bytes = b""
+    first_secret: int = 0
+    iid_rule: IidRule | None = None
     log_det_nats: float = math.inf
     information: Estimate | None = None
     membership: MembershipRisk | None = None

@@ -32,49 +32,54 @@ class Probe:
 
     def __init__(self, view: View, rng: np.random.Generator, *, n_draws: int | None = None) -> None:
         m, points = view.n_subsets, view.points
-        n = n_draws or int(np.clip(PROBE_ELEMENTS // m, 256, 8192))
+        n = n_draws or int(np.clip(PROBE_ELEMENTS // m, 256, 65536))
         self._view, self.n_draws = view, n
         order = rng.permutation(n)
         cumulative = np.cumsum(np.exp(view.log_prior))
         strata = (order + rng.random(n)) / n * cumulative[-1]
         chosen = np.minimum(np.searchsorted(cumulative, strata, side="right"), m - 1)
         noise = _stratified_normals(rng, n, points.shape[1])
-        self._cross: Matrix = noise @ points.T
-        self._signal: Matrix = points[chosen] @ points.T - 0.5 * np.einsum(
-            "kq,kq->k", points, points
-        )
-        self._log_prior = np.broadcast_to(view.log_prior, (n, m)).copy()
+        signal = points[chosen] @ points.T - 0.5 * np.einsum("kq,kq->k", points, points)
+        # single precision is enough for a proposal unless the exponents are huge
+        dtype = np.float32 if float(np.abs(signal).max(initial=0.0)) < 1e4 else np.float64
+        self._signal = signal.astype(dtype)
+        self._cross = (noise @ points.T).astype(dtype)
+        self._log_prior = view.log_prior.astype(dtype)[None, :]
         if view.groups is not None:
             apart = view.groups[chosen][:, None] != view.groups[None, :]
-            self._log_prior[apart] = -np.inf
+            self._log_prior = np.where(apart, -np.inf, self._log_prior).astype(dtype)
 
-    def posterior(self, scale: float) -> tuple[Matrix, Vector]:
-        """Return posteriors and their entropies when the noise is ``scale`` times larger."""
-        log_p = self._signal / scale**2
-        log_p += self._cross / scale
-        log_p += self._log_prior
-        log_p -= log_p.max(axis=1, keepdims=True)
-        p = np.exp(log_p)
-        total = p.sum(axis=1)
-        np.maximum(log_p, -800.0, out=log_p)
-        entropies: Vector = np.log(total) - np.einsum("ij,ij->i", p, log_p) / total
+    def posterior(self, scale: float) -> npt.NDArray[Any]:
+        """Return the posteriors when the noise is ``scale`` times larger."""
+        p, total = self._likelihoods(scale)[1:]
         p /= total[:, None]
-        return p, entropies
+        return p
 
     def information(self, scale: float) -> tuple[float, float]:
         """Return the mean and the sample variance of the information gain."""
-        gains = self._view.prior_entropy - self.posterior(scale)[1]
+        log_p, p, total = self._likelihoods(scale)
+        np.maximum(log_p, -80.0, out=log_p)  # where p is 0 the product must be 0, not NaN
+        weighted = np.einsum("ij,ij->i", p, log_p, dtype=np.float64)
+        gains = self._view.prior_entropy - np.log(total) + weighted / total
         return float(gains.mean()), float(gains.var(ddof=1))
 
     def tilt(self, scale: float, signs: SignBlocks) -> tuple[Vector, Vector]:
         """Return mean and variance of ``|2Q - 1|`` for each unit of ``signs``."""
-        folded = signs.fold(self.posterior(scale)[0])
+        folded = signs.fold(self.posterior(scale))
         mean, variance = np.empty(signs.n_units), np.empty(signs.n_units)
         for units, block in signs:
-            tilt: npt.NDArray[Any] = np.abs(folded @ block)
+            tilt = np.abs(folded @ block)
             mean[units] = tilt.mean(axis=0)
             variance[units] = tilt.var(axis=0)
         return mean, variance
+
+    def _likelihoods(self, scale: float) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Vector]:
+        log_p = np.multiply(self._signal, 1 / scale**2, dtype=self._signal.dtype)
+        log_p += np.multiply(self._cross, 1 / scale, dtype=self._cross.dtype)
+        log_p += self._log_prior
+        log_p -= log_p.max(axis=1, keepdims=True)
+        p = np.exp(log_p)
+        return log_p, p, p.sum(axis=1, dtype=np.float64)
 
 
 class RiskProbe:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from pacprivacy._checks import Matrix, check_positive, freeze
 from pacprivacy.errors import BudgetError
 
-__all__ = ["RULES", "AutoConfidence", "Basis", "Boxed", "Rule", "rule_name"]
+__all__ = ["RULES", "AutoConfidence", "Basis", "Boxed", "Empirical", "IidRule", "Rule", "rule_name"]
 
 RULES = (
     "isotropic",
@@ -84,6 +84,7 @@ class Boxed:
     high: float
     shape: str = "diagonal"
     gamma: float = 1e-6
+    name: ClassVar[str] = "boxed"
 
     def __post_init__(self) -> None:
         if not (np.isfinite([self.low, self.high]).all() and self.low < self.high):
@@ -100,7 +101,34 @@ class Boxed:
             raise BudgetError(f"gamma must be between 0 and 1; got {self.gamma!r}. Use 1e-6.")
 
 
-Rule: TypeAlias = str | Basis | AutoConfidence | Boxed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Empirical:
+    """The papers' practice for a fresh independent subset: estimated variances, no proof.
+
+    Parameters
+    ----------
+    shape : {"diagonal", "isotropic", "isotropic_max"}
+        How the noise is spread over the coordinates.
+    tolerance : float
+        The certificate says whether the variances moved by less than this over the last ten
+        subsets.
+    """
+
+    shape: str = "diagonal"
+    tolerance: float = 1e-6
+    name: ClassVar[str] = "empirical"
+
+    def __post_init__(self) -> None:
+        if self.shape not in {"diagonal", "isotropic", "isotropic_max"}:
+            raise BudgetError(
+                f"shape must be 'diagonal', 'isotropic' or 'isotropic_max'; got {self.shape!r}. "
+                f"Use 'diagonal'."
+            )
+        check_positive("tolerance", self.tolerance, advice="Use 1e-6.")
+
+
+IidRule: TypeAlias = Boxed | Empirical
+Rule: TypeAlias = str | Basis | AutoConfidence | Boxed | Empirical
 
 
 def rule_name(rule: Rule) -> str:
@@ -109,12 +137,12 @@ def rule_name(rule: Rule) -> str:
         return "basis"
     if isinstance(rule, AutoConfidence):
         return "confidence"
-    if isinstance(rule, Boxed):
-        return f"boxed {rule.shape}"
+    if isinstance(rule, Boxed | Empirical):
+        return f"{rule.name} {rule.shape}"
     if rule in RULES and rule != "basis":
         return rule
     known = ", ".join(name for name in RULES if name != "basis")
     raise BudgetError(
-        f"rule must be one of {known}, or Basis(matrix), Boxed(...), AutoConfidence(...); "
-        f"got {rule!r}. Leave it out for the default."
+        f"rule must be one of {known}, or Basis(matrix), AutoConfidence(...), Boxed(...), "
+        f"Empirical(...); got {rule!r}. Leave it out for the default."
     )

@@ -12,7 +12,7 @@ from pacprivacy import _version
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary.information import default_draws as information_draws
-from pacprivacy.adversary.membership import Candidates, MembershipRisk, noiseless_risk
+from pacprivacy.adversary.membership import MembershipRisk, noiseless_risk
 from pacprivacy.adversary.membership import default_draws as membership_draws
 from pacprivacy.adversary.side_knowledge import SideKnowledge, side_knowledge
 from pacprivacy.adversary.view import make_view, view_of
@@ -49,6 +49,8 @@ class Context:
 def assess(plan: NoisePlan, context: Context) -> NoisePlan:
     """Return the plan with exact information and membership risk, where still missing."""
     pool, seed = context.pool, context.seed
+    if plan.kind != "exact":
+        return plan
     view = view_of(context.outputs, plan, context.log_p)
     if plan.is_noiseless:
         return replace(plan, membership=plan.membership or _noiseless_membership(plan, context))
@@ -88,10 +90,8 @@ def _noiseless_membership(plan: NoisePlan, context: Context) -> MembershipRisk:
 def write_certificate(plan: NoisePlan, context: Context) -> Certificate:
     """Write down what was proved about an assessed plan."""
     pool, outputs = context.pool, context.outputs
-    assert plan.membership is not None  # the plan is assessed
     mi_upper = max(0.0, plan.mi_upper)
     bound = membership_bound(plan, pool)
-    failure = sum(proof.gamma for proof in plan.proofs)
     return Certificate(
         kind=plan.kind,
         budget=str(context.budget),
@@ -102,19 +102,19 @@ def write_certificate(plan: NoisePlan, context: Context) -> Certificate:
         unit="group of rows" if pool.row_units is not None else "record",
         n_subsets=pool.n_subsets,
         n_units=pool.n_units,
-        prior=pool.worst_prior,
+        prior=pool.worst_prior if plan.kind == "exact" else pool.prior,
         dimension=outputs.n_outputs,
         log_det_nats=max(0.0, plan.log_det_nats),
         information=plan.information,
         mi_upper_nats=mi_upper,
         any_inference={p: posterior_success(mi_upper, float(p)) for p in ("0.5", "0.01")},
-        membership=plan.membership.worst,
-        membership_mean=plan.membership.mean,
+        membership=None if plan.membership is None else plan.membership.worst,
+        membership_mean=None if plan.membership is None else plan.membership.mean,
         membership_bound=bound,
         epsilon_equivalent=_finite_epsilon(bound),
         side_knowledge=_side_knowledge(plan, context),
         noise=_noise_summary(plan),
-        confidence=1 - failure,
+        confidence=1 - context.gamma if plan.proofs else 1.0,
         public=_public_items(outputs, pool),
         not_promised=_not_promised(plan, pool, mi_upper),
         notes=(*plan.notes, *context.notes, *pool.notes),
@@ -124,9 +124,10 @@ def write_certificate(plan: NoisePlan, context: Context) -> Certificate:
     )
 
 
-def membership_bound(plan: NoisePlan, pool: Candidates) -> float:
+def membership_bound(plan: NoisePlan, pool: Pool) -> float:
     """Return the best proved bound on membership success of the worst-placed unit."""
-    assert plan.membership is not None  # the plan is assessed
+    if plan.membership is None:
+        return posterior_success(max(0.0, plan.mi_upper), pool.prior)
     return min(1.0, plan.membership.upper)
 
 
@@ -149,7 +150,9 @@ def _noise_summary(plan: NoisePlan) -> NoiseSummary:
 
 def _side_knowledge(plan: NoisePlan, context: Context) -> tuple[SideKnowledge, ...]:
     pool = context.pool
-    found = []
+    if plan.kind != "exact":
+        return ()
+    found: list[SideKnowledge] = []
     for told in TOLD:
         if told >= pool.n_units or 2**told > pool.n_subsets:
             break
@@ -179,11 +182,13 @@ def _public_items(outputs: Outputs, pool: Pool) -> tuple[str, ...]:
 
 
 def _not_promised(plan: NoisePlan, pool: Pool, mi_upper: float) -> tuple[str, ...]:
-    items = [
-        f"Side knowledge: whoever knows the pool and the true membership of about "
-        f"{math.ceil(math.log2(pool.n_subsets))} units knows the secret without any release.",
-        SCOPE,
-    ]
+    items = [SCOPE]
+    if plan.kind == "exact":
+        items.insert(
+            0,
+            f"Side knowledge: whoever knows the pool and the true membership of about "
+            f"{math.ceil(math.log2(pool.n_subsets))} units knows the secret without any release.",
+        )
     if mi_upper >= math.log(2):
         items.append(
             f"Other inferences than one unit's membership: {mi_upper:.3g} nats is above ln 2, so "

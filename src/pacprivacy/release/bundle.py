@@ -20,6 +20,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise.plan import NoisePlan, Proof
+from pacprivacy.noise.rules import Boxed, Empirical, IidRule
 from pacprivacy.pool import Pool
 from pacprivacy.theory.information import lattice_total_variation
 
@@ -41,6 +42,7 @@ class Bundle:
     grid_step: Vector
     groups: Integers | None
     proofs: tuple[Proof, ...]
+    iid_rule: IidRule | None = None
 
     def __post_init__(self) -> None:
         for array in (self.outputs, self.log_p, self.points, self.units_per_std, self.grid_step):
@@ -50,7 +52,13 @@ class Bundle:
         return f"Bundle(curator-only, {len(self.outputs)} outputs of dtype {self.outputs.dtype})"
 
     @classmethod
-    def of(cls, outputs: Matrix, pool: Pool, log_p: Vector, plan: NoisePlan) -> Self:
+    def of(
+        cls,
+        outputs: Matrix,
+        pool: Pool,
+        log_p: Vector,
+        plan: NoisePlan,
+    ) -> Self:
         """Collect what a certificate rests on."""
         return cls(
             outputs=outputs,
@@ -61,6 +69,7 @@ class Bundle:
             grid_step=plan.grid_step,
             groups=None if plan.revealed is None else plan.revealed.groups,
             proofs=plan.proofs,
+            iid_rule=plan.iid_rule,
         )
 
     @property
@@ -83,6 +92,8 @@ class Bundle:
         metadata = {
             "schema_version": SCHEMA_VERSION,
             "pool": pool_metadata,
+            "iid_rule": self.iid_rule
+            and {"name": self.iid_rule.name, "parameters": asdict(self.iid_rule)},
             "proofs": [{**asdict(proof), "seed": str(proof.seed)} for proof in self.proofs],
         }
         arrays: dict[str, npt.NDArray[Any]] = {
@@ -114,6 +125,7 @@ class Bundle:
             if metadata["schema_version"] != SCHEMA_VERSION:
                 raise KeyError("schema_version")
             pool_arrays = {k.removeprefix("pool_"): v for k, v in arrays.items() if "pool_" in k}
+            iid = metadata["iid_rule"]
             proofs = tuple(Proof(**{**p, "seed": int(p["seed"])}) for p in metadata["proofs"])
             return cls(
                 outputs=arrays["outputs"],
@@ -124,6 +136,8 @@ class Bundle:
                 grid_step=arrays["grid_step"],
                 groups=arrays.get("groups"),
                 proofs=proofs,
+                iid_rule=iid
+                and {"boxed": Boxed, "empirical": Empirical}[iid["name"]](**iid["parameters"]),
             )
         except OSError as error:
             reason = error.strerror or "not a bundle"

@@ -43,11 +43,12 @@ def certificate_text(cert: dict[str, Any]) -> str:
 
 
 def _headline(cert: dict[str, Any]) -> str:
-    bound = 100 * cert["membership_bound"]
+    session = cert["composition"] or {}
+    bound = 100 * session.get("session_success_bound", cert["membership_bound"])
     text = (
-        f"No attacker, whatever their method or computing power, guesses whether one given "
-        f"{cert['unit']} was used with success above {bound:.2f} % (blind guess: "
-        f"{100 * cert['prior']:.4g} %)."
+        f"{'Over the whole session, no' if session else 'No'} attacker, whatever their method or "
+        f"computing power, guesses whether one given {cert['unit']} was used with success above "
+        f"{bound:.2f} % (blind guess: {100 * cert['prior']:.4g} %)."
     )
     if cert["kind"] == "empirical":
         text = f"By simulation, not by proof: membership success about {bound:.2f} % or less."
@@ -112,6 +113,8 @@ def _noise_text(cert: dict[str, Any]) -> str:
 
 
 def _confidence_text(cert: dict[str, Any]) -> str:
+    if cert["kind"] != "exact":
+        return "see the notes"
     if cert["confidence"] == 1.0:
         return "closed form, no failure probability"
     return (
@@ -121,7 +124,8 @@ def _confidence_text(cert: dict[str, Any]) -> str:
 
 def _session_text(cert: dict[str, Any]) -> str:
     facts = cert["composition"].items()
-    return "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in facts)
+    shown = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in facts if v is not None}
+    return "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in shown.items())
 
 
 def _rows(pairs: list[tuple[str, str]]) -> list[str]:

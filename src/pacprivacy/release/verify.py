@@ -14,6 +14,8 @@ from pacprivacy.adversary.membership import noiseless_risk, risk_of_view
 from pacprivacy.adversary.view import make_view, view_of
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise.bounds import log_det_of_points
+from pacprivacy.noise.iid import iid_log_det, iid_variances
+from pacprivacy.noise.rules import Boxed, IidRule
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import Certificate
 from pacprivacy.theory.information import information_slack
@@ -48,9 +50,13 @@ def verify(certificate: Certificate, bundle: Bundle | str | Path) -> None:
     found = bundle if isinstance(bundle, Bundle) else Bundle.load(bundle)
     _check_figures(certificate, found)
     _check_isometry(found)
-    mi_upper = _check_bound(certificate, found)
-    mi_upper = min(mi_upper, _check_information(certificate, found))
-    _check_membership(certificate, found)
+    if found.iid_rule is not None:
+        mi_upper = _check_iid_bound(certificate, found, found.iid_rule)
+    else:
+        _expect("kind", certificate.kind, "exact")
+        mi_upper = _check_bound(certificate, found)
+        mi_upper = min(mi_upper, _check_information(certificate, found))
+        _check_membership(certificate, found)
     _expect("mi_upper_nats", certificate.mi_upper_nats, max(0.0, mi_upper))
     for prior, success in certificate.any_inference.items():
         _expect("any_inference", success, posterior_success(max(0.0, mi_upper), float(prior)))
@@ -63,7 +69,8 @@ def _check_figures(certificate: Certificate, bundle: Bundle) -> None:
     _expect("n_units", certificate.n_units, bundle.pool.n_units)
     _expect("scheme", certificate.scheme, bundle.pool.scheme)
     _expect("dimension", certificate.dimension, bundle.outputs.shape[1])
-    _expect("prior", certificate.prior, bundle.pool.worst_prior)
+    prior = bundle.pool.worst_prior if bundle.iid_rule is None else bundle.pool.prior
+    _expect("prior", certificate.prior, prior)
     _expect("noise.n_directions", certificate.noise.n_directions, len(std))
     _expect("noise.total_variance", certificate.noise.total_variance, float(np.square(std).sum()))
     _expect("noise.largest_std", certificate.noise.largest_std, float(std.max(initial=0.0)))
@@ -89,6 +96,23 @@ def _check_bound(certificate: Certificate, bundle: Bundle) -> float:
     slack = information_slack(bundle.total_variation_slack, len(weights))
     bound = bound * (1 + 1e-12) + slack
     _expect("log_det_nats", certificate.log_det_nats, max(0.0, bound))
+    return bound
+
+
+def _check_iid_bound(certificate: Certificate, bundle: Bundle, rule: IidRule) -> float:
+    """Recompute the bound of a confidence or empirical certificate."""
+    _expect("kind", certificate.kind, "confidence" if isinstance(rule, Boxed) else "empirical")
+    values = bundle.outputs
+    if isinstance(rule, Boxed):
+        values = np.clip(values, rule.low, rule.high)
+    variances = iid_variances(values, rule)
+    std = bundle.grid_step * bundle.units_per_std
+    bound = iid_log_det(
+        std, variances[variances > 0], bundle.total_variation_slack, bundle.pool.n_units
+    )
+    _expect("log_det_nats", certificate.log_det_nats, bound)
+    success = posterior_success(bound, bundle.pool.prior)
+    _expect("membership_bound", certificate.membership_bound, success)
     return bound
 
 

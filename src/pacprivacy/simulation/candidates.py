@@ -28,11 +28,13 @@ def draw_candidates(
     units: Any = None,
     checkpoint: str | Path | None = None,
     rng: np.random.Generator | int | None = None,
+    n_reserve: int = 0,
 ) -> tuple[Pool, tuple[str, ...]]:
     """Return the pool for a run, and public notes on how its size was chosen.
 
     A pool that is already drawn is used as it is. ``n_subsets=None`` means 1024 where the
-    mechanism evaluates all subsets by matrix products, and 256 for a black box.
+    mechanism evaluates all subsets by matrix products, and 256 for a black box; ``n_reserve``
+    more are drawn for a secret that must be independent of the others.
     """
     if isinstance(pool, Pool):
         if n_subsets not in (None, pool.n_subsets) or units is not None:
@@ -53,6 +55,8 @@ def draw_candidates(
             f"{default} subsets is the default here; a larger n_subsets lowers what side "
             f"knowledge gives away and often the noise, for proportionally more work.",
         )
+    if n_reserve:
+        strategy = strategy.with_subsets((strategy.n_subsets or 0) + n_reserve)
     stored = None if checkpoint is None or rng is not None else read_checkpoint_seed(checkpoint)
     seed = coerce_seed(rng) if stored is None else stored
     labels = data.parts[-1] if len(data.parts) > 1 else None
