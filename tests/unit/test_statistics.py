@@ -119,6 +119,15 @@ def test_histogram_of_a_constant_column_has_a_width() -> None:
     assert Histogram(bins=2).prepare(record).evaluate((np.ones(6),), SEED).tolist() == [0, 6]
 
 
+def test_a_released_histogram_carries_its_edges() -> None:
+    one = Histogram(bins=2, range=(0, 4)).prepare(coerce_data(np.arange(8.0)))
+    released = one.finish(np.zeros(2))
+    assert released["edges"].tolist() == [0, 2, 4]
+    assert released["counts"].tolist() == [0, 0]
+    two = Histogram(bins=2).prepare(coerce_data(X))
+    assert two.finish(np.zeros((X.shape[1], 2)))["edges"].shape == (X.shape[1], 3)
+
+
 @pytest.mark.parametrize(
     ("action", "message"),
     [

@@ -106,6 +106,11 @@ class Histogram(BatchMechanism):
         """Return zeros of the output's shape."""
         return np.zeros(self._shape(data.parts))
 
+    def finish(self, value: Any) -> dict[str, Any]:
+        """Return the released counts with the (public) edges they belong to."""
+        edges = np.asarray(self._fixed_edges())
+        return {"counts": value, "edges": edges[0] if np.ndim(value) == 1 else edges}
+
     def _column_edges(self, X: Matrix) -> Edges:
         if not isinstance(self.bins, int | np.integer):
             edges = tuple(float(edge) for edge in self.bins)
