@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -95,11 +96,11 @@ def calibrate(
     groups, nats = distinct_outputs(values, log_p)
     if _is_free(groups, nats, limits, caps, pool, log_p):
         return noiseless_plan(values, groups, nats, rule=name)
+    beta = _gaussian_budget(limits, caps, priors)
     if name not in {"exact", "risk"}:
-        beta = _gaussian_budget(limits, caps, priors)
         return covariance_plan(values, chosen, log_p, mi_nats=beta)
     if name == "exact" and limits.mi_nats is None:
-        limits = replace(limits, mi_nats=_gaussian_budget(limits, caps, priors))
+        limits = replace(limits, mi_nats=beta)
     problem = Problem(
         spread=spread_of(values, np.exp(log_p)),
         log_p=log_p,
@@ -107,10 +108,10 @@ def calibrate(
         seed=coerce_seed(rng),
         mi_nats=limits.mi_nats,
         pool=pool,
-        caps=None if name == "exact" and limits.success is None else caps,
+        caps=caps,
         priors=priors,
     )
-    return _searched_plan(name, problem)
+    return _searched_plan(name, problem, gaussian_nats=beta)
 
 
 def check_feasible(budget: AnyBudget, rule: Rule | None, pool: Candidates) -> None:
@@ -170,7 +171,10 @@ def noiseless_plan(values: Matrix, groups: Integers, nats: float, *, rule: str) 
 def _resolve_caps(
     limits: Limits, caps: Vector | None, pool: Candidates | None, log_p: Vector
 ) -> tuple[Vector | None, Vector | None]:
-    """Return success caps and priors per unit, or None where membership is not limited."""
+    """Return success caps and priors per unit, or None where membership is not limited.
+
+    A cap of one limits nothing (the unit may already be known) and comes back as infinity.
+    """
     if caps is None and limits.success is None:
         return None, None
     if pool is None:
@@ -184,6 +188,7 @@ def _resolve_caps(
     if caps is None:
         assert limits.success is not None  # one of the two is given
         caps = np.full(pool.n_units, limits.success)
+    caps = np.where(caps >= 1, np.inf, caps)
     if (caps <= priors).any():
         worst = float(priors.max())
         raise BudgetError(
@@ -198,7 +203,8 @@ def _gaussian_budget(limits: Limits, caps: Vector | None, priors: Vector | None)
     """Return the information budget that implies every limit through inequality (1)."""
     budgets = [] if limits.mi_nats is None else [limits.mi_nats]
     if caps is not None and priors is not None:
-        pairs = np.unique(np.stack([priors, caps]), axis=1)
+        limited = np.isfinite(caps)
+        pairs = np.unique(np.stack([priors[limited], caps[limited]]), axis=1)
         budgets += [mi_for_success(float(cap), float(prior)) for prior, cap in pairs.T]
     return min(budgets)
 
@@ -220,20 +226,22 @@ def _is_free(
     return bool((noiseless_risk(view, pool) <= caps).all())
 
 
-def _searched_plan(name: str, problem: Problem) -> NoisePlan:
-    """Try the promising shapes; keep the certified plan of least noise."""
+def _searched_plan(name: str, problem: Problem, *, gaussian_nats: float) -> NoisePlan:
+    """Try the promising shapes; keep the proved plan of least noise.
+
+    ``gaussian_nats`` is a budget that implies every limit, so the closed form is always there.
+    """
     spread, log_p, beta = problem.spread, problem.log_p, problem.mi_nats
     rng = problem.rng("shapes")
-    plans = []
+    gaussian = covariance_plan(spread.values, "waterfill", log_p, mi_nats=gaussian_nats)
+    plans, shapes = [replace(gaussian, rule=name)], []
     if problem.caps is not None and problem.pool is not None:
         shapes = risk_shapes(spread, problem.pool, log_p, problem.caps, rng=rng)[:1]
-        if beta is not None:
-            shapes += exact_shapes(spread, log_p, mi_nats=beta, rng=rng)[:1]
-    else:
-        assert beta is not None  # a budget limits something
-        gaussian = covariance_plan(spread.values, "waterfill", log_p, mi_nats=beta)
-        plans = [replace(gaussian, rule=name)]
-        shapes = exact_shapes(spread, log_p, mi_nats=beta, rng=rng)
-        shapes = shapes[:1] if len(shapes) > 1 else []
-    plans += [certify(shape, problem, rule=name) for shape in shapes]
+    if beta is not None:
+        found = exact_shapes(spread, log_p, mi_nats=beta, rng=rng)
+        shapes += found[:1] if shapes or len(found) > 1 else []
+    share = replace(problem, gamma=problem.gamma / max(1, len(shapes)))
+    for shape in shapes:
+        with suppress(BudgetError):  # a shape that cannot be proved leaves the others
+            plans.append(certify(shape, share, rule=name))
     return min(plans, key=lambda plan: plan.total_variance)
