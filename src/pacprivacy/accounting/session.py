@@ -358,7 +358,7 @@ def _as_budget(share: Limits) -> AnyBudget:
 
 def _charge(plan: NoisePlan, share: Limits, before: Vector) -> Limits:
     """Return what a plan costs: its proved bounds, never more than its share."""
-    nats = max(0.0, plan.mi_upper) if share.mi_nats is not None else None
+    nats = max(0.0, plan.mi_upper)
     success = None
     if share.success is not None:
         if plan.membership is None:

@@ -70,8 +70,10 @@ def _likelihoods(view: View, draws: Draws) -> tuple[Matrix, Matrix, Vector]:
     return log_p, p, p.sum(axis=1)
 
 
-def draw_blocks(view: View, n_draws: int, rng: np.random.Generator) -> Iterator[Draws]:
+def draw_blocks(
+    view: View, n_draws: int, rng: np.random.Generator, *, block_elements: int | None = None
+) -> Iterator[Draws]:
     """Yield ``n_draws`` fresh draws, in blocks whose posteriors fit in the cache."""
-    block = max(16, min(4096, BLOCK_ELEMENTS // view.n_subsets))
+    block = max(16, min(4096, (block_elements or BLOCK_ELEMENTS) // view.n_subsets))
     for start in range(0, n_draws, block):
         yield draw_releases(view, min(block, n_draws - start), rng)

@@ -20,6 +20,7 @@ __all__ = ["Candidates", "MembershipRisk", "membership_risk", "risk_of_view"]
 
 CACHE_ELEMENTS = 1 << 24
 UNIT_BLOCK = 4096
+BIG_BLOCK = 1 << 23  # posterior entries at a time when unpacking signs is what costs
 ROUNDING = 1e-12  # sums of a few thousand weights that add up to one
 
 
@@ -98,6 +99,11 @@ class SignBlocks:
         small = self._rows * self.n_units <= CACHE_ELEMENTS
         self._cache = [self._load(a) for a in self._starts()] if small else None
 
+    @property
+    def is_streamed(self) -> bool:
+        """Whether blocks are unpacked again on every pass, because they do not fit in memory."""
+        return self._cache is None
+
     def _starts(self) -> range:
         return range(0, self.n_units, self._step)
 
@@ -132,7 +138,8 @@ def risk_of_view(
     blocks = SignBlocks(pool, np.float64, None)
     total, total_sq = np.zeros(pool.n_units), np.zeros(pool.n_units)
     mean_total = mean_sq = 0.0
-    for draws in draw_blocks(view, n_draws, rng):
+    block = BIG_BLOCK if blocks.is_streamed else None
+    for draws in draw_blocks(view, n_draws, rng, block_elements=block):
         folded = blocks.fold(posterior(view, draws))
         row_sum = np.zeros(len(folded))
         for units, signs in blocks:
@@ -244,11 +251,13 @@ def noiseless_risk(view: View, pool: Candidates) -> Vector:
     """Success per unit when nothing but the group of the secret is seen; exact, no draws."""
     weights = np.exp(view.log_prior)
     groups = view.groups if view.groups is not None else np.zeros(view.n_subsets, dtype=np.int64)
-    n_groups = int(groups.max()) + 1
-    by_group = np.zeros((n_groups, view.n_subsets))
-    by_group[groups, np.arange(view.n_subsets)] = weights
-    blocks = SignBlocks(pool, np.float64, None)
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    step = max(1, CACHE_ELEMENTS // (4 * view.n_subsets))
     success = np.empty(pool.n_units)
-    for units, signs in blocks:
-        success[units] = 0.5 + 0.5 * np.abs(blocks.fold(by_group) @ signs).sum(axis=0)
+    for start in range(0, pool.n_units, step):
+        stop = min(start + step, pool.n_units)
+        weighted = pool.signs(start, stop, dtype=np.float64)[order] * weights[order][:, None]
+        tilts = np.abs(np.add.reduceat(weighted, starts, axis=0))
+        success[start:stop] = 0.5 + 0.5 * tilts.sum(axis=0)
     return np.minimum(success + ROUNDING, 1.0)

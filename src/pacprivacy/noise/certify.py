@@ -19,7 +19,7 @@ from pacprivacy.adversary.information import information_of_view
 from pacprivacy.adversary.membership import Candidates, risk_of_view
 from pacprivacy.adversary.view import View, view_of
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.bounds import log_det_of_plan
+from pacprivacy.noise.bounds import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.plan import NoisePlan, Proof
 from pacprivacy.noise.probe import Probe, RiskProbe, smallest_scale
 from pacprivacy.noise.shape import Shape
@@ -241,11 +241,11 @@ class _Search:
 
     def _information_scale(self, beta: float, room: float) -> float:
         """Return the smaller of the scale the Gaussian bound needs and the one the truth needs."""
-        weights = np.exp(self._problem.log_p)
+        weights, groups = np.exp(self._problem.log_p), self._shape.groups
+        points = self._shape.view(self._problem.spread, self._problem.log_p).points
 
         def gaussian_excess(scale: float) -> float:
-            plan = self._shape.scaled(scale).plan(self._problem.spread, rule="proposal")
-            return log_det_of_plan(plan, weights) - beta
+            return log_det_of_points(points / scale, weights, groups) - beta * (1 - 1e-6)
 
         by_bound = smallest_scale(gaussian_excess, tolerance=1e-9)
         if room >= beta:

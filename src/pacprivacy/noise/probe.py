@@ -22,7 +22,7 @@ from pacprivacy.errors import BudgetError
 
 __all__ = ["Probe", "smallest_scale"]
 
-PROBE_ELEMENTS = 1 << 22
+PROBE_ELEMENTS = 1 << 23
 LARGEST_LOG_SCALE = 60.0
 FIRST_STEP = 0.05
 
@@ -32,7 +32,7 @@ class Probe:
 
     def __init__(self, view: View, rng: np.random.Generator, *, n_draws: int | None = None) -> None:
         m, points = view.n_subsets, view.points
-        n = n_draws or int(np.clip(PROBE_ELEMENTS // m, 256, 65536))
+        n = n_draws or int(np.clip(PROBE_ELEMENTS // m, 512, 16384))
         self._view, self.n_draws = view, n
         order = rng.permutation(n)
         cumulative = np.cumsum(np.exp(view.log_prior))
