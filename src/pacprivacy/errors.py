@@ -7,6 +7,7 @@ curator may see are described by shape and dtype, never printed.
 from __future__ import annotations
 
 __all__ = [
+    "AuditError",
     "BudgetError",
     "BudgetExceededError",
     "CertificateError",
@@ -51,6 +52,10 @@ class CheckpointError(PacPrivacyError):
 
 class CertificateError(PacPrivacyError):
     """A certificate does not follow from the curator's bundle."""
+
+
+class AuditError(PacPrivacyError, ValueError):
+    """An audit cannot be run as asked: too few trials, an unknown attack, the wrong target."""
 
 
 class SecretError(PacPrivacyError):

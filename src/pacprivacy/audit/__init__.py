@@ -1,0 +1,36 @@
+"""Attacks run as attacks, on simulated releases, beside what the certificate promises.
+
+Nothing here comes from ``noise``: an auditor that shares the calibrator's code shares its
+mistakes.
+"""
+
+from pacprivacy.audit.attack import Attack, Guess, Promise, Trained
+from pacprivacy.audit.bayes import Bayes, Naming
+from pacprivacy.audit.likelihood_ratio import LikelihoodRatio
+from pacprivacy.audit.overlap import FreeOverlap, Overlap
+from pacprivacy.audit.precision import Precision
+from pacprivacy.audit.reconstruction import Reconstruction
+from pacprivacy.audit.result import AuditResult, results_text
+from pacprivacy.audit.run import ATTACKS, DEFAULT_ATTACKS, audit
+from pacprivacy.audit.target import Releases, Target
+
+__all__ = [
+    "ATTACKS",
+    "DEFAULT_ATTACKS",
+    "Attack",
+    "AuditResult",
+    "Bayes",
+    "FreeOverlap",
+    "Guess",
+    "LikelihoodRatio",
+    "Naming",
+    "Overlap",
+    "Precision",
+    "Promise",
+    "Reconstruction",
+    "Releases",
+    "Target",
+    "Trained",
+    "audit",
+    "results_text",
+]

@@ -1,0 +1,116 @@
+"""What an attack achieved, beside what the certificate promised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pacprivacy.theory.concentration import Estimate
+
+__all__ = ["AuditResult", "results_text"]
+
+SCHEMA_VERSION: Final = 1
+
+Verdict = Literal["holds", "VIOLATED"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditResult:
+    """Success of one attack on simulated releases, with its interval.
+
+    Parameters
+    ----------
+    attack : str, public
+        Name of the attack.
+    question : str, public
+        What it guesses.
+    n_trials, successes : int, public
+        Fresh releases attacked, and how many guesses were right.
+    success : Estimate, public
+        Rate of success with a Clopper-Pearson interval.
+    prior : float, public
+        Best blind success, without any release; an upper bound where a note says so.
+    bound : float, public
+        What the certificate promises for this question.
+    notes : tuple of str, public
+        What a reader must know to compare the two.
+    unit : int or None, curator-only
+        The unit attacked, chosen in training.
+
+    Guarantee
+    ---------
+    Claim U-1. If the promise is true, the verdict is ``VIOLATED`` with probability at most
+    ``1 - success.confidence``.
+    """
+
+    attack: str
+    question: str
+    n_trials: int
+    successes: int
+    success: Estimate
+    prior: float
+    bound: float
+    notes: tuple[str, ...] = ()
+    unit: int | None = None
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def verdict(self) -> Verdict:
+        """``VIOLATED`` if even the lower end of the interval is above the bound."""
+        return "VIOLATED" if self.success.lower > self.bound else "holds"
+
+    def __repr__(self) -> str:
+        return (
+            f"AuditResult(attack={self.attack!r}, success={self.success}, "
+            f"bound={self.bound:.6g}, verdict={self.verdict!r})"
+        )
+
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return everything but the unit, as plain JSON types."""
+        return {
+            "schema_version": self.schema_version,
+            "attack": self.attack,
+            "question": self.question,
+            "n_trials": self.n_trials,
+            "successes": self.successes,
+            "success": self.success.to_public_dict(),
+            "prior": self.prior,
+            "bound": self.bound,
+            "verdict": self.verdict,
+            "notes": list(self.notes),
+        }
+
+
+def results_text(results: Sequence[AuditResult]) -> str:
+    """Return several results as a table for a terminal of 80 columns.
+
+    Examples
+    --------
+    >>> from pacprivacy.theory.concentration import clopper_pearson
+    >>> found = clopper_pearson(570, 1000, gamma=0.01)
+    >>> result = AuditResult(attack="bayes", question="is one unit in?", n_trials=1000,
+    ...     successes=570, success=found, prior=0.5, bound=0.588)
+    >>> print(results_text([result]))
+    attack                     success  99 % interval  blind  promised  verdict
+    bayes                       57.0 %   52.9 to 61.0  50.0 %    58.8 %  holds
+    """
+    confidence = min((result.success.confidence for result in results), default=0.99)
+    interval = f"{100 * confidence:.4g} % interval"
+    lines = [f"{'attack':<25}{'success':>9}{interval:>15}{'blind':>7}{'promised':>10}  verdict"]
+    lines += [_row(result) for result in results]
+    return "\n".join(lines)
+
+
+def _row(result: AuditResult) -> str:
+    success = result.success
+    interval = f"{_digits(success.lower)} to {_digits(success.upper)}"
+    return (
+        f"{result.attack:<25}{_digits(success.value) + ' %':>9}{interval:>15}"
+        f"{_digits(result.prior) + ' %':>8}{_digits(result.bound) + ' %':>10}  {result.verdict}"
+    )
+
+
+def _digits(rate: float) -> str:
+    percent = 100 * rate
+    return f"{percent:.1f}" if percent >= 0.995 or percent == 0.0 else f"{percent:.2f}"

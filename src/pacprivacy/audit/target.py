@@ -1,0 +1,256 @@
+"""What is attacked: simulated releases, and what an attacker knows when one is seen.
+
+An auditor plays the release many times with indices that they chose themselves. The secret of
+the real release is not in a bundle and takes no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, freeze
+from pacprivacy._random import public_generator
+from pacprivacy.errors import AuditError
+from pacprivacy.pool import Pool
+from pacprivacy.release import Bundle
+
+__all__ = ["Draw", "Integers", "ReleaseProcedure", "Releases", "Target"]
+
+Integers = npt.NDArray[np.int64]
+Draw = Callable[[Integers, np.random.Generator], Matrix]
+ReleaseProcedure = Callable[[int, np.random.Generator], npt.ArrayLike]
+
+N_PAIRS = 512
+UNLIKELY = 1e-6
+ROUNDING = 1e-4  # directions that move less are left out of the noise law as rounding errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Releases:
+    """Simulated releases with the index behind each; curator-only.
+
+    Parameters
+    ----------
+    indices : integer array of shape (N,)
+        The candidate that each release was made from: what the attacker wants to know.
+    seen : array of shape (N, q)
+        What the attacker sees.
+    groups : integer array of shape (N,) or None
+        What else is revealed without noise.
+    """
+
+    indices: Integers
+    seen: Matrix
+    groups: Integers | None
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def part(self, chosen: slice) -> Releases:
+        """Return some of the releases."""
+        groups = None if self.groups is None else self.groups[chosen]
+        return Releases(indices=self.indices[chosen], seen=self.seen[chosen], groups=groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Target:
+    """A release procedure under attack; curator-only.
+
+    Parameters
+    ----------
+    centres : array of shape (m, q)
+        What each candidate would show without noise, in the coordinates of the release.
+    pool : Pool
+        The candidate subsets.
+    log_p : array of shape (m,)
+        Law of the index: uniform, or the belief before this release of a session.
+    draw : callable
+        ``draw(indices, rng)`` returns one release per index, shape (N, q).
+    noise_std : array of shape (q,) or None
+        Standard deviation of the Gaussian noise, where the releases are simulated from it.
+        None: the attacker learns the noise from releases of their own.
+    declared_std : array of shape (q,) or None
+        The noise that a procedure says it adds, to the last bit. Trusted by no attack.
+    groups : integer array of shape (m,) or None
+        Candidates of different groups are told apart without noise.
+    known, held_out : integer arrays
+        Candidates that the attacker knows, and those that trials are made from. Both are the
+        whole pool, but for a secret that is *fresh*, outside the subsets known to anyone.
+    """
+
+    centres: Matrix
+    pool: Pool
+    log_p: Vector
+    draw: Draw
+    noise_std: Vector | None
+    declared_std: Vector | None
+    groups: Integers | None
+    known: Integers
+    held_out: Integers
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        freeze(self.centres)
+        if len(self.centres) != self.pool.n_subsets:
+            raise AuditError(
+                f"outputs must have one row per subset of the pool, {self.pool.n_subsets}; got "
+                f"{len(self.centres)}. Pass the pool that the outputs were computed on."
+            )
+
+    def __repr__(self) -> str:
+        return f"Target(curator-only, {len(self.centres)} candidates, fresh={self.fresh})"
+
+    @classmethod
+    def of_bundle(cls, bundle: Bundle) -> Self:
+        """Attack the noise law of a curator's bundle.
+
+        Releases are simulated by rounding the bundle's lattice points plus Gaussian noise to
+        the lattice: post-processing of the continuous release that certificates speak of.
+        """
+        _check_points(bundle)
+        points, step, units = bundle.points, bundle.grid_step, bundle.units_per_std
+
+        def draw(indices: Integers, rng: np.random.Generator) -> Matrix:
+            noise = np.rint(rng.standard_normal((len(indices), len(units))) * units)
+            return (points[indices] + noise.astype(np.int64)) * step
+
+        everyone = np.arange(len(points), dtype=np.int64)
+        return cls(
+            centres=points * step,
+            pool=bundle.pool,
+            log_p=check_log_belief(bundle.log_p, len(points)),
+            draw=draw,
+            noise_std=step * units,
+            declared_std=None,
+            groups=bundle.groups,
+            known=everyone,
+            held_out=everyone,
+        )
+
+    @classmethod
+    def of(
+        cls,
+        outputs: object,
+        pool: Pool,
+        release_fn: ReleaseProcedure,
+        *,
+        log_p: Vector | None = None,
+        declared_std: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Attack an arbitrary procedure, trusting nothing that it says about its noise.
+
+        Parameters
+        ----------
+        outputs : array of shape (m, d)
+            What the procedure would release for each candidate without noise: all of it.
+        pool : Pool
+            The candidate subsets.
+        release_fn : callable
+            ``release_fn(index, rng)`` returns one released vector of length d.
+        log_p : array of shape (m,), optional
+            Law of the index; uniform by default.
+        declared_std : array of shape (d,), optional
+            Standard deviations that the procedure multiplies its noise with.
+        """
+        centres = as_outputs(outputs)
+
+        def draw(indices: Integers, rng: np.random.Generator) -> Matrix:
+            rows = [np.asarray(release_fn(int(k), rng), dtype=np.float64).ravel() for k in indices]
+            if any(row.shape != centres.shape[1:] for row in rows):
+                raise AuditError(
+                    f"release_fn must return {centres.shape[1]} numbers, as the outputs have; "
+                    f"got {next(r.size for r in rows if r.size != centres.shape[1])}. "
+                    "Put everything that leaves into the outputs."
+                )
+            return np.array(rows).reshape(len(indices), centres.shape[1])
+
+        everyone = np.arange(len(centres), dtype=np.int64)
+        std = None
+        if declared_std is not None:
+            std = np.broadcast_to(np.asarray(declared_std, np.float64), centres.shape[1:])
+        return cls(
+            centres=centres,
+            pool=pool,
+            log_p=check_log_belief(log_p, len(centres)),
+            draw=draw,
+            noise_std=None,
+            declared_std=std,
+            groups=None,
+            known=everyone,
+            held_out=everyone,
+        )
+
+    @property
+    def simulated(self) -> bool:
+        """Whether releases come from a stated law and not from a procedure that really runs."""
+        return self.noise_std is not None
+
+    def with_fresh_secret(self, rng: np.random.Generator) -> Target:
+        """Return the target for certificates about a fresh, independent secret.
+
+        The attacker knows a random half of the subsets. Every other subset is the secret of one
+        trial, so that trials are independent draws from the family of subsets.
+        """
+        order = rng.permutation(len(self.centres)).astype(np.int64)
+        half = len(order) // 2
+        return replace(self, known=np.sort(order[:half]), held_out=order[half:], fresh=True)
+
+    def shadow(self, n_releases: int, rng: np.random.Generator) -> Releases:
+        """Draw releases for training, from what the attacker knows."""
+        weights = np.exp(self.log_p[self.known])
+        chosen = rng.choice(len(self.known), size=n_releases, p=weights / weights.sum())
+        return self._release(self.known[chosen], rng)
+
+    def trials(self, n_releases: int, rng: np.random.Generator) -> Releases:
+        """Draw the releases that success is measured on: independent, and used for nothing else."""
+        if not self.fresh:
+            return self.shadow(n_releases, rng)
+        return self._release(self.held_out[:n_releases], rng)
+
+    def _release(self, indices: Integers, rng: np.random.Generator) -> Releases:
+        groups = None if self.groups is None else self.groups[indices]
+        return Releases(indices=indices, seen=self.draw(indices, rng), groups=groups)
+
+    def members(self, units: Integers | slice) -> npt.NDArray[np.bool_]:
+        """Return membership of some units in every candidate, shape (m, n_chosen)."""
+        if isinstance(units, slice):
+            return self.pool.signs(units.start, units.stop, dtype=np.int8) > 0
+        columns = [self.pool.signs(int(i), int(i) + 1, dtype=np.int8) for i in units]
+        return np.concatenate(columns, axis=1) > 0
+
+    def membership_prior(self, unit: int) -> float:
+        """Return the best blind guess about one unit, for an attacker who knows what they know."""
+        if self.fresh:
+            return self.pool.prior
+        inside = float(np.exp(self.log_p) @ self.members(np.array([unit]))[:, 0])
+        return min(1.0, max(inside, 1.0 - inside))
+
+
+def _check_points(bundle: Bundle) -> None:
+    """Refuse lattice points that do not tell candidates apart as well as their outputs do.
+
+    Points closer together than the outputs would hide from the audit what a release shows.
+    """
+    m = len(bundle.outputs)
+    if bundle.iid_rule is not None or m != len(bundle.points):
+        return
+    weights = np.exp(bundle.log_p)
+    likely = np.flatnonzero(weights >= UNLIKELY / m)  # the rest has no part in the noise law
+    first, second = public_generator(0, "audit-pairs").choice(likely, size=(2, N_PAIRS))
+    if bundle.groups is not None:
+        same = bundle.groups[first] == bundle.groups[second]
+        first, second = first[same], second[same]
+    steps = (bundle.points[first] - bundle.points[second]) * bundle.grid_step
+    outputs = bundle.outputs[first] - bundle.outputs[second]
+    apart = np.linalg.norm(outputs, axis=1)
+    room = ROUNDING * float(apart.max(initial=0.0)) + float(bundle.grid_step.sum())
+    if (np.linalg.norm(steps, axis=1) < apart - room).any():
+        raise AuditError(
+            "points of the bundle must be as far apart as the outputs; some are closer. "
+            "The noise law does not cover the whole output: do not rely on this certificate."
+        )

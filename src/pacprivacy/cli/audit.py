@@ -1,0 +1,128 @@
+"""``pac audit``: attack simulated releases and hold their success against the certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from pacprivacy._random import coerce_seed
+from pacprivacy.audit import DEFAULT_ATTACKS, AuditResult, results_text
+from pacprivacy.audit import audit as run_audit
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
+from pacprivacy.errors import CertificateError
+from pacprivacy.release import Bundle, Certificate
+from pacprivacy.report import plot_audit
+
+__all__ = ["audit", "audit_command"]
+
+BUNDLE_NAME: Final = "curator.npz"
+VIOLATED: Final = 4
+SCHEMA_VERSION: Final = 1
+
+
+def audit_command(
+    release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The release.json to audit.")],
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle", metavar="FILE", help="The curator's bundle; curator.npz beside the release."
+        ),
+    ] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attack", metavar="NAME", help=f"One of {', '.join(DEFAULT_ATTACKS)}; may repeat."
+        ),
+    ] = None,
+    trials: Annotated[
+        int,
+        typer.Option("--trials", metavar="N", help="Fresh releases to count success on."),
+    ] = 2000,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="Seed of the simulated releases.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw the result: .png, .svg or .pdf."),
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Attack simulated releases; exit with 4 if an attack beats what the certificate promises.
+
+    Only the curator can do this: the bundle holds the outputs on all subsets. The releases are
+    simulated from its noise law with other secrets; the real secret is not in it. Attacks that
+    stay below the promise prove nothing: the certificate's proof does.
+    """
+    certificate = Certificate.read(release)
+    path = release.parent / BUNDLE_NAME if bundle is None else bundle
+    if not path.is_file():
+        raise CertificateError(
+            f"bundle must be a file; got {path}, which is not there. "
+            f"Name it with --bundle, or ask the curator to run this."
+        )
+    used_seed = coerce_seed(seed)
+    results = run_audit(
+        Bundle.load(path), certificate, attacks=attack, n_trials=trials, rng=used_seed
+    )
+    if plot is not None:
+        plot_audit(results, plot, title=f"Audit of {release.name}: {certificate.mechanism}")
+    if as_json:
+        show_json(_as_json(results, release, certificate, used_seed))
+    elif not quiet:
+        _show(results, release, certificate, plot)
+    if _violated(results):
+        raise typer.Exit(VIOLATED)
+
+
+def _violated(results: Sequence[AuditResult]) -> bool:
+    return any(result.verdict == "VIOLATED" for result in results)
+
+
+def _as_json(
+    results: Sequence[AuditResult], release: Path, certificate: Certificate, seed: int
+) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "release": str(release),
+        "verdict": "VIOLATED" if _violated(results) else "holds",
+        "promised": {
+            "kind": certificate.kind,
+            "membership_bound": certificate.membership_bound,
+            "mi_upper_nats": certificate.mi_upper_nats,
+        },
+        "seed": str(seed),
+        "results": [result.to_public_dict() for result in results],
+    }
+
+
+def _show(
+    results: Sequence[AuditResult], release: Path, certificate: Certificate, plot: Path | None
+) -> None:
+    show(
+        f"{release}: {certificate.mechanism}, {results[0].n_trials} simulated releases.\n"
+        f"Promised: membership of one unit at most {100 * certificate.membership_bound:.2f} %, "
+        f"at most {certificate.mi_upper_nats:.4g} nats ({certificate.kind}).\n"
+    )
+    show(results_text(results))
+    for result in results:
+        for note in result.notes:
+            show(f"  {result.attack}: {note}", style="dim")
+    if plot is not None:
+        show(f"Plot: {plot}")
+    if _violated(results):
+        show("\nVIOLATED: an attack beats the promise. Do not publish.", style="bold red")
+    else:
+        show("\nEvery promise holds against these attacks.", style="green")
+
+
+audit = Verb(
+    function=audit_command,
+    example="""\
+  pac audit out/release.json
+  pac audit out/release.json --attack bayes --attack overlap --trials 10000
+  pac audit out/release.json --json --plot audit.png""",
+)
