@@ -13,11 +13,14 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from pacprivacy import mechanism
 from pacprivacy._random import public_generator
 from pacprivacy.mechanism import (
+    PCA,
     BatchMechanism,
     Covariance,
     Histogram,
+    LinearSVM,
     Mean,
     Mechanism,
     as_mechanism,
@@ -45,6 +48,12 @@ CASES = {
     "covariance": (Covariance(), X),
     "histogram": (Histogram(bins=4), X),
     "declared histogram": (Histogram(bins=[-1, 0, 1], density=True), X[:, 0]),
+    "kmeans by reference": (mechanism.KMeans(n_clusters=2), X),
+    "kmeans by label": (mechanism.KMeans(order="labels", n_restarts=2), (X, Y > 0)),
+    "linear svm": (LinearSVM(), (X, np.where(Y > 0, "high", "low"))),
+    "hinge svm": (LinearSVM(loss="hinge", C=0.1), (X, np.digitize(Y, [-2, 2]))),
+    "pca": (PCA(n_components=2), X),
+    "pca about a public mean": (PCA(n_components=2, centre="universe"), X),
     "function": (lambda X: X.std(axis=0), X),
     "seeded estimator": (seeded_kmeans, X),
     "pipeline": (ridge, (X, Y)),

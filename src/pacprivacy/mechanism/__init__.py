@@ -6,14 +6,20 @@ from pacprivacy.mechanism.base import BatchMechanism, FunctionMechanism, Mechani
 from pacprivacy.mechanism.data import Data, coerce_data
 from pacprivacy.mechanism.estimators import register_released
 from pacprivacy.mechanism.flatten import Structure, flatten
+from pacprivacy.mechanism.kmeans import KMeans
+from pacprivacy.mechanism.pca import PCA
 from pacprivacy.mechanism.statistics import Covariance, Histogram, Mean
+from pacprivacy.mechanism.svm import LinearSVM
 
 __all__ = [
+    "PCA",
     "BatchMechanism",
     "Covariance",
     "Data",
     "FunctionMechanism",
     "Histogram",
+    "KMeans",
+    "LinearSVM",
     "Mean",
     "Mechanism",
     "Structure",

@@ -1,0 +1,99 @@
+"""One representative of outputs that mean the same: order of clusters, orientation of bases.
+
+Without this the same fit comes out in another order or with other signs on another subset, and
+noise is spent on hiding a difference that nobody cares about.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import linear_sum_assignment
+
+__all__ = ["align_basis", "match_rows", "order_by_label", "orthonormalise"]
+
+Matrix = npt.NDArray[np.float64]
+
+
+def match_rows(rows: Matrix, reference: Matrix) -> Matrix:
+    """Permute rows so that the sum of squared distances to the reference is least.
+
+    The Hungarian method; the result does not depend on the order of ``rows`` unless two
+    permutations are exactly as good.
+
+    Examples
+    --------
+    >>> match_rows(np.array([[0.9], [0.1]]), np.array([[0.0], [1.0]]))
+    array([[0.1],
+           [0.9]])
+    """
+    _, order = linear_sum_assignment(_squared_distances(reference, rows))
+    matched: Matrix = rows[order]
+    return matched
+
+
+def order_by_label(rows: Matrix, counts: npt.NDArray[np.int64], reference: Matrix) -> Matrix:
+    """Permute rows so that most members carry the label of their row's new place.
+
+    Where every row has a majority label of its own this is the order by majority label. Where
+    two rows share one, or labels tie, the total agreement decides, and among permutations of
+    equal agreement the distance to the reference.
+
+    Parameters
+    ----------
+    rows : array of shape (k, p)
+        Cluster centres in any order.
+    counts : integer array of shape (k, k)
+        ``counts[i, c]`` members of row ``i`` have label ``c``.
+    reference : array of shape (k, p), public
+        Centres in the order of the labels.
+    """
+    distances = _squared_distances(reference, rows)
+    # Counts are whole numbers: what k distances add up to must stay below one.
+    tie_break = distances / (2.0 * len(rows) * max(float(distances.max()), np.finfo(float).tiny))
+    _, order = linear_sum_assignment(tie_break - counts.T)
+    ordered: Matrix = rows[order]
+    return ordered
+
+
+def align_basis(components: Matrix, basis: Matrix) -> Matrix:
+    """Rotate orthonormal rows within their span, as near to a basis as they get (Procrustes).
+
+    The result depends on the span alone: signs, order and rotations of ``components`` are gone.
+
+    Parameters
+    ----------
+    components : array of shape (..., d, p)
+        Orthonormal rows; leading axes are independent problems.
+    basis : array of shape (d, p), public
+        The basis to come near to, in the Frobenius norm.
+
+    Examples
+    --------
+    >>> align_basis(np.array([[0.0, -1.0], [1.0, 0.0]]), np.eye(2)).round(12) + 0.0
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    left, _, right = np.linalg.svd(basis @ np.swapaxes(components, -1, -2))
+    aligned: Matrix = left @ right @ components
+    return aligned
+
+
+def orthonormalise(rows: Matrix) -> Matrix:
+    """Return the orthonormal rows nearest to the given ones (the polar factor).
+
+    Examples
+    --------
+    >>> orthonormalise(np.array([[2.0, 0.0], [0.0, 0.5]]))
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    left, _, right = np.linalg.svd(rows, full_matrices=False)
+    nearest: Matrix = left @ right
+    return nearest
+
+
+def _squared_distances(first: Matrix, second: Matrix) -> Matrix:
+    difference = first[:, None, :] - second[None, :, :]
+    squared: Matrix = np.einsum("ijk,ijk->ij", difference, difference)
+    return squared

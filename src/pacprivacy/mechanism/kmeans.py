@@ -1,0 +1,220 @@
+"""k-means with centres in a canonical order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import freeze
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism.base import Mechanism
+from pacprivacy.mechanism.canonical import match_rows, order_by_label
+from pacprivacy.mechanism.columns import read_columns
+from pacprivacy.mechanism.data import Data
+from pacprivacy.mechanism.inputs import (
+    Classes,
+    check_count,
+    check_varying,
+    code_labels,
+    find_classes,
+    read_labelled,
+)
+from pacprivacy.mechanism.lloyd import Partition, draw_start, run_lloyd
+
+__all__ = ["KMeans"]
+
+Matrix = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+
+_REFERENCE_SEED: Final = 0
+_REFERENCE_RESTARTS: Final = 10
+_GAIN: Final = 1e-9  # relative; the same optimum found twice differs by rounding only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KMeans(Mechanism):
+    """Cluster centres, one row each, in an order that is the same for every subset.
+
+    Everything that is released is measured: the centres, and nothing else. Which cluster a
+    training row belongs to, the inertia and the number of iterations stay inside.
+
+    Parameters
+    ----------
+    n_clusters : int, public, optional
+        Number of clusters. With ``order="labels"`` it is the number of classes and may be left
+        out.
+    order : "reference" or "labels", public
+        ``"reference"``: data is ``X``; the centres are matched to those of the whole universe so
+        that the sum of squared distances is least. ``"labels"``: data is ``(X, y)``; row ``c`` is
+        the cluster in which class ``c`` has the majority. Where two clusters share a majority the
+        permutation with most agreement is taken, then the one nearest to the reference.
+    warm_start : bool, public
+        Start from the centres of the universe. The fit is then stable and quick.
+    n_restarts : int, public
+        Random k-means++ starts, besides the warm one if there is one; the fit with the least
+        inertia is taken.
+    max_iter : int, public
+        Most iterations from one start.
+    classes : tuple, public, optional
+        With ``order="labels"``, the classes in the order of the rows; by default the sorted labels
+        of the universe. Set by :meth:`prepare`.
+    reference : array of shape (n_clusters, p), optional
+        Centres on the whole universe. Set by :meth:`prepare`.
+
+    Examples
+    --------
+    >>> from pacprivacy.mechanism import coerce_data
+    >>> data = coerce_data(np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2]))
+    >>> mechanism = KMeans(n_clusters=2).prepare(data)
+    >>> mechanism.evaluate((np.array([5.2, 0.0, 0.1]),), np.random.default_rng(0))
+    array([[0.05],
+           [5.2 ]])
+    """
+
+    n_clusters: int | None = None
+    order: Literal["reference", "labels"] = "reference"
+    warm_start: bool = True
+    n_restarts: int = 0
+    max_iter: int = 300
+    classes: Classes | None = None
+    reference: Matrix | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.order not in ("reference", "labels"):
+            raise MechanismError(
+                f"order must be 'reference' or 'labels'; got {self.order!r}. "
+                "Use 'reference' when there are no labels."
+            )
+        if self.n_clusters is None and self.order == "reference":
+            raise MechanismError(
+                "n_clusters must be given unless order='labels'; got None. Say how many clusters."
+            )
+        if self.n_clusters is not None:
+            check_count("n_clusters", self.n_clusters, 1, advice="Say how many clusters.")
+        check_count("max_iter", self.max_iter, 1, advice="Use about 300.")
+        least = 0 if self.warm_start else 1
+        check_count("n_restarts", self.n_restarts, least, advice="Use 10 for random starts.")
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        return "KMeans"
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was computed from the whole universe."""
+        use = "order and start" if self.warm_start else "order"
+        reference = f"k-means reference centres ({use}): fitted on the whole universe"
+        if self.order == "reference":
+            return (reference,)
+        return (reference, "k-means classes: the labels that occur in the universe")
+
+    def prepare(self, data: Data) -> Self:
+        """Fit the reference centres on the whole universe."""
+        X, y = self._read(data.parts)
+        check_varying(X, self.name)
+        classes = None if y is None else find_classes(y, self.name, self.classes)
+        k = self._count_clusters(classes)
+        _check_rows(len(X), k)
+        fit = self._fit(X - X.mean(axis=0), None, k, np.random.default_rng(_REFERENCE_SEED))
+        if y is None or classes is None:
+            centres = fit.centres[np.lexsort(fit.centres.T[::-1])]
+        else:
+            counts = _count_labels(fit.labels, code_labels(y, classes, self.name), k)
+            centres = order_by_label(fit.centres, counts, fit.centres)
+        reference = centres + X.mean(axis=0)
+        freeze(reference)
+        return replace(self, n_clusters=k, classes=classes, reference=reference)
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Matrix:
+        """Return the ordered centres of one subset, shape (n_clusters, p)."""
+        reference = self._fixed_reference()
+        X, y = self._read(parts)
+        _check_rows(len(X), len(reference))
+        shift = reference.mean(axis=0)
+        local = reference - shift
+        fit = self._fit(X - shift, local, len(reference), rng)
+        if y is None or self.classes is None:
+            centres = match_rows(fit.centres, local)
+        else:
+            codes = code_labels(y, self.classes, self.name)
+            counts = _count_labels(fit.labels, codes, len(reference))
+            centres = order_by_label(fit.centres, counts, local)
+        ordered: Matrix = centres + shift
+        return ordered
+
+    def predict(self, value: npt.ArrayLike, X: Any) -> npt.NDArray[Any]:
+        """Return the cluster of the nearest *released* centre for every row.
+
+        Post-processing of a released value: it costs no privacy. With ``order="labels"`` the
+        result holds the classes themselves.
+        """
+        centres = np.asarray(value, dtype=np.float64)
+        rows = read_columns((X,), self.name)
+        difference = rows[:, None, :] - centres[None, :, :]
+        nearest: Codes = np.einsum("ijk,ijk->ij", difference, difference).argmin(axis=1)
+        if self.order == "reference":
+            return nearest
+        if self.classes is None:
+            raise MechanismError(
+                "classes must be known to name a cluster; got None. "
+                "Call prepare(data) first or pass classes=."
+            )
+        named: npt.NDArray[Any] = np.asarray(self.classes)[nearest]
+        return named
+
+    def _fit(
+        self, X: Matrix, reference: Matrix | None, k: int, rng: np.random.Generator
+    ) -> Partition:
+        best = None
+        n_restarts = self.n_restarts
+        if reference is None:
+            n_restarts = max(n_restarts, _REFERENCE_RESTARTS)
+        elif self.warm_start:
+            best = run_lloyd(X, reference, max_iter=self.max_iter)
+        for _ in range(n_restarts):
+            found = run_lloyd(X, draw_start(X, k, rng), max_iter=self.max_iter)
+            if best is None or found.inertia < best.inertia * (1.0 - _GAIN):
+                best = found
+        assert best is not None  # __post_init__ demands a start
+        return best
+
+    def _read(self, parts: tuple[Any, ...]) -> tuple[Matrix, npt.NDArray[Any] | None]:
+        if self.order == "labels":
+            return read_labelled(parts, self.name)
+        return read_columns(parts, self.name), None
+
+    def _count_clusters(self, classes: Classes | None) -> int:
+        if classes is None:
+            assert self.n_clusters is not None  # __post_init__
+            return self.n_clusters
+        if self.n_clusters not in (None, len(classes)):
+            raise MechanismError(
+                f"n_clusters must be the number of classes ({len(classes)}) when order='labels'; "
+                f"got {self.n_clusters}. Leave it out, or use order='reference'."
+            )
+        return len(classes)
+
+    def _fixed_reference(self) -> Matrix:
+        if self.reference is None:
+            raise MechanismError(
+                "reference must be fitted before a subset is evaluated; got None. "
+                "Call prepare(data) with the whole universe first."
+            )
+        return self.reference
+
+
+def _count_labels(clusters: Codes, codes: Codes, k: int) -> Codes:
+    pairs = np.bincount(clusters * k + codes, minlength=k * k)
+    return pairs.reshape(k, k).astype(np.int64, copy=False)
+
+
+def _check_rows(n_rows: int, k: int) -> None:
+    if n_rows < k:
+        raise MechanismError(
+            f"n_clusters must be at most the number of rows of every subset; got {k} for a subset "
+            f"of {n_rows}. Use fewer clusters or more records."
+        )

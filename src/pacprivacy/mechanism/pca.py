@@ -1,0 +1,244 @@
+"""Principal components in a canonical orientation, with the mean measured beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from pacprivacy._checks import freeze
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism.base import BatchMechanism, Mechanism
+from pacprivacy.mechanism.canonical import align_basis, orthonormalise
+from pacprivacy.mechanism.columns import read_columns
+from pacprivacy.mechanism.data import Data
+from pacprivacy.mechanism.inputs import check_count
+from pacprivacy.mechanism.sums import subset_sizes, subset_sums
+from pacprivacy.pool import Pool
+
+__all__ = ["PCA", "MomentPCA"]
+
+Matrix = npt.NDArray[np.float64]
+Vector = npt.NDArray[np.float64]
+
+_MOST_COLUMNS: Final = 32  # of moments kept for all subsets at once: 4.5 KB for each subset
+_CLEAR_GAP: Final = 1e-4  # between eigenvalues; rounding is then far below what is compared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PCA(Mechanism):
+    """The span of the leading principal components, and the mean it is attached to.
+
+    The value is a dict with ``components``, shape (n_components, p), and ``mean``, shape (p,);
+    both are measured. Components are rotated within their span to lie as near as they can to
+    those of the whole universe (orthogonal Procrustes), so that neither signs nor the order of
+    near-equal eigenvalues cost noise. They span the same space as the principal components; row
+    ``i`` is not the ``i``-th principal axis of the subset. Variances are not released.
+
+    Parameters
+    ----------
+    n_components : int >= 1, public
+        Dimension of the span.
+    centre : "subset" or "universe", public
+        Where the span is attached. ``"subset"``: at the mean of the subset, which is measured
+        and gets noise. ``"universe"``: at the mean of the whole universe, which is public in this
+        model and named in the certificate; then only the components are measured.
+    orthonormal : bool, public
+        Make the released components orthonormal again (the nearest such rows). Post-processing:
+        it costs no privacy and always helps restoration.
+    basis, mean : arrays, optional
+        Components and mean of the whole universe. Set by :meth:`prepare`.
+
+    Examples
+    --------
+    >>> from pacprivacy.mechanism import coerce_data
+    >>> X = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.1], [3.0, 2.9]])
+    >>> mechanism = PCA(n_components=1).prepare(coerce_data(X))
+    >>> value = mechanism.finish(mechanism.evaluate((X,), np.random.default_rng(0)))
+    >>> abs(value["components"]).round(2)
+    array([[0.71, 0.7 ]])
+    >>> round(PCA.restoration_error(value, X), 3)
+    0.018
+    """
+
+    n_components: int
+    centre: Literal["subset", "universe"] = "subset"
+    orthonormal: bool = True
+    basis: Matrix | None = field(default=None, compare=False, repr=False)
+    mean: Vector | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        advice = "Say how many directions to keep."
+        check_count("n_components", self.n_components, 1, advice=advice)
+        if self.centre not in ("subset", "universe"):
+            raise MechanismError(
+                f"centre must be 'subset' or 'universe'; got {self.centre!r}. "
+                "Use 'subset' to measure the mean."
+            )
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        return "PCA"
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was computed from the whole universe."""
+        basis = "PCA reference basis (orientation only): components of the whole universe"
+        if self.centre == "subset":
+            return (basis,)
+        return (basis, "PCA mean: released as it is, the mean of the whole universe")
+
+    def prepare(self, data: Data) -> PCA:
+        """Compute mean and components of the whole universe."""
+        X = read_columns(data.parts, self.name)
+        mean = X.mean(axis=0)
+        values, basis = _leading(X - mean, self.n_components, _rounding(X))
+        freeze(mean)
+        freeze(basis)
+        at_once = X.shape[1] <= _MOST_COLUMNS and _gap(values, self.n_components) > _CLEAR_GAP
+        kind = MomentPCA if at_once else PCA
+        return kind(
+            n_components=self.n_components,
+            centre=self.centre,
+            orthonormal=self.orthonormal,
+            basis=basis,
+            mean=mean,
+        )
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
+        """Return the aligned components of one subset and, unless it is public, its mean."""
+        universe_mean, basis = self._fixed_reference()
+        X = read_columns(parts, self.name)
+        local = X - universe_mean
+        shift = local.mean(axis=0) if self.centre == "subset" else np.zeros_like(universe_mean)
+        _, components = _leading(local - shift, self.n_components, _rounding(X))
+        aligned = align_basis(components, basis)
+        if self.centre == "universe":
+            return {"components": aligned}
+        return {"components": aligned, "mean": universe_mean + shift}
+
+    def finish(self, value: Mapping[str, Any]) -> dict[str, Matrix]:
+        """Orthonormalise released components; add the mean if it is public."""
+        components = np.asarray(value["components"], dtype=np.float64)
+        mean = self._fixed_reference()[0] if self.centre == "universe" else value["mean"]
+        return {
+            "components": orthonormalise(components) if self.orthonormal else components,
+            "mean": np.array(mean, dtype=np.float64),
+        }
+
+    @staticmethod
+    def restore(value: Mapping[str, Any], X: Any) -> Matrix:
+        """Project rows on the *released* span and back to the original space."""
+        rows = read_columns((X,), "PCA")
+        components = np.asarray(value["components"], dtype=np.float64)
+        mean = np.asarray(value["mean"], dtype=np.float64)
+        restored: Matrix = mean + (rows - mean) @ components.T @ components
+        return restored
+
+    @staticmethod
+    def restoration_error(value: Mapping[str, Any], X: Any) -> float:
+        """Return ``|X - restored| / |X|`` in the Frobenius norm, for a *released* value."""
+        rows = read_columns((X,), "PCA")
+        return float(np.linalg.norm(rows - PCA.restore(value, rows)) / np.linalg.norm(rows))
+
+    def _fixed_reference(self) -> tuple[Vector, Matrix]:
+        if self.mean is None or self.basis is None:
+            raise MechanismError(
+                "basis must be fixed before a subset is evaluated; got None. "
+                "Call prepare(data) with the whole universe first."
+            )
+        return self.mean, self.basis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MomentPCA(PCA, BatchMechanism):
+    """The same for few columns: all subsets at once, from sums of products of columns."""
+
+    def batch(self, data: Data, pool: Pool) -> Matrix:
+        """Return the components (and means) of all subsets, flattened, shape (m, d)."""
+        mean, basis = self._fixed_reference()
+        X = read_columns(data.parts, self.name)
+        rounding = _rounding(X)
+        X = X - mean
+        p = X.shape[1]
+        upper = np.triu_indices(p)
+
+        def features(rows: npt.NDArray[np.int64]) -> Matrix:
+            block = X[rows]
+            return np.hstack([block, block[:, upper[0]] * block[:, upper[1]]])
+
+        sums = subset_sums(pool, features, p + len(upper[0]))
+        sizes = subset_sizes(pool)
+        shifts = sums[:, :p] / sizes[:, None]
+        products = np.empty((len(sums), p, p))
+        products[:, upper[0], upper[1]] = products[:, upper[1], upper[0]] = sums[:, p:]
+        if self.centre == "subset":
+            products -= sizes[:, None, None] * shifts[:, :, None] * shifts[:, None, :]
+        values, vectors = np.linalg.eigh(products)
+        for k, size in enumerate(sizes):
+            _check_values(values[k, ::-1], self.n_components, max(int(size), p), rounding)
+        components = np.swapaxes(vectors, 1, 2)[:, ::-1][:, : self.n_components]
+        aligned = align_basis(components, basis).reshape(len(sums), -1)
+        return aligned if self.centre == "universe" else np.hstack([aligned, mean + shifts])
+
+    def template(self, data: Data) -> dict[str, Matrix]:
+        """Return zeros of the output's shape."""
+        mean, basis = self._fixed_reference()
+        components = {"components": np.zeros_like(basis)}
+        return components if self.centre == "universe" else components | {"mean": 0.0 * mean}
+
+
+def _rounding(X: Matrix) -> float:
+    """Return the square of what rounding may leave of a row when a mean is taken from it."""
+    return float((4.0 * np.finfo(np.float64).eps * np.abs(X).max()) ** 2)
+
+
+def _leading(X: Matrix, d: int, rounding: float) -> tuple[Vector, Matrix]:
+    """Return the leading eigenvalues of the products of columns, falling, and ``d`` vectors.
+
+    There are ``d + 1`` values where there are so many: the next one says whether the vectors are
+    determined.
+    """
+    n, p = X.shape
+    size = min(n, p)
+    if d > size:
+        _refuse(d, size)
+    products = X.T @ X if p <= n else X @ X.T
+    wanted = (max(0, size - d - 1), size - 1)
+    rising, vectors = scipy.linalg.eigh(products, subset_by_index=wanted)
+    values = rising[::-1]
+    _check_values(values, d, max(n, p), rounding)
+    components = vectors[:, ::-1].T[:d]
+    if p > n:
+        components = components @ X / np.sqrt(values[:d, None])
+    return values, np.ascontiguousarray(components)
+
+
+def _gap(values: Vector, d: int) -> float:
+    following = float(values[d]) if d < len(values) else 0.0
+    return float(values[d - 1] - following) / float(values[0])
+
+
+def _check_values(values: Vector, d: int, size: int, rounding: float) -> None:
+    """Refuse directions in which rows do not vary, and a cut between equal eigenvalues."""
+    floor = size * max(float(values[0]) * float(np.finfo(np.float64).eps), rounding)
+    rank = int(np.count_nonzero(values > floor))
+    if d > rank:
+        _refuse(d, rank)
+    if _gap(values, d) * float(values[0]) <= floor:
+        raise MechanismError(
+            f"n_components must not part equal eigenvalues; got {d}, and the next direction "
+            "varies just as much, so that rounding would choose. Use one more or one less."
+        )
+
+
+def _refuse(d: int, rank: int) -> None:
+    raise MechanismError(
+        f"n_components must be at most the rank of every subset; got {d} for rank {rank}. "
+        "Use fewer components or more records."
+    )

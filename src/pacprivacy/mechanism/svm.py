@@ -1,0 +1,154 @@
+"""Linear support vector machines, one against the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import check_positive
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism.base import Mechanism
+from pacprivacy.mechanism.columns import read_columns
+from pacprivacy.mechanism.data import Data
+from pacprivacy.mechanism.inputs import (
+    Classes,
+    check_count,
+    check_varying,
+    code_labels,
+    find_classes,
+    read_labelled,
+)
+
+__all__ = ["LinearSVM"]
+
+Matrix = npt.NDArray[np.float64]
+
+_SEED: Final = 0  # of the order in which the dual solver visits the rows; public
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearSVM(Mechanism):
+    """Hyperplanes of a linear support vector machine, one against the rest.
+
+    Everything that is released is measured: coefficients and intercepts. The classes are those
+    of the whole universe and the same for every subset.
+
+    The value is a dict with ``coef``, shape (n_classes, p) or (1, p) for two classes, and
+    ``intercept``, shape (n_classes,) or (1,). The *released* value has ``classes`` besides.
+
+    Parameters
+    ----------
+    C : float > 0, public
+        Inverse strength of the regularisation. A small ``C`` is the stabiliser: the hyperplanes
+        move less between subsets and need less noise.
+    loss : "squared_hinge" or "hinge", public
+        The squared hinge loss is solved in the primal, without any randomness; the hinge loss in
+        the dual, with a fixed public seed.
+    classes : tuple, public, optional
+        The classes in the order of the rows; by default the sorted labels of the universe. Set by
+        :meth:`prepare`.
+    tol : float > 0, public
+        Where the solver stops. What is left of the optimum varies between subsets like the
+        optimum itself, and costs noise.
+    max_iter : int >= 1, public
+        Most iterations; a solver that does not converge warns.
+
+    Notes
+    -----
+    The intercept is regularised with the coefficients, as in ``sklearn.svm.LinearSVC``: scale the
+    features (with a scaler of the whole universe, which is public) before they come here.
+
+    Examples
+    --------
+    >>> from pacprivacy.mechanism import coerce_data
+    >>> X, y = np.array([-2.0, -1.0, 1.0, 2.0]), np.array(["no", "no", "yes", "yes"])
+    >>> mechanism = LinearSVM().prepare(coerce_data((X, y)))
+    >>> value = mechanism.finish(mechanism.evaluate((X, y), np.random.default_rng(0)))
+    >>> mechanism.predict(value, np.array([-5.0, 5.0]))
+    array(['no', 'yes'], dtype='<U3')
+    """
+
+    C: float = 1.0
+    loss: Literal["squared_hinge", "hinge"] = "squared_hinge"
+    classes: Classes | None = None
+    tol: float = 1e-6
+    max_iter: int = 10_000
+
+    def __post_init__(self) -> None:
+        check_positive("C", self.C, advice="Use 1, or less to stabilise.", error=MechanismError)
+        check_positive("tol", self.tol, advice="Use about 1e-6.", error=MechanismError)
+        if self.loss not in ("squared_hinge", "hinge"):
+            raise MechanismError(
+                f"loss must be 'squared_hinge' or 'hinge'; got {self.loss!r}. "
+                "Use 'squared_hinge': it is solved without randomness."
+            )
+        check_count("max_iter", self.max_iter, 1, advice="Use about 10000.")
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        return "LinearSVM"
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was computed from the whole universe."""
+        return ("linear SVM classes: the labels that occur in the universe",)
+
+    def prepare(self, data: Data) -> Self:
+        """Fix the classes on the whole universe."""
+        X, y = read_labelled(data.parts, self.name)
+        check_varying(X, self.name)
+        return replace(self, classes=find_classes(y, self.name, self.classes))
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
+        """Return coefficients and intercepts of one subset."""
+        # scikit-learn takes a second to import; only those who fit with it pay for it.
+        from sklearn.svm import LinearSVC
+
+        X, y = read_labelled(parts, self.name)
+        model = LinearSVC(
+            C=self.C,
+            loss=self.loss,
+            dual=self.loss == "hinge",
+            tol=self.tol,
+            max_iter=self.max_iter,
+            random_state=_SEED,
+        ).fit(X, code_labels(y, self._fixed_classes(), self.name))
+        return {
+            "coef": np.asarray(model.coef_, dtype=np.float64),
+            "intercept": np.asarray(model.intercept_, dtype=np.float64),
+        }
+
+    def finish(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Add the public classes to a released value."""
+        return {**value, "classes": np.asarray(self._fixed_classes())}
+
+    def predict(self, value: Mapping[str, Any], X: Any) -> npt.NDArray[Any]:
+        """Return the class of every row by the *released* hyperplanes.
+
+        Post-processing of a released value: it costs no privacy.
+        """
+        scores = self.decide(value, X)
+        chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
+        classes = value["classes"] if "classes" in value else self._fixed_classes()
+        named: npt.NDArray[Any] = np.asarray(classes)[chosen]
+        return named
+
+    def decide(self, value: Mapping[str, Any], X: Any) -> Matrix:
+        """Return the score of every row for every class, or one score if there are two."""
+        rows = read_columns((X,), self.name)
+        coef = np.asarray(value["coef"], dtype=np.float64)
+        scores: Matrix = rows @ coef.T + np.asarray(value["intercept"], dtype=np.float64)
+        return scores[:, 0] if len(coef) == 1 else scores
+
+    def _fixed_classes(self) -> Classes:
+        if self.classes is None:
+            raise MechanismError(
+                "classes must be fixed before a subset is evaluated; got None. "
+                "Call prepare(data) with the whole universe first."
+            )
+        return self.classes
