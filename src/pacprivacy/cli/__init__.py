@@ -1,1 +1,5 @@
-"""TODO."""
+"""The command ``pac``: one file per verb, on top of the library and imported by nothing."""
+
+from pacprivacy.cli.main import app, run
+
+__all__ = ["app", "run"]

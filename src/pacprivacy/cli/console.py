@@ -1,0 +1,62 @@
+"""What the command line prints: plain text when piped, a little colour on a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["AsJson", "Quiet", "Verb", "complain", "show", "show_json", "show_table"]
+
+_STYLES: Final = {"error": "bold red", "warning": "yellow"}
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors and JSON.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """A verb's function and the examples under its help."""
+
+    function: Callable[..., None]
+    example: str
+
+    @property
+    def epilog(self) -> str:
+        """The examples, in a form that is not wrapped again."""
+        return f"\b\nExample:\n{self.example}"
+
+
+def show(text: str, *, style: str = "") -> None:
+    """Print a text as it is; long lines are left to the terminal."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(text, style=style))
+
+
+def show_json(content: Any) -> None:
+    """Print plain types as JSON, never coloured."""
+    sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table without rules; the first column to the left, the others to the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console(highlight=False).print(table)
+
+
+def complain(message: str, *, kind: Literal["error", "warning"] = "error") -> None:
+    """Print one line on stderr, whatever line breaks the message has."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    line = Text.assemble("pac: ", (f"{kind}:", _STYLES[kind]), " ", " ".join(message.split()))
+    console.print(line)

@@ -1,0 +1,146 @@
+"""The command ``pac``: its verbs, and what they say when something is wrong.
+
+Errors are one line on stderr, never a traceback. Exit codes: 0 done, 1 a defect of this program,
+2 bad input, 3 budget refused, 130 stopped with Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from pacprivacy import _version
+from pacprivacy.cli.console import complain, show
+from pacprivacy.cli.convert import convert
+from pacprivacy.cli.demo import demo
+from pacprivacy.cli.release import release
+from pacprivacy.cli.verify import verify
+from pacprivacy.errors import BudgetExceededError, PacPrivacyError
+
+__all__ = ["app", "run"]
+
+DEFECT: Final = 1
+BAD_INPUT: Final = 2
+BUDGET_REFUSED: Final = 3
+INTERRUPTED: Final = 130
+
+# Typer brings its own copy of click in some versions and imports click in others.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+WELCOME: Final = """\
+pac: release any function of your data with a certificate of what every attacker
+can learn.
+
+Type next:
+  pac demo                         see it work on Iris, in under a minute
+  pac release people.csv --model mean --budget "membership<=0.6" -o out
+                                   a private release of your own table
+  pac verify out/release.json      recompute its certificate
+  pac convert --mi 1/64            read a budget as a success rate, or as epsilon
+  pac --help                       all verbs; each has --help with an example"""
+
+
+class _Verbs(TyperGroup):
+    """Turns what verbs raise into one line and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            complain(str(error) or "stopped. Nothing was released.")
+            raise typer.Exit(INTERRUPTED) from None
+        except PacPrivacyError as error:
+            complain(str(error))
+            code = BUDGET_REFUSED if isinstance(error, BudgetExceededError) else BAD_INPUT
+            raise typer.Exit(code) from None
+        except (typer.Exit, typer.Abort, _UsageError, BrokenPipeError):
+            raise
+        except Exception as error:
+            if os.environ.get("PAC_TRACEBACK"):
+                raise
+            # The text of a foreign exception may hold data, so only its kind is shown.
+            complain(
+                f"a defect of this program ({type(error).__name__}). Nothing was released. "
+                "Set PAC_TRACEBACK=1 to see where, and report it."
+            )
+            raise typer.Exit(DEFECT) from None
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        try:
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except _UsageError as error:
+            context = getattr(error, "ctx", None)
+            verb = "pac" if context is None else context.command_path
+            message = error.format_message()  # type: ignore[attr-defined]
+            stop = "" if message.endswith((".", "?")) else "."
+            complain(f"{message}{stop} See '{verb} --help'.")
+            code = BAD_INPUT
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+
+app = typer.Typer(
+    name="pac",
+    cls=_Verbs,
+    help="Release any function of your data with a certificate of what every attacker can learn.",
+    epilog="Exit codes: 0 done, 2 bad input, 3 budget refused. 'pac VERB --help' has examples.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        show(f"pacprivacy {_version.__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def welcome(
+    ctx: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and stop.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Say what to type next when no verb is given."""
+    if ctx.invoked_subcommand is None:
+        show(WELCOME)
+
+
+for _name, _verb in {
+    "demo": demo,
+    "release": release,
+    "verify": verify,
+    "convert": convert,
+}.items():
+    app.command(_name, epilog=_verb.epilog)(_verb.function)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    complain(str(message), kind="warning")
+
+
+def run() -> None:
+    """Entry point of the script ``pac``."""
+    warnings.showwarning = _show_warning
+    app(prog_name="pac")
