@@ -25,7 +25,7 @@ NUMBERED = {
     "audit": 8,
     "report": 9,
 }
-BASE = frozenset({"budget", "errors", "_checks", "_random"})
+BASE = frozenset({"budget", "errors", "_checks", "_random", "_version"})
 THEORY = frozenset({"theory"})
 STORY = frozenset(name for name, number in NUMBERED.items() if number <= NUMBERED["accounting"])
 EXTENSIONS = frozenset({"design", "residual", "dp", "accuracy_first"})
@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "audit": _numbered("audit") - {"noise"},
     "theory": frozenset({"errors", "_checks"}),
     "errors": frozenset(),
+    "_version": frozenset(),
     "_checks": frozenset({"errors"}),
     "_random": frozenset({"errors", "_checks"}),
     "budget": frozenset({"errors", "_checks"}) | THEORY,
