@@ -32,7 +32,7 @@ class Bayes:
 
     n_attacked: int = 1
     name: str = "bayes"
-    question: str = "is one unit in?"
+    question: str = "one unit: in or out"
     fresh_secrets: bool = True
 
     def train(self, target: Target, shadow: Releases) -> TrainedBayes:
@@ -78,7 +78,7 @@ class Naming:
     """Name the subset that was used: the candidate of highest posterior probability."""
 
     name: str = "naming"
-    question: str = "which subset was used?"
+    question: str = "the subset that was used"
     fresh_secrets: bool = False
 
     def train(self, target: Target, shadow: Releases) -> TrainedNaming:

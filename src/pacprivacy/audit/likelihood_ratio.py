@@ -37,7 +37,7 @@ class LikelihoodRatio:
     score: Score = "gaussian"
     n_attacked: int = 1
     name: str = "likelihood_ratio"
-    question: str = "is one unit in?"
+    question: str = "one unit: in or out"
     fresh_secrets: bool = True
 
     def train(self, target: Target, shadow: Releases) -> TrainedLikelihoodRatio:

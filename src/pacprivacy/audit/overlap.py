@@ -46,7 +46,7 @@ class Overlap:
     n_right: int | None = None
     blind_rate: float = 0.05
     name: str = "overlap"
-    question: str = "which candidate shares at least k units?"
+    question: str = "a candidate with k units in common"
     fresh_secrets: bool = False
 
     def train(self, target: Target, shadow: Releases) -> TrainedOverlap:
@@ -116,7 +116,7 @@ class FreeOverlap:
     n_right: int | None = None
     blind_rate: float = 0.25
     name: str = "free_overlap"
-    question: str = "which n/2 units hold at least k members?"
+    question: str = "half of the units, k of them in"
     fresh_secrets: bool = False
 
     def train(self, target: Target, shadow: Releases) -> TrainedFreeOverlap:

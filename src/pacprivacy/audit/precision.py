@@ -40,7 +40,7 @@ class Precision:
 
     n_attacked: int = 1
     name: str = "precision"
-    question: str = "is one unit in?"
+    question: str = "one unit: in or out"
     fresh_secrets: bool = False
 
     def train(self, target: Target, shadow: Releases) -> TrainedPrecision:

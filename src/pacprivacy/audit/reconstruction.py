@@ -19,7 +19,7 @@ class Reconstruction:
     """Rebuild the subset from the release, without a model of the noise."""
 
     name: str = "reconstruction"
-    question: str = "which subset was used?"
+    question: str = "the subset that was used"
     fresh_secrets: bool = False
 
     def train(self, target: Target, shadow: Releases) -> TrainedReconstruction:

@@ -89,7 +89,7 @@ def results_text(results: Sequence[AuditResult]) -> str:
     --------
     >>> from pacprivacy.theory.concentration import clopper_pearson
     >>> found = clopper_pearson(570, 1000, gamma=0.01)
-    >>> result = AuditResult(attack="bayes", question="is one unit in?", n_trials=1000,
+    >>> result = AuditResult(attack="bayes", question="one unit: in or out", n_trials=1000,
     ...     successes=570, success=found, prior=0.5, bound=0.588)
     >>> print(results_text([result]))
     attack                     success  99 % interval  blind  promised  verdict

@@ -51,18 +51,21 @@ def plot_audit(results: Sequence[AuditResult], path: str | Path, *, title: str =
         )
     try:
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError:
         raise AuditError(
             "plot needs matplotlib, which is not installed. Run: pip install 'pacprivacy[report]'"
         ) from None
-    figure = Figure(figsize=(8.0, 2.1 + 0.56 * len(results)), dpi=150, layout="constrained")
+    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
+    figure = Figure(figsize=(8.0, 2.1 + 0.56 * len(results)), dpi=150, layout=layout)
     axes = figure.add_subplot()
     for row, result in enumerate(results):
         _draw_row(axes, row, result)
     _label_rows(axes, results)
     _draw_scale(axes, results)
+    _draw_legend(figure, results)
     if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
+        figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold", color=INK)
     try:
         figure.savefig(target)
     except OSError as error:
@@ -82,34 +85,65 @@ def _draw_row(axes: Any, row: int, result: AuditResult) -> None:
     axes.barh(row, high - low, left=low, height=0.62, color=ALLOWED, zorder=1)
     axes.vlines(high, row - 0.38, row + 0.38, color=INK, linewidth=2.4, zorder=3)
     axes.vlines(low, row - 0.31, row + 0.31, color=INK, linewidth=1.2, linestyle=":", zorder=3)
-    axes.hlines(row, 100 * found.lower, 100 * found.upper, color=colour, linewidth=2.6, zorder=4)
-    marker = "X" if violated else "o"
-    axes.plot(100 * found.value, row, marker, color=colour, markersize=8, zorder=5, mec="white")
+    axes.errorbar(
+        100 * found.value,
+        row,
+        xerr=[[100 * (found.value - found.lower)], [100 * (found.upper - found.value)]],
+        fmt="X" if violated else "o",
+        color=colour,
+        markersize=10 if violated else 7,
+        markeredgecolor="white",
+        linewidth=2.2,
+        capsize=4,
+        capthick=1.6,
+        zorder=4,
+    )
 
 
 def _label_rows(axes: Any, results: Sequence[AuditResult]) -> None:
-    names = [f"{result.attack.replace('_', ' ')}\n{result.question}" for result in results]
-    axes.set_yticks(range(len(results)), names, fontsize=9, color=INK)
+    axes.set_yticks(range(len(results)), [""] * len(results))
     axes.set_ylim(len(results) - 0.45, -0.55)
     for row, result in enumerate(results):
         violated = result.verdict == "VIOLATED"
+        name = result.attack.replace("_", " ")
+        rates = f"{100 * result.success.value:.1f} %, promised {100 * result.bound:.1f} %"
+        colour = VIOLATED if violated else INK
+        _write(axes, (-0.015, row), name, result.question, side="right", bold=True)
+        _write(axes, (1.015, row), rates, result.verdict, side="left", bold=violated, colour=colour)
+
+
+def _write(
+    axes: Any,
+    where: tuple[float, int],
+    first: str,
+    second: str,
+    *,
+    side: str,
+    bold: bool,
+    colour: str = INK,
+) -> None:
+    """Write two lines beside a row."""
+    for text, offset, size, weight in (
+        (first, 6, 9.5, "bold" if bold else "normal"),
+        (second, -7, 8.5, "normal"),
+    ):
         axes.annotate(
-            f"{100 * result.success.value:.1f} % of {100 * result.bound:.1f} %\n{result.verdict}",
-            (1.015, row),
+            text,
+            where,
             xycoords=("axes fraction", "data"),
+            xytext=(0, offset),
+            textcoords="offset points",
+            ha=side,
             va="center",
-            fontsize=9,
-            color=VIOLATED if violated else INK,
-            fontweight="bold" if violated else "normal",
+            fontsize=size,
+            fontweight=weight,
+            color=colour,
             annotation_clip=False,
         )
 
 
 def _draw_scale(axes: Any, results: Sequence[AuditResult]) -> None:
-    """Draw the axis and the legend; no frame, a light grid."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
+    """Draw the axis: no frame, a light grid."""
     confidence = 100 * min(result.success.confidence for result in results)
     trials = min(result.n_trials for result in results)
     axes.set_xlim(0, 100)
@@ -124,20 +158,25 @@ def _draw_scale(axes: Any, results: Sequence[AuditResult]) -> None:
     axes.set_axisbelow(True)
     for side in ("top", "right", "left", "bottom"):
         axes.spines[side].set_visible(False)
+
+
+def _draw_legend(figure: Any, results: Sequence[AuditResult]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
     handles = [
-        Line2D([], [], color=INK, linestyle=":", linewidth=1.2, label="blind guess"),
+        Line2D([], [], color=INK, linestyle=":", linewidth=1.2, label="blind guess, at most"),
         Patch(color=ALLOWED, label="allowed"),
         Line2D([], [], color=INK, linewidth=2.4, label="promised at most"),
         Line2D([], [], color=HOLDS, marker="o", mec="white", markersize=8, label="holds"),
     ]
     if any(result.verdict == "VIOLATED" for result in results):
-        mark = Line2D([], [], color=VIOLATED, marker="X", mec="white", markersize=8)
+        mark = Line2D([], [], color=VIOLATED, marker="X", mec="white", markersize=10)
         mark.set_label("VIOLATED")
         handles.append(mark)
-    axes.legend(
+    figure.legend(
         handles=handles,
-        loc="lower left",
-        bbox_to_anchor=(0.0, 1.0),
+        loc="outside lower center",
         ncols=len(handles),
         frameon=False,
         fontsize=9,
