@@ -35,7 +35,7 @@ def check_positive(
     """Return ``value`` as a float; refuse anything but a positive finite number."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(value, bool) or not (math.isfinite(number) and number > 0):
         raise error(f"{name} must be a positive finite number; got {value!r}. {advice}")
@@ -62,12 +62,12 @@ def as_outputs(outputs: object) -> Matrix:
             f"outputs must be an array of shape (n_subsets, dimension) with at least two rows; "
             f"got shape {values.shape}. Pass one row per candidate subset."
         )
-    if not np.isfinite(values).all():
-        row = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
-        raise MechanismError(
-            f"outputs must be finite; the output of subset {row} holds NaN or infinity. "
-            f"Clip or impute inside the mechanism."
-        )
+    for row, output in enumerate(values):  # row by row: no temporary array of the whole size
+        if not np.isfinite(output).all():
+            raise MechanismError(
+                f"outputs must be finite; the output of subset {row} holds NaN or infinity. "
+                f"Clip or impute inside the mechanism."
+            )
     return values
 
 
@@ -76,7 +76,7 @@ def check_log_belief(log_belief: Vector | None, n_subsets: int) -> Vector:
     if log_belief is None:
         return np.full(n_subsets, -math.log(n_subsets))
     log_p = np.asarray(log_belief, dtype=np.float64)
-    if log_p.shape != (n_subsets,) or np.isnan(log_p).any() or not (log_p > -np.inf).any():
+    if log_p.shape != (n_subsets,) or np.isnan(log_p).any() or not np.isfinite(log_p.max()):
         raise PoolError(
             f"log_belief must hold one log probability per subset ({n_subsets}); "
             f"got shape {log_p.shape}. Pass None for a uniform belief."

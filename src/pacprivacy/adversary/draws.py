@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.adversary.view import View
+from pacprivacy.adversary.view import View, log_ratios
 
 __all__ = ["Draws", "draw_blocks", "draw_releases", "posterior", "posterior_entropy"]
 
@@ -60,9 +60,13 @@ def posterior_entropy(view: View, draws: Draws) -> Vector:
 def _likelihoods(view: View, draws: Draws) -> tuple[Matrix, Matrix, Vector]:
     """Return log weights with maximum 0, the weights, and their sums."""
     points = view.points
-    released = points[draws.indices] + draws.noise
-    log_p: Matrix = released @ points.T
-    log_p += view.log_prior - 0.5 * np.einsum("kq,kq->k", points, points)
+    if view.gaps is None:
+        log_p: Matrix = (points[draws.indices] + draws.noise) @ points.T
+        log_p += view.log_prior - 0.5 * np.einsum("kq,kq->k", points, points)
+    else:
+        log_p = log_ratios(view, draws.indices)
+        log_p += draws.noise @ points.T
+        log_p += view.log_prior
     if view.groups is not None:
         log_p[view.groups[draws.indices][:, None] != view.groups[None, :]] = -np.inf
     log_p -= log_p.max(axis=1, keepdims=True)

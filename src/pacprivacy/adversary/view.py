@@ -12,12 +12,17 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from scipy.spatial.distance import cdist
 
 from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.theory.information import entropy
 
-__all__ = ["Observable", "View", "view_of"]
+__all__ = ["Observable", "View", "log_ratios", "view_of"]
+
+LARGE_SQUARE = 1e8  # squared positions beyond this lose digits that matter in |a|² - 2ab + |b|²
+FEW_DIRECTIONS = 32  # up to here exact differences cost little
+UNEVEN = 1e4  # squared positions that differ by this factor from the typical one are outliers
 
 Groups = npt.NDArray[np.int64]
 
@@ -53,15 +58,19 @@ class View:
         Candidates of different groups are told apart for certain.
     slack : float
         Total-variation distance between the sampled (integer) noise and the Gaussian.
+    gaps : array of shape (m, m) or None
+        Squared distances between the points, kept only where some are so far apart that an
+        expanded square would lose the distances between the near ones.
     """
 
     points: Matrix
     log_prior: Vector
     groups: Groups | None = None
     slack: float = 0.0
+    gaps: Matrix | None = None
 
     def __post_init__(self) -> None:
-        for array in (self.points, self.log_prior, self.groups):
+        for array in (self.points, self.log_prior, self.groups, self.gaps):
             if array is not None:
                 freeze(array)
 
@@ -82,7 +91,30 @@ class View:
             log_prior=self.log_prior,
             groups=self.groups,
             slack=self.slack,
+            gaps=None if self.gaps is None else self.gaps / noise_scale**2,
         )
+
+
+def log_ratios(view: View, rows: Groups) -> Matrix:
+    """Return ``-|w_j - w_k|²/2`` for candidates ``j`` in ``rows`` against every ``k``.
+
+    It is the noiseless part of the log likelihood ratio of ``k`` to ``j``.
+    """
+    if view.gaps is not None:
+        return -0.5 * view.gaps[rows]
+    points = view.points
+    halves = 0.5 * np.einsum("kq,kq->k", points, points)
+    uneven = float(halves.max(initial=0.0)) > UNEVEN * float(np.median(halves))
+    if points.shape[1] <= FEW_DIRECTIONS or uneven:
+        return -0.5 * cdist(points[rows], points, "sqeuclidean")
+    ratios: Matrix = points[rows] @ points.T
+    ratios -= halves
+    ratios -= halves[rows][:, None]
+    return np.minimum(ratios, 0.0, out=ratios)
+
+
+def _are_far(points: Matrix) -> bool:
+    return float(np.einsum("kq,kq->k", points, points).max(initial=0.0)) > LARGE_SQUARE
 
 
 def reduce_points(points: Matrix, log_prior: Vector) -> Matrix:
@@ -94,7 +126,7 @@ def reduce_points(points: Matrix, log_prior: Vector) -> Matrix:
     weights = np.exp(log_prior)
     n_subsets, n_directions = points.shape
     centred: Matrix = points - weights @ points
-    if n_directions <= n_subsets:
+    if n_directions <= n_subsets or _are_far(centred):
         return centred
     eigenvalues, vectors = np.linalg.eigh(centred @ centred.T)
     rotated: Matrix = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
@@ -110,9 +142,9 @@ def make_view(
 ) -> View:
     """Build a view from whitened points; candidates that are already ruled out stay listed."""
     log_prior = check_log_belief(log_belief, len(points))
-    return View(
-        points=reduce_points(points, log_prior), log_prior=log_prior, groups=groups, slack=slack
-    )
+    reduced = reduce_points(points, log_prior)
+    gaps = cdist(reduced, reduced, "sqeuclidean") if _are_far(reduced) else None
+    return View(points=reduced, log_prior=log_prior, groups=groups, slack=slack, gaps=gaps)
 
 
 def view_of(outputs: object, plan: Observable, log_belief: Vector | None = None) -> View:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ from pacprivacy.noise.covariance import covariance_plan
 from pacprivacy.noise.exact import exact_shapes
 from pacprivacy.noise.frames import AxisFrame
 from pacprivacy.noise.iid import calibrate_iid
-from pacprivacy.noise.plan import Integers, NoisePlan, Revealed, digest_of
+from pacprivacy.noise.plan import Integers, NoisePlan, Revealed
 from pacprivacy.noise.risk import risk_shapes
 from pacprivacy.noise.rules import Boxed, Empirical, Rule, rule_name
 from pacprivacy.noise.spread import spread_of
@@ -30,6 +31,7 @@ from pacprivacy.theory.posterior import mi_for_success
 
 __all__ = ["calibrate", "check_feasible", "noiseless_plan"]
 
+SAMPLED_COORDINATES = 64
 NOISELESS = "the output meets the budget as it is; no noise was added"
 
 
@@ -140,13 +142,21 @@ def iid_budget(limits: Limits, pool: Candidates | None) -> float:
 
 def distinct_outputs(values: Matrix, log_p: Vector) -> tuple[Integers, float]:
     """Group candidates whose outputs agree bit for bit; return the groups and their entropy."""
+    # A few coordinates tell most outputs apart; only those that agree there are read in full.
+    step = -(-values.shape[1] // SAMPLED_COORDINATES)
+    heads = [(row[::step] + 0.0).tobytes() for row in values]  # +0.0 turns -0.0 to 0.0
+    repeated = {head for head, count in Counter(heads).items() if count > 1}
     seen: dict[bytes, int] = {}
     groups = np.empty(len(values), dtype=np.int64)
-    for k, row in enumerate(values):
-        key = hashlib.blake2b((row + 0.0).data, digest_size=32).digest()  # +0.0 turns -0.0 to 0.0
+    for k, head in enumerate(heads):
+        key = _digest(values[k] + 0.0) if head in repeated else head
         groups[k] = seen.setdefault(key, len(seen))
     mass = np.bincount(groups, np.exp(log_p))
     return groups, float(entropy(np.log(mass[mass > 0]))) if len(seen) > 1 else 0.0
+
+
+def _digest(row: Vector) -> bytes:
+    return hashlib.blake2b(row.tobytes(), digest_size=32, key=b"whole row").digest()
 
 
 def noiseless_plan(values: Matrix, groups: Integers, nats: float, *, rule: str) -> NoisePlan:
@@ -161,7 +171,7 @@ def noiseless_plan(values: Matrix, groups: Integers, nats: float, *, rule: str) 
         units_per_std=np.zeros(0, dtype=np.int64),
         points=np.zeros((len(values), 0), dtype=np.int64),
         revealed=Revealed(groups=groups, bases=values[first]),
-        outputs_digest=digest_of(values),
+        outputs=values,
         log_det_nats=nats,
         information=Estimate(value=nats, lower=nats, upper=nats, confidence=1.0, n_draws=0),
         notes=(NOISELESS,),
@@ -233,10 +243,13 @@ def _searched_plan(name: str, problem: Problem, *, gaussian_nats: float) -> Nois
     """
     spread, log_p, beta = problem.spread, problem.log_p, problem.mi_nats
     rng = problem.rng("shapes")
-    gaussian = covariance_plan(spread.values, "waterfill", log_p, mi_nats=gaussian_nats)
+    gaussian = covariance_plan(
+        spread.values, "waterfill", log_p, mi_nats=gaussian_nats, spread=spread
+    )
     plans, shapes = [replace(gaussian, rule=name)], []
     if problem.caps is not None and problem.pool is not None:
-        shapes = risk_shapes(spread, problem.pool, log_p, problem.caps, rng=rng)[:1]
+        with suppress(BudgetError):
+            shapes = risk_shapes(spread, problem.pool, log_p, problem.caps, rng=rng)[:1]
     if beta is not None:
         found = exact_shapes(spread, log_p, mi_nats=beta, rng=rng)
         shapes += found[:1] if shapes or len(found) > 1 else []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,16 +16,23 @@ from pacprivacy.noise.closed_form import isotropic, isotropic_max, proportional,
 from pacprivacy.noise.frames import AxisFrame, PublicFrame, SpreadFrame
 from pacprivacy.noise.plan import NoisePlan, make_plan
 from pacprivacy.noise.rules import AutoConfidence, Basis, Rule, rule_name
-from pacprivacy.noise.spread import spread_of, weighted_mean
+from pacprivacy.noise.spread import Spread, spread_of, weighted_mean
 
 __all__ = ["axis_variances", "covariance_plan"]
 
 COLUMN_BLOCK = 4096
 LARGEST_FULL_DIMENSION = 2048
+FORMULAS = {"isotropic": isotropic, "isotropic_max": isotropic_max, "diagonal": proportional}
+
+Planner: TypeAlias = Callable[[float], NoisePlan]
 
 
-def covariance_plan(values: Matrix, rule: Rule, log_p: Vector, *, mi_nats: float) -> NoisePlan:
+def covariance_plan(
+    values: Matrix, rule: Rule, log_p: Vector, *, mi_nats: float, spread: Spread | None = None
+) -> NoisePlan:
     """Return the plan of a covariance rule.
+
+    ``spread`` is that of ``values`` under ``log_p`` where it is known already.
 
     Guarantee
     ---------
@@ -30,9 +40,10 @@ def covariance_plan(values: Matrix, rule: Rule, log_p: Vector, *, mi_nats: float
     most ``mi_nats``; the plan is recomputed with a slightly smaller budget until it is.
     """
     weights = np.exp(log_p)
+    plan_for = _planner(values, rule, weights, spread)
     budget = mi_nats * (1 - 1e-9)
     for _ in range(20):
-        plan = _plan_by_rule(values, rule, weights, mi_nats=budget)
+        plan = plan_for(budget)
         plan = replace(plan, log_det_nats=log_det_of_plan(plan, weights))
         if plan.log_det_nats <= mi_nats:
             return plan
@@ -43,18 +54,36 @@ def covariance_plan(values: Matrix, rule: Rule, log_p: Vector, *, mi_nats: float
     )
 
 
-def _plan_by_rule(values: Matrix, rule: Rule, weights: Vector, *, mi_nats: float) -> NoisePlan:
+def _planner(values: Matrix, rule: Rule, weights: Vector, spread: Spread | None) -> Planner:
+    """Measure the outputs once; return the function from a budget to a plan."""
     name = rule_name(rule)
     if name in {"spectral", "waterfill"}:
-        return _spread_plan(values, name, weights, mi_nats=mi_nats)
+        known = spread_of(values, weights) if spread is None else spread
+        return partial(_spread_plan, known, name)
+    center = weighted_mean(values, weights)
     if isinstance(rule, Basis):
-        return _basis_plan(values, rule, weights, mi_nats=mi_nats)
+        return partial(_basis_plan, values, center, rule, _turned(values, center, rule, weights))
     if name == "confidence":
         auto = rule if isinstance(rule, AutoConfidence) else AutoConfidence()
-        return _auto_confidence_plan(values, auto, weights, mi_nats=mi_nats)
-    formulas = {"isotropic": isotropic, "isotropic_max": isotropic_max, "diagonal": proportional}
-    center = weighted_mean(values, weights)
-    noise_var = formulas[name](axis_variances(values, center, weights), mi_nats=mi_nats)
+        return partial(_auto_confidence_plan, values, center, auto, weights)
+    return partial(_axis_plan, values, center, name, axis_variances(values, center, weights))
+
+
+def _spread_plan(spread: Spread, name: str, mi_nats: float) -> NoisePlan:
+    formula = proportional if name == "spectral" else waterfill
+    return make_plan(
+        rule=name,
+        frame=SpreadFrame(spread=spread),
+        center=spread.center,
+        noise_std=np.sqrt(formula(spread.eigenvalues, mi_nats=mi_nats)),
+        values=spread.values,
+    )
+
+
+def _axis_plan(
+    values: Matrix, center: Vector, name: str, variances: Vector, mi_nats: float
+) -> NoisePlan:
+    noise_var = FORMULAS[name](variances, mi_nats=mi_nats)
     axes = np.flatnonzero(noise_var > 0).astype(np.int64)
     return make_plan(
         rule=name,
@@ -65,33 +94,25 @@ def _plan_by_rule(values: Matrix, rule: Rule, weights: Vector, *, mi_nats: float
     )
 
 
-def _spread_plan(values: Matrix, name: str, weights: Vector, *, mi_nats: float) -> NoisePlan:
-    spread = spread_of(values, weights)
-    formula = proportional if name == "spectral" else waterfill
-    noise_var = formula(spread.eigenvalues, mi_nats=mi_nats)
-    return make_plan(
-        rule=name,
-        frame=SpreadFrame(spread=spread),
-        center=spread.center,
-        noise_std=np.sqrt(noise_var),
-        values=values,
-    )
-
-
-def _basis_plan(values: Matrix, rule: Basis, weights: Vector, *, mi_nats: float) -> NoisePlan:
+def _turned(values: Matrix, center: Vector, rule: Basis, weights: Vector) -> Vector:
+    """Return the variance of the outputs along each column of a public basis."""
     if len(rule.matrix) != values.shape[1]:
         raise BudgetError(
             f"matrix must have one row per output dimension ({values.shape[1]}); "
             f"got {len(rule.matrix)}. Build it for this output."
         )
-    center = weighted_mean(values, weights)
-    turned = (values - center) @ rule.matrix
-    noise_var = proportional(weights @ np.square(turned), mi_nats=mi_nats)
+    variances: Vector = weights @ np.square((values - center) @ rule.matrix)
+    return variances
+
+
+def _basis_plan(
+    values: Matrix, center: Vector, rule: Basis, variances: Vector, mi_nats: float
+) -> NoisePlan:
+    noise_var = proportional(variances, mi_nats=mi_nats)
     keep = noise_var > 0
-    basis = np.ascontiguousarray(rule.matrix[:, keep])
     return make_plan(
         rule="basis",
-        frame=PublicFrame(basis=basis, center=center),
+        frame=PublicFrame(basis=np.ascontiguousarray(rule.matrix[:, keep]), center=center),
         center=center,
         noise_std=np.sqrt(noise_var[keep]),
         values=values,
@@ -99,7 +120,7 @@ def _basis_plan(values: Matrix, rule: Basis, weights: Vector, *, mi_nats: float)
 
 
 def _auto_confidence_plan(
-    values: Matrix, rule: AutoConfidence, weights: Vector, *, mi_nats: float
+    values: Matrix, center: Vector, rule: AutoConfidence, weights: Vector, mi_nats: float
 ) -> NoisePlan:
     """Return the papers' Auto-PAC noise: inflated eigenvalues where they are well separated."""
     dimension = values.shape[1]
@@ -108,7 +129,6 @@ def _auto_confidence_plan(
             f"the rule 'confidence' must decompose a {dimension} by {dimension} matrix; the most "
             f"it does is {LARGEST_FULL_DIMENSION}. Use 'waterfill'."
         )
-    center = weighted_mean(values, weights)
     centred = values - center
     eigenvalues, vectors = np.linalg.eigh((centred.T * weights) @ centred)
     eigenvalues = np.maximum(eigenvalues, 0.0)

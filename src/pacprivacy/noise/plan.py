@@ -7,7 +7,6 @@ whose law is known exactly (math §11).
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -18,7 +17,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._random import BitSource
 from pacprivacy.adversary.membership import MembershipRisk
-from pacprivacy.errors import BudgetError
+from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise.frames import Frame
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.noise.rules import IidRule
@@ -75,7 +74,7 @@ class NoisePlan:
     """Noise law for one release, with what was proved about it.
 
     ``rule``, ``kind``, ``total_variance``, the bounds and ``notes`` are public. The frame, the
-    lattice points and the revealed part are curator-only.
+    lattice points, the revealed part and the outputs are curator-only.
     """
 
     rule: str
@@ -86,7 +85,7 @@ class NoisePlan:
     units_per_std: Integers
     points: Integers
     revealed: Revealed | None = None
-    outputs_digest: bytes = b""
+    outputs: Matrix | None = None
     first_secret: int = 0
     iid_rule: IidRule | None = None
     log_det_nats: float = math.inf
@@ -143,8 +142,13 @@ class NoisePlan:
 
     def lattice_points(self, outputs: Matrix) -> Integers:
         """Return the integer position of every output along each direction."""
-        if outputs.shape[0] == len(self.points) and digest_of(outputs) == self.outputs_digest:
+        if self._is_calibrated_on(outputs):
             return self.points
+        if self.revealed is not None:
+            raise MechanismError(
+                "outputs must be those the plan was calibrated on, because a part of them is "
+                "released without noise; got others. Calibrate on these outputs."
+            )
         return _round_to_grid(self.frame.coordinates(outputs), self.grid_step)
 
     def whitened(self, outputs: Matrix) -> Matrix:
@@ -154,9 +158,13 @@ class NoisePlan:
 
     def revealed_groups(self, outputs: Matrix) -> Integers | None:
         """Return the group of each candidate that the release reveals without noise."""
-        if self.revealed is None or len(outputs) != len(self.revealed.groups):
-            return None
-        return self.revealed.groups
+        return None if self.revealed is None else self.revealed.groups
+
+    def _is_calibrated_on(self, outputs: Matrix) -> bool:
+        mine = self.outputs
+        if mine is None or outputs is mine:
+            return mine is not None
+        return outputs.shape == mine.shape and all(map(np.array_equal, outputs, mine))
 
     def observe(self, index: int, source: BitSource) -> Observation:
         """Draw the noise for candidate ``index``: the only place where the secret is used."""
@@ -181,14 +189,6 @@ class NoisePlan:
         if self.revealed is not None and observation.group is not None:
             log_likelihood[self.revealed.groups != observation.group] = -np.inf
         return log_likelihood
-
-
-def digest_of(outputs: Matrix) -> bytes:
-    """Fingerprint of an output matrix, so that stored lattice points are used for it alone."""
-    hasher = hashlib.blake2b(str(outputs.shape).encode(), digest_size=16)
-    for row in outputs:
-        hasher.update(np.ascontiguousarray(row).data)
-    return hasher.digest()
 
 
 def lattice_grid(noise_std: Vector) -> tuple[Vector, Integers]:
@@ -239,6 +239,6 @@ def make_plan(
         units_per_std=units,
         points=_round_to_grid(frame.coordinates(values), grid_step),
         revealed=revealed,
-        outputs_digest=digest_of(values),
+        outputs=values,
         notes=notes,
     )

@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary.membership import Candidates, SignBlocks
-from pacprivacy.adversary.view import View
+from pacprivacy.adversary.view import View, log_ratios
 from pacprivacy.errors import BudgetError
 
 __all__ = ["Probe", "smallest_scale"]
@@ -25,6 +25,7 @@ __all__ = ["Probe", "smallest_scale"]
 PROBE_ELEMENTS = 1 << 23
 LARGEST_LOG_SCALE = 60.0
 FIRST_STEP = 0.05
+TINY_SCALE = 1e-15  # below, powers of it leave the range of single precision
 
 
 class Probe:
@@ -39,11 +40,12 @@ class Probe:
         strata = (order + rng.random(n)) / n * cumulative[-1]
         chosen = np.minimum(np.searchsorted(cumulative, strata, side="right"), m - 1)
         noise = _stratified_normals(rng, n, points.shape[1])
-        signal = points[chosen] @ points.T - 0.5 * np.einsum("kq,kq->k", points, points)
+        signal, cross = log_ratios(view, chosen), noise @ points.T
+        cross -= np.einsum("iq,iq->i", noise, points[chosen])[:, None]  # near ones stay apart
         # single precision is enough for a proposal unless the exponents are huge
         dtype = np.float32 if float(np.abs(signal).max(initial=0.0)) < 1e4 else np.float64
         self._signal = signal.astype(dtype)
-        self._cross = (noise @ points.T).astype(dtype)
+        self._cross = cross.astype(dtype)
         self._log_prior = view.log_prior.astype(dtype)[None, :]
         if view.groups is not None:
             apart = view.groups[chosen][:, None] != view.groups[None, :]
@@ -74,8 +76,10 @@ class Probe:
         return mean, variance
 
     def _likelihoods(self, scale: float) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Vector]:
-        log_p = np.multiply(self._signal, 1 / scale**2, dtype=self._signal.dtype)
-        log_p += np.multiply(self._cross, 1 / scale, dtype=self._cross.dtype)
+        dtype = self._signal.dtype if scale > TINY_SCALE else np.float64
+        with np.errstate(over="ignore"):  # a candidate that far away is ruled out
+            log_p = np.multiply(self._signal, 1 / scale**2, dtype=dtype)
+        log_p += np.multiply(self._cross, 1 / scale, dtype=dtype)
         log_p += self._log_prior
         log_p -= log_p.max(axis=1, keepdims=True)
         p = np.exp(log_p)

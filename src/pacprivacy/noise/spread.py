@@ -7,6 +7,7 @@ the outputs themselves instead of as a column of length ``d``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from pacprivacy._checks import Matrix, Vector, freeze
 
 __all__ = ["Spread", "spread_of", "weighted_mean"]
 
-CHUNK_COLUMNS = 1 << 14
+CHUNK_ELEMENTS = 1 << 18  # two megabytes at a time stay in the cache
 WIDE = 4  # dimension beyond this multiple of m goes through the Gram matrix
 
 
@@ -64,8 +65,7 @@ class Spread:
         assert self.mixing is not None  # one of the two is always given
         weights = self.mixing @ coordinates
         result = np.empty(len(self.center))
-        for start in range(0, len(result), CHUNK_COLUMNS):
-            cols = slice(start, start + CHUNK_COLUMNS)
+        for cols in _column_chunks(self.values):
             result[cols] = weights @ (self.values[:, cols] - self.center[cols])
         return result
 
@@ -76,20 +76,24 @@ class Spread:
             return projected
         assert self.mixing is not None  # one of the two is always given
         inner = np.zeros((len(vectors), len(self.values)))
-        for start in range(0, len(self.center), CHUNK_COLUMNS):
-            cols = slice(start, start + CHUNK_COLUMNS)
+        for cols in _column_chunks(self.values):
             inner += vectors[:, cols] @ (self.values[:, cols] - self.center[cols]).T
         combined: Matrix = inner @ self.mixing
         return combined
 
 
+def _column_chunks(values: Matrix) -> Iterator[slice]:
+    n_subsets, dimension = values.shape
+    width = max(1, CHUNK_ELEMENTS // n_subsets)
+    return (slice(start, start + width) for start in range(0, dimension, width))
+
+
 def weighted_mean(values: Matrix, weights: Vector) -> Vector:
     """Return the weighted mean of the rows; a column that never moves keeps its exact value."""
-    first = values[0]
-    mean: Vector = first.copy()
-    for start in range(0, values.shape[1], CHUNK_COLUMNS):
-        cols = slice(start, start + CHUNK_COLUMNS)
-        mean[cols] += weights @ (values[:, cols] - first[cols])
+    anchor = values[int(np.argmax(weights))]
+    mean: Vector = anchor.copy()
+    for cols in _column_chunks(values):
+        mean[cols] += weights @ (values[:, cols] - anchor[cols])
     return mean
 
 
@@ -100,10 +104,9 @@ def spread_of(values: Matrix, weights: Vector) -> Spread:
     nothing is released along them, so nothing is lost but that rounding error.
     """
     n_subsets, dimension = values.shape
-    center = weighted_mean(values, weights)
-    root = np.sqrt(weights)
     if dimension > WIDE * n_subsets:
-        return _wide_spread(values, center, root)
+        return _wide_spread(values, weights)
+    center, root = weighted_mean(values, weights), np.sqrt(weights)
     centred = values - center
     _, singular, right = np.linalg.svd(root[:, None] * centred, full_matrices=False)
     tiny = max(centred.shape) * np.finfo(np.float64).eps * singular.max(initial=0.0)
@@ -119,14 +122,24 @@ def spread_of(values: Matrix, weights: Vector) -> Spread:
     )
 
 
-def _wide_spread(values: Matrix, center: Vector, root: Vector) -> Spread:
-    """Directions from the Gram matrix of the weighted, centred outputs."""
-    n_subsets, dimension = values.shape
+def _wide_spread(values: Matrix, weights: Vector) -> Spread:
+    """Directions from the Gram matrix of the weighted, centred outputs.
+
+    One pass over the outputs: they are taken relative to the likeliest one, which is within the
+    spread, and the Gram matrix is centred afterwards.
+    """
+    n_subsets = len(values)
+    anchor = values[int(np.argmax(weights))]
+    center: Vector = anchor.copy()
     gram = np.zeros((n_subsets, n_subsets))
-    for start in range(0, dimension, CHUNK_COLUMNS):
-        cols = slice(start, start + CHUNK_COLUMNS)
-        block = values[:, cols] - center[cols]
+    for cols in _column_chunks(values):
+        block = values[:, cols] - anchor[cols]
         gram += block @ block.T
+        center[cols] += weights @ block
+    gram -= weights @ gram  # from <a, b> to <a, b - center>, then to <a - center, b - center>
+    gram -= (gram @ weights)[:, None]
+    gram = 0.5 * (gram + gram.T)
+    root = np.sqrt(weights)
     eigenvalues, vectors = np.linalg.eigh(root[:, None] * gram * root)
     order = np.argsort(eigenvalues)[::-1]
     eigenvalues, vectors = eigenvalues[order], vectors[:, order]
