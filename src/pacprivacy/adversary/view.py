@@ -106,7 +106,8 @@ def log_ratios(view: View, rows: Groups) -> Matrix:
     halves = 0.5 * np.einsum("kq,kq->k", points, points)
     uneven = float(halves.max(initial=0.0)) > UNEVEN * float(np.median(halves))
     if points.shape[1] <= FEW_DIRECTIONS or uneven:
-        return -0.5 * cdist(points[rows], points, "sqeuclidean")
+        exact: Matrix = -0.5 * cdist(points[rows], points, "sqeuclidean")
+        return exact
     ratios: Matrix = points[rows] @ points.T
     ratios -= halves
     ratios -= halves[rows][:, None]
