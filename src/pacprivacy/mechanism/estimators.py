@@ -19,13 +19,21 @@ import numpy.typing as npt
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.nodes import Node, Reader, SequenceNode, StaticNode, static_array
 
-__all__ = ["EstimatorNode", "build_estimator", "is_estimator", "register_released"]
+__all__ = [
+    "EstimatorNode",
+    "build_estimator",
+    "declare_released",
+    "is_estimator",
+    "last_step",
+    "register_released",
+]
 
 Vector = npt.NDArray[np.float64]
 Builder = Callable[[Any, list[Vector], str], Node]
 
 _STATIC: Final = ("classes_", "n_features_in_", "feature_names_in_")
 _LINEAR: Final = ("coef_", "intercept_")
+_DECLARED: Final = "_pac_released"  # set on one fitted estimator; clones do not have it
 
 _RELEASED: dict[str, tuple[str, ...]] = {
     f"sklearn.{name}": names
@@ -120,6 +128,49 @@ def register_released(cls: type, names: Sequence[str]) -> None:
     _RELEASED[_key(cls)] = tuple(names)
 
 
+def declare_released(fitted: Any, names: Sequence[str]) -> None:
+    """Say which attributes of this one fitted estimator are released, whatever its class.
+
+    Parameters
+    ----------
+    fitted : estimator
+        It is marked in place; of a pipeline the last step is.
+    names : sequence of str
+        As in :func:`register_released`.
+
+    Raises
+    ------
+    MechanismError
+        If an attribute is missing after ``fit``.
+    """
+    target = last_step(fitted)
+    missing = [name for name in names if not hasattr(target, name)]
+    if missing:
+        raise MechanismError(
+            f"released must name attributes that fit sets; got {missing[0]!r}, which a fitted "
+            f"{type(target).__name__} does not have. Name those that predict or transform reads."
+        )
+    fixed = [name for name in names if _is_read_only(type(target), name)]
+    if fixed:
+        raise MechanismError(
+            f"released must name attributes that can be set; got {fixed[0]!r}, which "
+            f"{type(target).__name__} computes from others. Name those, or use another estimator."
+        )
+    setattr(target, _DECLARED, tuple(names))
+
+
+def _is_read_only(cls: type, name: str) -> bool:
+    found = getattr(cls, name, None)
+    return isinstance(found, property) and found.fset is None
+
+
+def last_step(estimator: Any) -> Any:
+    """Return the last step of a pipeline, and any other estimator itself."""
+    while _is_pipeline(estimator):
+        estimator = estimator.steps[-1][1]
+    return estimator
+
+
 def is_estimator(value: Any) -> bool:
     """Whether a value is an instance with scikit-learn's estimator interface."""
     if isinstance(value, type):
@@ -177,6 +228,9 @@ def _key(cls: type) -> str:
 
 
 def _released_names(value: Any, path: str) -> tuple[str, ...]:
+    declared: tuple[str, ...] | None = getattr(value, _DECLARED, None)
+    if declared is not None:
+        return declared
     for cls in type(value).__mro__:
         if _key(cls) in _RELEASED:
             return _RELEASED[_key(cls)]

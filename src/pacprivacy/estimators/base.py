@@ -1,0 +1,114 @@
+"""What all private estimators share: their settings, the release, and what travels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sklearn.base import BaseEstimator, clone
+
+from pacprivacy._random import coerce_seed
+from pacprivacy.noise import Rule
+from pacprivacy.pool import Pool, PoolStrategy
+from pacprivacy.privatize import privatize
+from pacprivacy.release import Certificate, Release
+
+__all__ = ["PrivateBase", "read_seed"]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateBase(BaseEstimator):  # type: ignore[misc]
+    """Settings of every private estimator, beside its ``budget``.
+
+    Parameters
+    ----------
+    pool : Pool or strategy, optional
+        Which subsets are candidates. By default random halves and their complements, of every
+        class if there are classes.
+    n_subsets : int, optional
+        Number of candidates.
+    rule : str or rule object, optional
+        How noise is found; the least certified noise by default.
+    n_jobs : int, optional
+        Worker processes, through joblib.
+    checkpoint : path, optional
+        File from which an interrupted ``fit`` goes on.
+    random_state : int, Generator or RandomState, optional
+        Seed of *public* randomness: the pool, the fits, the proof. Never of the secret subset
+        or of the noise, so that two fits with one seed still differ.
+    progress : bool, optional
+        Progress bar on stderr; by default only on a terminal.
+    simulate : bool
+        Take the secret and the noise from ``random_state`` too. For experiments: the certificate
+        says that such a release protects nobody.
+
+    Attributes
+    ----------
+    certificate_ : Certificate
+        What is promised, to whom, how it was proved.
+    release_ : Release
+        The released value with its certificate and the curator's bundle. The bundle holds
+        outputs without noise: it is for the curator alone, and the attribute is left out when
+        the estimator is pickled or copied.
+    """
+
+    pool: Pool | PoolStrategy | None = None
+    n_subsets: int | None = None
+    rule: Rule | None = None
+    n_jobs: int | None = None
+    checkpoint: str | Path | None = None
+    random_state: Any = None
+    progress: bool | None = None
+    simulate: bool = False
+
+    _curator_only: ClassVar[tuple[str, ...]] = ("release_",)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what may leave of a fitted estimator, and everything of an unfitted one."""
+        state = dict(super().__getstate__())
+        if "certificate_" not in state:  # unfitted: it may be on its way to a worker
+            return state
+        for name in self._curator_only:
+            state.pop(name, None)
+        if isinstance(self.pool, Pool):
+            state["pool"] = None
+        for name, value in state.items():
+            if name in self._get_param_names() and hasattr(value, "get_params"):
+                state[name] = clone(value)  # a parameter might have been fitted elsewhere
+        return state
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "certificate_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = not (self.simulate and self.random_state is not None)
+        return tags
+
+    def _forget(self) -> None:
+        """Drop an earlier fit, so that a failure never leaves two halves of different ones."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+
+    def _release(
+        self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
+    ) -> Release:
+        """Run :func:`pacprivacy.privatize` with the settings, and keep its certificate."""
+        given = self.get_params(deep=False)
+        settings = {field.name: given[field.name] for field in fields(PrivateBase)}
+        settings |= {"pool": pool if self.pool is None else self.pool, "units": units}
+        del settings["random_state"]
+        release = privatize(mechanism, data, given["budget"], rng=rng, **settings)
+        self.certificate_: Certificate = release.certificate
+        self.release_: Release = release
+        return release
+
+
+def read_seed(random_state: Any) -> int | None:
+    """Return the seed that a caller gave as ``random_state``; None stays None."""
+    if random_state is None:
+        return None
+    if hasattr(random_state, "randint"):  # numpy's RandomState, as scikit-learn allows
+        return int(random_state.randint(2**31 - 1))
+    return coerce_seed(random_state)

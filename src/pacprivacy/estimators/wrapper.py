@@ -1,0 +1,252 @@
+"""Any scikit-learn estimator, private."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Final, Self, TypeVar
+
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from pacprivacy._random import public_generator
+from pacprivacy.budget import AnyBudget, Membership
+from pacprivacy.errors import MechanismError
+from pacprivacy.estimators.base import PrivateBase, read_seed
+from pacprivacy.estimators.inputs import (
+    check_classes,
+    choose_pool,
+    read_features,
+    read_new,
+    read_supervised,
+)
+from pacprivacy.mechanism.adapter import EstimatorFit
+from pacprivacy.mechanism.data import is_table
+
+__all__ = ["PrivateEstimator"]
+
+
+_DEFAULT: Final = Membership(0.6)
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _if_it_has(name: str) -> Callable[[Method], Method]:
+    """Show a method only where the estimator has one of that name."""
+
+    def exists(self: PrivateEstimator) -> bool:
+        getattr(self._delegate(), name)  # raises an AttributeError that names the estimator
+        return True
+
+    decorator: Callable[[Method], Method] = available_if(exists)
+    return decorator
+
+
+def _delegated(name: str, what: str) -> Any:
+    """Return a method that exists where the estimator has it, and runs on the released one."""
+
+    def method(self: PrivateEstimator, X: Any) -> Any:
+        return self._call(name, self._check_new(X))
+
+    method.__name__ = name
+    method.__qualname__ = f"PrivateEstimator.{name}"
+    method.__doc__ = f"Return {what}, by the released estimator."
+    return _if_it_has(name)(method)
+
+
+@dataclass(eq=False, repr=False)
+class PrivateEstimator(PrivateBase):
+    """Fit any estimator on a secret half of the records and release it with certified noise.
+
+    ``predict``, ``predict_proba``, ``decision_function``, ``transform``, ``score`` and so on are
+    there where the estimator has them, and use the released one: applying it costs no privacy.
+
+    Parameters
+    ----------
+    estimator : scikit-learn estimator or pipeline
+        What to fit. It is cloned, never fitted itself. Everything that is fitted inside it, such
+        as a scaler in a pipeline, is measured and gets noise. A step *before* this estimator in
+        an outer pipeline is fitted on all records without noise: that is public in this model,
+        and no certificate can name it, so say it where you publish.
+    budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
+        What every attacker is held to.
+    released : sequence of str, optional
+        Fitted attributes to release, of the last step of a pipeline. By default they are known
+        for the common linear models, k-means, PCA, Gaussian naive Bayes and scalers. Everything
+        else that ``fit`` sets is dropped.
+    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate
+        As in :class:`~pacprivacy.estimators.base.PrivateBase`.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        The released one: parameters, released attributes with noise, classes, feature names.
+    certificate_ : Certificate
+        What is promised, to whom, how it was proved.
+    release_ : Release
+        With the curator's bundle; left out of pickles and copies.
+    classes_, n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Guarantee
+    ---------
+    Claim E-1. After ``fit`` the estimator holds the released value, its certificate, and what is
+    equal for all subsets; besides ``release_.bundle`` nothing computed from records without
+    noise, and no record. A pickle or a copy holds no bundle.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import RidgeClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = PrivateEstimator(RidgeClassifier(), pac.Information(0.5), n_subsets=32)
+    >>> model.fit(X, y).score(X, y) > 0.5
+    True
+    >>> model.certificate_.mi_upper_nats <= 0.5
+    True
+    """
+
+    estimator: Any
+    budget: AnyBudget = _DEFAULT
+    _: KW_ONLY
+    released: Sequence[str] | None = None
+
+    predict = _delegated("predict", "predictions")
+    predict_proba = _delegated("predict_proba", "probabilities of the classes")
+    predict_log_proba = _delegated("predict_log_proba", "log probabilities of the classes")
+    decision_function = _delegated("decision_function", "scores of the classes")
+    transform = _delegated("transform", "transformed features")
+
+    def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:
+        """Fit on every candidate subset, then release one of the fits with noise.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_records, n_features)
+            The universe of records.
+        y : array of shape (n_records,), optional
+            Target; ignored unless the estimator requires one. Labels may be strings.
+        units : array of shape (n_records,), optional
+            Group label of each record, when a person has several records.
+
+        Raises
+        ------
+        DataError, PoolError, MechanismError, BudgetError
+            Nothing was released.
+        """
+        self._forget()
+        seed = read_seed(self.random_state)
+        mechanism = EstimatorFit(
+            estimator=clone(self.estimator, safe=False),
+            released=_read_names(self.released),
+            seed=0 if seed is None else int(public_generator(seed, "estimator").integers(2**31)),
+        )
+        data, pool = self._read(X, y, units)
+        release = self._release(mechanism, data, pool=pool, units=units, rng=seed)
+        self.estimator_ = release.value
+        return self
+
+    def _read(self, X: Any, y: Any, units: Any) -> tuple[Any, Any]:
+        """Check the data; return what the mechanism gets, and the pool it needs."""
+        target = get_tags(self.estimator).target_tags
+        if not target.required:
+            features = read_features(self, X)
+            return (X if is_table(X) else features), None
+        numeric = is_regressor(self.estimator)
+        features, y = read_supervised(self, X, y, numeric=numeric, wide=target.multi_output)
+        data = (X if is_table(X) else features, y)  # a frame's names reach what is fitted
+        if not is_classifier(self.estimator):
+            return data, None
+        check_classes(y)
+        return data, choose_pool(y, units)
+
+    @_if_it_has("inverse_transform")
+    def inverse_transform(self, X: Any) -> Any:
+        """Return features in the original space, by the released estimator."""
+        return self._call("inverse_transform", X)
+
+    @_if_it_has("transform")
+    def fit_transform(self, X: Any, y: Any = None, *, units: Any = None) -> Any:
+        """Fit, then transform the same records by the released estimator."""
+        return self.fit(X, y, units=units).transform(X)
+
+    @_if_it_has("fit_predict")
+    def fit_predict(self, X: Any, y: Any = None, *, units: Any = None) -> Any:
+        """Fit, then predict the same records by the released estimator."""
+        return self.fit(X, y, units=units).predict(X)
+
+    @_if_it_has("score")
+    def score(self, X: Any, y: Any = None) -> Any:
+        """Return the score of the released estimator."""
+        X = self._check_new(X)
+        return self._call("score", X) if y is None else self._call("score", X, y)
+
+    @_if_it_has("get_feature_names_out")
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Return the names of the transformed features."""
+        return self._call("get_feature_names_out", input_features)
+
+    @_if_it_has("set_output")
+    def set_output(self, *, transform: Any = None) -> Self:
+        """Choose the container that ``transform`` returns, as in scikit-learn."""
+        self.estimator.set_output(transform=transform)
+        if hasattr(self, "estimator_"):
+            self.estimator_.set_output(transform=transform)
+        return self
+
+    @property
+    def classes_(self) -> Any:
+        """Labels of the classes, if the estimator is a classifier."""
+        return self.estimator_.classes_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        for name in (
+            "estimator_type",
+            "target_tags",
+            "classifier_tags",
+            "regressor_tags",
+            "transformer_tags",
+            "input_tags",
+        ):
+            setattr(tags, name, getattr(inner, name))
+        tags.input_tags.sparse = tags.input_tags.allow_nan = False
+        return tags
+
+    def _delegate(self) -> Any:
+        return getattr(self, "estimator_", self.estimator)
+
+    def _check_new(self, X: Any) -> Any:
+        checked = read_new(self, X, dtype="numeric")
+        return X if is_table(X) else checked
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        check_is_fitted(self)
+        try:
+            return getattr(self.estimator_, name)(*arguments)
+        except AttributeError as error:
+            steps = [step for _, step in getattr(self.estimator_, "steps", ())]
+            ours = any(error.obj is model for model in (self.estimator_, *steps))
+            if not (ours or isinstance(error, NotFittedError)):
+                raise
+            raise MechanismError(
+                f"{name} must need no more than the released attributes; got one that needs "
+                f"{error.name or 'another'}. Name what it reads in released=[...], or use another "
+                "method."
+            ) from error
+
+
+def _read_names(released: Sequence[str] | None) -> tuple[str, ...] | None:
+    if released is None:
+        return None
+    if isinstance(released, str) or not all(isinstance(name, str) for name in released):
+        raise MechanismError(
+            f"released must be a sequence of attribute names; got {type(released).__name__}. "
+            "Write released=['coef_', 'intercept_']."
+        )
+    return tuple(released)
