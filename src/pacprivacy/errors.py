@@ -15,6 +15,7 @@ __all__ = [
     "CostWarning",
     "DataError",
     "InterruptedRun",
+    "LedgerError",
     "MechanismError",
     "PacPrivacyError",
     "PoolError",
@@ -56,6 +57,13 @@ class CertificateError(PacPrivacyError):
 
 class AuditError(PacPrivacyError, ValueError):
     """An audit cannot be run as asked: too few trials, an unknown attack, the wrong target."""
+
+
+class LedgerError(PacPrivacyError):
+    """The ledger cannot be used: not there, locked, read-only, full, damaged, of another run.
+
+    Nothing was released; what had been reserved before stays spent.
+    """
 
 
 class SecretError(PacPrivacyError):

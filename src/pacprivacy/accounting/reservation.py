@@ -1,0 +1,63 @@
+"""A reservation: budget that is spent and may be used for one release."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import NoReturn
+
+from pacprivacy.accounting.ledger_chain import LedgerEntry
+from pacprivacy.errors import LedgerError
+
+__all__ = ["Reservation"]
+
+
+class Reservation:
+    """Spent budget in the hands of one process; it cannot be copied or pickled.
+
+    Because there is one object in one process, and it is marked before the secret is touched,
+    an unmarked one proves that nothing was drawn: only such a one can be cancelled.
+    """
+
+    __slots__ = ("_lock", "_process", "_state", "entry", "ledger_id")
+
+    def __init__(self, entry: LedgerEntry, ledger_id: str) -> None:
+        self.entry = entry
+        self.ledger_id = ledger_id
+        self._process = os.getpid()
+        self._state = "unused"
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Reservation({self.entry.what!r}, {self._state})"
+
+    def __reduce__(self) -> NoReturn:
+        raise LedgerError(
+            "a reservation must stay in its process; got a request to pickle or copy it. "
+            "Reserve again."
+        )
+
+    def mark_used(self) -> None:
+        """Say that the secret or the noise is about to be used; call it before, not after."""
+        with self._lock:
+            self._check()
+            self._state = "used"
+
+    def mark_cancelled(self) -> None:
+        """Say that it will never be used; refuse if it was."""
+        with self._lock:
+            self._check()
+            if self._state == "used":
+                raise LedgerError(
+                    "reservation must be unused to be cancelled; it was used, so it stays spent."
+                )
+            self._state = "cancelled"
+
+    def _check(self) -> None:
+        if os.getpid() != self._process:
+            raise LedgerError(
+                "reservation must be used by the process that made it; got another process, so "
+                "it stays spent. Reserve again."
+            )
+        if self._state == "cancelled":
+            raise LedgerError("reservation must be open; it was cancelled. Reserve again.")
