@@ -28,6 +28,7 @@ from pacprivacy.budget import AnyBudget, Information, Limits, Membership, limits
 from pacprivacy.errors import BudgetError, BudgetExceededError, SecretError
 from pacprivacy.mechanism import as_mechanism, coerce_data
 from pacprivacy.noise import NoisePlan, Rule, calibrate
+from pacprivacy.noise.rules import rule_name
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Context, Release, Secret, publish
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
@@ -181,6 +182,9 @@ class Session:
             if self._closed:
                 raise SecretError("session must be open; it is closed. Start a new session.")
             asked = limits_of(budget)
+            if rule is not None:
+                rule_name(rule)
+            self._check_left("information", asked.mi_nats, self._left_nats)
             prepared = as_mechanism(mechanism)
             candidates, notes = self._candidates(prepared, checkpoint)
             share = self._share(asked, candidates)
@@ -240,32 +244,36 @@ class Session:
 
         ``success`` of the result is an increment, not a level.
         """
-        left_nats = _left(self._total.mi_nats, self._spent_nats)
         prior = pool.worst_prior
         room = None if self._total.success is None else self._total.success - prior
         left_success = _left(room, self._spent_success)
         increment = None if asked.success is None else asked.success - prior
-        for name, wanted, left in (
-            ("information", asked.mi_nats, left_nats),
-            ("membership increment", increment, left_success),
-        ):
-            if wanted is not None and left is not None and wanted > left * (1 + ROUNDING):
-                raise BudgetExceededError(
-                    f"{name} must be at most what is left, {max(left, 0.0):.6g}; got "
-                    f"{wanted:.6g}. Nothing was drawn or spent. Ask for less or end the session."
-                )
-            if left is not None and left <= ROUNDING:
-                raise BudgetExceededError(
-                    f"the session's {name} budget is used up. Nothing was drawn or spent."
-                )
+        self._check_left("membership increment", increment, left_success)
         if increment is not None and increment <= 0:
             raise BudgetError(
                 f"success must be above {prior:.4g}, the best guess that this pool allows before "
                 f"any release; got {asked.success:.4g}. Use a Balanced pool or a larger success."
             )
         return Limits(
-            mi_nats=_smaller(asked.mi_nats, left_nats), success=_smaller(increment, left_success)
+            mi_nats=_smaller(asked.mi_nats, self._left_nats),
+            success=_smaller(increment, left_success),
         )
+
+    @property
+    def _left_nats(self) -> float | None:
+        return _left(self._total.mi_nats, self._spent_nats)
+
+    def _check_left(self, name: str, wanted: float | None, left: float | None) -> None:
+        """Refuse a share that is not left."""
+        if left is not None and left <= ROUNDING:
+            raise BudgetExceededError(
+                f"the session's {name} budget is used up. Nothing was drawn or spent."
+            )
+        if wanted is not None and left is not None and wanted > left * (1 + ROUNDING):
+            raise BudgetExceededError(
+                f"{name} must be at most what is left, {left:.6g}; got {wanted:.6g}. Nothing was "
+                f"drawn or spent. Ask for less or end the session."
+            )
 
     def _publish(
         self,

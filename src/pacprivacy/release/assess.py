@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pacprivacy import _version
 from pacprivacy._checks import Vector
@@ -15,10 +16,11 @@ from pacprivacy.adversary.information import default_draws as information_draws
 from pacprivacy.adversary.membership import MembershipRisk, noiseless_risk
 from pacprivacy.adversary.membership import default_draws as membership_draws
 from pacprivacy.adversary.side_knowledge import SideKnowledge, side_knowledge
-from pacprivacy.adversary.view import make_view, view_of
+from pacprivacy.adversary.view import Observable, make_view, view_of
 from pacprivacy.budget import AnyBudget
 from pacprivacy.noise.certify import attach_information, attach_membership
 from pacprivacy.noise.plan import NoisePlan, Proof
+from pacprivacy.noise.rules import Boxed
 from pacprivacy.pool import Pool
 from pacprivacy.release.certificate import SCOPE, Certificate, NoiseSummary
 from pacprivacy.simulation import Outputs
@@ -29,6 +31,7 @@ __all__ = ["Context", "assess", "write_certificate"]
 
 SIDE_COST = 2 * 10**10
 TOLD = (1, 2, 4)
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +94,9 @@ def write_certificate(plan: NoisePlan, context: Context) -> Certificate:
     """Write down what was proved about an assessed plan."""
     pool, outputs = context.pool, context.outputs
     mi_upper = max(0.0, plan.mi_upper)
-    bound = membership_bound(plan, pool)
+    upper = 1.0 if plan.membership is None else plan.membership.upper
+    blind = blind_success(pool, context.log_p, kind=plan.kind)
+    bound = min(upper, posterior_success(mi_upper, blind))
     return Certificate(
         kind=plan.kind,
         budget=str(context.budget),
@@ -99,7 +104,7 @@ def write_certificate(plan: NoisePlan, context: Context) -> Certificate:
         mechanism=outputs.mechanism_name,
         output=outputs.structure.describe(),
         scheme=pool.scheme,
-        unit="group of rows" if pool.row_units is not None else "record",
+        unit=unit_name(pool),
         n_subsets=pool.n_subsets,
         n_units=pool.n_units,
         prior=pool.worst_prior if plan.kind == "exact" else pool.prior,
@@ -111,10 +116,14 @@ def write_certificate(plan: NoisePlan, context: Context) -> Certificate:
         membership=None if plan.membership is None else plan.membership.worst,
         membership_mean=None if plan.membership is None else plan.membership.mean,
         membership_bound=bound,
-        epsilon_equivalent=_finite_epsilon(bound),
-        side_knowledge=_side_knowledge(plan, context),
-        noise=_noise_summary(plan),
-        confidence=1 - context.gamma if plan.proofs else 1.0,
+        epsilon_equivalent=finite_epsilon(bound),
+        side_knowledge=side_knowledge_of(
+            context.outputs, pool, plan, log_p=context.log_p, seed=context.seed
+        )
+        if plan.kind == "exact"
+        else (),
+        noise=noise_summary(plan.grid_step, plan.units_per_std),
+        confidence=_confidence(plan, context),
         public=_public_items(outputs, pool),
         not_promised=_not_promised(plan, pool, mi_upper),
         notes=(*plan.notes, *context.notes, *pool.notes),
@@ -124,50 +133,61 @@ def write_certificate(plan: NoisePlan, context: Context) -> Certificate:
     )
 
 
-def membership_bound(plan: NoisePlan, pool: Pool) -> float:
-    """Return the best proved bound on membership success of the worst-placed unit."""
-    if plan.membership is None:
-        return posterior_success(max(0.0, plan.mi_upper), pool.prior)
-    return min(1.0, plan.membership.upper)
+def unit_name(pool: Pool) -> str:
+    """Return what the promise speaks of."""
+    return "group of rows" if pool.row_units is not None else "record"
 
 
-def _finite_epsilon(success: float) -> float | None:
+def blind_success(pool: Pool, log_p: Vector, *, kind: str) -> float:
+    """Return the best guess of any unit's membership before this release, rounded up."""
+    if kind != "exact":
+        return pool.prior
+    if np.ptp(log_p) == 0:
+        return pool.worst_prior
+    return min(1.0, float(pool.priors(log_p).max()) + ROUNDING)
+
+
+def finite_epsilon(success: float) -> float | None:
+    """Return the epsilon of a success rate, or None where no finite one allows it."""
     epsilon = epsilon_equivalent(success)
     return epsilon if math.isfinite(epsilon) else None
 
 
-def _noise_summary(plan: NoisePlan) -> NoiseSummary:
-    std = plan.noise_std
+def noise_summary(grid_step: Vector, units_per_std: npt.NDArray[np.int64]) -> NoiseSummary:
+    """Return the noise in a few public numbers."""
+    std = grid_step * units_per_std
     return NoiseSummary(
-        total_variance=plan.total_variance,
-        smallest_std=float(std.min(initial=math.inf)) if len(std) else 0.0,
+        total_variance=float(np.square(std).sum()),
+        smallest_std=float(std.min()) if len(std) else 0.0,
         largest_std=float(std.max(initial=0.0)),
-        n_directions=plan.n_directions,
-        smallest_grid_step=float(plan.grid_step.min(initial=math.inf)) if len(std) else 0.0,
-        smallest_units_per_std=int(plan.units_per_std.min()) if len(std) else 0,
+        n_directions=len(std),
+        smallest_grid_step=float(grid_step.min()) if len(std) else 0.0,
+        smallest_units_per_std=int(units_per_std.min()) if len(std) else 0,
     )
 
 
-def _side_knowledge(plan: NoisePlan, context: Context) -> tuple[SideKnowledge, ...]:
-    pool = context.pool
-    if plan.kind != "exact":
-        return ()
+def _confidence(plan: NoisePlan, context: Context) -> float:
+    if isinstance(plan.iid_rule, Boxed):
+        return 1 - plan.iid_rule.gamma
+    if plan.kind == "empirical":
+        return 0.0
+    return 1 - context.gamma if plan.proofs else 1.0
+
+
+def side_knowledge_of(
+    outputs: object, pool: Pool, plan: Observable, *, log_p: Vector, seed: int
+) -> tuple[SideKnowledge, ...]:
+    """Return the success of attackers who are told 1, 2 and 4 memberships."""
     found: list[SideKnowledge] = []
     for told in TOLD:
         if told >= pool.n_units or 2**told > pool.n_subsets:
             break
         kept = max(1, pool.n_subsets // 2**told)
         draws = int(np.clip(SIDE_COST // (8 * kept * pool.n_units), 128, 1024))
-        rng = public_generator(context.seed, "side-knowledge", told)
+        rng = public_generator(seed, "side-knowledge", told)
         found.append(
             side_knowledge(
-                context.outputs,
-                pool,
-                plan,
-                n_told=told,
-                log_belief=context.log_p,
-                n_draws=draws,
-                rng=rng,
+                outputs, pool, plan, n_told=told, log_belief=log_p, n_draws=draws, rng=rng
             )
         )
     return tuple(found)

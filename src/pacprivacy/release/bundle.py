@@ -10,7 +10,7 @@ import io
 import json
 import os
 import zipfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,6 +42,8 @@ class Bundle:
     grid_step: Vector
     groups: Integers | None
     proofs: tuple[Proof, ...]
+    seed: int = field(repr=False)
+    simulation: bool
     iid_rule: IidRule | None = None
 
     def __post_init__(self) -> None:
@@ -58,6 +60,9 @@ class Bundle:
         pool: Pool,
         log_p: Vector,
         plan: NoisePlan,
+        *,
+        seed: int,
+        simulation: bool,
     ) -> Self:
         """Collect what a certificate rests on."""
         return cls(
@@ -69,6 +74,8 @@ class Bundle:
             grid_step=plan.grid_step,
             groups=None if plan.revealed is None else plan.revealed.groups,
             proofs=plan.proofs,
+            seed=seed,
+            simulation=simulation,
             iid_rule=plan.iid_rule,
         )
 
@@ -92,6 +99,8 @@ class Bundle:
         metadata = {
             "schema_version": SCHEMA_VERSION,
             "pool": pool_metadata,
+            "seed": str(self.seed),
+            "simulation": self.simulation,
             "iid_rule": self.iid_rule
             and {"name": self.iid_rule.name, "parameters": asdict(self.iid_rule)},
             "proofs": [{**asdict(proof), "seed": str(proof.seed)} for proof in self.proofs],
@@ -136,6 +145,8 @@ class Bundle:
                 grid_step=arrays["grid_step"],
                 groups=arrays.get("groups"),
                 proofs=proofs,
+                seed=int(metadata["seed"]),
+                simulation=bool(metadata["simulation"]),
                 iid_rule=iid
                 and {"boxed": Boxed, "empirical": Empirical}[iid["name"]](**iid["parameters"]),
             )

@@ -49,7 +49,14 @@ def publish(
     """
     plan = assess(plan, context)
     certificate = write_certificate(plan, context)
-    bundle = Bundle.of(context.outputs.values, context.pool, context.log_p, plan)
+    bundle = Bundle.of(
+        context.outputs.values,
+        context.pool,
+        context.log_p,
+        plan,
+        seed=context.seed,
+        simulation=context.simulation,
+    )
     observation = secret.observe(plan, source)
     value = context.outputs.restore(plan.value_of(observation))
     return Release(value=value, certificate=certificate, bundle=bundle), observation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import Any, Final
 
@@ -44,14 +45,14 @@ def certificate_text(cert: dict[str, Any]) -> str:
 
 def _headline(cert: dict[str, Any]) -> str:
     session = cert["composition"] or {}
-    bound = 100 * session.get("session_success_bound", cert["membership_bound"])
+    bound = _at_most(100 * session.get("session_success_bound", cert["membership_bound"]), 2)
     text = (
         f"{'Over the whole session, no' if session else 'No'} attacker, whatever their method or "
         f"computing power, guesses whether one given {cert['unit']} was used with success above "
-        f"{bound:.2f} % (blind guess: {100 * cert['prior']:.4g} %)."
+        f"{bound} % (blind guess: {100 * cert['prior']:.4g} %)."
     )
     if cert["kind"] == "empirical":
-        text = f"By simulation, not by proof: membership success about {bound:.2f} % or less."
+        text = f"By simulation, not by proof: membership success about {bound} % or less."
     return _wrap(text, "")
 
 
@@ -62,14 +63,14 @@ def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("Membership", f"worst unit {_percent(worst)}"))
         rows.append(("", f"mean over units {_percent(mean)}"))
     guesses = ", ".join(
-        f"prior {100 * float(prior):.4g} % -> {100 * success:.4g} %"
+        f"prior {100 * float(prior):.4g} % -> {_at_most(100 * success, 2)} %"
         for prior, success in cert["any_inference"].items()
     )
-    rows.append(("Any inference", f"at most {cert['mi_upper_nats']:.6g} nats: {guesses}"))
+    rows.append(("Any inference", f"at most {_at_most(cert['mi_upper_nats'], 6)} nats: {guesses}"))
     found = cert["information"]
-    text = f"log-determinant bound {cert['log_det_nats']:.6g} nats"
+    text = f"log-determinant bound {_at_most(cert['log_det_nats'], 6)} nats"
     if found is not None:
-        text += f"; exact {found['value']:.6g} nats, at most {found['upper']:.6g}"
+        text += f"; exact {found['value']:.6g} nats, at most {_at_most(found['upper'], 6)}"
     rows.append(("Information", text))
     eps = cert["epsilon_equivalent"]
     shown = "none" if eps is None else f"{eps:.3g}"
@@ -79,7 +80,13 @@ def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _percent(estimate: dict[str, Any]) -> str:
     value, lower, upper = (100 * estimate[key] for key in ("value", "lower", "upper"))
-    return f"{value:.2f} % (between {lower:.2f} and {upper:.2f})"
+    return f"{value:.2f} % (between {-float(_at_most(-lower, 2)):.2f} and {_at_most(upper, 2)})"
+
+
+def _at_most(bound: float, digits: int) -> str:
+    """Return a bound as text, rounded up: what is printed must not promise more."""
+    unit = 10**digits
+    return f"{math.ceil(bound * unit - 1e-6) / unit:.{digits}f}"  # 1e-6 for 58.8 * 100 in floats
 
 
 def _side_text(cert: dict[str, Any]) -> str:

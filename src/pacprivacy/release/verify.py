@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,25 @@ from pacprivacy.errors import CertificateError
 from pacprivacy.noise.bounds import log_det_of_points
 from pacprivacy.noise.iid import iid_log_det, iid_variances
 from pacprivacy.noise.rules import Boxed, IidRule
+from pacprivacy.release.assess import (
+    blind_success,
+    finite_epsilon,
+    noise_summary,
+    side_knowledge_of,
+    unit_name,
+)
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import Certificate
+from pacprivacy.theory.concentration import Estimate
 from pacprivacy.theory.information import information_slack
 from pacprivacy.theory.posterior import posterior_success
 
 __all__ = ["verify"]
 
 RELATIVE = 1e-6  # other processors round sums differently
+DISTANCE = 1e-4  # shifts within a group below a millionth of the spread are not released at all
+RULED_OUT = 1e-9
+N_PAIRS = 256
 
 
 def verify(certificate: Certificate, bundle: Bundle | str | Path) -> None:
@@ -49,7 +61,7 @@ def verify(certificate: Certificate, bundle: Bundle | str | Path) -> None:
     """
     found = bundle if isinstance(bundle, Bundle) else Bundle.load(bundle)
     _check_figures(certificate, found)
-    _check_isometry(found)
+    _check_points(found)
     if found.iid_rule is not None:
         mi_upper = _check_iid_bound(certificate, found, found.iid_rule)
     else:
@@ -57,13 +69,30 @@ def verify(certificate: Certificate, bundle: Bundle | str | Path) -> None:
         mi_upper = _check_bound(certificate, found)
         mi_upper = min(mi_upper, _check_information(certificate, found))
         _check_membership(certificate, found)
-    _expect("mi_upper_nats", certificate.mi_upper_nats, max(0.0, mi_upper))
+        _check_side_knowledge(certificate, found)
+    _check_conclusions(certificate, found, max(0.0, mi_upper))
+
+
+def _check_conclusions(certificate: Certificate, bundle: Bundle, mi_upper: float) -> None:
+    """Compare what follows from the information and the membership risk by formula."""
+    _expect("mi_upper_nats", certificate.mi_upper_nats, mi_upper)
     for prior, success in certificate.any_inference.items():
-        _expect("any_inference", success, posterior_success(max(0.0, mi_upper), float(prior)))
+        _expect("any_inference", success, posterior_success(mi_upper, float(prior)))
+    upper = 1.0 if certificate.membership is None else certificate.membership.upper
+    blind = blind_success(bundle.pool, bundle.log_p, kind=certificate.kind)
+    bound = min(upper, posterior_success(mi_upper, blind))
+    _expect("membership_bound", certificate.membership_bound, bound)
+    _expect("epsilon_equivalent", certificate.epsilon_equivalent, finite_epsilon(bound))
+    failure = sum(proof.gamma for proof in bundle.proofs)
+    if isinstance(bundle.iid_rule, Boxed):
+        failure = bundle.iid_rule.gamma
+    elif bundle.iid_rule is not None:
+        failure = 1.0
+    if not 0 <= certificate.confidence <= 1 - failure + 1e-15:
+        raise _mismatch("confidence", certificate.confidence, 1 - failure)
 
 
 def _check_figures(certificate: Certificate, bundle: Bundle) -> None:
-    std = bundle.grid_step * bundle.units_per_std
     _expect("n_subsets", certificate.n_subsets, bundle.pool.n_subsets)
     _expect("n_subsets", certificate.n_subsets, len(bundle.outputs))
     _expect("n_units", certificate.n_units, bundle.pool.n_units)
@@ -71,21 +100,39 @@ def _check_figures(certificate: Certificate, bundle: Bundle) -> None:
     _expect("dimension", certificate.dimension, bundle.outputs.shape[1])
     prior = bundle.pool.worst_prior if bundle.iid_rule is None else bundle.pool.prior
     _expect("prior", certificate.prior, prior)
-    _expect("noise.n_directions", certificate.noise.n_directions, len(std))
-    _expect("noise.total_variance", certificate.noise.total_variance, float(np.square(std).sum()))
-    _expect("noise.largest_std", certificate.noise.largest_std, float(std.max(initial=0.0)))
+    _expect("unit", certificate.unit, unit_name(bundle.pool))
+    _expect("simulation", certificate.simulation, bundle.simulation)
+    _expect_fields(
+        "noise", certificate.noise, noise_summary(bundle.grid_step, bundle.units_per_std)
+    )
 
 
-def _check_isometry(bundle: Bundle) -> None:
-    """Refuse lattice points that are not a projection of the outputs: no two further apart."""
-    rng = public_generator(0, "verify-pairs")
-    first, second = rng.integers(len(bundle.outputs), size=(2, 256))
-    apart = np.linalg.norm(bundle.outputs[first] - bundle.outputs[second], axis=1)
-    steps = (bundle.points[first] - bundle.points[second]) * bundle.grid_step
-    room = 1e-6 * float(apart.max(initial=0.0)) + float(bundle.grid_step.sum())
-    if (np.linalg.norm(steps, axis=1) > apart + room).any():
+def _check_points(bundle: Bundle) -> None:
+    """Refuse lattice points that do not place the outputs where they are.
+
+    Two candidates of one group must be as far apart on the lattice as their outputs are: less,
+    and the noise would hide less than is claimed. Candidates of different groups are told apart
+    anyway; on the lattice they may be closer but not further apart. Candidates that are all but
+    ruled out do not count, since no noise was chosen for them.
+    """
+    outputs, points = bundle.outputs, bundle.points
+    if isinstance(bundle.iid_rule, Boxed):
+        outputs = np.clip(outputs, bundle.iid_rule.low, bundle.iid_rule.high)
+    groups = np.zeros(len(points), dtype=np.int64) if bundle.groups is None else bundle.groups
+    alive = np.flatnonzero(bundle.log_p >= bundle.log_p.max() + math.log(RULED_OUT))
+    order = alive[np.argsort(groups[alive], kind="stable")]
+    pairs = public_generator(0, "verify-pairs").choice(alive, size=(N_PAIRS, 2))
+    first = np.concatenate([order, pairs[:, 0]])
+    second = np.concatenate([np.roll(order, 1), pairs[:, 1]])
+    apart, steps = np.empty(len(first)), np.empty(len(first))
+    for i, (j, k) in enumerate(zip(first, second, strict=True)):
+        apart[i] = np.linalg.norm(outputs[j] - outputs[k])
+        steps[i] = np.linalg.norm((points[j] - points[k]) * bundle.grid_step)
+    room = DISTANCE * float(apart.max(initial=0.0)) + float(bundle.grid_step.sum())
+    together = groups[first] == groups[second]
+    if (steps > apart + room).any() or (apart > steps + room)[together].any():
         raise CertificateError(
-            "points must be a projection of the outputs; they are further apart. "
+            "points must lie as far apart as the outputs; they do not. "
             "The bundle does not belong to this release."
         )
 
@@ -111,23 +158,24 @@ def _check_iid_bound(certificate: Certificate, bundle: Bundle, rule: IidRule) ->
         std, variances[variances > 0], bundle.total_variation_slack, bundle.pool.n_units
     )
     _expect("log_det_nats", certificate.log_det_nats, bound)
-    success = posterior_success(bound, bundle.pool.prior)
-    _expect("membership_bound", certificate.membership_bound, success)
     return bound
 
 
 def _check_information(certificate: Certificate, bundle: Bundle) -> float:
     proof = next((p for p in bundle.proofs if p.claim == "information"), None)
     claimed = certificate.information
-    if proof is None or claimed is None:
-        if (proof is None) != (claimed is None) and len(bundle.units_per_std):
-            raise _mismatch("information", claimed, proof)
+    if len(bundle.units_per_std) == 0 and proof is None:
+        nats = certificate.log_det_nats
+        if claimed is not None:
+            closed = Estimate(value=nats, lower=nats, upper=nats, confidence=1.0, n_draws=0)
+            _expect_fields("information", claimed, closed)
         return math.inf
+    if proof is None or claimed is None:
+        raise _mismatch("information", claimed, proof)
     view = view_of(bundle.outputs, bundle, bundle.log_p)
     rng = public_generator(proof.seed, proof.stream, proof.attempt)
     again = information_of_view(view, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
-    _expect("information.value", claimed.value, again.value)
-    _expect("information.upper", claimed.upper, again.upper)
+    _expect_fields("information", claimed, again)
     return again.upper
 
 
@@ -139,18 +187,37 @@ def _check_membership(certificate: Certificate, bundle: Bundle) -> None:
     if proof is None:
         blind = np.zeros((len(bundle.outputs), 1))
         view = make_view(blind, bundle.log_p, groups=bundle.groups)
-        _expect("membership.upper", claimed.upper, float(noiseless_risk(view, bundle.pool).max()))
+        per_unit = noiseless_risk(view, bundle.pool)
+        for name, value in (("lower", per_unit.max()), ("upper", per_unit.max())):
+            _expect(f"membership.{name}", getattr(claimed, name), float(value))
+        mean = certificate.membership_mean
+        _expect("membership_mean", None if mean is None else mean.upper, float(per_unit.mean()))
     else:
         view = view_of(bundle.outputs, bundle, bundle.log_p)
         rng = public_generator(proof.seed, proof.stream, proof.attempt)
         again = risk_of_view(view, bundle.pool, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
-        _expect("membership.value", claimed.value, again.value)
-        _expect("membership.upper", claimed.upper, again.upper)
-    _expect("membership_bound", certificate.membership_bound, min(1.0, claimed.upper))
+        _expect_fields("membership", claimed, again.worst)
+        _expect_fields("membership_mean", certificate.membership_mean, again.mean)
+
+
+def _check_side_knowledge(certificate: Certificate, bundle: Bundle) -> None:
+    again = side_knowledge_of(
+        bundle.outputs, bundle.pool, bundle, log_p=bundle.log_p, seed=bundle.seed
+    )
+    _expect("side_knowledge", len(certificate.side_knowledge), len(again))
+    for claimed, found in zip(certificate.side_knowledge, again, strict=True):
+        _expect_fields("side_knowledge", claimed, found)
+
+
+def _expect_fields(name: str, claimed: Any, found: Any) -> None:
+    if claimed is None:
+        raise _mismatch(name, claimed, "a figure")
+    for key, value in asdict(found).items():
+        _expect(f"{name}.{key}", getattr(claimed, key), value)
 
 
 def _expect(name: str, claimed: Any, found: Any) -> None:
-    if isinstance(claimed, float):
+    if isinstance(claimed, float) and isinstance(found, float):
         same = math.isclose(claimed, found, rel_tol=RELATIVE, abs_tol=1e-12)
     else:
         same = claimed == found
