@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, as_outputs
 from pacprivacy.errors import BudgetError, PoolError
@@ -18,11 +19,16 @@ from pacprivacy.noise.frames import AxisFrame
 from pacprivacy.noise.plan import NoisePlan, make_plan
 from pacprivacy.noise.rules import Boxed, Empirical, IidRule
 from pacprivacy.theory.concentration import std_upper_bound
-from pacprivacy.theory.information import information_slack, log_det_bound
+from pacprivacy.theory.information import (
+    information_slack,
+    lattice_total_variation,
+    log_det_bound,
+)
 
 __all__ = ["N_RESERVE", "calibrate_iid", "iid_variances"]
 
 N_RESERVE = 16
+SHRINKS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # shares of the budget left to the lattice
 CHECK_EVERY = 10
 FORMULAS = {"diagonal": proportional, "isotropic": isotropic, "isotropic_max": isotropic_max}
 
@@ -57,37 +63,47 @@ def calibrate_iid(outputs: object, rule: IidRule, *, mi_nats: float, n_units: in
     if isinstance(rule, Boxed):
         values = np.clip(values, rule.low, rule.high)
     variances = iid_variances(values, rule)
-    noise_var = FORMULAS[rule.shape](variances, mi_nats=mi_nats * (1 - 1e-6))
-    axes = np.flatnonzero(noise_var > 0).astype(np.int64)
+    axes = np.flatnonzero(variances > 0).astype(np.int64)
     moving = np.ptp(values, axis=0) > 0
-    if moving[noise_var == 0].any():
+    if moving[variances == 0].any():
         raise BudgetError(
             "the spread must be seen in the simulation; a coordinate moves on the secret's side "
             "only. Use more subsets or the rule Boxed(...)."
         )
     center = values[:-N_RESERVE].mean(axis=0)
     center[~moving] = values[0, ~moving]
-    plan = make_plan(
-        rule=f"{rule.name} {rule.shape}",
-        frame=AxisFrame(axes=axes, center=center),
-        center=center,
-        noise_std=np.sqrt(noise_var[axes]),
-        values=values,
-        kind="confidence" if isinstance(rule, Boxed) else "empirical",
-        notes=_notes(values, rule),
-    )
-    bound = iid_log_det(plan.noise_std, variances[axes], plan.total_variation_slack, n_units)
-    if bound > mi_nats:
-        raise BudgetError(
-            f"mi_nats must be large enough for the lattice of {len(axes)} directions; got "
-            f"{mi_nats}. Use a larger budget."
+    for shrink in SHRINKS:
+        noise_var = FORMULAS[rule.shape](variances, mi_nats=mi_nats * (1 - shrink))
+        plan = make_plan(
+            rule=f"{rule.name} {rule.shape}",
+            frame=AxisFrame(axes=axes, center=center),
+            center=center,
+            noise_std=np.sqrt(noise_var[axes]),
+            values=values,
+            kind="confidence" if isinstance(rule, Boxed) else "empirical",
+            notes=_notes(values, rule),
         )
-    return replace(plan, log_det_nats=bound, first_secret=len(values) - N_RESERVE, iid_rule=rule)
+        bound = iid_log_det(plan.grid_step, plan.units_per_std, variances[axes], n_units)
+        if bound <= mi_nats:
+            first = len(values) - N_RESERVE
+            return replace(plan, log_det_nats=bound, first_secret=first, iid_rule=rule)
+    raise BudgetError(
+        f"mi_nats must be large enough for the lattice of {len(axes)} directions; got "
+        f"{mi_nats}. Use a larger budget."
+    )
 
 
-def iid_log_det(noise_std: Vector, variances: Vector, slack: float, n_units: int) -> float:
-    """Return the log-determinant bound for these variances (Hadamard), lattice slack included."""
-    bound = log_det_bound(variances, np.square(noise_std))
+def iid_log_det(
+    grid_step: Vector, units_per_std: npt.NDArray[np.int64], variances: Vector, n_units: int
+) -> float:
+    """Return the log-determinant bound for these variances (Hadamard) on the lattice.
+
+    Rounding to the grid moves an output by at most half a step, so its standard deviation grows
+    by at most that.
+    """
+    rounded = np.square(np.sqrt(variances) + 0.5 * grid_step)
+    bound = log_det_bound(rounded, np.square(grid_step * units_per_std))
+    slack = lattice_total_variation(len(grid_step), units_per_std)
     return bound * (1 + 1e-12) + information_slack(slack, 2**n_units)
 
 
@@ -113,7 +129,7 @@ def _notes(values: Matrix, rule: IidRule) -> tuple[str, ...]:
             f"holds with probability 1 - {rule.gamma:.1g} over the simulated subsets",
         )
     simulated = values[:-N_RESERVE]
-    earlier = simulated[:-CHECK_EVERY].var(axis=0)
+    earlier = simulated[: max(2, len(simulated) - CHECK_EVERY)].var(axis=0)
     moved = float(np.abs(simulated.var(axis=0) - earlier).max())
     met = "met" if moved < rule.tolerance else "NOT met"
     return (

@@ -153,10 +153,8 @@ def _check_iid_bound(certificate: Certificate, bundle: Bundle, rule: IidRule) ->
     if isinstance(rule, Boxed):
         values = np.clip(values, rule.low, rule.high)
     variances = iid_variances(values, rule)
-    std = bundle.grid_step * bundle.units_per_std
-    bound = iid_log_det(
-        std, variances[variances > 0], bundle.total_variation_slack, bundle.pool.n_units
-    )
+    moving = variances[variances > 0]
+    bound = iid_log_det(bundle.grid_step, bundle.units_per_std, moving, bundle.pool.n_units)
     _expect("log_det_nats", certificate.log_det_nats, bound)
     return bound
 
