@@ -42,7 +42,7 @@ Type next:
   pac release people.csv --model mean --budget "membership<=0.6" -o out
                                    a private release of your own table
   pac verify out/release.json      recompute its certificate
-  pac convert --mi 1/64            read a budget as a success rate, or as epsilon
+  pac convert --mi 1/64            read a budget as success rate or epsilon
   pac --help                       all verbs; each has --help with an example"""
 
 

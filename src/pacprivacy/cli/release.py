@@ -53,7 +53,8 @@ _Unit = Annotated[
     ),
 ]
 _Subsets = Annotated[
-    int | None, typer.Option("--subsets", metavar="N", help="Candidate subsets; even.")
+    int | None,
+    typer.Option("--subsets", metavar="N", help="Candidate subsets, even; default 1024."),
 ]
 _Rule = Annotated[
     str | None,
