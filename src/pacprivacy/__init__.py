@@ -7,12 +7,24 @@ release.value
 print(release.certificate)
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from pacprivacy._version import __version__
 from pacprivacy.accounting import Session
 from pacprivacy.budget import EpsilonEquivalent, Information, Membership, parse_budget
 from pacprivacy.pool import Balanced, Half, Poisson, Pool
 from pacprivacy.privatize import privatize
 from pacprivacy.release import Certificate, Release, verify
+
+if TYPE_CHECKING:
+    from pacprivacy.estimators import (
+        PrivateEstimator,
+        PrivateForestClassifier,
+        PrivateKMeans,
+        PrivateLinearSVC,
+        PrivatePCA,
+    )
 
 __all__ = [
     "Balanced",
@@ -23,6 +35,11 @@ __all__ = [
     "Membership",
     "Poisson",
     "Pool",
+    "PrivateEstimator",
+    "PrivateForestClassifier",
+    "PrivateKMeans",
+    "PrivateLinearSVC",
+    "PrivatePCA",
     "Release",
     "Session",
     "__version__",
@@ -30,3 +47,14 @@ __all__ = [
     "privatize",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn takes half a second to import; only those who use the estimators pay for it.
+    if name.startswith("Private") and name in __all__:
+        return getattr(import_module("pacprivacy.estimators"), name)
+    raise AttributeError(f"module 'pacprivacy' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,202 @@
+"""What a search over parameters costs: every fit of it is a release.
+
+A grid search fits a private model for every candidate and fold, and looks at all of them. Each
+fit draws a secret subset of its own, so that what is learned about all secrets together is at
+most the sum; the certificate of the best model alone would hide the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, Final
+
+from sklearn.base import clone
+from sklearn.metrics import check_scoring
+from sklearn.utils.validation import check_is_fitted
+
+from pacprivacy.adversary.information import DEFAULT_GAMMA
+from pacprivacy.budget import limits_of
+from pacprivacy.errors import CertificateError
+from pacprivacy.estimators.base import PrivateBase
+from pacprivacy.estimators.cost import FitCost, SearchCost
+from pacprivacy.noise.rules import Boxed, Empirical, rule_name
+from pacprivacy.pool import Balanced
+from pacprivacy.simulation.candidates import SUBSETS_BATCHED
+from pacprivacy.theory.posterior import posterior_success
+
+__all__ = ["ScoreWithCost", "search_cost"]
+
+_ADVICE: Final = "Use scoring=ScoreWithCost(...) and refit='score': it notes what each fit costs."
+_LEAVES: Final = (type, str, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreWithCost:
+    """Scoring for a search that notes, beside the score, what each fit has cost.
+
+    Parameters
+    ----------
+    scoring : str or callable, optional
+        How predictions are scored, as in scikit-learn; by default the estimator's ``score``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> X = np.random.default_rng(0).normal(size=(120, 2))
+    >>> model = pac.PrivateEstimator(Ridge(), pac.Information(0.1), n_subsets=16)
+    >>> grid = {"estimator__alpha": [1.0, 10.0]}
+    >>> search = GridSearchCV(model, grid, cv=2, scoring=ScoreWithCost(), refit="score")
+    >>> cost = search_cost(search.fit(X, X[:, 0]))
+    >>> cost.total.n_releases, cost.total.mi_nats <= 0.5
+    (5, True)
+    """
+
+    scoring: Any = None
+
+    def __call__(self, estimator: Any, X: Any, y: Any = None) -> dict[str, float]:
+        """Return ``score`` and the parts of a :class:`FitCost`."""
+        scorer = check_scoring(estimator, self.scoring)
+        score = float(scorer(estimator, X) if y is None else scorer(estimator, X, y))
+        return {"score": score, **asdict(_measured(estimator))}
+
+
+def search_cost(search: Any) -> SearchCost:
+    """Add up everything that a fitted search has released.
+
+    Parameters
+    ----------
+    search : fitted GridSearchCV, RandomizedSearchCV or halving search
+        Over a private estimator, or a pipeline with private steps. With
+        ``scoring=ScoreWithCost(...)`` the costs are those of the certificates. Without, each fit
+        is counted at what its budget allows, and at ``ln(n_subsets)`` where that limits only
+        membership.
+
+    Raises
+    ------
+    CertificateError
+        If nothing private is inside, or what it cost cannot be told.
+
+    Guarantee
+    ---------
+    Claim E-2. The secrets of all fits together, and all that the search released, have mutual
+    information at most ``total.mi_nats``; the best guess of one record's membership in one given
+    fit succeeds at most with ``total.membership``. Both hold except with probability
+    ``total.doubt`` over the draws of the proofs.
+    """
+    check_is_fitted(search)
+    candidates = tuple(_candidate_costs(search))
+    best = getattr(search, "best_estimator_", None)
+    refit = FitCost() if best is None else _measured(best)
+    total = sum((cost for _, cost in candidates), refit)
+    cost = SearchCost(candidates=candidates, refit=refit, total=total)
+    if best is None:
+        return cost
+    certificate = [model.certificate_ for model in _find_fitted(best)][-1]
+    return replace(cost, certificate=replace(certificate, composition=_composition(cost)))
+
+
+def _composition(cost: SearchCost) -> dict[str, Any]:
+    return {
+        "release_number": cost.total.n_releases,
+        "secrets": "fresh for every release",
+        "search": f"{len(cost.candidates)} candidates, each fitted on every fold, and one refit",
+        "spent_nats_so_far": cost.total.mi_nats,
+        "session_success_bound": cost.total.membership,
+        "prior_of_ever_used": cost.ever_used_prior,
+    }
+
+
+def _candidate_costs(search: Any) -> Iterator[tuple[str, FitCost]]:
+    results = search.cv_results_
+    for i, params in enumerate(results["params"]):
+        shown = ", ".join(f"{name}={value}" for name, value in params.items())
+        if "split0_test_mi_nats" in results:
+            fits = [_recorded(results, i, k) for k in range(search.n_splits_)]
+        else:
+            model = clone(search.estimator).set_params(**clone(params, safe=False))
+            fits = [_declared(model)] * search.n_splits_
+        yield shown, sum(fits, FitCost())
+
+
+def _recorded(results: Mapping[str, Any], candidate: int, split: int) -> FitCost:
+    """Return the cost that :class:`ScoreWithCost` noted; a fit that failed released nothing."""
+    names = ("n_releases", "mi_nats", "membership", "doubt")
+    found = {name: float(results[f"split{split}_test_{name}"][candidate]) for name in names}
+    if not all(value >= 0.0 for value in found.values()):  # error_score, NaN by default
+        return FitCost()
+    return FitCost(
+        n_releases=int(found["n_releases"]),
+        mi_nats=found["mi_nats"],
+        membership=found["membership"],
+        doubt=found["doubt"],
+    )
+
+
+def _measured(estimator: Any) -> FitCost:
+    """Add up the certificates of all private estimators inside a fitted one."""
+    costs = [FitCost.of(model.certificate_) for model in _find_fitted(estimator)]
+    if not costs:
+        raise CertificateError(
+            f"estimator must hold a fitted private estimator; got a {type(estimator).__name__} "
+            "without. Search over PrivateEstimator or a pipeline with private steps."
+        )
+    return sum(costs, FitCost())
+
+
+def _declared(estimator: Any) -> FitCost:
+    """Bound the cost of one fit by what was asked, where each private step is fitted once."""
+    steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
+    private = [step for step in steps if isinstance(step, PrivateBase)]
+    others = [step for step in steps if not isinstance(step, PrivateBase)]
+    if not private or any(True for step in others for _ in _find(step)):
+        raise CertificateError(
+            f"search must be over a private estimator or a pipeline of them; got "
+            f"{type(estimator).__name__}, whose number of releases is not known. {_ADVICE}"
+        )
+    return sum((_asked(model) for model in private), FitCost())
+
+
+def _asked(model: PrivateBase) -> FitCost:
+    if isinstance(model.rule, Boxed | Empirical):
+        raise CertificateError(
+            f"search must use a rule for a finite pool to be counted by its budget; got "
+            f"{rule_name(model.rule)!r}. {_ADVICE}"
+        )
+    limits = limits_of(model.get_params(deep=False)["budget"])
+    n_subsets = model.n_subsets or getattr(model.pool, "n_subsets", None) or SUBSETS_BATCHED
+    nats = math.log(n_subsets)  # nobody learns more than the secret itself
+    nats = nats if limits.mi_nats is None else min(nats, limits.mi_nats)
+    success = limits.success
+    if success is None:
+        even = model.pool is None or isinstance(model.pool, Balanced)
+        success = posterior_success(nats, 0.5) if even else 1.0
+    return FitCost(n_releases=1, mi_nats=nats, membership=success, doubt=DEFAULT_GAMMA)
+
+
+def _find_fitted(estimator: Any) -> Iterator[PrivateBase]:
+    return (model for model in _find(estimator) if hasattr(model, "certificate_"))
+
+
+def _find(root: Any) -> Iterator[PrivateBase]:
+    """Yield every private estimator that can be reached from an object."""
+    seen: set[int] = set()
+    queue = [root]
+    while queue:
+        item = queue.pop(0)
+        if id(item) in seen or hasattr(item, "__array__") or isinstance(item, _LEAVES):
+            continue
+        seen.add(id(item))
+        if isinstance(item, PrivateBase):
+            yield item
+        elif isinstance(item, dict):
+            queue.extend(item.values())
+        elif isinstance(item, list | tuple | set):
+            queue.extend(item)
+        elif hasattr(item, "__dict__"):
+            queue.extend(vars(item).values())
