@@ -32,6 +32,7 @@ __all__ = ["FreeOverlap", "Overlap"]
 
 MAX_GUESSES = 1024
 MAX_DECOMPOSITION = 4096
+MAX_CELLS = 1 << 26
 ROUNDING = 1e-9
 
 
@@ -164,7 +165,7 @@ class TrainedFreeOverlap:
         """Name the units of highest posterior probability: this maximises the expected overlap."""
         n_units = self.target.pool.n_units
         right = np.empty((len(releases), 1), dtype=np.bool_)
-        for chosen, posterior in posteriors(self.target, self.model, releases):
+        for chosen, posterior in posteriors(self.target, self.model, releases, width=n_units):
             inside = np.empty((len(posterior), n_units))
             for units in unit_blocks(n_units):
                 inside[:, units] = unit_probabilities(self.target, posterior, units)
@@ -203,17 +204,21 @@ def blind_bounds(target: Target, n_named: int) -> Vector:
     -------
     array of shape (n_named,)
         Bounds for ``k = 1 .. n_named``.
+
+    Guarantee
+    ---------
+    Claim U-2. Assumes that the index follows ``target.log_p``. No set of ``n_named`` units chosen
+    without a release holds k members with a higher probability.
     """
     counts = np.arange(1, n_named + 1, dtype=np.float64)
     weights = np.exp(target.log_p)
-    members = np.concatenate(
-        [target.members(units) for units in unit_blocks(target.pool.n_units)], axis=1
-    ).astype(np.float64)
-    inside = weights @ members
+    m, n_units = target.pool.n_subsets, target.pool.n_units
+    inside = np.concatenate([weights @ target.members(units) for units in unit_blocks(n_units)])
     mean = float(np.sort(inside)[::-1][:n_named].sum()) * (1 + ROUNDING)
     paired = target.pool.complement_pairs and bool(np.ptp(target.log_p) == 0.0)
     bounds = np.ones(n_named)
-    if min(members.shape) <= MAX_DECOMPOSITION:
+    if min(m, n_units) <= MAX_DECOMPOSITION and m * n_units <= MAX_CELLS:
+        members = target.members(slice(0, n_units))
         variance = _largest_variance(members - inside, weights, n_named)
         beyond = np.maximum(counts - mean, 0.0)
         bounds = variance / (variance + beyond**2)

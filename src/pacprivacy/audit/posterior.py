@@ -70,11 +70,15 @@ def learn_noise(target: Target, shadow: Releases) -> NoiseModel:
 
 
 def posteriors(
-    target: Target, model: NoiseModel, releases: Releases
+    target: Target, model: NoiseModel, releases: Releases, *, width: int = UNIT_BLOCK
 ) -> Iterator[tuple[slice, Matrix]]:
-    """Yield the posterior over the known candidates for blocks of releases; rows sum to one."""
+    """Yield the posterior over the known candidates for blocks of releases; rows sum to one.
+
+    ``width`` is how many numbers the caller keeps per release: blocks are smaller when it is
+    large.
+    """
     centres, log_p = target.centres[target.known], target.log_p[target.known]
-    block = max(1, BLOCK_CELLS // len(centres))
+    block = max(1, BLOCK_CELLS // max(len(centres), width))
     for start in range(0, len(releases), block):
         chosen = slice(start, min(start + block, len(releases)))
         part = releases.part(chosen)

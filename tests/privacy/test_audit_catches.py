@@ -1,0 +1,216 @@
+"""An audit catches planted mistakes, and does not accuse a sound release."""
+
+import bisect
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn.cluster import KMeans
+
+import pacprivacy as pac
+from pacprivacy._random import SimulatedSource
+from pacprivacy.adversary import membership_risk
+from pacprivacy.audit import Promise, Releases, Target, audit
+from pacprivacy.audit.attack import Guess
+from pacprivacy.audit.run import _measure
+from pacprivacy.datasets import load_iris
+from pacprivacy.noise import NoisePlan, calibrate
+from pacprivacy.release import Release
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+N_SUBSETS = 64
+
+
+@pytest.fixture(scope="module")
+def iris() -> Array:
+    features = load_iris().X
+    low, high = features.min(axis=0), features.max(axis=0)
+    return (features - low) / (high - low)
+
+
+def mean(x: Array) -> Array:
+    return x.mean(axis=0)
+
+
+def covariance(x: Array) -> Array:
+    return np.cov(x.T)[np.triu_indices(x.shape[1])]
+
+
+def kmeans(x: Array) -> Array:
+    start = np.quantile(x, [0.2, 0.5, 0.8], axis=0)
+    return KMeans(3, init=start[[0, 1, 2]], n_init=1).fit(x).cluster_centers_
+
+
+BUDGETS = {
+    "membership 0.588": pac.Membership(0.588),
+    "membership 0.675": pac.Membership(0.675),
+    "information 1/16": pac.Information(1 / 16),
+}
+
+
+# --- a sound release ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", [mean, covariance, kmeans], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("budget", BUDGETS.values(), ids=BUDGETS.keys())
+def test_a_sound_release_is_not_accused(
+    iris: Array, mechanism: Callable[[Array], Array], budget: Any
+) -> None:
+    release = pac.privatize(mechanism, iris, budget, n_subsets=N_SUBSETS, rng=0, simulate=True)
+    for found in audit(release, n_trials=4000, rng=1):
+        assert found.success.lower <= found.bound, found
+        assert found.success.confidence == pytest.approx(0.99)
+
+
+def test_the_bayes_attack_is_as_strong_as_the_certificate_says(iris: Array) -> None:
+    """Otherwise "holds" would only mean that the attack is weak."""
+    release = pac.privatize(mean, iris, pac.Membership(0.675), n_subsets=32, rng=0, simulate=True)
+    assert release.certificate.membership is not None
+    exact = release.certificate.membership.value
+    (found,) = audit(release, attacks=["bayes"], n_trials=20_000, gamma=1e-6, rng=1)
+    assert found.success.lower <= exact <= found.success.upper
+    assert found.success.upper - found.success.lower < 0.04
+
+
+# --- planted mistakes -----------------------------------------------------------------------
+
+
+class Planted:
+    """A certified release of the covariance, and its noise plan to tamper with."""
+
+    def __init__(self, iris: Array) -> None:
+        budget = pac.Membership(0.588)
+        self.release: Release = pac.privatize(
+            covariance, iris, budget, n_subsets=N_SUBSETS, rng=0, simulate=True
+        )
+        self.pool = self.release.bundle.pool
+        self.outputs = self.release.bundle.outputs
+        self.plan: NoisePlan = calibrate(self.outputs, budget, pool=self.pool, rng=0)
+        assert self.plan.total_variance == self.release.certificate.noise.total_variance
+
+    def sound(self, k: int, rng: np.random.Generator) -> Array:
+        return self.plan.value_of(self.plan.observe(k, SimulatedSource(rng)))
+
+    def caught_by(self, procedure: Any, outputs: Array | None = None) -> set[str]:
+        target = Target.of(self.outputs if outputs is None else outputs, self.pool, procedure)
+        results = audit(target, self.release.certificate, n_trials=1000, rng=1)
+        return {found.attack for found in results if found.verdict == "VIOLATED"}
+
+
+@pytest.fixture(scope="module")
+def planted(iris: Array) -> Planted:
+    return Planted(iris)
+
+
+def test_the_procedure_that_really_runs_is_not_accused(planted: Planted) -> None:
+    assert planted.caught_by(planted.sound) == set()
+
+
+def test_halved_noise_is_caught(planted: Planted) -> None:
+    def halved(k: int, rng: np.random.Generator) -> Array:
+        exact = planted.outputs[k]
+        return exact + (planted.sound(k, rng) - exact) / 2
+
+    assert {"bayes", "likelihood_ratio", "empirical_ratio"} <= planted.caught_by(halved)
+
+
+def test_an_output_left_out_of_the_noise_is_caught(planted: Planted, iris: Array) -> None:
+    """The plan covers the covariance; the mean leaves beside it as it is."""
+    pool = planted.pool
+    means = np.array([iris[pool.rows(k)].mean(axis=0) for k in range(pool.n_subsets)])
+    everything = np.hstack([planted.outputs, means])
+
+    def left_out(k: int, rng: np.random.Generator) -> Array:
+        return np.concatenate([planted.sound(k, rng), means[k]])
+
+    assert {"bayes", "naming", "overlap"} <= planted.caught_by(left_out, everything)
+
+
+def test_variance_for_standard_deviation_is_caught(planted: Planted) -> None:
+    plan = planted.plan
+
+    def confused(k: int, rng: np.random.Generator) -> Array:
+        noise = plan.noise_std**2 * rng.standard_normal(plan.n_directions)
+        return planted.outputs[k] + plan.frame.expand(noise)
+
+    caught = planted.caught_by(confused)
+    assert {"bayes", "likelihood_ratio", "naming", "reconstruction"} <= caught
+
+
+def test_noise_in_floats_is_caught_by_its_bits_only(iris: Array) -> None:
+    """Right law, wrong arithmetic: the low bits tell, nothing else does."""
+    release = pac.privatize(
+        covariance, iris, pac.Information(1 / 16), rule="diagonal", n_subsets=16, rng=0
+    )
+    outputs, pool = release.bundle.outputs, release.bundle.pool
+    std = release.bundle.grid_step * release.bundle.units_per_std
+    assert len(std) == outputs.shape[1]
+
+    def in_floats(k: int, rng: np.random.Generator) -> Array:
+        return outputs[k] + std * rng.standard_normal(len(std))
+
+    target = Target.of(outputs, pool, in_floats, declared_std=std)
+    results = audit(target, release.certificate, n_trials=2000, rng=1)
+    assert {found.attack for found in results if found.verdict == "VIOLATED"} == {"precision"}
+    (by_bits,) = (found for found in results if found.attack == "precision")
+    assert by_bits.success.lower > by_bits.bound + 0.05
+
+
+# --- false alarms ---------------------------------------------------------------------------
+
+
+class Counted:
+    """A trained attack that is right on a given number of releases, with every guess."""
+
+    name, question, fresh_secrets, notes = "counted", "heads", True, ()
+
+    def __init__(self, successes: int, n_guesses: int) -> None:
+        self.successes = successes
+        self.guesses = (Guess(prior=0.5, is_membership=True),) * n_guesses
+
+    def train(self, target: Target, shadow: Releases) -> "Counted":
+        return self
+
+    def hits(self, releases: Releases) -> Any:
+        right = np.arange(len(releases)) < self.successes
+        return np.repeat(right[:, None], len(self.guesses), axis=1)
+
+
+@pytest.mark.claim("U-1")
+@pytest.mark.parametrize("n_guesses", [1, 3])
+@pytest.mark.parametrize("rate", [0.52, 0.588, 0.97])
+@pytest.mark.parametrize("n_trials", [100, 2000])
+def test_false_alarms_are_as_rare_as_promised(rate: float, n_guesses: int, n_trials: int) -> None:
+    """At the very bound, the worst case: the exact chance of an alarm, from binomial tails."""
+    gamma = 0.05
+    seen = np.zeros((n_trials, 0))
+    trials = Releases(indices=np.zeros(n_trials, dtype=np.int64), seen=seen, groups=None)
+    promise = Promise(mi_nats=math.inf, membership=rate)
+
+    def accused(successes: int) -> bool:
+        attack = Counted(successes, n_guesses)
+        return _measure(attack, attack, trials, promise, gamma).verdict == "VIOLATED"
+
+    first = bisect.bisect_left(range(n_trials + 1), True, key=accused)
+    chance = n_guesses * binom.sf(first - 1, n_trials, rate)
+    assert chance <= gamma / 2
+    if n_trials == 2000:  # and alarms are not so rare as to be useless
+        assert chance >= gamma / 4
+
+
+@pytest.mark.claim("U-1")
+def test_the_bound_is_the_one_of_the_certificate(iris: Array) -> None:
+    """A certificate that claims too little is accused on a release that is otherwise sound."""
+    release = pac.privatize(mean, iris, pac.Membership(0.675), n_subsets=32, rng=0, simulate=True)
+    risk = membership_risk(
+        release.bundle.outputs, release.bundle.pool, release.bundle, n_draws=20_000, rng=3
+    )
+    for claimed, verdict in ((risk.lower - 0.05, "VIOLATED"), (risk.upper, "holds")):
+        certificate = replace(release.certificate, membership_bound=claimed)
+        (found,) = audit(release, certificate, attacks=["bayes"], n_trials=4000, rng=1)
+        assert found.bound == claimed
+        assert found.verdict == verdict

@@ -1,0 +1,369 @@
+"""The parts of an audit: targets, posteriors, scores, priors, results, the picture, the verb."""
+
+import itertools
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal, norm
+
+import pacprivacy as pac
+from pacprivacy.audit import (
+    ATTACKS,
+    AuditResult,
+    FreeOverlap,
+    Overlap,
+    Promise,
+    Releases,
+    Target,
+    audit,
+    results_text,
+)
+from pacprivacy.audit.attack import Guess
+from pacprivacy.audit.likelihood_ratio import (
+    empirical_guess,
+    fit_empirical,
+    fit_gaussian,
+    gaussian_guess,
+    mean_shifts,
+)
+from pacprivacy.audit.overlap import blind_bounds
+from pacprivacy.audit.posterior import NoiseModel, learn_noise, posteriors, unit_probabilities
+from pacprivacy.audit.precision import reachable
+from pacprivacy.audit.reconstruction import nearest_candidates
+from pacprivacy.errors import AuditError
+from pacprivacy.pool import Balanced, Poisson, Pool
+from pacprivacy.release import Release
+from pacprivacy.report import plot_audit
+from pacprivacy.theory.concentration import clopper_pearson
+from pacprivacy.theory.posterior import posterior_success
+
+RNG = np.random.default_rng
+
+
+def toy_target(m: int = 8, d: int = 3, noise: float = 1.0, seed: int = 0) -> Target:
+    rng = RNG(seed)
+    outputs = rng.normal(size=(m, d))
+    pool = Balanced(n_subsets=m).draw(20, rng=seed)
+    return Target.of(outputs, pool, lambda k, g: outputs[k] + noise * g.standard_normal(d))
+
+
+@pytest.fixture(scope="module")
+def release() -> Release:
+    data = RNG(0).normal(size=(40, 3))
+    return pac.privatize(
+        lambda x: x.mean(axis=0), data, pac.Information(0.25), n_subsets=16, rng=0, simulate=True
+    )
+
+
+# --- targets --------------------------------------------------------------------------------
+
+
+def test_target_checks_what_it_is_given() -> None:
+    pool = Balanced(n_subsets=8).draw(20, rng=0)
+    with pytest.raises(AuditError, match="one row per subset of the pool, 8; got 6"):
+        Target.of(np.zeros((6, 2)), pool, lambda k, g: np.zeros(2))
+    short = Target.of(np.zeros((8, 2)), pool, lambda k, g: np.zeros(3))
+    with pytest.raises(AuditError, match="must return 2 numbers, as the outputs have; got 3"):
+        short.shadow(5, RNG(0))
+
+
+def test_target_shows_nothing_of_the_outputs() -> None:
+    assert repr(toy_target()) == "Target(curator-only, 8 candidates, fresh=False)"
+
+
+def test_releases_of_a_bundle_have_its_law(release: Release) -> None:
+    target = Target.of_bundle(release.bundle)
+    found = target.shadow(20_000, RNG(0))
+    residuals = (found.seen - target.centres[found.indices]) / target.noise_std
+    counts = np.bincount(found.indices, minlength=16)
+    # Five standard errors: 3 variances, 3 means and 16 counts, false alarm about 1e-5.
+    assert np.abs(residuals.mean(axis=0)).max() < 5 / np.sqrt(20_000)
+    assert np.abs(residuals.var(axis=0) - 1).max() < 5 * np.sqrt(2 / 20_000)
+    assert np.abs(counts - 1250).max() < 5 * np.sqrt(1250)
+    steps = found.seen / release.bundle.grid_step
+    assert np.array_equal(steps, np.rint(steps))
+
+
+def test_a_bundle_whose_points_hide_differences_is_refused(release: Release) -> None:
+    bundle = release.bundle
+    shrunk = replace(bundle, points=bundle.points // 2)
+    with pytest.raises(AuditError, match="as far apart as the outputs"):
+        Target.of_bundle(shrunk)
+
+
+def test_fresh_secrets_are_never_known_and_each_is_used_once() -> None:
+    target = toy_target(m=200).with_fresh_secret(RNG(1))
+    trials = target.trials(100, RNG(2))
+    shadow = target.shadow(500, RNG(3))
+    assert len(np.unique(trials.indices)) == 100
+    assert not set(trials.indices) & set(target.known)
+    assert set(shadow.indices) <= set(target.known)
+    assert target.membership_prior(0) == target.pool.prior
+
+
+# --- posterior ------------------------------------------------------------------------------
+
+
+def test_posterior_is_bayes_rule() -> None:
+    covariance = np.array([[1.0, 0.6, 0.0], [0.6, 2.0, 0.3], [0.0, 0.3, 0.5]])
+    target = toy_target()
+    root = np.linalg.cholesky(np.linalg.inv(covariance))
+    model = NoiseModel(shift=np.zeros(3), whiten=root)
+    releases = target.trials(50, RNG(4))
+    ((_, found),) = posteriors(target, model, releases)
+    density = np.array(
+        [multivariate_normal(c, covariance).pdf(releases.seen) for c in target.centres]
+    ).T
+    assert found == pytest.approx(density / density.sum(axis=1, keepdims=True), rel=1e-9)
+    inside = unit_probabilities(target, found, np.array([3]))[:, 0]
+    assert inside == pytest.approx(found @ target.pool.masks()[:, 3], rel=1e-12)
+
+
+def test_noise_is_learned_from_releases() -> None:
+    rng = RNG(0)
+    outputs = rng.normal(size=(8, 3))
+    pool = Balanced(n_subsets=8).draw(20, rng=0)
+    mix = np.array([[1.0, 0.0], [0.5, 2.0], [0.0, 0.0]])  # the third coordinate has no noise
+    target = Target.of(outputs, pool, lambda k, g: outputs[k] + mix @ g.standard_normal(2) + 0.1)
+    model = learn_noise(target, target.shadow(20_000, RNG(1)))
+    assert model.shift == pytest.approx([0.1, 0.1, 0.1], abs=0.1)
+    white = model.whiten.T @ (mix @ mix.T) @ model.whiten
+    assert np.sort(np.linalg.eigvalsh(white)) == pytest.approx([0.0, 1.0, 1.0], abs=0.05)
+    ((_, found),) = posteriors(target, model, trials := target.trials(200, RNG(2)))
+    assert np.array_equal(found.argmax(axis=1), trials.indices)
+
+
+def test_groups_rule_candidates_out(release: Release) -> None:
+    bundle = release.bundle
+    groups = np.arange(16) % 2
+    target = replace(Target.of_bundle(bundle), groups=groups)
+    trials = target.trials(100, RNG(0))
+    ((_, found),) = posteriors(target, learn_noise(target, trials), trials)
+    assert found[groups[trials.indices][:, None] != groups[None, :]].max() == 0.0
+    assert np.array_equal(groups[nearest_candidates(target, trials)], groups[trials.indices])
+
+
+# --- likelihood ratio -----------------------------------------------------------------------
+
+
+def test_mean_shift_is_the_difference_of_means() -> None:
+    seen = np.array([[1.0], [3.0], [10.0], [20.0]])
+    members = np.array([[True, True], [True, True], [False, True], [False, True]])
+    assert mean_shifts(seen, members).tolist() == [[-13.0], [0.0]]
+
+
+def test_gaussian_score_uses_both_variances() -> None:
+    rng = RNG(0)
+    members = rng.random((20_000, 1)) < 0.3
+    scores = np.where(members, rng.normal(0, 3, members.shape), rng.normal(0, 1, members.shape))
+    laws = fit_gaussian(scores, members)
+    grid = np.linspace(-8, 8, 161)[:, None]
+    truth = np.log(0.3) + norm.logpdf(grid, scale=3) >= np.log(0.7) + norm.logpdf(grid)
+    assert (gaussian_guess(grid, laws) == truth).mean() > 0.97
+    assert laws[0, 0] == pytest.approx((gaussian_guess(scores, laws) == members).mean())
+
+
+def test_empirical_score_cuts_where_most_guesses_are_right() -> None:
+    scores = np.array([[0.0], [1.0], [2.0], [3.0], [4.0]])
+    members = np.array([[False], [False], [True], [False], [True]])
+    laws = fit_empirical(scores, members)
+    assert laws[:, 0].tolist() == [0.8, 1.5]
+    assert empirical_guess(scores, laws)[:, 0].tolist() == [False, False, True, True, True]
+
+
+def test_empirical_score_can_say_always() -> None:
+    members = np.ones((4, 1), dtype=bool)
+    assert fit_empirical(np.arange(4.0)[:, None], members)[:, 0].tolist() == [1.0, -np.inf]
+
+
+# --- at least k members ---------------------------------------------------------------------
+
+
+def test_blind_success_of_the_candidates_is_exact() -> None:
+    target = toy_target(m=16)
+    masks = target.pool.masks().astype(int)
+    trained = Overlap(n_right=7).train(target, target.shadow(100, RNG(0)))
+    shared = masks @ masks.T
+    assert trained.guesses[0].prior == pytest.approx((shared >= 7).mean(axis=0).max())
+    by_default = Overlap(blind_rate=0.3).train(target, target.shadow(100, RNG(0)))
+    assert by_default.guesses[0].prior <= 0.3
+    rates = {k: (shared >= k).mean(axis=0).max() for k in range(1, 11)}
+    smallest = min(k for k, rate in rates.items() if rate <= 0.3)
+    assert by_default.notes[0].startswith(f"k = {smallest} of")
+
+
+@pytest.mark.claim("U-2")
+@pytest.mark.parametrize(
+    "pool",
+    [
+        Balanced(n_subsets=12).draw(10, rng=0),
+        Balanced(n_subsets=12, independent=True).draw(10, rng=1),
+        Poisson(rate=0.5, n_subsets=12).draw(10, rng=2),
+    ],
+    ids=["pairs", "independent", "poisson"],
+)
+@pytest.mark.parametrize("uniform", [True, False])
+def test_blind_bound_covers_every_set_of_units(pool: Pool, uniform: bool) -> None:
+    weights = np.full(12, 1 / 12) if uniform else RNG(0).dirichlet(np.ones(12))
+    target = Target.of(np.zeros((12, 1)), pool, lambda k, g: [0.0], log_p=np.log(weights))
+    bounds = blind_bounds(target, 5)
+    masks = pool.masks().astype(int)
+    best = np.zeros(5)
+    for chosen in itertools.combinations(range(10), 5):
+        shared = masks[:, chosen].sum(axis=1)
+        best = np.maximum(best, [weights @ (shared >= k) for k in range(1, 6)])
+    assert (bounds >= best - 1e-12).all()
+    assert bounds[-1] < 1.0
+
+
+@pytest.mark.parametrize(
+    "attack", [Overlap(n_right=0), Overlap(n_right=99), FreeOverlap(n_right=99)]
+)
+def test_impossible_counts_are_refused(attack: Overlap | FreeOverlap) -> None:
+    target = toy_target()
+    with pytest.raises(AuditError, match="n_right must be between 1 and"):
+        attack.train(target, target.shadow(100, RNG(0)))
+
+
+# --- reconstruction and precision -----------------------------------------------------------
+
+
+def test_nearest_output_is_named() -> None:
+    target = toy_target(noise=0.0)
+    releases = target.trials(100, RNG(0))
+    assert np.array_equal(nearest_candidates(target, releases), releases.indices)
+    moved = Releases(indices=releases.indices, seen=releases.seen + 1e-3, groups=None)
+    assert np.array_equal(nearest_candidates(target, moved), releases.indices)
+
+
+def test_the_true_candidate_is_always_reachable() -> None:
+    rng = RNG(0)
+    for scale in (1e-3, 0.37, 1.0, 1.9, 250.0):
+        centre = rng.normal(size=20_000)
+        seen = centre + scale * rng.standard_normal(20_000)
+        assert reachable(seen, centre, scale).all()
+        assert reachable(seen, centre, None).all()
+
+
+def test_other_candidates_are_often_out_of_reach() -> None:
+    rng = RNG(0)
+    noise = 1.4 * rng.standard_normal(20_000)
+    # Products with 1.4 miss 1 - 1/1.4 of the floats between 1.4 and 2, and none from 2 to 2.8.
+    assert 0.1 < 1 - reachable(0.25 + noise, np.full(20_000, 0.0), 1.4).mean() < 0.2
+    # Beside zero: a sum with 1 is a multiple of 2^-53, a bare float is not.
+    small = 1e-3 * rng.standard_normal(20_000)
+    assert not reachable(small, np.full(20_000, 1.0), None).mean() > 0.05
+
+
+# --- results --------------------------------------------------------------------------------
+
+
+def result(successes: int, bound: float) -> AuditResult:
+    return AuditResult(
+        attack="likelihood_ratio",
+        question="one unit: in or out",
+        n_trials=1000,
+        successes=successes,
+        success=clopper_pearson(successes, 1000, gamma=0.01),
+        prior=0.5,
+        bound=bound,
+        notes=("a note",),
+        unit=17,
+    )
+
+
+def test_verdict_turns_at_the_lower_end() -> None:
+    lower = clopper_pearson(640, 1000, gamma=0.01).lower
+    assert result(640, lower).verdict == "holds"
+    assert result(640, np.nextafter(lower, 0)).verdict == "VIOLATED"
+
+
+def test_public_form_keeps_the_unit_to_the_curator() -> None:
+    found = result(640, 0.7)
+    plain = json.loads(json.dumps(found.to_public_dict()))
+    assert plain["verdict"] == "holds"
+    assert plain["success"]["lower"] < 0.64 < plain["success"]["upper"]
+    assert "unit" not in plain
+    assert "17" not in repr(found)
+
+
+def test_text_fits_a_terminal() -> None:
+    text = results_text([result(640, 0.7), result(1000, 0.7), result(3, 0.001)])
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "0.30 %" in text
+    assert text.count("VIOLATED") == 1
+
+
+def test_promise_takes_the_smaller_of_its_claims() -> None:
+    member = Guess(prior=0.5, is_membership=True)
+    other = Guess(prior=0.5, is_membership=False)
+    loose = Promise(mi_nats=1.0, membership=0.6)
+    assert (loose.bound(member), loose.bound(other)) == (0.6, 1.0)
+    tight = Promise(mi_nats=0.01, membership=0.9)
+    assert tight.bound(member) == tight.bound(other) == posterior_success(0.01, 0.5)
+
+
+# --- refusals -------------------------------------------------------------------------------
+
+
+def test_audit_refuses_what_it_cannot_judge(release: Release) -> None:
+    certificate = release.certificate
+    with pytest.raises(AuditError, match="certificate must be given"):
+        audit(release.bundle)
+    with pytest.raises(AuditError, match="gamma must be above 0"):
+        audit(release, gamma=0.0)
+    with pytest.raises(AuditError, match="attack must be one of bayes"):
+        audit(release, attacks=["guessing"])
+    with pytest.raises(AuditError, match="precision must attack a procedure"):
+        audit(release, attacks=["precision"])
+    with pytest.raises(AuditError, match="16 subsets of 40 units; got 8 of 20"):
+        audit(toy_target(), certificate)
+    louder = replace(release.bundle, grid_step=2 * release.bundle.grid_step)
+    with pytest.raises(AuditError, match="bundle must belong to the certificate"):
+        audit(louder, certificate)
+
+
+def test_certificates_about_fresh_secrets_are_audited_with_fresh_secrets(release: Release) -> None:
+    certificate = replace(release.certificate, kind="empirical", n_subsets=400, n_units=20)
+    target = toy_target(m=400, noise=1e3)
+    results = audit(target, certificate, n_trials=1000, rng=0)
+    assert [r.attack for r in results] == ["bayes", "likelihood_ratio", "empirical_ratio"]
+    assert {r.n_trials for r in results} == {200}
+    with pytest.raises(AuditError, match="'naming' needs an exact certificate"):
+        audit(target, certificate, attacks=["naming"], rng=0)
+    small = replace(certificate, n_subsets=8)
+    with pytest.raises(AuditError, match="use a pool of more subsets"):
+        audit(toy_target(), small, rng=0)
+
+
+# --- the picture ----------------------------------------------------------------------------
+
+
+def test_plot_is_drawn(tmp_path: Path) -> None:
+    results = [result(640, 0.7), result(900, 0.7)]
+    path = plot_audit(results, tmp_path / "audit.png", title="Audit")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    svg = plot_audit(results, tmp_path / "audit.svg").read_text(encoding="utf-8")
+    assert "#d55e00" in svg.lower()
+    holding = plot_audit(results[:1], tmp_path / "holds.svg").read_text(encoding="utf-8")
+    assert "#d55e00" not in holding.lower()
+
+
+def test_plot_refuses_clearly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AuditError, match="results must not be empty"):
+        plot_audit([], tmp_path / "audit.png")
+    with pytest.raises(AuditError, match=r"plot must end in \.png"):
+        plot_audit([result(640, 0.7)], tmp_path / "audit.txt")
+    with pytest.raises(AuditError, match="file that can be written"):
+        plot_audit([result(640, 0.7)], tmp_path / "nowhere" / "audit.png")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(AuditError, match=r"pip install 'pacprivacy\[report\]'"):
+        plot_audit([result(640, 0.7)], tmp_path / "audit.png")
+
+
+def test_every_attack_has_a_name_and_a_question() -> None:
+    assert all(name == attack.name and attack.question for name, attack in ATTACKS.items())
