@@ -42,7 +42,8 @@ def audit_command(
         typer.Option("--trials", metavar="N", help="Fresh releases to count success on."),
     ] = 2000,
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", help="Seed of the simulated releases.")
+        int | None,
+        typer.Option("--seed", min=0, metavar="N", help="Seed of the simulated releases."),
     ] = None,
     plot: Annotated[
         Path | None,

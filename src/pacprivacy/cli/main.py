@@ -1,7 +1,7 @@
 """The command ``pac``: its verbs, and what they say when something is wrong.
 
 Errors are one line on stderr, never a traceback. Exit codes: 0 done, 1 a defect of this program,
-2 bad input, 3 budget refused, 130 stopped with Ctrl-C.
+2 bad input, 3 budget refused, 4 an audit found a broken promise, 130 stopped with Ctrl-C.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from pacprivacy import _version
+from pacprivacy.cli.audit import audit
 from pacprivacy.cli.console import complain, show
 from pacprivacy.cli.convert import convert
 from pacprivacy.cli.demo import demo
@@ -42,6 +43,7 @@ Type next:
   pac release people.csv --model mean --budget "membership<=0.6" -o out
                                    a private release of your own table
   pac verify out/release.json      recompute its certificate
+  pac audit out/release.json       attack it, beside its certificate
   pac convert --mi 1/64            read a budget as success rate or epsilon
   pac --help                       all verbs; each has --help with an example"""
 
@@ -98,7 +100,8 @@ app = typer.Typer(
     name="pac",
     cls=_Verbs,
     help="Release any function of your data with a certificate of what every attacker can learn.",
-    epilog="Exit codes: 0 done, 2 bad input, 3 budget refused. 'pac VERB --help' has examples.",
+    epilog="Exit codes: 0 done, 2 bad input, 3 budget refused, 4 promise broken. "
+    "'pac VERB --help' has examples.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -131,6 +134,7 @@ for _name, _verb in {
     "demo": demo,
     "release": release,
     "verify": verify,
+    "audit": audit,
     "convert": convert,
 }.items():
     app.command(_name, epilog=_verb.epilog)(_verb.function)
