@@ -6,6 +6,7 @@ from pacprivacy.mechanism.base import BatchMechanism, FunctionMechanism, Mechani
 from pacprivacy.mechanism.data import Data, coerce_data
 from pacprivacy.mechanism.estimators import register_released
 from pacprivacy.mechanism.flatten import Structure, flatten
+from pacprivacy.mechanism.forest import Forest
 from pacprivacy.mechanism.kmeans import KMeans
 from pacprivacy.mechanism.pca import PCA
 from pacprivacy.mechanism.statistics import Covariance, Histogram, Mean
@@ -16,6 +17,7 @@ __all__ = [
     "BatchMechanism",
     "Covariance",
     "Data",
+    "Forest",
     "FunctionMechanism",
     "Histogram",
     "KMeans",
