@@ -1,0 +1,369 @@
+"""The exact adversary against integrals, sums over all integers, and counting."""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from pacprivacy._random import public_generator
+from pacprivacy.adversary import (
+    Belief,
+    criterion_success,
+    exact_information,
+    membership_risk,
+    side_knowledge,
+)
+from pacprivacy.adversary.membership import noiseless_risk
+from pacprivacy.adversary.view import make_view
+from pacprivacy.noise.bounds import log_det_of_plan, log_det_of_points
+from pacprivacy.noise.frames import AxisFrame
+from pacprivacy.noise.plan import NoisePlan, Observation, Revealed
+from pacprivacy.pool import Balanced, Half, Pool
+from pacprivacy.theory.information import information_slack
+
+Matrix = npt.NDArray[np.float64]
+Vector = npt.NDArray[np.float64]
+
+TOLERANCE = 1e-3
+DRAWS = 2_000_000  # the standard error of a gain of a few tenths is then about 3e-4
+
+
+@dataclass(frozen=True)
+class Law:
+    """Unit Gaussian noise around the rows, and groups that are seen without noise."""
+
+    groups: npt.NDArray[np.int64] | None = None
+    total_variation_slack: float = 0.0
+
+    def whitened(self, outputs: Matrix) -> Matrix:
+        return outputs
+
+    def revealed_groups(self, outputs: Matrix) -> npt.NDArray[np.int64] | None:
+        return self.groups
+
+
+def joint_density(points: Vector, prior: Vector, step: float = 2e-3) -> tuple[Matrix, float]:
+    """``p_k φ(z - w_k)`` on a fine grid of z, one column per candidate, and the grid step."""
+    z = np.arange(points.min() - 9.0, points.max() + 9.0, step)
+    bell = np.exp(-0.5 * (z[:, None] - points) ** 2) / math.sqrt(2 * math.pi)
+    return prior * bell, step
+
+
+def xlogx(p: Matrix) -> Matrix:
+    return np.where(p > 0, p * np.log(np.where(p > 0, p, 1.0)), 0.0)
+
+
+def information_by_quadrature(points: Vector, prior: Vector) -> float:
+    joint, step = joint_density(points, prior)
+    # MI = ∫ Σ_k f_k ln(f_k / (p_k f)) = ∫ Σ f_k ln f_k - ∫ f ln f + H(p)
+    total = joint.sum(axis=1)
+    return float(step * (xlogx(joint).sum() - xlogx(total).sum()) - xlogx(prior).sum())
+
+
+def success_by_quadrature(points: Vector, prior: Vector, score: Matrix) -> float:
+    joint, step = joint_density(points, prior)
+    return float(step * (joint @ score).max(axis=1).sum())
+
+
+def risk_by_quadrature(points: Vector, prior: Vector, pool: Pool) -> Vector:
+    joint, step = joint_density(points, prior)
+    inside = joint @ pool.masks()
+    return step * np.maximum(inside, joint.sum(axis=1)[:, None] - inside).sum(axis=0)
+
+
+def make_problem(m: int, spread: float, seed: int, *, uniform: bool) -> tuple[Vector, Vector, Pool]:
+    rng = np.random.default_rng([m, seed])
+    points = spread * rng.normal(size=m)
+    prior = np.full(m, 1 / m) if uniform else rng.dirichlet(np.ones(m))
+    return points, prior, Balanced(n_subsets=m).draw(6, rng=seed)
+
+
+PROBLEMS = [
+    pytest.param(m, spread, uniform, id=f"{m}-{spread}-{'uniform' if uniform else 'belief'}")
+    for m, spread, uniform in [
+        (2, 0.3, True),
+        (2, 1.5, False),
+        (4, 1.0, True),
+        (8, 0.5, True),
+        (8, 3.0, False),
+        (16, 0.2, True),
+        (16, 2.0, True),
+    ]
+]
+
+
+@pytest.mark.claim("A-1")
+@pytest.mark.parametrize(("m", "spread", "uniform"), PROBLEMS)
+def test_information_equals_the_integral(m: int, spread: float, uniform: bool) -> None:
+    points, prior, _ = make_problem(m, spread, 1, uniform=uniform)
+    truth = information_by_quadrature(points, prior)
+    found = exact_information(
+        points[:, None], Law(), log_belief=np.log(prior), n_draws=DRAWS, rng=3
+    )
+    assert found.value == pytest.approx(truth, abs=TOLERANCE)
+    assert found.lower <= truth <= found.upper
+    assert truth <= min(
+        log_det_of_points(points[:, None], prior, None) + 1e-9, -xlogx(prior).sum() + 1e-9
+    )
+
+
+@pytest.mark.claim("A-2")
+@pytest.mark.parametrize(("m", "spread", "uniform"), PROBLEMS)
+def test_membership_risk_equals_the_integral(m: int, spread: float, uniform: bool) -> None:
+    points, prior, pool = make_problem(m, spread, 2, uniform=uniform)
+    truth = risk_by_quadrature(points, prior, pool)
+    found = membership_risk(
+        points[:, None], pool, Law(), log_belief=np.log(prior), n_draws=DRAWS // 2, rng=4
+    )
+    np.testing.assert_allclose(found.per_unit, truth, atol=TOLERANCE)
+    assert (truth <= found.upper_per_unit).all()
+    assert found.lower <= truth.max() <= found.upper
+    assert found.mean.lower <= truth.mean() <= found.mean.upper
+
+
+@pytest.mark.claim("A-3")
+@pytest.mark.parametrize(("m", "spread", "uniform"), PROBLEMS)
+def test_naming_the_subset_equals_the_integral(m: int, spread: float, uniform: bool) -> None:
+    points, prior, _ = make_problem(m, spread, 3, uniform=uniform)
+    truth = success_by_quadrature(points, prior, np.eye(m))
+    found = criterion_success(
+        points[:, None], Law(), np.eye(m), log_belief=np.log(prior), n_draws=DRAWS // 2, rng=5
+    )
+    assert found.value == pytest.approx(truth, abs=TOLERANCE)
+    assert found.lower <= truth <= found.upper
+
+
+@pytest.mark.claim("A-3")
+def test_membership_as_a_criterion_is_the_membership_risk() -> None:
+    points, prior, pool = make_problem(8, 1.0, 4, uniform=False)
+    risk = membership_risk(
+        points[:, None], pool, Law(), log_belief=np.log(prior), n_draws=500_000, rng=6
+    )
+    for unit in range(pool.n_units):
+        inside = pool.masks()[:, unit].astype(float)
+        found = criterion_success(
+            points[:, None],
+            Law(),
+            np.stack([inside, 1 - inside], axis=1),
+            log_belief=np.log(prior),
+            n_draws=500_000,
+            rng=7,
+        )
+        assert found.value == pytest.approx(risk.per_unit[unit], abs=2 * TOLERANCE)
+        truth = risk_by_quadrature(points, prior, pool)[unit]
+        assert found.value == pytest.approx(truth, abs=TOLERANCE)
+
+
+@pytest.mark.claim("A-1")
+def test_two_directions_equal_a_double_integral() -> None:
+    rng = np.random.default_rng(8)
+    points = rng.normal(size=(6, 2)) * [1.5, 0.7]
+    step = 0.05
+    axes = [np.arange(points[:, i].min() - 8, points[:, i].max() + 8, step) for i in range(2)]
+    z = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+    joint = np.exp(-0.5 * np.square(z[:, None] - points).sum(axis=2)) / (2 * math.pi) / 6
+    gain = xlogx(joint).sum() - xlogx(joint.sum(axis=1)).sum()
+    truth = step**2 * gain + math.log(6)
+    found = exact_information(points, Law(), n_draws=DRAWS, rng=9)
+    assert found.value == pytest.approx(truth, abs=TOLERANCE)
+
+
+# --- a discrete law, summed over every integer ----------------------------------------------
+
+
+def lattice_plan(points: npt.NDArray[np.int64], units: list[int], **fields: object) -> NoisePlan:
+    """A plan whose noise has so few grid steps that all outcomes can be listed."""
+    n_directions = points.shape[1]
+    return NoisePlan(
+        rule="test",
+        kind="exact",
+        frame=AxisFrame(axes=np.arange(n_directions), center=np.zeros(n_directions)),
+        center=np.zeros(n_directions),
+        grid_step=np.ones(n_directions),
+        units_per_std=np.array(units, dtype=np.int64),
+        points=points,
+        outputs=points.astype(float),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def list_outcomes(plan: NoisePlan, prior: Vector) -> Matrix:
+    """Probability of (outcome, candidate) for every outcome that can be told from zero."""
+    reach = [
+        range(int(low - 9 * s), int(high + 9 * s) + 1)
+        for low, high, s in zip(
+            plan.points.min(axis=0), plan.points.max(axis=0), plan.units_per_std, strict=True
+        )
+    ]
+    groups = [None] if plan.revealed is None else sorted(set(plan.revealed.groups.tolist()))
+    rows = [
+        plan.log_likelihood(Observation(integers=np.array(t, dtype=np.int64), group=group))
+        for group in groups
+        for t in itertools.product(*reach)
+    ]
+    weights = np.exp(np.array(rows))
+    joint: Matrix = prior * weights / weights.sum(axis=0)
+    return joint
+
+
+def discrete_information(joint: Matrix, prior: Vector) -> float:
+    return float(xlogx(joint).sum() - xlogx(joint.sum(axis=1)).sum() - xlogx(prior).sum())
+
+
+@pytest.mark.claim("A-1", "A-2", "L-2")
+@pytest.mark.parametrize("units", [[4], [64], [4, 6]])
+def test_the_integer_release_equals_its_enumeration(units: list[int]) -> None:
+    rng = np.random.default_rng(len(units) + units[0])
+    m = 8
+    points = np.rint(rng.normal(size=(m, len(units))) * units).astype(np.int64)
+    plan = lattice_plan(points, units)
+    prior = rng.dirichlet(np.ones(m))
+    joint = list_outcomes(plan, prior)
+    truth = discrete_information(joint, prior)
+    outputs = points.astype(float)
+    found = exact_information(outputs, plan, log_belief=np.log(prior), n_draws=500_000, rng=10)
+    slack = information_slack(plan.total_variation_slack, m)
+    assert found.value == pytest.approx(truth, abs=2 * TOLERANCE + min(slack, 0.01))
+    assert found.lower <= truth <= found.upper
+    assert truth <= log_det_of_plan(plan, prior)
+    pool = Balanced(n_subsets=m).draw(5, rng=0)
+    risk = membership_risk(outputs, pool, plan, log_belief=np.log(prior), n_draws=300_000, rng=11)
+    inside = joint @ pool.masks()
+    exact = np.maximum(inside, joint.sum(axis=1)[:, None] - inside).sum(axis=0)
+    np.testing.assert_allclose(risk.per_unit, exact, atol=2 * TOLERANCE)
+    assert (exact <= risk.upper_per_unit).all()
+
+
+@pytest.mark.claim("A-1", "A-2")
+def test_a_revealed_part_with_noise_beside_it_equals_its_enumeration() -> None:
+    rng = np.random.default_rng(12)
+    m, units = 8, [16]
+    points = np.rint(rng.normal(size=(m, 1)) * units).astype(np.int64)
+    groups = np.array([0, 0, 0, 1, 1, 2, 2, 2])
+    plan = lattice_plan(points, units, revealed=Revealed(groups=groups, bases=np.zeros((3, 1))))
+    prior = rng.dirichlet(np.ones(m))
+    joint = list_outcomes(plan, prior)
+    truth = discrete_information(joint, prior)
+    outputs = points.astype(float)
+    found = exact_information(outputs, plan, log_belief=np.log(prior), n_draws=500_000, rng=13)
+    assert found.value == pytest.approx(truth, abs=2 * TOLERANCE)
+    assert truth <= found.upper
+    assert truth <= log_det_of_plan(plan, prior)
+    pool = Balanced(n_subsets=m).draw(5, rng=1)
+    risk = membership_risk(outputs, pool, plan, log_belief=np.log(prior), n_draws=300_000, rng=14)
+    inside = joint @ pool.masks()
+    exact = np.maximum(inside, joint.sum(axis=1)[:, None] - inside).sum(axis=0)
+    np.testing.assert_allclose(risk.per_unit, exact, atol=2 * TOLERANCE)
+
+
+@pytest.mark.claim("A-1", "A-2")
+@pytest.mark.parametrize("groups", [[0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 2, 3, 4, 5, 6, 7], [0] * 8])
+def test_groups_of_one_size_are_counted_without_error(groups: list[int]) -> None:
+    law = Law(groups=np.array(groups))
+    pool = Balanced(n_subsets=8).draw(6, rng=2)
+    outputs = np.zeros((8, 1))
+    n_groups = len(set(groups))
+    found = exact_information(outputs, law, n_draws=4096, rng=15)
+    assert found.value == pytest.approx(math.log(n_groups), abs=1e-12)
+    table = pool.masks()
+    counted = np.zeros(pool.n_units)
+    for group in set(groups):
+        inside = table[np.array(groups) == group].sum(axis=0)
+        counted += np.maximum(inside, groups.count(group) - inside) / 8
+    exact = noiseless_risk(make_view(outputs, groups=np.array(groups)), pool)
+    np.testing.assert_allclose(exact, counted, atol=2e-12)
+    assert (exact >= counted).all()
+    risk = membership_risk(outputs, pool, law, n_draws=400_000, rng=16)
+    np.testing.assert_allclose(risk.per_unit, counted, atol=2 * TOLERANCE)
+
+
+@pytest.mark.claim("A-1")
+def test_beliefs_with_impossible_candidates_are_those_without_them() -> None:
+    points, prior, pool = make_problem(8, 1.0, 5, uniform=False)
+    points[0] = 1e6  # where a candidate that is ruled out would have been does not matter
+    log_p = np.log(prior)
+    log_p[[0, 5]] = -np.inf
+    alive = np.isfinite(log_p)
+    truth = information_by_quadrature(points[alive], prior[alive] / prior[alive].sum())
+    found = exact_information(points[:, None], Law(), log_belief=log_p, n_draws=DRAWS, rng=17)
+    assert found.value == pytest.approx(truth, abs=TOLERANCE)
+    risk = membership_risk(points[:, None], pool, Law(), log_belief=log_p, n_draws=2000, rng=18)
+    assert np.isfinite(risk.per_unit).all()
+
+
+@pytest.mark.claim("A-1", "A-2")
+@pytest.mark.parametrize("far", [1e3, 1e8, 1e11])
+def test_an_outlier_does_not_blur_the_others(far: float) -> None:
+    """Near candidates must be told apart although an expanded square would lose them."""
+    near = np.linspace(-40.0, 40.0, 8)
+    points = np.concatenate([near, far + near])
+    truth = math.log(2) + information_by_quadrature(near, np.full(8, 1 / 8))
+    found = exact_information(points[:, None], Law(), n_draws=50_000, rng=19)
+    assert found.value == pytest.approx(truth, abs=5e-3)
+    pool = Balanced(n_subsets=16).draw(6, rng=3)
+    assert membership_risk(points[:, None], pool, Law(), n_draws=2000, rng=20).value > 0.999
+
+
+@pytest.mark.claim("A-1")
+def test_repeated_outputs_are_one_candidate() -> None:
+    points = np.array([0.0, 0.0, 0.0, 2.0])
+    truth = information_by_quadrature(np.array([0.0, 2.0]), np.array([0.75, 0.25]))
+    found = exact_information(points[:, None], Law(), n_draws=DRAWS, rng=21)
+    assert found.value == pytest.approx(truth, abs=TOLERANCE)
+
+
+# --- the odometer and side knowledge --------------------------------------------------------
+
+
+def test_the_belief_counts_memberships_and_nats() -> None:
+    _, prior, pool = make_problem(8, 1.0, 6, uniform=False)
+    belief = Belief.uniform(8).updated(np.log(prior))
+    inside = prior @ pool.masks()
+    np.testing.assert_allclose(belief.success_per_unit(pool), np.maximum(inside, 1 - inside))
+    assert belief.learned_nats == pytest.approx(math.log(8) + xlogx(prior).sum())
+    assert Belief.uniform(8).learned_nats == 0.0
+
+
+@pytest.mark.parametrize("strategy", [Balanced(n_subsets=32), Half(n_subsets=32)])
+@pytest.mark.parametrize("n_told", [1, 2, 3])
+def test_side_knowledge_without_a_release_is_counting(
+    strategy: Balanced | Half, n_told: int
+) -> None:
+    pool = strategy.draw(9, rng=4)
+    masks = pool.masks()
+    outputs = np.random.default_rng(0).normal(size=(32, 1))
+    for seed in range(6):
+        found = side_knowledge(outputs, pool, Law(), n_told=n_told, n_sets=1, n_draws=64, rng=seed)
+        draw = public_generator(seed, "side-knowledge", n_told)
+        told = draw.choice(9, size=n_told, replace=False)
+        secret = int(draw.choice(32, p=np.full(32, 1 / 32)))
+        kept = masks[(masks[:, told] == masks[secret, told]).all(axis=1)]
+        rest = np.delete(kept, told, axis=1).mean(axis=0)
+        assert found.mean_without_release == pytest.approx(np.maximum(rest, 1 - rest).max())
+        assert found.worst_success >= found.worst_without_release - 0.05
+
+
+def test_side_knowledge_of_a_noiseless_release_is_certainty() -> None:
+    pool = Balanced(n_subsets=16).draw(8, rng=5)
+    law = Law(groups=np.arange(16))
+    found = side_knowledge(np.zeros((16, 1)), pool, law, n_told=1, n_draws=16, rng=0)
+    assert found.mean_success == pytest.approx(1.0)
+    assert found.mean_increment >= 0
+
+
+def test_side_knowledge_of_a_silent_release_adds_nothing() -> None:
+    pool = Balanced(n_subsets=16).draw(8, rng=6)
+    found = side_knowledge(np.zeros((16, 1)), pool, Law(), n_told=2, n_draws=16, rng=0)
+    assert found.mean_success == pytest.approx(found.mean_without_release)
+
+
+def test_side_knowledge_alone_at_ten_thousand_records() -> None:
+    """The figures of the handbook for m = 256: 0.62, 0.71, 0.92 for one, two, four told."""
+    pool = Balanced(n_subsets=256).draw(10_000, rng=7)
+    outputs = np.zeros((256, 1))
+    for n_told, expected in ((1, 0.62), (2, 0.71), (4, 0.92)):
+        found = side_knowledge(outputs, pool, Law(), n_told=n_told, n_draws=2, n_sets=4, rng=0)
+        assert found.mean_without_release == pytest.approx(expected, abs=0.05)
