@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -13,7 +14,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["AsJson", "Quiet", "Verb", "complain", "show", "show_json", "show_table"]
+__all__ = [
+    "AsJson",
+    "Quiet",
+    "Verb",
+    "complain",
+    "show",
+    "show_json",
+    "show_status",
+    "show_table",
+]
 
 _STYLES: Final = {"error": "bold red", "warning": "yellow"}
 
@@ -43,6 +53,17 @@ def show(text: str, *, style: str = "") -> None:
 def show_json(content: Any) -> None:
     """Print plain types as JSON, never coloured."""
     sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+@contextmanager
+def show_status(text: str, *, quiet: bool) -> Iterator[None]:
+    """Show that work is going on, on a terminal only."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    with console.status(text):
+        yield
 
 
 def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

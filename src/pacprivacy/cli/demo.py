@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import numpy as np
 import numpy.typing as npt
 import typer
 
 from pacprivacy.budget import Membership
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_table
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
 from pacprivacy.cli.release import save_release
 from pacprivacy.datasets import load_iris
 from pacprivacy.mechanism import KMeans, Mean, Mechanism, coerce_data
@@ -24,13 +25,13 @@ __all__ = ["demo"]
 BUDGETS: Final = (0.55, 0.60, 0.75)
 SHOWN: Final = ("mean", 0.60)  # the certificate that is printed in full
 LEGEND: Final = """\
-asked, proved   success of the best possible guess whether one given flower was
-                used; a coin has 50 %
-any guess       bound on all that the release tells about which flowers were used
-noise           total variance of the noise, in square centimetres
-distance        of the released numbers from those on all 150 flowers: root mean
-                square over the numbers, in standard deviations of each column
-without noise   the same for the mean candidate half, before noise
+asked, proved  success of the best possible guess whether one given flower was
+               used; a coin has 50 %
+any guess      bound on all that the release tells about which flowers were used
+noise          total variance of the noise, in square centimetres
+distance       of the released numbers from those on all 150 flowers: root mean
+               square over the numbers, in standard deviations of each column
+typical        the same over all candidate halves and all draws of the noise
 The data are public, so a demo may show distances; a real release cannot."""
 
 Matrix = npt.NDArray[np.float64]
@@ -46,7 +47,8 @@ class Row:
     mi_upper_nats: float
     noise_variance: float
     distance: float
-    distance_without_noise: float
+    typical_distance: float
+    typical_distance_without_noise: float
     files: dict[str, str]
 
 
@@ -69,7 +71,8 @@ def _demo(
     for model, mechanism in models.items():
         goal = _answer_on_all(mechanism, flowers)
         for success in BUDGETS:
-            found = privatize(mechanism, flowers, Membership(success), progress=False)
+            with show_status(f"{model} at success {100 * success:.0f} %", quiet=quiet):
+                found = privatize(mechanism, flowers, Membership(success), progress=False)
             folder = output / f"{model}-{100 * success:.0f}"
             row = _measure(model, success, found, goal, flowers, save_release(found, folder))
             rows.append(row)
@@ -86,8 +89,7 @@ def _demo(
 
 def _answer_on_all(mechanism: Mechanism, flowers: Matrix) -> Matrix:
     """Return the non-private answer, on the whole universe."""
-    universe = coerce_data(flowers)
-    prepared = mechanism.prepare(universe)
+    prepared = mechanism.prepare(coerce_data(flowers))
     value = prepared.evaluate((flowers.copy(),), np.random.default_rng(0))
     return np.asarray(value, dtype=np.float64)
 
@@ -100,23 +102,41 @@ def _measure(
     flowers: Matrix,
     files: dict[str, str],
 ) -> Row:
-    scale = flowers.std(axis=0)
+    scale = np.broadcast_to(flowers.std(axis=0), goal.shape).ravel()
+    outputs, certificate = found.bundle.outputs, found.certificate
 
-    def distance(values: Any) -> float:
-        return float(np.sqrt(np.square((values - goal) / scale).mean()))
+    def mean_square(values: Matrix) -> float:
+        return float(np.square((values - goal.ravel()) / scale).mean())
 
-    halves = found.bundle.outputs.reshape(-1, *goal.shape)
-    certificate = found.certificate
+    halves = mean_square(outputs)
+    noise = float((_noise_variances(found) / scale**2).mean())
     return Row(
         model=model,
         asked=success,
         proved=certificate.membership_bound,
         mi_upper_nats=certificate.mi_upper_nats,
         noise_variance=certificate.noise.total_variance,
-        distance=distance(found.value),
-        distance_without_noise=float(np.mean([distance(half) for half in halves])),
+        distance=math.sqrt(mean_square(np.ravel(found.value))),
+        typical_distance=math.sqrt(halves + noise),
+        typical_distance_without_noise=math.sqrt(halves),
         files=files,
     )
+
+
+def _noise_variances(found: Release) -> Matrix:
+    """Return the variance of the noise of every released number.
+
+    The bundle has the outputs and their coordinates along the noise directions; the directions
+    follow from the two.
+    """
+    bundle = found.bundle
+    steps, outputs = bundle.points * bundle.grid_step, bundle.outputs
+    directions = np.linalg.lstsq(
+        steps - steps.mean(axis=0), outputs - outputs.mean(axis=0), rcond=None
+    )[0]
+    noise_std = bundle.grid_step * bundle.units_per_std
+    variances: Matrix = np.square(noise_std) @ np.square(directions)
+    return variances
 
 
 def _show_certificate(found: Release, row: Row) -> None:
@@ -127,22 +147,24 @@ def _show_certificate(found: Release, row: Row) -> None:
 
 
 def _show_rows(rows: list[Row]) -> None:
-    show("All six releases", style="bold")
-    show_table(
-        ["model", "asked", "proved", "any guess", "noise", "distance", "without noise"],
-        [
+    show("All six releases, and a random half as it is", style="bold")
+    cells = []
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        cells.append(
             (
                 row.model,
                 f"<= {100 * row.asked:.0f} %",
-                f"<= {100 * row.proved:.2f} %",
-                f"<= {row.mi_upper_nats:.2f} nats",
-                f"{row.noise_variance:.2g}",
+                f"<= {math.ceil(1e4 * row.proved) / 100:.2f} %",
+                f"<= {math.ceil(100 * row.mi_upper_nats) / 100:.2f} nats",
+                f"{row.noise_variance:.4f}",
                 f"{row.distance:.3f}",
-                f"{row.distance_without_noise:.3f}",
+                f"{row.typical_distance:.3f}",
             )
-            for row in rows
-        ],
-    )
+        )
+        if following is None or following.model != row.model:
+            plain = f"{row.typical_distance_without_noise:.3f}"
+            cells.append((row.model, "none", "100 %", "all", "0", "", plain))
+    show_table(["model", "asked", "proved", "any guess", "noise", "distance", "typical"], cells)
 
 
 demo = Verb(function=_demo, example="  pac demo --output out/demo")

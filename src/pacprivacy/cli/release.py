@@ -10,11 +10,12 @@ import typer
 
 from pacprivacy.budget import parse_budget
 from pacprivacy.cli.columns import unit_labels
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
 from pacprivacy.cli.models import MODELS, ModelOptions, find_model
 from pacprivacy.cli.numbers import format_number, read_pair
 from pacprivacy.cli.tables import read_table
 from pacprivacy.errors import DataError
+from pacprivacy.mechanism import BatchMechanism
 from pacprivacy.noise.rules import rule_name
 from pacprivacy.privatize import privatize
 from pacprivacy.release import Release
@@ -120,7 +121,9 @@ def _release(
     check_folder(output)
     table = read_table(data, labels=() if unit is None else (unit,))
     mechanism, universe = chosen.build(table, options)
-    with warnings.catch_warnings():
+    # A mechanism that runs subset by subset has a progress bar of its own.
+    silent = quiet or not isinstance(mechanism, BatchMechanism)
+    with warnings.catch_warnings(), show_status("finding the noise", quiet=silent):
         if quiet:
             warnings.simplefilter("ignore")
         found = privatize(
