@@ -307,6 +307,29 @@ def test_promise_takes_the_smaller_of_its_claims() -> None:
     assert tight.bound(member) == tight.bound(other) == posterior_success(0.01, 0.5)
 
 
+@pytest.mark.claim("U-1")
+def test_trials_take_no_part_in_training(release: Release) -> None:
+    seen: dict[str, Releases] = {}
+
+    class Spy:
+        name, question, fresh_secrets, notes = "spy", "", True, ()
+        guesses = (Guess(prior=0.5, is_membership=True),)
+
+        def train(self, target: Target, shadow: Releases) -> "Spy":
+            seen["shadow"] = shadow
+            return self
+
+        def hits(self, releases: Releases) -> np.ndarray:
+            seen["trials"] = releases
+            return np.ones((len(releases), 1), dtype=bool)
+
+    (found,) = audit(release, attacks=[Spy()], n_trials=500, rng=0)
+    assert found.successes == len(seen["trials"]) == 500
+    shown = {part: {row.tobytes() for row in releases.seen} for part, releases in seen.items()}
+    assert len(shown["trials"]) == 500
+    assert not shown["trials"] & shown["shadow"]
+
+
 # --- refusals -------------------------------------------------------------------------------
 
 
