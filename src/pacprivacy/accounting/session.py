@@ -7,14 +7,12 @@ that belief. Information adds up; membership composes by increments (math §6).
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from pacprivacy._checks import Vector
 from pacprivacy._random import (
     BitSource,
     SimulatedSource,
@@ -22,35 +20,24 @@ from pacprivacy._random import (
     coerce_seed,
     public_generator,
 )
+from pacprivacy.accounting.book import Book, Unrecorded
+from pacprivacy.accounting.odometer import Odometer, session_facts
+from pacprivacy.accounting.shares import as_budget, charge_of, check_left, share_of, smaller
 from pacprivacy.adversary import Belief
 from pacprivacy.adversary.information import DEFAULT_GAMMA
-from pacprivacy.budget import AnyBudget, Information, Limits, Membership, limits_of
-from pacprivacy.errors import BudgetError, BudgetExceededError, SecretError
+from pacprivacy.budget import AnyBudget, Limits, limits_of
+from pacprivacy.errors import BudgetError, LedgerError, SecretError
 from pacprivacy.mechanism import as_mechanism, coerce_data
-from pacprivacy.noise import NoisePlan, Rule, calibrate
+from pacprivacy.noise import Rule, calibrate
 from pacprivacy.noise.rules import rule_name
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import Context, Release, Secret, publish
+from pacprivacy.release import Certificate, Context, Release, Secret, publish
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
-from pacprivacy.theory.posterior import posterior_success
+
+if TYPE_CHECKING:
+    from pacprivacy.accounting.ledger import Ledger
 
 __all__ = ["Odometer", "Session"]
-
-ROUNDING = 1e-9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Odometer:
-    """What has been spent in the worst case, and what has really been learned so far; public."""
-
-    n_releases: int
-    spent_nats: float
-    total_nats: float | None
-    spent_success: float
-    total_success: float | None
-    learned_nats: float
-    best_guess_now: float
-    ever_used_prior: float | None
 
 
 class Session:
@@ -61,13 +48,21 @@ class Session:
     data : array, frame, or tuple of those
         The universe of records.
     budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
-        Total over all releases.
+        Total over all releases. Left out when a session goes on from its ledger.
     pool, n_subsets, units, n_jobs, rng, progress, simulate
         As in :func:`pacprivacy.privatize`.
     secrets : {"same", "fresh"}
         One secret throughout (default), or an independent one for every release. With fresh
         secrets only information can be totalled, and the question "was this unit *ever* used"
         has a high prior; the certificate prints it.
+    ledger : path, postgresql:// URL or Ledger, optional
+        Where every spend is written before the secret is used. A session that is opened again
+        with the same ledger and names goes on with the same pool, secret and belief.
+    dataset, principal : str, optional
+        Whose budget in the ledger is spent. Where the ledger has none that covers them, the
+        session's ``budget`` becomes theirs.
+    state : path, optional
+        File of the secret and the belief (mode 0600); beside the ledger by default.
 
     Guarantee
     ---------
@@ -75,6 +70,7 @@ class Session:
     after seeing earlier releases.
     Claim S-2. For every unit, the attacker's expected success after the last release is at most
     its prior plus the sum of the increments charged, at most the total.
+    Claim K-1. With a ledger, no release leaves without an entry, whatever crashes when.
 
     Examples
     --------
@@ -92,7 +88,7 @@ class Session:
         self,
         data: Any,
         *,
-        budget: AnyBudget,
+        budget: AnyBudget | None = None,
         pool: Pool | PoolStrategy | None = None,
         n_subsets: int | None = None,
         units: Any = None,
@@ -101,8 +97,12 @@ class Session:
         rng: np.random.Generator | int | None = None,
         progress: bool | None = None,
         simulate: bool = False,
+        ledger: str | Path | Ledger | None = None,
+        dataset: str | None = None,
+        principal: str | None = None,
+        state: str | Path | None = None,
     ) -> None:
-        self._total = limits_of(budget)
+        self._total = Limits() if budget is None else limits_of(budget)
         if secrets not in ("same", "fresh"):
             raise BudgetError(f"secrets must be 'same' or 'fresh'; got {secrets!r}. Use 'same'.")
         if secrets == "fresh" and self._total.success is not None:
@@ -122,12 +122,38 @@ class Session:
         self._belief: Belief | None = None
         self._secret: Secret | None = None
         self._releases: list[Release] = []
-        self._spent_nats = self._spent_success = 0.0
         self._closed = False
         self._lock = threading.RLock()
+        self._book: Book = Unrecorded()
+        if ledger is not None:
+            self._book = self._open_book(ledger, dataset, principal, state)
+        elif not (dataset is None and principal is None and state is None):
+            raise LedgerError(
+                "ledger must be given with dataset, principal or state; got none. "
+                "Add ledger='study.db'."
+            )
+        self._spent = self._book.spent()
+        if (found := self._book.state) is not None:
+            self._total, self._pool, self._secret = found.total, found.pool, found.secret
+            self._belief = Belief(log_p=found.log_p)
+        if self._total == Limits():
+            self.close()
+            raise BudgetError(
+                "budget must be given for a new session; got None, and there is none to go on "
+                "with. For example budget=pac.Information(1)."
+            )
+
+    @classmethod
+    def resume(cls, data: Any, *, ledger: str | Path | Ledger, **options: Any) -> Self:
+        """Go on with a session that is on disk, under the total budget that it began with.
+
+        Takes ``dataset``, ``principal``, ``state``, ``n_jobs``, ``rng`` and ``progress`` as the
+        constructor does; refuses if there is nothing to go on with.
+        """
+        return cls(data, ledger=ledger, **options)
 
     def __repr__(self) -> str:
-        return f"Session({len(self._releases)} releases, {self._spent_nats:.4g} nats spent)"
+        return f"Session({self._spent.n_releases} releases, {self._spent.nats:.4g} nats spent)"
 
     def __enter__(self) -> Self:
         return self
@@ -147,12 +173,16 @@ class Session:
         )
 
     def close(self) -> None:
-        """Forget the secret; no further release is possible."""
+        """Forget the secret; no further release is possible from this object.
+
+        With a ledger the secret stays in the session's file, from which it can go on.
+        """
         self._secret, self._closed = None, True
+        self._book.close()
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        """The releases made so far."""
+        """The releases made through this object; those before a restart are not kept."""
         return tuple(self._releases)
 
     def release(
@@ -177,6 +207,9 @@ class Session:
         ------
         BudgetExceededError
             If the share is not left; nothing is evaluated, drawn or spent.
+        LedgerError
+            If the ledger or the session's file cannot be written. Nothing was released; what
+            the ledger had reserved stays spent.
         """
         with self._lock:
             if self._closed:
@@ -184,10 +217,11 @@ class Session:
             asked = limits_of(budget)
             if rule is not None:
                 rule_name(rule)
-            self._check_left("information", asked.mi_nats, self._left_nats)
+            left = self._left()
+            check_left("information", asked.mi_nats, left.mi_nats)
             prepared = as_mechanism(mechanism)
             candidates, notes = self._candidates(prepared, checkpoint)
-            share = self._share(asked, candidates)
+            share = share_of(asked, self._left(candidates.worst_prior), candidates.worst_prior)
             outputs = run_mechanism(
                 prepared,
                 self._data,
@@ -201,16 +235,16 @@ class Session:
 
     def odometer(self) -> Odometer:
         """Return what was spent in the worst case and what was really learned."""
-        n = len(self._releases)
+        n = self._spent.n_releases
         learned, guess = 0.0, 0.5
         if self._belief is not None and self._pool is not None:
             learned = self._belief.learned_nats
             guess = float(self._belief.success_per_unit(self._pool).max())
         return Odometer(
             n_releases=n,
-            spent_nats=self._spent_nats,
+            spent_nats=self._spent.nats,
             total_nats=self._total.mi_nats,
-            spent_success=self._spent_success,
+            spent_success=self._spent.success,
             total_success=self._total.success,
             learned_nats=learned,
             best_guess_now=guess,
@@ -218,7 +252,7 @@ class Session:
         )
 
     def _stream(self) -> int:
-        return int(public_generator(self._seed, "session", len(self._releases)).integers(2**62))
+        return int(public_generator(self._seed, "session", self._spent.n_releases).integers(2**62))
 
     def _candidates(
         self, mechanism: Any, checkpoint: str | Path | None
@@ -239,41 +273,16 @@ class Session:
         self._belief = Belief.uniform(self._pool.n_subsets)
         return self._pool, notes
 
-    def _share(self, asked: Limits, pool: Pool) -> Limits:
-        """Return the limits of one release: what was asked, never more than what is left.
-
-        ``success`` of the result is an increment, not a level.
-        """
-        prior = pool.worst_prior
-        room = None if self._total.success is None else self._total.success - prior
-        left_success = _left(room, self._spent_success)
-        increment = None if asked.success is None else asked.success - prior
-        self._check_left("membership increment", increment, left_success)
-        if increment is not None and increment <= 0:
-            raise BudgetError(
-                f"success must be above {prior:.4g}, the best guess that this pool allows before "
-                f"any release; got {asked.success:.4g}. Use a Balanced pool or a larger success."
-            )
+    def _left(self, prior: float | None = None) -> Limits:
+        """Return what both the session's total and the ledger leave; increments if a prior."""
+        room = None
+        if prior is not None and self._total.success is not None:
+            room = self._total.success - prior - self._spent.success
+        nats = None if self._total.mi_nats is None else self._total.mi_nats - self._spent.nats
+        allowed = self._book.left()
         return Limits(
-            mi_nats=_smaller(asked.mi_nats, self._left_nats),
-            success=_smaller(increment, left_success),
+            mi_nats=smaller(nats, allowed.mi_nats), success=smaller(room, allowed.success)
         )
-
-    @property
-    def _left_nats(self) -> float | None:
-        return _left(self._total.mi_nats, self._spent_nats)
-
-    def _check_left(self, name: str, wanted: float | None, left: float | None) -> None:
-        """Refuse a share that is not left."""
-        if left is not None and left <= ROUNDING:
-            raise BudgetExceededError(
-                f"the session's {name} budget is used up. Nothing was drawn or spent."
-            )
-        if wanted is not None and left is not None and wanted > left * (1 + ROUNDING):
-            raise BudgetExceededError(
-                f"{name} must be at most what is left, {left:.6g}; got {wanted:.6g}. Nothing was "
-                f"drawn or spent. Ask for less or end the session."
-            )
 
     def _publish(
         self,
@@ -290,7 +299,7 @@ class Session:
         seed = self._stream()
         plan = calibrate(
             outputs,
-            _as_budget(share),
+            as_budget(share),
             rule=rule,
             pool=self._pool,
             log_belief=belief.log_p,
@@ -298,7 +307,7 @@ class Session:
             gamma=DEFAULT_GAMMA / 2,
             rng=seed,
         )
-        charge = _charge(plan, share, before)
+        charge = charge_of(plan, share, before)
         context = Context(
             outputs=outputs,
             pool=self._pool,
@@ -308,69 +317,75 @@ class Session:
             seed=seed,
             simulation=self._simulate,
             notes=notes,
-            composition=self._composition(charge),
+            composition=session_facts(
+                self._total,
+                self._spent,
+                charge,
+                prior=self._pool.worst_prior,
+                fresh=self._fresh,
+            ),
         )
         if self._secret is None or self._fresh:
             self._secret = Secret(self._pool.n_subsets, self._source)
-        self._spent_nats += charge.mi_nats or 0.0  # spent before anything leaves
-        self._spent_success += charge.success or 0.0
-        release, observation = publish(plan, context, self._secret, self._source)
-        self._belief = belief.updated(plan.log_likelihood(observation))
+        release, observation = publish(
+            plan,
+            context,
+            self._secret,
+            self._source,
+            spend=lambda: self._spend(charge, outputs.mechanism_name),
+        )
+        self._keep(belief.updated(plan.log_likelihood(observation)), release.certificate)
         self._releases.append(release)
         return release
 
-    def _success_bound(self) -> float:
-        """Return what the total budget promises about one unit's membership."""
-        assert self._pool is not None  # drawn with the first release
-        bounds = [1.0]
-        if self._total.success is not None:
-            bounds.append(self._total.success)
-        if self._total.mi_nats is not None:
-            bounds.append(posterior_success(self._total.mi_nats, self._pool.worst_prior))
-        return min(bounds)
+    def _spend(self, charge: Limits, what: str) -> None:
+        """Book a charge; the secret is not used before this returns."""
+        assert self._pool is not None  # drawn in release()
+        self._book.spend(charge, what, total=self._total, prior=self._pool.worst_prior)
+        self._spent = self._spent.charged(charge)
 
-    def _composition(self, charge: Limits) -> dict[str, Any]:
-        spent = self._spent_nats + (charge.mi_nats or 0.0)
-        facts: dict[str, Any] = {
-            "release_number": len(self._releases) + 1,
-            "secrets": "fresh for every release" if self._fresh else "one for all releases",
-            "spent_nats_so_far": spent,
-            "total_nats": self._total.mi_nats,
-        }
-        if self._total.success is not None and charge.success is not None:
-            facts["membership_increment"] = charge.success
-            facts["spent_increments_so_far"] = self._spent_success + charge.success
-            facts["total_success"] = self._total.success
-        facts["session_success_bound"] = self._success_bound()
-        if self._fresh:
-            facts["prior_of_ever_used"] = 1 - 2.0 ** -(len(self._releases) + 1)
-        return facts
+    def _keep(self, belief: Belief, certificate: Certificate) -> None:
+        """Remember a release, on disk where there is a ledger, before it leaves."""
+        assert self._pool is not None  # drawn in release()
+        assert self._secret is not None  # used by the release
+        spent = self._spent.released()
+        self._book.keep(
+            total=self._total,
+            n_releases=spent.n_releases,
+            pool=self._pool,
+            belief=belief,
+            secret=self._secret,
+        )
+        self._belief, self._spent = belief, spent
+        self._book.commit(certificate)
 
+    def _open_book(
+        self,
+        ledger: str | Path | Ledger,
+        dataset: str | None,
+        principal: str | None,
+        state: str | Path | None,
+    ) -> Book:
+        if self._simulate:
+            raise LedgerError(
+                "simulate must be False with a ledger: it holds real releases only. "
+                "Leave out the ledger."
+            )
+        # Here, because a session without a ledger should not wait for SQLAlchemy.
+        from pacprivacy.accounting.account import Holder, open_account
 
-def _left(total: float | None, spent: float) -> float | None:
-    return None if total is None else total - spent
-
-
-def _smaller(first: float | None, second: float | None) -> float | None:
-    given = [value for value in (first, second) if value is not None]
-    return min(given, default=None)
-
-
-def _as_budget(share: Limits) -> AnyBudget:
-    """Return the information part of a share; increments travel as caps."""
-    if share.mi_nats is not None:
-        return Information(share.mi_nats)
-    assert share.success is not None  # a share limits something
-    return Membership(min(0.5 + share.success, 1 - 1e-12))
-
-
-def _charge(plan: NoisePlan, share: Limits, before: Vector) -> Limits:
-    """Return what a plan costs: its proved bounds, never more than its share."""
-    nats = max(0.0, plan.mi_upper)
-    success = None
-    if share.success is not None:
-        if plan.membership is None:
-            success = share.success
-        else:
-            success = max(0.0, float((plan.membership.upper_per_unit - before).max()))
-    return Limits(mi_nats=nats, success=success)
+        pool, n_subsets, units = self._pool_request
+        return open_account(
+            ledger,
+            Holder(
+                dataset=dataset or "default",
+                principal=principal or "default",
+                data_digest=self._data.digest(),
+                total=self._total,
+                pool_digest=pool.digest() if isinstance(pool, Pool) else None,
+                n_subsets=n_subsets,
+                has_units=None if isinstance(pool, Pool) else units is not None,
+            ),
+            state=state,
+            fresh=self._fresh,
+        )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, Self
 
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.errors import SecretError
@@ -32,15 +33,40 @@ class Secret:
             "Save the release, not the session."
         )
 
+    def to_storage(self) -> int:
+        """Return the index, for the session's own file (mode 0600) and nothing else."""
+        return self._index
+
+    @classmethod
+    def from_storage(cls, index: int, n_subsets: int) -> Self:
+        """Rebuild the secret of a session that goes on."""
+        if not 0 <= index < n_subsets:
+            raise SecretError("the stored secret must be of this pool. Restore the session's file.")
+        secret = cls.__new__(cls)
+        secret._index, secret._n_subsets = index, n_subsets
+        return secret
+
     def observe(self, plan: NoisePlan, source: BitSource) -> Observation:
         """Draw the noise around the secret's output."""
         return plan.observe(self._index, source)
 
 
+def _nothing() -> None:
+    """Spend nothing: for a release outside any account."""
+
+
 def publish(
-    plan: NoisePlan, context: Context, secret: Secret, source: BitSource
+    plan: NoisePlan,
+    context: Context,
+    secret: Secret,
+    source: BitSource,
+    *,
+    spend: Callable[[], None] = _nothing,
 ) -> tuple[Release, Observation]:
     """Write the certificate, then draw the noise and build the released value.
+
+    ``spend`` is called in between: a session books the charge there, so that whatever fails
+    before costs nothing and whatever fails after stays spent.
 
     Guarantee
     ---------
@@ -57,6 +83,7 @@ def publish(
         seed=context.seed,
         simulation=context.simulation,
     )
+    spend()
     observation = secret.observe(plan, source)
     value = context.outputs.restore(plan.value_of(observation))
     return Release(value=value, certificate=certificate, bundle=bundle), observation

@@ -1,0 +1,261 @@
+"""A session's place in a ledger: what is left, what it reserves, what it leaves on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pacprivacy._random import fresh_seed
+from pacprivacy.accounting.amounts import Charge
+from pacprivacy.accounting.ledger import Ledger
+from pacprivacy.accounting.odometer import Spent
+from pacprivacy.accounting.reservation import Reservation
+from pacprivacy.accounting.session_state import SessionState, StateFile
+from pacprivacy.adversary import Belief
+from pacprivacy.budget import Limits
+from pacprivacy.errors import BudgetError, DataError, LedgerError, PoolError, SecretError
+from pacprivacy.pool import Pool
+from pacprivacy.release import Certificate, Secret
+
+__all__ = ["Account", "Holder", "certificate_digest", "open_account"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Whose account it is, and what its session was opened with; digests are curator-only."""
+
+    dataset: str
+    principal: str
+    data_digest: str
+    total: Limits
+    pool_digest: str | None
+    n_subsets: int | None
+    has_units: bool | None
+
+
+class Account:
+    """The ledger, the state file and the name of one session.
+
+    Guarantee
+    ---------
+    Claim K-1. What :meth:`spend`, :meth:`keep` and :meth:`commit` write is on the disk when they
+    return; a session calls them before the secret is used, after the release exists, and before
+    it is handed out.
+    """
+
+    def __init__(
+        self, ledger: Ledger, holder: Holder, session_id: str, *, file: StateFile | None
+    ) -> None:
+        self._ledger, self._holder, self._file = ledger, holder, file
+        self._session_id, self._process = session_id, os.getpid()
+        self._reservation: Reservation | None = None
+        self.state: SessionState | None = None
+
+    def close(self) -> None:
+        """Let other processes open the session."""
+        if self._file is not None:
+            self._file.close()
+
+    def spent(self) -> Spent:
+        """Return what this session has spent and how often, crashed attempts included."""
+        units, n_reserved, _ = self._ledger.tally(self._session_id)
+        return Spent(
+            n_releases=n_reserved if self.state is None else self.state.n_releases,
+            nats=units.amount("mi_nats") or 0.0,
+            success=units.amount("success") or 0.0,
+        )
+
+    def left(self) -> Limits:
+        """Return what the tightest budgets leave, ``None`` where nothing is limited."""
+        balances = self._ledger.balance(self._holder.dataset, self._holder.principal)
+
+        def least(kind: str) -> float | None:
+            found = [left for balance in balances if (left := balance.left(kind)) is not None]
+            return min(found, default=None)
+
+        return Limits(mi_nats=least("mi_nats"), success=least("success"))
+
+    def spend(self, charge: Limits, what: str, *, total: Limits, prior: float) -> None:
+        """Reserve a charge; where the ledger has no budget yet, set the session's total first."""
+        if os.getpid() != self._process:
+            raise SecretError(
+                "a session must stay in its process; got another one. Start a new session there."
+            )
+        if self.left() == Limits():
+            with suppress(BudgetError):  # another process was quicker
+                self._create_budget(total, prior)
+        nats = charge.mi_nats
+        self._reservation = self._ledger.reserve(
+            self._holder.dataset,
+            self._holder.principal,
+            Charge(
+                # Infinity is no figure to keep; a budget that limits nats has a finite one.
+                mi_nats=nats if nats is not None and math.isfinite(nats) else None,
+                success=charge.success,
+            ),
+            what,
+            session=self._session_id,
+        )
+        self._reservation.mark_used()
+
+    def keep(
+        self, *, total: Limits, n_releases: int, pool: Pool, belief: Belief, secret: Secret
+    ) -> None:
+        """Store the belief after a release, before the release leaves."""
+        reserved = self._reserved().entry.reservation
+        assert reserved is not None  # named by the ledger
+        if self._file is None:
+            return
+        self._file.save(
+            SessionState(
+                session_id=self._session_id,
+                ledger_id=self._ledger.ledger_id,
+                dataset=self._holder.dataset,
+                principal=self._holder.principal,
+                data_digest=self._holder.data_digest,
+                reservation=reserved,
+                n_releases=n_releases,
+                total=total,
+                pool=pool,
+                log_p=belief.log_p,
+                secret=secret,
+            )
+        )
+
+    def commit(self, certificate: Certificate) -> None:
+        """Record the certificate of the release, before the release leaves."""
+        self._ledger.commit(self._reserved(), certificate_digest(certificate))
+        self._reservation = None
+
+    def load(self) -> None:
+        """Find the session as it was left; refuse one that does not belong here."""
+        state = None if self._file is None else self._file.load()
+        if state is not None:
+            _check_request(self._holder, state)
+            self._session_id = state.session_id
+            self._check_ledger(state)
+            self.state = state
+
+    def _reserved(self) -> Reservation:
+        if self._reservation is None:
+            raise LedgerError(
+                "a release must be reserved before it is kept; it was not, so it does not leave."
+            )
+        return self._reservation
+
+    def _create_budget(self, total: Limits, prior: float) -> None:
+        room = None if total.success is None else max(0.0, total.success - prior)
+        self._ledger.create_budget(
+            self._holder.dataset,
+            self._holder.principal,
+            limits=Charge(mi_nats=total.mi_nats, success=room),
+        )
+
+    def _check_ledger(self, state: SessionState) -> None:
+        """Refuse a state of another ledger, and old copies of either."""
+        holder, label = self._holder, self._ledger.label
+        names = (state.ledger_id, state.dataset, state.principal)
+        if names != (self._ledger.ledger_id, holder.dataset, holder.principal):
+            raise LedgerError(
+                f"state must belong to ledger {label}, dataset {holder.dataset!r} and principal "
+                f"{holder.principal!r}; got that of another. Choose another state=."
+            )
+        _, n_reserved, n_committed = self._ledger.tally(state.session_id)
+        if state.n_releases < n_committed:
+            raise SecretError(
+                f"state must know of all {n_committed} releases of its session; it knows of "
+                f"{state.n_releases}. It is an old copy: restore the latest one."
+            )
+        if state.n_releases > n_reserved or not self._ledger.knows(state.reservation):
+            raise LedgerError(
+                f"ledger {label} must hold the releases that the session made; it is an old copy. "
+                f"Restore the latest one."
+            )
+
+
+def open_account(
+    where: str | Path | Ledger, holder: Holder, *, state: str | Path | None, fresh: bool
+) -> Account:
+    """Open a session's account in a ledger that verifies, and go on where it was left."""
+    ledger = where if isinstance(where, Ledger) else Ledger(where)
+    found = ledger.verify()
+    if not found.ok:
+        raise LedgerError(f"ledger {ledger.label} must verify; {found.problem}. Restore a backup.")
+    if fresh:
+        # Nothing is kept from one release to the next, so there is nothing to store.
+        account = Account(ledger, holder, f"fresh {holder.principal}@{holder.dataset}", file=None)
+        if account.left().success is not None:
+            raise BudgetError(
+                "secrets must be 'same' where the ledger limits membership: increments add up for "
+                "one secret only. Use secrets='same'."
+            )
+        return account
+    file = StateFile(_state_path(ledger, holder, state))
+    account = Account(ledger, holder, f"{fresh_seed():032x}", file=file)
+    try:
+        account.load()
+    except BaseException:
+        account.close()
+        raise
+    return account
+
+
+def certificate_digest(certificate: Certificate) -> str:
+    """Return the SHA-256 of a certificate, as the ledger records it; refuse a simulation.
+
+    It is taken of the certificate's JSON with sorted keys and no spaces, so that anyone can find
+    the entry of a release.
+    """
+    if certificate.simulation:
+        raise LedgerError(
+            "a ledger must hold real releases only; got the certificate of a simulation. "
+            "Leave out simulate=True."
+        )
+    plain = certificate.to_public_dict()
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _check_request(holder: Holder, state: SessionState) -> None:
+    """Refuse to go on with other data, another total or another pool than it began with."""
+    if state.data_digest != holder.data_digest:
+        raise DataError(
+            f"data must be what the session {holder.dataset!r} began with; got other values, "
+            f"types or order. Load the same data, or give dataset= another name."
+        )
+    if holder.total not in (Limits(), state.total):
+        raise BudgetError(
+            "budget must be the total that the session began with; got another. Leave it out, "
+            "or start a new session under another dataset or principal."
+        )
+    other = holder.pool_digest not in (None, state.pool.digest())
+    if other or holder.n_subsets not in (None, state.pool.n_subsets):
+        raise PoolError(
+            f"pool must be the one that the session began with, of {state.pool.n_subsets} "
+            f"subsets; got another. Leave out pool and n_subsets."
+        )
+    if holder.has_units not in (None, state.pool.row_units is not None):
+        raise PoolError(
+            "units must be what the session began with; got another. Pass the same units."
+        )
+
+
+def _state_path(ledger: Ledger, holder: Holder, state: str | Path | None) -> Path:
+    """Return where the session is kept: as told, or beside the ledger's file."""
+    if state is not None:
+        return Path(state)
+    if ledger.path is None:
+        raise LedgerError(
+            f"state must be given with a ledger on a server, here {ledger.label}: the secret is "
+            f"kept in a file of your own. Use state='people.session'."
+        )
+    names = f"{holder.dataset}\n{holder.principal}"
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", f"{holder.dataset}-{holder.principal}")[:40].strip("-")
+    mark = hashlib.sha256(names.encode()).hexdigest()[:8]
+    return ledger.path.with_name(f"{ledger.path.name}.{slug}-{mark}.session")

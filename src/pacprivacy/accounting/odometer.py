@@ -1,0 +1,77 @@
+"""What a session has spent in the worst case, and what has really been learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from pacprivacy.budget import Limits
+from pacprivacy.theory.posterior import posterior_success
+
+__all__ = ["Odometer", "Spent", "session_facts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Odometer:
+    """What has been spent in the worst case, and what has really been learned so far; public."""
+
+    n_releases: int
+    spent_nats: float
+    total_nats: float | None
+    spent_success: float
+    total_success: float | None
+    learned_nats: float
+    best_guess_now: float
+    ever_used_prior: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Sums over a session's releases; information and membership never meet."""
+
+    n_releases: int = 0
+    nats: float = 0.0
+    success: float = 0.0
+
+    def charged(self, charge: Limits) -> Self:
+        """Return the sums with one more charge."""
+        return replace(
+            self,
+            nats=self.nats + (charge.mi_nats or 0.0),
+            success=self.success + (charge.success or 0.0),
+        )
+
+    def released(self) -> Self:
+        """Return the sums with one more release."""
+        return replace(self, n_releases=self.n_releases + 1)
+
+
+def session_facts(
+    total: Limits, spent: Spent, charge: Limits, *, prior: float, fresh: bool
+) -> dict[str, Any]:
+    """Return what the certificate of the next release says about its session."""
+    after = spent.charged(charge).released()
+    facts: dict[str, Any] = {
+        "release_number": after.n_releases,
+        "secrets": "fresh for every release" if fresh else "one for all releases",
+        "spent_nats_so_far": after.nats,
+        "total_nats": total.mi_nats,
+    }
+    if total.success is not None and charge.success is not None:
+        facts["membership_increment"] = charge.success
+        facts["spent_increments_so_far"] = after.success
+        facts["total_success"] = total.success
+    facts["session_success_bound"] = _success_bound(total, prior)
+    if fresh:
+        facts["prior_of_ever_used"] = 1 - 2.0**-after.n_releases
+    return facts
+
+
+def _success_bound(total: Limits, prior: float) -> float:
+    """Return what the total budget promises about one unit's membership."""
+    bounds = [1.0]
+    if total.success is not None:
+        bounds.append(total.success)
+    if total.mi_nats is not None:
+        bounds.append(posterior_success(total.mi_nats, prior))
+    return min(bounds)

@@ -1,0 +1,70 @@
+"""One release's share of a total: what is left, what is asked, what it costs in the end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pacprivacy._checks import Vector
+from pacprivacy.budget import AnyBudget, Information, Limits, Membership
+from pacprivacy.errors import BudgetError, BudgetExceededError
+from pacprivacy.noise import NoisePlan
+
+__all__ = ["as_budget", "charge_of", "check_left", "share_of", "smaller"]
+
+ROUNDING: Final = 1e-9
+
+
+def smaller(first: float | None, second: float | None) -> float | None:
+    """Return the tighter of two limits, ``None`` being none."""
+    given = [value for value in (first, second) if value is not None]
+    return min(given, default=None)
+
+
+def check_left(name: str, wanted: float | None, left: float | None) -> None:
+    """Refuse a share that is not left."""
+    if left is not None and left <= ROUNDING:
+        raise BudgetExceededError(
+            f"the session's {name} budget is used up. Nothing was drawn or spent."
+        )
+    if wanted is not None and left is not None and wanted > left * (1 + ROUNDING):
+        raise BudgetExceededError(
+            f"{name} must be at most what is left, {left:.6g}; got {wanted:.6g}. Nothing was "
+            f"drawn or spent. Ask for less or end the session."
+        )
+
+
+def share_of(asked: Limits, left: Limits, prior: float) -> Limits:
+    """Return the limits of one release: what was asked, never more than what is left.
+
+    ``success`` is a level in what is asked, an increment in what is left and in the result.
+    """
+    increment = None if asked.success is None else asked.success - prior
+    check_left("membership increment", increment, left.success)
+    if increment is not None and increment <= 0:
+        raise BudgetError(
+            f"success must be above {prior:.4g}, the best guess that this pool allows before any "
+            f"release; got {asked.success:.4g}. Use a Balanced pool or a larger success."
+        )
+    return Limits(
+        mi_nats=smaller(asked.mi_nats, left.mi_nats), success=smaller(increment, left.success)
+    )
+
+
+def as_budget(share: Limits) -> AnyBudget:
+    """Return the information part of a share; increments travel as caps."""
+    if share.mi_nats is not None:
+        return Information(share.mi_nats)
+    assert share.success is not None  # a share limits something
+    return Membership(min(0.5 + share.success, 1 - 1e-12))
+
+
+def charge_of(plan: NoisePlan, share: Limits, before: Vector) -> Limits:
+    """Return what a plan costs: its proved bounds, never more than its share."""
+    nats = max(0.0, plan.mi_upper)
+    success = None
+    if share.success is not None:
+        if plan.membership is None:
+            success = share.success
+        else:
+            success = max(0.0, float((plan.membership.upper_per_unit - before).max()))
+    return Limits(mi_nats=nats, success=success)
