@@ -163,10 +163,19 @@ EMPIRICAL = {
     "confidence": 1.0,
 }
 
+BOXED = {
+    **EMPIRICAL,
+    "kind": "confidence",
+    "rule": "boxed diagonal",
+    "scheme": "half",
+    "simulation": False,
+    "confidence": 1 - 1e-6,
+}
+
 
 @pytest.mark.parametrize(
     ("name", "changes"),
-    [("exact", {}), ("noiseless", NOISELESS), ("empirical", EMPIRICAL)],
+    [("exact", {}), ("noiseless", NOISELESS), ("confidence", BOXED), ("empirical", EMPIRICAL)],
 )
 def test_certificate_text(name: str, changes: dict[str, Any]) -> None:
     compare(f"certificate_{name}", str(certificate(**changes)))

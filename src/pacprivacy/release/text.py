@@ -46,10 +46,16 @@ def certificate_text(cert: dict[str, Any]) -> str:
 def _headline(cert: dict[str, Any]) -> str:
     session = cert["composition"] or {}
     bound = _at_most(100 * session.get("session_success_bound", cert["membership_bound"]), 2)
+    who = f"{'Over the whole session, no' if session else 'No'} attacker"
+    if cert["kind"] == "confidence":
+        who = (
+            f"Unless the simulation misled (probability at most {1 - cert['confidence']:.1g}), no "
+            f"attacker who does not know the pool"
+        )
     text = (
-        f"{'Over the whole session, no' if session else 'No'} attacker, whatever their method or "
-        f"computing power, guesses whether one given {cert['unit']} was used with success above "
-        f"{bound} % (blind guess: {100 * cert['prior']:.4g} %)."
+        f"{who}, whatever their method or computing power, guesses whether one given "
+        f"{cert['unit']} was used with success above {bound} % (blind guess: "
+        f"{100 * cert['prior']:.4g} %)."
     )
     if cert["kind"] == "empirical":
         text = f"By simulation, not by proof: membership success about {bound} % or less."
