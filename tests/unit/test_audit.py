@@ -307,6 +307,43 @@ def test_promise_takes_the_smaller_of_its_claims() -> None:
     assert tight.bound(member) == tight.bound(other) == posterior_success(0.01, 0.5)
 
 
+def test_a_release_without_noise_is_seen_through_as_promised() -> None:
+    data = RNG(0).normal(size=(40, 2))
+    release = pac.privatize(
+        lambda x: x.mean(axis=0) > 0, data, pac.Information(3.0), n_subsets=16, rng=0, simulate=True
+    )
+    assert release.certificate.noise.n_directions == 0
+    groups = release.bundle.groups
+    assert groups is not None
+    found = {r.attack: r for r in audit(release, n_trials=2000, rng=0)}
+    assert {r.verdict for r in found.values()} == {"holds"}
+    # One candidate of each group can be named, and nothing better; each has probability 1/16.
+    best = len(np.unique(groups)) / 16
+    assert found["naming"].success.lower <= best <= found["naming"].success.upper
+    assert found["likelihood_ratio"].success.upper >= release.certificate.membership_bound - 0.02
+
+
+def test_groups_are_kept_apart_when_points_are_checked(release: Release) -> None:
+    bundle = release.bundle
+    groups = (np.arange(16) % 2).astype(np.int64)
+    moved = bundle.outputs + 100.0 * groups[:, None]  # revealed: the points need not show it
+    assert len(Target.of_bundle(replace(bundle, outputs=moved, groups=groups)).centres) == 16
+    with pytest.raises(AuditError, match="as far apart"):
+        Target.of_bundle(replace(bundle, outputs=moved))
+
+
+def test_wide_outputs_are_attacked_along_their_axes() -> None:
+    target = toy_target(m=8, d=60, noise=2.0)
+    trials = target.trials(400, RNG(2))
+    model = learn_noise(target, target.shadow(300, RNG(1)))
+    assert np.count_nonzero(model.whiten) == 60
+    assert 1 / np.diag(model.whiten) == pytest.approx(np.full(60, 2.0), rel=0.25)
+    ((_, found),) = posteriors(target, model, trials)
+    assert (found.argmax(axis=1) == trials.indices).mean() > 0.9
+    trained = ATTACKS["likelihood_ratio"].train(target, target.shadow(300, RNG(1)))
+    assert trained.hits(trials).mean() > 0.6
+
+
 @pytest.mark.claim("U-1")
 def test_trials_take_no_part_in_training(release: Release) -> None:
     seen: dict[str, Releases] = {}
