@@ -42,12 +42,13 @@ def covariance_plan(
     weights = np.exp(log_p)
     plan_for = _planner(values, rule, weights, spread)
     budget = mi_nats * (1 - 1e-9)
-    for _ in range(20):
+    for attempt in range(20):
         plan = plan_for(budget)
         plan = replace(plan, log_det_nats=log_det_of_plan(plan, weights))
         if plan.log_det_nats <= mi_nats:
             return plan
-        budget *= 1 - 1e-6
+        # the lattice moves in steps, so ever larger cuts
+        budget *= min(1.0, mi_nats / plan.log_det_nats) * (1 - 1e-9 * 2**attempt)
     raise BudgetError(
         f"mi_nats must be large enough for the lattice of {plan.n_directions} directions; got "
         f"{mi_nats}. Use a larger budget, or the rule 'waterfill'."

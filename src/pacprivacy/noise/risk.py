@@ -65,7 +65,10 @@ def _hiding_shape(spread: Spread, pool: Candidates, log_p: Vector, n_steps: int 
     """
     shifts = unit_shifts(spread, pool, log_p)
     importance = np.full(len(shifts), 1.0 / len(shifts))
-    ridge = 1e-9 * float(np.square(shifts).sum(axis=1).mean())
+    typical = float(np.square(shifts).sum(axis=1).mean())
+    if typical <= 1e-18 * float(spread.eigenvalues.sum()):  # nobody's membership shifts the mean
+        return Shape(rotation=np.eye(spread.rank), noise_var=spread.eigenvalues)
+    ridge = 1e-9 * typical
     values, vectors = np.ones(spread.rank), np.eye(spread.rank)
     for _ in range(n_steps):
         second = (shifts.T * importance) @ shifts + ridge * np.eye(spread.rank)
