@@ -90,13 +90,23 @@ def choose_pool(y: Labels, units: Any) -> PoolStrategy:
 
 
 def _validate(estimator: Any, **data: Any) -> Any:
+    """Run scikit-learn's checks, without those of its messages that quote records."""
     least = MINIMUM_ROWS if data.get("reset", True) else 1
+    problem = ""
     try:
-        return validate_data(estimator, ensure_min_samples=least, **data)
+        checked = validate_data(estimator, ensure_min_samples=least, order="C", **data)
+        features = checked[0] if isinstance(checked, tuple) else checked
+        if features.dtype.kind in "biuf":
+            return checked
     except ValueError as error:
-        if "could not convert string" not in str(error):
+        problem = str(error)
+        if not any(quoting in problem for quoting in ("array=", "convert string", "bytes/str")):
             raise
-    # scikit-learn's message quotes the record.
+    if "array=" in problem:
+        raise DataError(
+            "X must have two axes, records and features; got another number of axes. Reshape your "
+            "data, with X.reshape(-1, 1) if there is one feature."
+        )
     raise DataError(
         "X must hold numbers; got strings. Encode these columns, or drop them: an encoder fitted "
         "on all records is public, one inside the estimator is part of what is measured."

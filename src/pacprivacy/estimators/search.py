@@ -33,7 +33,7 @@ _ADVICE: Final = "Use scoring=ScoreWithCost(...) and refit='score': it notes wha
 _LEAVES: Final = (type, str, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ScoreWithCost:
     """Scoring for a search that notes, beside the score, what each fit has cost.
 

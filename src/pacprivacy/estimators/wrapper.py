@@ -25,6 +25,7 @@ from pacprivacy.estimators.inputs import (
 )
 from pacprivacy.mechanism.adapter import EstimatorFit
 from pacprivacy.mechanism.data import is_table
+from pacprivacy.mechanism.estimators import last_step
 
 __all__ = ["PrivateEstimator"]
 
@@ -152,7 +153,7 @@ class PrivateEstimator(PrivateBase):
 
     def _read(self, X: Any, y: Any, units: Any) -> tuple[Any, Any]:
         """Check the data; return what the mechanism gets, and the pool it needs."""
-        target = get_tags(self.estimator).target_tags
+        target = get_tags(last_step(self.estimator)).target_tags
         if not target.required:
             features = read_features(self, X)
             return (X if is_table(X) else features), None
@@ -208,13 +209,13 @@ class PrivateEstimator(PrivateBase):
         inner = get_tags(self.estimator)
         for name in (
             "estimator_type",
-            "target_tags",
             "classifier_tags",
             "regressor_tags",
             "transformer_tags",
             "input_tags",
         ):
             setattr(tags, name, getattr(inner, name))
+        tags.target_tags = get_tags(last_step(self.estimator)).target_tags
         tags.input_tags.sparse = tags.input_tags.allow_nan = False
         return tags
 
