@@ -15,7 +15,6 @@ import typer
 from pacprivacy.budget import Membership
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
 from pacprivacy.cli.release import save_release
-from pacprivacy.datasets import load_iris
 from pacprivacy.mechanism import KMeans, Mean, Mechanism, coerce_data
 from pacprivacy.privatize import privatize
 from pacprivacy.release import Release
@@ -64,6 +63,9 @@ def _demo(
     Prints one certificate in full and a table of all six releases, and writes the files of each.
     Takes under a minute on two cores. Files of an earlier demo are replaced.
     """
+    # Brings in scikit-learn, which the other verbs would wait for in vain.
+    from pacprivacy.datasets import load_iris
+
     begin = time.perf_counter()
     flowers = load_iris().X
     models: dict[str, Mechanism] = {"mean": Mean(), "kmeans": KMeans(n_clusters=3)}

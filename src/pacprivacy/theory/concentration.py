@@ -8,7 +8,7 @@ from typing import Final, overload
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import betainccinv, betaincinv
 
 from pacprivacy.errors import BudgetError
 
@@ -280,8 +280,8 @@ def clopper_pearson(successes: int, trials: int, *, gamma: float) -> Estimate:
             f"{trials}. Count again."
         )
     misses = trials - successes
-    lower = stats.beta.ppf(gamma / 2.0, successes, misses + 1) if successes else 0.0
-    upper = stats.beta.isf(gamma / 2.0, successes + 1, misses) if misses else 1.0
+    lower = betaincinv(successes, misses + 1, gamma / 2.0) if successes else 0.0
+    upper = betainccinv(successes + 1, misses, gamma / 2.0) if misses else 1.0
     return Estimate(
         value=successes / trials,
         lower=float(lower),
