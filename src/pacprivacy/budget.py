@@ -33,6 +33,8 @@ class _Joins:
     __slots__ = ()
 
     def __and__(self, other: AnyBudget) -> Combined:
+        if not isinstance(other, _Joins):
+            return NotImplemented
         mine = self.parts if isinstance(self, Combined) else (self,)
         theirs = other.parts if isinstance(other, Combined) else (other,)
         return Combined(mine + theirs)  # type: ignore[arg-type]

@@ -107,7 +107,7 @@ def waterfill(variances: Vector, *, mi_nats: float) -> Vector:
     if not moving.any():
         return noise_var
     top = float(variances.max())
-    scaled = variances[moving] / top
+    scaled = np.maximum(variances[moving] / top, 1e-300)  # a quotient must not become zero
 
     def excess(log_level: float) -> float:
         return log_det_bound(scaled, _fill(scaled, math.exp(log_level))) - beta
