@@ -367,6 +367,32 @@ def test_trials_take_no_part_in_training(release: Release) -> None:
     assert not shown["trials"] & shown["shadow"]
 
 
+def test_of_several_guesses_the_clearest_is_reported(release: Release) -> None:
+    class Uneven:
+        name, question, fresh_secrets, notes = "uneven", "", True, ()
+        guesses = tuple(Guess(prior=0.5, is_membership=True, unit=i) for i in range(3))
+
+        def train(self, target: Target, shadow: Releases) -> "Uneven":
+            return self
+
+        def hits(self, releases: Releases) -> np.ndarray:
+            return np.arange(len(releases))[:, None] < np.array([200, 499, 300])
+
+    (found,) = audit(release, attacks=[Uneven()], n_trials=500, rng=0)
+    assert (found.unit, found.successes, found.verdict) == (1, 499, "VIOLATED")
+
+
+def test_the_index_follows_the_belief_of_a_session() -> None:
+    belief = np.array([0.4, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0, 0.0])
+    with np.errstate(divide="ignore"):
+        target = replace(toy_target(), log_p=np.log(belief))
+    counts = np.bincount(target.trials(10_000, RNG(0)).indices, minlength=8)
+    assert np.abs(counts - 10_000 * belief).max() < 5 * np.sqrt(2400)
+    assert counts[4:].sum() == 0
+    inside = belief @ target.pool.masks()[:, 2]
+    assert target.membership_prior(2) == pytest.approx(max(inside, 1 - inside))
+
+
 # --- refusals -------------------------------------------------------------------------------
 
 
