@@ -21,6 +21,7 @@ from pacprivacy.cli.console import complain, show
 from pacprivacy.cli.convert import convert
 from pacprivacy.cli.demo import demo
 from pacprivacy.cli.release import release
+from pacprivacy.cli.reproduce import reproduce
 from pacprivacy.cli.verify import verify
 from pacprivacy.errors import BudgetExceededError, PacPrivacyError
 
@@ -136,6 +137,7 @@ for _name, _verb in {
     "verify": verify,
     "audit": audit,
     "convert": convert,
+    "reproduce": reproduce,
 }.items():
     app.command(_name, epilog=_verb.epilog)(_verb.function)
 

@@ -1,0 +1,194 @@
+"""The attacks of [ALG] on Iris: what they achieve, beside what the certificate promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from threadpoolctl import threadpool_limits
+
+from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy.audit import audit
+from pacprivacy.budget import AnyBudget, Information, Membership
+from pacprivacy.experiments import alg_kmeans, alg_svm
+from pacprivacy.experiments.alg_protocol import DATASETS, Task, load_split
+from pacprivacy.experiments.charts import INK, Line, Panel, Style, draw_panels
+from pacprivacy.experiments.figure import BUDGET_LABEL, budget_ticks
+from pacprivacy.experiments.measure import Settings
+from pacprivacy.experiments.page import Page, as_budget, as_percent, write_csv
+from pacprivacy.experiments.section import Job
+from pacprivacy.pool import Balanced
+from pacprivacy.privatize import privatize
+from pacprivacy.theory.posterior import posterior_success
+
+__all__ = ["SECTION", "AttackRow", "measure_attacks"]
+
+TASKS: Final = ("iris_kmeans", "iris_svm", "iris_svm_regularised")
+QUICK_TASKS: Final = ("iris_kmeans",)
+BUDGETS: Final = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+RULES: Final = {"diagonal": "paper's formula", "risk": "`risk`"}
+ATTACKS: Final = {
+    "likelihood_ratio": "likelihood-ratio attack",
+    "bayes": "best possible attack",
+}
+STYLES: Final = {
+    ("diagonal", "likelihood_ratio"): Style(colour="#E69F00", marker="^", line="--"),
+    ("diagonal", "bayes"): Style(colour="#D55E00", marker="s"),
+    ("risk", "likelihood_ratio"): Style(colour="#0072B2", marker="D", line="-."),
+    ("risk", "bayes"): Style(colour="#009E73", marker="o"),
+}
+PROMISED: Final = Style(colour=INK, marker="none", line=":")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackRow:
+    """One attack on simulated releases: its success, 99 % interval, and the promise."""
+
+    task: str
+    dataset: str
+    model: str
+    rule: str
+    mi_nats: float
+    attack: str
+    success: float
+    lower: float
+    upper: float
+    promised: float
+    verdict: str
+    n_trials: int
+    n_subsets: int
+
+
+def measure_attacks(
+    task: Task, budgets: Sequence[float], n_trials: int, settings: Settings
+) -> Iterator[AttackRow]:
+    """Attack releases under the paper's formula and under ``risk``, on the same pool.
+
+    The noise of the formula is certified here on a finite pool, for which its variances are
+    exact; the promise is about the worst-placed record.
+    """
+    split = load_split(task.dataset, task.transformer)
+    rng = public_generator(settings.seed, f"{task.name} attack pool")
+    strategy = Balanced(n_subsets=settings.n_subsets, stratify=True)
+    pool = strategy.draw(len(split.y_train), rng=rng, strata=split.y_train)
+    for rule in RULES:
+        for mi_nats in budgets:
+            success = posterior_success(mi_nats)
+            budget: AnyBudget = Membership(success) if rule == "risk" else Information(mi_nats)
+            stream = public_generator(settings.seed, f"{task.name} attack", round(1e9 * mi_nats))
+            seed = coerce_seed(stream)
+            release = privatize(
+                task.ours,
+                task.data(split),
+                budget,
+                pool=pool,
+                rule=rule,
+                rng=seed,
+                simulate=True,
+                progress=False,
+            )
+            for found in audit(release, attacks=list(ATTACKS), n_trials=n_trials, rng=seed):
+                yield AttackRow(
+                    task=task.name,
+                    dataset=task.dataset,
+                    model=task.model,
+                    rule=rule,
+                    mi_nats=mi_nats,
+                    attack=found.attack,
+                    success=found.success.value,
+                    lower=found.success.lower,
+                    upper=found.success.upper,
+                    promised=min(success, found.bound),
+                    verdict=found.verdict,
+                    n_trials=found.n_trials,
+                    n_subsets=settings.n_subsets,
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attacks:
+    """The section on attacks."""
+
+    name: str = "attack"
+    title: str = "Attacks"
+    covers: str = "the figures on likelihood-ratio attacks, Iris"
+    notes: tuple[str, ...] = (
+        "Attacks guess the membership of one record, the worst-placed one they find in training, "
+        "from simulated releases with other secrets; both know the pool, the model and the noise.",
+        "No attack beats the best possible one by more than chance. Staying below the promise "
+        "proves nothing; the certificate does.",
+    )
+
+    def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
+        """Return one piece of work per model."""
+        budgets = tuple(mi for mi in BUDGETS if mi in settings.mi_budgets)
+        names = QUICK_TASKS if quick else TASKS
+        tasks = [*alg_kmeans.FIGURE.tasks, *alg_svm.FIGURE.tasks]
+        trials = 2000 if quick else 10_000
+        return tuple(
+            Job(
+                name=f"{task.title}, attacks",
+                function=_rows,
+                arguments=(task, budgets, trials, settings),
+            )
+            for task in tasks
+            if task.name in names and budgets
+        )
+
+    def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
+        """Write the CSV file and the plot, and put both on the page."""
+        write_csv(stem.with_suffix(".csv"), rows)
+        names = list(dict.fromkeys(row.task for row in rows))
+        picture = draw_panels(
+            stem.with_suffix(".png"),
+            [_panel([row for row in rows if row.task == name]) for name in names],
+            title="Attacks on one record's membership",
+            xlabel=BUDGET_LABEL,
+            ticks=budget_ticks(sorted({row.mi_nats for row in rows})),
+        )
+        page.image(picture, "success of attacks against the budget, below what is promised")
+        page.table(
+            ["model", "noise", "budget, nats", "attack", "success", "99 % interval", "promised"],
+            [_cells(row) for row in rows],
+        )
+
+
+def _rows(
+    task: Task, budgets: Sequence[float], n_trials: int, settings: Settings
+) -> list[AttackRow]:
+    with threadpool_limits(limits=1):
+        return list(measure_attacks(task, budgets, n_trials, settings))
+
+
+def _panel(rows: Sequence[AttackRow]) -> Panel:
+    lines = [
+        Line(
+            label=f"{ATTACKS[attack]}, {RULES[rule].strip('`')}",
+            style=style,
+            x=tuple(row.mi_nats for row in rows if (row.rule, row.attack) == (rule, attack)),
+            y=tuple(100 * row.success for row in rows if (row.rule, row.attack) == (rule, attack)),
+        )
+        for (rule, attack), style in STYLES.items()
+    ]
+    budgets = sorted({row.mi_nats for row in rows})
+    bound = tuple(100 * posterior_success(mi) for mi in budgets)
+    lines.append(Line(label="promised at most", style=PROMISED, x=tuple(budgets), y=bound))
+    title = f"{DATASETS[rows[0].dataset]}, {rows[0].model}"
+    return Panel(title=title, ylabel="success, %", lines=tuple(lines))
+
+
+def _cells(row: AttackRow) -> list[str]:
+    return [
+        f"{DATASETS[row.dataset]}, {row.model}",
+        RULES[row.rule],
+        as_budget(row.mi_nats),
+        ATTACKS[row.attack],
+        f"{100 * row.success:.1f} %",
+        f"{100 * row.lower:.1f} to {100 * row.upper:.1f}",
+        as_percent(row.promised) + ("" if row.verdict == "holds" else " VIOLATED"),
+    ]
+
+
+SECTION: Final = Attacks()

@@ -1,0 +1,140 @@
+"""Pictures of measured curves: panels of lines that can be told apart without colour."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pacprivacy.errors import PacPrivacyError
+
+__all__ = ["INK", "Line", "Panel", "Style", "draw_panels", "new_figure", "soften"]
+
+INK: Final = "#333333"
+GRID: Final = "#DDDDDD"
+PANEL_WIDTH: Final = 4.4
+PANEL_HEIGHT: Final = 3.3
+MOST_COLUMNS: Final = 3
+LEGEND_WIDTH: Final = 3.0  # of one entry, in inches
+DPI: Final = 150
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """How a line looks; Okabe and Ito's colours, and a marker of its own."""
+
+    colour: str
+    marker: str = "o"
+    line: str = "-"
+    hollow: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One curve, or a level across the panel where ``x`` is empty."""
+
+    label: str
+    style: Style
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One plot: a title, what is on the vertical axis, and its lines."""
+
+    title: str
+    ylabel: str
+    lines: tuple[Line, ...]
+    log_y: bool = False
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure; say what to install where there is no matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PacPrivacyError(
+            "pictures need matplotlib, which is not installed. "
+            "Run: pip install 'pacprivacy[report]'"
+        ) from None
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
+def draw_panels(
+    path: Path,
+    panels: Sequence[Panel],
+    *,
+    title: str,
+    xlabel: str,
+    ticks: Sequence[tuple[float, str]],
+) -> Path:
+    """Draw panels that share a logarithmic horizontal axis with named ticks."""
+    n_columns = min(MOST_COLUMNS, len(panels))
+    n_rows = math.ceil(len(panels) / n_columns)
+    width = max(6.4, PANEL_WIDTH * n_columns)
+    figure = new_figure(width, PANEL_HEIGHT * n_rows + 1.1)
+    grid = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
+    for axes, panel in zip(grid, panels, strict=False):
+        _draw_panel(axes, panel, ticks)
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    for axes in grid[max(0, len(panels) - n_columns) : len(panels)]:
+        axes.set_xlabel(xlabel, fontsize=8.5, color=INK)
+    figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold", color=INK)
+    handles = {line.label: _handle(line) for panel in panels for line in panel.lines}
+    figure.legend(
+        handles=list(handles.values()),
+        loc="outside lower center",
+        ncols=max(1, int(width / LEGEND_WIDTH)),
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+    )
+    figure.savefig(path)
+    return path
+
+
+def soften(axes: Any) -> None:
+    """Take the frame away and leave a light grid."""
+    axes.tick_params(length=0, labelsize=8.5, labelcolor=INK)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left", "bottom"):
+        axes.spines[side].set_visible(False)
+
+
+def _draw_panel(axes: Any, panel: Panel, ticks: Sequence[tuple[float, str]]) -> None:
+    axes.set_xscale("log", base=2)
+    if panel.log_y:
+        axes.set_yscale("log")
+    for line in panel.lines:
+        if line.x:
+            axes.plot(line.x, line.y, **_look(line.style))
+        else:
+            axes.axhline(line.y[0], color=line.style.colour, linestyle=line.style.line, lw=1.3)
+    axes.set_xticks([x for x, _ in ticks], [name for _, name in ticks])
+    axes.minorticks_off()
+    soften(axes)
+    axes.set_title(panel.title, loc="left", fontsize=10, color=INK)
+    axes.set_ylabel(panel.ylabel, fontsize=9, color=INK)
+
+
+def _look(style: Style) -> dict[str, Any]:
+    return {
+        "color": style.colour,
+        "marker": style.marker,
+        "linestyle": style.line,
+        "linewidth": 1.7,
+        "markersize": 7 if style.hollow else 5,
+        "markerfacecolor": "none" if style.hollow else style.colour,
+    }
+
+
+def _handle(line: Line) -> Any:
+    from matplotlib.lines import Line2D
+
+    look = _look(line.style) if line.x else {**_look(line.style), "marker": "none"}
+    return Line2D([], [], label=line.label, **look)

@@ -1,0 +1,44 @@
+"""Simulated releases, many at a time: seeded secrets and seeded noise, which protect nobody."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy._random import SimulatedSource
+from pacprivacy.noise.lattice import sample_discrete_gaussian
+from pacprivacy.noise.plan import NoisePlan, Observation
+
+__all__ = ["simulate_fresh", "simulate_pool"]
+
+
+def simulate_pool(plan: NoisePlan, n_releases: int, rng: np.random.Generator) -> Matrix:
+    """Draw releases of a plan, shape (n_releases, d): uniform secrets, the plan's own law."""
+    secrets = rng.integers(plan.n_subsets, size=n_releases)
+    units = np.broadcast_to(plan.units_per_std, (n_releases, plan.n_directions))
+    noise = sample_discrete_gaussian(units, SimulatedSource(rng))
+    groups = None if plan.revealed is None else plan.revealed.groups
+    return np.array(
+        [
+            plan.value_of(
+                Observation(
+                    integers=plan.points[k] + noise[i],
+                    group=None if groups is None else int(groups[k]),
+                )
+            )
+            for i, k in enumerate(secrets)
+        ]
+    )
+
+
+def simulate_fresh(
+    outputs: Matrix, noise_var: Vector, n_noises: int, rng: np.random.Generator
+) -> Matrix:
+    """Add float Gaussian noise to every output, ``n_noises`` times, as published code does.
+
+    Releases of one output stand together: shape (m * n_noises, d).
+    """
+    repeated = np.repeat(outputs, n_noises, axis=0)
+    noise: Matrix = np.sqrt(noise_var) * rng.standard_normal(repeated.shape)
+    released: Matrix = repeated + noise
+    return released
