@@ -56,7 +56,7 @@ class _Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            complain(str(error) or "stopped. Nothing was released.")
+            complain(str(error) or "stopped before it was done.")
             raise typer.Exit(INTERRUPTED) from None
         except PacPrivacyError as error:
             complain(str(error))
@@ -69,7 +69,7 @@ class _Verbs(TyperGroup):
                 raise
             # The text of a foreign exception may hold data, so only its kind is shown.
             complain(
-                f"a defect of this program ({type(error).__name__}). Nothing was released. "
+                f"a defect of this program ({type(error).__name__}). "
                 "Set PAC_TRACEBACK=1 to see where, and report it."
             )
             raise typer.Exit(DEFECT) from None
