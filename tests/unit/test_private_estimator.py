@@ -508,6 +508,8 @@ def test_the_certificate_says_the_total() -> None:
     assert "3 candidates, each fitted on every fold, and one refit" in text
     assert f"{cost.total.mi_nats:.4g} nats" in str(cost)
     assert "estimator__alpha=10.0" in str(cost)
+    assert "used in any of the 7 fits" in text
+    pac.verify(cost.certificate, search.best_estimator_.release_.bundle)
     plain = cost.to_public_dict()
     assert plain["total"]["mi_nats"] == cost.total.mi_nats
     assert plain["certificate"]["composition"]["release_number"] == 7

@@ -12,8 +12,7 @@ from sklearn.base import ClassifierMixin
 from pacprivacy.budget import AnyBudget, Membership
 from pacprivacy.estimators.inputs import read_new
 from pacprivacy.estimators.model import PrivateModel
-from pacprivacy.mechanism import LinearSVM
-from pacprivacy.mechanism.forest import Forest
+from pacprivacy.mechanism import Forest, LinearSVM
 
 __all__ = ["PrivateForestClassifier", "PrivateLinearSVC"]
 

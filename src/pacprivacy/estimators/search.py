@@ -98,7 +98,16 @@ def search_cost(search: Any) -> SearchCost:
     if best is None:
         return cost
     certificate = [model.certificate_ for model in _find_fitted(best)][-1]
-    return replace(cost, certificate=replace(certificate, composition=_composition(cost)))
+    unclear = (
+        f"Whether a record was used in any of the {total.n_releases} fits of the search: that is "
+        f"likely beforehand ({100 * cost.ever_used_prior:.4g} %); the bound is on one given fit."
+    )
+    certificate = replace(
+        certificate,
+        composition=_composition(cost),
+        not_promised=(*certificate.not_promised, unclear),
+    )
+    return replace(cost, certificate=certificate)
 
 
 def _composition(cost: SearchCost) -> dict[str, Any]:
@@ -107,7 +116,9 @@ def _composition(cost: SearchCost) -> dict[str, Any]:
         "secrets": "fresh for every release",
         "search": f"{len(cost.candidates)} candidates, each fitted on every fold, and one refit",
         "spent_nats_so_far": cost.total.mi_nats,
+        "any_guess_at_prior_half": cost.any_inference,
         "session_success_bound": cost.total.membership,
+        "probability_that_a_proof_is_wrong": cost.total.doubt,
         "prior_of_ever_used": cost.ever_used_prior,
     }
 

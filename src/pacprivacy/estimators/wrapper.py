@@ -23,7 +23,7 @@ from pacprivacy.estimators.inputs import (
     read_new,
     read_supervised,
 )
-from pacprivacy.mechanism.adapter import EstimatorFit
+from pacprivacy.mechanism import EstimatorFit
 from pacprivacy.mechanism.data import is_table
 from pacprivacy.mechanism.estimators import last_step
 
@@ -91,6 +91,13 @@ class PrivateEstimator(PrivateBase):
         With the curator's bundle; left out of pickles and copies.
     classes_, n_features_in_, feature_names_in_
         As in scikit-learn.
+
+    Notes
+    -----
+    Every ``fit`` is a release with a secret subset of its own, and information adds up: a grid
+    search over private estimators makes one release per candidate and fold, and one more for the
+    best. :func:`~pacprivacy.estimators.search_cost` adds them up. A search *inside* the estimator,
+    as in ``RidgeCV`` or ``LogisticRegressionCV``, is part of one release.
 
     Guarantee
     ---------

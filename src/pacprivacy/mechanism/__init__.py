@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pacprivacy.mechanism.adapter import EstimatorFit
 from pacprivacy.mechanism.base import BatchMechanism, FunctionMechanism, Mechanism, as_mechanism
 from pacprivacy.mechanism.data import Data, coerce_data
 from pacprivacy.mechanism.estimators import register_released
@@ -17,6 +18,7 @@ __all__ = [
     "BatchMechanism",
     "Covariance",
     "Data",
+    "EstimatorFit",
     "Forest",
     "FunctionMechanism",
     "Histogram",
