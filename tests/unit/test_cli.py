@@ -388,6 +388,7 @@ def test_demo_writes_six_releases_and_a_table(
         return real(mechanism, data, budget, n_subsets=16, rule="waterfill", **options)
 
     monkeypatch.setattr(demo_verb, "privatize", quick)
+    monkeypatch.setattr(demo_verb, "N_JOBS", 1)
     result = run_pac("demo", "-o", tmp_path)
     assert result.stdout.count("No attacker") == 1
     names = sorted(path.name for path in tmp_path.iterdir())

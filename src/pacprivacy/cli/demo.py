@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import numpy as np
 import numpy.typing as npt
 import typer
+from joblib import Parallel, delayed
 
 from pacprivacy.budget import Membership
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
@@ -22,6 +23,7 @@ from pacprivacy.release import Release
 __all__ = ["demo"]
 
 BUDGETS: Final = (0.55, 0.60, 0.75)
+N_JOBS: Final = 2
 SHOWN: Final = ("mean", 0.60)  # the certificate that is printed in full
 LEGEND: Final = """\
 asked, proved  success of the best possible guess whether one given flower was
@@ -69,17 +71,18 @@ def _demo(
     begin = time.perf_counter()
     flowers = load_iris().X
     models: dict[str, Mechanism] = {"mean": Mean(), "kmeans": KMeans(n_clusters=3)}
+    cases = [(model, success) for model in models for success in BUDGETS]
+    with show_status(f"privatising {len(cases)} times", quiet=quiet):
+        releases = Parallel(n_jobs=N_JOBS)(
+            delayed(_privatize)(models[model], flowers, success) for model, success in cases
+        )
     rows: list[Row] = []
-    for model, mechanism in models.items():
-        goal = _answer_on_all(mechanism, flowers)
-        for success in BUDGETS:
-            with show_status(f"{model} at success {100 * success:.0f} %", quiet=quiet):
-                found = privatize(mechanism, flowers, Membership(success), progress=False)
-            folder = output / f"{model}-{100 * success:.0f}"
-            row = _measure(model, success, found, goal, flowers, save_release(found, folder))
-            rows.append(row)
-            if not (as_json or quiet) and (model, success) == SHOWN:
-                _show_certificate(found, row)
+    for (model, success), found in zip(cases, releases, strict=True):
+        goal = _answer_on_all(models[model], flowers)
+        files = save_release(found, output / f"{model}-{100 * success:.0f}")
+        rows.append(_measure(model, success, found, goal, flowers, files))
+        if not (as_json or quiet) and (model, success) == SHOWN:
+            _show_certificate(found, rows[-1])
     if as_json:
         show_json({"rows": [asdict(row) for row in rows], "folder": str(output)})
     elif not quiet:
@@ -87,6 +90,10 @@ def _demo(
         show(f"\n{LEGEND}\n")
         show(f"Wrote {len(rows)} releases under {output} in {time.perf_counter() - begin:.0f} s.")
         show(f"Next: pac verify {rows[0].files['release']}")
+
+
+def _privatize(mechanism: Mechanism, flowers: Matrix, success: float) -> Release:
+    return privatize(mechanism, flowers, Membership(success), progress=False)
 
 
 def _answer_on_all(mechanism: Mechanism, flowers: Matrix) -> Matrix:
