@@ -310,3 +310,12 @@ def test_string_features() -> None:
 def test_unprepared() -> None:
     with pytest.raises(MechanismError, match=r"Call prepare\(data\)"):
         PCA(n_components=1).evaluate((X,), rng())
+
+
+def test_the_signs_of_the_reference_do_not_depend_on_memory_order() -> None:
+    X = np.random.default_rng(5).normal(size=(60, 4)) * [3.0, 2.0, 1.0, 0.5]
+    for order in ("C", "F"):
+        prepared = PCA(n_components=3).prepare(coerce_data(np.asarray(X, order=order)))
+        assert prepared.basis is not None
+        largest = np.abs(prepared.basis).argmax(axis=1)
+        assert (prepared.basis[np.arange(3), largest] > 0).all()

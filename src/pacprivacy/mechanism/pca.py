@@ -98,6 +98,7 @@ class PCA(Mechanism):
         X = read_columns(data.parts, self.name)
         mean = X.mean(axis=0)
         values, basis = _leading(X - mean, self.n_components, _rounding(X))
+        basis = _fix_signs(basis)
         freeze(mean)
         freeze(basis)
         at_once = X.shape[1] <= _MOST_COLUMNS and _gap(values, self.n_components) > _CLEAR_GAP
@@ -242,3 +243,12 @@ def _refuse(d: int, rank: int) -> None:
         f"n_components must be at most the rank of every subset; got {d} for rank {rank}. "
         "Use fewer components or more records."
     )
+
+
+def _fix_signs(basis: Matrix) -> Matrix:
+    """Make the first of each row's (nearly) largest entries positive, whatever the solver did."""
+    size = np.abs(basis)
+    first = np.argmax(size >= (1 - 1e-9) * size.max(axis=1, keepdims=True), axis=1)
+    signs = np.sign(basis[np.arange(len(basis)), first])
+    fixed: Matrix = basis * signs[:, None]
+    return fixed
