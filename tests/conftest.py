@@ -1,7 +1,9 @@
 """What every test shares: one thread per process, quick repeatable hypothesis, checked data."""
 
 import os
+import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -55,3 +57,25 @@ def require_data() -> Callable[..., None]:
             pytest.skip(reason)
 
     return require
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def ledger_where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Yield a place for a new ledger: a file, and a schema of its own on a real server.
+
+    ``PACPRIVACY_TEST_POSTGRES`` names the server's database, for example
+    ``postgresql://me@localhost/test``.
+    """
+    if request.param == "sqlite":
+        yield str(tmp_path / "study.db")
+        return
+    url = os.environ.get("PACPRIVACY_TEST_POSTGRES")
+    if not url:
+        pytest.skip("PACPRIVACY_TEST_POSTGRES names no PostgreSQL server")
+    import psycopg
+
+    schema = f"pac_{uuid.uuid4().hex}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}")
+        yield f"{url}{'&' if '?' in url else '?'}options=-csearch_path%3D{schema}"
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")

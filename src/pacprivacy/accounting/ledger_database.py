@@ -109,9 +109,7 @@ class Database:
         try:
             yield connection
             connection.commit()
-        except DBAPIError as error:
-            raise self._explained(error) from None
-        except sqlite3.Error as error:
+        except (DBAPIError, UnicodeDecodeError) as error:
             raise self._explained(error) from None
         finally:
             connection.close()
@@ -127,7 +125,7 @@ class Database:
                 for statement in first:
                     connection.exec_driver_sql(statement)
                 return connection
-            except DBAPIError as error:
+            except (DBAPIError, UnicodeDecodeError) as error:
                 if connection is not None:
                     connection.close()
                 if not _code(error).startswith(_BUSY) or time.monotonic() > deadline:
@@ -193,10 +191,10 @@ def _parse(where: str | Path) -> URL | None:
 def _connect_file(path: Path, *, create: bool, timeout_s: float) -> sqlite3.Connection:
     """Open the file with every commit synced; read-only where it cannot be written."""
     mode = "rwc" if create else "rw"
-    if path.exists() and not os.access(path, os.W_OK):
+    if path.exists() and not _may_write(path):
         mode = "ro"
         log = path.with_name(path.name + "-wal")
-        if not os.access(path.parent, os.W_OK) and not log.exists():
+        if not _may_write(path.parent) and not log.exists():
             mode = "ro&immutable=1"
     connection = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?mode={mode}",
@@ -214,6 +212,10 @@ def _connect_file(path: Path, *, create: bool, timeout_s: float) -> sqlite3.Conn
         connection.close()
         raise
     return connection
+
+
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _postgres_engine(url: URL, timeout_s: float) -> Engine:
@@ -235,6 +237,8 @@ def _postgres_engine(url: URL, timeout_s: float) -> Engine:
 
 def _code(error: Exception) -> str:
     """Return SQLite's name of an error, or the five characters of SQL's."""
+    if isinstance(error, UnicodeDecodeError):  # a damaged text, or a message that quotes one
+        return "SQLITE_CORRUPT"
     original = getattr(error, "orig", None) or error
     name = getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None)
     return str(name or "")

@@ -106,8 +106,9 @@ def read_head(connection: Connection) -> Head:
             columns.head,
         ).where(columns.id == 1)
     ).one_or_none()
-    if row is None:
-        raise LedgerError("ledger must have its first row; it is missing. Restore a backup.")
+    kinds = (int, str, str, int, str)
+    if row is None or not all(isinstance(v, kind) for v, kind in zip(row, kinds, strict=True)):
+        raise LedgerError("ledger must have an intact first row; it has none. Restore a backup.")
     return Head(
         schema_version=row[0], ledger_id=row[1], created=row[2], n_entries=row[3], hash=row[4]
     )

@@ -77,7 +77,10 @@ def _check_end(connection: Connection, n_entries: int, head: str) -> None:
 
 
 def _ends_at(entry: LedgerEntry, n_entries: int, head: str) -> bool:
-    return entry.seq == n_entries and entry.hash == head and entry_hash(entry) == head
+    try:
+        return entry.seq == n_entries and entry.hash == head and entry_hash(entry) == head
+    except (TypeError, ValueError):  # a field that JSON does not know
+        return False
 
 
 def read_entries(

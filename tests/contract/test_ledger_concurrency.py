@@ -1,0 +1,114 @@
+"""Many processes at one ledger: no budget is overspent, no entry is lost."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pacprivacy.accounting import Charge, Ledger
+
+N_PROCESSES = 8
+N_SPENDS = 200
+N_ALLOWED = 1000
+
+# One process imports, then forks the others, which all start when the pipe is closed.
+FORKS = """
+import json, os, sys
+from pathlib import Path
+import pacprivacy.accounting.ledger
+
+where, folder, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+gate, opener = os.pipe()
+children = []
+for number in range(count):
+    child = os.fork()
+    if child == 0:
+        os.close(opener)
+        os.read(gate, 1)
+        code = 1
+        try:
+            (folder / f"{number}.json").write_text(json.dumps(work(where, f"process {number}")))
+            code = 0
+        finally:
+            os._exit(code)
+    children.append(child)
+os.close(opener)
+failed = [os.waitpid(child, 0)[1] for child in children]
+sys.exit(any(failed))
+"""
+
+SPEND = """
+from pacprivacy.accounting import Charge, Ledger
+from pacprivacy.errors import BudgetExceededError
+
+def work(where, who):
+    ledger = Ledger(where, create=False, timeout_s=300)
+    made, refused = [], 0
+    for number in range({n_spends}):
+        try:
+            reservation = ledger.reserve("people", who, Charge(mi_nats=0.001), f"spend {{number}}")
+        except BudgetExceededError:
+            refused += 1
+        else:
+            ledger.commit(reservation, "ab" * 32)
+            made.append(reservation.entry.reservation)
+    return {{"made": made, "refused": refused}}
+"""
+
+CREATE = """
+from pacprivacy.accounting import Charge, Ledger
+from pacprivacy.errors import BudgetError
+
+def work(where, who):
+    ledger = Ledger(where, timeout_s=300)
+    try:
+        ledger.create_budget("people", limits=Charge(mi_nats=1))
+    except BudgetError:
+        return [ledger.ledger_id, "found"]
+    return [ledger.ledger_id, "made"]
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="this system cannot fork")
+
+
+def run_all(work: str, where: str, folder: Path) -> list[Any]:
+    """Do the work in all processes at once and return what each brought back."""
+    folder.mkdir()
+    command = [sys.executable, "-c", work + FORKS, where, str(folder), str(N_PROCESSES)]
+    done = subprocess.run(command, timeout=300, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"{number}.json").read_text()) for number in range(N_PROCESSES)]
+
+
+@pytest.mark.slow
+@pytest.mark.claim("K-2")
+def test_eight_processes_spend_exactly_the_budget(ledger_where: str, tmp_path: Path) -> None:
+    ledger = Ledger(ledger_where)
+    ledger.create_budget("people", limits=Charge(mi_nats=1))
+    results = run_all(SPEND.format(n_spends=N_SPENDS), ledger_where, tmp_path / "results")
+    made = [name for result in results for name in result["made"]]
+    assert len(made) == len(set(made)) == N_ALLOWED
+    assert sum(result["refused"] for result in results) == N_PROCESSES * N_SPENDS - N_ALLOWED
+    entries = ledger.entries()
+    assert Counter(entry.kind for entry in entries) == {
+        "budget": 1,
+        "reserve": N_ALLOWED,
+        "commit": N_ALLOWED,
+    }
+    assert {entry.reservation for entry in entries if entry.kind == "commit"} == set(made)
+    found = ledger.verify()
+    assert found.ok, found.problem
+    assert found.n_entries == 1 + 2 * N_ALLOWED
+    (balance,) = ledger.balance("people")
+    assert balance.left("mi_nats") == 0.0
+
+
+def test_a_ledger_that_all_create_at_once_is_one_ledger(ledger_where: str, tmp_path: Path) -> None:
+    results = run_all(CREATE, ledger_where, tmp_path / "results")
+    assert {ledger_id for ledger_id, _ in results} == {Ledger(ledger_where).ledger_id}
+    assert Counter(outcome for _, outcome in results) == {"made": 1, "found": N_PROCESSES - 1}
+    assert Ledger(ledger_where).verify().ok
