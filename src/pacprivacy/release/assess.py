@@ -56,7 +56,8 @@ def assess(plan: NoisePlan, context: Context) -> NoisePlan:
         return plan
     view = view_of(context.outputs, plan, context.log_p)
     if plan.is_noiseless:
-        return replace(plan, membership=plan.membership or _noiseless_membership(plan, context))
+        groups = None if plan.revealed is None else plan.revealed.groups
+        return replace(plan, membership=noiseless_membership(pool, context.log_p, groups))
     gamma = context.gamma / 4
     if plan.information is None:
         draws = information_draws(pool.n_subsets)
@@ -73,11 +74,12 @@ def _proof(claim: Any, seed: int, n_draws: int, gamma: float) -> Proof:
     )
 
 
-def _noiseless_membership(plan: NoisePlan, context: Context) -> MembershipRisk:
+def noiseless_membership(
+    pool: Pool, log_p: Vector, groups: npt.NDArray[np.int64] | None
+) -> MembershipRisk:
     """Return membership success of a release without noise: exact, no draws."""
-    groups = None if plan.revealed is None else plan.revealed.groups
-    blind = np.zeros((context.pool.n_subsets, 1))
-    per_unit = noiseless_risk(make_view(blind, context.log_p, groups=groups), context.pool)
+    blind = np.zeros((pool.n_subsets, 1))
+    per_unit = noiseless_risk(make_view(blind, log_p, groups=groups), pool)
 
     def closed(value: float) -> Estimate:
         return Estimate(value=value, lower=value, upper=value, confidence=1.0, n_draws=0)

@@ -128,7 +128,7 @@ class Bundle:
     def load(cls, path: str | Path) -> Self:
         """Read a bundle; refuse damaged files."""
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
             metadata = json.loads(arrays.pop("metadata").tobytes())
             if metadata["schema_version"] != SCHEMA_VERSION:

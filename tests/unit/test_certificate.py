@@ -1,0 +1,182 @@
+"""The certificate: complete, public, readable, never rounding in its own favour."""
+
+import importlib
+import json
+import math
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pacprivacy as pac
+from pacprivacy.errors import CertificateError
+from pacprivacy.release import Release
+from pacprivacy.release.certificate import SCOPE, Certificate
+from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
+
+ASSESS = importlib.import_module("pacprivacy.release.assess")
+
+
+@pytest.fixture(scope="module")
+def release() -> Release:
+    data = np.random.default_rng(0).normal(size=(40, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ASSESS, "information_draws", lambda m: 20_000)
+        patch.setattr(ASSESS, "membership_draws", lambda m, n: 20_000)
+        return pac.privatize(
+            lambda x: x.mean(axis=0), data, pac.Information(0.25), rule="waterfill", n_subsets=64
+        )
+
+
+@pytest.fixture
+def certificate(release: Release) -> Certificate:
+    return release.certificate
+
+
+def test_it_states_everything_that_was_promised(certificate: Certificate) -> None:
+    plain = certificate.to_public_dict()
+    assert plain["schema_version"] == 1
+    assert plain["kind"] == "exact"
+    assert plain["budget"] == "mutual information <= 0.25 nats"
+    assert plain["log_det_nats"] <= 0.25
+    assert plain["information"]["lower"] <= plain["information"]["upper"]
+    assert plain["mi_upper_nats"] == min(plain["log_det_nats"], plain["information"]["upper"])
+    assert plain["any_inference"] == {
+        "0.5": posterior_success(plain["mi_upper_nats"], 0.5),
+        "0.01": posterior_success(plain["mi_upper_nats"], 0.01),
+    }
+    assert plain["membership"]["value"] >= plain["membership_mean"]["value"]
+    assert [item["n_told"] for item in plain["side_knowledge"]] == [1, 2, 4]
+    assert plain["epsilon_equivalent"] == epsilon_equivalent(plain["membership_bound"])
+    assert (plain["scheme"], plain["n_subsets"], plain["n_units"]) == ("balanced", 64, 40)
+    assert (plain["unit"], plain["dimension"]) == ("record", 2)
+    assert plain["noise"]["n_directions"] == 2
+    assert plain["noise"]["smallest_units_per_std"] >= 1024
+    assert plain["software"] == pac.__version__
+    assert SCOPE in plain["not_promised"]
+    assert plain["public"]
+    assert 1 - 1e-8 < plain["confidence"] < 1
+
+
+def test_the_bound_is_the_smaller_of_the_measured_and_the_implied(certificate: Certificate) -> None:
+    implied = posterior_success(certificate.mi_upper_nats, 0.5)
+    assert certificate.membership is not None
+    assert certificate.membership_bound == min(implied, certificate.membership.upper)
+
+
+def test_a_wide_interval_does_not_break_an_implied_promise() -> None:
+    """With a covariance rule the promise follows from the bound, whatever the draws say."""
+    data = np.random.default_rng(0).normal(size=(40, 1))
+    budget = pac.Membership(0.5005)
+    found = pac.privatize(np.mean, data, budget, rule="waterfill", n_subsets=32, rng=0)
+    assert found.certificate.membership is not None
+    assert found.certificate.membership.upper > 0.5005
+    assert found.certificate.membership_bound <= 0.5005
+
+
+def test_json_survives_the_way_there_and_back(certificate: Certificate, tmp_path: Path) -> None:
+    again = Certificate.from_dict(json.loads(certificate.to_json()))
+    assert again == certificate
+    path = tmp_path / "certificate.json"
+    path.write_text(certificate.to_json())
+    assert Certificate.read(path) == certificate
+
+
+def test_a_release_file_holds_its_certificate(release: Release, tmp_path: Path) -> None:
+    path = release.save(tmp_path / "out")
+    assert Certificate.read(path) == release.certificate
+    assert (tmp_path / "out" / "curator.npz").stat().st_mode & 0o077 == 0
+    content = json.loads(path.read_text())
+    assert set(content) == {"schema_version", "value", "certificate"}
+    np.testing.assert_array_equal(content["value"], release.value)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", '{"schema_version": 2}', "{}"])
+def test_other_files_are_refused_in_one_line(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "release.json"
+    path.write_text(content)
+    with pytest.raises(CertificateError, match="must") as error:
+        Certificate.read(path)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_files_and_fields_are_refused(certificate: Certificate, tmp_path: Path) -> None:
+    with pytest.raises(CertificateError, match="must be a readable JSON file"):
+        Certificate.read(tmp_path / "none.json")
+    for field in fields(Certificate):
+        plain = certificate.to_public_dict()
+        del plain[field.name]
+        with pytest.raises(CertificateError):
+            Certificate.from_dict(plain)
+    with pytest.raises(CertificateError):
+        Certificate.from_dict({**certificate.to_public_dict(), "extra": 1})
+
+
+def test_the_text_fits_a_terminal_and_says_the_essentials(certificate: Certificate) -> None:
+    text = str(certificate)
+    assert max(map(len, text.splitlines())) <= 80
+    joined = " ".join(text.split())
+    for phrase in (
+        "No attacker, whatever their method or computing power",
+        "exact: the secret is uniform over a finite pool",
+        "mutual information <= 0.25 nats",
+        "not a DP claim",
+        "told 1:",
+        "64 subsets of 40 units",
+        "need differential privacy",
+        "knows the secret without any release",
+        "pacprivacy",
+    ):
+        assert phrase in joined
+    assert "SIMULATION" not in text
+
+
+@pytest.mark.parametrize("bound", [0.600001, 0.58811, 0.5 + 1e-9, 0.999999])
+def test_printed_bounds_are_rounded_up(certificate: Certificate, bound: float) -> None:
+    changed = replace(
+        certificate,
+        membership_bound=bound,
+        mi_upper_nats=bound,
+        log_det_nats=bound,
+        any_inference={"0.5": bound, "0.01": bound},
+    )
+    joined = " ".join(str(changed).split())
+    headline = re.search(r"success above ([0-9.]+) %", joined)
+    nats = re.search(r"at most ([0-9.]+) nats", joined)
+    guesses = re.findall(r"-> ([0-9.]+) %, prior 1 % -> ([0-9.]+) %", joined)
+    assert headline is not None
+    assert nats is not None
+    assert bound <= float(headline[1]) / 100 <= bound + 1.1e-4
+    assert bound <= float(nats[1]) + 1e-12
+    assert all(bound <= float(guess) / 100 + 1e-12 for guess in guesses[0])
+
+
+def test_round_numbers_stay_as_they_are(certificate: Certificate) -> None:
+    for bound in (0.6, 0.588, 0.7, 0.55):
+        text = " ".join(str(replace(certificate, membership_bound=bound)).split())
+        assert f"success above {100 * bound:.2f} %" in text
+
+
+def test_certain_success_has_no_epsilon(certificate: Certificate) -> None:
+    data = np.random.default_rng(2).normal(size=12)
+    free = pac.privatize(np.mean, data, pac.Information(50), n_subsets=16, rng=0).certificate
+    assert free.membership_bound == 1.0
+    assert free.epsilon_equivalent is None
+    assert free.confidence == 1.0
+    assert "closed form, no failure probability" in str(free)
+    assert free.noise.total_variance == 0.0
+    assert any("no noise was added" in note for note in free.notes)
+    json.loads(free.to_json())
+
+
+def test_what_more_information_allows_is_said(certificate: Certificate) -> None:
+    """A membership budget may allow more than ln 2 nats: then any guess may succeed."""
+    data = np.random.default_rng(1).normal(size=(200, 40))
+    found = pac.privatize(
+        lambda x: x.mean(axis=0), data, pac.Membership(0.75), n_subsets=64, rng=0
+    ).certificate
+    assert found.mi_upper_nats > math.log(2)
+    assert any("above ln 2" in item for item in found.not_promised)
+    assert not any("above ln 2" in item for item in certificate.not_promised)
