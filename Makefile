@@ -13,6 +13,7 @@ help:
 	@echo "make demo       privatise the Iris mean and a k-means fit, print certificates"
 	@echo "make test       set-up, lint, types, tests"
 	@echo "make bench      the benchmarks (minutes); results in benchmarks/results"
+	@echo "make reproduce  the papers' tables and figures (hours); pages in out/reproduce"
 	@echo "make clean      remove the virtual environment and caches"
 
 $(STAMP): pyproject.toml
@@ -37,6 +38,9 @@ test: lint types check
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
+
+reproduce: $(STAMP)
+	$(BIN)/pac reproduce alg -o out/reproduce --jobs $(JOBS)
 
 clean:
 	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
