@@ -1,0 +1,349 @@
+"""Sessions: budgets hold before anything happens, the belief is the attacker's, nothing is kept."""
+
+import copy
+import importlib
+import math
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pacprivacy as pac
+from pacprivacy._random import SystemSource
+from pacprivacy.accounting.shares import charge_of
+from pacprivacy.budget import Limits
+from pacprivacy.errors import (
+    BudgetError,
+    BudgetExceededError,
+    DataError,
+    MechanismError,
+    PacPrivacyError,
+    SecretError,
+)
+from pacprivacy.noise import calibrate
+from pacprivacy.pool import Balanced, Half
+from pacprivacy.release import verify
+from pacprivacy.theory.posterior import posterior_success
+
+ASSESS = importlib.import_module("pacprivacy.release.assess")
+CERTIFY = importlib.import_module("pacprivacy.noise.certify")
+PUBLISH = importlib.import_module("pacprivacy.release.publish")
+DATA = np.random.default_rng(0).normal(size=(24, 2))
+
+
+def mean(x: Any) -> Any:
+    return x.mean(axis=0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_draws() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ASSESS, "information_draws", lambda m: 4096)
+        patch.setattr(ASSESS, "membership_draws", lambda m, n: 4096)
+        patch.setattr(ASSESS, "TOLD", (1,))
+        patch.setattr(CERTIFY, "MEMBERSHIP_COST", 10**7)
+        patch.setattr(CERTIFY, "POSTERIOR_COST", 10**6)
+        yield
+
+
+def open_session(budget: Any, **options: Any) -> pac.Session:
+    return pac.Session(DATA, budget=budget, **{"n_subsets": 16, "rng": 0, **options})
+
+
+class Watch:
+    """Counts what a refused release must not do."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.evaluated = self.drawn = 0
+        words = SystemSource.words
+
+        def watched(source: SystemSource, size: int) -> Any:
+            self.drawn += 1
+            return words(source, size)
+
+        patch.setattr(SystemSource, "words", watched)
+
+    def mean(self, x: Any) -> Any:
+        self.evaluated += 1
+        return mean(x)
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    return Watch(monkeypatch)
+
+
+# --- the budget comes first -----------------------------------------------------------------
+
+
+@pytest.mark.claim("S-1")
+@pytest.mark.parametrize(
+    ("total", "asked"),
+    [
+        (pac.Information(0.5), pac.Information(0.6)),
+        (pac.Membership(0.6), pac.Membership(0.65)),
+        (pac.Information(0.5) & pac.Membership(0.6), pac.Information(0.1) & pac.Membership(0.7)),
+        (pac.EpsilonEquivalent(0.5), pac.EpsilonEquivalent(1.0)),
+    ],
+)
+def test_too_much_is_refused_before_anything_is_drawn_or_evaluated(
+    watch: Watch, total: Any, asked: Any
+) -> None:
+    session = open_session(total)
+    with pytest.raises(BudgetExceededError, match="must be at most what is left") as error:
+        session.release(watch.mean, asked)
+    assert "\n" not in str(error.value)
+    assert (watch.evaluated, watch.drawn) == (0, 0)
+    odometer = session.odometer()
+    assert (odometer.n_releases, odometer.spent_nats, odometer.spent_success) == (0, 0.0, 0.0)
+    assert session.releases == ()
+
+
+@pytest.mark.claim("S-1")
+def test_information_adds_up_and_then_ends(watch: Watch) -> None:
+    session = open_session(pac.Information(0.5))
+    for k in range(2):
+        release = session.release(watch.mean, pac.Information(0.25), rule="waterfill")
+        assert session.odometer().spent_nats <= 0.25 * (k + 1)
+        facts = release.certificate.composition
+        assert facts is not None
+        assert facts["release_number"] == k + 1
+        assert facts["spent_nats_so_far"] == pytest.approx(session.odometer().spent_nats)
+        assert facts["total_nats"] == 0.5
+    before = (watch.evaluated, watch.drawn)
+    with pytest.raises(BudgetExceededError):
+        session.release(watch.mean, pac.Information(0.25))
+    assert (watch.evaluated, watch.drawn) == before
+    assert session.odometer().n_releases == 2
+
+
+@pytest.mark.claim("S-2")
+def test_membership_adds_up_by_increments() -> None:
+    session = open_session(pac.Membership(0.65))
+    for k in range(3):
+        session.release(mean, pac.Membership(0.55))
+        assert session.odometer().spent_success <= 0.05 * (k + 1) + 1e-9
+    with pytest.raises(BudgetExceededError, match="membership increment"):
+        session.release(mean, pac.Membership(0.6))
+    assert session.odometer().spent_nats > 0  # counted although only membership is limited
+
+
+@pytest.mark.claim("S-2")
+@pytest.mark.parametrize("rule", ["exact", "waterfill", None])
+def test_a_total_on_membership_binds_releases_that_ask_for_information(rule: str | None) -> None:
+    """The total limits every release, whatever the release names and whichever rule it takes."""
+    data = DATA.copy()
+    data[0] *= 100  # one record that an information budget of two nats would give away
+    session = pac.Session(
+        data, budget=pac.Information(3) & pac.Membership(0.55), n_subsets=16, rng=0
+    )
+    release = session.release(mean, pac.Information(2.0), rule=rule)
+    assert release.certificate.membership_bound <= 0.55
+    assert session.odometer().spent_success <= 0.05 + 1e-9
+
+
+def test_an_information_release_charges_membership_what_it_implies() -> None:
+    session = open_session(pac.Information(1) & pac.Membership(0.9))
+    session.release(mean, pac.Information(0.02), rule="waterfill")
+    spent = session.odometer().spent_success
+    assert 0 < spent <= posterior_success(0.02) - 0.5 + 1e-9
+    session.release(mean, pac.Membership(0.6))
+
+
+def test_charges_never_exceed_the_share() -> None:
+    pool = Balanced(n_subsets=16).draw(24, rng=0)
+    values = np.random.default_rng(1).normal(size=(16, 2))
+    plan = calibrate(values, pac.Information(0.5), rule="waterfill")
+    before = np.full(24, 0.5)
+    assert charge_of(plan, Limits(mi_nats=0.5), before).success is None
+    both = charge_of(plan, Limits(mi_nats=0.5, success=0.1), before)
+    assert both.success == 0.1
+    assert both.mi_nats == plan.mi_upper
+    risk = calibrate(values, pac.Membership(0.7), pool=pool, rng=0)
+    charge = charge_of(risk, Limits(success=0.2), before)
+    assert charge.success is not None
+    assert 0.15 < charge.success <= 0.2
+
+
+def test_a_failed_mechanism_costs_nothing(watch: Watch) -> None:
+    session = open_session(pac.Information(0.5))
+
+    def broken(x: Any) -> Any:
+        raise RuntimeError("no")
+
+    with pytest.raises(MechanismError, match="failed on subset 0"):
+        session.release(broken, pac.Information(0.25))
+    assert watch.drawn == 0
+    assert session.odometer().spent_nats == 0.0
+    session.release(mean, pac.Information(0.5), rule="waterfill")
+
+
+def test_an_impossible_rule_costs_nothing(watch: Watch) -> None:
+    session = open_session(pac.Information(0.5))
+    with pytest.raises(BudgetError, match="rule must be one of"):
+        session.release(watch.mean, pac.Information(0.25), rule="fancy")
+    assert (watch.evaluated, watch.drawn) == (0, 0)
+
+
+@pytest.mark.parametrize("asked", [pac.Membership(0.501), pac.Membership(0.6)])
+def test_increments_start_from_the_prior_of_the_pool(asked: Any) -> None:
+    session = open_session(pac.Membership(0.9), pool=Half(n_subsets=16))
+    with pytest.raises(BudgetError, match="before any release"):
+        session.release(mean, asked)
+
+
+# --- the belief -----------------------------------------------------------------------------
+
+
+@pytest.mark.claim("S-1")
+def test_the_belief_is_bayes_rule_on_what_was_released() -> None:
+    session = open_session(pac.Information(4), simulate=True)
+    log_p = np.zeros(16)
+    for k in range(3):
+        release = session.release(
+            lambda x, k=k: x.mean(axis=0) ** (k + 1), pac.Information(1), rule="diagonal"
+        )
+        bundle = release.bundle
+        np.testing.assert_allclose(bundle.log_p, log_p - np.log(np.exp(log_p).sum()), atol=1e-9)
+        # recover the integers from the released value: the axes are the coordinates
+        weights = np.exp(bundle.log_p)
+        center = weights @ bundle.outputs
+        integers = (release.value - center) / bundle.grid_step
+        steps = (integers - bundle.points) / bundle.units_per_std
+        log_p = bundle.log_p - 0.5 * np.square(steps).sum(axis=1)
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    learned = math.log(16) + float((p * np.log(np.maximum(p, 1e-300))).sum())
+    assert session.odometer().learned_nats == pytest.approx(learned, abs=1e-4)
+    pool = session.releases[0].bundle.pool
+    inside = p @ pool.masks()
+    guess = float(np.maximum(inside, 1 - inside).max())
+    assert session.odometer().best_guess_now == pytest.approx(guess, abs=1e-4)
+
+
+@pytest.mark.claim("S-1")
+def test_later_releases_are_calibrated_to_the_belief() -> None:
+    """Once most candidates are ruled out, the same budget hides fewer of them with less noise."""
+    session = open_session(pac.Information(5), simulate=True)
+    session.release(mean, pac.Information(2.5), rule="waterfill")
+    second = session.release(mean, pac.Information(0.5), rule="waterfill")
+    blind = calibrate(second.bundle.outputs, pac.Information(0.5), rule="waterfill")
+    assert second.certificate.noise.total_variance < 0.9 * blind.total_variance
+    verify(second.certificate, second.bundle)
+
+
+def test_a_session_goes_on_after_a_release_without_noise() -> None:
+    """Half of the candidates are ruled out for certain; the others are hidden as before."""
+    session = open_session(pac.Information(9), simulate=True)
+    first = session.release(lambda x: float(x[:, 0].sum() > 0), pac.Information(1))
+    assert first.certificate.noise.total_variance == 0.0
+    assert session.odometer().learned_nats > 0
+    for _ in range(2):
+        later = session.release(mean, pac.Information(1), rule="waterfill")
+        assert np.isneginf(later.bundle.log_p).any()
+        verify(later.certificate, later.bundle)
+    everything = session.release(mean, pac.Information(4))
+    assert everything.certificate.noise.total_variance == 0.0
+    again = session.release(lambda x: x.std(axis=0), pac.Information(0.1))
+    assert again.certificate.mi_upper_nats == 0.0  # nothing is left to hide
+
+
+def test_the_odometer_starts_at_nothing() -> None:
+    odometer = open_session(pac.Information(1) & pac.Membership(0.7)).odometer()
+    assert odometer.n_releases == 0
+    assert (odometer.learned_nats, odometer.best_guess_now) == (0.0, 0.5)
+    assert (odometer.total_nats, odometer.total_success) == (1.0, 0.7)
+    assert odometer.ever_used_prior is None
+
+
+# --- fresh secrets --------------------------------------------------------------------------
+
+
+def test_fresh_secrets_are_independent_and_said_to_be() -> None:
+    session = open_session(pac.Information(2), secrets="fresh", simulate=True)
+    for k in range(3):
+        release = session.release(mean, pac.Information(0.5), rule="waterfill")
+        assert np.ptp(release.bundle.log_p) == 0.0  # a new secret: nothing is known of it
+        facts = release.certificate.composition
+        assert facts is not None
+        assert facts["secrets"] == "fresh for every release"
+        assert facts["prior_of_ever_used"] == 1 - 2.0 ** -(k + 1)
+    assert session.odometer().ever_used_prior == 1 - 2.0**-3
+    assert session.odometer().spent_nats <= 1.5
+
+
+def test_every_fresh_release_draws_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    real = PUBLISH.uniform_below
+    monkeypatch.setattr(
+        PUBLISH, "uniform_below", lambda source, bound: drawn.append(1) or real(source, bound)
+    )
+    for secrets, expected in (("same", 1), ("fresh", 3)):
+        drawn.clear()
+        session = open_session(pac.Information(2), secrets=secrets, simulate=True)
+        for _ in range(3):
+            session.release(mean, pac.Information(0.5), rule="waterfill")
+        assert len(drawn) == expected
+
+
+def test_membership_cannot_be_totalled_over_fresh_secrets() -> None:
+    with pytest.raises(BudgetError, match="Information when secrets are fresh"):
+        open_session(pac.Membership(0.6), secrets="fresh")
+    with pytest.raises(BudgetError, match="'same' or 'fresh'"):
+        open_session(pac.Information(1), secrets="both")
+
+
+# --- the end --------------------------------------------------------------------------------
+
+
+def test_a_closed_session_has_forgotten_its_secret() -> None:
+    with open_session(pac.Information(1)) as session:
+        session.release(mean, pac.Information(0.25), rule="waterfill")
+    assert session._secret is None
+    with pytest.raises(SecretError, match="it is closed"):
+        session.release(mean, pac.Information(0.25))
+    assert session.odometer().n_releases == 1
+    assert len(session.releases) == 1
+
+
+def test_an_exception_inside_closes_the_session() -> None:
+    with pytest.raises(ZeroDivisionError), open_session(pac.Information(1)) as session:
+        _ = 1 / 0
+    with pytest.raises(SecretError):
+        session.release(mean, pac.Information(0.25))
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_session_cannot_leave_its_process(copied: Any) -> None:
+    session = open_session(pac.Information(1))
+    session.release(mean, pac.Information(0.25), rule="waterfill")
+    with pytest.raises(SecretError, match="must stay in"):
+        copied(session)
+    with pytest.raises(SecretError, match="must stay in"):
+        copied(session._secret)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        ({"budget": 0.5}, BudgetError),
+        ({"n_subsets": 7}, PacPrivacyError),
+        ({"units": np.arange(5)}, PacPrivacyError),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_line(bad: dict[str, Any], error: type) -> None:
+    options = {"n_subsets": 16, "rng": 0, "budget": pac.Information(1), **bad}
+
+    def use() -> None:
+        pac.Session(DATA, **options).release(mean, pac.Information(0.25))
+
+    with pytest.raises(error) as found:
+        use()
+    assert "\n" not in str(found.value)
+
+
+def test_bad_data_is_refused_at_once() -> None:
+    with pytest.raises(DataError):
+        pac.Session(np.array([[1.0], [np.nan], [0.0], [2.0]]), budget=pac.Information(1))
