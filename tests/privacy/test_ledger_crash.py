@@ -1,0 +1,234 @@
+"""``kill -9`` at any moment: what is spent stays spent, and no release is without an entry."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pacprivacy.accounting import Ledger
+from pacprivacy.accounting.session_state import StateFile
+
+N_KILLS = 50
+TOTAL = 10.0
+SHARE = 0.02
+
+# One process imports, then forks a session per trial. A session releases until it is killed and
+# notes every release that it was handed. It tells through a pipe when it has reserved.
+DRIVER = """
+import json, os, signal, sys, time
+from pathlib import Path
+import numpy as np
+import pacprivacy as pac
+import pacprivacy.accounting.account as account
+import pacprivacy.accounting.files as files
+from pacprivacy.accounting.ledger import Ledger
+from pacprivacy.release import Secret
+
+where, folder, share, total = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
+DATA = np.random.default_rng(0).normal(size=(8, 1))
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def around(owner, name, before=None, after=None):
+    original = getattr(owner, name)
+    def wrapped(*args, **kwargs):
+        if before is not None:
+            before()
+        result = original(*args, **kwargs)
+        if after is not None:
+            after()
+        return result
+    setattr(owner, name, wrapped)
+
+POINTS = {
+    "before reserve": (Ledger, "reserve", "before"),
+    "after reserve": (Ledger, "reserve", "after"),
+    "after the noise is drawn": (Secret, "observe", "after"),
+    "before the state is written": (account.StateFile, "save", "before"),
+    "before the state is renamed": (Path, "replace", "before"),
+    "after the state is renamed": (Path, "replace", "after"),
+    "before commit": (Ledger, "commit", "before"),
+    "after commit": (Ledger, "commit", "after"),
+}
+
+def session(tell, point, plant):
+    around(Ledger, "reserve", after=lambda: os.write(tell, b"."))
+    if plant == "skipped ledger":
+        from pacprivacy.accounting.book import Unrecorded
+        for name in ("spend", "keep", "commit"):
+            setattr(account.Account, name, getattr(Unrecorded, name))
+        around(account.Account, "commit", after=lambda: os.write(tell, b"."))
+    if point:
+        owner, name, when = POINTS[point]
+        around(owner, name, **{when: die})
+    budget = pac.Information(total)
+    with pac.Session(DATA, ledger=where, budget=budget, state=folder / "people.session",
+                     n_subsets=4, dataset="people", principal="ann", progress=False) as opened:
+        while True:
+            made = opened.release(lambda rows: rows.mean(axis=0), pac.Information(share))
+            with (folder / "released").open("a") as file:
+                file.write(account.certificate_digest(made.certificate) + "\\n")
+                file.flush()
+                os.fsync(file.fileno())
+
+def trial(delay_s, point, plant):
+    hear, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.close(hear)
+            session(tell, point, plant)
+        except BaseException as error:
+            print(type(error).__name__, error, file=sys.stderr, flush=True)
+        finally:
+            os._exit(code)
+    os.close(tell)
+    if not point and os.read(hear, 1):
+        time.sleep(delay_s)
+        os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    os.close(hear)
+    return os.waitstatus_to_exitcode(status)
+
+# Whatever is imported late is imported here, once, and not in every trial.
+warm = pac.Session(DATA, ledger=folder / "warm.db", budget=pac.Information(1), n_subsets=4)
+warm.release(lambda rows: rows.mean(axis=0), pac.Information(share))
+warm.close()
+
+for line in sys.stdin:
+    print(trial(**json.loads(line)), flush=True)
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="this system cannot fork")
+
+
+class Crashes:
+    """A driver that runs sessions and kills them, and what is left after each."""
+
+    def __init__(self, where: str, folder: Path) -> None:
+        self.where, self.folder = where, folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, where, str(folder), str(SHARE), str(TOTAL)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.secret: int | None = None
+
+    def __enter__(self) -> "Crashes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(timeout=60) == 0
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def kill(self, delay_s: float = 0.0, point: str = "", plant: str = "") -> None:
+        """Run one session until it is killed."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        order = {"delay_s": delay_s, "point": point, "plant": plant}
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        assert int(self.process.stdout.readline()) == -9, "the session ended before it was killed"
+
+    def released(self) -> list[str]:
+        path = self.folder / "released"
+        return path.read_text().split() if path.exists() else []
+
+    def check(self) -> Counter[str]:
+        """Assert what must hold after every crash; return the kinds of entries."""
+        ledger = Ledger(self.where)
+        found = ledger.verify()
+        assert found.ok, found.problem
+        entries = ledger.entries()
+        committed = {entry.certificate for entry in entries if entry.kind == "commit"}
+        missing = [digest for digest in self.released() if digest not in committed]
+        assert not missing, f"{len(missing)} releases without an entry"
+        for balance in ledger.balances():
+            assert 0 <= (balance.spent.mi_nats or 0) <= (balance.limits.mi_nats or 0)
+        self._check_state(len(committed))
+        return Counter(entry.kind for entry in entries)
+
+    def _check_state(self, n_committed: int) -> None:
+        """The session is whole, knows of every release, and never changes its secret."""
+        file = StateFile(self.folder / "people.session")
+        try:
+            state = file.load()
+        finally:
+            file.close()
+        if n_committed:
+            assert state is not None
+        if state is not None:
+            assert state.n_releases >= n_committed
+            if self.secret is not None:
+                assert state.secret.to_storage() == self.secret
+            self.secret = state.secret.to_storage()
+
+
+@pytest.mark.slow
+@pytest.mark.claim("K-1")
+def test_fifty_kills_between_reserve_and_commit(ledger_where: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(50)
+    with Crashes(ledger_where, tmp_path) as crashes:
+        lost = 0
+        for delay_s in rng.uniform(0, 0.04, size=N_KILLS):
+            before = len(crashes.released())
+            crashes.kill(delay_s)
+            kinds = crashes.check()
+            lost += len(crashes.released()) == before
+        assert kinds["reserve"] >= N_KILLS
+        assert lost > 0, "no kill came between reserve and the release"
+        assert kinds["reserve"] - kinds["commit"] <= N_KILLS
+
+
+POINTS: dict[str, dict[str, Any]] = {
+    "before reserve": {"reserve": 0, "commit": 0, "state": 0},
+    "after reserve": {"reserve": 1, "commit": 0, "state": 0},
+    "after the noise is drawn": {"reserve": 1, "commit": 0, "state": 0},
+    "before the state is written": {"reserve": 1, "commit": 0, "state": 0},
+    "before the state is renamed": {"reserve": 1, "commit": 0, "state": 0},
+    "after the state is renamed": {"reserve": 1, "commit": 0, "state": 1},
+    "before commit": {"reserve": 1, "commit": 0, "state": 1},
+    "after commit": {"reserve": 1, "commit": 1, "state": 1},
+}
+
+
+@pytest.mark.claim("K-1")
+def test_a_kill_at_every_step_leaves_what_it_must(ledger_where: str, tmp_path: Path) -> None:
+    with Crashes(ledger_where, tmp_path) as crashes:
+        expected: Counter[str] = Counter()
+        for point, traces in POINTS.items():
+            crashes.kill(point=point)
+            found = crashes.check()
+            expected.update(traces)
+            assert found["reserve"] == expected["reserve"], point
+            assert found["commit"] == expected["commit"], point
+            file = StateFile(tmp_path / "people.session")
+            state = file.load()
+            file.close()
+            assert (0 if state is None else state.n_releases) == expected["state"], point
+            assert crashes.released() == []
+        ledger = Ledger(ledger_where)
+        spent = ledger.balance("people", "ann")[0].spent.mi_nats or 0
+        reserved = [e.units.mi_nats or 0 for e in ledger.entries() if e.kind == "reserve"]
+        assert spent == sum(reserved) > 0
+
+
+@pytest.mark.claim("K-1")
+def test_a_skipped_ledger_write_is_caught(ledger_where: str, tmp_path: Path) -> None:
+    """A planted bug: sessions release without writing anything down."""
+    with Crashes(ledger_where, tmp_path) as crashes:
+        crashes.kill(delay_s=0.5, plant="skipped ledger")
+        assert crashes.released()
+        with pytest.raises(AssertionError, match="releases without an entry"):
+            crashes.check()
