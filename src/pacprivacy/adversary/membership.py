@@ -175,7 +175,7 @@ def _summarise(
     """Turn means and variances of ``|2Q - 1|`` into success rates with intervals."""
     value = 0.5 + 0.5 * tilt[0]
     n_units = len(value)
-    half = empirical_bernstein(tilt[1] / 4, n_draws, width=0.5, gamma=gamma / (2 * n_units))
+    half = empirical_bernstein(tilt[1] / 4, n_draws, width=0.5, gamma=gamma / (4 * n_units))
     upper = np.minimum(1.0, value + half + slack)
     lower = np.maximum(0.5, value - half - slack)
     worst = Estimate(
@@ -186,7 +186,7 @@ def _summarise(
         n_draws=n_draws,
     )
     mean = bernstein_estimate(
-        0.5 + 0.5 * mean_tilt[0], mean_tilt[1] / 4, n_draws, low=0.5, high=1.0, gamma=gamma
+        0.5 + 0.5 * mean_tilt[0], mean_tilt[1] / 4, n_draws, low=0.5, high=1.0, gamma=gamma / 2
     )
     mean = Estimate(
         value=mean.value,

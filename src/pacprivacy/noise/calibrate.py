@@ -25,6 +25,7 @@ from pacprivacy.noise.plan import Integers, NoisePlan, Revealed
 from pacprivacy.noise.risk import risk_shapes
 from pacprivacy.noise.rules import Boxed, Empirical, Rule, rule_name
 from pacprivacy.noise.spread import spread_of
+from pacprivacy.simulation import few_threads
 from pacprivacy.theory.concentration import Estimate
 from pacprivacy.theory.information import entropy
 from pacprivacy.theory.posterior import mi_for_success
@@ -113,7 +114,8 @@ def calibrate(
         caps=caps,
         priors=priors,
     )
-    return _searched_plan(name, problem, gaussian_nats=beta)
+    with few_threads(len(values) * (values.shape[1] if pool is None else pool.n_units)):
+        return _searched_plan(name, problem, gaussian_nats=beta)
 
 
 def check_feasible(budget: AnyBudget, rule: Rule | None, pool: Candidates) -> None:

@@ -178,7 +178,7 @@ def _effort(shape: Shape, problem: Problem) -> Effort:
         room = MEMBERSHIP_MARGIN * float((problem.caps - priors).min())
         most = max(2048, min(MEMBERSHIP_COST // (m * n_units), POSTERIOR_COST // m))
         risk_draws, risk_room = _draws_for(
-            room, variance, width=0.5, gamma=gamma / (2 * n_units), most=most
+            room, variance, width=0.5, gamma=gamma / (4 * n_units), most=most
         )
     return Effort(
         information_draws=info_draws,

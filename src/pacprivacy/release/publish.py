@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn, Self
+from typing import NoReturn, Protocol, Self, TypeVar
 
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.errors import SecretError
@@ -11,8 +11,19 @@ from pacprivacy.noise.plan import NoisePlan, Observation
 from pacprivacy.release.assess import Context, assess, write_certificate
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.release import Release
+from pacprivacy.simulation import few_threads
 
-__all__ = ["Secret", "publish"]
+__all__ = ["Sampler", "Secret", "publish"]
+
+Seen_co = TypeVar("Seen_co", covariant=True)
+
+
+class Sampler(Protocol[Seen_co]):
+    """Something that draws what leaves, given the secret index: a noise plan, or many at once."""
+
+    def observe(self, index: int, source: BitSource) -> Seen_co:
+        """Draw the noise around the output of candidate ``index``."""
+        ...
 
 
 class Secret:
@@ -46,7 +57,7 @@ class Secret:
         secret._index, secret._n_subsets = index, n_subsets
         return secret
 
-    def observe(self, plan: NoisePlan, source: BitSource) -> Observation:
+    def observe(self, plan: Sampler[Seen_co], source: BitSource) -> Seen_co:
         """Draw the noise around the secret's output."""
         return plan.observe(self._index, source)
 
@@ -73,8 +84,9 @@ def publish(
     Claim R-2. The certificate is complete before the secret is touched; the value is a function
     of the observation, the pool's outputs and the structure that all subsets share.
     """
-    plan = assess(plan, context)
-    certificate = write_certificate(plan, context)
+    with few_threads(context.pool.n_subsets * context.pool.n_units):
+        plan = assess(plan, context)
+        certificate = write_certificate(plan, context)
     bundle = Bundle.of(
         context.outputs.values,
         context.pool,

@@ -52,10 +52,9 @@ class Release:
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         public = target / "release.json"
-        public.write_text(
-            json.dumps(self.to_public_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8"
-        )
-        self.bundle.save(target / "curator.npz")
+        text = json.dumps(self.to_public_dict(), indent=2, allow_nan=False)
+        self.bundle.save(target / "curator.npz")  # first: no public file without its proof
+        public.write_text(text + "\n", encoding="utf-8")
         return public
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Final
 
 from threadpoolctl import threadpool_limits
 
-__all__ = ["single_threaded"]
+__all__ = ["few_threads", "single_threaded"]
 
 # For libraries that a mechanism imports while it runs: they read these when they are loaded.
 _VARIABLES: Final = (
@@ -25,6 +25,8 @@ _VARIABLES: Final = (
     "BLIS_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
+
+SMALL_WORK: Final = 5_000_000
 
 _lock = threading.Lock()
 _holders = 0
@@ -47,6 +49,16 @@ def single_threaded() -> Iterator[None]:
             _holders -= 1
             if _holders == 0:
                 _stack.close()
+
+
+@contextmanager
+def few_threads(n_elements: int) -> Iterator[None]:
+    """Use one thread while inside, unless matrices of ``n_elements`` are worth several.
+
+    On small products threads cost several times more than they save.
+    """
+    with single_threaded() if n_elements < SMALL_WORK else nullcontext():
+        yield
 
 
 @contextmanager
