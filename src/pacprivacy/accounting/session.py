@@ -66,8 +66,8 @@ class Session:
 
     Guarantee
     ---------
-    Claim S-1. ``MI(secret; all releases) <= E[Σ charges] <= total``, also when a mechanism is chosen
-    after seeing earlier releases.
+    Claim S-1. ``MI(secret; all releases) <= E[Σ charges] <= total``, also when a mechanism is
+    chosen after seeing earlier releases.
     Claim S-2. For every unit, the attacker's expected success after the last release is at most
     its prior plus the sum of the increments charged, at most the total.
     Claim K-1. With a ledger, no release leaves without an entry, whatever crashes when.
