@@ -1,0 +1,593 @@
+"""A session with a ledger: the order of its writes, and how it goes on after a restart."""
+
+import copy
+import io
+import os
+import pickle
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pacprivacy as pac
+from pacprivacy.accounting import Charge, Ledger, certificate_digest
+from pacprivacy.accounting.account import Account
+from pacprivacy.accounting.session_state import SessionState, StateFile
+from pacprivacy.errors import (
+    BudgetError,
+    BudgetExceededError,
+    DataError,
+    LedgerError,
+    PoolError,
+    SecretError,
+)
+from pacprivacy.release import Secret
+
+DATA = np.random.default_rng(3).normal(size=(8, 1))
+SOURCE = Path(pac.__file__).parent
+MODES = pytest.mark.skipif(os.name == "nt", reason="this system has no file modes")
+
+
+def mean(rows: Any) -> Any:
+    return rows.mean(axis=0)
+
+
+def begin(path: Path, **options: Any) -> pac.Session:
+    options = {"budget": pac.Information(1), "n_subsets": 4, "ledger": path} | options
+    return pac.Session(options.pop("data", DATA), **options)
+
+
+def state_path(folder: Path) -> Path:
+    (found,) = folder.glob("*.session")
+    return found
+
+
+def read_state(folder: Path) -> SessionState:
+    file = StateFile(state_path(folder))
+    try:
+        state = file.load()
+    finally:
+        file.close()
+    assert state is not None
+    return state
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a ledger and a session of two releases; tests work on copies."""
+    folder = tmp_path_factory.mktemp("finished")
+    with begin(folder / "study.db") as session:
+        session.release(mean, pac.Information(0.125))
+        session.release(mean, pac.Information(0.125))
+    return folder
+
+
+@pytest.fixture
+def study(finished: Path, tmp_path: Path) -> Path:
+    """The ledger of a session of two releases."""
+    return Path(shutil.copytree(finished, tmp_path / "study")) / "study.db"
+
+
+# --- going on -------------------------------------------------------------------------------
+
+
+def test_a_session_goes_on_with_the_same_pool_secret_and_belief(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    with begin(path) as first:
+        first.release(mean, pac.Information(0.125))
+        pool, belief, secret = first._pool, first._belief, first._secret
+    with begin(path) as second:
+        assert second._pool is not None
+        assert second._belief is not None
+        assert second._secret is not None
+        assert pool is not None
+        assert belief is not None
+        assert secret is not None
+        assert second._pool.digest() == pool.digest()
+        assert second._belief.log_p.tobytes() == belief.log_p.tobytes()
+        assert second._secret.to_storage() == secret.to_storage()
+        assert second.odometer().n_releases == 1
+        made = second.release(mean, pac.Information(0.125))
+    assert made.certificate.composition is not None
+    assert made.certificate.composition["release_number"] == 2
+    assert second.odometer().spent_nats == pytest.approx(0.25, abs=1e-5)
+
+
+def test_resuming_needs_no_budget_and_keeps_the_total(study: Path) -> None:
+    with pac.Session.resume(DATA, ledger=study) as session:
+        assert session.odometer().total_nats == 1.0
+        with pytest.raises(BudgetExceededError):
+            session.release(mean, pac.Information(0.8))
+        session.release(mean, pac.Information(0.5))
+    assert Ledger(study).verify().ok
+
+
+def test_there_must_be_something_to_go_on_with(tmp_path: Path) -> None:
+    with pytest.raises(BudgetError, match="budget must be given for a new session"):
+        pac.Session.resume(DATA, ledger=tmp_path / "study.db")
+    begin(tmp_path / "study.db").close()  # the lock was let go
+
+
+@pytest.mark.claim("K-1")
+def test_the_belief_on_disk_is_that_of_the_session(study: Path) -> None:
+    """The stored belief is the update by what was released, not the one before it."""
+    with begin(study) as session:
+        before = read_belief(study.parent)
+        session.release(mean, pac.Information(0.25))
+        assert session._belief is not None
+        after = read_belief(study.parent)
+        assert after.tobytes() == session._belief.log_p.tobytes()
+        assert after.tobytes() != before.tobytes()
+
+
+def read_belief(folder: Path) -> Any:
+    return SessionState.from_bytes(state_path(folder).read_bytes()).log_p
+
+
+def test_what_a_crash_left_reserved_counts_for_the_session(study: Path) -> None:
+    ledger = Ledger(study)
+    name = ledger.entries()[-1].session
+    ledger.reserve("default", "default", Charge(mi_nats=0.5), "lost", session=name)
+    with begin(study) as session:
+        assert session.odometer().spent_nats == pytest.approx(0.75, abs=1e-5)
+        with pytest.raises(BudgetExceededError):
+            session.release(mean, pac.Information(0.3))
+
+
+def test_units_survive(tmp_path: Path) -> None:
+    units = np.repeat(np.arange(4), 2)
+    path = tmp_path / "study.db"
+    with begin(path, units=units) as session:
+        session.release(mean, pac.Information(0.1))
+    with begin(path, units=units) as session:
+        assert session._pool is not None
+        assert session._pool.n_units == 4
+    with pytest.raises(PoolError, match="units must be what the session began with"):
+        begin(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"data": DATA + 1}, DataError, "data must be what the session 'default' began with"),
+        ({"data": DATA[::-1]}, DataError, "got other values, types or order"),
+        ({"budget": pac.Information(2)}, BudgetError, "the total that the session began with"),
+        ({"budget": pac.Membership(0.6)}, BudgetError, "the total that the session began with"),
+        ({"n_subsets": 8}, PoolError, "the one that the session began with, of 4 subsets"),
+        (
+            {"n_subsets": None, "pool": pac.Balanced(n_subsets=4).draw(8, rng=1)},
+            PoolError,
+            "the one that the session began with",
+        ),
+        ({"simulate": True}, LedgerError, "simulate must be False with a ledger"),
+    ],
+)
+def test_going_on_with_something_else_is_refused(
+    study: Path, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        begin(study, **options)
+    begin(study).close()  # the lock was let go and nothing was changed
+
+
+def test_other_names_are_other_sessions(study: Path) -> None:
+    with begin(study, dataset="others", data=DATA + 1) as session:
+        session.release(mean, pac.Information(0.1))
+    assert len(list(study.parent.glob("*.session"))) == 2
+    assert len(Ledger(study).balances()) == 2
+
+
+# --- one at a time --------------------------------------------------------------------------
+
+
+def test_a_session_is_open_once(study: Path) -> None:
+    session = begin(study)
+    with pytest.raises(LedgerError, match="must not be open twice"):
+        begin(study)
+    session.close()
+    begin(study).close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_session_cannot_release(study: Path) -> None:
+    with begin(study) as session:
+        child = os.fork()
+        if child == 0:
+            try:
+                session.release(mean, pac.Information(0.1))
+            except SecretError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert len(Ledger(study).entries()) == 5
+
+
+# --- old copies -----------------------------------------------------------------------------
+
+
+@pytest.mark.claim("K-1")
+def test_an_old_copy_of_the_state_is_refused(study: Path, tmp_path: Path) -> None:
+    """It would not know of the last release, so its noise would be too little."""
+    old = shutil.copy2(state_path(study.parent), tmp_path / "old")
+    with begin(study) as session:
+        session.release(mean, pac.Information(0.1))
+    shutil.copy2(old, state_path(study.parent))
+    with pytest.raises(SecretError, match="must know of all 3 releases of its session"):
+        begin(study)
+
+
+def test_an_old_copy_of_the_ledger_is_refused(study: Path, tmp_path: Path) -> None:
+    old = shutil.copy2(study, tmp_path / "old.db")
+    with begin(study) as session:
+        session.release(mean, pac.Information(0.1))
+    shutil.copy2(old, study)
+    with pytest.raises(LedgerError, match="must hold the releases that the session made"):
+        begin(study)
+
+
+def test_a_state_of_another_ledger_is_refused(study: Path, tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="state must belong to ledger"):
+        begin(tmp_path / "new.db", state=state_path(study.parent))
+
+
+def test_a_broken_ledger_is_not_spent_from(study: Path) -> None:
+    import sqlite3
+
+    connection = sqlite3.connect(study, isolation_level=None)
+    connection.execute("UPDATE pac_entries SET mi_nats_e12 = 0 WHERE seq = 2")
+    connection.close()
+    with pytest.raises(LedgerError, match="must verify; entry 2 is broken"):
+        begin(study)
+
+
+# --- the file -------------------------------------------------------------------------------
+
+
+@MODES
+def test_the_state_is_for_its_owner_alone(study: Path) -> None:
+    for path in study.parent.glob("*.session*"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [path.name for path in study.parent.glob("*.new")] == []
+
+
+@MODES
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_a_state_that_others_can_read_is_refused(study: Path, mode: int) -> None:
+    state_path(study.parent).chmod(mode)
+    with pytest.raises(SecretError, match=f"must be readable by its owner alone.*{mode:04o}"):
+        begin(study)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:-1],
+        lambda content: b"not a state",
+        lambda content: content.replace(b'"schema_version": 1', b'"schema_version": 7'),
+        lambda content: pickle.dumps({"secret": 1}),
+    ],
+)
+def test_a_damaged_state_is_refused(study: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = state_path(study.parent)
+    content = damage(path.read_bytes())
+    path.write_bytes(content)
+    with pytest.raises(LedgerError, match="must be the state of a session; it is damaged"):
+        begin(study)
+    assert path.read_bytes() == content
+
+
+def test_pickles_are_not_read(study: Path) -> None:
+    path = state_path(study.parent)
+    with np.load(path) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    arrays["log_p"] = np.array([{"an": "object"}], dtype=object)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    path.write_bytes(buffer.getvalue())
+    with pytest.raises(LedgerError, match="it is damaged"):
+        begin(study)
+
+
+@pytest.mark.parametrize("index", [-1, 4, 2**40])
+def test_a_secret_outside_the_pool_is_refused(study: Path, index: int) -> None:
+    with pytest.raises(SecretError, match="must be of this pool"):
+        Secret.from_storage(index, 4)
+
+
+def test_the_size_of_the_file_does_not_depend_on_the_secret(study: Path) -> None:
+    state = read_state(study.parent)
+    sizes = {
+        len(replace(state, secret=Secret.from_storage(index, 4)).to_bytes()) for index in range(4)
+    }
+    assert len(sizes) == 1
+
+
+def test_a_stored_secret_is_still_secret(study: Path) -> None:
+    state = read_state(study.parent)
+    assert repr(state.secret) == "Secret(one of 4)"
+    assert repr(state) == "SessionState(curator-only, 2 releases)"
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(SecretError, match="must stay in this process"):
+            attempt(state.secret)
+    with pytest.raises(SecretError):
+        pickle.dumps(state)
+
+
+def test_only_the_session_state_reads_the_index() -> None:
+    """And nothing else in the library ever does."""
+    users = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if re.search(r"\b(to|from)_storage\b", path.read_text(encoding="utf-8"))
+    }
+    assert users == {"release/publish.py", "accounting/session_state.py"}
+
+
+def test_the_ledger_holds_nothing_of_the_secret(study: Path) -> None:
+    """Same data, pool and releases, other secret: the same entries."""
+    state = read_state(study.parent)
+    content = study.read_bytes()
+    assert state.data_digest.encode() not in content
+    assert state.pool.digest().encode() not in content
+    assert state.pool.bits.tobytes() not in content
+    assert str(state.pool.seed).encode() not in content
+    known = {"seq", "version", "kind", "time", "dataset", "principal", "session", "reservation"}
+    known |= {"mi_nats_e12", "success_e12", "epsilon_e12", "delta_e18"}
+    known |= {"what", "certificate", "previous"}
+    assert set(Ledger(study).entries()[-1].covered()) == known
+
+
+# --- the order of things --------------------------------------------------------------------
+
+
+class Failure(Exception):
+    """Stands for a crash at one step."""
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the steps of a release as they happen."""
+    happened: list[str] = []
+
+    def recorded(owner: Any, name: str, step: str) -> None:
+        original = getattr(owner, name)
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            happened.append(step)
+            return result
+
+        monkeypatch.setattr(owner, name, wrapped)
+
+    recorded(Ledger, "reserve", "reserved")
+    recorded(Secret, "observe", "secret used")
+    recorded(StateFile, "save", "belief stored")
+    recorded(Ledger, "commit", "committed")
+    return happened
+
+
+@pytest.mark.claim("K-1")
+def test_the_order_of_a_release(tmp_path: Path, steps: list[str]) -> None:
+    with begin(tmp_path / "study.db") as session:
+        made = session.release(mean, pac.Information(0.1))
+    assert steps == ["reserved", "secret used", "belief stored", "committed"]
+    last = Ledger(tmp_path / "study.db").entries()[-1]
+    assert last.certificate == certificate_digest(made.certificate)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "kinds", "n_stored"),
+    [
+        (Ledger, "reserve", ["reserve", "commit"], 2),
+        (Secret, "observe", ["reserve", "commit", "reserve"], 2),
+        (StateFile, "save", ["reserve", "commit", "reserve"], 2),
+        (Ledger, "commit", ["reserve", "commit", "reserve"], 3),
+    ],
+)
+@pytest.mark.claim("K-1")
+def test_a_step_that_fails_hands_out_nothing_and_stays_spent(
+    study: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    name: str,
+    kinds: list[str],
+    n_stored: int,
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise Failure
+
+    session = begin(study)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fail)
+        with pytest.raises(Failure):
+            session.release(mean, pac.Information(0.125))
+    assert session.releases == ()
+    assert [entry.kind for entry in Ledger(study).entries()][3:] == kinds
+    session.release(mean, pac.Information(0.125))  # the session itself goes on
+    session.close()
+    assert read_state(study.parent).n_releases == n_stored + 1
+    with begin(study) as again:
+        spent = (3 + (len(kinds) == 3)) * 0.125
+        assert again.odometer().spent_nats == pytest.approx(spent, abs=1e-5)
+        again.release(mean, pac.Information(0.125))
+    assert Ledger(study).verify().ok
+
+
+def test_what_fails_before_the_spend_costs_nothing(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> Any:
+        raise Failure
+
+    module = sys.modules["pacprivacy.release.publish"]
+    before = Ledger(study).entries()
+    with begin(study) as session:
+        with pytest.raises(pac.errors.MechanismError):
+            session.release(fail, pac.Information(0.1))
+        monkeypatch.setattr(module, "write_certificate", fail)
+        with pytest.raises(Failure):
+            session.release(mean, pac.Information(0.1))
+        assert session.odometer().spent_nats == pytest.approx(0.25, abs=1e-5)
+    assert Ledger(study).entries() == before
+
+
+@pytest.mark.claim("K-1")
+def test_a_release_that_was_not_reserved_does_not_leave(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted bug: the session forgets to write its spend down."""
+    monkeypatch.setattr(Account, "spend", lambda *args, **kwargs: None)
+    with begin(study) as session:
+        with pytest.raises(LedgerError, match="must be reserved before it is kept"):
+            session.release(mean, pac.Information(0.1))
+        assert session.releases == ()
+
+
+def test_a_full_disk_under_the_state(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    from pacprivacy.accounting import files
+
+    with begin(study) as session:
+        before = read_belief(study.parent)
+        monkeypatch.setattr(files.os, "fsync", full)
+        with pytest.raises(LedgerError, match=r"No space left on device\. Make room"):
+            session.release(mean, pac.Information(0.1))
+        assert read_belief(study.parent).tobytes() == before.tobytes()
+        assert [path.name for path in study.parent.glob("*.new")] == []
+
+
+# --- budgets --------------------------------------------------------------------------------
+
+
+def test_the_total_becomes_the_budget_of_a_new_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    budget = pac.Information(1) & pac.Membership(0.9)
+    with begin(path, budget=budget, dataset="people", principal="ann") as session:
+        session.release(mean, pac.Membership(0.7))
+    (balance,) = Ledger(path).balance("people", "ann")
+    assert (balance.limits.amount("mi_nats"), balance.limits.amount("success")) == (1.0, 0.4)
+    assert 0 < (balance.spent.amount("success") or 0) <= 0.2
+
+
+@pytest.mark.claim("K-2")
+def test_the_ledger_limits_a_session_below_its_own_total(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    calls = []
+
+    def counted(rows: Any) -> Any:
+        calls.append(1)
+        return mean(rows)
+
+    Ledger(path).create_budget("people", limits=Charge(mi_nats=0.1))
+    with begin(path, dataset="people", principal="ann") as session:
+        with pytest.raises(BudgetExceededError, match=r"at most what is left, 0\.1"):
+            session.release(counted, pac.Information(0.25))
+        assert calls == []
+        session.release(counted, pac.Information(0.1))
+        with pytest.raises(BudgetExceededError, match=r"what is left|used up"):
+            session.release(counted, pac.Information(0.1))
+    assert Ledger(path).verify().ok
+
+
+@pytest.mark.claim("K-2")
+def test_a_session_charges_membership_where_the_ledger_limits_it(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    Ledger(path).create_budget("people", limits=Charge(mi_nats=1, success=0.05))
+    with begin(path, dataset="people", principal="ann") as session:
+        made = session.release(mean, pac.Information(0.9))
+    entry = Ledger(path).entries()[1]
+    assert 0 < (entry.units.amount("success") or 0) <= 0.05
+    assert made.certificate.membership_bound <= 0.5501
+
+
+def test_two_sessions_share_the_budget_of_their_dataset(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    Ledger(path).create_budget("people", limits=Charge(mi_nats=0.5))
+    with begin(path, dataset="people", principal="ann") as session:
+        session.release(mean, pac.Information(0.4))
+    with (
+        begin(path, dataset="people", principal="bob") as session,
+        pytest.raises(BudgetExceededError),
+    ):
+        session.release(mean, pac.Information(0.4))
+
+
+def test_the_whole_budget_can_be_spent(tmp_path: Path) -> None:
+    with begin(tmp_path / "study.db", budget=pac.Information(0.3)) as session:
+        for _ in range(3):
+            session.release(mean, pac.Information(0.1))
+    assert Ledger(tmp_path / "study.db").verify().ok
+
+
+def test_fresh_secrets_leave_no_file_and_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    for number in (1, 2):
+        with begin(path, secrets="fresh") as session:
+            session.release(mean, pac.Information(0.1))
+            assert session.odometer().n_releases == number
+            assert session.odometer().ever_used_prior == 1 - 2.0**-number
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["study.db"]
+    assert session.odometer().spent_nats == pytest.approx(0.2, abs=1e-5)
+
+
+def test_fresh_secrets_do_not_spend_membership(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    Ledger(path).create_budget("default", limits=Charge(success=0.1))
+    with pytest.raises(BudgetError, match="secrets must be 'same' where the ledger limits"):
+        begin(path, secrets="fresh")
+
+
+def test_certificates_of_simulations_have_no_digest() -> None:
+    with pac.Session(DATA, budget=pac.Information(1), n_subsets=4, rng=0, simulate=True) as session:
+        made = session.release(mean, pac.Information(0.1))
+    with pytest.raises(LedgerError, match="certificate of a simulation"):
+        certificate_digest(made.certificate)
+
+
+# --- how it is asked for --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["dataset", "principal", "state"])
+def test_names_need_a_ledger(name: str) -> None:
+    with pytest.raises(LedgerError, match="ledger must be given with dataset"):
+        pac.Session(DATA, budget=pac.Information(1), **{name: "x"})
+
+
+def test_a_ledger_object_can_be_passed(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "study.db")
+    with begin(tmp_path, ledger=ledger, state=tmp_path / "mine") as session:
+        session.release(mean, pac.Information(0.1))
+    assert (tmp_path / "mine").exists()
+    assert len(ledger.entries()) == 3
+
+
+def test_a_server_needs_a_file_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(tmp_path / "study.db")
+    monkeypatch.setattr(ledger._database, "path", None)
+    with pytest.raises(LedgerError, match="state must be given with a ledger on a server"):
+        begin(tmp_path, ledger=ledger)
+
+
+def test_a_session_on_any_ledger_goes_on(ledger_where: str, tmp_path: Path) -> None:
+    state = tmp_path / "people.session"
+    for number in (1, 2):
+        with begin(tmp_path, ledger=ledger_where, state=state) as session:
+            session.release(mean, pac.Information(0.1))
+            assert session.odometer().n_releases == number
+
+
+def test_importing_the_library_does_not_wait_for_sqlalchemy() -> None:
+    program = "import sys, pacprivacy; sys.exit('sqlalchemy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
