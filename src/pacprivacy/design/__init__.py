@@ -1,15 +1,28 @@
 """Algorithms that know of the noise to come: penalties and step sizes chosen for the release."""
 
+from pacprivacy.design.descent import Descent, descend
+from pacprivacy.design.follow import DescentRun, descend_in_session
+from pacprivacy.design.fresh import FreshRun, descend_fresh
+from pacprivacy.design.objective import Objective
 from pacprivacy.design.penalty import Oracle, Penalty
 from pacprivacy.design.ridge import JointRidge, OrthogonalRidge, predict_ridge
+from pacprivacy.design.steps import StepRule
 from pacprivacy.design.transform import LinearTransform, fit_ica, fit_standard, fit_whitening
 
 __all__ = [
+    "Descent",
+    "DescentRun",
+    "FreshRun",
     "JointRidge",
     "LinearTransform",
+    "Objective",
     "Oracle",
     "OrthogonalRidge",
     "Penalty",
+    "StepRule",
+    "descend",
+    "descend_fresh",
+    "descend_in_session",
     "fit_ica",
     "fit_standard",
     "fit_whitening",

@@ -1,0 +1,498 @@
+"""Private gradient descent: gradients, budgets, beliefs, fresh secrets, and what attackers get."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import pacprivacy as pac
+from pacprivacy._random import SimulatedSource, public_generator
+from pacprivacy.adversary import Belief
+from pacprivacy.design import Descent, Objective, StepRule, descend, descend_fresh
+from pacprivacy.design.follow import descend_in_session, follow_secret
+from pacprivacy.design.fresh import (
+    UNITS_PER_STD,
+    fresh_noise,
+    simulate_fresh,
+    subset_means,
+)
+from pacprivacy.design.gradient import MeanGradient
+from pacprivacy.design.split import uniform_plan
+from pacprivacy.design.steps import split_budget
+from pacprivacy.errors import BudgetError, MechanismError
+from pacprivacy.mechanism import coerce_data
+from pacprivacy.noise.bounds import log_det_of_plan
+from pacprivacy.pool import Balanced, Poisson
+from pacprivacy.theory.descent import descent_step_exact, subset_mean_variance
+from pacprivacy.theory.design import noise_ratio
+from pacprivacy.theory.information import information_slack
+from pacprivacy.theory.posterior import posterior_success
+
+LOSSES = [Objective(loss="squared", l2=0.3), Objective(loss="logistic", l2=0.3)]
+
+
+def classes(n: int = 60, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    X = generator.normal(size=(n, d)) * np.linspace(2.0, 0.5, d)
+    y = np.where(X @ np.ones(d) + generator.logistic(size=n) > 0, 1.0, -1.0)
+    return X - X.mean(axis=0), y
+
+
+def several_targets(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    X, _ = classes(seed=seed)
+    codes = np.random.default_rng(seed + 1).integers(3, size=len(X))
+    return X, np.where(codes[:, None] == np.arange(3), 1.0, -1.0)
+
+
+# --- losses -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", LOSSES, ids=lambda o: o.loss)
+@pytest.mark.parametrize("data", [classes(), several_targets()], ids=["one", "several"])
+def test_gradient_is_the_derivative(objective: Objective, data: tuple[np.ndarray, ...]) -> None:
+    X, y = data
+    weights = np.random.default_rng(1).normal(size=(3, *y.shape[1:]))
+
+    def value(w: np.ndarray) -> float:
+        scores = X @ w
+        if objective.loss == "squared":
+            losses = 0.5 * (scores - y) ** 2
+        else:
+            losses = np.log1p(np.exp(-y * scores))
+        return float(losses.sum() / len(X) + objective.l2 / 2 * (w**2).sum())
+
+    found = objective.gradient(X, y, weights)
+    assert found.shape == weights.shape
+    for index in np.ndindex(*weights.shape):
+        bump = np.zeros_like(weights)
+        bump[index] = 1e-6
+        slope = (value(weights + bump) - value(weights - bump)) / 2e-6
+        assert found[index] == pytest.approx(slope, abs=1e-7)
+
+
+@pytest.mark.parametrize("objective", LOSSES, ids=lambda o: o.loss)
+@pytest.mark.parametrize("data", [classes(), several_targets()], ids=["one", "several"])
+def test_minimum_and_spread(objective: Objective, data: tuple[np.ndarray, ...]) -> None:
+    X, y = data
+    best = objective.minimise(X, y)
+    np.testing.assert_allclose(objective.gradient(X, y, best), 0.0, atol=1e-10)
+    slopes = objective.slopes(X @ best, y).reshape(len(X), -1)
+    direct = (X[:, :, None] * slopes[:, None, :]).var(axis=0, ddof=1).reshape(best.shape)
+    np.testing.assert_allclose(objective.gradient_spread(X, y, best), direct, rtol=1e-9)
+
+
+@pytest.mark.parametrize("objective", LOSSES, ids=lambda o: o.loss)
+def test_smoothness_bounds_the_change_of_the_gradient(objective: Objective) -> None:
+    X, y = classes()
+    smooth = objective.smoothness(X)
+    generator = np.random.default_rng(2)
+    worst = 0.0
+    for _ in range(200):
+        a = generator.normal(size=3) * 0.1
+        b = a + generator.normal(size=3) * 0.1
+        change = objective.gradient(X, y, a) - objective.gradient(X, y, b)
+        worst = max(worst, np.linalg.norm(change) / np.linalg.norm(a - b))
+    assert 0.5 * smooth < worst <= smooth * (1 + 1e-9)
+
+
+def test_losses_are_refused_in_words() -> None:
+    with pytest.raises(MechanismError, match="loss must be 'squared' or 'logistic'"):
+        Objective(loss="hinge")  # type: ignore[arg-type]
+    with pytest.raises(MechanismError, match="l2 must be a positive finite number"):
+        Objective(l2=0.0)
+    with pytest.raises(MechanismError, match="targets must be -1 or 1"):
+        descend((classes()[0], np.arange(60.0)), pac.Information(0.1), n_subsets=4)
+
+
+# --- the mechanism ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [classes(), several_targets()], ids=["one", "several"])
+@pytest.mark.parametrize("strategy", [Balanced(n_subsets=8), Poisson(n_subsets=8)])
+def test_gradients_of_all_subsets_equal_the_loop(
+    data: tuple[np.ndarray, ...], strategy: Balanced | Poisson
+) -> None:
+    universe = coerce_data(data)
+    weights = np.random.default_rng(3).normal(size=(3, *data[1].shape[1:]))
+    mechanism = MeanGradient(objective=LOSSES[1], weights=weights)
+    pool = strategy.draw(60, rng=0)
+    loop = [
+        mechanism.evaluate(universe.take(pool.rows(k)), np.random.default_rng(0)).ravel()
+        for k in range(8)
+    ]
+    np.testing.assert_allclose(mechanism.batch(universe, pool), loop, rtol=1e-9, atol=1e-12)
+    with pytest.raises(MechanismError, match="weights must have shape"):
+        MeanGradient(objective=LOSSES[1], weights=np.zeros(5)).batch(universe, pool)
+    with pytest.raises(MechanismError, match="must be given features and targets"):
+        mechanism.evaluate((data[0],), np.random.default_rng(0))
+
+
+# --- step sizes and budgets -------------------------------------------------------------------
+
+
+@pytest.mark.claim("D-4")
+def test_steps_follow_the_formula() -> None:
+    X, y = classes(n=200)
+    objective = Objective(l2=0.2)
+    best = objective.minimise(X, y)
+    gradients = -0.5 * y[:, None] * X
+    rule = StepRule(mi_nats=1 / 8, exact=True)
+    expected = descent_step_exact(
+        start_error=best**2,
+        gradient_var=subset_mean_variance(gradients.var(axis=0, ddof=1), 200),
+        convexity=0.2,
+        n_steps=20,
+        ratio=noise_ratio(1 / 8, n_dimensions=3, n_steps=20),
+        largest=1 / objective.smoothness(X),
+    )
+    found = rule.choose(objective, X, y, n_steps=20)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    approximate = StepRule(mi_nats=1 / 8).choose(objective, X, y, n_steps=20)
+    post_hoc = StepRule().choose(objective, X, y, n_steps=20)
+    assert (np.abs(approximate / found - 1) < 0.1).all()
+    assert (approximate < post_hoc).all()
+    constant = StepRule(mi_nats=1 / 8, start_error=0.01).choose(objective, X, y, n_steps=20)
+    assert (np.diff(constant) > 0).all()  # less variance, longer steps: columns shrink
+    assert "whole universe" in rule.describe()
+    assert "given from outside" in StepRule(start_error=0.1).describe()
+    with pytest.raises(MechanismError, match="start_error must be 'universe'"):
+        StepRule(start_error="oracle").choose(objective, X, y, n_steps=20)
+
+
+def test_budgets_are_split_and_never_exceeded() -> None:
+    for shares in ("uniform", "late", [1.0, 2.0, 5.0]):
+        parts = split_budget(0.3, 3, shares=shares, step=0.4, l2=0.5)
+        assert parts.sum() <= 0.3
+        assert parts.sum() == pytest.approx(0.3, rel=1e-9)
+    late = split_budget(0.3, 3, shares="late", step=0.4, l2=0.5)
+    assert (np.diff(late) > 0).all()
+    np.testing.assert_allclose(split_budget(0.8, 3, shares=[1, 2, 5]), [0.1, 0.2, 0.5], rtol=1e-9)
+    with pytest.raises(BudgetError, match="shares must be 'uniform'"):
+        split_budget(0.3, 3, shares="early")
+    with pytest.raises(BudgetError, match="shares must be 3 positive numbers"):
+        split_budget(0.3, 3, shares=[1.0, 0.0, 1.0])
+
+
+@pytest.mark.claim("D-6")
+def test_uniform_plan_gives_every_coordinate_the_same_share() -> None:
+    generator = np.random.default_rng(4)
+    values = generator.normal(size=(64, 4)) * [1.0, 5.0, 0.1, 0.0]
+    belief = Belief.uniform(64).updated(generator.normal(size=64))
+    weights = np.exp(belief.log_p)
+    for mi_nats in (1e-4, 0.02, 0.5):
+        plan = uniform_plan(values, belief.log_p, mi_nats=mi_nats)
+        variance = weights @ (values - weights @ values) ** 2
+        np.testing.assert_allclose(plan.noise_std**2, variance[:3] * 3 / (2 * mi_nats), rtol=1e-5)
+        assert plan.log_det_nats == log_det_of_plan(plan, weights) <= mi_nats
+        # By Hadamard and ln(1+x) <= x the bound is not far below: the noise is not too much.
+        assert plan.log_det_nats > 0.5 * mi_nats
+    still = uniform_plan(np.ones((8, 2)), Belief.uniform(8).log_p, mi_nats=0.1)
+    assert still.is_noiseless
+    assert still.log_det_nats == 0.0
+
+
+# --- one secret throughout --------------------------------------------------------------------
+
+
+@pytest.mark.claim("D-7")
+def test_descent_equals_the_releases_of_a_session() -> None:
+    data, objective, budgets = classes(), Objective(l2=0.3), np.full(4, 0.1)
+    steps = np.array([0.2, 0.1, 0.3])
+    with pac.Session(
+        data, budget=pac.Information(0.4), n_subsets=16, rng=5, simulate=True
+    ) as session:
+        shares: list[object] = [pac.Information(b) for b in budgets]
+        weights, releases = descend_in_session(
+            session,
+            objective,
+            steps,
+            shares,  # type: ignore[arg-type]
+            rule="waterfill",
+        )
+        odometer = session.odometer()
+    pool = Balanced(n_subsets=16).draw(60, rng=5, strata=data[1])
+    universe = coerce_data(data)
+    run = follow_secret(
+        lambda w: MeanGradient(objective=objective, weights=w).batch(universe, pool),
+        steps,
+        budgets,
+        n_subsets=16,
+        source=SimulatedSource(public_generator(5, "simulation")),
+    )
+    np.testing.assert_array_equal(run.weights, weights)
+    assert len(releases) == 4
+    assert run.belief.learned_nats == odometer.learned_nats
+    # The session takes the better of the closed form and the exact bound; never more.
+    assert odometer.spent_nats <= run.charges.sum() <= run.mi_nats <= 0.4
+
+
+@pytest.mark.claim("D-7")
+@pytest.mark.parametrize("split", ["uniform", "waterfill"])
+def test_belief_is_the_posterior_of_everything_released(split: str) -> None:
+    X, y = classes()
+    universe, objective = coerce_data((X, y)), Objective(l2=0.3)
+    pool = Balanced(n_subsets=32).draw(60, rng=6)
+    steps, budgets = np.full(3, 0.2), np.array([0.3, 0.1, 0.5])
+    seen: list[np.ndarray] = []
+
+    def gradients(w: np.ndarray) -> np.ndarray:
+        seen.append(MeanGradient(objective=objective, weights=w).batch(universe, pool))
+        return seen[-1]
+
+    run = follow_secret(
+        gradients,
+        steps,
+        budgets,
+        n_subsets=32,
+        source=SimulatedSource(7),
+        split=split,  # type: ignore[arg-type]
+    )
+    # From the published path alone, with float Gaussians and a covariance matrix.
+    log_p = np.full(32, -math.log(32))
+    for values, budget, before, after in zip(
+        seen, budgets, run.path[:-1], run.path[1:], strict=True
+    ):
+        p = np.exp(log_p)
+        centred = values - p @ values
+        covariance = (centred.T * p) @ centred
+        if split == "uniform":
+            noise = np.diag(np.diag(covariance)) * 3 / (2 * budget)
+        else:
+            noise = waterfilled(covariance, budget)
+        offset = (before - after) / steps - values
+        log_p = log_p - 0.5 * np.einsum("ki,ij,kj->k", offset, np.linalg.inv(noise), offset)
+        log_p -= np.logaddexp.reduce(log_p)
+    np.testing.assert_allclose(run.belief.log_p, log_p, atol=1e-4)
+
+
+def waterfilled(covariance: np.ndarray, budget: float) -> np.ndarray:
+    """Least total noise for the log-determinant bound, by plain bisection."""
+    spread, axes = np.linalg.eigh(covariance)
+    low, high = 1e-12, 1e12
+    for _ in range(300):
+        level = math.sqrt(low * high)
+        noise = level * spread / (spread + np.sqrt(spread**2 + 2 * level * spread))
+        if 0.5 * np.log1p(spread / noise).sum() > budget:
+            low = level
+        else:
+            high = level
+    return (axes * noise) @ axes.T
+
+
+@pytest.mark.claim("D-7")
+@pytest.mark.parametrize("split", ["uniform", "waterfill"])
+def test_optimal_attackers_stay_under_the_bound(split: str) -> None:
+    X, y = classes(n=40)
+    universe, objective = coerce_data((X, y)), Objective(l2=0.3)
+    pool = Balanced(n_subsets=16).draw(40, rng=8)
+    masks, n_trials = pool.masks(), 400
+    named, members, total = 0, 0.0, 0.5
+    for trial in range(n_trials):
+        secret = int(SimulatedSource(trial).words(1)[0] % 16)  # 16 divides 2^64: what is drawn
+        run = follow_secret(
+            lambda w: MeanGradient(objective=objective, weights=w).batch(universe, pool),
+            np.full(3, 0.3),
+            np.full(3, total / 3),
+            n_subsets=16,
+            source=SimulatedSource(trial),
+            split=split,  # type: ignore[arg-type]
+        )
+        p = np.exp(run.belief.log_p)
+        named += int(p.argmax() == secret)
+        members += float(((p @ masks > 0.5) == masks[secret]).mean())
+    spread = 4 / math.sqrt(n_trials)  # four standard errors of a rate, at most
+    assert named / n_trials <= posterior_success(total, 1 / 16) + spread
+    assert members / n_trials <= posterior_success(total, 0.5)
+    assert named / n_trials > 2 / 16  # the attack is real: it beats a blind guess
+    assert members / n_trials > 0.55
+
+
+def test_descend_writes_one_certificate() -> None:
+    X, y = classes()
+    run = descend(
+        (X, y), pac.Information(0.3), Descent(n_steps=5), n_subsets=16, rng=1, simulate=True
+    )
+    assert run.certificate is not None
+    assert run.certificate.mi_upper_nats == run.mi_nats <= 0.3
+    assert (run.charges <= run.budgets).all()
+    assert run.certificate.membership_bound == posterior_success(run.mi_nats, 0.5)
+    text = str(run.certificate)
+    assert "SIMULATION" in text
+    assert "step sizes: chosen for the noise to come" in " ".join(text.split())
+    assert run.path.shape == (6, 3)
+    np.testing.assert_array_equal(run.path[-1], run.weights)
+    again = descend(
+        (X, y), pac.Information(0.3), Descent(n_steps=5), n_subsets=16, rng=1, simulate=True
+    )
+    np.testing.assert_array_equal(again.weights, run.weights)
+
+
+def test_descend_draws_from_the_operating_system_unless_simulated() -> None:
+    X, y = classes()
+    runs = [
+        descend((X, y), pac.Information(0.3), Descent(n_steps=2), n_subsets=8, rng=1)
+        for _ in range(2)
+    ]
+    assert not np.array_equal(runs[0].weights, runs[1].weights)
+    assert runs[0].certificate is not None
+    assert not runs[0].certificate.simulation
+
+
+def test_descend_with_several_targets_unequal_budgets_and_units() -> None:
+    X, targets = several_targets()
+    descent = Descent(
+        objective=Objective(l2=0.5), n_steps=3, step=0.2, shares=[1.0, 2.0, 3.0], split="uniform"
+    )
+    run = descend(
+        (X, targets),
+        pac.Information(0.6),
+        descent,
+        pool=Balanced(n_subsets=8),
+        units=np.repeat(np.arange(20), 3),
+        rng=2,
+        simulate=True,
+    )
+    assert run.weights.shape == (3, 3)
+    np.testing.assert_array_less(run.charges, [0.1, 0.2, 0.3])
+    assert (run.charges > [0.05, 0.1, 0.15]).all()
+    assert run.certificate is not None
+    assert run.certificate.unit == "group of rows"
+    assert run.certificate.n_units == 20
+    late = Descent(objective=Objective(l2=0.5), n_steps=3, shares="late", step=0.2)
+    budgets = late.budgets(0.6, np.full(3, 0.2))
+    assert (np.diff(budgets) > 0).all()
+
+
+def test_descents_are_refused_in_words() -> None:
+    data = classes()
+    with pytest.raises(BudgetError, match="budget must be Information for a descent"):
+        descend(data, pac.Membership(0.6))  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="budget must be Information for fresh"):
+        descend_fresh(data, pac.Membership(0.6))  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="split must be"):
+        Descent(split="even")  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="step must be 'conscious'"):
+        Descent(step="best")  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="step must be positive"):
+        descend(data, pac.Information(0.1), Descent(step=-1.0), n_subsets=4)
+    with pytest.raises(BudgetError, match="targets must be one column"):
+        descend_fresh(several_targets(), pac.Information(0.1))
+
+
+def test_step_rule_may_be_given() -> None:
+    descent = Descent(step=StepRule(start_error=0.01), n_steps=3)
+    run = descend(classes(), pac.Information(0.1), descent, n_subsets=8, rng=0, simulate=True)
+    assert run.certificate is not None
+    assert "given from outside" in " ".join(run.certificate.public)
+    given = Descent(step=0.1, n_steps=3)
+    run = descend(classes(), pac.Information(0.1), given, n_subsets=8, rng=0, simulate=True)
+    assert run.certificate is not None
+    assert "step sizes: given" in run.certificate.public
+
+
+# --- fresh secrets ----------------------------------------------------------------------------
+
+
+@pytest.mark.claim("D-8")
+@pytest.mark.parametrize("mi_nats", [1e-8, 1e-4, 0.3])
+def test_fresh_noise_is_enough_and_not_too_much(mi_nats: float) -> None:
+    variances = np.array([1e-12, 1.0, 1e9])
+    grid_step, units = fresh_noise(variances, mi_nats=mi_nats, n_records=10_000)
+    noise_std = grid_step * units
+    worst = np.sqrt(variances) + grid_step / 2  # deviation of the rounded output, at most
+    slack = information_slack(1 / (16 * float(UNITS_PER_STD) ** 2), 1 << 10_000)
+    assert (0.5 * np.log1p((worst / noise_std) ** 2) + slack <= mi_nats).all()
+    np.testing.assert_allclose(noise_std**2, variances / (2 * mi_nats), rtol=1e-3)
+    assert (units >= UNITS_PER_STD).all()
+    np.testing.assert_array_equal(np.frexp(grid_step)[0], 0.5)  # powers of two
+    with pytest.raises(BudgetError, match="for a secret subset of 10000 records"):
+        fresh_noise(variances, mi_nats=1e-15, n_records=10_000)
+
+
+@pytest.mark.claim("D-5", "D-8")
+def test_fresh_releases_have_the_mean_and_the_variance_that_was_claimed() -> None:
+    X, y = classes(n=12)
+    objective, descent = (
+        Objective(l2=0.3),
+        Descent(objective=Objective(l2=0.3), n_steps=1, step=1.0),
+    )
+    gradients = objective.slopes(np.zeros(12), y)[:, None] * X
+    released = -np.array(
+        [
+            descend_fresh((X, y), pac.Information(0.6), descent, rng=trial, simulate=True).weights
+            for trial in range(3000)
+        ]
+    )
+    subset_var = subset_mean_variance(gradients.var(axis=0, ddof=1), 12)
+    total = subset_var * (1 + float(noise_ratio(0.6, n_dimensions=3)))
+    errors = np.sqrt(total / 3000)
+    assert (np.abs(released.mean(axis=0) - gradients.mean(axis=0)) < 5 * errors).all()
+    # Relative standard error of a variance: sqrt(2/3000) = 2.6 %.
+    np.testing.assert_allclose(released.var(axis=0), total, rtol=0.12)
+
+
+def test_subset_means_are_means_of_subsets() -> None:
+    columns = np.arange(10.0).reshape(5, 2)
+    possible = [
+        {float(columns[[i for i in range(5) if bits >> i & 1], j].mean()) for bits in range(1, 32)}
+        for j in range(2)
+    ]
+    drawn = np.array([subset_means(columns, SimulatedSource(seed)) for seed in range(400)])
+    for j in range(2):
+        assert {float(x) for x in drawn[:, j].round(12)} <= {round(x, 12) for x in possible[j]}
+    assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.2  # every coordinate has a secret of its own
+
+
+@pytest.mark.parametrize("objective", LOSSES, ids=lambda o: o.loss)
+def test_batched_trials_follow_the_law_of_drawn_subsets(objective: Objective) -> None:
+    X, y = classes(n=24)
+    descent = Descent(objective=objective, n_steps=4, step=0.2)
+    ratios = np.full(4, float(noise_ratio(0.8, n_dimensions=3, n_steps=4)))
+    one_by_one = np.array(
+        [
+            descend_fresh((X, y), pac.Information(0.8), descent, rng=trial, simulate=True).weights
+            for trial in range(800)
+        ]
+    )
+    batched = simulate_fresh(
+        X,
+        y,
+        objective,
+        np.full(3, 0.2),
+        ratios,
+        n_trials=20_000,
+        rng=np.random.default_rng(0),
+    )
+    errors = one_by_one.std(axis=0) / math.sqrt(800)
+    assert (np.abs(one_by_one.mean(axis=0) - batched.mean(axis=0)) < 5 * errors).all()
+    # Relative standard error of a standard deviation: 1/sqrt(2 * 800) = 2.5 %.
+    np.testing.assert_allclose(one_by_one.std(axis=0), batched.std(axis=0), rtol=0.12)
+
+
+def test_fresh_runs_say_what_they_do_not_hide() -> None:
+    X, y = classes()
+    run = descend_fresh((X, y), pac.Information(0.1), Descent(n_steps=2))
+    assert run.n_secrets == 6
+    assert run.ever_used_prior == 1 - 2.0**-6
+    assert "1 - 2^-6" in str(run)
+    assert "SIMULATION" not in str(run)
+    flat = np.hstack([X, np.zeros((60, 1))])
+    still = descend_fresh((flat, y), pac.Information(0.1), Descent(n_steps=2), simulate=True, rng=0)
+    assert still.weights[3] == 0.0
+    assert "SIMULATION" in str(still)
+
+
+# --- the papers' table ------------------------------------------------------------------------
+
+
+def test_conscious_steps_win_on_mnist(require_data: Callable[..., None]) -> None:
+    require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
+    from pacprivacy.experiments.design_descent import descent_rows
+
+    rows = descent_rows(settings=("oracle",), mi_budgets=(1 / 4, 1 / 64), n_trials=24, seed=1)
+    for post_hoc, conscious in zip(rows[::2], rows[1::2], strict=True):
+        assert conscious.mode == "conscious"
+        assert conscious.utility >= post_hoc.utility
+        if conscious.published is not None:
+            assert conscious.agrees(within=0.05)
