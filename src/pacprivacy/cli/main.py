@@ -20,6 +20,7 @@ from pacprivacy.cli.audit import audit
 from pacprivacy.cli.console import complain, show
 from pacprivacy.cli.convert import convert
 from pacprivacy.cli.demo import demo
+from pacprivacy.cli.ledger import ledger
 from pacprivacy.cli.release import release
 from pacprivacy.cli.reproduce import reproduce
 from pacprivacy.cli.verify import verify
@@ -140,6 +141,7 @@ for _name, _verb in {
     "reproduce": reproduce,
 }.items():
     app.command(_name, epilog=_verb.epilog)(_verb.function)
+app.add_typer(ledger, name="ledger")
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -1,0 +1,272 @@
+"""``pac ledger``: budgets, what was spent of them, and whether the book is intact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+# The ledger itself is imported on first use, through its package: SQLAlchemy takes a while.
+from pacprivacy import accounting
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_table
+from pacprivacy.cli.numbers import format_number, read_number
+from pacprivacy.errors import BudgetError, LedgerError
+
+if TYPE_CHECKING:
+    from pacprivacy.accounting import Balance, LedgerEntry
+
+__all__ = ["ledger"]
+
+KIND_NAMES: Final = {
+    "mi_nats": "information (nats)",
+    "success": "membership increment",
+    "epsilon": "DP epsilon",
+    "delta": "DP delta",
+}
+NEXT: Final = """\
+pac ledger: what may be spent on a dataset, by whom, and what was.
+
+Type next:
+  pac ledger create study.db --dataset people --mi 1
+                                   set a budget; the file is made if need be
+  pac ledger show study.db         what is left of every budget
+  pac ledger spend-log study.db    every entry
+  pac ledger verify study.db       whether an entry was changed
+  pac ledger export study.db -o log.json"""
+
+_Where = Annotated[
+    str,
+    typer.Argument(metavar="LEDGER", help="SQLite file, or postgresql://user@host/name."),
+]
+_OneDataset = Annotated[
+    str | None, typer.Option("--dataset", metavar="NAME", help="Only this dataset.")
+]
+_OnePrincipal = Annotated[
+    str | None, typer.Option("--principal", metavar="NAME", help="Only this principal.")
+]
+
+
+def _create(
+    where: _Where,
+    dataset: Annotated[
+        str, typer.Option("--dataset", metavar="NAME", help="What is limited; * for all together.")
+    ],
+    principal: Annotated[
+        str, typer.Option("--principal", metavar="NAME", help="Who is limited; * for all together.")
+    ] = "*",
+    mi: Annotated[
+        str | None, typer.Option("--mi", metavar="NATS", help="Information, e.g. 1 or 1/4.")
+    ] = None,
+    increment: Annotated[
+        str | None,
+        typer.Option(
+            "--increment", metavar="RATE", help="Membership success above the prior, e.g. 10%."
+        ),
+    ] = None,
+    epsilon: Annotated[
+        str | None, typer.Option("--epsilon", metavar="E", help="Differential privacy.")
+    ] = None,
+    delta: Annotated[
+        str | None, typer.Option("--delta", metavar="D", help="With --epsilon; 0 if absent.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Set a budget in a ledger, which is made if it is not there.
+
+    Budgets cannot be changed later. The kinds are kept apart: what is spent of one says nothing
+    about the others. Principals who may talk to each other need a budget for * together.
+    """
+    given = {"mi_nats": mi, "success": increment, "epsilon": epsilon, "delta": delta}
+    options = {"mi_nats": "--mi", "success": "--increment"}
+    amounts = {
+        kind: read_number(options.get(kind, f"--{kind}"), text)
+        for kind, text in given.items()
+        if text is not None
+    }
+    if not amounts:
+        raise BudgetError(
+            "one of --mi, --increment and --epsilon must be given; got none. "
+            "Try: pac ledger create study.db --dataset people --mi 1"
+        )
+    limits = accounting.Charge(**amounts)
+    entry = accounting.Ledger(where).create_budget(dataset, principal, limits=limits)
+    if as_json:
+        show_json(entry.to_public_dict())
+    elif not quiet:
+        show(f"{where}: budget of dataset {dataset!r} for principal {principal!r} is set.")
+
+
+def _show(
+    where: _Where, dataset: _OneDataset = None, as_json: AsJson = False, quiet: Quiet = False
+) -> None:
+    """Show every budget, what is spent of it and what is left.
+
+    What is reserved counts as spent, also where a crash left no release behind.
+    """
+    book = accounting.Ledger(where, create=False)
+    balances = [b for b in book.balances() if dataset is None or b.dataset in (dataset, "*")]
+    found = book.verify()
+    if as_json:
+        show_json(
+            {
+                "ledger": book.label,
+                "ledger_id": book.ledger_id,
+                "n_entries": found.n_entries,
+                "head": found.head,
+                "problem": found.problem,
+                "budgets": [balance.to_public_dict() for balance in balances],
+            }
+        )
+    elif not quiet:
+        show_table(
+            ("dataset", "principal", "kind", "limit", "spent", "left"),
+            [row for balance in balances for row in _balance_rows(balance)],
+        )
+        show(f"\n{found.n_entries} entries, last hash {found.head}")
+    if not found.ok:
+        raise LedgerError(f"ledger {book.label} must verify; {found.problem}. Restore a backup.")
+
+
+def _balance_rows(balance: Balance) -> list[tuple[str, ...]]:
+    rows = []
+    for kind, name in KIND_NAMES.items():
+        left = balance.left(kind)
+        if left is not None:
+            amounts = (balance.limits.amount(kind), balance.spent.amount(kind), left)
+            shown = (format_number(amount or 0.0) for amount in amounts)
+            rows.append((balance.dataset, balance.principal, name, *shown))
+    return rows
+
+
+def _spend_log(
+    where: _Where,
+    dataset: _OneDataset = None,
+    principal: _OnePrincipal = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show the entries of a ledger in order.
+
+    'reserve' spends, 'commit' says that the release exists, 'cancel' gives back what was not
+    used. A reserve without a commit was left by a crash; it stays spent.
+    """
+    entries = accounting.Ledger(where, create=False).entries(dataset=dataset, principal=principal)
+    if as_json:
+        show_json([entry.to_public_dict() for entry in entries])
+    elif not quiet:
+        show_table(
+            ("entry", "time (UTC)", "kind", "dataset", "principal", "what", "amount"),
+            [_entry_row(entry) for entry in entries],
+        )
+
+
+def _entry_row(entry: LedgerEntry) -> tuple[str, ...]:
+    names = {"mi_nats": "nats", "success": "success", "epsilon": "eps", "delta": "delta"}
+    amounts = [
+        f"{format_number(entry.units.amount(kind) or 0.0)} {names[kind]}"
+        for kind, _ in entry.units.items()
+    ]
+    return (
+        str(entry.seq),
+        entry.time[:16].replace("T", " "),
+        entry.kind,
+        entry.dataset,
+        entry.principal,
+        entry.what,
+        ", ".join(amounts),
+    )
+
+
+def _verify(
+    where: _Where,
+    head: Annotated[
+        str | None,
+        typer.Option("--head", metavar="HASH", help="A last hash that was noted earlier."),
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check every entry, every budget and the end of the chain.
+
+    Fails with exit code 2 and names the first entry that is wrong. Note the last hash where
+    nobody who writes the ledger can reach it: with --head, entries that were written anew are
+    found out too.
+    """
+    book = accounting.Ledger(where, create=False)
+    found = book.verify(head=head)
+    if as_json:
+        show_json(_verification(found, book.label))
+    if not found.ok:
+        raise LedgerError(f"ledger {book.label} must verify; {found.problem}. Restore a backup.")
+    if not as_json and not quiet:
+        show(f"{book.label}: {found.n_entries} entries, all intact, no budget exceeded.")
+        show(f"Last hash {found.head}")
+
+
+def _verification(found: Any, label: str) -> dict[str, Any]:
+    return {
+        "ledger": label,
+        "verified": found.ok,
+        "n_entries": found.n_entries,
+        "head": found.head,
+        "broken_entry": found.broken_entry,
+        "problem": found.problem,
+    }
+
+
+def _export(
+    where: _Where,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="JSON file to write.")
+    ],
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write all entries, with their hashes, to a JSON file for an auditor.
+
+    It holds names, amounts, times and digests of certificates; nothing about a secret.
+    """
+    book = accounting.Ledger(where, create=False)
+    written = book.export(output)
+    if as_json:
+        show_json({"ledger": book.label, "file": str(written)})
+    elif not quiet:
+        show(f"Wrote {written}")
+
+
+ledger = typer.Typer(
+    help="Budgets, what was spent of them, and whether the book is intact.",
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+
+@ledger.callback(invoke_without_command=True)
+def _next(ctx: typer.Context) -> None:
+    """Budgets, what was spent of them, and whether the book is intact."""
+    if ctx.invoked_subcommand is None:
+        show(NEXT)
+
+
+for _name, _verb in {
+    "create": Verb(
+        function=_create,
+        example="""\
+  pac ledger create study.db --dataset people --mi 1 --increment 10%
+  pac ledger create study.db --dataset people --principal ann --mi 1/4""",
+    ),
+    "show": Verb(function=_show, example="  pac ledger show study.db"),
+    "spend-log": Verb(
+        function=_spend_log, example="  pac ledger spend-log study.db --dataset people"
+    ),
+    "verify": Verb(
+        function=_verify,
+        example="""\
+  pac ledger verify study.db
+  pac ledger verify study.db --head 552427af11cf...""",
+    ),
+    "export": Verb(function=_export, example="  pac ledger export study.db -o log.json"),
+}.items():
+    ledger.command(_name, epilog=_verb.epilog)(_verb.function)
