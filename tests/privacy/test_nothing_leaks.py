@@ -1,0 +1,234 @@
+"""Nothing but the value depends on the secret: not text, not files, not errors, not copies."""
+
+import importlib
+import json
+import pickle
+import traceback
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pacprivacy as pac
+from pacprivacy._random import SimulatedSource
+from pacprivacy.errors import SecretError
+from pacprivacy.mechanism import Mechanism
+from pacprivacy.release import Release, Secret
+
+ASSESS = importlib.import_module("pacprivacy.release.assess")
+PUBLISH = importlib.import_module("pacprivacy.release.publish")
+M = 64
+DATA = np.random.default_rng(0).normal(size=(20, 2))
+CURATOR_WORDS = {
+    "bits", "outputs", "points", "seed", "log_p", "groups", "row_units", "secret", "index",
+    "bundle", "proofs", "belief", "pool", "grid_step", "units_per_std", "center", "frame", "values",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_draws() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ASSESS, "information_draws", lambda m: 2048)
+        patch.setattr(ASSESS, "membership_draws", lambda m, n: 2048)
+        yield
+
+
+def mean(x: Any) -> Any:
+    return x.mean(axis=0)
+
+
+def release_of(secret: int, patch: pytest.MonkeyPatch, budget: Any, **options: Any) -> Release:
+    """A release whose secret is forced."""
+    patch.setattr(PUBLISH, "uniform_below", lambda source, bound: secret)
+    chosen = {"n_subsets": M, "rng": 0, "rule": "waterfill", **options}
+    return pac.privatize(chosen.pop("mechanism", mean), DATA, budget, **chosen)
+
+
+@pytest.mark.claim("R-2")
+@pytest.mark.parametrize(
+    ("budget", "options"),
+    [
+        (pac.Information(0.3), {}),
+        (pac.Information(0.3), {"rule": "diagonal"}),
+        (pac.Membership(0.7), {"rule": None}),
+        (pac.Information(9), {}),
+        (pac.Information(0.3), {"simulate": True}),
+    ],
+    ids=["waterfill", "diagonal", "risk", "free", "simulated"],
+)
+def test_two_secrets_give_the_same_certificate_and_bundle(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, budget: Any, options: Any
+) -> None:
+    """A spy: everything but the value is the same to the last byte, whatever the secret is."""
+    found = [release_of(secret, monkeypatch, budget, **options) for secret in (3, 50)]
+    first, second = found
+    assert not np.array_equal(first.value, second.value)
+    assert first.certificate == second.certificate
+    assert first.certificate.to_json() == second.certificate.to_json()
+    assert str(first.certificate) == str(second.certificate)
+    assert repr(first.bundle) == repr(second.bundle)
+    hidden = [replace(item, value=None) for item in found]
+    assert repr(hidden[0]) == repr(hidden[1])
+    assert pickle.dumps(hidden[0]) == pickle.dumps(hidden[1])
+    files = []
+    for number, item in enumerate(hidden):
+        item.save(tmp_path / str(number))
+        files.append(
+            [(tmp_path / str(number) / name).read_bytes() for name in ("release.json",)]
+            + [{k: v.tobytes() for k, v in np.load(tmp_path / str(number) / "curator.npz").items()}]
+        )
+    assert files[0] == files[1]
+
+
+@pytest.mark.claim("R-2")
+def test_two_secrets_give_the_same_first_session_certificate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+    for secret in (3, 50):
+        monkeypatch.setattr(PUBLISH, "uniform_below", lambda source, bound, s=secret: s)
+        session = pac.Session(DATA, budget=pac.Information(1), n_subsets=M, rng=0)
+        before = (repr(session), session.odometer())
+        release = session.release(mean, pac.Information(0.25), rule="waterfill")
+        seen.append((before, release.certificate.to_json(), repr(session)))
+    assert seen[0] == seen[1]
+
+
+def test_later_session_figures_follow_from_the_released_values_alone() -> None:
+    """Two sessions with different secrets that released the same values agree on everything."""
+    session_module = importlib.import_module("pacprivacy.accounting.session")
+    found = []
+    for secret in (3, 50):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PUBLISH, "uniform_below", lambda source, bound, s=secret: s)
+            real = session_module.publish
+
+            def same_value(plan: Any, *args: Any, real: Any = real, **options: Any) -> Any:
+                release, _ = real(plan, *args, **options)
+                seen = plan.observe(17, SimulatedSource(0))  # whatever the secret, this leaves
+                return replace(release, value=plan.value_of(seen)), seen
+
+            patch.setattr(session_module, "publish", same_value)
+            session = pac.Session(DATA, budget=pac.Information(1), n_subsets=M, rng=0)
+            releases = [
+                session.release(query, pac.Information(0.25), rule="waterfill")
+                for query in (mean, lambda x: x.std(axis=0), mean)
+            ]
+            found.append(
+                (
+                    [item.certificate.to_json() for item in releases],
+                    [item.bundle.log_p.tobytes() for item in releases],
+                    session.odometer(),
+                    repr(session),
+                )
+            )
+    assert found[0] == found[1]
+
+
+def keys_in(content: Any) -> Iterator[str]:
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield key
+            yield from keys_in(value)
+    elif isinstance(content, list):
+        for value in content:
+            yield from keys_in(value)
+
+
+def test_the_public_file_holds_no_curator_field(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    release = release_of(3, monkeypatch, pac.Membership(0.7), rule=None)
+    content = json.loads(release.save(tmp_path).read_text())
+    certificate = content["certificate"]
+    assert not CURATOR_WORDS & set(keys_in({"certificate": certificate}))
+    text = json.dumps(certificate)
+    for numbers in (release.bundle.outputs, release.bundle.points, release.bundle.units_per_std):
+        shown = {repr(number) for number in np.asarray(numbers).ravel().tolist()}
+        # a noise figure may be public on purpose: the smallest one is in the summary
+        shown -= {repr(certificate["noise"]["smallest_units_per_std"])}
+        assert not [number for number in shown if len(number) > 6 and number in text]
+    seed = release.bundle.pool.seed
+    assert seed == 0  # given; a drawn one has 128 bits
+    drawn = pac.privatize(mean, DATA, pac.Information(0.3), rule="waterfill", n_subsets=M)
+    assert drawn.bundle.pool.seed is not None
+    public = json.dumps(drawn.to_public_dict())
+    assert str(drawn.bundle.pool.seed) not in public
+    assert str(drawn.bundle.seed) not in public
+
+
+def test_text_forms_show_nothing_of_the_curators(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = release_of(3, monkeypatch, pac.Information(0.3))
+    outputs = release.bundle.outputs
+    shown = repr(release) + repr(release.bundle) + str(release.certificate)
+    for number in outputs.ravel():
+        assert f"{number:.5f}"[:7] not in shown.replace(repr(release.value), "")
+    assert repr(Secret(M, SimulatedSource(0))) == f"Secret(one of {M})"
+    assert str(Secret(M, SimulatedSource(0))) == f"Secret(one of {M})"
+
+
+def test_secrets_and_sessions_cannot_be_copied_or_turned_to_text() -> None:
+    session = pac.Session(DATA, budget=pac.Information(1), n_subsets=M, rng=0)
+    session.release(mean, pac.Information(0.25), rule="waterfill")
+    secret = session._secret
+    assert secret is not None
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(SecretError):
+            pickle.dumps(secret, protocol=protocol)
+        with pytest.raises(SecretError):
+            pickle.dumps(session, protocol=protocol)
+    with pytest.raises(TypeError):
+        json.dumps(secret)
+    assert not hasattr(secret, "__dict__")
+    for release in session.releases:
+        assert secret not in pickle_reachable(release)
+
+
+def pickle_reachable(root: Any) -> list[Any]:
+    """Everything that a pickle of an object would walk through."""
+    seen: list[Any] = []
+
+    class Walker(pickle.Pickler):
+        def persistent_id(self, obj: Any) -> None:
+            seen.append(obj)
+
+    import io
+
+    Walker(io.BytesIO()).dump(root)
+    return [obj for obj in seen if isinstance(obj, Secret)]
+
+
+class Failing(Mechanism):
+    """Post-processing that fails on the released value."""
+
+    name = "failing"
+
+    def evaluate(self, parts: Any, rng: Any) -> Any:
+        return parts[0].mean(axis=0)
+
+    def finish(self, value: Any) -> Any:
+        raise RuntimeError("post-processing failed")
+
+
+def test_errors_after_the_secret_was_used_say_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = []
+    for secret in (3, 50):
+        with pytest.raises(RuntimeError) as error:
+            release_of(secret, monkeypatch, pac.Information(0.3), mechanism=Failing())
+        texts.append("".join(traceback.format_exception(error.value)))
+    assert texts[0] == texts[1]
+
+
+def test_nothing_is_printed_or_warned(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        release_of(3, monkeypatch, pac.Membership(0.7), rule=None)
+    assert capfd.readouterr() == ("", "")
