@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PrivateKMeans,
         PrivateLinearSVC,
         PrivatePCA,
+        PrivatePredictor,
     )
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "PrivateKMeans",
     "PrivateLinearSVC",
     "PrivatePCA",
+    "PrivatePredictor",
     "Release",
     "Session",
     "__version__",

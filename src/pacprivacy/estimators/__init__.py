@@ -2,6 +2,7 @@
 
 from pacprivacy.estimators.classifiers import PrivateForestClassifier, PrivateLinearSVC
 from pacprivacy.estimators.cost import FitCost, SearchCost
+from pacprivacy.estimators.predictor import PrivatePredictor
 from pacprivacy.estimators.search import ScoreWithCost, search_cost
 from pacprivacy.estimators.unsupervised import PrivateKMeans, PrivatePCA
 from pacprivacy.estimators.wrapper import PrivateEstimator
@@ -13,6 +14,7 @@ __all__ = [
     "PrivateKMeans",
     "PrivateLinearSVC",
     "PrivatePCA",
+    "PrivatePredictor",
     "ScoreWithCost",
     "SearchCost",
     "search_cost",

@@ -1,0 +1,308 @@
+"""A private model that never leaves: it answers queries, and every answer is a release."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, NoReturn, Self
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+
+from pacprivacy._random import SimulatedSource, SystemSource, coerce_seed, public_generator
+from pacprivacy.accounting.answer_certificate import AnswerTerms, certify_answers
+from pacprivacy.accounting.responder import AnswerOdometer, Responder
+from pacprivacy.budget import AnyBudget, Information, limits_of
+from pacprivacy.errors import BudgetError, MechanismError, SecretError
+from pacprivacy.estimators.base import read_seed
+from pacprivacy.estimators.inputs import check_classes, choose_pool, read_new, read_supervised
+from pacprivacy.mechanism import EstimatorFit, coerce_data
+from pacprivacy.mechanism.data import is_table
+from pacprivacy.pool import Pool, PoolStrategy
+from pacprivacy.release import Certificate
+from pacprivacy.simulation.models import train_subsets
+from pacprivacy.simulation.threads import single_threaded
+from pacprivacy.theory.posterior import mi_for_success
+
+__all__ = ["PrivatePredictor", "project_to_simplex"]
+
+Output = Literal["one_hot", "score"]
+_QUERY: Final = Information(2.0**-20)
+_TOTAL: Final = Information(2.0**-4)
+
+
+class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Train one classifier per candidate subset; let a secret one of them answer queries.
+
+    The models never leave. Every answer is a release of its own about one and the same secret,
+    calibrated to the belief that all earlier answers leave. Where the models agree, the answer
+    is exact and free.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier or pipeline
+        What every subset trains. It is cloned, never fitted itself.
+    n_subsets : int
+        Number of models.
+    query_budget : Information
+        What one answer may give away.
+    budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
+        What all answers together may give away; then queries are refused. A limit on membership
+        is met through the information that implies it.
+    output : {"one_hot", "score"}
+        Whether the vote of a model is released or its class probabilities. Votes need far less
+        noise on average, because models mostly agree on them.
+    pool : Pool or strategy, optional
+        Which subsets are candidates; halves of every class and their complements by default.
+    n_jobs : int, optional
+        Workers for training, threads for the models' own predictions, through joblib.
+    random_state : int, Generator or RandomState, optional
+        Seed of *public* randomness: the pool and the fits. Never of the secret or the noise.
+    simulate : bool
+        Take the secret and the noise from ``random_state`` too. For experiments: the certificate
+        says that such answers protect nobody.
+
+    Attributes
+    ----------
+    certificate_ : Certificate
+        What is promised about everything that will ever be answered.
+    classes_, n_features_in_
+        As in scikit-learn.
+
+    Notes
+    -----
+    ``predict``, ``predict_proba``, ``answer``, ``score`` and ``distil`` all spend: asking twice
+    costs twice. The predictor lives in its process; it cannot be pickled or copied once fitted.
+
+    Guarantee
+    ---------
+    Claim F-2. All answers together give away at most ``budget`` about which subset was used.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = PrivatePredictor(
+    ...     DecisionTreeClassifier(max_depth=2), n_subsets=16, query_budget=pac.Information(1e-3)
+    ... ).fit(X, y)
+    >>> model.predict(X[:40]).shape
+    (40,)
+    >>> model.odometer().spent_nats <= 40e-3
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        n_subsets: int = 128,
+        query_budget: Information = _QUERY,
+        budget: AnyBudget = _TOTAL,
+        output: Output = "one_hot",
+        pool: Pool | PoolStrategy | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        simulate: bool = False,
+    ) -> None:
+        self.estimator = estimator
+        self.n_subsets = n_subsets
+        self.query_budget = query_budget
+        self.budget = budget
+        self.output = output
+        self.pool = pool
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.simulate = simulate
+
+    def fit(self, X: Any, y: Any, *, units: Any = None) -> Self:
+        """Train a model on every candidate subset, then draw the secret one.
+
+        Parameters
+        ----------
+        X, y : array or frame
+            The universe of records and their labels.
+        units : array, optional
+            Group label of each record, when a person has several records.
+
+        Raises
+        ------
+        DataError, PoolError, MechanismError, BudgetError
+            Nothing was drawn or spent.
+        """
+        self._forget()
+        features, y = read_supervised(self, X, y)
+        check_classes(y)
+        seed = read_seed(self.random_state)
+        root = coerce_seed(seed)
+        data = coerce_data((X if is_table(X) else features, y))
+        pool = self._draw_pool(y, units, root)
+        query_nats, total_nats = self._read_budgets(pool)
+        mechanism = EstimatorFit(
+            estimator=clone(self.estimator, safe=False),
+            seed=int(public_generator(root, "estimator").integers(2**31)),
+        ).prepare(data)
+        models = train_subsets(mechanism.evaluate, data, pool, n_jobs=self.n_jobs, rng=root)
+        self._models, self.classes_ = models, np.unique(y)
+        source = SimulatedSource(public_generator(root, "simulation"))
+        self._responder = Responder(
+            pool,
+            query_nats=query_nats,
+            total_nats=total_nats,
+            source=source if self.simulate else SystemSource(),
+        )
+        terms = AnswerTerms(
+            mechanism=f"answers of {mechanism.name}",
+            output=f"{self.output} of {len(self.classes_)} classes",
+            budget=f"{self.budget} in total, {self.query_budget} per answer",
+            n_classes=len(self.classes_),
+            query_nats=query_nats,
+            total_nats=total_nats,
+            simulation=self.simulate,
+            public=mechanism.public,
+        )
+        self.certificate_: Certificate = certify_answers(pool, terms)
+        return self
+
+    def answer(self, X: Any) -> npt.NDArray[np.float64]:
+        """Release one noisy vector per row of ``X``, shape (n_queries, n_classes).
+
+        Raises
+        ------
+        BudgetExceededError
+            If the budget might not cover every row; nothing is drawn or spent.
+        """
+        table = self._tabulate(X)
+        if self.output == "score":
+            return self._responder.answer_scores(table)
+        return self._responder.answer_votes(table, n_classes=len(self.classes_))
+
+    def predict(self, X: Any) -> Any:
+        """Return the class with the largest released value, for every row; spends."""
+        return self.classes_[self.answer(X).argmax(axis=1)]
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Return the nearest probabilities to the released vector, for every row; spends."""
+        return project_to_simplex(self.answer(X))
+
+    def distil(self, student: Any, X_public: Any) -> Any:
+        """Train another model on private answers to public questions, and return it.
+
+        The student has seen nothing but answered labels: it may be published, pickled and asked
+        without end. Spends one answer per row of ``X_public``.
+        """
+        return clone(student).fit(X_public, self.predict(X_public))
+
+    def odometer(self) -> AnswerOdometer:
+        """Return what was spent in the worst case, and what was really learned."""
+        self._require_fit()
+        return self._responder.odometer()
+
+    def close(self) -> None:
+        """Forget the secret and the models; the certificate and the odometer stay."""
+        self._require_fit()
+        self._responder.close()
+        self._models = ()
+
+    def _tabulate(self, X: Any) -> npt.NDArray[Any]:
+        """Ask every model every question: labels (m, q) or probabilities (m, q, c)."""
+        self._require_fit()
+        checked = read_new(self, X, dtype="numeric")
+        if not self._models:
+            raise SecretError("predictor must be open; it is closed. Fit it again.")
+        questions = X if is_table(X) else checked
+        wants_scores = self.output == "score"
+        with single_threaded():
+            asked = joblib.Parallel(n_jobs=self.n_jobs, prefer="threads")(
+                joblib.delayed(_ask)(model, questions, self.classes_, wants_scores)
+                for model in self._models
+            )
+        return np.stack(asked)
+
+    def _draw_pool(self, y: Any, units: Any, seed: int) -> Pool:
+        if isinstance(self.pool, Pool):
+            if units is not None:
+                raise MechanismError("units must be None with a ready pool. Draw it with units.")
+            return self.pool
+        strategy = choose_pool(y, units) if self.pool is None else self.pool
+        if strategy.n_subsets is None:
+            strategy = strategy.with_subsets(self.n_subsets)
+        return strategy.draw(len(y), rng=seed, units=units, strata=y)
+
+    def _read_budgets(self, pool: Pool) -> tuple[float, float]:
+        """Return nats per query and in total; refuse what cannot be met."""
+        if self.output not in ("one_hot", "score"):
+            raise MechanismError(
+                f"output must be 'one_hot' or 'score'; got {self.output!r}. Use 'one_hot'."
+            )
+        if not isinstance(self.query_budget, Information):
+            raise BudgetError(
+                f"query_budget must be Information; got {type(self.query_budget).__name__}. "
+                f"Use pac.Information(2**-20)."
+            )
+        limits, prior = limits_of(self.budget), pool.worst_prior
+        totals = [] if limits.mi_nats is None else [limits.mi_nats]
+        if limits.success is not None:
+            if limits.success <= prior:
+                raise BudgetError(
+                    f"success must be above {prior:.4g}, the best guess that this pool allows "
+                    f"before any answer; got {limits.success:.4g}. Use a Balanced pool."
+                )
+            totals.append(mi_for_success(limits.success, prior))
+        return self.query_budget.mi_nats, min(totals)
+
+    def _require_fit(self) -> None:
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self)
+
+    def _forget(self) -> None:
+        for name in ("_models", "_responder", "classes_", "certificate_"):
+            if hasattr(self, name):
+                delattr(self, name)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "certificate_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        if hasattr(self, "_responder"):
+            self._refuse()
+        return dict(super().__getstate__())
+
+    @staticmethod
+    def _refuse() -> NoReturn:
+        raise SecretError(
+            "a fitted predictor must stay in its process; got a request to pickle or copy it. "
+            "Distil it into a model that may leave."
+        )
+
+
+def _ask(model: Any, X: Any, classes: npt.NDArray[Any], wants_scores: bool) -> npt.NDArray[Any]:
+    if wants_scores:
+        scores: npt.NDArray[Any] = np.asarray(model.predict_proba(X), dtype=np.float64)
+        return scores
+    labels: npt.NDArray[Any] = np.searchsorted(classes, model.predict(X)).astype(np.int16)
+    return labels
+
+
+def project_to_simplex(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the nearest point with entries >= 0 that sum to 1, for every row.
+
+    Examples
+    --------
+    >>> project_to_simplex(np.array([[0.5, 0.7], [3.0, -2.0]])).round(6)
+    array([[0.4, 0.6],
+           [1. , 0. ]])
+    """
+    ordered = np.sort(vectors, axis=1)[:, ::-1]
+    excess = (np.cumsum(ordered, axis=1) - 1.0) / np.arange(1, vectors.shape[1] + 1)
+    n_kept = (ordered > excess).sum(axis=1)
+    shift = excess[np.arange(len(vectors)), np.maximum(n_kept, 1) - 1]
+    projected: npt.NDArray[np.float64] = np.maximum(vectors - shift[:, None], 0.0)
+    return projected

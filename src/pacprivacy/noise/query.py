@@ -1,0 +1,220 @@
+"""Noise for one answer out of very many: the same law as a plan's, found in microseconds.
+
+All noise has one integer scale, ``UNITS`` steps per standard deviation, so it can be drawn ahead
+in blocks; what changes from answer to answer is how many steps the outputs are apart. The grid
+step is then no power of two. It need not be: what leaves is a function of the integers, and the
+integers are computed from the pool and the belief alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy._random import BitSource
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise.lattice import sample_discrete_gaussian
+from pacprivacy.noise.plan import LARGEST_POINT, Integers
+from pacprivacy.theory.information import lattice_information_slack
+
+__all__ = [
+    "LEAST_NATS",
+    "UNITS",
+    "QueryPlan",
+    "UnitNoise",
+    "plan_query",
+    "usable_nats",
+    "vote_charge",
+    "vote_gap",
+    "waterfill_level",
+]
+
+UNITS: Final = 1 << 30
+LEAST_NATS: Final = 2.0**-44  # below, the integers are too few steps apart
+ROUND_UP: Final = 1 + 1e-12
+_BLOCK: Final = 1 << 13
+_RANK_TOLERANCE: Final = 2.0**-44
+_LARGEST: Final = LARGEST_POINT / 2
+
+
+class UnitNoise:
+    """Discrete Gaussians of scale ``UNITS``, drawn in blocks ahead of their use; curator-only."""
+
+    __slots__ = ("_next", "_source", "_values")
+
+    def __init__(self, source: BitSource) -> None:
+        self._source, self._values, self._next = source, np.zeros(0, dtype=np.int64), 0
+
+    def take(self, size: int) -> Integers:
+        """Return ``size`` draws that nobody was given before."""
+        if self._next + size > len(self._values):
+            left = self._values[self._next :]
+            count = max(_BLOCK, size - len(left))
+            fresh = sample_discrete_gaussian(np.full(count, UNITS, dtype=np.int64), self._source)
+            self._values, self._next = np.concatenate([left, fresh]), 0
+        start, self._next = self._next, self._next + size
+        return self._values[start : self._next]
+
+
+def usable_nats(mi_nats: float, *, n_directions: int, n_subsets: int) -> tuple[float, float]:
+    """Return what is left of a budget for the log-determinant bound, and the lattice's slack."""
+    if not mi_nats >= LEAST_NATS:
+        raise BudgetError(
+            f"mi_nats must be at least 2**-44 for one answer; got {mi_nats!r}. Use 2**-20."
+        )
+    slack = lattice_information_slack(n_directions, float(UNITS), n_subsets=n_subsets)
+    return (mi_nats - slack) * (1 - 1e-9), slack
+
+
+def vote_gap(ones: float, zeros: float, usable: float) -> int:
+    """Return how many noise steps the two votes of a two-class question may be apart.
+
+    Parameters
+    ----------
+    ones, zeros : float > 0, curator-only
+        Belief in candidates that vote one and zero; they sum to 1.
+    usable : float > 0, public
+        Budget for the log-determinant bound.
+
+    Guarantee
+    ---------
+    Claim F-1. ``1/2 ln(1 + ones·zeros·(gap/UNITS)²) <= usable``; rounded down, so towards more
+    noise. It is the closed form of ``waterfill`` for the one direction that votes have.
+
+    Examples
+    --------
+    >>> gap = vote_gap(0.5, 0.5, 0.125)
+    >>> round((UNITS / gap) ** 2, 6)  # noise variance of a 0/1 vote
+    0.880203
+    """
+    return int(UNITS * math.sqrt(math.expm1(2.0 * usable) / (ones * zeros)))
+
+
+def vote_charge(ones: float, zeros: float, gap: int, slack: float) -> float:
+    """Return the proved bound on the information of one vote, in nats."""
+    ratio = gap / UNITS
+    return 0.5 * math.log1p(ones * zeros * ratio * ratio) * ROUND_UP + slack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryPlan:
+    """Noise of one answer in several dimensions; curator-only.
+
+    ``points`` of shape (g, r) are the integer positions of the ``g`` possible outputs along
+    ``basis`` of shape (c, r); a step along direction ``i`` is ``grid_step[i]`` long.
+    """
+
+    center: Vector
+    basis: Matrix
+    grid_step: Vector
+    points: Integers
+    charge: float
+
+    @property
+    def noise_var(self) -> Vector:
+        """Variance of the noise along each direction."""
+        variances: Vector = np.square(self.grid_step * UNITS)
+        return variances
+
+    def value_of(self, integers: Integers) -> Vector:
+        """Return the released vector."""
+        released: Vector = self.center + self.basis @ (self.grid_step * integers)
+        return released
+
+    def log_likelihood(self, integers: Integers) -> Vector:
+        """Return the log likelihood of the integers under every output, up to a constant."""
+        offset = (integers - self.points) / UNITS
+        log_likelihood: Vector = -0.5 * np.einsum("kq,kq->k", offset, offset)
+        return log_likelihood
+
+
+def plan_query(values: Matrix, weights: Vector, *, mi_nats: float, n_subsets: int) -> QueryPlan:
+    """Find the noise of one answer by the rule ``waterfill``.
+
+    Parameters
+    ----------
+    values : array of shape (g, c), curator-only
+        The possible outputs, not all equal.
+    weights : array of shape (g,), curator-only
+        Belief in each of them; sums to 1.
+    mi_nats : float, public
+        Budget of this answer.
+    n_subsets : int, public
+        Number of candidates, for the lattice's slack.
+
+    Guarantee
+    ---------
+    Claim F-1. ``charge <= mi_nats`` and it bounds the information that the integers give about
+    the output: the log-determinant bound with the variances of the integers themselves
+    (Hadamard's inequality), and the lattice's slack.
+    """
+    center = weights @ values
+    centred = values - center
+    eigenvalues, vectors = np.linalg.eigh((centred.T * weights) @ centred)
+    keep = eigenvalues > _RANK_TOLERANCE * eigenvalues[-1]
+    basis, variances = vectors[:, keep], eigenvalues[keep]
+    coordinates = centred @ basis
+    usable, slack = usable_nats(mi_nats, n_directions=len(variances), n_subsets=n_subsets)
+    for attempt in range(40):
+        grid_step = np.sqrt(waterfill_level(variances, mi_nats=usable)) / UNITS
+        points = _round(coordinates / grid_step)
+        charge = _charge(points, weights) + slack
+        if charge <= mi_nats:
+            return QueryPlan(
+                center=center, basis=basis, grid_step=grid_step, points=points, charge=charge
+            )
+        usable *= min(1.0, mi_nats / charge) * (1 - 1e-9 * 2**attempt)
+    raise BudgetError(f"mi_nats must be large enough for the lattice; got {mi_nats!r}. Use 2**-20.")
+
+
+def _round(scaled: Matrix) -> Integers:
+    # What lies absurdly far out (a candidate that is as good as excluded) is moved in. That is a
+    # contraction along each direction, so no variance grows.
+    return np.rint(np.clip(scaled, -_LARGEST, _LARGEST)).astype(np.int64)
+
+
+def _charge(points: Integers, weights: Vector) -> float:
+    scaled = points / UNITS
+    scaled -= weights @ scaled
+    return 0.5 * float(np.log1p(weights @ np.square(scaled)).sum()) * ROUND_UP
+
+
+def waterfill_level(variances: Vector, *, mi_nats: float) -> Vector:
+    """Return the noise variances of ``waterfill``, by Newton's method.
+
+    With ``x_i = λ_i/μ`` the bound at level ``μ`` is ``1/2 Σ arcosh(1 + x_i)``; it is below the
+    budget at ``μ = (Σ sqrt λ_i)² / 2β²`` and is approached from there, the side of more noise.
+
+    Examples
+    --------
+    >>> waterfill_level(np.array([4.0, 1.0]), mi_nats=0.5).round(3)
+    array([4.247, 2.501])
+    """
+    if len(variances) == 1:
+        single: Vector = variances * ROUND_UP / math.expm1(2.0 * mi_nats)
+        return single
+    level = float(np.sqrt(variances).sum()) ** 2 / (2.0 * mi_nats**2)
+    for _ in range(60):
+        bound, slope = _bound_at(variances, level)
+        move = math.log(bound / mi_nats) * bound / slope
+        level *= math.exp(max(-30.0, min(30.0, move)))
+        if abs(move) < 1e-12:
+            break
+    step = 1e-12
+    while _bound_at(variances, level)[0] > mi_nats:
+        level *= 1 + step
+        step *= 2
+    x = variances / level
+    noise_var: Vector = variances / (x + np.sqrt(x * (x + 2.0)))
+    return noise_var
+
+
+def _bound_at(variances: Vector, level: float) -> tuple[float, float]:
+    """Return the bound, and minus its derivative in the logarithm of the level."""
+    x = variances / level
+    root = np.sqrt(x * (x + 2.0))
+    return 0.5 * float(np.log1p(x + root).sum()), 0.5 * float((x / root).sum())

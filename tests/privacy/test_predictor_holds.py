@@ -1,0 +1,86 @@
+"""Simulated transcripts of many answers: the optimal attacker stays under the bound."""
+
+import math
+
+import numpy as np
+import pytest
+
+from pacprivacy._random import SimulatedSource
+from pacprivacy.accounting import answering
+from pacprivacy.accounting.answering import ScoreQuestions, VoteQuestions
+from pacprivacy.noise.query import UnitNoise, vote_gap
+from pacprivacy.pool import Balanced
+from pacprivacy.theory.posterior import posterior_success
+
+M, N_UNITS, N_TRANSCRIPTS, N_QUESTIONS = 16, 10, 2000, 40
+
+
+@pytest.fixture(scope="module")
+def pool():
+    return Balanced(n_subsets=M).draw(N_UNITS, rng=0)
+
+
+@pytest.fixture(scope="module")
+def votes(pool):
+    """Questions that are as telling as can be: votes that follow one unit's membership."""
+    masks = pool.masks().astype(np.int16)
+    rng = np.random.default_rng(0)
+    return masks[:, rng.integers(N_UNITS, size=N_QUESTIONS)]
+
+
+def attack(pool, make_questions, *, seed=0):
+    """Success on each unit of the guess that the tracked belief suggests, and mean learned nats."""
+    masks = pool.masks()
+    rng, source = np.random.default_rng(seed), SimulatedSource(seed)
+    noise = UnitNoise(source)
+    hits, learned, spent = np.zeros(N_UNITS), 0.0, 0.0
+    for _ in range(N_TRANSCRIPTS):
+        secret = int(rng.integers(M))
+        answered = make_questions(noise).observe(secret, source)
+        belief = np.exp(answered.log_p)
+        guess = belief @ masks > 0.5
+        hits += guess == masks[secret]
+        positive = belief[belief > 0]
+        learned += math.log(M) + float(positive @ np.log(positive))
+        spent += float(answered.charges.sum())
+    return hits / N_TRANSCRIPTS, learned / N_TRANSCRIPTS, spent / N_TRANSCRIPTS
+
+
+LOG_P = np.full(M, -math.log(M))
+
+
+# Five standard errors of a success rate near 0.6 over 2000 transcripts: a false alarm in 10^6.
+SLACK = 5 * 0.5 / math.sqrt(N_TRANSCRIPTS)
+
+
+@pytest.mark.claim("F-2")
+@pytest.mark.parametrize("budget", [1e-4, 2e-3])
+def test_optimal_attacker_stays_under_the_bound(pool, votes, budget):
+    success, learned, spent = attack(pool, lambda noise: VoteQuestions(votes, LOG_P, budget, noise))
+    assert spent <= N_QUESTIONS * budget
+    assert success.max() <= posterior_success(spent, 0.5) + SLACK
+    # the belief is calibrated: what is learned on average is the information, within the bound
+    assert learned <= spent * 1.3 + 1e-3
+    assert learned >= 0.3 * spent
+
+
+@pytest.mark.claim("F-2")
+def test_optimal_attacker_stays_under_the_bound_with_scores(pool, votes):
+    rng = np.random.default_rng(1)
+    x = 0.2 + 0.6 * votes[:, :12] * rng.random((M, 12))
+    scores = np.stack([x, 0.3 * (1 - x), 0.7 * (1 - x)], axis=2)
+    budget = 5e-3
+    success, _, spent = attack(
+        pool, lambda noise: ScoreQuestions(scores, LOG_P, budget, noise), seed=1
+    )
+    assert spent <= 12 * budget
+    assert success.max() <= posterior_success(spent, 0.5) + SLACK
+
+
+def test_a_planted_bug_is_caught(pool, votes, monkeypatch):
+    """Eight times the gap is an eighth of the noise: the attacker then passes the bound."""
+    budget = 2e-3
+    monkeypatch.setattr(answering, "vote_gap", lambda *args: 8 * vote_gap(*args))
+    success, learned, _ = attack(pool, lambda noise: VoteQuestions(votes, LOG_P, budget, noise))
+    assert success.max() > posterior_success(N_QUESTIONS * budget, 0.5) + SLACK
+    assert learned > 2 * N_QUESTIONS * budget
