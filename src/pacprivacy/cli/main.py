@@ -22,6 +22,7 @@ from pacprivacy.cli.convert import convert
 from pacprivacy.cli.demo import demo
 from pacprivacy.cli.ledger import ledger
 from pacprivacy.cli.release import release
+from pacprivacy.cli.report import report
 from pacprivacy.cli.reproduce import reproduce
 from pacprivacy.cli.verify import verify
 from pacprivacy.errors import BudgetExceededError, PacPrivacyError
@@ -46,6 +47,7 @@ Type next:
                                    a private release of your own table
   pac verify out/release.json      recompute its certificate
   pac audit out/release.json       attack it, beside its certificate
+  pac report out/release.json      explain it on a page for its readers
   pac convert --mi 1/64            read a budget as success rate or epsilon
   pac --help                       all verbs; each has --help with an example"""
 
@@ -137,6 +139,7 @@ for _name, _verb in {
     "release": release,
     "verify": verify,
     "audit": audit,
+    "report": report,
     "convert": convert,
     "reproduce": reproduce,
 }.items():

@@ -84,7 +84,7 @@ def calibrate(
     log_p = check_log_belief(log_belief, len(values))
     limits = limits_of(budget)
     independent = isinstance(rule, Boxed | Empirical)
-    caps, priors = (None, None) if independent else _resolve_caps(limits, caps, pool, log_p)
+    caps, priors = (None, None) if independent else resolve_caps(limits, caps, pool, log_p)
     chosen: Rule = rule if rule is not None else ("exact" if caps is None else "risk")
     name = rule_name(chosen)
     if isinstance(chosen, Boxed | Empirical):
@@ -97,9 +97,9 @@ def calibrate(
         n_units = 0 if pool is None else pool.n_units
         return calibrate_iid(values, chosen, mi_nats=mi_nats, n_units=n_units)
     groups, nats = distinct_outputs(values, log_p)
-    if _is_free(groups, nats, limits, caps, pool, log_p):
+    if is_free(groups, nats, limits, caps, pool, log_p):
         return noiseless_plan(values, groups, nats, rule=name)
-    beta = _gaussian_budget(limits, caps, priors)
+    beta = gaussian_budget(limits, caps, priors)
     if name not in {"exact", "risk"}:
         return covariance_plan(values, chosen, log_p, mi_nats=beta)
     if name == "exact" and limits.mi_nats is None:
@@ -126,7 +126,7 @@ def check_feasible(budget: AnyBudget, rule: Rule | None, pool: Candidates) -> No
     if isinstance(rule, Boxed | Empirical):
         iid_budget(limits, pool)
     else:
-        _resolve_caps(limits, None, pool, check_log_belief(None, pool.n_subsets))
+        resolve_caps(limits, None, pool, check_log_belief(None, pool.n_subsets))
 
 
 def iid_budget(limits: Limits, pool: Candidates | None) -> float:
@@ -180,7 +180,7 @@ def noiseless_plan(values: Matrix, groups: Integers, nats: float, *, rule: str) 
     )
 
 
-def _resolve_caps(
+def resolve_caps(
     limits: Limits, caps: Vector | None, pool: Candidates | None, log_p: Vector
 ) -> tuple[Vector | None, Vector | None]:
     """Return success caps and priors per unit, or None where membership is not limited.
@@ -211,7 +211,7 @@ def _resolve_caps(
     return caps, priors
 
 
-def _gaussian_budget(limits: Limits, caps: Vector | None, priors: Vector | None) -> float:
+def gaussian_budget(limits: Limits, caps: Vector | None, priors: Vector | None) -> float:
     """Return the information budget that implies every limit through inequality (1)."""
     budgets = [] if limits.mi_nats is None else [limits.mi_nats]
     if caps is not None and priors is not None:
@@ -221,7 +221,7 @@ def _gaussian_budget(limits: Limits, caps: Vector | None, priors: Vector | None)
     return min(budgets)
 
 
-def _is_free(
+def is_free(
     groups: Integers,
     nats: float,
     limits: Limits,

@@ -9,7 +9,8 @@ from typing import Any, Final, Self
 
 from pacprivacy.adversary.side_knowledge import SideKnowledge
 from pacprivacy.errors import CertificateError
-from pacprivacy.release.text import certificate_text
+from pacprivacy.release.html import certificate_html
+from pacprivacy.release.text import certificate_text, promise_text
 from pacprivacy.theory.concentration import Estimate
 
 __all__ = ["SCHEMA_VERSION", "SCOPE", "Certificate", "NoiseSummary"]
@@ -77,6 +78,14 @@ class Certificate:
 
     def __str__(self) -> str:
         return certificate_text(self.to_public_dict())
+
+    def _repr_html_(self) -> str:
+        return certificate_html(self.promise, self.to_public_dict())
+
+    @property
+    def promise(self) -> str:
+        """What is promised about one unit, as one sentence."""
+        return promise_text(self.to_public_dict())
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types."""

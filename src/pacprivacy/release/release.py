@@ -11,6 +11,7 @@ import numpy as np
 
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
+from pacprivacy.release.html import release_html
 
 __all__ = ["Release", "plain_value"]
 
@@ -32,6 +33,9 @@ class Release:
     value: Any
     certificate: Certificate
     bundle: Bundle = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        return release_html(repr(self.value), self.certificate._repr_html_())
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return value and certificate as plain JSON types."""

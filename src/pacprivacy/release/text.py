@@ -6,7 +6,7 @@ import math
 import textwrap
 from typing import Any, Final
 
-__all__ = ["certificate_text"]
+__all__ = ["certificate_text", "promise_text"]
 
 WIDTH: Final = 80
 KINDS: Final = {
@@ -18,7 +18,7 @@ KINDS: Final = {
 
 def certificate_text(cert: dict[str, Any]) -> str:
     """Return a certificate as text for a terminal of 80 columns."""
-    lines = [_headline(cert), ""]
+    lines = [_wrap(promise_text(cert), ""), ""]
     if cert["simulation"]:
         lines += ["SIMULATION: seeded randomness; this release protects nobody.", ""]
     lines += _rows(
@@ -43,7 +43,8 @@ def certificate_text(cert: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _headline(cert: dict[str, Any]) -> str:
+def promise_text(cert: dict[str, Any]) -> str:
+    """Return what is promised about one unit, as one sentence."""
     session = cert["composition"] or {}
     bound = _at_most(100 * session.get("session_success_bound", cert["membership_bound"]), 2)
     who = f"{'Over the whole session, no' if session else 'No'} attacker"
@@ -59,7 +60,7 @@ def _headline(cert: dict[str, Any]) -> str:
     )
     if cert["kind"] == "empirical":
         text = f"By simulation, not by proof: membership success about {bound} % or less."
-    return _wrap(text, "")
+    return text
 
 
 def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:

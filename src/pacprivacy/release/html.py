@@ -1,0 +1,38 @@
+"""What a notebook shows of a certificate and of a release: short, escaped, public."""
+
+from __future__ import annotations
+
+import html
+from typing import Any, Final
+
+__all__ = ["certificate_html", "release_html"]
+
+SHOWN_CHARACTERS: Final = 600
+
+
+def certificate_html(promise: str, cert: dict[str, Any]) -> str:
+    """Return the promise and a few figures of a certificate as HTML."""
+    warning = ""
+    if cert["simulation"]:
+        warning = "<p><b>SIMULATION: seeded randomness; this release protects nobody.</b></p>"
+    noise = cert["noise"]
+    rows = [
+        ("Kind", cert["kind"]),
+        ("Asked", cert["budget"]),
+        ("Information", f"at most {cert['mi_upper_nats']:.6g} nats"),
+        ("Mechanism", f"{cert['mechanism']} -> {cert['output']}"),
+        ("Noise", f"{cert['rule']}, total variance {noise['total_variance']:.4g}"),
+        ("Pool", f"{cert['n_subsets']} subsets of {cert['n_units']} units ({cert['scheme']})"),
+    ]
+    cells = "".join(
+        f'<tr><th style="text-align:left">{name}</th>'
+        f'<td style="text-align:left">{html.escape(str(value))}</td></tr>'
+        for name, value in rows
+    )
+    return f"<div>{warning}<p><b>{html.escape(promise)}</b></p><table>{cells}</table></div>"
+
+
+def release_html(value: str, certificate: str) -> str:
+    """Return the start of a released value, and its certificate, as HTML."""
+    shown = value if len(value) <= SHOWN_CHARACTERS else value[:SHOWN_CHARACTERS] + " ..."
+    return f"<div><pre>{html.escape(shown)}</pre>{certificate}</div>"
