@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from pacprivacy.errors import DataError
 from pacprivacy.experiments.published import find_reference
 
-__all__ = ["DESIGN_BUDGETS", "DesignRow", "Mode", "published_cell"]
+__all__ = ["DESIGN_BUDGETS", "DesignRow", "Mode", "published_cell", "published_list"]
 
 Mode = Literal["post-hoc", "conscious"]
 
@@ -69,6 +69,12 @@ def published_cell(
         return None
     pair = cells[0][setting][tables["mi_total"].index(mi_nats)]
     return float(pair[mode == "conscious"])
+
+
+def published_list(table: str, dataset: str) -> list[float] | None:
+    """Return a published row of figures; None where the reference tables are not at hand."""
+    tables = _load()
+    return None if tables is None else [float(cell) for cell in tables[table][dataset]]
 
 
 @cache

@@ -1,0 +1,265 @@
+"""AdaSSP: differentially private ridge regression by perturbed sufficient statistics.
+
+Wang (2018), "Revisiting differentially private linear regression", Algorithm 2: release the least
+eigenvalue of ``XᵀX``, choose the penalty from it, release ``XᵀX`` and ``Xᵀy``, solve. Here the
+three releases are calibrated together as one Gaussian mechanism, and the noise is a discrete
+Gaussian on a fine grid, sampled exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, Vector, check_positive, freeze
+from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
+from pacprivacy.dp.gaussian import gaussian_parameter
+from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.noise.lattice import sample_discrete_gaussian
+
+__all__ = ["AdaSSP", "Neighbours", "adassp"]
+
+Neighbours = Literal["add_remove", "replace"]
+
+UNITS_PER_STD: Final = 1 << 29
+N_STATISTICS: Final = 3
+LARGEST_ENTRY: Final = 1 << 20  # features and targets in whole multiples of a millionth
+CHUNK_ROWS: Final = 1 << 12  # 2^12 products of 2^40 are summed exactly in float64 ...
+MOST_ROWS: Final = 1 << 22  # ... and 2^22 of them in int64
+# Covers what is not exact: conversions to float64, and the eigenvalue of a matrix of norm n b²,
+# which is off by less than 10 n d 2^-53 b².
+_FLOAT_MARGIN: Final = 1 + 1e-6
+_RELATIONS: Final = {
+    "add_remove": "two data sets are neighbours if one has one record more",
+    "replace": "two data sets are neighbours if they differ in the content of one record",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AdaSSP:
+    """A differentially private ridge regression; every field is public.
+
+    Parameters
+    ----------
+    coef : array of shape (d,)
+        Released coefficients; there is no intercept.
+    penalty : float
+        Chosen from the released least eigenvalue.
+    epsilon, delta : float
+        The promise.
+    neighbours : str
+        What counts as a difference of one record.
+    x_bound, y_bound : float
+        Rows of ``X`` were clipped to this norm, targets to this absolute value.
+    noise_std : tuple of three floats
+        Noise of the least eigenvalue, of the entries of ``XᵀX`` and of ``Xᵀy``.
+    simulation : bool
+        Whether the noise was seeded, so that nobody is protected.
+    """
+
+    coef: Vector
+    penalty: float
+    epsilon: float
+    delta: float
+    neighbours: Neighbours
+    x_bound: float
+    y_bound: float
+    noise_std: tuple[float, float, float]
+    simulation: bool
+
+    def __post_init__(self) -> None:
+        freeze(self.coef)
+
+    def predict(self, X: Matrix) -> Vector:
+        """Return the predictions of the released coefficients; clip new rows as the fit did."""
+        predicted: Vector = np.asarray(X, dtype=np.float64) @ self.coef
+        return predicted
+
+    def __str__(self) -> str:
+        text = (
+            f"({self.epsilon:g}, {self.delta:g})-differential privacy of ridge coefficients: "
+            f"{_RELATIONS[self.neighbours]}; rows clipped to norm {self.x_bound:g}, targets to "
+            f"{self.y_bound:g}."
+        )
+        return f"SIMULATION, protects nobody. {text}" if self.simulation else text
+
+
+def adassp(
+    X: Matrix,
+    y: Vector,
+    *,
+    epsilon: float,
+    delta: float,
+    x_bound: float,
+    y_bound: float,
+    neighbours: Neighbours = "add_remove",
+    failure: float = 0.05,
+    simulate: np.random.Generator | int | None = None,
+) -> AdaSSP:
+    """Fit a ridge regression under differential privacy.
+
+    Parameters
+    ----------
+    X, y : arrays of shapes (n, d) and (n,), curator-only
+        Features and target. Scale and centre them by constants that do not come from these data.
+    epsilon, delta : float, public
+        The promise; ``delta`` below ``1/n``.
+    x_bound, y_bound : float > 0, public
+        Rows and targets are clipped to these. They must not be read off the data: a bound that
+        depends on the records is a release without noise.
+    neighbours : "add_remove" or "replace", public
+        Relation that the promise is about; replacement needs more noise.
+    failure : float in (0, 1), public
+        Probability with which the penalty may be too small; of utility, not of privacy.
+    simulate : Generator or int, optional
+        Seed of the noise, for experiments; such a fit protects nobody.
+
+    Returns
+    -------
+    AdaSSP
+
+    Guarantee
+    ---------
+    Claim D-9. ``(epsilon, delta)``-differential privacy under the stated relation, for
+    ``n d <= 10^8``; clipping, rounding and the discrete noise are included, and the sums are
+    exact.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2))
+    >>> fit = adassp(X, X @ [1.0, -1.0], epsilon=1.0, delta=1e-6, x_bound=1.5, y_bound=2.0)
+    >>> bool(np.abs(fit.coef - [1.0, -1.0]).max() < 0.2)
+    True
+    """
+    features, target = _clip(X, y, x_bound, y_bound)
+    if neighbours not in _RELATIONS:
+        raise BudgetError(
+            f"neighbours must be 'add_remove' or 'replace'; got {neighbours!r}. Use 'add_remove'."
+        )
+    if not 0.0 < failure < 1.0:
+        raise BudgetError(f"failure must be between 0 and 1; got {failure}. Use 0.05.")
+    d = features.shape[1]
+    upper = np.triu_indices(d)
+    sizes = (1, len(upper[0]), d)
+    share = _parameter(epsilon, delta, sum(sizes)) / np.sqrt(N_STATISTICS)
+    source: BitSource = SystemSource()
+    if simulate is not None:
+        source = SimulatedSource(np.random.default_rng(coerce_seed(simulate)))
+    gram, products = _exact_sums(features, target)
+    gram = gram * (x_bound / LARGEST_ENTRY) ** 2
+    products = products * (x_bound * y_bound / LARGEST_ENTRY**2)
+    least: Vector = np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64)
+    reach = _sensitivities(x_bound, y_bound, neighbours)
+    noisy, stds = [], []
+    for values, sensitivity in zip((least, gram[upper], products), reach, strict=True):
+        released, std = _perturb(values, sensitivity, share, source)
+        noisy.append(released)
+        stds.append(std)
+    penalty = _choose_penalty(float(noisy[0][0]), stds, d, delta=delta, failure=failure)
+    moment = np.zeros((d, d))
+    moment[upper] = noisy[1]
+    moment += np.triu(moment, 1).T + penalty * np.eye(d)
+    coef: Vector = np.asarray(np.linalg.lstsq(moment, noisy[2], rcond=None)[0], dtype=np.float64)
+    return AdaSSP(
+        coef=coef,
+        penalty=penalty,
+        epsilon=float(epsilon),
+        delta=float(delta),
+        neighbours=neighbours,
+        x_bound=float(x_bound),
+        y_bound=float(y_bound),
+        noise_std=(stds[0], stds[1], stds[2]),
+        simulation=simulate is not None,
+    )
+
+
+def _clip(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
+    """Return features and target clipped to their bounds, in whole millionths of these."""
+    check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
+    check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
+    features, target = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if features.ndim != 2 or target.shape != features.shape[:1] or features.size == 0:
+        raise DataError(
+            f"X and y must have shapes (n, d) and (n,); got {features.shape} and {target.shape}. "
+            "Pass one target for each row."
+        )
+    if not (np.isfinite(features).all() and np.isfinite(target).all()):
+        raise DataError("X and y must be finite; got NaN or infinite entries. Drop or fill them.")
+    if len(features) > MOST_ROWS:
+        raise DataError(
+            f"X must have at most {MOST_ROWS} rows for exact sums; got {len(features)}. "
+            "Use a part of the records."
+        )
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    shrink = np.minimum(1.0, x_bound / np.maximum(norms, 1e-300))
+    # Whole multiples of a millionth of the bounds, towards zero: norms only shrink. The factor
+    # leaves room for the rounding of the norm itself.
+    whole = np.trunc(features * shrink * ((1 - 1e-12) * LARGEST_ENTRY / x_bound))
+    return whole, np.trunc(np.clip(target / y_bound, -1.0, 1.0) * LARGEST_ENTRY)
+
+
+def _exact_sums(features: Matrix, target: Vector) -> tuple[Matrix, Vector]:
+    """Return ``XᵀX`` and ``Xᵀy`` of whole numbers, without rounding until the last conversion."""
+    d = features.shape[1]
+    gram, products = np.zeros((d, d), dtype=np.int64), np.zeros(d, dtype=np.int64)
+    for start in range(0, len(features), CHUNK_ROWS):
+        rows = slice(start, start + CHUNK_ROWS)
+        gram += (features[rows].T @ features[rows]).astype(np.int64)
+        products += (features[rows].T @ target[rows]).astype(np.int64)
+    return gram.astype(np.float64), products.astype(np.float64)
+
+
+def _sensitivities(
+    x_bound: float, y_bound: float, neighbours: Neighbours
+) -> tuple[float, float, float]:
+    """Return how far one record moves the least eigenvalue, the upper triangle, and ``Xᵀy``."""
+    squared, product = x_bound**2, x_bound * y_bound
+    if neighbours == "add_remove":
+        return squared, squared, product
+    return squared, float(np.sqrt(2.0)) * squared, 2.0 * product
+
+
+def _parameter(epsilon: float, delta: float, n_numbers: int) -> float:
+    """Return the Gaussian parameter that is left after the price of the lattice."""
+    check_positive("epsilon", epsilon, advice="Use about 1.")
+    if not 0.0 < delta < 1.0:
+        raise BudgetError(f"delta must be between 0 and 1; got {delta}. Use below 1/n.")
+    distance = n_numbers / (16.0 * float(UNITS_PER_STD) ** 2)
+    left = delta - (1.0 + np.exp(min(epsilon, 700.0))) * distance
+    if not left > 0.5 * delta:
+        raise BudgetError(
+            f"delta must be large enough for the lattice at epsilon {epsilon:g}; got {delta:g}. "
+            "Use a larger delta or a smaller epsilon."
+        )
+    return gaussian_parameter(epsilon, float(left))
+
+
+def _perturb(
+    values: Vector, sensitivity: float, share: float, source: BitSource
+) -> tuple[Vector, float]:
+    """Release values with discrete Gaussian noise for this share of the Gaussian parameter."""
+    reach = sensitivity * _FLOAT_MARGIN
+    _, exponent = np.frexp(reach / share / UNITS_PER_STD)
+    grid_step = float(np.ldexp(1.0, int(exponent) - 1))
+    # Rounding moves each of q numbers by up to one step between neighbours.
+    steps = reach / grid_step + np.sqrt(len(values))
+    units = int(np.ceil(steps / share))
+    scaled = np.rint(values / grid_step)
+    if np.abs(scaled).max(initial=0.0) > 2.0**61:
+        raise BudgetError(
+            "epsilon must leave noise of at least a billionth of the sums. Use a smaller epsilon."
+        )
+    noise = sample_discrete_gaussian(np.full(len(values), units, dtype=np.int64), source)
+    released = np.asarray(grid_step * (scaled.astype(np.int64) + noise), dtype=np.float64)
+    return released, grid_step * units
+
+
+def _choose_penalty(
+    least: float, stds: list[float], d: int, *, delta: float, failure: float
+) -> float:
+    """Return the penalty that keeps the noisy moment matrix well-conditioned, of [Wang 2018]."""
+    cautious = max(0.0, least - stds[0] * float(np.sqrt(np.log(6.0 / delta))))
+    wanted = stds[1] * float(np.sqrt(d * np.log(2.0 * d**2 / failure)))
+    return max(0.0, wanted - cautious)
