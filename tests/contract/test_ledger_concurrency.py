@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +77,18 @@ def work(where, who):
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="this system cannot fork")
 
 
-def run_all(work: str, where: str, folder: Path) -> list[Any]:
+def run_all(
+    work: str, where: str, folder: Path, meanwhile: Callable[[], None] = lambda: None
+) -> list[Any]:
     """Do the work in all processes at once and return what each brought back."""
     folder.mkdir()
     command = [sys.executable, "-c", work + FORKS, where, str(folder), str(N_PROCESSES)]
-    done = subprocess.run(command, timeout=300, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None:
+            meanwhile()
+            time.sleep(0.2)
+        assert process.stderr is not None
+        assert process.returncode == 0, process.stderr.read()
     return [json.loads((folder / f"{number}.json").read_text()) for number in range(N_PROCESSES)]
 
 
@@ -89,7 +97,17 @@ def run_all(work: str, where: str, folder: Path) -> list[Any]:
 def test_eight_processes_spend_exactly_the_budget(ledger_where: str, tmp_path: Path) -> None:
     ledger = Ledger(ledger_where)
     ledger.create_budget("people", limits=Charge(mi_nats=1))
-    results = run_all(SPEND.format(n_spends=N_SPENDS), ledger_where, tmp_path / "results")
+    seen = []
+
+    def look() -> None:
+        """A reader sees a whole ledger at any time."""
+        found = ledger.verify()
+        assert found.ok, found.problem
+        seen.append(found.n_entries)
+
+    work = SPEND.format(n_spends=N_SPENDS)
+    results = run_all(work, ledger_where, tmp_path / "results", look)
+    assert seen == sorted(seen)
     made = [name for result in results for name in result["made"]]
     assert len(made) == len(set(made)) == N_ALLOWED
     assert sum(result["refused"] for result in results) == N_PROCESSES * N_SPENDS - N_ALLOWED

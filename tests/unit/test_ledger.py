@@ -504,18 +504,14 @@ def test_passwords_are_not_shown() -> None:
     assert "127.0.0.1" in str(caught.value)
 
 
-def test_a_locked_ledger_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "study.db"
-    filled(path)
-    holder = sqlite3.connect(path, isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
-    waiting = Ledger(path, timeout_s=0.05)
-    with pytest.raises(LedgerError, match="must not be in use for long; another process holds it"):
-        waiting.reserve("people", "ann", Charge(mi_nats=0.1), "mean")
-    assert waiting.verify().ok  # readers do not wait
-    holder.execute("ROLLBACK")
-    holder.close()
-    waiting.reserve("people", "ann", Charge(mi_nats=0.1), "mean")
+def test_a_locked_ledger_says_so(ledger: Ledger, ledger_where: str) -> None:
+    waiting = Ledger(ledger_where, timeout_s=0.1)
+    with ledger._database.writing(lock="SELECT id FROM pac_ledger FOR UPDATE"):
+        with pytest.raises(LedgerError, match="must not be in use for long; another process holds"):
+            waiting.reserve("people", "ann", both(), "mean")
+        assert waiting.verify().ok  # readers do not wait
+    waiting.reserve("people", "ann", both(), "mean")
+    assert [entry.kind for entry in ledger.entries()] == ["budget", "reserve"]
 
 
 @pytest.fixture

@@ -85,7 +85,8 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Open one consistent snapshot."""
-        with self._transaction("BEGIN", ()) as connection:
+        on_server = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",)
+        with self._transaction("BEGIN", () if self.is_file else on_server) as connection:
             yield connection
 
     @contextmanager
@@ -226,7 +227,7 @@ def _postgres_engine(url: URL, timeout_s: float) -> Engine:
             url,
             poolclass=NullPool,
             isolation_level="READ COMMITTED",
-            connect_args={"connect_timeout": max(2, int(timeout_s))},
+            connect_args={"connect_timeout": int(min(10, max(2, timeout_s)))},
         )
     except (ImportError, NoSuchModuleError):
         raise LedgerError(
