@@ -8,6 +8,7 @@ from pacprivacy.design.penalty import Oracle, Penalty
 from pacprivacy.design.ridge import JointRidge, OrthogonalRidge, predict_ridge
 from pacprivacy.design.steps import StepRule
 from pacprivacy.design.transform import LinearTransform, fit_ica, fit_standard, fit_whitening
+from pacprivacy.design.tune import TunePoint, TuneResult, tune, tune_budgets
 
 __all__ = [
     "Descent",
@@ -20,6 +21,8 @@ __all__ = [
     "OrthogonalRidge",
     "Penalty",
     "StepRule",
+    "TunePoint",
+    "TuneResult",
     "descend",
     "descend_fresh",
     "descend_in_session",
@@ -27,4 +30,6 @@ __all__ = [
     "fit_standard",
     "fit_whitening",
     "predict_ridge",
+    "tune",
+    "tune_budgets",
 ]

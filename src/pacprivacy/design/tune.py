@@ -1,0 +1,272 @@
+"""Choose a parameter for the release and not for the fit: by simulating the release.
+
+A parameter that is best without noise is rarely best with it: what is stable between subsets
+needs less noise. For every value the mechanism runs on all subsets of a pool, noise is calibrated
+to the budget, releases are simulated and their utility is averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pacprivacy._checks import Matrix
+from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
+from pacprivacy.budget import AnyBudget
+from pacprivacy.design.tuned import Tuned, note_choice
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism import as_mechanism, coerce_data
+from pacprivacy.noise import NoisePlan, Rule, calibrate
+from pacprivacy.noise.lattice import sample_discrete_gaussian
+from pacprivacy.noise.plan import Observation
+from pacprivacy.pool import Pool, PoolStrategy
+from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
+
+__all__ = ["TunePoint", "TuneResult", "tune", "tune_budgets"]
+
+Make = Callable[[Any], Any]
+Utility = Callable[[Any], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunePoint:
+    """What a release with one value of the parameter is worth.
+
+    Attributes
+    ----------
+    theta : object
+        The value.
+    utility, standard_error : float
+        Mean over the simulated releases, and its standard error.
+    no_noise : float
+        Mean utility over the subsets without noise: what the parameter costs by itself.
+    noise_variance : float
+        Total variance of the calibrated noise.
+    mi_upper_nats : float
+        Proved bound on the information of such a release.
+    """
+
+    theta: Any
+    utility: float
+    standard_error: float
+    no_noise: float
+    noise_variance: float
+    mi_upper_nats: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneResult:
+    """The curve over all values, the best of them, and what to say about the choice.
+
+    Attributes
+    ----------
+    points : tuple of TunePoint
+        In the order of the values given.
+    budget : str
+        What the releases are held to.
+    n_subsets, n_releases : int
+        Size of the pool, simulated releases per value.
+    """
+
+    points: tuple[TunePoint, ...]
+    budget: str
+    n_subsets: int
+    n_releases: int
+    _make: Make
+
+    @property
+    def best_point(self) -> TunePoint:
+        """The point of largest utility; of several, the first."""
+        return max(self.points, key=lambda point: point.utility)
+
+    @property
+    def best(self) -> Any:
+        """The value of the parameter to release with."""
+        return self.best_point.theta
+
+    @property
+    def note(self) -> str:
+        """What a certificate has to say about the choice; public."""
+        return note_choice(self.best, len(self.points), self.n_subsets)
+
+    def mechanism(self) -> Tuned:
+        """Return the mechanism at the best value; its certificates carry the note."""
+        return Tuned.of(as_mechanism(self._make(self.best)), self.note)
+
+    def __repr__(self) -> str:
+        best = self.best_point
+        return (
+            f"TuneResult(best={best.theta!r}, utility={best.utility:.4g} "
+            f"± {best.standard_error:.1g}, {len(self.points)} values, {self.budget})"
+        )
+
+
+def tune(
+    make_mechanism: Make,
+    thetas: Sequence[Any],
+    data: Any,
+    budget: AnyBudget,
+    utility: Utility,
+    *,
+    pool: Pool | PoolStrategy | None = None,
+    n_subsets: int | None = None,
+    rule: Rule | None = None,
+    n_releases: int = 400,
+    n_jobs: int | None = None,
+    rng: np.random.Generator | int | None = None,
+) -> TuneResult:
+    """Choose the value of a parameter whose *release* is worth most at a budget.
+
+    Parameters
+    ----------
+    make_mechanism : callable
+        ``make_mechanism(theta)`` returns what :func:`pacprivacy.privatize` takes.
+    thetas : sequence
+        Values to try: a penalty, a rank, a depth, a step size, a clipping bound.
+    data : array, frame, or tuple of those
+        The universe.
+    budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
+        What the later release is held to.
+    utility : callable
+        ``utility(value)`` of a released value, larger is better: accuracy on public rows, or on
+        the universe itself. For a loss return its negative.
+    pool, n_subsets, rule, n_jobs
+        As in :func:`pacprivacy.privatize`; use those of the later release.
+    n_releases : int
+        Simulated releases per value. All values share secrets and noise seeds, so that their
+        differences are known better than their levels.
+    rng : Generator or int, optional
+        Seed of the pool, the secrets and the noise of the simulation.
+
+    Returns
+    -------
+    TuneResult
+
+    Guarantee
+    ---------
+    Claim F-3. The choice is a function of the universe, and not of the secret of a later
+    release: it costs that release nothing. It is computed without noise and does say something
+    about the universe, to whoever does not know it: certificates have to name it, and those of
+    :meth:`TuneResult.mechanism` do.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> x = np.random.default_rng(0).standard_t(2, size=200)
+    >>> def clipped_mean(bound):
+    ...     return lambda rows: np.clip(rows, -bound, bound).mean()
+    >>> found = tune(
+    ...     clipped_mean, [0.5, 2.0, 100.0], x, pac.Information(0.01), lambda v: -abs(v),
+    ...     n_subsets=32, rule="waterfill", rng=0,
+    ... )
+    >>> found.best
+    0.5
+    """
+    return tune_budgets(
+        make_mechanism,
+        thetas,
+        data,
+        (budget,),
+        utility,
+        pool=pool,
+        n_subsets=n_subsets,
+        rule=rule,
+        n_releases=n_releases,
+        n_jobs=n_jobs,
+        rng=rng,
+    )[0]
+
+
+def tune_budgets(
+    make_mechanism: Make,
+    thetas: Sequence[Any],
+    data: Any,
+    budgets: Sequence[AnyBudget],
+    utility: Utility,
+    *,
+    pool: Pool | PoolStrategy | None = None,
+    n_subsets: int | None = None,
+    rule: Rule | None = None,
+    n_releases: int = 400,
+    n_jobs: int | None = None,
+    rng: np.random.Generator | int | None = None,
+) -> tuple[TuneResult, ...]:
+    """Do the same for several budgets; every mechanism runs once. See :func:`tune`."""
+    if not len(thetas) or not len(budgets) or n_releases < 2:
+        raise MechanismError(
+            f"thetas and budgets must not be empty and n_releases at least 2; got {len(thetas)}, "
+            f"{len(budgets)} and {n_releases}. Give a list of values to try."
+        )
+    seed, universe = coerce_seed(rng), coerce_data(data)
+    first = as_mechanism(make_mechanism(thetas[0]))
+    candidates, _ = draw_candidates(first, universe, pool, n_subsets=n_subsets, rng=seed)
+    trial = _Trial(pool=candidates, utility=utility, rule=rule, n_releases=n_releases, seed=seed)
+    curves: list[list[TunePoint]] = [[] for _ in budgets]
+    for theta in thetas:
+        outputs = run_mechanism(
+            make_mechanism(theta), universe, candidates, n_jobs=n_jobs, rng=seed, progress=False
+        )
+        no_noise = trial.mean_utility(outputs, outputs.values)[0]
+        for curve, budget in zip(curves, budgets, strict=True):
+            curve.append(trial.point(theta, outputs, budget, no_noise))
+    return tuple(
+        TuneResult(
+            points=tuple(curve),
+            budget=str(budget),
+            n_subsets=candidates.n_subsets,
+            n_releases=n_releases,
+            _make=make_mechanism,
+        )
+        for curve, budget in zip(curves, budgets, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trial:
+    """What all values share."""
+
+    pool: Pool
+    utility: Utility
+    rule: Rule | None
+    n_releases: int
+    seed: int
+
+    def point(self, theta: Any, outputs: Outputs, budget: AnyBudget, no_noise: float) -> TunePoint:
+        plan = calibrate(outputs, budget, rule=self.rule, pool=self.pool, rng=self.seed)
+        released = simulate_releases(plan, self.n_releases, public_generator(self.seed, "tune"))
+        mean, error = self.mean_utility(outputs, released)
+        return TunePoint(
+            theta=theta,
+            utility=mean,
+            standard_error=error,
+            no_noise=no_noise,
+            noise_variance=plan.total_variance,
+            mi_upper_nats=plan.mi_upper,
+        )
+
+    def mean_utility(self, outputs: Outputs, values: Matrix) -> tuple[float, float]:
+        scores = np.array([float(self.utility(outputs.restore(vector))) for vector in values])
+        if not np.isfinite(scores).all():
+            raise MechanismError(
+                "utility must return a finite number for every released value; got another. "
+                "Clip it: noise can make a released value unusual."
+            )
+        return float(scores.mean()), float(scores.std(ddof=1) / np.sqrt(len(scores)))
+
+
+def simulate_releases(plan: NoisePlan, n_releases: int, rng: np.random.Generator) -> Matrix:
+    """Draw releases of a plan with seeded secrets and noise, shape (n_releases, d)."""
+    secrets = rng.integers(plan.n_subsets, size=n_releases)
+    units = np.broadcast_to(plan.units_per_std, (n_releases, plan.n_directions))
+    noise = sample_discrete_gaussian(units, SimulatedSource(rng))
+    groups = None if plan.revealed is None else plan.revealed.groups
+    seen = [
+        Observation(
+            integers=plan.points[k] + drawn, group=None if groups is None else int(groups[k])
+        )
+        for k, drawn in zip(secrets, noise, strict=True)
+    ]
+    return np.array([plan.value_of(observation) for observation in seen])
