@@ -19,7 +19,13 @@ _REGULARISED: Final[dict[str, Any]] = {"neighbour_weight": 0.49, "pull": 0.35}
 _PLAIN: Final[dict[str, Any]] = {"neighbour_weight": 0.0, "pull": 0.0}
 
 
-def _task(dataset: str, *, regularised: bool = True, max_halves: int = 4000) -> Task:
+def _task(
+    dataset: str,
+    *,
+    regularised: bool = True,
+    max_halves: int = 4000,
+    max_releases: int = 16_000,
+) -> Task:
     shape: dict[str, Any] = {"n_trees": N_TREES, "depth": DEPTH, "classes": CLASSES[dataset]}
     split = _REGULARISED if regularised else _PLAIN
     kind = "" if regularised else ", no pull"
@@ -38,6 +44,7 @@ def _task(dataset: str, *, regularised: bool = True, max_halves: int = 4000) -> 
         ),
         ours=Forest(**shape) if regularised else Forest(**shape, **_PLAIN),
         max_halves=max_halves,
+        max_releases=max_releases,
     )
 
 
@@ -48,7 +55,7 @@ FIGURE: Final = Figure(
     tasks=(
         _task("iris"),
         _task("rice"),
-        _task("dry_bean", max_halves=1000),
+        _task("dry_bean", max_halves=1000, max_releases=2000),
         _task("iris", regularised=False),
         _task("rice", regularised=False),
     ),

@@ -12,10 +12,10 @@ __all__ = ["FIGURE"]
 
 # data set, components, most halves, most subsets of our pool, most releases
 _CASES: Final = (
-    ("rice", 1, 4000, 512, 10_000),
-    ("rice", 6, 4000, 512, 10_000),
-    ("dry_bean", 1, 4000, 512, 10_000),
-    ("dry_bean", 8, 4000, 512, 10_000),
+    ("rice", 1, 4000, 512, 16_000),
+    ("rice", 6, 4000, 512, 16_000),
+    ("dry_bean", 1, 4000, 512, 16_000),
+    ("dry_bean", 8, 4000, 512, 16_000),
     ("cifar10_subset", 1, 32, 64, 64),
     ("cifar10_subset", 14, 32, 64, 64),
 )

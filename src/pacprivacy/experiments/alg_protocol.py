@@ -99,7 +99,7 @@ class Task:
     published: PublishedKey | None = None
     max_halves: int = 4000
     max_subsets: int = 512
-    max_releases: int = 1_000_000
+    max_releases: int = 16_000
 
     @property
     def title(self) -> str:

@@ -10,18 +10,20 @@ from pacprivacy.mechanism import LinearSVM
 
 __all__ = ["FIGURE"]
 
-# data set, C, transformer, name, most halves
+# data set, C, transformer, name, most halves, most releases
 _CASES: Final = (
-    ("iris", 1.0, "robust", "iris_svm", 4000),
-    ("iris", 1e-6, "power and standard", "iris_svm_regularised", 4000),
-    ("rice", 1.0, "min-max", "rice_svm", 4000),
-    ("rice", 1e-6, "power and standard", "rice_svm_regularised", 4000),
-    ("dry_bean", 1.0, "robust", "dry_bean_svm", 500),
-    ("dry_bean", 1e-3, "standard", "dry_bean_svm_regularised", 1000),
+    ("iris", 1.0, "robust", "iris_svm", 4000, 16_000),
+    ("iris", 1e-6, "power and standard", "iris_svm_regularised", 4000, 16_000),
+    ("rice", 1.0, "min-max", "rice_svm", 4000, 16_000),
+    ("rice", 1e-6, "power and standard", "rice_svm_regularised", 4000, 16_000),
+    ("dry_bean", 1.0, "robust", "dry_bean_svm", 500, 2000),
+    ("dry_bean", 1e-3, "standard", "dry_bean_svm_regularised", 1000, 2000),
 )
 
 
-def _task(dataset: str, C: float, transformer: str, name: str, max_halves: int) -> Task:
+def _task(
+    dataset: str, C: float, transformer: str, name: str, max_halves: int, max_releases: int
+) -> Task:
     model = LinearSVM(C=C, classes=CLASSES[dataset])
     return Task(
         name=name,
@@ -36,6 +38,7 @@ def _task(dataset: str, C: float, transformer: str, name: str, max_halves: int) 
             keys={"dataset": dataset, "C": C},
         ),
         max_halves=max_halves,
+        max_releases=max_releases,
     )
 
 
