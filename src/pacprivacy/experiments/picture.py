@@ -16,13 +16,16 @@ from pacprivacy.experiments.measure import FULL, Settings, measure_ours
 from pacprivacy.experiments.page import make_folder, write_csv
 from pacprivacy.experiments.rows import Row
 
-__all__ = ["PICTURE", "draw_picture", "measure_picture"]
+__all__ = ["PICTURE", "draw_picture", "draw_rows", "measure_picture"]
 
 TASKS: Final = ("dry_bean_svm_regularised", "rice_kmeans")
 BUDGETS: Final = (1 / 256, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)
 PICTURE: Final = replace(FULL, mi_budgets=BUDGETS, n_releases=2000)
-PAPER: Final = "#D55E00"
-OURS: Final = "#0072B2"
+TITLE: Final = "Accuracy at the same guaranteed membership success"
+LOOKS: Final = {
+    "risk": ("ours: risk", "#0072B2", "o"),
+    "pool diagonal": ("paper's rule, same halves", "#D55E00", "s"),
+}
 
 
 def draw_picture(folder: Path, *, n_jobs: int = -1, settings: Settings = PICTURE) -> Path:
@@ -48,21 +51,25 @@ def draw_picture(folder: Path, *, n_jobs: int = -1, settings: Settings = PICTURE
     ]
     found = Parallel(n_jobs=n_jobs)(delayed(measure_picture)(task, settings) for task in tasks)
     write_csv(folder / "accuracy.csv", [row for rows in found for row in rows])
-    figure = new_figure(9.6, 4.3)
-    for axes, rows in zip(figure.subplots(1, len(found)), found, strict=True):
+    return draw_rows(folder / "accuracy.png", found)
+
+
+def draw_rows(path: Path, panels: Sequence[Sequence[Row]]) -> Path:
+    """Draw measured rows, one panel for each list."""
+    figure = new_figure(9.6, 4.6)
+    grid = figure.subplots(1, len(panels))
+    for axes, rows in zip(grid, panels, strict=True):
         _draw(axes, rows)
-    subsets, releases = found[0][0].n_subsets, found[0][0].n_releases
-    figure.suptitle(
-        "The same promise, less noise", x=0.012, ha="left", fontsize=13, fontweight="bold"
-    )
+    first = panels[0][0]
+    figure.suptitle(TITLE, x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK)
     figure.supxlabel(
-        "guaranteed: nobody guesses whether a given record was used with more than this success\n"
-        f"(mean of {releases} simulated releases; {subsets} candidate halves; shown: one standard "
-        "error, mostly smaller than a marker)",
+        "guaranteed at most, %: the success of anyone who guesses whether a given record was used\n"
+        f"Means of {first.n_releases} simulated releases, {first.n_subsets} candidate halves. The "
+        "paper's rule bounds every other inference as well; risk bounds this one.",
         fontsize=9,
         color=INK,
     )
-    path = folder / "accuracy.png"
+    grid[0].legend(loc="lower right", frameon=False, fontsize=9.5, labelcolor=INK)
     figure.savefig(path)
     return path
 
@@ -75,9 +82,7 @@ def measure_picture(task: Task, settings: Settings) -> list[Row]:
 
 
 def _draw(axes: Any, rows: Sequence[Row]) -> None:
-    level = 100 * rows[0].no_noise
-    axes.axhline(level, color=INK, linestyle=":", linewidth=1.4)
-    for rule, colour, marker in (("pool diagonal", PAPER, "s"), ("risk", OURS, "o")):
+    for rule, (label, colour, marker) in LOOKS.items():
         chosen = [row for row in rows if row.rule == rule]
         axes.errorbar(
             [100 * row.success for row in chosen],
@@ -87,29 +92,13 @@ def _draw(axes: Any, rows: Sequence[Row]) -> None:
             marker=marker,
             linewidth=2.0,
             markersize=6,
+            label=label,
         )
-    paper = [row for row in rows if row.rule == "pool diagonal"]
-    ours = [row for row in rows if row.rule == "risk"]
-    low = min(100 * row.utility for row in rows)
-    span = level - low
-    axes.set_ylim(low - 0.06 * span, level + 0.16 * span)
-    _label(axes, "no noise, half the data", (84.0, level + 0.03 * span), INK, ha="right")
-    middle = ours[len(ours) // 2]
-    where = (100 * middle.success, 100 * middle.utility - 0.10 * span)
-    _label(axes, "ours: risk", where, OURS, ha="center")
-    middle = paper[len(paper) // 2]
-    where = (100 * middle.success + 1.0, 100 * middle.utility - 0.12 * span)
-    _label(axes, "paper's rule", where, PAPER, ha="left")
-    axes.set_xticks([100 * row.success for row in ours], [_tick(row) for row in ours])
+    level = 100 * rows[0].no_noise
+    axes.axhline(level, color=INK, linestyle=":", linewidth=1.6, label="no noise, half the data")
+    points = sorted({100 * row.success for row in rows})
+    axes.set_xticks(points, [f"{point:.1f}" for point in points])
     axes.set_ylabel("accuracy on test rows, %", fontsize=9.5, color=INK)
-    first = rows[0]
-    axes.set_title(f"{DATASETS[first.dataset]}, {first.model}", loc="left", fontsize=11, color=INK)
+    title = f"{DATASETS[rows[0].dataset]}, {rows[0].model}"
+    axes.set_title(title, loc="left", fontsize=11, color=INK)
     soften(axes)
-
-
-def _tick(row: Row) -> str:
-    return f"{100 * row.success:.1f}"
-
-
-def _label(axes: Any, text: str, where: tuple[float, float], colour: str, *, ha: str) -> None:
-    axes.text(*where, text, color=colour, fontsize=10, fontweight="bold", ha=ha, va="center")
