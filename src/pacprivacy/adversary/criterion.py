@@ -48,6 +48,15 @@ def criterion_success(
     Examples
     --------
     Naming the subset is ``score = numpy.eye(m)``.
+
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
+    >>> from pacprivacy.noise import calibrate
+    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
+    >>> found = criterion_success(outputs, plan, np.eye(8), n_draws=20_000, rng=0)
+    >>> 1 / 8 < found.value <= found.upper < 1 / 2
+    True
     """
     view = view_of(outputs, plan, log_belief)
     table = np.asarray(score, dtype=np.float64)

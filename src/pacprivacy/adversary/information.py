@@ -82,6 +82,17 @@ def exact_information(
     ---------
     Claim A-1. ``upper`` is at least the true mutual information with probability ``1 - gamma``
     over the simulated draws, for the integer noise that is actually sampled (claim L-2).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
+    >>> from pacprivacy.noise import calibrate
+    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
+    >>> found = exact_information(outputs, plan, n_draws=20_000, rng=0)
+    >>> found.lower <= found.value <= plan.log_det_nats
+    True
     """
     view = view_of(outputs, plan, log_belief)
     generator = public_generator(coerce_seed(rng), "information")

@@ -119,6 +119,13 @@ def register_released(cls: type, names: Sequence[str]) -> None:
     names : sequence of str
         Attributes that hold floats and that ``predict`` or ``transform`` needs. Each of them
         gets noise; all other fitted attributes are dropped.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LinearRegression
+    >>> class NonNegative(LinearRegression):
+    ...     pass
+    >>> register_released(NonNegative, ["coef_", "intercept_"])
     """
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise MechanismError(

@@ -40,6 +40,15 @@ class Histogram(BatchMechanism):
         Divide by the number of counted rows and by the width of the bin.
     edges : optional
         Set by :meth:`prepare`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pacprivacy.mechanism import coerce_data
+    >>> ages = np.array([3.0, 12.0, 15.0, 31.0])
+    >>> histogram = Histogram(bins=[0, 10, 20, 40]).prepare(coerce_data(ages))
+    >>> histogram.evaluate((ages,), np.random.default_rng(0))
+    array([1., 2., 1.])
     """
 
     bins: int | Sequence[float] = 10

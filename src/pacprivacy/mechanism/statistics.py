@@ -68,6 +68,15 @@ class Covariance(BatchMechanism):
     ----------
     ddof : int, public
         The divisor is the number of rows of the subset minus ``ddof``; 1 as in ``numpy.cov``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.array([[1.0, 2.0], [3.0, 6.0]])
+    >>> triangle = Covariance().evaluate((rows,), np.random.default_rng(0))
+    >>> Covariance().finish(triangle)
+    array([[2., 4.],
+           [4., 8.]])
     """
 
     ddof: int = 1

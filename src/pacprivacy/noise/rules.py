@@ -30,6 +30,11 @@ class Basis:
     """Noise in proportion to the spread along the columns of a public orthogonal matrix.
 
     The matrix must be fixed without looking at the outputs.
+
+    Examples
+    --------
+    >>> Basis(np.array([[0.6, -0.8], [0.8, 0.6]])).matrix.shape
+    (2, 2)
     """
 
     matrix: Matrix
@@ -53,6 +58,11 @@ class AutoConfidence:
     The papers relate ``security`` to the number of simulations only up to an unnamed constant,
     so the certificate is *empirical*. ``share`` of the budget is the main term; the rest pays
     for estimation.
+
+    Examples
+    --------
+    >>> AutoConfidence(radius=2.0)
+    AutoConfidence(security=0.001, share=0.9, radius=2.0)
     """
 
     security: float = 1e-3
@@ -78,6 +88,15 @@ class Boxed:
         How the noise is spread over the coordinates.
     gamma : float
         Probability, over the simulation, that the claim is wrong.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> ages = np.random.default_rng(0).uniform(0, 1, size=60)
+    >>> pool, rule = pac.Half(n_subsets=64), Boxed(low=0.0, high=1.0)
+    >>> release = pac.privatize(np.mean, ages, pac.Information(0.5), pool=pool, rule=rule)
+    >>> release.certificate.kind
+    'confidence'
     """
 
     low: float
@@ -112,6 +131,15 @@ class Empirical:
     tolerance : float
         The certificate says whether the variances moved by less than this over the last ten
         subsets.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> ages = np.random.default_rng(0).uniform(0, 1, size=60)
+    >>> pool, rule = pac.Half(n_subsets=64), Empirical()
+    >>> release = pac.privatize(np.mean, ages, pac.Information(0.5), pool=pool, rule=rule)
+    >>> release.certificate.kind
+    'empirical'
     """
 
     shape: str = "diagonal"

@@ -56,6 +56,15 @@ class Pool:
     ------
     PoolError
         If the parts do not fit together.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> pool = pac.Balanced(n_subsets=8).draw(10, rng=0)
+    >>> pool
+    Pool(scheme='balanced', n_subsets=8, n_units=10, n_rows=10, prior=0.5)
+    >>> pool.counts().tolist()
+    [4, 4, 4, 4, 4, 4, 4, 4, 4, 4]
     """
 
     bits: Bits

@@ -44,6 +44,17 @@ class Certificate:
     ``mi_upper_nats`` is the best proved bound on the mutual information between the secret
     index and everything released; ``any_inference`` turns it into the success of *any* guess
     with a given prior; ``membership`` is the exact success on the worst-placed unit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> data = np.random.default_rng(0).normal(size=40)
+    >>> certificate = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16).certificate
+    >>> certificate.kind, certificate.mi_upper_nats <= 0.1
+    ('exact', True)
+    >>> pac.Certificate.from_dict(certificate.to_public_dict()) == certificate
+    True
     """
 
     kind: str

@@ -28,6 +28,17 @@ class Release:
         What is promised, to whom, how it was proved.
     bundle : Bundle, curator-only
         Everything needed to recompute the certificate; never published.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> data = np.random.default_rng(0).normal(size=(40, 3))
+    >>> release = pac.privatize(lambda x: x.mean(axis=0), data, pac.Information(0.1), n_subsets=16)
+    >>> release.value.shape
+    (3,)
+    >>> sorted(release.to_public_dict())
+    ['certificate', 'schema_version', 'value']
     """
 
     value: Any

@@ -59,6 +59,14 @@ def verify(certificate: Certificate, bundle: Bundle | str | Path) -> None:
     Claim R-1. Returns only if the pool, the log-determinant bound, the information, the
     membership risk and the noise figures, recomputed from the bundle with the recorded draws,
     agree with the certificate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> data = np.random.default_rng(0).normal(size=40)
+    >>> release = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16)
+    >>> pac.verify(release.certificate, release.bundle)
     """
     found = bundle if isinstance(bundle, Bundle) else Bundle.load(bundle)
     _check_figures(certificate, found)
