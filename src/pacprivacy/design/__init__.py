@@ -3,6 +3,7 @@
 from pacprivacy.design.descent import Descent, descend
 from pacprivacy.design.follow import DescentRun, descend_in_session
 from pacprivacy.design.fresh import FreshRun, descend_fresh
+from pacprivacy.design.logistic import LogisticFit, class_scores
 from pacprivacy.design.objective import Objective
 from pacprivacy.design.penalty import Oracle, Penalty
 from pacprivacy.design.ridge import JointRidge, OrthogonalRidge, predict_ridge
@@ -16,6 +17,7 @@ __all__ = [
     "FreshRun",
     "JointRidge",
     "LinearTransform",
+    "LogisticFit",
     "Objective",
     "Oracle",
     "OrthogonalRidge",
@@ -23,6 +25,7 @@ __all__ = [
     "StepRule",
     "TunePoint",
     "TuneResult",
+    "class_scores",
     "descend",
     "descend_fresh",
     "descend_in_session",

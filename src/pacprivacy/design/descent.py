@@ -115,6 +115,7 @@ def descend(
     units: Any = None,
     rng: np.random.Generator | int | None = None,
     simulate: bool = False,
+    public: tuple[str, ...] = (),
 ) -> DescentRun:
     """Train by private gradient descent: one secret subset throughout, one certificate.
 
@@ -129,6 +130,8 @@ def descend(
         Loss, number of steps, step sizes, split of the budget.
     pool, n_subsets, units, rng, simulate
         As in :func:`pacprivacy.privatize`.
+    public : tuple of str
+        What else was computed from the whole universe, such as a scaler; for the certificate.
 
     Returns
     -------
@@ -188,7 +191,7 @@ def descend(
             "the weights after every step",
         ),
         shape=steps.shape,
-        public=plan.describe(budget.mi_nats),
+        public=(*public, *plan.describe(budget.mi_nats)),
         notes=(*notes, *candidates.notes),
         simulation=simulate,
     )

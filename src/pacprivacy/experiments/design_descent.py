@@ -16,23 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
-from pacprivacy._random import SimulatedSource, public_generator
+from pacprivacy._random import public_generator
 from pacprivacy.datasets import load_mnist
 from pacprivacy.design import Objective, StepRule
-from pacprivacy.design.follow import DescentRun, Split, follow_secret
 from pacprivacy.design.fresh import simulate_fresh
-from pacprivacy.design.steps import split_budget
 from pacprivacy.experiments.design_rows import DESIGN_BUDGETS, DesignRow, Mode, published_cell
-from pacprivacy.pool import Balanced, Pool
 from pacprivacy.theory.design import noise_ratio
 
-__all__ = [
-    "DigitSplit",
-    "GradientsOfPool",
-    "descent_rows",
-    "load_digits",
-    "same_secret_runs",
-]
+__all__ = ["N_STEPS", "DigitSplit", "choose_steps", "descent_rows", "load_digits"]
 
 N_STEPS: Final = 50
 N_TRIALS: Final = 500
@@ -177,49 +168,3 @@ def fresh_accuracies(
         )
         found.append(split.accuracies(weights))
     return np.concatenate(found)
-
-
-class GradientsOfPool:
-    """All candidates' gradients by one product with their masks, in single precision."""
-
-    def __init__(self, split: DigitSplit, pool: Pool) -> None:
-        self._split = split
-        self._masks = pool.masks().astype(np.float32)
-        self._sizes = self._masks.sum(axis=1, dtype=np.float64)[:, None]
-
-    def __call__(self, weights: Matrix) -> Matrix:
-        """Return the gradients at some weights, shape (m, d)."""
-        split = self._split
-        slopes = split.objective.slopes(split.X @ weights, split.y)
-        sums = self._masks @ (split.X * slopes[:, None]).astype(np.float32)
-        gradients: Matrix = sums / self._sizes + split.objective.l2 * weights
-        return gradients
-
-
-def same_secret_runs(
-    *,
-    digits: tuple[int, int] = (0, 7),
-    mi_nats: float = 1 / 4,
-    n_trials: int = 100,
-    n_subsets: int = 256,
-    split: Split = "uniform",
-    seed: int = 0,
-) -> tuple[list[DescentRun], Pool]:
-    """Train with one secret throughout, ``n_trials`` times on one balanced pool."""
-    data = load_digits(*digits)
-    pool = Balanced(n_subsets=n_subsets).draw(len(data.y), rng=seed)
-    gradients = GradientsOfPool(data, pool)
-    steps = choose_steps(data, "oracle", mi_nats=mi_nats, mode="conscious")
-    budgets = split_budget(mi_nats, N_STEPS)
-    runs = [
-        follow_secret(
-            gradients,
-            steps,
-            budgets,
-            n_subsets=n_subsets,
-            source=SimulatedSource(public_generator(seed, "same secret", trial)),
-            split=split,
-        )
-        for trial in range(n_trials)
-    ]
-    return runs, pool
