@@ -54,7 +54,9 @@ def test_convert_table(name: str, args: list[str]) -> None:
     compare(name, printed("convert", *args))
 
 
-@pytest.mark.parametrize("verb", ["demo", "release", "verify", "audit", "convert"])
+@pytest.mark.parametrize(
+    "verb", ["demo", "plan", "release", "verify", "audit", "report", "convert"]
+)
 def test_help(verb: str) -> None:
     """What we wrote for a verb's help; how it is laid out is typer's and changes with it."""
     group: Any = get_command(app)

@@ -21,6 +21,7 @@ from pacprivacy.cli.console import complain, show
 from pacprivacy.cli.convert import convert
 from pacprivacy.cli.demo import demo
 from pacprivacy.cli.ledger import ledger
+from pacprivacy.cli.plan import plan
 from pacprivacy.cli.release import release
 from pacprivacy.cli.report import report
 from pacprivacy.cli.reproduce import reproduce
@@ -43,6 +44,7 @@ can learn.
 
 Type next:
   pac demo                         see it work on Iris, in under a minute
+  pac plan people.csv --model mean see what a budget costs, before it is spent
   pac release people.csv --model mean --budget "membership<=0.6" -o out
                                    a private release of your own table
   pac verify out/release.json      recompute its certificate
@@ -136,6 +138,7 @@ def welcome(
 
 for _name, _verb in {
     "demo": demo,
+    "plan": plan,
     "release": release,
     "verify": verify,
     "audit": audit,

@@ -20,6 +20,13 @@ from pacprivacy.cli.described import (
     describe_counts,
     describe_matrix,
 )
+from pacprivacy.cli.learned import (
+    build_forest,
+    build_kmeans,
+    build_pca,
+    build_ridge,
+    build_svm,
+)
 from pacprivacy.cli.tables import Table
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import BatchMechanism, Covariance, Histogram, Mean
@@ -36,6 +43,12 @@ class ModelOptions:
     unit: str | None = None
     bins: int | None = None
     range: tuple[float, float] | None = None
+    clusters: int | None = None
+    components: int | None = None
+    C: float | None = None
+    trees: int | None = None
+    depth: int | None = None
+    mi_nats: float | None = None
 
 
 Builder = Callable[[Table, ModelOptions], tuple[Any, Any]]
@@ -54,11 +67,17 @@ class Model:
         :func:`pacprivacy.privatize`.
     takes : frozenset of str
         Options of its own; given to another model they are refused.
+    needs : tuple of str
+        Options that it cannot do without.
+    classifies : bool
+        Whether the target is a class, so that every subset should have some of each.
     """
 
     summary: str
     build: Builder
     takes: frozenset[str] = frozenset()
+    needs: tuple[str, ...] = ()
+    classifies: bool = False
 
 
 def _described_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
@@ -111,19 +130,58 @@ MODELS: Final[dict[str, Model]] = {
         build=_histogram,
         takes=frozenset({"bins", "range"}),
     ),
+    "kmeans": Model(
+        summary="cluster centres",
+        build=build_kmeans,
+        takes=frozenset({"clusters"}),
+        needs=("clusters",),
+    ),
+    "pca": Model(
+        summary="leading directions",
+        build=build_pca,
+        takes=frozenset({"components"}),
+        needs=("components",),
+    ),
+    "svm": Model(
+        summary="linear classifier",
+        build=build_svm,
+        takes=frozenset({"C"}),
+        needs=("target",),
+        classifies=True,
+    ),
+    "forest": Model(
+        summary="forest of decision trees",
+        build=build_forest,
+        takes=frozenset({"trees", "depth"}),
+        needs=("target",),
+        classifies=True,
+    ),
+    "ridge": Model(summary="linear regression", build=build_ridge, needs=("target",)),
+}
+
+OWN_OPTIONS: Final = ("bins", "range", "clusters", "components", "C", "trees", "depth")
+MEANINGS: Final = {
+    "clusters": "Say how many clusters, for example --clusters 3.",
+    "components": "Say how many directions to keep, for example --components 2.",
+    "target": "Name the column to predict.",
 }
 
 
 def find_model(name: str, options: ModelOptions) -> Model:
-    """Return the model of that name; refuse unknown ones and options that it does not have."""
+    """Return the model of that name; refuse unknown ones and options that do not fit it."""
     model = MODELS.get(name)
     if model is None:
         raise DataError(f"--model must be one of {', '.join(MODELS)}; got {name!r}. Choose one.")
-    for option in ("bins", "range"):
+    for option in OWN_OPTIONS:
         if getattr(options, option) is not None and option not in model.takes:
             owners = ", ".join(n for n, m in MODELS.items() if option in m.takes)
             raise DataError(
                 f"--{option} must be left out for --model {name}; got a value. "
                 f"It belongs to --model {owners}."
+            )
+    for option in model.needs:
+        if getattr(options, option) is None:
+            raise DataError(
+                f"--{option} must be given for --model {name}; got nothing. {MEANINGS[option]}"
             )
     return model

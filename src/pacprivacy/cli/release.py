@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from pacprivacy.budget import parse_budget
-from pacprivacy.cli.columns import unit_labels
+from pacprivacy.budget import limits_of, parse_budget
+from pacprivacy.cli import options
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
-from pacprivacy.cli.models import MODELS, ModelOptions, find_model
-from pacprivacy.cli.numbers import format_number, read_pair
-from pacprivacy.cli.tables import read_table
+from pacprivacy.cli.models import find_model
+from pacprivacy.cli.numbers import format_number
+from pacprivacy.cli.study import read_study
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import BatchMechanism
 from pacprivacy.noise.rules import rule_name
@@ -24,13 +24,9 @@ __all__ = ["release", "save_release"]
 
 SHOWN_NUMBERS: Final = 20
 
-_Data = Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with a header.")]
 _Output = Annotated[
     Path,
     typer.Option("--output", "-o", metavar="DIR", help="Folder for the release files."),
-]
-_Model = Annotated[
-    str, typer.Option("--model", metavar="NAME", help=f"What to release: {', '.join(MODELS)}.")
 ]
 _Budget = Annotated[
     str,
@@ -39,37 +35,6 @@ _Budget = Annotated[
         metavar="TEXT",
         help='"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".',
     ),
-]
-_Target = Annotated[
-    str | None,
-    typer.Option("--target", metavar="COL", help="Describe this column alone; default all."),
-]
-_Columns = Annotated[
-    str | None, typer.Option("--columns", metavar="A,B", help="Columns to use; default all.")
-]
-_Unit = Annotated[
-    str | None,
-    typer.Option(
-        "--unit", metavar="COL", help="Column that says whose row it is, if people have several."
-    ),
-]
-_Subsets = Annotated[
-    int | None,
-    typer.Option("--subsets", metavar="N", help="Candidate subsets, even; default 1024."),
-]
-_Rule = Annotated[
-    str | None,
-    typer.Option("--rule", metavar="NAME", help="Noise rule; the least certified noise if absent."),
-]
-_Bins = Annotated[int | None, typer.Option("--bins", metavar="N", help="Histogram bins.")]
-_Range = Annotated[
-    str | None,
-    typer.Option("--range", metavar="LO,HI", help="Histogram range; public. Default: the data's."),
-]
-_Jobs = Annotated[int | None, typer.Option("--jobs", metavar="N", help="Worker processes.")]
-_Checkpoint = Annotated[
-    Path | None,
-    typer.Option("--checkpoint", metavar="FILE", help="Go on from here after a stop."),
 ]
 _Seed = Annotated[
     int | None,
@@ -83,56 +48,67 @@ _Simulate = Annotated[
 
 
 def _release(
-    data: _Data,
-    model: _Model,
+    data: options.DataFile,
+    model: options.ModelName,
     budget: _Budget,
     output: _Output,
-    target: _Target = None,
-    columns: _Columns = None,
-    unit: _Unit = None,
-    subsets: _Subsets = None,
-    rule: _Rule = None,
-    bins: _Bins = None,
-    range_: _Range = None,
-    jobs: _Jobs = None,
-    checkpoint: _Checkpoint = None,
+    target: options.Target = None,
+    columns: options.Columns = None,
+    unit: options.Unit = None,
+    subsets: options.Subsets = None,
+    rule: options.RuleName = None,
+    bins: options.Bins = None,
+    range_: options.Range = None,
+    clusters: options.Clusters = None,
+    components: options.Components = None,
+    cost: options.Cost = None,
+    trees: options.Trees = None,
+    depth: options.Depth = None,
+    jobs: options.Jobs = None,
+    checkpoint: options.Checkpoint = None,
     seed: _Seed = None,
     simulate: _Simulate = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Release a statistic of a table, with noise and a certificate.
+    """Release a statistic or a model of a table, with noise and a certificate.
 
-    The statistic is computed on a secret half of the records. Two files are written: release.json
+    It is computed on a secret half of the records. Two files are written: release.json
     may be published; curator.npz is for the curator alone and serves 'pac verify'.
     """
-    options = ModelOptions(
-        target=target,
-        columns=None if columns is None else _split(columns),
-        unit=unit,
-        bins=bins,
-        range=None if range_ is None else read_pair("--range", range_),
-    )
     # What can be refused without the data is refused before the data are read.
     limits = parse_budget(budget)
-    chosen = find_model(model, options)
+    asked = options.read_options(
+        target=target,
+        columns=columns,
+        unit=unit,
+        bins=bins,
+        range_=range_,
+        clusters=clusters,
+        components=components,
+        C=cost,
+        trees=trees,
+        depth=depth,
+        mi_nats=limits_of(limits).mi_nats,
+    )
+    find_model(model, asked)
     if rule is not None:
         rule_name(rule)
     check_folder(output)
-    table = read_table(data, labels=() if unit is None else (unit,))
-    mechanism, universe = chosen.build(table, options)
+    study = read_study(data, model, asked)
     # A mechanism that runs subset by subset has a progress bar of its own.
-    silent = quiet or not isinstance(mechanism, BatchMechanism)
+    silent = quiet or not isinstance(study.mechanism, BatchMechanism)
     with warnings.catch_warnings(), show_status("finding the noise", quiet=silent):
         if quiet:
             warnings.simplefilter("ignore")
         found = privatize(
-            mechanism,
-            universe,
+            study.mechanism,
+            study.universe,
             limits,
+            pool=study.pool,
             n_subsets=subsets,
             rule=rule,
-            units=None if unit is None else unit_labels(table, unit),
+            units=study.units,
             n_jobs=jobs,
             checkpoint=checkpoint,
             rng=seed,
@@ -187,20 +163,12 @@ def _value_lines(value: Any) -> list[str]:
     return [f"  {name:<{width}}  {format_number(item)}" for name, item in value.items()]
 
 
-def _split(columns: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in columns.split(","))
-    if not all(names) or len(set(names)) != len(names):
-        raise DataError(
-            f"--columns must be distinct names with commas between; got {columns!r}. "
-            "Write it as age,income."
-        )
-    return names
-
-
 release = Verb(
     function=_release,
     example="""\
   pac release people.csv --model mean --budget "membership<=0.6" -o out
   pac release visits.parquet --model histogram --target age --bins 12 \\
-      --range 0,120 --unit patient --budget "mi<=1/16" -o out-ages""",
+      --range 0,120 --unit patient --budget "mi<=1/16" -o out-ages
+  pac release people.csv --model svm --target smoker --C 0.1 \\
+      --budget "membership<=0.6 & mi<=0.5" -o out-svm""",
 )

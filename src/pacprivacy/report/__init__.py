@@ -1,10 +1,12 @@
 """Plots and pages for people; computes nothing, imports record types only."""
 
 from pacprivacy.report.audit_plot import plot_audit
+from pacprivacy.report.figures import plot_plan, plot_release, plot_session
 from pacprivacy.report.page import render_page
 from pacprivacy.report.records import (
     CuratorFigures,
     CurvePoint,
+    PlanRow,
     ReportData,
     SessionFigures,
     SessionStep,
@@ -14,10 +16,14 @@ from pacprivacy.report.records import (
 __all__ = [
     "CuratorFigures",
     "CurvePoint",
+    "PlanRow",
     "ReportData",
     "SessionFigures",
     "SessionStep",
     "UtilityCurve",
     "plot_audit",
+    "plot_plan",
+    "plot_release",
+    "plot_session",
     "render_page",
 ]

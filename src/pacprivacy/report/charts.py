@@ -61,7 +61,7 @@ def prior_chart(data: ReportData) -> str:
 def noise_chart(bars: Sequence[tuple[str, float]], *, label_x: str) -> str:
     """Draw standard deviations of the noise as bars."""
     top = max((value for _, value in bars), default=0.0) or 1.0
-    frame = Frame(low_x=0.0, high_x=float(len(bars)), low_y=0.0, high_y=top, height=180)
+    frame = Frame(low_x=0.0, high_x=float(len(bars)), low_y=0.0, high_y=1.18 * top, height=180)
     ticks = [(top * share / 2, number_text(top * share / 2)) for share in range(3)]
     wide = len(bars) <= 8
     names = [(i + 0.5, name) for i, (name, _) in enumerate(bars)] if wide else []
@@ -86,22 +86,23 @@ def utility_chart(
     shown = [point.noise_rms for point in curve.points]
     top = max([*shown, *errors]) or 1.0
     least = min(value for value in [*shown, *errors, top] if value > 0)
-    low, high = math.floor(math.log10(least)), math.ceil(math.log10(top) + 1e-9)
+    low, high = math.log10(least) - 0.15, math.log10(top) + 0.15
     first, last = curve.points[0].success, curve.points[-1].success
-    frame = Frame(low_x=first, high_x=last, low_y=low, high_y=max(high, low + 1), left=64)
+    frame = Frame(low_x=first, high_x=last, low_y=low, high_y=high, left=64)
 
     def at(rms: float) -> float:
         return math.log10(max(rms, 10.0**low))
 
     ticks_x = [(p.success, f"{100 * p.success:.3g} %") for p in curve.points]
-    ticks_y = [(float(k), number_text(10.0**k)) for k in range(low, high + 1)]
+    ticks_y = _decades(low, high)
     body = frame.axes(
         _spaced(ticks_x), ticks_y, label_x="bound on membership success", label_y="per number"
     )
     if floor is not None and floor > 0 and low <= math.log10(floor) <= high:
         y = frame.y(at(floor))
         body += f'<line class="blindline" x1="64" x2="624" y1="{y:.2f}" y2="{y:.2f}"/>'
-        body += text(70, y - 6, "a random half without noise")
+        label = "sampling alone, without noise"
+        body += text(620, y + 16, label, anchor="end", kind="label halo")
     if errors:
         path = frame.path([(p.success, at(e)) for p, e in zip(curve.points, errors, strict=True)])
         body += f'<path class="second" d="{path}"/>'
@@ -115,9 +116,16 @@ def utility_chart(
     return frame.picture(body, title="Noise against the bound"), places
 
 
+def _decades(low: float, high: float) -> list[tuple[float, str]]:
+    """Return ticks of a logarithmic axis: powers of ten, and between them where there is room."""
+    factors = (1, 2, 5) if high - low < 2.2 else (1, 3) if high - low < 4 else (1,)
+    values = [f * 10.0**k for k in range(math.floor(low), math.ceil(high) + 1) for f in factors]
+    return [(math.log10(v), number_text(v)) for v in values if low <= math.log10(v) <= high]
+
+
 def _spaced(ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
     """Leave out ticks whose texts would touch."""
-    room = 0.075 * (ticks[-1][0] - ticks[0][0])
+    room = 0.1 * (ticks[-1][0] - ticks[0][0])
     kept: list[tuple[float, str]] = []
     for tick in ticks:
         if not kept or tick[0] - kept[-1][0] >= room:
@@ -153,15 +161,15 @@ def session_chart(session: SessionFigures) -> str:
 def audit_chart(results: Sequence[AuditResult]) -> str:
     """Draw the success of every attack with its interval, between blind guess and promise."""
     height = 52.0 * len(results)
-    frame = Frame(low_x=0.0, high_x=1.0, low_y=0.0, high_y=1.0, left=150, width=466, height=height)
+    frame = Frame(low_x=0.0, high_x=1.0, low_y=0.0, high_y=1.0, left=196, width=420, height=height)
     body = frame.axes(RATES, [], label_x="success of the attack", label_y="")
     for row, result in enumerate(results):
         y = frame.top + 52 * row + 26
         blind, most = frame.x(result.prior), frame.x(result.bound)
         found = result.success
         kind = "broken" if result.verdict == "VIOLATED" else "found"
-        body += text(140, y - 1, result.attack.replace("_", " "), anchor="end", kind="strong")
-        body += text(140, y + 14, result.question[:26], anchor="end", kind="small")
+        body += text(186, y - 1, result.attack.replace("_", " "), anchor="end", kind="strong")
+        body += text(186, y + 14, result.question[:34], anchor="end", kind="small")
         body += (
             f'<rect class="room" x="{blind:.2f}" y="{y - 12:.2f}" '
             f'width="{max(0.0, most - blind):.2f}" height="24"/>'

@@ -86,7 +86,7 @@ def _facts(data: ReportData) -> dict[str, Any]:
         "kind": KINDS[cert.kind],
         "units": units,
         "blind_thousand": round(1000 * cert.prior),
-        "bound_thousand": int(percent_up(cert.membership_bound * 10, 0)),
+        "bound_thousand": percent_up(10 * _promised(data), 0),
         "tiles": _tiles(data),
         "guesses": [
             (f"{100 * float(prior):.4g} %", f"{percent_up(success)} %")
@@ -121,10 +121,17 @@ def _facts(data: ReportData) -> dict[str, Any]:
     }
 
 
+def _promised(data: ReportData) -> float:
+    """Return the bound that the sentence names: of the session where there is one."""
+    cert = data.certificate
+    return float((cert.composition or {}).get("session_success_bound", cert.membership_bound))
+
+
 def _tiles(data: ReportData) -> list[tuple[str, str]]:
     cert = data.certificate
     bound = f"{percent_up(cert.membership_bound)} %"
-    tiles = [(bound, f"most that any guess about one {cert.unit} succeeds")]
+    when = " after this release" if cert.composition else ""
+    tiles = [(bound, f"most that any guess about one {cert.unit} succeeds{when}")]
     if cert.membership_mean is not None:
         mean = f"{100 * cert.membership_mean.value:.1f} %"
         tiles.append((mean, "the same, on average over all of them"))
@@ -235,7 +242,7 @@ def _pictures(data: ReportData) -> dict[str, str | None]:
             curator.unit_success_edges, curator.unit_success_counts, cert.membership_bound
         )
     return {
-        "odds": charts.odds_chart(cert.prior, cert.membership_bound),
+        "odds": charts.odds_chart(cert.prior, _promised(data)),
         "prior_chart": charts.prior_chart(data),
         "noise_chart": charts.noise_chart(bars, label_x=label) if bars else None,
         "session_chart": None if data.session is None else charts.session_chart(data.session),

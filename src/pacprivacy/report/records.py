@@ -14,6 +14,7 @@ from pacprivacy.release import Certificate
 __all__ = [
     "CuratorFigures",
     "CurvePoint",
+    "PlanRow",
     "ReportData",
     "SessionFigures",
     "SessionStep",
@@ -138,3 +139,26 @@ class ReportData:
         """Return the same report without what only the curator may see."""
         audit = tuple(replace(result, unit=None) for result in self.audit)
         return replace(self, curator=None, audit=audit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """What one budget would cost, before anything is spent; curator-only.
+
+    Parameters
+    ----------
+    budget : str
+        The budget in words.
+    total_variance : float
+        Expected squared length of the noise.
+    noise_rms : float
+        Root mean square of the noise on one number.
+    distance : float
+        Root mean square distance of one released number from the answer on all records: sampling
+        and noise together.
+    """
+
+    budget: str
+    total_variance: float
+    noise_rms: float
+    distance: float

@@ -88,7 +88,7 @@ def number_text(value: float) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
     mantissa, exponent = f"{value:.2e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
+    return f"{float(mantissa):g}e{int(exponent)}"
 
 
 def percent_up(rate: float, digits: int = 2) -> str:

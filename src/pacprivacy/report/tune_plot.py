@@ -96,7 +96,7 @@ def plot_tune(
         raise MechanismError(
             "plot needs matplotlib, which is not installed. Run: pip install 'pacprivacy[report]'"
         ) from None
-    figure = Figure(figsize=(7.6, 4.4), dpi=150, layout="constrained")
+    figure = Figure(figsize=(7.0, 4.8), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     places = _places(curves[0].points)
     plain = [point.no_noise for point in curves[0].points]
@@ -109,12 +109,13 @@ def plot_tune(
         axes.set_xticks(places, [str(point.theta) for point in curves[0].points])
     axes.set_xlabel(parameter, fontsize=10, color=INK)
     axes.set_ylabel(utility, fontsize=10, color=INK)
+    axes.minorticks_off()
     axes.tick_params(length=0, labelsize=9, labelcolor=INK)
     axes.grid(color="#D9D9D9", linewidth=0.6)
     axes.set_axisbelow(True)
     for side in ("top", "right", "left", "bottom"):
         axes.spines[side].set_visible(False)
-    figure.legend(loc="outside right center", frameon=False, fontsize=9, labelcolor=INK)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9, labelcolor=INK)
     if title:
         axes.set_title(title, loc="left", fontsize=12, fontweight="bold", color=INK)
     figure.savefig(target)

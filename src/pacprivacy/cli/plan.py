@@ -1,0 +1,269 @@
+"""``pac plan``: what budgets would cost, before anything is spent."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import numpy as np
+import typer
+
+from pacprivacy._random import coerce_seed
+from pacprivacy.budget import AnyBudget, Membership, parse_budget
+from pacprivacy.cli import options
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
+from pacprivacy.cli.models import find_model
+from pacprivacy.cli.numbers import format_number, read_number
+from pacprivacy.cli.study import Study, read_study
+from pacprivacy.errors import BudgetError, CertificateError
+from pacprivacy.mechanism import BatchMechanism, as_mechanism, coerce_data, flatten
+from pacprivacy.noise import calibrate
+from pacprivacy.noise.calibrate import check_feasible
+from pacprivacy.noise.propose import propose_variance
+from pacprivacy.noise.rules import rule_name
+from pacprivacy.pool import Pool
+from pacprivacy.report import PlanRow, plot_plan
+from pacprivacy.report.figures import FORMATS
+from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
+
+__all__ = ["plan", "read_budgets"]
+
+BUDGETS: Final = "52%,55%,60%,70%,80%,90%"
+LEGEND: Final = """\
+noise     root mean square of the noise on one number
+distance  of one released number from the answer on all records, root mean
+          square over all candidate subsets and all draws of the noise
+Nothing was released and no secret was drawn. The figures depend on the records:
+they are for the curator, who chooses a budget with them."""
+
+
+def _plan(
+    data: options.DataFile,
+    model: options.ModelName,
+    budgets: Annotated[
+        str,
+        typer.Option(
+            "--budgets",
+            metavar="LIST",
+            help='Success bounds such as 55%,60%, or budgets such as "mi<=1/16".',
+        ),
+    ] = BUDGETS,
+    target: options.Target = None,
+    columns: options.Columns = None,
+    unit: options.Unit = None,
+    subsets: options.Subsets = None,
+    rule: options.RuleName = None,
+    bins: options.Bins = None,
+    range_: options.Range = None,
+    clusters: options.Clusters = None,
+    components: options.Components = None,
+    cost: options.Cost = None,
+    trees: options.Trees = None,
+    depth: options.Depth = None,
+    jobs: options.Jobs = None,
+    checkpoint: options.Checkpoint = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, metavar="N", help="Of the pool and the draws.")
+    ] = None,
+    certify: Annotated[
+        bool,
+        typer.Option("--certify", help="Prove every figure as a release would: much slower."),
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw the curve: .png, .svg or .pdf."),
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show privacy against utility for several budgets, before anything is spent.
+
+    Runs the model on all candidate subsets and finds the noise that each budget would ask for.
+    No secret is drawn and nothing is released. Without --certify the noise is an estimate, up to
+    about a tenth below what a release will need.
+    """
+    asked = options.read_options(
+        target=target,
+        columns=columns,
+        unit=unit,
+        bins=bins,
+        range_=range_,
+        clusters=clusters,
+        components=components,
+        C=cost,
+        trees=trees,
+        depth=depth,
+    )
+    find_model(model, asked)
+    limits = read_budgets(budgets)
+    if rule is not None:
+        rule_name(rule)
+    _check_plot(plot)
+    study = read_study(data, model, asked)
+    silent = quiet or not isinstance(study.mechanism, BatchMechanism)
+    with warnings.catch_warnings(), show_status("trying the budgets", quiet=silent):
+        if quiet:
+            warnings.simplefilter("ignore")
+        pool, outputs, goal = _simulate(
+            study,
+            list(limits.values()),
+            subsets=subsets,
+            rule=rule,
+            jobs=jobs,
+            checkpoint=checkpoint,
+            seed=seed,
+            progress=False if quiet else None,
+        )
+        rows = [
+            _row(text, limit, pool, outputs, goal, rule=rule, certify=certify, seed=seed)
+            for text, limit in limits.items()
+        ]
+    if plot is not None:
+        plot_plan(rows, plot, title=f"{outputs.mechanism_name}: cost of a budget")
+    sampling = _rms(outputs.values, goal)
+    if as_json:
+        show_json(
+            {
+                "mechanism": outputs.mechanism_name,
+                "n_subsets": pool.n_subsets,
+                "certified": certify,
+                "distance_without_noise": sampling,
+                "rows": [asdict(row) for row in rows],
+            }
+        )
+    elif not quiet:
+        _show(rows, outputs, pool, sampling, plot)
+
+
+def read_budgets(text: str) -> dict[str, AnyBudget]:
+    """Read budgets with commas between; a bare number bounds membership success.
+
+    Examples
+    --------
+    >>> read_budgets("60%, mi<=1/16")
+    {'success <= 60 %': Membership(success=0.6), 'mi<=1/16': Information(mi_nats=0.0625)}
+    """
+    found: dict[str, AnyBudget] = {}
+    for part in text.split(","):
+        words = part.strip()
+        if not words:
+            raise BudgetError(
+                f"--budgets must be a list with commas between; got {text!r}. Write it as 55%,60%."
+            )
+        if "<" in words:
+            found[words] = parse_budget(words)
+        else:
+            success = read_number("--budgets", words)
+            found[f"success <= {100 * success:.4g} %"] = Membership(success)
+    return found
+
+
+def _check_plot(plot: Path | None) -> None:
+    if plot is not None and plot.suffix.lower() not in FORMATS:
+        raise CertificateError(
+            f"--plot must end in {', '.join(FORMATS)}; got {plot.name!r}. Name it plan.png."
+        )
+
+
+def _simulate(
+    study: Study,
+    budgets: list[AnyBudget],
+    *,
+    subsets: int | None,
+    rule: str | None,
+    jobs: int | None,
+    checkpoint: Path | None,
+    seed: int | None,
+    progress: bool | None,
+) -> tuple[Pool, Outputs, Any]:
+    """Run the mechanism on every candidate and on all records; no secret is drawn."""
+    universe = coerce_data(study.universe)
+    mechanism = as_mechanism(study.mechanism)
+    pool, _ = draw_candidates(
+        mechanism,
+        universe,
+        study.pool,
+        n_subsets=subsets,
+        units=study.units,
+        checkpoint=checkpoint,
+        rng=seed,
+    )
+    for budget in budgets:
+        check_feasible(budget, rule, pool)
+    outputs = run_mechanism(
+        mechanism,
+        universe,
+        pool,
+        n_jobs=jobs,
+        checkpoint=checkpoint,
+        rng=seed,
+        progress=progress,
+    )
+    everyone = universe.take(np.arange(universe.n_rows))
+    value = mechanism.prepare(universe).evaluate(everyone, np.random.default_rng(0))
+    return pool, outputs, flatten(value)[0]
+
+
+def _row(
+    text: str,
+    budget: AnyBudget,
+    pool: Pool,
+    outputs: Outputs,
+    goal: Any,
+    *,
+    rule: str | None,
+    certify: bool,
+    seed: int | None,
+) -> PlanRow:
+    used = coerce_seed(seed)
+    if certify:
+        found = calibrate(outputs, budget, rule=rule, pool=pool, rng=used).total_variance
+    else:
+        found = propose_variance(outputs, budget, rule=rule, pool=pool, rng=used)
+    per_number = found / outputs.n_outputs
+    return PlanRow(
+        budget=text,
+        total_variance=found,
+        noise_rms=float(np.sqrt(per_number)),
+        distance=float(np.sqrt(_rms(outputs.values, goal) ** 2 + per_number)),
+    )
+
+
+def _rms(values: Any, goal: Any) -> float:
+    return float(np.sqrt(np.square(values - goal).mean()))
+
+
+def _show(
+    rows: list[PlanRow], outputs: Outputs, pool: Pool, sampling: float, plot: Path | None
+) -> None:
+    show(
+        f"{outputs.mechanism_name}: {outputs.n_outputs} numbers, {pool.n_subsets} candidate "
+        f"subsets of {pool.n_units} units\n",
+        style="bold",
+    )
+    cells = [
+        (
+            row.budget,
+            format_number(row.total_variance),
+            format_number(row.noise_rms),
+            format_number(row.distance),
+        )
+        for row in rows
+    ]
+    cells.append(("no promise", "0", "0", format_number(sampling)))
+    show_table(["budget", "total variance", "noise", "distance"], cells)
+    show(f"\n{LEGEND}")
+    if plot is not None:
+        show(f"Plot: {plot}")
+
+
+plan = Verb(
+    function=_plan,
+    example="""\
+  pac plan people.csv --model mean
+  pac plan people.csv --model kmeans --clusters 3 --budgets 55%,60%,75%
+  pac plan people.csv --model ridge --target income \\
+      --budgets "mi<=1/16,mi<=1/4,mi<=1" --plot plan.png""",
+)
