@@ -7,13 +7,14 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 
-.PHONY: demo test lint types check bench reproduce clean help
+.PHONY: demo test lint types check bench reproduce docs clean help
 
 help:
 	@echo "make demo       privatise the Iris mean and a k-means fit, print certificates"
 	@echo "make test       set-up, lint, types, tests"
 	@echo "make bench      the benchmarks (minutes); results in benchmarks/results"
 	@echo "make reproduce  the papers' tables and figures (hours); pages in out/reproduce"
+	@echo "make docs       the documentation as a site, in site/"
 	@echo "make clean      remove the virtual environment and caches"
 
 $(STAMP): pyproject.toml
@@ -42,5 +43,9 @@ bench: $(STAMP)
 reproduce: $(STAMP)
 	$(BIN)/pac reproduce alg -o out/reproduce --jobs $(JOBS)
 
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) out build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
