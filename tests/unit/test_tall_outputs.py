@@ -1,0 +1,86 @@
+"""Outputs far taller than the pool: no matrix of their size is made beside them."""
+
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from pacprivacy._random import SimulatedSource
+from pacprivacy.adversary import exact_information
+from pacprivacy.budget import Information
+from pacprivacy.noise import calibrate
+from pacprivacy.noise.spread import spread_of
+
+DIMENSION, M = 200_000, 64
+
+
+@pytest.fixture(scope="module")
+def outputs() -> npt.NDArray[np.float64]:
+    values = np.random.default_rng(0).normal(size=(M, DIMENSION))
+    values.setflags(write=False)
+    return values
+
+
+def peak_share(outputs: npt.NDArray[np.float64], work: Callable[[], object]) -> float:
+    """Most memory taken at once by some work, as a share of the outputs."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1] / outputs.nbytes
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.claim("N-4")
+def test_waterfill_takes_a_fraction_of_the_outputs_memory(
+    outputs: npt.NDArray[np.float64],
+) -> None:
+    plan = calibrate(outputs, Information(0.25), rule="waterfill")
+    assert plan.n_directions == M - 1
+    assert plan.log_det_nats <= 0.25
+    used = peak_share(outputs, lambda: calibrate(outputs, Information(0.25), rule="waterfill"))
+    assert used < 0.2  # the centre and a direction have one row each: 1/64 of it
+
+
+def test_releasing_and_judging_take_no_more(outputs: npt.NDArray[np.float64]) -> None:
+    plan = calibrate(outputs, Information(0.25), rule="waterfill")
+
+    def release() -> None:
+        value = plan.value_of(plan.observe(3, SimulatedSource(0)))
+        assert value.shape == (DIMENSION,)
+        exact_information(outputs, plan, n_draws=1000, rng=0)
+
+    assert peak_share(outputs, release) < 0.2
+
+
+def test_the_directions_of_tall_outputs_are_orthonormal() -> None:
+    rng = np.random.default_rng(1)
+    values = 3.0 + rng.normal(size=(8, 500)) * rng.uniform(0.1, 10, size=500)
+    weights = rng.dirichlet(np.ones(8))
+    spread = spread_of(values, weights)
+    assert spread.basis is None
+    directions = np.array([spread.expand(row) for row in np.eye(spread.rank)])
+    np.testing.assert_allclose(directions @ directions.T, np.eye(spread.rank), atol=1e-9)
+    np.testing.assert_allclose(spread.center, weights @ values)
+    placed = spread.center + spread.coordinates @ directions
+    np.testing.assert_allclose(placed, values, atol=1e-9)
+    variances = weights @ np.square(spread.coordinates)
+    np.testing.assert_allclose(variances, spread.eigenvalues, rtol=1e-9)
+    assert (np.diff(spread.eigenvalues) <= 0).all()
+
+
+def test_a_concentrated_belief_keeps_its_small_spread() -> None:
+    """The likeliest output is the origin, so that far and unlikely ones cost no digits."""
+    rng = np.random.default_rng(2)
+    values = 1e6 * rng.normal(size=(8, 100))
+    values[1] = values[0] + rng.normal(size=100)
+    weights = np.array([0.5, 0.5, 0, 0, 0, 0, 0, 0])
+    spread = spread_of(values, weights)
+    assert spread.rank == 1
+    apart = np.linalg.norm(values[1] - values[0])
+    assert spread.eigenvalues[0] == pytest.approx((apart / 2) ** 2, rel=1e-9)
+    short = spread_of(values[:, :20], weights)
+    assert short.basis is not None
+    assert short.rank == 1
