@@ -108,6 +108,7 @@ def spread_of(values: Matrix, weights: Vector) -> Spread:
         return _wide_spread(values, weights)
     center, root = weighted_mean(values, weights), np.sqrt(weights)
     centred = values - center
+    centred -= weights @ centred  # what rounding left of a centre far from the origin
     _, singular, right = np.linalg.svd(root[:, None] * centred, full_matrices=False)
     tiny = max(centred.shape) * np.finfo(np.float64).eps * singular.max(initial=0.0)
     keep = singular > tiny
