@@ -32,7 +32,7 @@ from pacprivacy.theory.posterior import posterior_success
 
 __all__ = ["build_report", "check_belongs", "read_audit"]
 
-PRIORS: Final = tuple(np.round(np.linspace(0.005, 0.995, 100), 4).tolist())
+N_PRIORS: Final = 100
 STOPS: Final = (0.52, 0.55, 0.60, 0.65, 0.70, 0.80, 0.90)
 ROOM: Final = 0.01  # a stop so near to the blind guess would need noise without end
 SHOWN_DIRECTIONS: Final = 64
@@ -74,7 +74,7 @@ def build_report(
         figures = _curator_figures(certificate, bundle, drawn)
     found = ReportData(
         certificate=certificate,
-        any_inference=tuple((p, posterior_success(certificate.mi_upper_nats, p)) for p in PRIORS),
+        any_inference=_any_inference(certificate.mi_upper_nats),
         digest=hashlib.sha256(certificate.to_json().encode()).hexdigest(),
         curve=drawn,
         session=_session_figures([certificate, *session]),
@@ -82,6 +82,13 @@ def build_report(
         curator=figures,
     )
     return found if curator else found.to_public()
+
+
+def _any_inference(mi_nats: float) -> tuple[tuple[float, float], ...]:
+    """Return the bound on an arbitrary guess over a grid of priors."""
+    priors = np.linspace(0.005, 0.995, N_PRIORS)
+    success = posterior_success(mi_nats, priors)
+    return tuple(zip(priors.tolist(), success.tolist(), strict=True))
 
 
 def check_belongs(certificate: Certificate, bundle: Bundle) -> None:

@@ -1,0 +1,460 @@
+"""The report: what it shows, what it escapes, and what the public version leaves out."""
+
+import html
+import json
+import re
+import stat
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import pacprivacy as pac
+from pacprivacy.audit import AuditResult
+from pacprivacy.cli import app
+from pacprivacy.cli.report_data import build_report
+from pacprivacy.errors import CertificateError
+from pacprivacy.release import Certificate, Release
+from pacprivacy.report import (
+    CuratorFigures,
+    PlanRow,
+    ReportData,
+    plot_plan,
+    plot_release,
+    plot_session,
+    render_page,
+)
+from pacprivacy.report.svg import number_text, percent_up
+from pacprivacy.theory.concentration import clopper_pearson
+
+HOSTILE = "<script>alert('x')</script>\"'&<img src=http://example.org/x onerror=alert(1)>"
+SIZE_LIMIT = 3 * 1024 * 1024
+
+
+def column_means(data: Any) -> Any:
+    return data.mean(axis=0)
+
+
+@pytest.fixture(scope="module")
+def release() -> Release:
+    data = np.random.default_rng(3).normal(size=(60, 2))
+    return pac.privatize(column_means, data, pac.Membership(0.7), n_subsets=32, rng=1)
+
+
+@pytest.fixture(scope="module")
+def session_releases() -> tuple[Release, ...]:
+    data = np.random.default_rng(4).normal(size=(40, 2))
+    with pac.Session(data, budget=pac.Information(0.5), n_subsets=32, rng=0) as session:
+        for nats in (0.125, 0.25):
+            session.release(column_means, pac.Information(nats), rule="waterfill")
+    return session.releases
+
+
+def audit_result(successes: int) -> AuditResult:
+    return AuditResult(
+        attack="bayes",
+        question="one unit: in or out",
+        n_trials=1000,
+        successes=successes,
+        success=clopper_pearson(successes, 1000, gamma=0.01),
+        prior=0.5,
+        bound=0.6,
+        unit=17,
+    )
+
+
+class Page(HTMLParser):
+    """The tags, ids and addresses of a page; fails on tags that are not closed in order."""
+
+    VOID = frozenset({"meta", "input", "br"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+        self.handlers: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "action", "data", "srcset", "poster"):
+                self.addresses.append(value)
+            if name.startswith("on"):
+                self.handlers.append(name)
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def full(release: Release) -> ReportData:
+    """The curator's report, with an audit."""
+    return build_report(
+        release.certificate, bundle=release.bundle, curator=True, audit=[audit_result(570)]
+    )
+
+
+# --- content --------------------------------------------------------------------------------
+
+
+def test_page_says_what_is_promised_and_what_is_not(full: ReportData) -> None:
+    page = render_page(full.to_public())
+    certificate = full.certificate
+    found = Page(page)
+    assert len(set(found.ids)) == len(found.ids)
+    for section in ("promise", "prior", "noise", "utility", "audit", "assumptions", "provenance"):
+        assert section in found.ids
+    assert certificate.promise in page
+    for item in certificate.not_promised:
+        assert item.split("'")[0] in page
+    assert "holds" in page
+    assert "VIOLATED" not in page
+
+
+def test_certificate_on_the_page_is_the_certificate(release: Release) -> None:
+    page = render_page(build_report(release.certificate))
+    body = re.search(r'<pre id="certificate"[^>]*>(.*?)</pre>', page, re.DOTALL)
+    assert body is not None
+    again = Certificate.from_dict(json.loads(html.unescape(body[1])))
+    assert again == release.certificate
+
+
+def test_page_needs_nothing_but_itself(full: ReportData) -> None:
+    page = render_page(full)
+    found = Page(page)
+    assert found.addresses == []
+    assert found.handlers == []
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", page)
+    assert "default-src 'none'" in html.unescape(page)
+    assert len(page.encode()) < SIZE_LIMIT
+
+
+def test_broken_promise_is_said(release: Release) -> None:
+    page = render_page(build_report(release.certificate, audit=[audit_result(900)]))
+    assert "VIOLATED" in page
+    assert 'class="broken"' in page
+
+
+def test_hostile_names_stay_text(release: Release, full: ReportData) -> None:
+    hostile = replace(
+        release.certificate,
+        mechanism=HOSTILE,
+        output=HOSTILE,
+        budget=HOSTILE,
+        rule=HOSTILE,
+        scheme=HOSTILE,
+        unit=HOSTILE,
+        software=HOSTILE,
+        notes=(HOSTILE,),
+        public=(HOSTILE,),
+        not_promised=(HOSTILE,),
+        composition={
+            "release_number": 1,
+            "spent_nats_so_far": 0.1,
+            "total_nats": 1.0,
+            "session_success_bound": 0.7,
+        },
+    )
+    attack = replace(audit_result(570), attack=HOSTILE, question=HOSTILE)
+    session = build_report(hostile).session
+    page = render_page(replace(full, certificate=hostile, audit=(attack,), session=session))
+    found = Page(page)
+    assert found.tags.count("script") == 1
+    assert "img" not in found.tags
+    assert found.handlers == []
+    assert HOSTILE not in page
+    assert "<script>" not in hostile._repr_html_()
+    assert "<img" not in replace(release, certificate=hostile)._repr_html_()
+
+
+def test_stops_are_ordered_and_more_privacy_is_more_noise(full: ReportData) -> None:
+    curve = full.curve
+    assert curve is not None
+    success = [point.success for point in curve.points]
+    noise = [point.noise_rms for point in curve.points]
+    assert success == sorted(success)
+    assert noise == sorted(noise, reverse=True)
+    assert success[curve.start] == 0.7
+    # The proposal is near what the release proved for the same budget.
+    found = curve.points[curve.start].total_variance
+    assert 0.6 < found / full.certificate.noise.total_variance < 1.2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"kind": "empirical", "membership": None, "membership_mean": None}, 'id="empirical"'),
+        ({"simulation": True}, 'id="simulation"'),
+    ],
+)
+def test_what_is_no_proof_says_so(release: Release, changes: Any, said: str) -> None:
+    plain = render_page(build_report(release.certificate))
+    weaker = render_page(build_report(replace(release.certificate, **changes)))
+    assert said not in plain
+    assert said in weaker
+    assert ("In a thousand guesses" in weaker) == ("kind" not in changes)
+
+
+def test_page_without_noise(release: Release) -> None:
+    none = replace(
+        release.certificate.noise,
+        total_variance=0.0,
+        smallest_std=0.0,
+        largest_std=0.0,
+        n_directions=0,
+    )
+    page = render_page(build_report(replace(release.certificate, noise=none)))
+    assert "No noise was added" in page
+
+
+def test_session_is_a_staircase(session_releases: tuple[Release, ...]) -> None:
+    first, second = (release.certificate for release in session_releases)
+    data = build_report(second, session=[first])
+    assert data.session is not None
+    assert [step.number for step in data.session.steps] == [1, 2]
+    assert data.session.steps[0].spent_nats < data.session.steps[1].spent_nats
+    page = render_page(data)
+    assert "session" in Page(page).ids
+    assert percent_up(data.session.success_bound) in page
+    assert build_report(replace(second, composition=None)).session is None
+
+
+def test_bounds_are_rounded_up() -> None:
+    assert percent_up(0.588) == "58.8"
+    assert percent_up(0.58801) == "58.81"
+    assert percent_up(0.5880001, 0) == "59"
+    assert percent_up(1.0) == "100"
+    assert [number_text(x) for x in (0.0, 1e-9, 0.012345, 123456.0)] == [
+        "0",
+        "1e-9",
+        "0.0123",
+        "1.23e5",
+    ]
+
+
+# --- public and curator ---------------------------------------------------------------------
+
+CURATOR_WORDS = ("curator", "per unit", "unit_success", "per_unit", "sampling", "outputs", "seed")
+
+# Figures that occur nowhere else; the page writes them with three digits.
+MARKED = CuratorFigures(
+    noise_std=(7.71e-31,),
+    n_directions=1,
+    unit_success_edges=(0.5, 0.6),
+    unit_success_counts=(777_000_000_000,),
+    typical_errors=(7.72e-31,) * 7,
+    sampling_error=7.73e-31,
+)
+
+
+def test_public_page_has_no_curator_field(full: ReportData) -> None:
+    public, curator = render_page(full.to_public()), render_page(full)
+    body = public.split("</style>")[1].lower()
+    for word in CURATOR_WORDS:
+        assert word not in body, word
+    for word in ("curator", "sampling", "risk per unit"):
+        assert word in curator.lower()
+    marked = replace(full, curator=MARKED)
+    assert render_page(marked.to_public()) == public
+    for figure in ("7.71e-31", "7.72e-31", "7.77e11"):
+        assert figure in render_page(marked)
+        assert figure not in public
+
+
+def test_curator_figures_are_of_the_release(release: Release, full: ReportData) -> None:
+    figures = full.curator
+    assert figures is not None
+    assert sum(figures.unit_success_counts) == release.certificate.n_units
+    noise = release.certificate.noise
+    assert figures.noise_std == (noise.largest_std, noise.smallest_std)
+    assert figures.sampling_error is not None
+    assert min(figures.typical_errors) > figures.sampling_error > 0
+
+
+def test_public_data_has_no_curator_field(full: ReportData) -> None:
+    assert full.audit[0].unit == 17
+    public = full.to_public()
+    assert public.curator is None
+    assert public.audit[0].unit is None
+    assert replace(public, curator=full.curator, audit=full.audit) == full
+
+
+# --- the verb -------------------------------------------------------------------------------
+
+
+def run_pac(*args: object, code: int = 0) -> Any:
+    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
+    return result
+
+
+def test_report_verb(release: Release, tmp_path: Path) -> None:
+    public = release.save(tmp_path)
+    audit = tmp_path / "audit.json"
+    audit.write_text(json.dumps({"results": [audit_result(570).to_public_dict()]}))
+    shown = json.loads(run_pac("report", public, "--audit", audit, "--no-curve", "--json").stdout)
+    assert shown["version"] == "public"
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert shown["bytes"] == len(page.encode())
+    assert "Attacks against the promise" in page
+    assert run_pac("report", public, "--curator", "--no-curve", "--quiet").stdout == ""
+    private = tmp_path / "curator.html"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    assert "Risk per unit" in private.read_text(encoding="utf-8")
+
+
+def test_report_works_without_a_bundle(release: Release, tmp_path: Path) -> None:
+    public = release.save(tmp_path)
+    (tmp_path / "curator.npz").unlink()
+    assert "no noise against budget" in run_pac("report", public).stdout
+    assert 'id="bound"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "--bundle" in run_pac("report", public, "--curator", code=2).stderr
+
+
+def test_report_refuses_what_does_not_belong(release: Release, tmp_path: Path) -> None:
+    public = release.save(tmp_path / "one")
+    data = np.random.default_rng(8).normal(size=(60, 2))
+    other = pac.privatize(column_means, data, pac.Membership(0.8), n_subsets=32, rng=2)
+    other.save(tmp_path / "two")
+    bundle = tmp_path / "two" / "curator.npz"
+    assert (
+        "bundle must be of this release"
+        in run_pac("report", public, "--bundle", bundle, code=2).stderr
+    )
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"results": [{"attack": 3}]}')
+    assert "--audit" in run_pac("report", public, "--audit", broken, code=2).stderr
+    assert "--output" in run_pac("report", public, "--no-curve", "-o", tmp_path, code=2).stderr
+
+
+# --- plan and pictures ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(5)
+    rows = [
+        f"{rng.integers(18, 90)},{rng.normal(5, 2):.3f},{'yes' if i % 3 else 'no'}"
+        for i in range(60)
+    ]
+    path = tmp_path / "people.csv"
+    path.write_text("\n".join(["age,income,smoker", *rows]) + "\n")
+    return path
+
+
+def test_plan_shows_the_cost_of_budgets(people: Path, tmp_path: Path) -> None:
+    args = ["plan", people, "--model", "mean", "--columns", "age,income", "--subsets", 32]
+    args += ["--budgets", "60%, 80%, mi<=1/4", "--seed", 1]
+    found = json.loads(run_pac(*args, "--json", "--plot", tmp_path / "plan.png").stdout)
+    variances = [row["total_variance"] for row in found["rows"]]
+    assert variances[0] > variances[1] > 0
+    assert all(row["distance"] > found["distance_without_noise"] for row in found["rows"])
+    assert (tmp_path / "plan.png").stat().st_size > 1000
+    text = run_pac(*args).stdout
+    assert "success <= 60 %" in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["people.csv", "plan.png"]
+    proved = json.loads(run_pac(*args, "--rule", "waterfill", "--certify", "--json").stdout)
+    quick = json.loads(run_pac(*args, "--rule", "waterfill", "--json").stdout)
+    for one, other in zip(proved["rows"], quick["rows"], strict=True):
+        assert one["total_variance"] == pytest.approx(other["total_variance"], rel=1e-6)
+
+
+@pytest.mark.parametrize("budgets", ["", "60%,,70%", "half", "mi<=x", "40%"])
+def test_plan_refuses_bad_budgets(people: Path, budgets: str) -> None:
+    result = run_pac("plan", people, "--model", "mean", "--budgets", budgets, code=2)
+    assert result.stderr.startswith("pac: error: ")
+
+
+MODELS = {
+    "kmeans": (["--clusters", 2, "--columns", "age,income"], {"columns", "centres"}),
+    "pca": (
+        ["--components", 1, "--columns", "age,income"],
+        {"columns", "components", "mean", "scales"},
+    ),
+    "svm": (["--target", "smoker", "--C", 0.1], {"columns", "coef", "intercept", "classes"}),
+    "forest": (
+        ["--target", "smoker", "--trees", 1, "--depth", 1],
+        {"columns", "thresholds", "leaves", "features", "classes"},
+    ),
+    "ridge": (["--target", "income", "--columns", "age"], {"columns", "coef", "intercept"}),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_fitted_models_are_released(model: str, people: Path, tmp_path: Path) -> None:
+    extra, keys = MODELS[model]
+    args = ["--budget", "mi<=1", "--rule", "waterfill", "--subsets", 16, "-o", tmp_path / "out"]
+    run_pac("release", people, "--model", model, *extra, *args, "--quiet")
+    content = json.loads((tmp_path / "out" / "release.json").read_text())
+    assert set(content["value"]) == keys
+    stratified = content["certificate"]["scheme"] == "balanced-stratified"
+    assert stratified == (model in ("svm", "forest"))
+    if "classes" in keys:
+        assert content["value"]["classes"] == ["no", "yes"]
+
+
+def test_centres_are_in_the_units_of_the_file(people: Path, tmp_path: Path) -> None:
+    args = ["--clusters", 1, "--columns", "age,income", "--budget", "mi<=4", "--subsets", 16]
+    run_pac("release", people, "--model", "kmeans", *args, "-o", tmp_path / "o", "-q")
+    centres = json.loads((tmp_path / "o" / "release.json").read_text())["value"]["centres"]
+    table = np.genfromtxt(people, delimiter=",", skip_header=1, usecols=(0, 1))
+    assert np.abs(centres[0] - table.mean(axis=0)).max() < 3 * table.std(axis=0).max()
+    assert centres[0][0] > 20
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--model", "svm"], "--target must be given"),
+        (["--model", "kmeans"], "--clusters must be given"),
+        (["--model", "mean", "--C", 1], "--C must be left out"),
+        (["--model", "svm", "--target", "income", "--columns", "age"], "must hold classes"),
+        (["--model", "ridge", "--target", "smoker", "--columns", "age"], "must hold numbers"),
+        (["--model", "kmeans", "--clusters", 2], "got text in 'smoker'"),
+        (["--model", "svm", "--target", "smoker", "--columns", "age,smoker"], "leave out the"),
+        (["--model", "forest", "--target", "smoker", "--trees", 0], "n_trees"),
+    ],
+)
+def test_models_refuse_what_does_not_fit(
+    args: list[Any], said: str, people: Path, tmp_path: Path
+) -> None:
+    budget = ["--budget", "mi<=1", "-o", tmp_path / "out"]
+    assert said in run_pac("release", people, *args, *budget, code=2).stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_pictures(release: Release, session_releases: tuple[Release, ...], tmp_path: Path) -> None:
+    assert len(plot_release(release, tmp_path / "release.svg").axes) == 2
+    assert len(plot_session(session_releases).axes) == 1
+    row = PlanRow(budget="b", total_variance=0.0, noise_rms=0.0, distance=1.0)
+    assert len(plot_plan([row]).axes) == 1
+    assert (tmp_path / "release.svg").stat().st_size > 1000
+    with pytest.raises(CertificateError, match="must have releases of a session"):
+        plot_session([release])
+    with pytest.raises(CertificateError, match="must end in"):
+        plot_release(release, tmp_path / "release.exe")
+
+
+def test_notebook_form_is_short_and_public(release: Release) -> None:
+    shown = release._repr_html_()
+    assert release.certificate.promise in shown
+    assert len(shown) < 4000
+    assert len(replace(release, value=np.zeros(5000).tolist())._repr_html_()) < 4000
