@@ -133,7 +133,7 @@ def test_two_class_loop_charges_what_the_general_loop_charges(budget, seed):
 
 def test_belief_of_the_two_class_loop_is_bayes():
     rng = np.random.default_rng(0)
-    m, q, budget = 12, 40, 0.02
+    m, q, budget = 12, 40, 2e-3
     votes = rng.integers(2, size=(m, q)).astype(np.int16)
     log_p = random_belief(rng, m)
     answered = VoteQuestions(votes, log_p, budget).observe(4, SimulatedSource(2))

@@ -123,6 +123,21 @@ class Responder:
         self._secret = None
 
     @property
+    def belief(self) -> Belief:
+        """What whoever saw all answers believes about the secret."""
+        return self._belief
+
+    @property
+    def n_free(self) -> int:
+        """Answers that cost nothing."""
+        return self._n_free
+
+    @property
+    def spent_nats(self) -> float:
+        """Sum of the charges so far."""
+        return self._spent
+
+    @property
     def left_nats(self) -> float:
         """What is left of the total."""
         return max(0.0, self._total_nats - self._spent)

@@ -11,7 +11,7 @@ Bank is ``bank-full`` here and ``bank-additional-full`` in the paper: other rows
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,21 +50,24 @@ class Answers:
         Test accuracy of the same model trained on the whole universe.
     pool : Pool
         The subsets.
+    labels : int8 array of shape (m, q)
+        Votes.
+    signs : float32 array of shape (m, n_units)
+        +1 where a unit is in a subset, else -1.
     """
 
     scores: Vector
     truth: Labels
     nonprivate: float
     pool: Pool
+    labels: npt.NDArray[np.int8] = field(init=False)
+    signs: npt.NDArray[np.float32] = field(init=False)
 
     def __post_init__(self) -> None:
-        freeze(self.scores)
-        freeze(self.truth)
-
-    @property
-    def labels(self) -> npt.NDArray[np.int8]:
-        """Votes, shape (m, q)."""
-        return (self.scores > 0.5).astype(np.int8)
+        object.__setattr__(self, "labels", (self.scores > 0.5).astype(np.int8))
+        object.__setattr__(self, "signs", self.pool.signs(0, self.pool.n_units))
+        for array in (self.scores, self.truth, self.labels, self.signs):
+            freeze(array)
 
     @property
     def mean_accuracy(self) -> float:

@@ -36,7 +36,8 @@ __all__ = [
 UNITS: Final = 1 << 30
 LEAST_NATS: Final = 2.0**-44  # below, the integers are too few steps apart
 ROUND_UP: Final = 1 + 1e-12
-_BLOCK: Final = 1 << 13
+_FIRST_BLOCK: Final = 1 << 8
+_LARGEST_BLOCK: Final = 1 << 13
 _RANK_TOLERANCE: Final = 2.0**-44
 _LARGEST: Final = LARGEST_POINT / 2
 
@@ -53,7 +54,8 @@ class UnitNoise:
         """Return ``size`` draws that nobody was given before."""
         if self._next + size > len(self._values):
             left = self._values[self._next :]
-            count = max(_BLOCK, size - len(left))
+            # from few to many: whoever asks little does not wait for a large block
+            count = max(size, _FIRST_BLOCK, min(_LARGEST_BLOCK, 2 * len(self._values)))
             fresh = sample_discrete_gaussian(np.full(count, UNITS, dtype=np.int64), self._source)
             self._values, self._next = np.concatenate([left, fresh]), 0
         start, self._next = self._next, self._next + size
