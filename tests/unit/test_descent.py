@@ -496,3 +496,15 @@ def test_conscious_steps_win_on_mnist(require_data: Callable[..., None]) -> None
         assert conscious.utility >= post_hoc.utility
         if conscious.published is not None:
             assert conscious.agrees(within=0.05)
+
+
+@pytest.mark.claim("D-3")
+def test_measured_error_stays_under_its_bounds_on_mnist(require_data: Callable[..., None]) -> None:
+    require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
+    from pacprivacy.experiments.design_bound import bound_rows
+
+    post_hoc, conscious = bound_rows(mi_budgets=(1 / 4,), n_trials=8)
+    for row in (post_hoc, conscious):
+        assert row.error - 4 * row.standard_error < row.sharp <= row.bound
+    assert conscious.bound < 0.1 * post_hoc.bound
+    assert conscious.error < post_hoc.error
