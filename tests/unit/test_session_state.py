@@ -575,7 +575,7 @@ def test_a_ledger_object_can_be_passed(tmp_path: Path) -> None:
 
 def test_a_server_needs_a_file_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(tmp_path / "study.db")
-    monkeypatch.setattr(ledger._database, "path", None)
+    monkeypatch.setattr(Ledger, "path", property(lambda self: None))
     with pytest.raises(LedgerError, match="state must be given with a ledger on a server"):
         begin(tmp_path, ledger=ledger)
 
