@@ -2,8 +2,8 @@
 
 ``python`` blocks are executed, ``pycon`` blocks are doctests, ``console`` and ``bash`` blocks are
 commands. What a page shows below a command must be how its output begins, with ``...`` for
-whatever varies. All blocks of a page share one namespace and the current folder. Blocks in other languages, such as
-``sh`` for installing, are only shown.
+whatever varies. All blocks of a page share one namespace and the current folder. Blocks in other
+languages, such as ``sh`` for installing, are only shown.
 """
 
 import doctest

@@ -1,0 +1,129 @@
+"""What the documentation shows is true: its code runs, its commands work, its tests exist."""
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pages import RUN, read_blocks, run_page
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PROOFS = {"claims", "decisions"}  # they show fragments, and tests of their own hold them
+ONLY_SHOWN = {"sh", "text", "json", "toml"}
+
+
+def pages() -> list[Path]:
+    found = sorted(DOCS.rglob("*.md"))
+    return [path for path in found if not PROOFS & set(path.relative_to(DOCS).parts)]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(DOCS).as_posix()
+
+
+def languages(path: Path) -> set[str]:
+    return {block.language for block in read_blocks(path.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize("path", [p for p in pages() if languages(p) & set(RUN)], ids=name_of)
+def test_page_runs_from_top_to_bottom(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page(path.read_text(encoding="utf-8"))
+
+
+def test_nothing_is_left_out() -> None:
+    strange = [
+        f"{name_of(path)}:{block.line}: {block.language}"
+        for path in pages()
+        for block in read_blocks(path.read_text(encoding="utf-8"))
+        if block.language not in {*RUN, *ONLY_SHOWN}
+        or (block.language == "sh" and re.search(r"^pac ", block.text, re.MULTILINE))
+    ]
+    assert not strange, f"blocks that no test runs: {strange}"
+    fences = {path: path.read_text(encoding="utf-8").count("```") for path in pages()}
+    counted = {path: 2 * len(list(read_blocks(path.read_text("utf-8")))) for path in pages()}
+    assert fences == counted, "every fence needs a language"
+
+
+def test_what_pages_must_have_is_there() -> None:
+    for name in ("index", "tutorials/ten-minutes", "sharp-edges", "errata", "promises"):
+        assert (DOCS / f"{name}.md").is_file()
+    assert len(list((DOCS / "howto").glob("*.md"))) >= 6
+    first = (DOCS / "sharp-edges.md").read_text(encoding="utf-8").split("\n## ")[1]
+    assert first.startswith("1. Side knowledge")
+
+
+def named_tests() -> Iterator[tuple[str, str, str]]:
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        for file, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
+            yield name_of(path), file, test
+
+
+def test_tests_that_pages_name_exist() -> None:
+    missing = []
+    for page, file, test in named_tests():
+        path = ROOT / file
+        if not path.is_file():
+            missing.append(f"{page}: {file}")
+        elif test:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            if test not in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}:
+                missing.append(f"{page}: {file}::{test}")
+    assert not missing, missing
+
+
+def test_links_between_pages_exist() -> None:
+    missing = [
+        f"{name_of(path)}: {link}"
+        for path in sorted(DOCS.rglob("*.md"))
+        for link in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8"))
+        if "://" not in link and not (path.parent / link).exists()
+    ]
+    assert not missing, missing
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = set(re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert listed == there
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    import pacprivacy
+
+    text = "".join(path.read_text("utf-8") for path in (DOCS / "reference").glob("*.md"))
+    missing = [
+        name for name in pacprivacy.__all__ if not re.search(rf"^::: .*\.{name}$", text, re.M)
+    ]
+    assert missing == ["__version__"]
+
+
+def load_hook() -> ModuleType:
+    path = DOCS / "_hooks" / "command_line.py"
+    spec = importlib.util.spec_from_file_location("command_line_hook", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_help_texts_are_put_into_their_page() -> None:
+    hook = load_hook()
+    page = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
+    assert hook.MARK in page
+    filled = hook.on_page_markdown(page)
+    for heading in ("## pac release\n", "## pac ledger show\n", "## pac convert\n"):
+        assert heading in filled
+    assert "Example:" in filled
+    assert hook.on_page_markdown("nothing to fill") == "nothing to fill"
