@@ -28,7 +28,7 @@ from pacprivacy.report import (
     plot_session,
     render_page,
 )
-from pacprivacy.report.svg import number_text, percent_up
+from pacprivacy.report.svg import number_text, number_up, percent_up
 from pacprivacy.theory.concentration import clopper_pearson
 
 HOSTILE = "<script>alert('x')</script>\"'&<img src=http://example.org/x onerror=alert(1)>"
@@ -241,6 +241,7 @@ def test_bounds_are_rounded_up() -> None:
     assert percent_up(0.58801) == "58.81"
     assert percent_up(0.5880001, 0) == "59"
     assert percent_up(1.0) == "100"
+    assert [number_up(x) for x in (0.0, 0.75, 2.32411, 123.44)] == ["0", "0.75", "2.325", "123.5"]
     assert [number_text(x) for x in (0.0, 1e-9, 0.012345, 123456.0)] == [
         "0",
         "1e-9",

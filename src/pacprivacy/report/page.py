@@ -11,7 +11,7 @@ from typing import Any, Final
 from pacprivacy.errors import CertificateError
 from pacprivacy.report import charts
 from pacprivacy.report.records import ReportData
-from pacprivacy.report.svg import number_text, percent_up
+from pacprivacy.report.svg import number_text, number_up, percent_up
 
 __all__ = ["render_page"]
 
@@ -135,7 +135,7 @@ def _tiles(data: ReportData) -> list[tuple[str, str]]:
     if cert.membership_mean is not None:
         mean = f"{100 * cert.membership_mean.value:.1f} %"
         tiles.append((mean, "the same, on average over all of them"))
-    nats = f"{number_text(cert.mi_upper_nats)} nats"
+    nats = f"{number_up(cert.mi_upper_nats)} nats"
     tiles.append((nats, "all that the release tells about the secret, at most"))
     if cert.epsilon_equivalent is not None:
         epsilon = f"ε ≈ {number_text(cert.epsilon_equivalent)}"
@@ -225,7 +225,7 @@ def _session(data: ReportData) -> dict[str, Any]:
             (
                 step.number,
                 step.mechanism,
-                number_text(step.spent_nats),
+                number_up(step.spent_nats),
                 "" if step.spent_success is None else f"{percent_up(step.spent_success)} points",
             )
             for step in session.steps
