@@ -20,6 +20,8 @@ __all__ = [
     "freeze",
 ]
 
+LARGEST_OUTPUT = 1e140
+
 Vector: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = npt.NDArray[np.float64]
 
@@ -63,10 +65,16 @@ def as_outputs(outputs: object) -> Matrix:
             f"got shape {values.shape}. Pass one row per candidate subset."
         )
     for row, output in enumerate(values):  # row by row: no temporary array of the whole size
-        if not np.isfinite(output).all():
+        largest = max(-float(output.min(initial=0.0)), float(output.max(initial=0.0)))
+        if not math.isfinite(largest):
             raise MechanismError(
                 f"outputs must be finite; the output of subset {row} holds NaN or infinity. "
                 f"Clip or impute inside the mechanism."
+            )
+        if largest > LARGEST_OUTPUT:
+            raise MechanismError(
+                f"outputs must be below {LARGEST_OUTPUT:g} in size, so that they can be squared; "
+                f"the output of subset {row} is not. Rescale it inside the mechanism."
             )
     return values
 

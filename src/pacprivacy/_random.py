@@ -14,6 +14,8 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy.errors import PoolError
+
 __all__ = [
     "BitSource",
     "SimulatedSource",
@@ -90,6 +92,11 @@ def coerce_seed(rng: np.random.Generator | int | None) -> int:
         return fresh_seed()
     if isinstance(rng, np.random.Generator):
         return int.from_bytes(rng.bytes(SEED_BITS // 8), "little")
+    if not isinstance(rng, int | np.integer) or rng < 0:
+        raise PoolError(
+            f"rng must be an integer of at least 0, a numpy Generator, or None; got {rng!r}. "
+            f"Leave it out for a seed that nobody knows."
+        )
     return int(rng)
 
 

@@ -14,7 +14,7 @@ from pacprivacy._checks import check_log_belief
 from pacprivacy._random import SimulatedSource, SystemSource, coerce_seed, public_generator
 from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.budget import AnyBudget
-from pacprivacy.errors import BudgetError
+from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.mechanism import as_mechanism, coerce_data
 from pacprivacy.noise import Boxed, Empirical, Rule, calibrate
 from pacprivacy.noise.calibrate import check_feasible
@@ -96,6 +96,11 @@ def privatize(
     prepared = as_mechanism(mechanism)
     given = None if rng is None else seed
     independent = isinstance(rule, Boxed | Empirical)
+    if independent and isinstance(pool, Pool) and not simulate:
+        raise PoolError(
+            "pool must be a strategy for a confidence or empirical certificate: the secret is one "
+            "of its subsets, which nobody may have seen. Pass Half(...) or Poisson(...) itself."
+        )
     if independent and rng is not None and not simulate:
         raise BudgetError(
             "rng must be None for a confidence or empirical certificate: the secret subset is "

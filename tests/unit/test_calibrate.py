@@ -97,6 +97,11 @@ def test_a_success_at_or_below_the_worst_prior_is_refused() -> None:
         calibrate(values, Membership(0.51), pool=half)
 
 
+def test_caps_are_one_for_each_unit(outputs: Matrix, pool: Pool) -> None:
+    with pytest.raises(BudgetError, match="caps must hold one success per unit"):
+        calibrate(outputs, Membership(0.7), pool=pool, caps=np.full(3, 0.7))
+
+
 def test_a_basis_must_be_orthogonal_and_fit(outputs: Matrix) -> None:
     with pytest.raises(BudgetError, match="square and orthogonal"):
         Basis(np.ones((2, 2)))
@@ -304,6 +309,31 @@ def test_dependent_pools_are_refused_for_a_fresh_secret(outputs: Matrix, pool: P
             calibrate(iid_outputs(16), Information(1), rule=rule, pool=pool)
 
 
+@pytest.mark.claim("N-7")
+def test_the_boxed_rule_holds_for_the_law_behind_the_sample() -> None:
+    """Outputs from a known law: the bound of the true variances is met in every simulation."""
+    half = Half(n_subsets=32 + N_RESERVE).draw(20, rng=0)
+    rng = np.random.default_rng(2)
+    for _ in range(100):
+        # rare jumps that a small sample often misses altogether
+        values = (rng.random(size=(32 + N_RESERVE, 2)) < 0.02).astype(float)
+        rule = Boxed(low=0.0, high=1.0, gamma=1e-3)
+        plan = calibrate(values, Information(0.25), rule=rule, pool=half)
+        truth = 0.02 * 0.98 / np.square(plan.noise_std)
+        assert 0.5 * np.log1p(truth).sum() <= plan.log_det_nats <= 0.25
+
+
+@pytest.mark.claim("N-7")
+def test_the_boxed_rule_clips_into_its_box() -> None:
+    half = Half(n_subsets=32 + N_RESERVE).draw(20, rng=0)
+    values = np.random.default_rng(3).normal(size=(32 + N_RESERVE, 1))
+    plan = calibrate(values, Information(0.25), rule=Boxed(low=-0.5, high=0.5), pool=half)
+    placed = plan.center + plan.points * plan.grid_step
+    assert placed.min() >= -0.5 - plan.grid_step[0]
+    assert placed.max() <= 0.5 + plan.grid_step[0]
+
+
+@pytest.mark.claim("N-7")
 def test_the_boxed_rule_covers_what_it_has_not_seen() -> None:
     half = Half(n_subsets=64 + N_RESERVE).draw(20, rng=0)
     values = iid_outputs(64)

@@ -22,6 +22,7 @@ from pacprivacy.errors import (
     PacPrivacyError,
     SecretError,
 )
+from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Balanced, Half
 from pacprivacy.release import verify
@@ -192,6 +193,29 @@ def test_increments_start_from_the_prior_of_the_pool(asked: Any) -> None:
     session = open_session(pac.Membership(0.9), pool=Half(n_subsets=16))
     with pytest.raises(BudgetError, match="before any release"):
         session.release(mean, asked)
+
+
+class FailsAfterwards(Mechanism):
+    """Post-processing that has seen the value and fails."""
+
+    name = "fails afterwards"
+
+    def evaluate(self, parts: Any, rng: Any) -> Any:
+        return mean(parts[0])
+
+    def finish(self, value: Any) -> Any:
+        raise RuntimeError(f"bad value {value}")
+
+
+@pytest.mark.claim("S-1")
+def test_a_failure_after_the_secret_was_used_ends_the_session() -> None:
+    """The error may have shown the value, and the belief does not know of it."""
+    session = open_session(pac.Information(1))
+    with pytest.raises(RuntimeError, match="bad value"):
+        session.release(FailsAfterwards(), pac.Information(0.25), rule="waterfill")
+    assert session.odometer().spent_nats > 0
+    with pytest.raises(SecretError, match="it is closed"):
+        session.release(mean, pac.Information(0.25))
 
 
 # --- the belief -----------------------------------------------------------------------------

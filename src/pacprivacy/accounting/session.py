@@ -327,13 +327,19 @@ class Session:
         )
         if self._secret is None or self._fresh:
             self._secret = Secret(self._pool.n_subsets, self._source)
-        release, observation = publish(
-            plan,
-            context,
-            self._secret,
-            self._source,
-            spend=lambda: self._spend(charge, outputs.mechanism_name),
-        )
+        unspent = self._spent
+        try:
+            release, observation = publish(
+                plan,
+                context,
+                self._secret,
+                self._source,
+                spend=lambda: self._spend(charge, outputs.mechanism_name),
+            )
+        except BaseException:
+            if self._spent is not unspent:  # something was seen that the belief does not know
+                self.close()
+            raise
         self._keep(belief.updated(plan.log_likelihood(observation)), release.certificate)
         self._releases.append(release)
         return release

@@ -209,6 +209,11 @@ def resolve_caps(
     if caps is None:
         assert limits.success is not None  # one of the two is given
         caps = np.full(pool.n_units, limits.success)
+    if np.shape(caps) != (pool.n_units,):
+        raise BudgetError(
+            f"caps must hold one success per unit ({pool.n_units}); got shape {np.shape(caps)}. "
+            f"Pass None to use the budget's one number."
+        )
     caps = np.where(caps >= 1, np.inf, caps)
     if (caps <= priors).any():
         worst = float(priors.max())
