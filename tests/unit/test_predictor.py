@@ -418,6 +418,28 @@ def test_several_classes_and_units():
     assert model.odometer().best_guess_now <= 1.0
 
 
+def test_equal_rows_get_answers_of_their_own(data):
+    model = fitted(data, query_budget=pac.Information(0.01), output="score")
+    twice = model.answer(np.repeat(data[2][:10], 2, axis=0)).reshape(10, 2, 2)
+    assert not np.isclose(twice[:, 0], twice[:, 1]).any()
+    assert model.odometer().n_queries == 20
+    pandas = pytest.importorskip("pandas")
+    names = [f"x{i}" for i in range(6)]
+    framed = pac.PrivatePredictor(
+        LogisticRegression(),
+        n_subsets=4,
+        query_budget=pac.Information(0.05),
+        budget=pac.Information(9),
+    ).fit(pandas.DataFrame(data[0], columns=names), data[1])
+    asked = pandas.DataFrame(data[2], columns=names).iloc[[3, 3, 0, 1]]
+    alone = pandas.DataFrame(data[2], columns=names).iloc[[3, 3, 0, 1]].reset_index(drop=True)
+    table = framed._tabulate(asked)
+    assert table.shape == (4, 4)
+    assert np.array_equal(table, framed._tabulate(alone))
+    expected = [model.predict(asked) for model in framed._models]
+    assert np.array_equal(framed.classes_[table], expected)
+
+
 def test_workers_do_not_change_the_models(data):
     here = fitted(data)
     with joblib.parallel_config(backend="threading"):

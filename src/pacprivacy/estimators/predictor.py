@@ -17,7 +17,7 @@ from pacprivacy.errors import BudgetError, MechanismError, SecretError
 from pacprivacy.estimators.base import read_seed
 from pacprivacy.estimators.inputs import check_classes, choose_pool, read_new, read_supervised
 from pacprivacy.mechanism import EstimatorFit, coerce_data
-from pacprivacy.mechanism.data import is_table
+from pacprivacy.mechanism.data import is_table, read_table
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate
 from pacprivacy.simulation.models import train_subsets
@@ -211,14 +211,15 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checked = read_new(self, X, dtype="numeric")
         if not self._models:
             raise SecretError("predictor must be open; it is closed. Fit it again.")
-        questions = X if is_table(X) else checked
+        first, where = _distinct_rows(checked)
+        questions = read_table(X)[first].to_native() if is_table(X) else checked[first]
         wants_scores = self.output == "score"
         with single_threaded():
             asked = joblib.Parallel(n_jobs=self.n_jobs, prefer="threads")(
                 joblib.delayed(_ask)(model, questions, self.classes_, wants_scores)
                 for model in self._models
             )
-        return np.stack(asked)
+        return np.stack(asked)[:, where]
 
     def _draw_pool(self, y: Any, units: Any, seed: int) -> Pool:
         if isinstance(self.pool, Pool):
@@ -281,6 +282,19 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "a fitted predictor must stay in its process; got a request to pickle or copy it. "
             "Distil it into a model that may leave."
         )
+
+
+def _distinct_rows(
+    X: npt.NDArray[Any],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return which rows to ask, and for every row its place among those.
+
+    Models are asked once about equal rows. Every row still gets an answer of its own.
+    """
+    rows = np.ascontiguousarray(X)
+    whole = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    _, first, where = np.unique(whole, return_index=True, return_inverse=True)
+    return first.astype(np.int64), where.astype(np.int64)
 
 
 def _ask(model: Any, X: Any, classes: npt.NDArray[Any], wants_scores: bool) -> npt.NDArray[Any]:
