@@ -345,6 +345,21 @@ def test_report_refuses_what_does_not_belong(release: Release, tmp_path: Path) -
     assert "--output" in run_pac("report", public, "--no-curve", "-o", tmp_path, code=2).stderr
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("kind", "sure"), ("prior", "x"), ("noise", None), ("any_inference", [1]), ("unit", None)],
+)
+def test_report_refuses_figures_of_the_wrong_kind(
+    field: str, value: Any, release: Release, tmp_path: Path
+) -> None:
+    plain = {**release.certificate.to_public_dict(), field: value}
+    path = tmp_path / "release.json"
+    path.write_text(json.dumps({"certificate": plain}))
+    result = CliRunner().invoke(app, ["report", str(path)])
+    assert result.exit_code in ((0, 2) if field == "unit" else (2,)), result.output
+    assert "Traceback" not in result.stderr
+
+
 # --- plan and pictures ----------------------------------------------------------------------
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,7 +12,7 @@ import typer
 
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
 from pacprivacy.cli.report_data import build_report, check_belongs, read_audit
-from pacprivacy.errors import CertificateError
+from pacprivacy.errors import CertificateError, PacPrivacyError
 from pacprivacy.release import Bundle, Certificate
 from pacprivacy.report import render_page
 
@@ -71,7 +73,7 @@ def _report(
     if found is not None:
         check_belongs(certificate, found)
     target = output or release.parent / ("curator.html" if curator else "report.html")
-    with show_status("gathering the figures", quiet=quiet):
+    with show_status("gathering the figures", quiet=quiet), _blame_file(release):
         data = build_report(
             certificate,
             bundle=found,
@@ -90,6 +92,20 @@ def _report(
         show(f"Wrote {target} ({who}, {len(page.encode()) / 1024:.0f} kB)")
         if data.curve is None and not no_curve and found is None:
             show("No bundle beside the release, so the page has no noise against budget.")
+
+
+@contextmanager
+def _blame_file(release: Path) -> Iterator[None]:
+    """Refuse a certificate whose figures are of the wrong kind, whatever trips over them."""
+    try:
+        yield
+    except PacPrivacyError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        raise CertificateError(
+            f"{release} must hold a certificate as it was written; its figures make no sense, or "
+            f"those of another file given do not. Use the files as they were written."
+        ) from None
 
 
 def write_page(page: str, target: Path, *, private: bool) -> None:
