@@ -45,7 +45,7 @@ reproduce: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) out build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
