@@ -185,7 +185,7 @@ class ScoreQuestions:
         free = unanimous(self._table)
         values = np.array([self._outputs(i)[0][self._group(i, index)] for i in range(n_questions)])
         charges, log_p = np.zeros(n_questions), self._log_p.copy()
-        for i in np.flatnonzero(~free):
+        for i in np.flatnonzero(~free).tolist():
             outputs, groups = self._outputs(i)
             values[i], charges[i], log_p = self._answer(outputs, groups, index, log_p, noise)
         return Answered(values=values, charges=charges, log_p=log_p)
@@ -203,8 +203,8 @@ class ScoreQuestions:
         self, outputs: Matrix, groups: Labels, index: int, log_p: Vector, noise: UnitNoise
     ) -> tuple[Vector, float, Vector]:
         belief = np.exp(log_p)
-        mass = np.bincount(groups, belief, minlength=len(outputs))
-        mass /= mass.sum()
+        totals = np.bincount(groups, belief, minlength=len(outputs)).astype(np.float64)
+        mass: Vector = totals / totals.sum()
         exact = _as_it_is(outputs, mass, self._budget)
         if exact is not None:
             classes, nats = exact
