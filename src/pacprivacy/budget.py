@@ -127,7 +127,13 @@ class EpsilonEquivalent(_Joins):
 
 @dataclass(frozen=True, slots=True)
 class Combined(_Joins):
-    """Several budgets at once; all of them hold."""
+    """Several budgets at once; all of them hold.
+
+    Examples
+    --------
+    >>> str(Membership(0.6) & Information(1 / 4))
+    'membership success <= 60 % and mutual information <= 0.25 nats'
+    """
 
     parts: tuple[Information | Membership | EpsilonEquivalent, ...]
 
@@ -140,7 +146,13 @@ AnyBudget: TypeAlias = Information | Membership | EpsilonEquivalent | Combined
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The tightest limits that a budget sets; ``None`` where it sets none."""
+    """The tightest limits that a budget sets; ``None`` where it sets none.
+
+    Examples
+    --------
+    >>> limits_of(Membership(0.6))
+    Limits(mi_nats=None, success=0.6)
+    """
 
     mi_nats: float | None = None
     success: float | None = None

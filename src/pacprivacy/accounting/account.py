@@ -211,6 +211,15 @@ def certificate_digest(certificate: Certificate) -> str:
 
     It is taken of the certificate's JSON with sorted keys and no spaces, so that anyone can find
     the entry of a release.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> data = np.random.default_rng(0).normal(size=40)
+    >>> release = pac.privatize(np.mean, data, pac.Information(1 / 4), n_subsets=16)
+    >>> len(certificate_digest(release.certificate))
+    64
     """
     if certificate.simulation:
         raise LedgerError(

@@ -17,7 +17,21 @@ __all__ = ["Balance", "balance_of", "check_spend"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """One budget: what it allows and what is spent; every field is public."""
+    """One budget: what it allows and what is spent; every field is public.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pacprivacy.accounting import Charge, Ledger
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger(folder.name + "/study.db")
+    >>> _ = ledger.create_budget("people", limits=Charge(mi_nats=1))
+    >>> _ = ledger.reserve("people", "ann", Charge(mi_nats=1 / 4), "mean income")
+    >>> [balance] = ledger.balances()
+    >>> balance.left("mi_nats")
+    0.75
+    >>> folder.cleanup()
+    """
 
     dataset: str
     principal: str

@@ -13,7 +13,19 @@ __all__ = ["Odometer", "Spent", "session_facts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odometer:
-    """What has been spent in the worst case, and what has really been learned so far; public."""
+    """What has been spent in the worst case, and what has really been learned so far; public.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> data = np.random.default_rng(0).normal(size=40)
+    >>> with pac.Session(data, budget=pac.Information(1), n_subsets=16) as session:
+    ...     _ = session.release(np.mean, pac.Information(1 / 4), rule="waterfill")
+    >>> seen = session.odometer()
+    >>> seen.n_releases, seen.spent_nats <= 1 / 4
+    (1, True)
+    """
 
     n_releases: int
     spent_nats: float

@@ -17,6 +17,20 @@ class Reservation:
 
     Because there is one object in one process, and it is marked before the secret is touched,
     an unmarked one proves that nothing was drawn: only such a one can be cancelled.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pacprivacy.accounting import Charge, Ledger
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger(folder.name + "/study.db")
+    >>> _ = ledger.create_budget("people", limits=Charge(mi_nats=1))
+    >>> reservation = ledger.reserve("people", "ann", Charge(mi_nats=1 / 4), "mean income")
+    >>> reservation
+    Reservation('mean income', unused)
+    >>> ledger.cancel(reservation).kind
+    'cancel'
+    >>> folder.cleanup()
     """
 
     __slots__ = ("_lock", "_process", "_state", "entry", "ledger_id")

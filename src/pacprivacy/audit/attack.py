@@ -19,7 +19,14 @@ Hits = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """The two numbers of a certificate that attacks are held against; public."""
+    """The two numbers of a certificate that attacks are held against; public.
+
+    Examples
+    --------
+    >>> promise = Promise(mi_nats=1 / 4, membership=0.6)
+    >>> promise.bound(Guess(prior=0.5, is_membership=True))
+    0.6
+    """
 
     mi_nats: float
     membership: float
@@ -45,6 +52,11 @@ class Guess:
 
     ``prior`` is the best success of an answer given without the release, or an upper bound of
     it: a bound that is too large can only hide a violation.
+
+    Examples
+    --------
+    >>> Guess(prior=0.5, is_membership=True, unit=3)
+    Guess(prior=0.5, is_membership=True, unit=3)
     """
 
     prior: float
@@ -53,7 +65,14 @@ class Guess:
 
 
 class Trained(Protocol):
-    """An attack that has chosen everything and now only looks at releases."""
+    """An attack that has chosen everything and now only looks at releases.
+
+    Examples
+    --------
+    >>> from pacprivacy.audit.bayes import TrainedBayes
+    >>> sorted(name for name in vars(Trained) if hasattr(TrainedBayes, name) and name[0] != "_")
+    ['guesses', 'hits', 'notes']
+    """
 
     @property
     def guesses(self) -> tuple[Guess, ...]:
@@ -71,7 +90,14 @@ class Trained(Protocol):
 
 
 class Attack(Protocol):
-    """An attack by name; a frozen record of its settings."""
+    """An attack by name; a frozen record of its settings.
+
+    Examples
+    --------
+    >>> from pacprivacy.audit import ATTACKS
+    >>> ATTACKS["naming"].question
+    'the subset that was used'
+    """
 
     @property
     def name(self) -> str:

@@ -28,6 +28,17 @@ class Bayes:
 
     The ``n_attacked`` units that are easiest in training are attacked; with more than one the
     interval is widened for the choice among them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
+    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
+    >>> from pacprivacy.audit import audit
+    >>> [found] = audit(release, attacks=[Bayes()], n_trials=500, rng=0)
+    >>> found.attack, found.verdict
+    ('bayes', 'holds')
     """
 
     n_attacked: int = 1
@@ -75,7 +86,19 @@ class TrainedBayes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """Name the subset that was used: the candidate of highest posterior probability."""
+    """Name the subset that was used: the candidate of highest posterior probability.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
+    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
+    >>> from pacprivacy.audit import audit
+    >>> [found] = audit(release, attacks=[Naming()], n_trials=500, rng=0)
+    >>> found.attack, found.verdict
+    ('naming', 'holds')
+    """
 
     name: str = "naming"
     question: str = "the subset that was used"

@@ -32,6 +32,17 @@ class LikelihoodRatio:
 
     ``score="gaussian"`` compares Gaussian densities of the score; ``"empirical"`` cuts where the
     empirical distribution functions differ most.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
+    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
+    >>> from pacprivacy.audit import audit
+    >>> [found] = audit(release, attacks=[LikelihoodRatio()], n_trials=500, rng=0)
+    >>> found.attack, found.verdict
+    ('likelihood_ratio', 'holds')
     """
 
     score: Score = "gaussian"

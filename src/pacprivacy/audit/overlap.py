@@ -42,6 +42,17 @@ class Overlap:
 
     By default the smallest number that a blind guess reaches with probability at most
     ``blind_rate``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
+    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
+    >>> from pacprivacy.audit import audit
+    >>> [found] = audit(release, attacks=[Overlap()], n_trials=500, rng=0)
+    >>> found.attack, found.verdict
+    ('overlap', 'holds')
     """
 
     n_right: int | None = None
@@ -112,6 +123,17 @@ class FreeOverlap:
 
     By default k is the smallest number for which the bound on blind success is at most
     ``blind_rate``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
+    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
+    >>> from pacprivacy.audit import audit
+    >>> [found] = audit(release, attacks=[FreeOverlap()], n_trials=500, rng=0)
+    >>> found.attack, found.verdict
+    ('free_overlap', 'holds')
     """
 
     n_right: int | None = None

@@ -36,7 +36,13 @@ NEIGHBOURS = (0, -1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """Guess one unit's membership by Bayes' rule and by the bits of the release."""
+    """Guess one unit's membership by Bayes' rule and by the bits of the release.
+
+    Examples
+    --------
+    >>> Precision(n_attacked=4).question
+    'one unit: in or out'
+    """
 
     n_attacked: int = 1
     name: str = "precision"

@@ -16,7 +16,19 @@ __all__ = ["Reconstruction"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconstruction:
-    """Rebuild the subset from the release, without a model of the noise."""
+    """Rebuild the subset from the release, without a model of the noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
+    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
+    >>> from pacprivacy.audit import audit
+    >>> [found] = audit(release, attacks=[Reconstruction()], n_trials=500, rng=0)
+    >>> found.attack, found.verdict
+    ('reconstruction', 'holds')
+    """
 
     name: str = "reconstruction"
     question: str = "the subset that was used"

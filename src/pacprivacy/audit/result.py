@@ -42,6 +42,17 @@ class AuditResult:
     ---------
     Claim U-1. If the promise is true, the verdict is ``VIOLATED`` with probability at most
     ``1 - success.confidence``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
+    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
+    >>> from pacprivacy.audit import audit
+    >>> [found] = audit(release, attacks=["bayes"], n_trials=500, rng=0)
+    >>> found.n_trials, found.prior, found.verdict
+    (500, 0.5, 'holds')
     """
 
     attack: str

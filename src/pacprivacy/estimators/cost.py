@@ -27,6 +27,13 @@ class FitCost:
         Bound on the success of guessing one record's membership in one of the subsets.
     doubt : float
         Bound on the probability that one of the proofs is wrong.
+
+    Examples
+    --------
+    >>> first = FitCost(n_releases=1, mi_nats=0.25, membership=0.6)
+    >>> second = FitCost(n_releases=1, mi_nats=0.5, membership=0.7)
+    >>> first + second
+    FitCost(n_releases=2, mi_nats=0.75, membership=0.7, doubt=0.0)
     """
 
     n_releases: int = 0
@@ -67,6 +74,14 @@ class SearchCost:
         The sum.
     certificate : Certificate, optional
         That of the best model, with the total of the search in its ``composition``.
+
+    Examples
+    --------
+    >>> fit = FitCost(n_releases=2, mi_nats=0.25, membership=0.6)
+    >>> refit = FitCost(n_releases=1, mi_nats=0.125, membership=0.6)
+    >>> cost = SearchCost(candidates=(("C=1", fit),), refit=refit, total=fit + refit)
+    >>> cost.total.mi_nats, cost.ever_used_prior
+    (0.375, 0.875)
     """
 
     candidates: tuple[tuple[str, FitCost], ...]

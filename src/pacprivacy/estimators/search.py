@@ -88,6 +88,18 @@ def search_cost(search: Any) -> SearchCost:
     information at most ``total.mi_nats``; the best guess of one record's membership in one given
     fit succeeds at most with ``total.membership``. Both hold except with probability
     ``total.doubt`` over the draws of the proofs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> X = np.random.default_rng(0).normal(size=(120, 2))
+    >>> model = pac.PrivateEstimator(Ridge(), pac.Information(0.1), n_subsets=16)
+    >>> search = GridSearchCV(model, {"estimator__alpha": [1.0, 10.0]}, cv=2).fit(X, X[:, 0])
+    >>> search_cost(search).total.n_releases
+    5
     """
     check_is_fitted(search)
     candidates = tuple(_candidate_costs(search))

@@ -32,7 +32,16 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bundle:
-    """Outputs, pool, belief and lattice law of one release; curator-only."""
+    """Outputs, pool, belief and lattice law of one release; curator-only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> data = np.random.default_rng(0).normal(size=40)
+    >>> pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16).bundle
+    Bundle(curator-only, 16 outputs of dtype float64)
+    """
 
     outputs: Matrix
     pool: Pool

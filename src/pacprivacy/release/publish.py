@@ -27,7 +27,14 @@ class Sampler(Protocol[Seen_co]):
 
 
 class Secret:
-    """The index of the subset that is really used. It cannot be printed or pickled."""
+    """The index of the subset that is really used. It cannot be printed or pickled.
+
+    Examples
+    --------
+    >>> from pacprivacy._random import SystemSource
+    >>> Secret(256, SystemSource())
+    Secret(one of 256)
+    """
 
     __slots__ = ("_index", "_n_subsets")
 

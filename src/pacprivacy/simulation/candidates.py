@@ -35,6 +35,15 @@ def draw_candidates(
     A pool that is already drawn is used as it is. ``n_subsets=None`` means 1024 where the
     mechanism evaluates all subsets by matrix products, and 256 for a black box; ``n_reserve``
     more are drawn for a secret that must be independent of the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pacprivacy.mechanism import as_mechanism, coerce_data
+    >>> data = coerce_data(np.arange(20.0))
+    >>> pool, notes = draw_candidates(as_mechanism(np.mean), data, None, n_subsets=8, rng=0)
+    >>> pool.n_subsets, notes
+    (8, ())
     """
     if isinstance(pool, Pool):
         if n_subsets not in (None, pool.n_subsets) or units is not None:

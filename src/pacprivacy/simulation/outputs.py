@@ -38,6 +38,16 @@ class Outputs:
         Seed of the mechanism's public streams.
     finish : callable, public
         Post-processing of a released value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.simulation import run_mechanism
+    >>> pool = pac.Balanced(n_subsets=8).draw(20, rng=0)
+    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
+    >>> outputs.n_subsets, outputs.n_outputs, outputs.mechanism_name
+    (8, 1, 'mean')
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)

@@ -73,6 +73,14 @@ def run_mechanism(
     ---------
     Claim M-2. Assumes that the mechanism is a function of its subset and of ``rng``. The result
     does not depend on workers, on batches or on restarts, to the last bit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> pool = pac.Balanced(n_subsets=8).draw(20, rng=0)
+    >>> run_mechanism(np.mean, np.arange(20.0), pool).values.shape
+    (8, 1)
     """
     universe = coerce_data(data)
     if universe.n_rows != pool.n_rows:

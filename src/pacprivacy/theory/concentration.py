@@ -40,6 +40,11 @@ class Estimate:
         ``1 - γ``; 1 for a closed form.
     n_draws : int, public
         Number of draws behind it; 0 for a closed form.
+
+    Examples
+    --------
+    >>> Estimate(value=0.58, lower=0.57, upper=0.59, confidence=0.99, n_draws=1000).upper
+    0.59
     """
 
     value: float

@@ -97,7 +97,13 @@ def _excess(q: Vector, p: Vector, shift: Vector) -> Vector:
 
 
 def binary_entropy(p: float) -> float:
-    """Entropy of a coin with success rate ``p``, in nats."""
+    """Entropy of a coin with success rate ``p``, in nats.
+
+    Examples
+    --------
+    >>> round(binary_entropy(0.5), 4), binary_entropy(1.0)
+    (0.6931, 0.0)
+    """
     if not 0.0 <= p <= 1.0:
         raise BudgetError(f"p must be between 0 and 1; got {p}. Pass a probability.")
     if p in (0.0, 1.0):
