@@ -7,6 +7,7 @@ the same interface over a seeded generator; whatever is drawn from it is marked 
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 import secrets
 from typing import Final, Protocol
@@ -92,12 +93,16 @@ def coerce_seed(rng: np.random.Generator | int | None) -> int:
         return fresh_seed()
     if isinstance(rng, np.random.Generator):
         return int.from_bytes(rng.bytes(SEED_BITS // 8), "little")
-    if not isinstance(rng, int | np.integer) or rng < 0:
+    try:
+        seed = operator.index(rng)
+    except TypeError:
+        seed = -1
+    if seed < 0:
         raise PoolError(
             f"rng must be an integer of at least 0, a numpy Generator, or None; got {rng!r}. "
             f"Leave it out for a seed that nobody knows."
         )
-    return int(rng)
+    return seed
 
 
 def public_generator(seed: int, stream: str, *indices: int) -> np.random.Generator:
