@@ -52,6 +52,11 @@ class Descent:
     split : "waterfill" or "uniform"
         How the budget of a step is spread over directions: least total noise, or evenly over the
         coordinates as in the paper.
+
+    Examples
+    --------
+    >>> Descent(n_steps=4).budgets(0.5, np.array([[0.5]]))
+    array([0.125, 0.125, 0.125, 0.125])
     """
 
     objective: Objective = field(default_factory=Objective)

@@ -49,6 +49,17 @@ class DescentRun:
         The noise of each step.
     certificate : Certificate or None, public
         What is promised about the whole descent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> from pacprivacy import Information
+    >>> from pacprivacy.design import Descent, descend
+    >>> y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    >>> run = descend((X, y), Information(0.5), Descent(n_steps=5), n_subsets=32, rng=0)
+    >>> run.path.shape, float(run.budgets.sum()) <= 0.5
+    ((6, 2), True)
     """
 
     weights: Matrix
@@ -159,6 +170,21 @@ def descend_in_session(
     -------
     weights, releases
         The last iterate, and the releases.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.design import Objective
+    >>> y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    >>> budgets = [pac.Information(1 / 8)] * 2
+    >>> with pac.Session((X, y), budget=pac.Information(1), n_subsets=16, rng=0) as session:
+    ...     weights, releases = descend_in_session(
+    ...         session, Objective(), np.full(2, 0.5), budgets, rule="waterfill"
+    ...     )
+    >>> weights.shape, len(releases)
+    ((2,), 2)
     """
     weights = np.zeros(np.shape(steps))
     releases = []

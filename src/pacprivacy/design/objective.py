@@ -30,6 +30,13 @@ class Objective:
         ``(x·w - y)²/2``, or ``ln(1 + exp(-y x·w))`` for ``y`` in {-1, 1}.
     l2 : float > 0, public
         Penalty; it is the strong convexity of the objective.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y = np.array([[1.0], [-1.0]]), np.array([1.0, -1.0])
+    >>> Objective(loss="squared", l2=1.0).minimise(X, y).round(6)
+    array([0.5])
     """
 
     loss: Literal["squared", "logistic"] = "logistic"

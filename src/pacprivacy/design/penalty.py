@@ -24,6 +24,12 @@ class Oracle:
         Coefficients, in the coordinates that are regressed on.
     noise_var : float > 0, public
         Variance of the target around the regression.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Penalty(snr=Oracle(signal=np.array([1.0, 2.0]), noise_var=0.5)).mi_nats is None
+    True
     """
 
     signal: Vector
@@ -56,6 +62,11 @@ class Penalty:
     snr : "universe", float or Oracle, public
         Squared coefficient over target noise: estimated on the whole universe (default; the
         certificate says so), one constant for every coordinate, or known from elsewhere.
+
+    Examples
+    --------
+    >>> Penalty(mi_nats=0.5).ratio(4), Penalty().ratio(4)
+    (4.0, 0.0)
     """
 
     mi_nats: float | None = None

@@ -193,6 +193,16 @@ class JointRidge(_Ridge):
         Coordinates in which the penalty acts.
     frame : RidgeFrame, public
         Set by :meth:`prepare`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> import pacprivacy as pac
+    >>> y = X @ [1.0, -1.0]
+    >>> release = pac.privatize(JointRidge(penalty=1.0), (X, y), pac.Information(0.5), n_subsets=16)
+    >>> sorted(release.value)
+    ['coef', 'intercept']
     """
 
     penalty: Penalty | float = _POST_HOC
@@ -266,7 +276,14 @@ class JointRidge(_Ridge):
 
 
 def predict_ridge(value: Mapping[str, Any], X: Any) -> Vector:
-    """Return the predictions of a *released* value: post-processing, it costs no privacy."""
+    """Return the predictions of a *released* value: post-processing, it costs no privacy.
+
+    Examples
+    --------
+    >>> released = {"coef": np.array([1.0, -1.0]), "intercept": 0.5}
+    >>> predict_ridge(released, np.array([[2.0, 1.0]]))
+    array([1.5])
+    """
     rows = read_columns((X,), "predict_ridge")
     predicted: Vector = rows @ np.asarray(value["coef"]) + value["intercept"]
     return predicted

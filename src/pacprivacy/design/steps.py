@@ -38,6 +38,11 @@ class StepRule:
         whole universe (default; the certificate says so), or given.
     exact : bool, public
         Minimise ``J`` itself instead of the paper's approximation.
+
+    Examples
+    --------
+    >>> StepRule(mi_nats=0.25, start_error=1.0).exact
+    False
     """
 
     mi_nats: float | None = None

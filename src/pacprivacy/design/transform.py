@@ -34,6 +34,13 @@ class LinearTransform:
         One column for each new coordinate.
     description : str, public
         How it was found, for the certificate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> halved = LinearTransform(mean=np.ones(2), matrix=np.eye(2) / 2, description="declared")
+    >>> halved.apply(np.array([[3.0, 1.0]]))
+    array([[1., 0.]])
     """
 
     mean: Vector
@@ -68,7 +75,15 @@ class LinearTransform:
 
 
 def fit_standard(X: Matrix) -> LinearTransform:
-    """Subtract the mean and divide by the standard deviation; a constant column becomes zero."""
+    """Subtract the mean and divide by the standard deviation; a constant column becomes zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> fit_standard(X).apply(X).std(axis=0).round(6)
+    array([1., 1.])
+    """
     std = X.std(axis=0)
     scale = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
     return LinearTransform(
@@ -79,7 +94,15 @@ def fit_standard(X: Matrix) -> LinearTransform:
 
 
 def fit_whitening(X: Matrix) -> LinearTransform:
-    """Rotate standardised features to their principal axes, each scaled to variance 1."""
+    """Rotate standardised features to their principal axes, each scaled to variance 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> np.allclose(np.cov(fit_whitening(X).apply(X).T, ddof=0), np.eye(2))
+    True
+    """
     standard = fit_standard(X)
     _, singular, axes = np.linalg.svd(standard.apply(X), full_matrices=False)
     keep = _kept(singular)
@@ -103,6 +126,13 @@ def fit_ica(X: Matrix, *, seed: int = 0) -> LinearTransform:
         The universe's features.
     seed : int, public
         Where the search starts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> np.allclose(np.cov(fit_ica(X).apply(X).T, ddof=0), np.eye(2))
+    True
     """
     # scikit-learn takes a second to import; only those who fit with it pay for it.
     from sklearn.decomposition import FastICA

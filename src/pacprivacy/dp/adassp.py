@@ -57,6 +57,14 @@ class AdaSSP:
         Noise of the least eigenvalue, of the entries of ``XᵀX`` and of ``Xᵀy``.
     simulation : bool
         Whether the noise was seeded, so that nobody is protected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(500, 2))
+    >>> fit = adassp(X, X[:, 0], epsilon=1.0, delta=1e-5, x_bound=1.0, y_bound=1.0)
+    >>> fit.predict(X).shape, fit.neighbours
+    ((500,), 'add_remove')
     """
 
     coef: Vector

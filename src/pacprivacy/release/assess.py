@@ -36,7 +36,27 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a certificate says besides the plan."""
+    """What a certificate says besides the plan.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.simulation import run_mechanism
+    >>> pool, budget = pac.Balanced(n_subsets=8).draw(20, rng=0), pac.Information(1 / 4)
+    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
+    >>> context = Context(
+    ...     outputs=outputs,
+    ...     pool=pool,
+    ...     budget=budget,
+    ...     log_p=np.full(8, -np.log(8)),
+    ...     gamma=1e-9,
+    ...     seed=0,
+    ...     simulation=False,
+    ... )
+    >>> context.simulation
+    False
+    """
 
     outputs: Outputs
     pool: Pool
@@ -50,7 +70,29 @@ class Context:
 
 
 def assess(plan: NoisePlan, context: Context) -> NoisePlan:
-    """Return the plan with exact information and membership risk, where still missing."""
+    """Return the plan with exact information and membership risk, where still missing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.noise import calibrate
+    >>> from pacprivacy.simulation import run_mechanism
+    >>> pool, budget = pac.Balanced(n_subsets=8).draw(20, rng=0), pac.Information(1 / 4)
+    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
+    >>> plan = calibrate(outputs.values, budget, rule="waterfill")
+    >>> context = Context(
+    ...     outputs=outputs,
+    ...     pool=pool,
+    ...     budget=budget,
+    ...     log_p=np.full(8, -np.log(8)),
+    ...     gamma=1e-9,
+    ...     seed=0,
+    ...     simulation=False,
+    ... )
+    >>> plan.membership is None, assess(plan, context).membership is None
+    (True, False)
+    """
     pool, seed = context.pool, context.seed
     if plan.kind != "exact":
         return plan
@@ -93,7 +135,29 @@ def noiseless_membership(
 
 
 def write_certificate(plan: NoisePlan, context: Context) -> Certificate:
-    """Write down what was proved about an assessed plan."""
+    """Write down what was proved about an assessed plan.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.noise import calibrate
+    >>> from pacprivacy.simulation import run_mechanism
+    >>> pool, budget = pac.Balanced(n_subsets=8).draw(20, rng=0), pac.Information(1 / 4)
+    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
+    >>> plan = calibrate(outputs.values, budget, rule="waterfill")
+    >>> context = Context(
+    ...     outputs=outputs,
+    ...     pool=pool,
+    ...     budget=budget,
+    ...     log_p=np.full(8, -np.log(8)),
+    ...     gamma=1e-9,
+    ...     seed=0,
+    ...     simulation=False,
+    ... )
+    >>> write_certificate(assess(plan, context), context).mi_upper_nats <= 1 / 4
+    True
+    """
     pool, outputs = context.pool, context.outputs
     mi_upper = max(0.0, plan.mi_upper)
     upper = 1.0 if plan.membership is None else plan.membership.upper
