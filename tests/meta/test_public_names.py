@@ -7,15 +7,28 @@ import pytest
 
 PACKAGES = (
     "pacprivacy",
+    "pacprivacy.accounting",
     "pacprivacy.adversary",
+    "pacprivacy.audit",
+    "pacprivacy.budget",
+    "pacprivacy.design",
+    "pacprivacy.dp",
+    "pacprivacy.estimators",
     "pacprivacy.mechanism",
     "pacprivacy.noise",
+    "pacprivacy.pool",
+    "pacprivacy.release",
+    "pacprivacy.simulation",
+    "pacprivacy.theory",
 )
 
 # Not classes or functions: their meaning is where they are used.
 CONSTANTS = {
     "pacprivacy": {"__version__"},
+    "pacprivacy.audit": {"ATTACKS", "DEFAULT_ATTACKS"},
+    "pacprivacy.budget": {"AnyBudget"},
     "pacprivacy.noise": {"RULES", "Rule"},
+    "pacprivacy.pool": {"DEFAULT_SUBSETS"},
 }
 
 
