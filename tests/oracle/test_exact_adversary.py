@@ -315,6 +315,26 @@ def test_repeated_outputs_are_one_candidate() -> None:
     assert found.value == pytest.approx(truth, abs=TOLERANCE)
 
 
+@pytest.mark.claim("A-1", "A-2", "A-3", "L-2")
+def test_the_distance_of_the_integer_law_is_added_to_every_bound() -> None:
+    points, _, pool = make_problem(8, 0.3, 7, uniform=True)
+    exact, blurred = Law(), Law(total_variation_slack=0.01)
+    outputs = points[:, None]
+    score, laws = np.eye(8), (exact, blurred)
+    pairs = [
+        [exact_information(outputs, law, n_draws=20_000, rng=22) for law in laws],
+        [membership_risk(outputs, pool, law, n_draws=20_000, rng=22) for law in laws],
+        [
+            criterion_success(outputs, law, score, n_draws=20_000, rng=22)
+            for law in (exact, blurred)
+        ],
+    ]
+    for (plain, wide), slack in zip(pairs, (information_slack(0.01, 8), 0.01, 0.01), strict=True):
+        assert wide.value == plain.value
+        assert wide.upper == pytest.approx(plain.upper + slack)
+        assert wide.lower <= plain.lower
+
+
 # --- the odometer and side knowledge --------------------------------------------------------
 
 

@@ -1,6 +1,8 @@
 """From budget and outputs to a plan: defaults, refusals, and every rule's own promises."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +10,7 @@ import pytest
 from scipy.special import ndtri
 
 import pacprivacy.noise.certify
-from pacprivacy.adversary import exact_information, membership_risk
+from pacprivacy.adversary import MembershipRisk, exact_information, membership_risk
 from pacprivacy.budget import EpsilonEquivalent, Information, Membership
 from pacprivacy.errors import BudgetError, MechanismError, PoolError
 from pacprivacy.noise import AutoConfidence, Basis, Boxed, Empirical, calibrate
@@ -222,6 +224,26 @@ def test_an_impossible_proof_falls_back_to_the_closed_form(
     gaussian = calibrate(outputs, Membership(0.5005), rule="waterfill", pool=pool)
     assert plan.total_variance == gaussian.total_variance
     assert plan.mi_upper <= mi_for_success(0.5005)
+
+
+@pytest.mark.claim("N-5")
+def test_a_proof_that_fails_is_repeated_with_more_noise(
+    outputs: Matrix, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proofs that come out three points worse than proposed: noise grows until they pass."""
+    usual = calibrate(outputs, Membership(0.65), pool=pool, rng=11)
+    real = pacprivacy.noise.certify.risk_of_view
+
+    def worse(*args: Any, **options: Any) -> MembershipRisk:
+        found = real(*args, **options)
+        return replace(found, upper_per_unit=found.upper_per_unit + 0.03)
+
+    monkeypatch.setattr(pacprivacy.noise.certify, "risk_of_view", worse)
+    plan = calibrate(outputs, Membership(0.65), pool=pool, rng=11)
+    assert plan.membership is not None
+    assert (plan.membership.upper_per_unit <= 0.65).all()
+    assert plan.total_variance > 1.05 * usual.total_variance
+    assert plan.proofs[-1].attempt > 1
 
 
 @pytest.mark.claim("N-5")
