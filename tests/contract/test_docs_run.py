@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from pages import RUN, read_blocks, run_page
+from pages import RUN, read_blocks, read_commands, run_page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -131,3 +131,33 @@ def test_help_texts_are_put_into_their_page() -> None:
         assert heading in filled
     assert "Example:" in filled
     assert hook.on_page_markdown("nothing to fill") == "nothing to fill"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "```python\nassert 1 > 2\n```\n",
+        "```pycon\n>>> 1 + 1\n3\n```\n",
+        "```python\nx = 1\n```\n\n```pycon\n>>> x\n2\n```\n",
+        "```console\n$ pac convert --mi 1/64\nRead as at least\n```\n",
+        "```console\n$ pac convert --mi minus\n```\n",
+        "```bash\npac no-such-verb\n```\n",
+        "```console\n$ rm -rf something\n```\n",
+    ],
+)
+def test_a_page_that_is_wrong_fails(page: str) -> None:
+    with pytest.raises(AssertionError):
+        run_page(page)
+
+
+def test_blocks_are_read_as_written() -> None:
+    page = (
+        "text\n\n```console\n$ pac a \\\n    --b 'c d'\nshown\n$ pac e > f\n```\n\n"
+        "1. x\n\n    ```python\n    y = 1\n    ```\n"
+    )
+    console, python = read_blocks(page)
+    assert (console.language, console.line) == ("console", 4)
+    assert python.text == "y = 1\n"
+    first, second = read_commands(console.text)
+    assert (first.words, first.shown) == (("pac", "a", "--b", "c d"), "shown")
+    assert second.words == ("pac", "e", ">", "f")
