@@ -165,6 +165,9 @@ def test_charges_never_exceed_the_share() -> None:
     risk = calibrate(values, pac.Membership(0.7), pool=pool, rng=0)
     charge = charge_of(risk, Limits(success=0.2), before)
     assert charge.success is not None
+    assert risk.membership is not None
+    proved = float((risk.membership.upper_per_unit - before).max())
+    assert charge.success == pytest.approx(proved, abs=1e-9)
     assert 0.15 < charge.success <= 0.2
 
 
