@@ -15,7 +15,7 @@ from pacprivacy.budget import EpsilonEquivalent, Information, Membership
 from pacprivacy.errors import BudgetError, MechanismError, PoolError
 from pacprivacy.noise import AutoConfidence, Basis, Boxed, Empirical, calibrate
 from pacprivacy.noise.calibrate import NOISELESS, check_feasible, distinct_outputs
-from pacprivacy.noise.iid import N_RESERVE
+from pacprivacy.noise.iid import N_RESERVE, iid_log_det
 from pacprivacy.noise.risk import unit_shifts
 from pacprivacy.noise.spread import spread_of
 from pacprivacy.pool import Balanced, Half, Pool
@@ -343,6 +343,16 @@ def test_the_boxed_rule_holds_for_the_law_behind_the_sample() -> None:
         plan = calibrate(values, Information(0.25), rule=rule, pool=half)
         truth = 0.02 * 0.98 / np.square(plan.noise_std)
         assert 0.5 * np.log1p(truth).sum() <= plan.log_det_nats <= 0.25
+
+
+@pytest.mark.claim("N-7")
+def test_rounding_to_the_grid_is_part_of_the_bound() -> None:
+    """A coarse grid: the bound is that of outputs half a step further apart, and more."""
+    grid, units = np.array([0.5, 0.25]), np.array([2, 4])
+    variances = np.array([0.3, 0.01])
+    wider = np.square(np.sqrt(variances) + grid / 2) / np.square(grid * units)
+    bound = iid_log_det(grid, units, variances, 20)
+    assert bound > 0.5 * np.log1p(wider).sum()
 
 
 @pytest.mark.claim("N-7")
