@@ -36,9 +36,9 @@ def _reproduce(
 ) -> None:
     """Recompute the tables and figures of a paper, as CSV, PNG and a page.
 
-    alg: PAC-Private Algorithms. The full run takes hours on two cores, most of them for Dry Bean
-    and CIFAR-10; it goes on where it was stopped. picture: the picture of the README. Everything
-    is simulated on public data: what is written protects nobody.
+    alg: PAC-Private Algorithms. The full run takes about an hour on two cores; fits that were
+    done are kept in DIR/checkpoints when it is stopped. picture: the picture of the README.
+    Everything is simulated on public data: what is written protects nobody.
     """
     if jobs == 0 or jobs < -1:
         raise DataError(f"jobs must be a positive number, or -1; got {jobs}. Use -1 for all cores.")

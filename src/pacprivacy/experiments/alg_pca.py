@@ -48,7 +48,7 @@ FIGURE: Final = Figure(
     title="PCA",
     covers="Figures 6 and 7; published: Rice with d = 1 and 6",
     tasks=tuple(_task(*case) for case in _CASES),
-    quick=("rice_pca_1", "rice_pca_6"),
+    quick=("rice_pca_6",),
     notes=(
         "Restoration error is |X - restored| / |X| in the Frobenius norm on the test rows; lower "
         "is better.",

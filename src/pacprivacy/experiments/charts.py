@@ -19,6 +19,7 @@ PANEL_HEIGHT: Final = 3.3
 MOST_COLUMNS: Final = 3
 LEGEND_WIDTH: Final = 3.0  # of one entry, in inches
 DPI: Final = 150
+LEAST_RATIO: Final = 5.0  # of the largest to the least value on a logarithmic axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class Panel:
     title: str
     ylabel: str
     lines: tuple[Line, ...]
-    log_y: bool = False
+    log_y: bool = False  # where the values are far apart
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -109,7 +110,7 @@ def soften(axes: Any) -> None:
 def _draw_panel(axes: Any, panel: Panel, ticks: Sequence[tuple[float, str]]) -> None:
     axes.set_xscale("log", base=2)
     if panel.log_y:
-        axes.set_yscale("log")
+        _scale_log(axes, [y for line in panel.lines for y in line.y])
     for line in panel.lines:
         if line.x:
             axes.plot(line.x, line.y, **_look(line.style))
@@ -120,6 +121,18 @@ def _draw_panel(axes: Any, panel: Panel, ticks: Sequence[tuple[float, str]]) -> 
     soften(axes)
     axes.set_title(panel.title, loc="left", fontsize=10, color=INK)
     axes.set_ylabel(panel.ylabel, fontsize=9, color=INK)
+
+
+def _scale_log(axes: Any, values: Sequence[float]) -> None:
+    """Use a logarithmic axis, with numbers on it, where the values need one."""
+    from matplotlib.ticker import FormatStrFormatter, LogLocator
+
+    if max(values) < LEAST_RATIO * min(values):
+        return
+    axes.set_yscale("log")
+    wide = max(values) > 1000 * min(values)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
 
 
 def _look(style: Style) -> dict[str, Any]:
