@@ -117,7 +117,8 @@ class Attacks:
     notes: tuple[str, ...] = (
         "Attacks guess the membership of one record, the worst-placed one they find in training, "
         "from simulated releases with other secrets; both know the pool, the model and the noise.",
-        "No attack beats the best possible one by more than chance. Staying below the promise "
+        "Points are rates over a finite number of releases: the table has their intervals, and "
+        "only an interval that lies above the promise as a whole speaks against it. Staying below "
         "proves nothing; the certificate does.",
     )
 
@@ -148,7 +149,7 @@ class Attacks:
             xlabel=BUDGET_LABEL,
             ticks=budget_ticks(sorted({row.mi_nats for row in rows})),
         )
-        page.image(picture, "success of attacks against the budget, below what is promised")
+        page.image(picture, "success of attacks against the budget, beside what is promised")
         page.table(
             ["model", "noise", "budget, nats", "attack", "success", "99 % interval", "promised"],
             [_cells(row) for row in rows],
