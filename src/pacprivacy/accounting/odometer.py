@@ -8,7 +8,7 @@ from typing import Any, Self
 from pacprivacy.budget import Limits
 from pacprivacy.theory.posterior import posterior_success
 
-__all__ = ["Odometer", "Spent", "session_facts"]
+__all__ = ["Odometer", "Spent", "joint_confidence", "session_facts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +87,17 @@ def _success_bound(total: Limits, prior: float) -> float:
     if total.mi_nats is not None:
         bounds.append(posterior_success(total.mi_nats, prior))
     return min(bounds)
+
+
+def joint_confidence(n_releases: int, gamma: float) -> str:
+    """Say how sure the proofs of several releases are together: failures add up.
+
+    Examples
+    --------
+    >>> joint_confidence(3, 1e-9)
+    'releases 1 to 3 of the session: their proofs hold together at confidence 1 - 3 x 1e-09'
+    """
+    return (
+        f"releases 1 to {n_releases} of the session: their proofs hold together at confidence "
+        f"1 - {n_releases} x {gamma:.1g}"
+    )

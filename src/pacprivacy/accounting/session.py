@@ -21,7 +21,7 @@ from pacprivacy._random import (
     public_generator,
 )
 from pacprivacy.accounting.book import Book, Unrecorded
-from pacprivacy.accounting.odometer import Odometer, session_facts
+from pacprivacy.accounting.odometer import Odometer, joint_confidence, session_facts
 from pacprivacy.accounting.shares import as_budget, charge_of, check_left, share_of, smaller
 from pacprivacy.adversary import Belief
 from pacprivacy.adversary.information import DEFAULT_GAMMA
@@ -316,7 +316,7 @@ class Session:
             gamma=DEFAULT_GAMMA,
             seed=seed,
             simulation=self._simulate,
-            notes=notes,
+            notes=(*notes, joint_confidence(len(self._releases) + 1, DEFAULT_GAMMA)),
             composition=session_facts(
                 self._total,
                 self._spent,

@@ -53,11 +53,12 @@ class Basis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoConfidence:
-    """The papers' Auto-PAC with confidence: a baseline, not a proof.
+    """The papers' Auto-PAC with confidence, as a shape of noise.
 
     The papers relate ``security`` to the number of simulations only up to an unnamed constant,
-    so the certificate is *empirical*. ``share`` of the budget is the main term; the rest pays
-    for estimation.
+    so their formula proves nothing by itself. On a pool the noise it gives is checked with the
+    log-determinant bound like that of any other rule. ``share`` of the budget is the main term;
+    the rest pays for estimation.
 
     Examples
     --------
