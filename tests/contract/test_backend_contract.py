@@ -130,7 +130,9 @@ def test_nothing_is_left_behind(
     assert not list(tmp_path.glob("pacprivacy-*"))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_cannot_be_sent_is_explained() -> None:
+    """The manager thread of loky may die with its pool when a task cannot be pickled."""
     import threading
 
     lock = threading.Lock()
@@ -141,4 +143,5 @@ def test_what_cannot_be_sent_is_explained() -> None:
 
     with pytest.raises(MechanismError, match=r"must run in worker processes; got .*n_jobs=1"):
         run(holds_a_lock, 2, None)
+    get_reusable_executor().shutdown(wait=True)  # so that it dies here and not in a later test
     assert run(holds_a_lock, 2, "threading").n_outputs == 1
