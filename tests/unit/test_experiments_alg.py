@@ -1,7 +1,6 @@
 """The pages of [ALG]: protocol, simulated releases, files, and agreement with published figures."""
 
 import csv
-import os
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -28,13 +27,14 @@ from pacprivacy.experiments.alg_bounds import bound_rows
 from pacprivacy.experiments.alg_protocol import MI_BUDGETS, Task, load_split
 from pacprivacy.experiments.measure import QUICK, Settings, measure_paper
 from pacprivacy.experiments.page import as_number, write_csv
-from pacprivacy.experiments.published import Published, find_reference
+from pacprivacy.experiments.published import Published
 from pacprivacy.experiments.rows import Row
 from pacprivacy.experiments.simulate import simulate_fresh, simulate_pool
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.closed_form import proportional
 from pacprivacy.pool import Balanced
 from pacprivacy.theory.posterior import posterior_success
+from reference import require_reference
 
 TINY = Settings(mi_budgets=(1 / 4, 1.0), n_halves=30, n_noises=2, n_subsets=16, n_releases=60)
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -43,15 +43,6 @@ BEAN = "dry_bean.arff.gz"
 
 FIGURES = (alg_kmeans.FIGURE, alg_svm.FIGURE, alg_pca.FIGURE, alg_forest.FIGURE)
 TASKS = {task.name: task for figure in FIGURES for task in figure.tasks}
-
-
-def require_reference(*names: str) -> None:
-    missing = [name for name in names if find_reference(name) is None]
-    if missing:
-        reason = f"reference files {', '.join(missing)} are not beside a data folder"
-        if os.environ.get("CI"):
-            pytest.fail(f"{reason}. CI must run every test: provide them.")
-        pytest.skip(reason)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from pacprivacy.experiments.page import Page
-from pacprivacy.experiments.published import find_reference
 from pacprivacy.experiments.responses import BOUND_TABLE, bound_cells, measure_responses
 from pacprivacy.experiments.responses_models import Answers, load_answers, split_dataset
 from pacprivacy.experiments.responses_section import SECTION
 from pacprivacy.pool import Balanced
+from reference import require_reference
 
 M, Q = 16, 300
 
@@ -25,8 +25,7 @@ def answers():
 
 
 def test_bounds_are_the_published_ones():
-    if find_reference(BOUND_TABLE) is None:
-        pytest.skip("the published table is not at hand")
+    require_reference(BOUND_TABLE)
     cells = bound_cells()
     assert len(cells) == 56
     for cell in cells:
@@ -85,11 +84,9 @@ def test_answers_are_trained_once_and_then_read(tmp_path, monkeypatch):
     assert np.array_equal(first.scores, again.scores)
 
 
-def test_adult_is_split_as_published():
-    try:
-        X, X_test, y, y_test, coded = split_dataset("adult")
-    except Exception as error:
-        pytest.skip(f"the data is not at hand: {type(error).__name__}")
+def test_adult_is_split_as_published(require_data):
+    require_data("adult.data.gz", "adult.test.gz")
+    X, X_test, y, y_test, coded = split_dataset("adult")
     assert (X.shape, X_test.shape) == ((39073, 13), (9769, 13))
     assert len(coded) == 7
     assert y.mean() == pytest.approx(y_test.mean(), abs=0.02)
