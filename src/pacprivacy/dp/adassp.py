@@ -9,7 +9,7 @@ Gaussian on a fine grid, sampled exactly.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,10 +18,9 @@ from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_
 from pacprivacy.dp.gaussian import gaussian_parameter
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise.lattice import sample_discrete_gaussian
+from pacprivacy.release.dp_certificate import NEIGHBOURS, DPCertificate, Neighbours
 
-__all__ = ["AdaSSP", "Neighbours", "adassp"]
-
-Neighbours = Literal["add_remove", "replace"]
+__all__ = ["AdaSSP", "adassp"]
 
 UNITS_PER_STD: Final = 1 << 29
 N_STATISTICS: Final = 3
@@ -31,10 +30,6 @@ MOST_ROWS: Final = 1 << 22  # ... and 2^22 of them in int64
 # Covers what is not exact: conversions to float64, and the eigenvalue of a matrix of norm n b²,
 # which is off by less than 10 n d 2^-53 b².
 _FLOAT_MARGIN: Final = 1 + 1e-6
-_RELATIONS: Final = {
-    "add_remove": "two data sets are neighbours if one has one record more",
-    "replace": "two data sets are neighbours if they differ in the content of one record",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,13 +80,26 @@ class AdaSSP:
         predicted: Vector = np.asarray(X, dtype=np.float64) @ self.coef
         return predicted
 
-    def __str__(self) -> str:
-        text = (
-            f"({self.epsilon:g}, {self.delta:g})-differential privacy of ridge coefficients: "
-            f"{_RELATIONS[self.neighbours]}; rows clipped to norm {self.x_bound:g}, targets to "
-            f"{self.y_bound:g}."
+    @property
+    def certificate(self) -> DPCertificate:
+        """The promise, with the relation and the bounds that it rests on."""
+        names = ("least eigenvalue", "second moments", "products")
+        return DPCertificate(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbours=self.neighbours,
+            mechanism="AdaSSP ridge regression: three discrete Gaussian releases, one solve",
+            assumptions=(
+                f"Rows are clipped to norm {self.x_bound:g}, targets to {self.y_bound:g}; both "
+                "bounds were fixed without looking at the data.",
+            ),
+            accounting={"method": "one Gaussian mechanism for the three statistics"},
+            noise=dict(zip(names, self.noise_std, strict=True)),
+            simulation=self.simulation,
         )
-        return f"SIMULATION, protects nobody. {text}" if self.simulation else text
+
+    def __str__(self) -> str:
+        return str(self.certificate)
 
 
 def adassp(
@@ -142,7 +150,7 @@ def adassp(
     True
     """
     features, target = _clip(X, y, x_bound, y_bound)
-    if neighbours not in _RELATIONS:
+    if neighbours not in NEIGHBOURS:
         raise BudgetError(
             f"neighbours must be 'add_remove' or 'replace'; got {neighbours!r}. Use 'add_remove'."
         )

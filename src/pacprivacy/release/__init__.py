@@ -3,6 +3,8 @@
 from pacprivacy.release.assess import Context, assess, write_certificate
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import Certificate
+from pacprivacy.release.dp_certificate import DPCertificate
+from pacprivacy.release.dp_release import DPRelease
 from pacprivacy.release.publish import Secret, publish
 from pacprivacy.release.release import Release
 from pacprivacy.release.verify import verify
@@ -11,6 +13,8 @@ __all__ = [
     "Bundle",
     "Certificate",
     "Context",
+    "DPCertificate",
+    "DPRelease",
     "Release",
     "Secret",
     "assess",

@@ -5,16 +5,13 @@ from __future__ import annotations
 import html
 from typing import Any, Final
 
-__all__ = ["certificate_html", "release_html"]
+__all__ = ["certificate_html", "release_html", "rows_html"]
 
 SHOWN_CHARACTERS: Final = 600
 
 
 def certificate_html(promise: str, cert: dict[str, Any]) -> str:
     """Return the promise and a few figures of a certificate as HTML."""
-    warning = ""
-    if cert["simulation"]:
-        warning = "<p><b>SIMULATION: seeded randomness; this release protects nobody.</b></p>"
     noise = cert["noise"]
     rows = [
         ("Kind", cert["kind"]),
@@ -24,6 +21,14 @@ def certificate_html(promise: str, cert: dict[str, Any]) -> str:
         ("Noise", f"{cert['rule']}, total variance {noise['total_variance']:.4g}"),
         ("Pool", f"{cert['n_subsets']} subsets of {cert['n_units']} units ({cert['scheme']})"),
     ]
+    return rows_html(promise, rows, simulation=cert["simulation"])
+
+
+def rows_html(promise: str, rows: list[tuple[str, str]], *, simulation: bool) -> str:
+    """Return a promise above a table of two columns as HTML."""
+    warning = ""
+    if simulation:
+        warning = "<p><b>SIMULATION: seeded randomness; this release protects nobody.</b></p>"
     cells = "".join(
         f'<tr><th style="text-align:left">{name}</th>'
         f'<td style="text-align:left">{html.escape(str(value))}</td></tr>'

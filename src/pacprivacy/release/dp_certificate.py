@@ -1,0 +1,210 @@
+"""The certificate of a differentially private release: another promise, kept apart from PAC's."""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from pacprivacy import _version
+from pacprivacy.errors import BudgetError, CertificateError
+from pacprivacy.release.html import rows_html
+from pacprivacy.theory.posterior import success_for_epsilon
+
+__all__ = ["DP_KINDS", "DP_SCHEMA", "NEIGHBOURS", "DPCertificate", "Neighbours"]
+
+DP_SCHEMA: Final = "dp-1"
+WIDTH: Final = 80
+Neighbours = Literal["add_remove", "replace"]
+NEIGHBOURS: Final[dict[str, str]] = {
+    "add_remove": "two data sets are neighbours if one has one record more",
+    "replace": "two data sets are neighbours if they differ in the content of one record",
+}
+DP_KINDS: Final[dict[str, str]] = {
+    "dp": "differential privacy: holds for all pairs of neighbouring data sets",
+    "dp-ex-post": (
+        "ex-post differential privacy: the loss was not fixed beforehand; it is bounded by what "
+        "the output itself shows"
+    ),
+}
+NOT_PROMISED: Final = (
+    "Nothing is said about facts that hold whether or not the record is in: what is true of "
+    "the population can be learned.",
+    "A person with several records, or records that depend on each other, are protected less.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DPCertificate:
+    """What a differentially private release promises; every field is public.
+
+    Parameters
+    ----------
+    kind : {"dp", "dp-ex-post"}
+        Whether ``epsilon`` was fixed beforehand, or is the loss of what was released.
+    epsilon, delta : float
+        The promise. ``epsilon`` may be infinite for a run without noise in experiments.
+    neighbours : {"add_remove", "replace"}
+        What counts as a difference of one record.
+    mechanism : str
+        What was computed and how it was perturbed.
+    assumptions : tuple of str
+        Clipping, bounds, declared sensitivities: what the promise rests on, in sentences.
+    accounting : dict
+        How ``epsilon`` was found: method, and the figures of other methods beside it.
+    noise : dict
+        Scales of the noise by name.
+    simulation : bool
+        Whether the randomness was seeded, so that nobody is protected.
+
+    Examples
+    --------
+    >>> certificate = DPCertificate(
+    ...     epsilon=1.0, delta=0.0, neighbours="replace", mechanism="mean with Laplace noise"
+    ... )
+    >>> round(certificate.membership_bound, 4)
+    0.7311
+    >>> DPCertificate.from_dict(certificate.to_public_dict()) == certificate
+    True
+    """
+
+    epsilon: float
+    delta: float
+    neighbours: Neighbours
+    mechanism: str
+    kind: Literal["dp", "dp-ex-post"] = "dp"
+    assumptions: tuple[str, ...] = ()
+    accounting: dict[str, Any] | None = None
+    noise: dict[str, float] | None = None
+    notes: tuple[str, ...] = ()
+    not_promised: tuple[str, ...] = NOT_PROMISED
+    simulation: bool = False
+    software: str = _version.__version__
+    schema_version: str = DP_SCHEMA
+
+    def __post_init__(self) -> None:
+        if self.kind not in DP_KINDS:
+            raise CertificateError(f"kind must be one of {', '.join(DP_KINDS)}; got {self.kind!r}.")
+        if self.neighbours not in NEIGHBOURS:
+            raise BudgetError(
+                f"neighbours must be 'add_remove' or 'replace'; got {self.neighbours!r}. "
+                "Name the relation that the promise is about."
+            )
+        if not self.epsilon > 0 or not 0 <= self.delta < 1:
+            raise BudgetError(
+                f"epsilon must be above 0 and delta in [0, 1); got {self.epsilon!r} and "
+                f"{self.delta!r}. Use for example epsilon=1, delta=1e-6."
+            )
+
+    @property
+    def membership_bound(self) -> float:
+        """Success of any attacker at prior one half who knows all other records."""
+        if math.isinf(self.epsilon):
+            return 1.0
+        return float(success_for_epsilon(self.epsilon, delta=self.delta))
+
+    @property
+    def promise(self) -> str:
+        """What is promised, as one sentence."""
+        bound = math.ceil(1e4 * self.membership_bound) / 100
+        change = "is in the data at all" if self.neighbours == "add_remove" else "has one of two "
+        what = change if self.neighbours == "add_remove" else f"{change}given contents"
+        amount = f"({self.epsilon:.6g}, {self.delta:.3g})"
+        lead = "Ex post, d" if self.kind == "dp-ex-post" else "D"
+        return (
+            f"{lead}ifferential privacy {amount}: no attacker, even one who knows all other "
+            f"records, guesses whether a given record {what} with success above {bound:.2f} % "
+            "(blind guess: 50 %)."
+        )
+
+    def __str__(self) -> str:
+        lines = [textwrap.fill(self.promise, WIDTH), ""]
+        if self.simulation:
+            lines += ["SIMULATION: seeded randomness; this release protects nobody.", ""]
+        for name, text in self._rows():
+            lines.append(
+                textwrap.fill(text, WIDTH, initial_indent=f"{name:<14}", subsequent_indent=" " * 14)
+            )
+        for title, items in (
+            ("Assumptions", self.assumptions),
+            ("Not promised", self.not_promised),
+            ("Notes", self.notes),
+        ):
+            if items:
+                lines += ["", title]
+                lines += [
+                    textwrap.fill(f"- {item}", WIDTH, subsequent_indent="  ") for item in items
+                ]
+        lines.append(f"pacprivacy {self.software}, certificate schema {self.schema_version}")
+        return "\n".join(lines)
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [
+            ("Kind", DP_KINDS[self.kind]),
+            ("Neighbours", NEIGHBOURS[self.neighbours]),
+            ("Mechanism", self.mechanism),
+        ]
+        for name, figures in (("Accounting", self.accounting), ("Noise", self.noise)):
+            if figures:
+                shown = ", ".join(f"{key} {_short(value)}" for key, value in figures.items())
+                rows.append((name, shown))
+        return rows
+
+    def _repr_html_(self) -> str:
+        return rows_html(self.promise, self._rows(), simulation=self.simulation)
+
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return everything as plain JSON types; an infinite epsilon as text."""
+        plain = asdict(self)
+        for name in ("assumptions", "notes", "not_promised"):
+            plain[name] = list(plain[name])
+        if math.isinf(self.epsilon):
+            plain["epsilon"] = "infinity"
+        return plain
+
+    def to_json(self) -> str:
+        """Return the certificate as JSON text."""
+        return json.dumps(self.to_public_dict(), indent=2, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, plain: Any) -> Self:
+        """Rebuild a certificate; refuse PAC certificates and other versions."""
+        if not isinstance(plain, dict) or plain.get("schema_version") != DP_SCHEMA:
+            found = plain.get("schema_version") if isinstance(plain, dict) else type(plain).__name__
+            raise CertificateError(
+                f"certificate must have schema version {DP_SCHEMA!r}; got {found!r}. "
+                "A PAC certificate is read by Certificate."
+            )
+        fields = dict(plain)
+        try:
+            if fields.get("epsilon") == "infinity":
+                fields["epsilon"] = math.inf
+            for name in ("assumptions", "notes", "not_promised"):
+                fields[name] = tuple(fields[name])
+            return cls(**fields)
+        except (KeyError, TypeError):
+            raise CertificateError(
+                "certificate must have all its fields, of the right types. "
+                "Use the file as it was written."
+            ) from None
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read a certificate from a release file or a file of its own."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not valid JSON"
+            raise CertificateError(
+                f"{path} must be a readable JSON file; {reason}. Pass a release.json."
+            ) from None
+        if isinstance(content, dict) and "certificate" in content:
+            content = content["certificate"]
+        return cls.from_dict(content)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
