@@ -12,7 +12,6 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial.distance import cdist
 
 from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, freeze
 from pacprivacy.errors import MechanismError
@@ -117,12 +116,18 @@ def log_ratios(view: View, rows: Groups) -> Matrix:
     halves = 0.5 * np.einsum("kq,kq->k", points, points)
     uneven = float(halves.max(initial=0.0)) > UNEVEN * float(np.median(halves))
     if points.shape[1] <= FEW_DIRECTIONS or uneven:
-        exact: Matrix = -0.5 * cdist(points[rows], points, "sqeuclidean")
-        return exact
+        return -0.5 * _squared_distances(points[rows], points)
     ratios: Matrix = points[rows] @ points.T
     ratios -= halves
     ratios -= halves[rows][:, None]
     return np.minimum(ratios, 0.0, out=ratios)
+
+
+def _squared_distances(points: Matrix, others: Matrix) -> Matrix:
+    from scipy.spatial.distance import cdist  # slow to import, not always needed
+
+    found: Matrix = cdist(points, others, "sqeuclidean")
+    return found
 
 
 def _are_far(points: Matrix) -> bool:
@@ -155,7 +160,7 @@ def make_view(
     """Build a view from whitened points; candidates that are already ruled out stay listed."""
     log_prior = check_log_belief(log_belief, len(points))
     reduced = reduce_points(points, log_prior)
-    gaps = cdist(reduced, reduced, "sqeuclidean") if _are_far(reduced) else None
+    gaps = _squared_distances(reduced, reduced) if _are_far(reduced) else None
     return View(points=reduced, log_prior=log_prior, groups=groups, slack=slack, gaps=gaps)
 
 

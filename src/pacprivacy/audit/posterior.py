@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy.audit.target import Integers, Releases, Target
@@ -38,6 +37,8 @@ class NoiseModel:
 
     def distances(self, seen: Matrix, centres: Matrix) -> Matrix:
         """Return squared distances in units of the noise, shape (N, m)."""
+        from scipy.spatial.distance import cdist  # slow to import, not always needed
+
         if not self.whiten.shape[1]:
             return np.zeros((len(seen), len(centres)))
         white = (seen - self.shift) @ self.whiten

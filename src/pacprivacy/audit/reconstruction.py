@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from pacprivacy.audit.attack import Guess, Hits
 from pacprivacy.audit.posterior import BLOCK_CELLS
@@ -64,6 +63,8 @@ class TrainedReconstruction:
 
 def nearest_candidates(target: Target, releases: Releases) -> Integers:
     """Return the candidate whose output is nearest to each release, among those not ruled out."""
+    from scipy.spatial.distance import cdist  # slow to import, not always needed
+
     possible = target.log_p > -np.inf
     block = max(1, BLOCK_CELLS // len(target.centres))
     named = np.empty(len(releases), dtype=np.int64)

@@ -11,7 +11,6 @@ from typing import Annotated, Final
 import numpy as np
 import numpy.typing as npt
 import typer
-from joblib import Parallel, delayed
 
 from pacprivacy.budget import Membership
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
@@ -65,7 +64,9 @@ def _demo(
     Prints one certificate in full and a table of all six releases, and writes the files of each.
     Takes under a minute on two cores. Files of an earlier demo are replaced.
     """
-    # Brings in scikit-learn, which the other verbs would wait for in vain.
+    # These take a while, and bring in scikit-learn: the other verbs would wait for them in vain.
+    from joblib import Parallel, delayed
+
     from pacprivacy.datasets import load_iris
 
     begin = time.perf_counter()

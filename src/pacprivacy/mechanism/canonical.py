@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linear_sum_assignment
 
 __all__ = ["align_basis", "match_rows", "order_by_label", "orthonormalise"]
 
@@ -27,8 +26,7 @@ def match_rows(rows: Matrix, reference: Matrix) -> Matrix:
     array([[0.1],
            [0.9]])
     """
-    _, order = linear_sum_assignment(_squared_distances(reference, rows))
-    matched: Matrix = rows[order]
+    matched: Matrix = rows[_assign(_squared_distances(reference, rows))]
     return matched
 
 
@@ -51,8 +49,7 @@ def order_by_label(rows: Matrix, counts: npt.NDArray[np.int64], reference: Matri
     distances = _squared_distances(reference, rows)
     # Counts are whole numbers: what k distances add up to must stay below one.
     tie_break = distances / (2.0 * len(rows) * max(float(distances.max()), np.finfo(float).tiny))
-    _, order = linear_sum_assignment(tie_break - counts.T)
-    ordered: Matrix = rows[order]
+    ordered: Matrix = rows[_assign(tie_break - counts.T)]
     return ordered
 
 
@@ -91,6 +88,14 @@ def orthonormalise(rows: Matrix) -> Matrix:
     left, _, right = np.linalg.svd(rows, full_matrices=False)
     nearest: Matrix = left @ right
     return nearest
+
+
+def _assign(costs: Matrix) -> npt.NDArray[np.int64]:
+    """Return for every row the column that makes the total cost least."""
+    from scipy.optimize import linear_sum_assignment  # slow to import, not always needed
+
+    columns: npt.NDArray[np.int64] = linear_sum_assignment(costs)[1]
+    return columns
 
 
 def _squared_distances(first: Matrix, second: Matrix) -> Matrix:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import joblib
 import numpy as np
 import numpy.typing as npt
 
@@ -266,6 +265,8 @@ def _read(value: Any, name: str, path: str) -> Any:
 
 
 def _unfitted(value: Any, path: str) -> tuple[Any, str]:
+    import joblib  # slow to import, not always needed
+
     try:
         template = _clone(value)
         seeds = [

@@ -8,7 +8,6 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 
 from pacprivacy._checks import freeze
 from pacprivacy.errors import MechanismError
@@ -205,13 +204,15 @@ def _leading(X: Matrix, d: int, rounding: float) -> tuple[Vector, Matrix]:
     There are ``d + 1`` values where there are so many: the next one says whether the vectors are
     determined.
     """
+    from scipy.linalg import eigh  # slow to import, not always needed
+
     n, p = X.shape
     size = min(n, p)
     if d > size:
         _refuse(d, size)
     products = X.T @ X if p <= n else X @ X.T
     wanted = (max(0, size - d - 1), size - 1)
-    rising, vectors = scipy.linalg.eigh(products, subset_by_index=wanted)
+    rising, vectors = eigh(products, subset_by_index=wanted)
     values = rising[::-1]
     _check_values(values, d, max(n, p), rounding)
     components = vectors[:, ::-1].T[:d]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.optimize import brentq
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy.theory.information import log_det_bound
@@ -101,6 +100,8 @@ def waterfill(variances: Vector, *, mi_nats: float) -> Vector:
     >>> waterfill(np.array([4.0, 1.0, 0.0]), mi_nats=0.5).round(3)
     array([4.247, 2.501, 0.   ])
     """
+    from scipy.optimize import brentq  # slow to import, not always needed
+
     beta = check_positive("mi_nats", mi_nats, advice=ADVICE)
     noise_var = np.zeros(len(variances))
     moving = variances > 0

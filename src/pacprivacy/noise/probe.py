@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary.membership import Candidates, SignBlocks
@@ -114,6 +113,8 @@ class RiskProbe:
 
 def _stratified_normals(rng: np.random.Generator, n: int, dimension: int) -> Matrix:
     """Return standard normals; the first few coordinates are stratified to reduce variance."""
+    from scipy.special import ndtri  # slow to import, not always needed
+
     noise = rng.standard_normal((n, dimension))
     for column in range(min(dimension, 8)):
         noise[:, column] = ndtri((rng.permutation(n) + rng.random(n)) / n)

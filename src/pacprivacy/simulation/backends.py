@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import joblib
 import numpy as np
 import numpy.typing as npt
 
@@ -77,6 +76,8 @@ def make_batches(pool: Pool, subsets: list[int], size: int) -> Iterator[Batch]:
 
 def count_workers(n_jobs: int | None) -> int:
     """Return how many subsets will be evaluated at a time."""
+    import joblib  # slow to import, not always needed
+
     whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
     if n_jobs is not None and (not whole or n_jobs == 0):
         raise ValueError(
@@ -95,6 +96,8 @@ def _run_here(
 def _run_parallel(
     job: Job, structure: Structure, batches: Iterator[Batch], n_jobs: int | None
 ) -> Generator[BatchResult, None, None]:
+    import joblib
+
     with _shared(job.data) as data:
         shared = replace(job, data=data)
         tasks = (joblib.delayed(run_batch)(shared, structure, *batch) for batch in batches)
@@ -119,6 +122,8 @@ def _run_parallel(
 @contextmanager
 def _shared(data: Data) -> Iterator[Data]:
     """Yield the data with large arrays in a memory-mapped file, which all workers share."""
+    import joblib
+
     large = [
         isinstance(part, np.ndarray) and part.dtype.kind != "O" and part.nbytes >= _SHARE_BYTES
         for part in data.parts

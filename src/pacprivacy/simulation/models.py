@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import joblib
 import numpy as np
 import numpy.typing as npt
 
@@ -57,6 +56,8 @@ def train_subsets(
     MechanismError
         If training fails on a subset; names the lowest-numbered one that came back as failed.
     """
+    import joblib  # slow to import, not always needed
+
     universe = coerce_data(data)
     if universe.n_rows != pool.n_rows:
         raise DataError(

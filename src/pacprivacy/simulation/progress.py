@@ -6,16 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-
 __all__ = ["show_progress"]
 
 
@@ -37,14 +27,16 @@ def show_progress(
     if not enabled:
         yield lambda _: None
         return
+    from rich import console, progress  # slow to import, needed for a terminal only
+
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
+    with progress.Progress(*columns, console=console.Console(file=sys.stderr)) as bar:
         task = bar.add_task("subsets", total=total, completed=done)
         yield lambda count: bar.advance(task, count)

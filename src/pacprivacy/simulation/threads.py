@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from importlib import import_module
 from typing import Final
 
 from threadpoolctl import threadpool_limits
@@ -39,6 +40,8 @@ def single_threaded() -> Iterator[None]:
     global _holders
     with _lock:
         if _holders == 0:
+            # Loaded before the limit: SciPy's own BLAS would keep it for as long as it lives.
+            import_module("scipy.linalg")
             _stack.enter_context(_environment())
             _stack.enter_context(threadpool_limits(limits=1))
         _holders += 1

@@ -8,7 +8,6 @@ from typing import Final, overload
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainccinv, betaincinv
 
 from pacprivacy.errors import BudgetError
 
@@ -278,6 +277,8 @@ def clopper_pearson(successes: int, trials: int, *, gamma: float) -> Estimate:
     >>> print(clopper_pearson(60, 100, gamma=0.05))
     0.6 (between 0.497209 and 0.696705; confidence 1 - 0.05, 100 draws)
     """
+    from scipy.special import betainccinv, betaincinv  # slow to import, not always needed
+
     _require_gamma(gamma)
     if trials < 1 or not 0 <= successes <= trials:
         raise BudgetError(
