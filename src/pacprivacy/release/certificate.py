@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 from pacprivacy.adversary.side_knowledge import SideKnowledge
 from pacprivacy.errors import CertificateError
 from pacprivacy.release.html import certificate_html
+from pacprivacy.release.schema import check_fields
 from pacprivacy.release.text import certificate_text, promise_text
 from pacprivacy.theory.concentration import Estimate
 
@@ -112,13 +113,15 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, plain: Any) -> Self:
-        """Rebuild a certificate; refuse other schema versions and missing fields."""
-        if not isinstance(plain, dict) or plain.get("schema_version") != SCHEMA_VERSION:
-            found = plain.get("schema_version") if isinstance(plain, dict) else type(plain).__name__
+        """Rebuild a certificate; refuse other schema versions and fields that make no sense."""
+        version = plain.get("schema_version") if isinstance(plain, dict) else None
+        if type(version) is not int or version != SCHEMA_VERSION:
+            found = version if isinstance(version, int | str) else type(plain).__name__
             raise CertificateError(
                 f"certificate must have schema version {SCHEMA_VERSION}; got {found!r}. "
                 f"Use the version of pacprivacy that wrote it."
             )
+        check_fields(plain)
         fields = dict(plain)
         try:
             for name in ("information", "membership", "membership_mean"):
@@ -138,7 +141,7 @@ class Certificate:
         """Read a certificate from a release file or a file of its own."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not valid JSON"
             raise CertificateError(
                 f"{path} must be a readable JSON file; {reason}. Pass a release.json."
