@@ -22,7 +22,12 @@ import numpy.typing as npt
 from pacprivacy._random import BitSource
 from pacprivacy.errors import BudgetError
 
-__all__ = ["MAX_UNITS_PER_STD", "sample_discrete_gaussian"]
+__all__ = [
+    "MAX_UNITS_PER_STD",
+    "bernoulli_exp",
+    "sample_discrete_gaussian",
+    "sample_discrete_laplace",
+]
 
 Integers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -75,6 +80,56 @@ def sample_discrete_gaussian(units_per_std: Integers, source: BitSource) -> Inte
     >>> sample_discrete_gaussian(np.array([1024, 1024]), SimulatedSource(1)).shape
     (2,)
     """
+    scales = _check_units(units_per_std).ravel()
+    result = np.zeros_like(scales)
+    for start in range(0, scales.size, _BLOCK):
+        block = slice(start, start + _BLOCK)
+        result[block] = _sample_block(scales[block], source)
+    return result.reshape(np.shape(units_per_std))
+
+
+def sample_discrete_laplace(units_per_scale: Integers, source: BitSource) -> Integers:
+    """Draw independent discrete Laplace numbers of scales ``s_i``.
+
+    Parameters
+    ----------
+    units_per_scale : integer array of any shape, public
+        Scale ``s_i`` in grid steps, from 1 to 2^31.
+    source : BitSource
+        Where the random bits come from; the operating system for a real release.
+
+    Returns
+    -------
+    int64 array of the same shape, curator-only
+        ``y`` with probability proportional to ``exp(-|y| / s)``, for every integer ``y``.
+
+    Raises
+    ------
+    BudgetError
+        If a scale is not an integer from 1 to 2^31.
+
+    Guarantee
+    ---------
+    Claim L-1. The proposal of the Gaussian sampler, repeated until it succeeds; as exact as it.
+
+    Examples
+    --------
+    >>> from pacprivacy._random import SimulatedSource
+    >>> sample_discrete_laplace(np.array([1024, 1024]), SimulatedSource(1)).shape
+    (2,)
+    """
+    scales = _check_units(units_per_scale).ravel()
+    result = np.zeros_like(scales)
+    for start in range(0, scales.size, _BLOCK):
+        pending = np.arange(start, min(start + _BLOCK, scales.size))
+        while pending.size:
+            chosen, values = _propose_laplace(scales[pending], source)
+            result[pending[chosen]] = values
+            pending = np.delete(pending, chosen)
+    return result.reshape(np.shape(units_per_scale))
+
+
+def _check_units(units_per_std: Integers) -> Integers:
     units = np.asarray(units_per_std)
     if units.dtype.kind not in "iu" or (
         units.size and (units.min() < 1 or units.max() > MAX_UNITS_PER_STD)
@@ -84,12 +139,7 @@ def sample_discrete_gaussian(units_per_std: Integers, source: BitSource) -> Inte
             f"{units.shape} and dtype {units.dtype} with other entries. "
             "Choose a power-of-two grid step near 1/1024 of the standard deviation."
         )
-    scales = units.astype(np.int64).ravel()
-    result = np.zeros_like(scales)
-    for start in range(0, scales.size, _BLOCK):
-        block = slice(start, start + _BLOCK)
-        result[block] = _sample_block(scales[block], source)
-    return result.reshape(units.shape)
+    return units.astype(np.int64)
 
 
 def _sample_block(scales: Integers, source: BitSource) -> Integers:
@@ -109,7 +159,7 @@ def _sample_block(scales: Integers, source: BitSource) -> Integers:
 def _propose_laplace(scales: Integers, source: BitSource) -> tuple[Integers, Integers]:
     """Attempt one discrete Laplace draw per scale; return who succeeded, and the draws."""
     digits = _uniform_below(scales, source)
-    accepted = _bernoulli_exp(
+    accepted = bernoulli_exp(
         digits / scales, lambda i: Fraction(int(digits[i]), int(scales[i])), source
     )
     chosen = np.flatnonzero(accepted)
@@ -125,7 +175,7 @@ def _propose_laplace(scales: Integers, source: BitSource) -> tuple[Integers, Int
 
 def _keep_gaussian(values: Integers, scales: Integers, source: BitSource) -> Mask:
     excess = np.abs(values) - scales
-    return _bernoulli_exp(
+    return bernoulli_exp(
         0.5 * (excess / scales) ** 2,
         lambda i: Fraction(int(excess[i]) ** 2, 2 * int(scales[i]) ** 2),
         source,
@@ -142,11 +192,11 @@ def _uniform_below(bounds: Integers, source: BitSource) -> Integers:
     return (words % limits).astype(np.int64)
 
 
-def _bernoulli_exp(gamma: Floats, exact: Callable[[int], Fraction], source: BitSource) -> Mask:
-    """Toss one coin of success rate ``exp(-γ_i)`` per element.
+def bernoulli_exp(gamma: Floats, exact: Callable[[int], Fraction], source: BitSource) -> Mask:
+    """Toss one coin of success rate ``exp(-γ_i)`` per element, exactly.
 
-    ``gamma`` is the float64 value of γ; ``exact(i)`` its rational value, asked for only where
-    the floats do not decide.
+    ``gamma`` is the float64 value of γ >= 0, after at most three roundings; ``exact(i)`` its
+    rational value, asked for only where the floats do not decide.
     """
     words = source.words(gamma.size)
     rate = np.exp(-gamma)

@@ -1,0 +1,131 @@
+"""Discrete noise of known sensitivity: the right law, from both samplers, and exact sums."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pacprivacy._random import SimulatedSource
+from pacprivacy.dp.noise import (
+    add_gaussian,
+    add_laplace,
+    lattice_parameter,
+    lattice_slack,
+    read_source,
+    sum_clipped,
+)
+from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.noise.lattice import sample_discrete_laplace
+
+LAWS = [("laplace", stats.laplace), ("gaussian", stats.norm)]
+
+
+def draw(law: str, size: int, *, seed: int | None = 1, **options: object) -> tuple[object, float]:
+    source = read_source(seed)
+    values = np.full(size, 7.0)
+    if law == "laplace":
+        noisy = add_laplace(values, sensitivity=float(size), epsilon=0.5, source=source, **options)  # type: ignore[arg-type]
+        return noisy.values - 7.0, 2.0 * size
+    noisy = add_gaussian(values, sensitivity=3.0, parameter=0.5, source=source, **options)  # type: ignore[arg-type]
+    return noisy.values - 7.0, 6.0
+
+
+@pytest.mark.claim("DP-1")
+@pytest.mark.claim("DP-2")
+@pytest.mark.parametrize("sampler", ["lattice", "opendp"])
+@pytest.mark.parametrize(("law", "family"), LAWS)
+def test_noise_has_its_law_and_no_other_scale(law: str, family: object, sampler: str) -> None:
+    if sampler == "opendp":
+        pytest.importorskip("opendp")
+    noise, scale = draw(law, 4000, seed=1 if sampler == "lattice" else None, sampler=sampler)
+    for factor, accept in ((1.0, True), (2 / 3, False), (3 / 2, False)):
+        p = stats.kstest(noise, family(scale=scale * factor).cdf).pvalue  # type: ignore[operator]
+        assert (p > 1e-7) == accept
+
+
+@pytest.mark.claim("L-1")
+def test_small_discrete_laplace_numbers_have_their_probabilities() -> None:
+    scale, n = 2, 200_000
+    drawn = sample_discrete_laplace(np.full(n, scale), SimulatedSource(3))
+    support = np.arange(-8, 9)
+    law = np.exp(-np.abs(support) / scale) * math.tanh(1 / (2 * scale))
+    counts = np.array([(drawn == y).sum() for y in support] + [(np.abs(drawn) > 8).sum()])
+    expected = n * np.append(law, 1 - law.sum())
+    assert stats.chisquare(counts, expected).pvalue > 1e-6
+    assert stats.chisquare(counts, n * np.append(np.roll(law, 1), 1 - law.sum())).pvalue < 1e-6
+
+
+@pytest.mark.claim("DP-1")
+def test_laplace_pays_for_rounding_exactly() -> None:
+    noisy = add_laplace(np.zeros(1000), sensitivity=1.0, epsilon=0.3, source=read_source(0))
+    steps = 1.0 / noisy.grid_step + 1000  # what a neighbour can move after rounding
+    units = noisy.noise_scale / noisy.grid_step
+    assert steps / units <= 0.3 < steps / (units - 1)
+    assert np.array_equal(np.rint(noisy.values / noisy.grid_step), noisy.values / noisy.grid_step)
+
+
+@pytest.mark.claim("DP-2")
+def test_gaussian_pays_for_rounding_and_for_the_grid() -> None:
+    noisy = add_gaussian(np.zeros(900), sensitivity=1.0, parameter=0.3, source=read_source(0))
+    steps = 1.0 / noisy.grid_step + 30
+    units = noisy.noise_std / noisy.grid_step
+    assert steps / units <= 0.3 < steps / (units - 1)
+    assert lattice_parameter(1.0, 1e-6, 10**6) < lattice_parameter(1.0, 1e-6, 1)
+    assert lattice_slack(1.0, 16) == pytest.approx((1 + math.e) * 2.0**-58, rel=1e-12)
+
+
+def test_numbers_far_outside_are_clipped_not_refused() -> None:
+    noisy = add_laplace([1e300, -1e300], sensitivity=1.0, epsilon=1.0, source=read_source(0))
+    assert np.allclose(noisy.values, [2.0**32, -(2.0**32)], rtol=1e-6)
+
+
+@pytest.mark.claim("DP-3")
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_one_row_moves_the_sum_by_at_most_the_bound(norm: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 7)) * 10.0 ** rng.integers(-9, 9, size=(300, 1))
+    total = sum_clipped(rows, bound=0.3, norm=norm)  # type: ignore[arg-type]
+    for i in range(len(rows)):
+        without = sum_clipped(np.delete(rows, i, axis=0), bound=0.3, norm=norm)  # type: ignore[arg-type]
+        change = np.abs(total - without)
+        moved = math.fsum(change) if norm == "l1" else math.sqrt(math.fsum(change**2))
+        assert moved <= 0.3
+        own = np.linalg.norm(rows[i], 1 if norm == "l1" else 2)
+        assert moved == pytest.approx(min(own, 0.3), abs=1e-8)
+    assert np.array_equal(total, sum_clipped(rows[::-1], bound=0.3, norm=norm))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, True, "much"])
+def test_bad_promises_are_refused(bad: object) -> None:
+    with pytest.raises(BudgetError, match="epsilon must be a positive finite number"):
+        add_laplace(1.0, sensitivity=1.0, epsilon=bad, source=read_source(0))  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="sensitivity must be a positive finite number"):
+        add_gaussian(1.0, sensitivity=bad, parameter=1.0, source=read_source(0))  # type: ignore[arg-type]
+
+
+def test_bad_input_is_refused() -> None:
+    source = read_source(0)
+    for delta in (0.0, 1.0, -0.1, math.nan, True):
+        with pytest.raises(BudgetError, match="delta must be between 0 and 1"):
+            lattice_parameter(1.0, delta, 1)
+    with pytest.raises(BudgetError, match="large enough for the grid"):
+        lattice_parameter(100.0, 1e-9, 1)
+    with pytest.raises(DataError, match="values must be finite"):
+        add_laplace([math.nan], sensitivity=1.0, epsilon=1.0, source=source)
+    with pytest.raises(BudgetError, match="Rescale"):
+        add_laplace(1.0, sensitivity=1e250, epsilon=1.0, source=source)
+    with pytest.raises(BudgetError, match="larger epsilon"):
+        add_laplace(np.zeros(10_000), sensitivity=1.0, epsilon=1e-6, source=source)
+    with pytest.raises(BudgetError, match="sampler must be"):
+        add_laplace(1.0, sensitivity=1.0, epsilon=1.0, source=source, sampler="magic")  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="cannot be seeded"):
+        add_laplace(1.0, sensitivity=1.0, epsilon=1.0, source=source, sampler="opendp")
+    with pytest.raises(DataError, match="finite array of shape"):
+        sum_clipped(np.array([1.0]), bound=1.0)
+    with pytest.raises(BudgetError, match="bound must be within"):
+        sum_clipped(np.ones((1, 1)), bound=1e-150)
+    with pytest.raises(DataError, match="at most"):
+        sum_clipped(np.zeros((2**22 + 1, 1)), bound=1.0)
