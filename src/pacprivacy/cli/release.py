@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy.budget import limits_of, parse_budget
+from pacprivacy.cli import account as accounts
 from pacprivacy.cli import options
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
 from pacprivacy.cli.models import find_model
@@ -68,6 +70,11 @@ def _release(
     checkpoint: options.Checkpoint = None,
     seed: _Seed = None,
     simulate: _Simulate = False,
+    ledger: accounts.LedgerPlace = None,
+    dataset: accounts.Dataset = None,
+    principal: accounts.Principal = None,
+    total: accounts.Total = None,
+    state: accounts.State = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -75,6 +82,9 @@ def _release(
 
     It is computed on a secret half of the records. Two files are written: release.json
     may be published; curator.npz is for the curator alone and serves 'pac verify'.
+
+    With --ledger it is one more release of a session: the same secret half for all of them, under
+    one total budget, which is spent before the release leaves.
     """
     # What can be refused without the data is refused before the data are read.
     limits = parse_budget(budget)
@@ -94,6 +104,9 @@ def _release(
     find_model(model, asked)
     if rule is not None:
         rule_name(rule)
+    account = accounts.Account.read(
+        data, ledger=ledger, dataset=dataset, principal=principal, total=total, state=state
+    )
     check_folder(output)
     study = read_study(data, model, asked)
     # A mechanism that runs subset by subset has a progress bar of its own.
@@ -101,20 +114,26 @@ def _release(
     with warnings.catch_warnings(), show_status("finding the noise", quiet=silent):
         if quiet:
             warnings.simplefilter("ignore")
-        found = privatize(
-            study.mechanism,
-            study.universe,
-            limits,
-            pool=study.pool,
-            n_subsets=subsets,
-            rule=rule,
-            units=study.units,
-            n_jobs=jobs,
-            checkpoint=checkpoint,
-            rng=seed,
-            progress=False if quiet else None,
-            simulate=simulate,
-        )
+        settings: dict[str, Any] = {
+            "n_subsets": subsets,
+            "rule": rule,
+            "n_jobs": jobs,
+            "checkpoint": checkpoint,
+            "rng": seed,
+            "progress": False if quiet else None,
+            "simulate": simulate,
+        }
+        if account is not None:
+            found = accounts.release_in_session(account, study, data, limits, **settings)
+        else:
+            found = privatize(
+                study.mechanism,
+                study.universe,
+                limits,
+                pool=study.pool,
+                units=study.units,
+                **settings,
+            )
     files = save_release(found, output)
     if as_json:
         show_json({**found.to_public_dict(), "files": files})
@@ -123,7 +142,7 @@ def _release(
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that cannot take a release, before any work is done."""
+    """Refuse a folder that cannot take a release, before any work is done or budget spent."""
     if folder.exists() and not folder.is_dir():
         raise DataError(f"--output must be a folder; got the file {folder}. Choose another name.")
     if (folder / "release.json").exists():
@@ -131,6 +150,22 @@ def check_folder(folder: Path) -> None:
             f"--output must not hold a release yet; got {folder / 'release.json'}. Choose another "
             "folder, or delete the file if it was never published: two releases tell more than one."
         )
+    try:
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        for path in made:  # it is made again when there is something to put in
+            path.rmdir()
+    except (OSError, ValueError) as error:
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(folder: Path, error: Exception) -> DataError:
+    reason = getattr(error, "strerror", None) or "not a name for a folder"
+    return DataError(
+        f"--output must be a folder that can be written; got {folder} ({reason}). Choose another."
+    )
 
 
 def save_release(found: Release, folder: Path) -> dict[str, str]:
@@ -138,10 +173,7 @@ def save_release(found: Release, folder: Path) -> dict[str, str]:
     try:
         public = found.save(folder)
     except OSError as error:
-        raise DataError(
-            f"--output must be a folder that can be written; got {folder} ({error.strerror}). "
-            "Choose another."
-        ) from None
+        raise _unwritable(folder, error) from None
     return {"release": str(public), "bundle": str(public.parent / "curator.npz")}
 
 
@@ -170,5 +202,7 @@ release = Verb(
   pac release visits.parquet --model histogram --target age --bins 12 \\
       --range 0,120 --unit patient --budget "mi<=1/16" -o out-ages
   pac release people.csv --model svm --target smoker --C 0.1 \\
-      --budget "membership<=0.6 & mi<=0.5" -o out-svm""",
+      --budget "membership<=0.6 & mi<=0.5" -o out-svm
+  pac release people.csv --model mean --budget "mi<=1/16" \\
+      --ledger study.db --total "mi<=1" -o out-1""",
 )

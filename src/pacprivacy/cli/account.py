@@ -1,0 +1,226 @@
+"""``pac release --ledger``: one more release of a session that is kept in a ledger.
+
+The session's data are the rows of the file, whatever model is released: the next command may ask
+for another one, and goes on with the same secret half.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from pacprivacy import accounting
+from pacprivacy.budget import AnyBudget, Information, Membership, parse_budget
+from pacprivacy.cli.study import Study
+from pacprivacy.errors import BudgetError, LedgerError
+from pacprivacy.mechanism import BatchMechanism, Data, Mechanism, coerce_data
+from pacprivacy.pool import Pool, PoolStrategy
+from pacprivacy.release import Release
+
+__all__ = ["Account", "release_in_session"]
+
+LedgerPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger", metavar="PLACE", help="Spend from a ledger: SQLite file or postgresql:// URL."
+    ),
+]
+Dataset = Annotated[
+    str | None,
+    typer.Option("--dataset", metavar="NAME", help="Name in the ledger; the file's by default."),
+]
+Principal = Annotated[
+    str | None, typer.Option("--principal", metavar="NAME", help="Who spends, in the ledger.")
+]
+Total = Annotated[
+    str | None,
+    typer.Option(
+        "--total",
+        metavar="TEXT",
+        help="Budget of all releases together; the ledger's by default.",
+    ),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state", metavar="FILE", help="Of the session's secret; beside the ledger by default."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Where a release is booked; public."""
+
+    ledger: str
+    dataset: str
+    principal: str | None = None
+    total: AnyBudget | None = None
+    state: Path | None = None
+
+    @classmethod
+    def read(
+        cls,
+        data: Path,
+        *,
+        ledger: str | None,
+        dataset: str | None,
+        principal: str | None,
+        total: str | None,
+        state: Path | None,
+    ) -> Self | None:
+        """Read the options; None if no ledger is asked for."""
+        if ledger is None:
+            given = {"dataset": dataset, "principal": principal, "total": total, "state": state}
+            for name, value in given.items():
+                if value is not None:
+                    raise LedgerError(
+                        f"--ledger must be given with --{name}; got none. "
+                        "Name the ledger, for example --ledger study.db."
+                    )
+            return None
+        return cls(
+            ledger=ledger,
+            dataset=dataset or data.stem,
+            principal=principal,
+            total=None if total is None else parse_budget(total),
+            state=state,
+        )
+
+    def open_session(self, study: Study, source: Path, **options: Any) -> accounting.Session:
+        """Open the session, or go on with it; a new one is under the ledger's budget."""
+        pool = study.pool
+        if pool is not None:
+            pool = WithLabels(inner=pool, labels=coerce_data(study.universe).parts[-1])
+        rows = _rows_of(study, source)
+        options |= {"ledger": self.ledger, "dataset": self.dataset, "principal": self.principal}
+        options |= {"state": self.state, "pool": pool, "units": study.units}
+        if self.total is not None:
+            return accounting.Session(rows, budget=self.total, **options)
+        book = accounting.Ledger(self.ledger, create=False)
+        try:
+            return accounting.Session.resume(rows, **options)
+        except BudgetError:  # nothing to go on with
+            total = _total_of(book, self.dataset, self.principal)
+            if total is None:
+                raise
+        return accounting.Session(rows, budget=total, **options)
+
+
+def release_in_session(
+    account: Account,
+    study: Study,
+    source: Path,
+    budget: AnyBudget,
+    *,
+    rule: str | None,
+    checkpoint: Path | None,
+    **options: Any,
+) -> Release:
+    """Release the study's mechanism in its session; what it costs is in the ledger before."""
+    inner, universe = study.mechanism, coerce_data(study.universe)
+    mechanism: Mechanism = Rows(inner=inner, universe=universe)
+    if isinstance(inner, BatchMechanism):
+        mechanism = BatchedRows(inner=inner, universe=universe)
+    with account.open_session(study, source, **options) as session:
+        return session.release(mechanism, budget, rule=rule, checkpoint=checkpoint)
+
+
+def _rows_of(study: Study, source: Path) -> Data:
+    """Return what names the rows of a file, and changes with its content or its units."""
+    mark = np.frombuffer(hashlib.sha256(source.read_bytes()).digest(), dtype=np.uint64)
+    n_rows = coerce_data(study.universe).n_rows
+    parts = [np.arange(n_rows), np.tile(mark, (n_rows, 1))]
+    if study.units is not None:
+        parts.append(np.asarray(study.units))
+    return coerce_data(tuple(parts))
+
+
+def _total_of(book: accounting.Ledger, dataset: str, principal: str | None) -> AnyBudget | None:
+    """Return the tightest budget that the ledger has for this session, as a total."""
+    balances = book.balance(dataset, principal or "default")
+
+    def least(kind: str) -> float | None:
+        found = [amount for b in balances if (amount := b.limits.amount(kind)) is not None]
+        return min(found, default=None)
+
+    nats, increment = least("mi_nats"), least("success")
+    information = None if nats is None else Information(nats)
+    if increment is None:
+        return information
+    membership = Membership(min(1.0, 0.5 + increment))
+    return membership if information is None else membership & information
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithLabels:
+    """A strategy that stratifies by labels of its own."""
+
+    inner: PoolStrategy
+    labels: Any = field(repr=False)
+
+    @property
+    def n_subsets(self) -> int | None:
+        """Number of candidates."""
+        return self.inner.n_subsets
+
+    def with_subsets(self, n_subsets: int) -> Self:
+        """Return the strategy with another number of candidates."""
+        return type(self)(inner=self.inner.with_subsets(n_subsets), labels=self.labels)
+
+    def draw(
+        self, n_records: int, *, rng: Any = None, units: Any = None, strata: Any = None
+    ) -> Pool:
+        """Draw the pool, stratified by the labels."""
+        return self.inner.draw(n_records, rng=rng, units=units, strata=self.labels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows(Mechanism):
+    """A mechanism that is given row numbers and looks the rows up in its own universe."""
+
+    inner: Mechanism
+    universe: Data = field(repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        return self.inner.name
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was computed from the whole universe or declared."""
+        return self.inner.public
+
+    def prepare(self, data: Data) -> Self:
+        """Return the mechanism fixed with the whole universe where it needs to be."""
+        return type(self)(inner=self.inner.prepare(self.universe), universe=self.universe)
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the value for one subset of row numbers."""
+        return self.inner.evaluate(self.universe.take(parts[0]), rng)
+
+    def finish(self, value: Any) -> Any:
+        """Post-process a released value."""
+        return self.inner.finish(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchedRows(Rows, BatchMechanism):
+    """The same, for a mechanism that evaluates all subsets at once."""
+
+    inner: BatchMechanism
+
+    def batch(self, data: Data, pool: Pool) -> npt.NDArray[np.float64]:
+        """Return the flattened values of all subsets."""
+        return self.inner.batch(self.universe, pool)
+
+    def template(self, data: Data) -> Any:
+        """Return a value of the right structure."""
+        return self.inner.template(self.universe)
