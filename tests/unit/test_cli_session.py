@@ -53,7 +53,7 @@ def test_models_follow_each_other_on_one_half(study: Path) -> None:
     assert (facts["release_number"], facts["total_nats"]) == (2, 0.5)
     assert facts["spent_nats_so_far"] <= 3 / 8
     assert pac("verify", "two/release.json").exit_code == 0
-    assert [kind for kind, _ in entries()] == "budget reserve commit reserve commit".split()
+    assert [kind for kind, _ in entries()] == ["budget", "reserve", "commit", "reserve", "commit"]
     assert Ledger("study.db").entries()[-1].certificate == certificate_digest(certificate)
 
 
