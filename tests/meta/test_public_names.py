@@ -18,6 +18,7 @@ PACKAGES = (
     "pacprivacy.noise",
     "pacprivacy.pool",
     "pacprivacy.release",
+    "pacprivacy.residual",
     "pacprivacy.simulation",
     "pacprivacy.theory",
 )
@@ -29,6 +30,8 @@ CONSTANTS = {
     "pacprivacy.budget": {"AnyBudget"},
     "pacprivacy.noise": {"RULES", "Rule"},
     "pacprivacy.pool": {"DEFAULT_SUBSETS"},
+    "pacprivacy.residual": {"EXAMPLES"},
+    "pacprivacy.theory": {"DIVERGENCES"},
 }
 
 

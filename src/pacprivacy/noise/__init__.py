@@ -1,6 +1,7 @@
 """From a budget and the outputs on every subset to a noise plan."""
 
 from pacprivacy.noise.calibrate import calibrate
+from pacprivacy.noise.costs import Exact, Protect, contrasts
 from pacprivacy.noise.iid import calibrate_iid
 from pacprivacy.noise.plan import NoisePlan
 from pacprivacy.noise.rules import RULES, AutoConfidence, Basis, Boxed, Empirical, Rule
@@ -11,8 +12,11 @@ __all__ = [
     "Basis",
     "Boxed",
     "Empirical",
+    "Exact",
     "NoisePlan",
+    "Protect",
     "Rule",
     "calibrate",
     "calibrate_iid",
+    "contrasts",
 ]

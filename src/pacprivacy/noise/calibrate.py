@@ -17,14 +17,17 @@ from pacprivacy.adversary.view import make_view
 from pacprivacy.budget import AnyBudget, Limits, limits_of
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise.certify import Problem, certify
+from pacprivacy.noise.costs import Exact, Protect
 from pacprivacy.noise.covariance import covariance_plan
 from pacprivacy.noise.exact import exact_shapes
 from pacprivacy.noise.frames import AxisFrame
 from pacprivacy.noise.iid import calibrate_iid
 from pacprivacy.noise.plan import Integers, NoisePlan, Revealed
 from pacprivacy.noise.risk import risk_shapes
-from pacprivacy.noise.rules import Boxed, Empirical, Rule, rule_name
+from pacprivacy.noise.rules import Boxed, Empirical, Rule, rule_name, search_of
+from pacprivacy.noise.shape import Shape
 from pacprivacy.noise.spread import spread_of
+from pacprivacy.noise.weighting import weigh
 from pacprivacy.simulation import few_threads
 from pacprivacy.theory.concentration import Estimate
 from pacprivacy.theory.information import entropy
@@ -109,9 +112,10 @@ def calibrate(
     if is_free(groups, nats, limits, caps, pool, log_p):
         return noiseless_plan(values, groups, nats, rule=name)
     beta = gaussian_budget(limits, caps, priors)
-    if name not in {"exact", "risk"}:
+    search = search_of(chosen, limits_membership=caps is not None)
+    if search is None:
         return covariance_plan(values, chosen, log_p, mi_nats=beta)
-    if name == "exact" and limits.mi_nats is None:
+    if search == "exact" and limits.mi_nats is None:
         limits = replace(limits, mi_nats=beta)
     problem = Problem(
         spread=spread_of(values, np.exp(log_p)),
@@ -124,7 +128,7 @@ def calibrate(
         priors=priors,
     )
     with few_threads(len(values) * (values.shape[1] if pool is None else pool.n_units)):
-        return _searched_plan(name, problem, gaussian_nats=beta)
+        return _searched_plan(chosen, problem, gaussian_nats=beta)
 
 
 def check_feasible(budget: AnyBudget, rule: Rule | None, pool: Candidates) -> None:
@@ -252,25 +256,40 @@ def is_free(
     return bool((noiseless_risk(view, pool) <= caps).all())
 
 
-def _searched_plan(name: str, problem: Problem, *, gaussian_nats: float) -> NoisePlan:
-    """Try the promising shapes; keep the proved plan of least noise.
+def _searched_plan(rule: Rule, problem: Problem, *, gaussian_nats: float) -> NoisePlan:
+    """Try the promising shapes; keep the proved plan of least noise, or of least cost.
 
     ``gaussian_nats`` is a budget that implies every limit, so the closed form is always there.
     """
+    spread, log_p, name = problem.spread, problem.log_p, rule_name(rule)
+    weighting = None
+    if isinstance(rule, Exact | Protect):
+        weighting = weigh(spread, np.exp(log_p), rule)
+    formula: Rule = "waterfill" if weighting is None else rule
+    gaussian = covariance_plan(spread.values, formula, log_p, mi_nats=gaussian_nats, spread=spread)
+    plans = [replace(gaussian, rule=name)]
+    if weighting is None:
+        shapes = _promising_shapes(problem)
+    else:
+        found = _promising_shapes(replace(problem, spread=weighting.spread))
+        shapes = [weighting.unweighted(shape) for shape in found]
+    share = replace(problem, gamma=problem.gamma / max(1, len(shapes)))
+    for shape in shapes:
+        with suppress(BudgetError):  # a shape that cannot be proved leaves the others
+            plans.append(certify(shape, share, rule=name))
+    if weighting is None:
+        return min(plans, key=lambda plan: plan.total_variance)
+    return min(plans, key=weighting.cost_of)
+
+
+def _promising_shapes(problem: Problem) -> list[Shape]:
+    """Return the best shape for membership and the best for information, where both count."""
     spread, log_p, beta = problem.spread, problem.log_p, problem.mi_nats
-    rng = problem.rng("shapes")
-    gaussian = covariance_plan(
-        spread.values, "waterfill", log_p, mi_nats=gaussian_nats, spread=spread
-    )
-    plans, shapes = [replace(gaussian, rule=name)], []
+    rng, shapes = problem.rng("shapes"), []
     if problem.caps is not None and problem.pool is not None:
         with suppress(BudgetError):
             shapes = risk_shapes(spread, problem.pool, log_p, problem.caps, rng=rng)[:1]
     if beta is not None:
         found = exact_shapes(spread, log_p, mi_nats=beta, rng=rng)
         shapes += found[:1] if shapes or len(found) > 1 else []
-    share = replace(problem, gamma=problem.gamma / max(1, len(shapes)))
-    for shape in shapes:
-        with suppress(BudgetError):  # a shape that cannot be proved leaves the others
-            plans.append(certify(shape, share, rule=name))
-    return min(plans, key=lambda plan: plan.total_variance)
+    return shapes

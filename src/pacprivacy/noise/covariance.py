@@ -13,10 +13,13 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.bounds import log_det_of_plan
 from pacprivacy.noise.closed_form import isotropic, isotropic_max, proportional, waterfill
+from pacprivacy.noise.costs import Exact, Protect
 from pacprivacy.noise.frames import AxisFrame, PublicFrame, SpreadFrame
 from pacprivacy.noise.plan import NoisePlan, make_plan
 from pacprivacy.noise.rules import AutoConfidence, Basis, Rule, rule_name
+from pacprivacy.noise.shape import axis_shape
 from pacprivacy.noise.spread import Spread, spread_of, weighted_mean
+from pacprivacy.noise.weighting import Weighting, weigh
 
 __all__ = ["axis_variances", "covariance_plan"]
 
@@ -61,6 +64,9 @@ def _planner(values: Matrix, rule: Rule, weights: Vector, spread: Spread | None)
     if name in {"spectral", "waterfill"}:
         known = spread_of(values, weights) if spread is None else spread
         return partial(_spread_plan, known, name)
+    if isinstance(rule, Exact | Protect):
+        known = spread_of(values, weights) if spread is None else spread
+        return partial(_weighted_plan, weigh(known, weights, rule), name)
     center = weighted_mean(values, weights)
     if isinstance(rule, Basis):
         return partial(_basis_plan, values, center, rule, _turned(values, center, rule, weights))
@@ -79,6 +85,13 @@ def _spread_plan(spread: Spread, name: str, mi_nats: float) -> NoisePlan:
         noise_std=np.sqrt(formula(spread.eigenvalues, mi_nats=mi_nats)),
         values=spread.values,
     )
+
+
+def _weighted_plan(weighting: Weighting, name: str, mi_nats: float) -> NoisePlan:
+    """Return the least weighted noise that the log-determinant bound can certify."""
+    noise_var = waterfill(weighting.spread.eigenvalues, mi_nats=mi_nats)
+    shape = weighting.unweighted(axis_shape(noise_var))
+    return shape.plan(weighting.plain, rule=name)
 
 
 def _axis_plan(

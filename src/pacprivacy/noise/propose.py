@@ -16,11 +16,13 @@ from pacprivacy.adversary.membership import Candidates
 from pacprivacy.budget import AnyBudget, limits_of
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.calibrate import distinct_outputs, gaussian_budget, is_free, resolve_caps
+from pacprivacy.noise.costs import Exact, Protect
 from pacprivacy.noise.covariance import covariance_plan
 from pacprivacy.noise.exact import exact_shapes
 from pacprivacy.noise.risk import risk_shapes
-from pacprivacy.noise.rules import Rule, rule_name
+from pacprivacy.noise.rules import Rule, search_of
 from pacprivacy.noise.spread import spread_of
+from pacprivacy.noise.weighting import weigh
 
 __all__ = ["propose_variance"]
 
@@ -62,10 +64,15 @@ def propose_variance(
     if is_free(groups, nats, limits, caps, pool, log_p):
         return 0.0
     beta = gaussian_budget(limits, caps, priors)
-    if rule is not None and rule_name(rule) not in {"exact", "risk"}:
+    if rule is not None and search_of(rule, limits_membership=caps is not None) is None:
         return covariance_plan(values, rule, log_p, mi_nats=beta).total_variance
-    spread = spread_of(values, np.exp(log_p))
-    closed = covariance_plan(values, "waterfill", log_p, mi_nats=beta, spread=spread)
+    plain = spread_of(values, np.exp(log_p))
+    weighting = None
+    if isinstance(rule, Exact | Protect):
+        weighting = weigh(plain, np.exp(log_p), rule)
+    spread = plain if weighting is None else weighting.spread
+    formula: Rule = rule if isinstance(rule, Exact | Protect) else "waterfill"
+    closed = covariance_plan(values, formula, log_p, mi_nats=beta, spread=plain)
     generator = public_generator(coerce_seed(rng), "propose")
     asked = []
     with suppress(BudgetError):  # what cannot be reached by a search is reached in closed form
@@ -73,6 +80,8 @@ def propose_variance(
             asked.append(risk_shapes(spread, pool, log_p, caps, rng=generator)[0])
         if limits.mi_nats is not None:
             asked.append(exact_shapes(spread, log_p, mi_nats=limits.mi_nats, rng=generator)[0])
+        if weighting is not None:
+            asked = [weighting.unweighted(shape) for shape in asked]
         # Noise that meets two limits is at least the larger of what each asks for.
         return min(closed.total_variance, max(shape.total_variance for shape in asked))
     return closed.total_variance

@@ -9,8 +9,19 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, check_positive, freeze
 from pacprivacy.errors import BudgetError
+from pacprivacy.noise.costs import Exact, Protect
 
-__all__ = ["RULES", "AutoConfidence", "Basis", "Boxed", "Empirical", "IidRule", "Rule", "rule_name"]
+__all__ = [
+    "RULES",
+    "AutoConfidence",
+    "Basis",
+    "Boxed",
+    "Empirical",
+    "IidRule",
+    "Rule",
+    "rule_name",
+    "search_of",
+]
 
 RULES = (
     "isotropic",
@@ -157,7 +168,7 @@ class Empirical:
 
 
 IidRule: TypeAlias = Boxed | Empirical
-Rule: TypeAlias = str | Basis | AutoConfidence | Boxed | Empirical
+Rule: TypeAlias = str | Basis | AutoConfidence | Boxed | Empirical | Exact | Protect
 
 
 def rule_name(rule: Rule) -> str:
@@ -168,10 +179,24 @@ def rule_name(rule: Rule) -> str:
         return "confidence"
     if isinstance(rule, Boxed | Empirical):
         return f"{rule.name} {rule.shape}"
+    if isinstance(rule, Exact):
+        return "exact weighted"
+    if isinstance(rule, Protect):
+        return "protect"
     if rule in RULES and rule != "basis":
         return rule
     known = ", ".join(name for name in RULES if name != "basis")
     raise BudgetError(
         f"rule must be one of {known}, or Basis(matrix), AutoConfidence(...), Boxed(...), "
-        f"Empirical(...); got {rule!r}. Leave it out for the default."
+        f"Empirical(...), Exact(cost=...), Protect(directions); got {rule!r}. Leave it out for "
+        f"the default."
     )
+
+
+def search_of(rule: Rule, *, limits_membership: bool) -> str | None:
+    """Return which search a rule runs, ``exact`` or ``risk``; None for a formula."""
+    if isinstance(rule, Exact):
+        return "exact"
+    if isinstance(rule, Protect):
+        return "risk" if limits_membership else "exact"
+    return rule if rule in ("exact", "risk") else None

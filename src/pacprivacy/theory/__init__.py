@@ -9,6 +9,11 @@ from pacprivacy.theory.concentration import (
     empirical_bernstein,
     std_upper_bound,
 )
+from pacprivacy.theory.divergence import (
+    DIVERGENCES,
+    bernoulli_divergence,
+    divergence_success,
+)
 from pacprivacy.theory.information import (
     bernoulli_kl,
     binary_entropy,
@@ -27,11 +32,14 @@ from pacprivacy.theory.posterior import (
 )
 
 __all__ = [
+    "DIVERGENCES",
     "Estimate",
+    "bernoulli_divergence",
     "bernoulli_kl",
     "bernstein_estimate",
     "binary_entropy",
     "clopper_pearson",
+    "divergence_success",
     "empirical_bernstein",
     "entropy",
     "epsilon_equivalent",

@@ -1,0 +1,234 @@
+"""What is left private: intrinsic and residual privacy of a secret on a pool.
+
+A reference law ``R`` says what "knowing nothing" means. Intrinsic privacy is how close the secret
+is to it before any release, ``-KL(p || R)``; a release of ``MI`` nats takes just that much away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Vector, check_log_belief
+from pacprivacy.adversary.information import DEFAULT_GAMMA, exact_information
+from pacprivacy.adversary.view import Observable
+from pacprivacy.errors import BudgetError, PoolError
+from pacprivacy.theory.concentration import Estimate
+from pacprivacy.theory.divergence import DivergenceName, bernoulli_divergence
+from pacprivacy.theory.information import entropy
+
+__all__ = [
+    "Residual",
+    "compose_entropies",
+    "intrinsic_privacy",
+    "posterior_disadvantage",
+    "residual_privacy",
+]
+
+
+def intrinsic_privacy(
+    log_reference: npt.ArrayLike | None = None,
+    log_belief: Vector | None = None,
+    *,
+    n_subsets: int | None = None,
+) -> float:
+    """Return ``-KL(p || R)``: how close the secret is to the reference before any release.
+
+    Parameters
+    ----------
+    log_reference : array of shape (m,), optional
+        Logarithm of the reference law, for example from :func:`reference_law`; uniform by
+        default. It need not be normalised.
+    log_belief : array of shape (m,), optional
+        Logarithm of the secret's law ``p``; uniform by default.
+    n_subsets : int, optional
+        Number of candidates, where neither array says it.
+
+    Returns
+    -------
+    float
+        At most 0 nats, and 0 if both laws agree; ``-inf`` if the reference rules out what the
+        secret allows.
+
+    Examples
+    --------
+    >>> intrinsic_privacy(n_subsets=8)
+    0.0
+    >>> round(intrinsic_privacy(np.log([0.7, 0.1, 0.1, 0.1])), 4)
+    -0.4298
+    """
+    sizes = [len(np.asarray(a)) for a in (log_reference, log_belief) if a is not None]
+    size = sizes[0] if sizes else n_subsets
+    if size is None or size < 2:
+        raise PoolError(
+            f"n_subsets must be at least 2 where no law is given; got {n_subsets}. "
+            f"Pass the pool's size."
+        )
+    log_p = check_log_belief(log_belief, size)
+    reference = None if log_reference is None else np.asarray(log_reference, dtype=np.float64)
+    log_r = check_log_belief(reference, size)
+    alive = np.exp(log_p) > 0
+    if np.isneginf(log_r[alive]).any():
+        return -math.inf
+    divergence = float(np.exp(log_p[alive]) @ (log_p[alive] - log_r[alive]))
+    return 0.0 - max(0.0, divergence)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """What a release leaves private, in nats; every number is public.
+
+    Attributes
+    ----------
+    intrinsic : float
+        ``-KL(p || R)`` before the release.
+    information : Estimate
+        What the release tells.
+    residual : Estimate
+        ``intrinsic - information``: at least ``lower`` is left. It is the mean of
+        ``-KL(posterior || R)`` over releases.
+    entropy : Estimate
+        ``H(J | Z)``, the residual entropy of the secret.
+    prior_entropy : float
+        ``H(J)``.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.noise import calibrate
+    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
+    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
+    >>> found = residual_privacy(outputs, plan, n_draws=20_000, rng=0)
+    >>> found.residual.lower <= found.residual.value <= found.intrinsic == 0.0
+    True
+    >>> found.share_left > 0.9
+    True
+    """
+
+    intrinsic: float
+    information: Estimate
+    residual: Estimate
+    entropy: Estimate
+    prior_entropy: float
+
+    @property
+    def share_left(self) -> float:
+        """Proved share of the secret's entropy that is left."""
+        return self.entropy.lower / self.prior_entropy if self.prior_entropy > 0 else 1.0
+
+
+def residual_privacy(
+    outputs: object,
+    plan: Observable,
+    *,
+    log_reference: npt.ArrayLike | None = None,
+    log_belief: Vector | None = None,
+    n_draws: int | None = None,
+    gamma: float = DEFAULT_GAMMA,
+    rng: np.random.Generator | int | None = None,
+) -> Residual:
+    """Return what is left private when one of ``outputs`` is released under ``plan``.
+
+    Parameters
+    ----------
+    outputs : array of shape (m, d), curator-only
+        One row per candidate subset.
+    plan : NoisePlan or Bundle
+        The noise under which one row is released.
+    log_reference, log_belief
+        As in :func:`intrinsic_privacy`.
+    n_draws, gamma, rng
+        As in :func:`pacprivacy.adversary.exact_information`.
+
+    Guarantee
+    ---------
+    Claim RP-3. With probability ``1 - gamma`` over simulated draws, what is left is at least
+    ``residual.lower`` and the secret's entropy at least ``entropy.lower``.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> data = np.random.default_rng(0).normal(size=40)
+    >>> release = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16, rng=0)
+    >>> bundle = release.bundle
+    >>> found = residual_privacy(bundle.outputs, bundle, n_draws=20_000, rng=0)
+    >>> found.entropy.lower > 0.9 * found.prior_entropy
+    True
+    """
+    found = exact_information(
+        outputs, plan, log_belief=log_belief, n_draws=n_draws, gamma=gamma, rng=rng
+    )
+    size = len(np.asarray(getattr(outputs, "values", outputs)))
+    prior = float(entropy(check_log_belief(log_belief, size)))
+    intrinsic = intrinsic_privacy(log_reference, log_belief, n_subsets=size)
+    return Residual(
+        intrinsic=intrinsic,
+        information=found,
+        residual=_less(intrinsic, found),
+        entropy=_less(prior, found),
+        prior_entropy=prior,
+    )
+
+
+def _less(start: float, taken: Estimate) -> Estimate:
+    return Estimate(
+        value=start - taken.value,
+        lower=start - taken.upper,
+        upper=start - taken.lower,
+        confidence=taken.confidence,
+        n_draws=taken.n_draws,
+    )
+
+
+def posterior_disadvantage(
+    success: float, prior: float, *, intrinsic: float = 0.0, divergence: DivergenceName = "kl"
+) -> float:
+    """Return what an attacker with this success still lacks: intrinsic privacy less advantage.
+
+    The advantage is the divergence of the attacker's success from the blind one. No attacker's
+    exceeds that of (secret, release) from independence, so with ``divergence="kl"`` the result
+    is at least the residual privacy.
+
+    Examples
+    --------
+    >>> round(posterior_disadvantage(0.6, 0.5), 5)
+    -0.02014
+    """
+    return intrinsic - bernoulli_divergence(divergence, success, prior)
+
+
+def compose_entropies(entropies: Sequence[float], prior_entropy: float) -> float:
+    """Bound the residual entropy after several releases of one secret: ``Σ H_i - (k-1) H(J)``.
+
+    Parameters
+    ----------
+    entropies : sequence of float
+        ``H(J | Z_i)`` for each release, or lower bounds of them.
+    prior_entropy : float
+        ``H(J)``.
+
+    Returns
+    -------
+    float
+        A lower bound of ``H(J | Z_1..Z_k)``, never below 0.
+
+    Guarantee
+    ---------
+    Claim RP-3. For releases whose noises are independent given the secret.
+
+    Examples
+    --------
+    >>> compose_entropies([5.0, 4.5], 5.5)
+    4.0
+    """
+    if not entropies or any(h > prior_entropy * (1 + 1e-12) + 1e-12 for h in entropies):
+        raise BudgetError(
+            f"entropies must hold at least one number, none above the secret's own "
+            f"{prior_entropy:.6g}; got {len(entropies)}. Pass H(J | Z) of each release."
+        )
+    lost = math.fsum(prior_entropy - h for h in entropies)
+    return max(0.0, prior_entropy - lost)

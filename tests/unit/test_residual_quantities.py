@@ -1,0 +1,158 @@
+"""Residual quantities on a pool, other divergences, and the exact gap."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+import pacprivacy as pac
+from pacprivacy.adversary import divergences
+from pacprivacy.errors import BudgetError, PoolError
+from pacprivacy.noise import calibrate
+from pacprivacy.residual import (
+    compose_entropies,
+    corrected_budget,
+    exact_gap,
+    example_outputs,
+    intrinsic_privacy,
+    posterior_disadvantage,
+    reference_law,
+    residual_privacy,
+)
+from pacprivacy.theory import DIVERGENCES, bernoulli_divergence, divergence_success
+
+SIGNS = np.repeat([[-1.0], [1.0]], 8, axis=0)
+
+
+@pytest.mark.claim("RP-1")
+@pytest.mark.parametrize("name", DIVERGENCES)
+@pytest.mark.parametrize("prior", [0.01, 0.5, 0.9])
+def test_success_inverts_every_divergence(name: str, prior: float) -> None:
+    for q in (prior, prior + 0.3 * (1 - prior), 1 - 1e-6):
+        found = divergence_success(name, bernoulli_divergence(name, q, prior), prior)  # type: ignore[arg-type]
+        assert q - 1e-12 <= found <= q + 1e-6
+    assert divergence_success(name, 0.0, prior) == prior  # type: ignore[arg-type]
+    assert divergence_success(name, 1e6, prior) == 1.0  # type: ignore[arg-type]
+
+
+@pytest.mark.claim("RP-2")
+def test_divergences_agree_with_quadrature_on_two_points() -> None:
+    plan = calibrate(SIGNS, pac.Information(0.3), rule="waterfill", rng=0)
+    shift = 1 / float(plan.noise_std[0])
+
+    def mean(function: object) -> float:
+        def integrand(z: float) -> float:
+            density = 0.5 * (norm.pdf(z - shift) + norm.pdf(z + shift))
+            return density * function(1 / (1 + math.exp(-2 * shift * z)))  # type: ignore[operator]
+
+        return float(quad(integrand, -12, 12)[0])
+
+    truth = {
+        "total variation": mean(lambda p: abs(p - 0.5)),
+        "chi-square": mean(lambda p: 2 * p**2 + 2 * (1 - p) ** 2 - 1),
+        "squared Hellinger": mean(lambda p: 1 - math.sqrt(p / 2) - math.sqrt((1 - p) / 2)),
+    }
+    found = divergences(SIGNS, plan, n_draws=100_000, gamma=1e-6, rng=0)
+    assert [item.name for item in found] == list(truth)
+    for item in found:
+        assert item.estimate.lower <= truth[item.name] <= item.estimate.upper
+        assert item.estimate.value == pytest.approx(truth[item.name], rel=0.03)
+        assert 0.5 < item.success["0.5"] < 0.95
+
+
+def test_divergences_of_a_belief_leave_out_what_is_ruled_out() -> None:
+    outputs = np.arange(6.0)[:, None]
+    log_p = np.log([0.4, 0.3, 0.3, 1e-300, 1e-300, 1e-300]) * [1, 1, 1, np.inf, np.inf, np.inf]
+    plan = calibrate(outputs, pac.Information(0.2), rule="waterfill", log_belief=log_p)
+    alone = calibrate(outputs[:3], pac.Information(0.2), rule="waterfill", log_belief=log_p[:3])
+    among = divergences(outputs, plan, log_belief=log_p, n_draws=50_000, rng=0)
+    without = divergences(outputs[:3], alone, log_belief=log_p[:3], n_draws=50_000, rng=0)
+    for one, other in zip(among, without, strict=True):
+        assert one.estimate.value == pytest.approx(other.estimate.value, rel=0.03)
+
+
+@pytest.mark.claim("RP-3")
+def test_residual_privacy_is_the_mean_divergence_of_the_posterior() -> None:
+    outputs = example_outputs("gaussian", n_subsets=32)
+    plan = calibrate(outputs, pac.Information(0.4), rule="waterfill", rng=0)
+    log_r = reference_law(outputs, "gaussian")
+    found = residual_privacy(outputs, plan, log_reference=log_r, n_draws=50_000, rng=0)
+    rng = np.random.default_rng(1)
+    w = plan.whitened(outputs)
+    z = w[rng.integers(32, size=50_000)] + rng.standard_normal((50_000, w.shape[1]))
+    log_p = z @ w.T - 0.5 * np.square(w).sum(axis=1)
+    log_p -= np.logaddexp.reduce(log_p, axis=1)[:, None]
+    truth = -float((np.exp(log_p) * (log_p - log_r)).sum(axis=1).mean())
+    assert found.residual.value == pytest.approx(truth, abs=0.02)
+    assert found.intrinsic < 0
+    assert found.entropy.value == pytest.approx(math.log(32) - found.information.value)
+
+
+@pytest.mark.claim("RP-3")
+def test_residual_entropies_compose_like_two_releases_at_once() -> None:
+    outputs = example_outputs("two signs", n_subsets=16)
+    plans = [calibrate(outputs, pac.Information(b), rule="waterfill", rng=0) for b in (0.2, 0.4)]
+    both = np.hstack([plan.whitened(outputs) for plan in plans])
+
+    class Together:
+        total_variation_slack = 0.0
+
+        def whitened(self, _: object) -> np.ndarray:
+            return both
+
+        def revealed_groups(self, _: object) -> None:
+            return None
+
+    found = [residual_privacy(outputs, p, n_draws=50_000, rng=0).entropy for p in plans]
+    together = residual_privacy(outputs, Together(), n_draws=50_000, rng=0).entropy
+    composed = compose_entropies([one.lower for one in found], math.log(16))
+    assert composed <= together.upper
+    assert composed > math.log(16) - 0.7
+
+
+def test_reference_laws() -> None:
+    x = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+    assert intrinsic_privacy(reference_law(x, "uniform")) == 0.0
+    assert intrinsic_privacy(reference_law(x, "truncated uniform", low=-1.0)) == -math.inf
+    assert intrinsic_privacy(reference_law(x, "truncated uniform", low=-2.0)) == 0.0
+    gaussian, sigmoid = reference_law(x, "gaussian"), reference_law(x, "sigmoid")
+    np.testing.assert_allclose(np.exp(gaussian) / np.exp(gaussian[2]), np.exp(-(x**2) / 4))
+    s = x / x.std()
+    density = np.exp(-s) / (1 + np.exp(-s)) ** 2
+    np.testing.assert_allclose(np.exp(sigmoid), density / density.sum())
+    assert intrinsic_privacy(gaussian) < intrinsic_privacy(sigmoid) < 0
+    with pytest.raises(PoolError, match="at least one candidate"):
+        reference_law(x, "truncated uniform", low=9.0)
+
+
+def test_posterior_disadvantage_of_an_attacker() -> None:
+    assert posterior_disadvantage(0.5, 0.5, intrinsic=-0.25) == -0.25
+    assert posterior_disadvantage(0.7, 0.5, divergence="total variation") == pytest.approx(-0.2)
+
+
+@pytest.mark.claim("RP-4")
+def test_exact_gap_agrees_with_quadrature() -> None:
+    plan = calibrate(SIGNS, pac.Information(0.6), rule="waterfill", rng=0)
+    shift = 1 / float(plan.noise_std[0])
+
+    def integrand(z: float) -> float:
+        density = 0.5 * (norm.pdf(z - shift) + norm.pdf(z + shift))
+        return density * (math.log(density) - norm.logpdf(z, scale=math.sqrt(1 + shift**2)))
+
+    truth = float(quad(integrand, -15, 15)[0])
+    found = exact_gap(SIGNS, plan, n_draws=100_000, gamma=1e-6, rng=0)
+    assert found.upper is not None
+    assert found.lower <= truth <= found.upper
+    assert found.value == pytest.approx(truth, rel=0.1)
+    assert corrected_budget(plan.log_det_nats, found) < 0.6
+    with pytest.raises(BudgetError, match="mi_nats must be"):
+        corrected_budget(-1.0, found)
+
+
+def test_gap_needs_noise_in_every_direction() -> None:
+    votes = example_outputs("votes", n_subsets=16)
+    plan = calibrate(votes, pac.Information(3.0), rng=0)
+    with pytest.raises(BudgetError, match="every direction that moves"):
+        exact_gap(votes, plan)
