@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pacprivacy._version import __version__
-from pacprivacy.accounting import Session
+from pacprivacy.accounting import Accuracy, Session
 from pacprivacy.budget import EpsilonEquivalent, Information, Membership, parse_budget
 from pacprivacy.pool import Balanced, Half, Poisson, Pool
 from pacprivacy.privatize import privatize
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Accuracy",
     "Balanced",
     "Certificate",
     "EpsilonEquivalent",

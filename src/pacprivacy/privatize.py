@@ -12,6 +12,7 @@ import numpy as np
 
 from pacprivacy._checks import check_log_belief
 from pacprivacy._random import SimulatedSource, SystemSource, coerce_seed, public_generator
+from pacprivacy.accounting import Accuracy, Session
 from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.budget import AnyBudget
 from pacprivacy.errors import BudgetError, PoolError
@@ -40,6 +41,8 @@ def privatize(
     rng: np.random.Generator | int | None = None,
     progress: bool | None = None,
     simulate: bool = False,
+    target: Accuracy | None = None,
+    levels: int | None = None,
 ) -> Release:
     """Release a function of data with a certificate that holds against every attacker.
 
@@ -71,11 +74,18 @@ def privatize(
     simulate : bool
         Take the secret and the noise from ``rng`` too. For experiments: the certificate says
         that such a release protects nobody.
+    target : Accuracy, optional
+        Stop spending once the released value is good enough on public data: observations of
+        growing precision leave one after the other, the value is their mean, and ``budget`` is
+        the most that they may cost together.
+    levels : int, optional
+        Number of looks when there is a target; 12 for information, 4 where membership is limited.
 
     Returns
     -------
     Release
-        ``value`` (same structure as the mechanism's) and ``certificate``.
+        ``value`` (same structure as the mechanism's) and ``certificate``; a ``GradualRelease``
+        when there is a target.
 
     Guarantee
     ---------
@@ -91,6 +101,24 @@ def privatize(
     >>> bool(release.certificate.membership_bound <= 0.6)
     True
     """
+    if target is not None:
+        cap = Session(
+            data,
+            budget=budget,
+            pool=pool,
+            n_subsets=n_subsets,
+            units=units,
+            n_jobs=n_jobs,
+            rng=rng,
+            progress=progress,
+            simulate=simulate,
+        )
+        with cap as session:
+            return session.refine(
+                mechanism, budget, target, rule=rule, levels=levels, checkpoint=checkpoint
+            )
+    if levels is not None:
+        raise BudgetError("levels must come with a target; got levels alone. Leave it out.")
     seed = coerce_seed(rng)
     universe = coerce_data(data)
     prepared = as_mechanism(mechanism)

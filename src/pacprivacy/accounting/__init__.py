@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 from pacprivacy.accounting.amounts import Charge
 from pacprivacy.accounting.session import Odometer, Session
+from pacprivacy.accounting.target import Accuracy, Look
 
 if TYPE_CHECKING:
     from pacprivacy.accounting.account import certificate_digest
+    from pacprivacy.accounting.gradual import GradualRelease
     from pacprivacy.accounting.ledger import Ledger
     from pacprivacy.accounting.ledger_budget import Balance
     from pacprivacy.accounting.ledger_chain import LedgerEntry, Verification
     from pacprivacy.accounting.reservation import Reservation
 
 __all__ = [
+    "Accuracy",
     "Balance",
     "Charge",
+    "GradualRelease",
     "Ledger",
     "LedgerEntry",
+    "Look",
     "Odometer",
     "Reservation",
     "Session",
@@ -31,6 +36,7 @@ __all__ = [
 
 _LATER = {
     "Balance": "ledger_budget",
+    "GradualRelease": "gradual",
     "Ledger": "ledger",
     "LedgerEntry": "ledger_chain",
     "Reservation": "reservation",

@@ -10,6 +10,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from pacprivacy._random import fresh_seed
 from pacprivacy.accounting.amounts import Charge
@@ -20,6 +21,7 @@ from pacprivacy.accounting.session_state import SessionState, StateFile
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import Limits
 from pacprivacy.errors import BudgetError, DataError, LedgerError, PoolError, SecretError
+from pacprivacy.mechanism import Data
 from pacprivacy.pool import Pool
 from pacprivacy.release import Certificate, Secret
 
@@ -37,6 +39,28 @@ class Holder:
     pool_digest: str | None
     n_subsets: int | None
     has_units: bool | None
+
+    @classmethod
+    def of(
+        cls,
+        data: Data,
+        total: Limits,
+        request: tuple[Any, int | None, Any],
+        dataset: str | None,
+        principal: str | None,
+    ) -> Self:
+        """Describe a session: its data, its total, and the pool that was asked for."""
+        pool, n_subsets, units = request
+        given = isinstance(pool, Pool)
+        return cls(
+            dataset=dataset or "default",
+            principal=principal or "default",
+            data_digest=data.digest(),
+            total=total,
+            pool_digest=pool.digest() if given else None,
+            n_subsets=n_subsets,
+            has_units=None if given else units is not None,
+        )
 
 
 class Account:
@@ -180,9 +204,19 @@ class Account:
 
 
 def open_account(
-    where: str | Path | Ledger, holder: Holder, *, state: str | Path | None, fresh: bool
+    where: str | Path | Ledger,
+    holder: Holder,
+    *,
+    state: str | Path | None,
+    fresh: bool,
+    simulate: bool = False,
 ) -> Account:
     """Open a session's account in a ledger that verifies, and go on where it was left."""
+    if simulate:
+        raise LedgerError(
+            "simulate must be False with a ledger: it holds real releases only. "
+            "Leave out the ledger."
+        )
     ledger = where if isinstance(where, Ledger) else Ledger(where)
     found = ledger.verify()
     if not found.ok:

@@ -7,6 +7,8 @@ that belief. Information adds up; membership composes by increments (math §6).
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -28,14 +30,17 @@ from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.budget import AnyBudget, Limits, limits_of
 from pacprivacy.errors import BudgetError, LedgerError, SecretError
 from pacprivacy.mechanism import as_mechanism, coerce_data
-from pacprivacy.noise import Rule, calibrate
+from pacprivacy.noise import NoisePlan, Rule, calibrate
+from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.rules import rule_name
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate, Context, Release, Secret, publish
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
 
 if TYPE_CHECKING:
+    from pacprivacy.accounting.gradual import GradualRelease
     from pacprivacy.accounting.ledger import Ledger
+    from pacprivacy.accounting.target import Accuracy
 
 __all__ = ["Odometer", "Session"]
 
@@ -126,7 +131,12 @@ class Session:
         self._lock = threading.RLock()
         self._book: Book = Unrecorded()
         if ledger is not None:
-            self._book = self._open_book(ledger, dataset, principal, state)
+            # Here: a session without a ledger should not wait for SQLAlchemy.
+            from pacprivacy.accounting.account import Holder, open_account
+
+            who = Holder.of(self._data, self._total, self._pool_request, dataset, principal)
+            fresh = self._fresh
+            self._book = open_account(ledger, who, state=state, fresh=fresh, simulate=simulate)
         elif not (dataset is None and principal is None and state is None):
             raise LedgerError(
                 "ledger must be given with dataset, principal or state; got none. "
@@ -212,26 +222,30 @@ class Session:
             the ledger had reserved stays spent.
         """
         with self._lock:
-            if self._closed:
-                raise SecretError("session must be open; it is closed. Start a new session.")
-            asked = limits_of(budget)
             if rule is not None:
                 rule_name(rule)
-            left = self._left()
-            check_left("information", asked.mi_nats, left.mi_nats)
-            prepared = as_mechanism(mechanism)
-            candidates, notes = self._candidates(prepared, checkpoint)
-            share = share_of(asked, self._left(candidates.worst_prior), candidates.worst_prior)
-            outputs = run_mechanism(
-                prepared,
-                self._data,
-                candidates,
-                n_jobs=self._n_jobs,
-                checkpoint=checkpoint,
-                rng=self._stream() if self._seeded else None,
-                progress=self._progress,
-            )
-            return self._publish(outputs, budget, share, rule, notes)
+            outputs, share, notes = self._evaluate(mechanism, budget, checkpoint)
+            calibrator = partial(calibrate, outputs, rule=rule)
+            return self._publish(outputs, budget, share, calibrator, notes)[0]
+
+    def refine(
+        self,
+        mechanism: Any,
+        budget: AnyBudget,
+        target: Accuracy,
+        *,
+        rule: Rule | None = None,
+        levels: int | None = None,
+        checkpoint: str | Path | None = None,
+    ) -> GradualRelease:
+        """Release ever more precise observations until their mean is good enough.
+
+        As :meth:`release`; for ``target`` and ``levels`` see :func:`pacprivacy.privatize`.
+        """
+        from pacprivacy.accounting.gradual import refine
+
+        with self._lock:
+            return refine(self, mechanism, budget, target, (rule, levels, checkpoint))
 
     def odometer(self) -> Odometer:
         """Return what was spent in the worst case and what was really learned."""
@@ -250,6 +264,28 @@ class Session:
             best_guess_now=guess,
             ever_used_prior=1 - 2.0**-n if self._fresh and n else None,
         )
+
+    def _evaluate(
+        self, mechanism: Any, budget: AnyBudget, checkpoint: str | Path | None
+    ) -> tuple[Outputs, Limits, tuple[str, ...]]:
+        """Run a mechanism on every candidate; return the outputs and the share that is left."""
+        if self._closed:
+            raise SecretError("session must be open; it is closed. Start a new session.")
+        asked = limits_of(budget)
+        check_left("information", asked.mi_nats, self._left().mi_nats)
+        prepared = as_mechanism(mechanism)
+        candidates, notes = self._candidates(prepared, checkpoint)
+        share = share_of(asked, self._left(candidates.worst_prior), candidates.worst_prior)
+        outputs = run_mechanism(
+            prepared,
+            self._data,
+            candidates,
+            n_jobs=self._n_jobs,
+            checkpoint=checkpoint,
+            rng=self._stream() if self._seeded else None,
+            progress=self._progress,
+        )
+        return outputs, share, notes
 
     def _stream(self) -> int:
         return int(public_generator(self._seed, "session", self._spent.n_releases).integers(2**62))
@@ -289,18 +325,16 @@ class Session:
         outputs: Outputs,
         budget: AnyBudget,
         share: Limits,
-        rule: Rule | None,
+        calibrator: Callable[..., NoisePlan],
         notes: tuple[str, ...],
-    ) -> Release:
+    ) -> tuple[Release, Observation]:
         assert self._pool is not None  # drawn in release()
         assert self._belief is not None  # set with the pool
         belief = Belief.uniform(self._pool.n_subsets) if self._fresh else self._belief
         before = belief.success_per_unit(self._pool)
         seed = self._stream()
-        plan = calibrate(
-            outputs,
+        plan = calibrator(
             as_budget(share),
-            rule=rule,
             pool=self._pool,
             log_belief=belief.log_p,
             caps=None if share.success is None else np.minimum(1.0, before + share.success),
@@ -342,7 +376,7 @@ class Session:
             raise
         self._keep(belief.updated(plan.log_likelihood(observation)), release.certificate)
         self._releases.append(release)
-        return release
+        return release, observation
 
     def _spend(self, charge: Limits, what: str) -> None:
         """Book a charge; the secret is not used before this returns."""
@@ -364,34 +398,3 @@ class Session:
         )
         self._belief, self._spent = belief, spent
         self._book.commit(certificate)
-
-    def _open_book(
-        self,
-        ledger: str | Path | Ledger,
-        dataset: str | None,
-        principal: str | None,
-        state: str | Path | None,
-    ) -> Book:
-        if self._simulate:
-            raise LedgerError(
-                "simulate must be False with a ledger: it holds real releases only. "
-                "Leave out the ledger."
-            )
-        # Here, because a session without a ledger should not wait for SQLAlchemy.
-        from pacprivacy.accounting.account import Holder, open_account
-
-        pool, n_subsets, units = self._pool_request
-        return open_account(
-            ledger,
-            Holder(
-                dataset=dataset or "default",
-                principal=principal or "default",
-                data_digest=self._data.digest(),
-                total=self._total,
-                pool_digest=pool.digest() if isinstance(pool, Pool) else None,
-                n_subsets=n_subsets,
-                has_units=None if isinstance(pool, Pool) else units is not None,
-            ),
-            state=state,
-            fresh=self._fresh,
-        )

@@ -22,7 +22,7 @@ from pacprivacy.errors import BudgetError
 from pacprivacy.noise.bounds import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.plan import NoisePlan, Proof
 from pacprivacy.noise.probe import Probe, RiskProbe, smallest_scale
-from pacprivacy.noise.shape import Shape
+from pacprivacy.noise.shape import Scalable
 from pacprivacy.noise.spread import Spread
 from pacprivacy.theory.concentration import empirical_bernstein
 
@@ -63,7 +63,9 @@ class Problem:
         return (self.mi_nats is not None) + (self.caps is not None)
 
 
-def certify(shape: Shape, problem: Problem, *, rule: str, notes: tuple[str, ...] = ()) -> NoisePlan:
+def certify(
+    shape: Scalable, problem: Problem, *, rule: str, notes: tuple[str, ...] = ()
+) -> NoisePlan:
     """Return a plan of this shape that provably meets the problem's limits.
 
     Guarantee
@@ -151,7 +153,7 @@ class Effort:
     membership_room: float = 0.0
 
 
-def _effort(shape: Shape, problem: Problem) -> Effort:
+def _effort(shape: Scalable, problem: Problem) -> Effort:
     """Choose draws so that the interval takes a small share of the budget."""
     gamma = problem.gamma / 2 / max(1, problem.claims)
     m = len(problem.log_p)
@@ -202,7 +204,7 @@ def _draws_for(
 class _Search:
     """Scales that should pass, by bisection on common random numbers."""
 
-    def __init__(self, shape: Shape, problem: Problem) -> None:
+    def __init__(self, shape: Scalable, problem: Problem) -> None:
         self._shape, self._problem = shape, problem
         self._probe = Probe(shape.view(problem.spread, problem.log_p), problem.rng("propose"))
         self._risk: RiskProbe | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -12,7 +13,28 @@ from pacprivacy.noise.frames import SpreadFrame
 from pacprivacy.noise.plan import Integers, NoisePlan, Revealed, make_plan
 from pacprivacy.noise.spread import Spread
 
-__all__ = ["Shape", "axis_shape"]
+__all__ = ["Scalable", "Shape", "axis_shape"]
+
+
+class Scalable(Protocol):
+    """Noise whose level is still free."""
+
+    @property
+    def groups(self) -> Integers | None:
+        """Groups of candidates that are told apart without noise."""
+        ...
+
+    def scaled(self, noise_scale: float) -> Self:
+        """Return the same noise with every standard deviation multiplied."""
+        ...
+
+    def view(self, spread: Spread, log_p: Vector) -> View:
+        """Return what the attacker compares under this noise."""
+        ...
+
+    def plan(self, spread: Spread, *, rule: str, notes: tuple[str, ...] = ()) -> NoisePlan:
+        """Put this noise on its lattice."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

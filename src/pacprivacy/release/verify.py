@@ -68,6 +68,11 @@ def verify(certificate: Certificate, bundle: Bundle | str | Path) -> None:
     >>> release = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16)
     >>> pac.verify(release.certificate, release.bundle)
     """
+    if "target" in (certificate.composition or {}):
+        raise CertificateError(
+            "certificate must be that of one observation; got the sum of a release that was "
+            "refined until a target. Verify its steps, each in a folder of its own."
+        )
     found = bundle if isinstance(bundle, Bundle) else Bundle.load(bundle)
     _check_figures(certificate, found)
     _check_points(found)
