@@ -1,0 +1,172 @@
+"""Privacy-loss distributions and Rényi divergences of events, through dp-accounting."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from pacprivacy._checks import Vector
+from pacprivacy.dp.events import (
+    Event,
+    FixedSampling,
+    GaussianEvent,
+    LaplaceEvent,
+    PoissonSampling,
+    PureEvent,
+)
+from pacprivacy.release.dp_certificate import Neighbours
+
+__all__ = ["ORDERS", "amplified_profile", "loss_distribution", "renyi_divergences"]
+
+ORDERS: Final = (
+    *(1 + i / 20 for i in range(1, 20)),
+    *(2 + i / 4 for i in range(36)),
+    *range(11, 64),
+    *(64, 80, 96, 128, 192, 256, 384, 512, 1024, 4096),
+)
+_CUT: Final = 1e-4  # part of δ beyond which losses of the far tail count as infinite
+
+
+def amplified_profile(event: Event, epsilon: Vector) -> Vector:
+    """Return the least known ``δ`` of one run on a sample, at every ``ε >= 0``.
+
+    Guarantee
+    ---------
+    Claim DP-4. Amplification by subsampling (Balle, Barthe and Gaboardi 2018).
+
+    Examples
+    --------
+    >>> event = GaussianEvent(noise_multiplier=1.0, sampling=PoissonSampling(rate=0.1))
+    >>> amplified_profile(event, np.array([0.5])).round(6)
+    array([0.002033])
+    """
+    if event.sampling is None:
+        return event.profile(epsilon)
+    rate = event.sampling.rate
+    inner = np.log1p(np.expm1(epsilon) / rate)
+    repetitions = event.sampling.repetitions
+    known = sum(p * event.profile(inner, k) for k, p in repetitions.items())
+    return np.asarray(known + max(0.0, rate - math.fsum(repetitions.values())))
+
+
+def loss_distribution(
+    event: Event, neighbours: Neighbours, discretization: float, delta: float
+) -> Any:
+    """Return the privacy-loss distribution of all runs of an event, rounded to the safe side.
+
+    Parameters
+    ----------
+    event : Event
+        What ran.
+    neighbours : {"add_remove", "replace"}
+        Relation. Without sampling it makes no difference: the noise multiplier is relative to
+        the sensitivity under it.
+    discretization : float
+        Step of the losses.
+    delta : float
+        Where it will be read: far tails, of a small part of this mass, are cut off.
+
+    Examples
+    --------
+    >>> event = GaussianEvent(noise_multiplier=2.0, count=4)
+    >>> round(loss_distribution(event, "replace", 1e-3, 1e-5).get_epsilon_for_delta(1e-5), 2)
+    4.38
+    """
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    step = {"value_discretization_interval": discretization}
+    if event.sampling is None and isinstance(event, GaussianEvent):
+        std = event.noise_multiplier / math.sqrt(event.count)
+        return pld.from_gaussian_mechanism(standard_deviation=std, **step)
+    if isinstance(event.sampling, PoissonSampling) and isinstance(event, GaussianEvent):
+        relation, std = NeighboringRelation.ADD_OR_REMOVE_ONE, event.noise_multiplier
+        if neighbours == "replace":  # there, noise is counted in contributions of one record
+            relation, std = NeighboringRelation.REPLACE_ONE, 2.0 * event.noise_multiplier
+        one = pld.from_gaussian_mechanism(
+            standard_deviation=std,
+            sampling_prob=event.sampling.rate,
+            neighboring_relation=relation,
+            **step,
+        )
+    elif isinstance(event, LaplaceEvent) and (
+        event.sampling is None
+        or (isinstance(event.sampling, PoissonSampling) and neighbours == "add_remove")
+    ):
+        rate = 1.0 if event.sampling is None else event.sampling.rate
+        one = pld.from_laplace_mechanism(event.noise_multiplier, sampling_prob=rate, **step)
+    else:
+        one = _from_profile(event, discretization, _CUT * delta / event.count)
+    return one.self_compose(event.count)
+
+
+def _from_profile(event: Event, discretization: float, least_delta: float) -> Any:
+    """Build the distribution from the profile alone; the relation is symmetric."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    def is_rare(epsilon: float) -> bool:
+        return bool(amplified_profile(event, np.array([epsilon]))[0] <= least_delta)
+
+    largest = discretization
+    while not is_rare(largest) and largest < 512.0:
+        largest *= 1.1
+    rounded = np.arange(0, math.ceil(largest / discretization) + 1)
+    losses = np.asarray(rounded * discretization, dtype=np.float64)
+    upper = np.clip(amplified_profile(event, losses), 0.0, 1.0)
+    lower = -np.expm1(-losses) + np.exp(-losses) * upper  # the same test, with roles exchanged
+    deltas = np.concatenate([lower[:0:-1], upper])
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(
+        discretization, np.concatenate([-rounded[:0:-1], rounded]), np.minimum.accumulate(deltas)
+    )
+    return pld.PrivacyLossDistribution(pmf)
+
+
+def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
+    """Return bounds on the Rényi divergence of all runs at ``ORDERS``; None where none is known.
+
+    Examples
+    --------
+    >>> divergences = renyi_divergences(GaussianEvent(noise_multiplier=2.0), "replace")
+    >>> bool(np.allclose(divergences, np.array(ORDERS) / 8))
+    True
+    """
+    orders = np.array(ORDERS, dtype=np.float64)
+    if event.sampling is None:
+        if isinstance(event, GaussianEvent):
+            return np.asarray(event.count * orders / (2.0 * event.noise_multiplier**2))
+        if isinstance(event, PureEvent):
+            loss = event.epsilon
+            return np.asarray(event.count * np.minimum(loss, orders * loss**2 / 2.0))
+    return _renyi_by_accountant(event, neighbours)
+
+
+def _renyi_by_accountant(event: Event, neighbours: Neighbours) -> Vector | None:
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    relations = dp_accounting.NeighboringRelation
+    if event.sampling is None and isinstance(event, LaplaceEvent):
+        told, relation = (
+            dp_accounting.LaplaceDpEvent(event.noise_multiplier),
+            relations.ADD_OR_REMOVE_ONE,
+        )
+    elif not isinstance(event, GaussianEvent):
+        return None
+    elif isinstance(event.sampling, PoissonSampling) and neighbours == "add_remove":
+        gaussian = dp_accounting.GaussianDpEvent(event.noise_multiplier)
+        told = dp_accounting.PoissonSampledDpEvent(event.sampling.rate, gaussian)
+        relation = relations.ADD_OR_REMOVE_ONE
+    elif isinstance(event.sampling, FixedSampling):
+        gaussian = dp_accounting.GaussianDpEvent(event.noise_multiplier)
+        told = dp_accounting.SampledWithoutReplacementDpEvent(
+            event.sampling.n_records, event.sampling.batch_size, gaussian
+        )
+        relation = relations.REPLACE_ONE
+    else:
+        return None
+    accountant = RdpAccountant(list(ORDERS), relation)
+    accountant.compose(told, int(event.count))
+    return np.asarray(accountant.rdp, dtype=np.float64)
