@@ -11,7 +11,7 @@ import typer
 from pacprivacy._random import coerce_seed
 from pacprivacy.audit import DEFAULT_ATTACKS, AuditResult, results_text
 from pacprivacy.audit import audit as run_audit
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
+from pacprivacy.cli.console import AsJson, Quiet, Verb, one_of, show, show_json
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import Bundle, Certificate
 from pacprivacy.report import plot_audit
@@ -34,7 +34,10 @@ def audit_command(
     attack: Annotated[
         list[str] | None,
         typer.Option(
-            "--attack", metavar="NAME", help=f"One of {', '.join(DEFAULT_ATTACKS)}; may repeat."
+            "--attack",
+            metavar="NAME",
+            help=f"One of {', '.join(DEFAULT_ATTACKS)}; may repeat.",
+            autocompletion=one_of(DEFAULT_ATTACKS),
         ),
     ] = None,
     trials: Annotated[

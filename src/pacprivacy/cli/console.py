@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
@@ -19,6 +19,7 @@ __all__ = [
     "Quiet",
     "Verb",
     "complain",
+    "one_of",
     "show",
     "show_json",
     "show_status",
@@ -42,6 +43,22 @@ class Verb:
     def epilog(self) -> str:
         """The examples, in a form that is not wrapped again."""
         return f"\b\nExample:\n{self.example}"
+
+
+def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return what a shell calls to complete a word that must be one of ``names``.
+
+    Examples
+    --------
+    >>> one_of(["mean", "median", "pca"])("me")
+    ['mean', 'median']
+    """
+    known = tuple(names)
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in known if name.startswith(incomplete)]
+
+    return complete
 
 
 def show(text: str, *, style: str = "") -> None:

@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -17,6 +18,7 @@ from typer.core import TyperGroup
 
 from pacprivacy import _version
 from pacprivacy.cli.audit import audit
+from pacprivacy.cli.config import read_config
 from pacprivacy.cli.console import complain, show
 from pacprivacy.cli.convert import convert
 from pacprivacy.cli.demo import demo
@@ -110,7 +112,6 @@ app = typer.Typer(
     "'pac VERB --help' has examples.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 
@@ -130,10 +131,18 @@ def welcome(
             "--version", help="Show the version and stop.", callback=_show_version, is_eager=True
         ),
     ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="Options of a study; pac.toml if it is here."
+        ),
+    ] = None,
 ) -> None:
     """Say what to type next when no verb is given."""
     if ctx.invoked_subcommand is None:
         show(WELCOME)
+    elif not ctx.resilient_parsing:
+        ctx.default_map = read_config(config, ctx.command)
 
 
 for _name, _verb in {

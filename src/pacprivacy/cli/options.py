@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from pacprivacy.cli.console import one_of
 from pacprivacy.cli.models import MODELS, ModelOptions
 from pacprivacy.cli.numbers import read_pair
 from pacprivacy.errors import DataError
+from pacprivacy.noise import RULES
 
 __all__ = ["read_options"]
 
@@ -17,7 +19,13 @@ DataFile = Annotated[
     Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with a header.")
 ]
 ModelName = Annotated[
-    str, typer.Option("--model", metavar="NAME", help=f"What to release: {', '.join(MODELS)}.")
+    str,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help=f"What to release: {', '.join(MODELS)}.",
+        autocompletion=one_of(MODELS),
+    ),
 ]
 Target = Annotated[
     str | None,
@@ -46,7 +54,12 @@ Subsets = Annotated[
 ]
 RuleName = Annotated[
     str | None,
-    typer.Option("--rule", metavar="NAME", help="Noise rule; the least certified noise if absent."),
+    typer.Option(
+        "--rule",
+        metavar="NAME",
+        help="Noise rule; the least certified noise if absent.",
+        autocompletion=one_of(name for name in RULES if name != "basis"),
+    ),
 ]
 Bins = Annotated[int | None, typer.Option("--bins", metavar="N", help="Histogram bins.")]
 Range = Annotated[
