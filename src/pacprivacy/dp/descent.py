@@ -1,0 +1,327 @@
+"""Private descent: steps along noisy sums of clipped gradients, and nothing else.
+
+The sum of a step is a vector of whole numbers. It is rounded to a coarser grid and gets discrete
+Gaussian noise there; weights, averages and penalties are computed from what comes out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Vector, check_positive
+from pacprivacy._random import BitSource
+from pacprivacy.dp.clip import SUM_BITS
+from pacprivacy.dp.descent_accounting import descent_figures, descent_noise
+from pacprivacy.dp.descent_batches import Batch, Places, check_count
+from pacprivacy.dp.noise import UNITS_PER_SCALE, check_epsilon_delta, lattice_slack
+from pacprivacy.errors import BudgetError, DataError, MechanismError
+from pacprivacy.noise.lattice import MAX_UNITS_PER_STD, sample_discrete_gaussian
+from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
+
+__all__ = [
+    "DescentPlan",
+    "GradientSums",
+    "StepNoise",
+    "Steps",
+    "describe_steps",
+    "private_descent",
+    "read_start",
+    "split_delta",
+]
+
+DRAWN_AHEAD: Final = 1 << 16  # noise numbers at a time
+PUBLIC: Final = (
+    "Clipping norm, step length, number of steps, batch size, the number of records it is "
+    "compared with, and the starting point are public and were fixed without looking at the "
+    "records."
+)
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """How a private descent goes; every number is public and must not come from the data.
+
+    Parameters
+    ----------
+    n_steps : int
+        Number of steps; each one adds to the noise of all.
+    learning_rate : float > 0
+        Length of a step for a gradient of norm 1.
+    clip_norm : float > 0
+        Every record's gradient is shrunk to this norm.
+    average : bool
+        Release the mean of all iterates instead of the last one.
+    l2 : float >= 0
+        Penalty ``l2 |w|²/2``; it costs no privacy.
+
+    Examples
+    --------
+    >>> Steps(n_steps=100, learning_rate=0.5, clip_norm=1.0).average
+    False
+    """
+
+    n_steps: int
+    learning_rate: float
+    clip_norm: float
+    average: bool = False
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_count("n_steps", self.n_steps)
+        check_positive("learning_rate", self.learning_rate, advice="Use about 1.")
+        check_positive("clip_norm", self.clip_norm, advice="Use a norm that gradients rarely have.")
+        if not 0.0 <= self.l2 < math.inf:
+            raise MechanismError(f"l2 must be a number of at least 0; got {self.l2!r}. Use 0.")
+        if not self.learning_rate * self.l2 < 1.0:
+            raise MechanismError(
+                "learning_rate times l2 must be below 1, or the penalty overshoots; got "
+                f"{self.learning_rate * self.l2:g}. Use smaller steps."
+            )
+
+
+class GradientSums(Protocol):
+    """Data as descent sees them: sums of clipped gradients, in whole multiples of 2^-40 C."""
+
+    @property
+    def n_records(self) -> int:
+        """Number of records."""
+        ...
+
+    def whole_sum(self, weights: Vector, places: Places) -> Integers:
+        """Return the sum over the records at these places."""
+        ...
+
+
+class StepNoise:
+    """Discrete Gaussian noise for sums of clipped gradients.
+
+    Parameters
+    ----------
+    noise : float > 0, public
+        Standard deviation over the clipping norm.
+    n_weights : int, public
+        Length of a sum.
+    neighbours : str, public
+        Whether a record moves a sum by one clipping norm or by two.
+    source : BitSource
+        Where the random bits come from.
+    n_steps : int, public
+        How many sums there will be; noise is drawn ahead for them.
+
+    Guarantee
+    ---------
+    Claim G-1. The rounded sums of neighbours are at most ``steps`` grid steps apart, and the noise
+    is ``units >= noise/reach · steps`` of them, ``reach`` 1 or 2.
+
+    Examples
+    --------
+    >>> from pacprivacy._random import SimulatedSource
+    >>> noisy = StepNoise(2.0, 3, "add_remove", SimulatedSource(0))
+    >>> bool(abs(noisy.std - 2.0) < 1e-6)
+    True
+    """
+
+    def __init__(
+        self,
+        noise: float,
+        n_weights: int,
+        neighbours: Neighbours,
+        source: BitSource,
+        n_steps: int = 1,
+    ) -> None:
+        reach = 1 if neighbours == "add_remove" else 2
+        # At least 2^29 and, before rounding is paid for, at most 2^30 grid steps in one deviation.
+        exponent = math.frexp(noise)[1] - 1
+        self.shift = SUM_BITS + exponent - (UNITS_PER_SCALE.bit_length() - 1)
+        if self.shift < 0:
+            raise BudgetError(
+                "epsilon must leave noise of at least a two-thousandth of the clipping norm. "
+                "Use a smaller epsilon."
+            )
+        steps = math.ldexp(reach, SUM_BITS - self.shift) + math.sqrt(n_weights)
+        self.units = math.ceil(noise / reach * steps * (1 + 1e-12))
+        if self.units > MAX_UNITS_PER_STD:
+            raise BudgetError(
+                "epsilon must pay for the rounding of so many weights. Use a larger epsilon, or "
+                "fewer weights."
+            )
+        self.std = math.ldexp(self.units, self.shift - SUM_BITS)
+        self._shape = (max(1, min(n_steps, DRAWN_AHEAD // n_weights)), n_weights)
+        self._ahead: list[Integers] = []
+        self._source = source
+
+    def release(self, whole: Integers) -> Vector:
+        """Round a sum to the grid, add noise, and return it in clipping norms."""
+        if not self._ahead:
+            units = np.full(self._shape, self.units, dtype=np.int64)
+            self._ahead = list(sample_discrete_gaussian(units, self._source))
+        # A shift rounds downwards, in integers; half a step more makes it the nearest.
+        half = (1 << self.shift) >> 1
+        noisy = ((whole + half) >> self.shift) + self._ahead.pop()
+        return np.ldexp(noisy.astype(np.float64), self.shift - SUM_BITS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescentPlan:
+    """A descent with the noise that its promise needs; found before the data are looked at.
+
+    Attributes
+    ----------
+    batch, steps : public
+        Which records a step looks at, and how far it goes.
+    n_records : int
+        Number of records; public where records are replaced, else not used.
+    epsilon, delta : float, public
+        The promise.
+    delta_left : float, public
+        What is left of ``delta`` after the price of discrete noise.
+    noise : float, public
+        Standard deviation of a sum's noise over the clipping norm, continuous noise assumed.
+    """
+
+    batch: Batch
+    steps: Steps
+    n_records: int
+    epsilon: float
+    delta: float
+    delta_left: float
+    noise: float
+
+    @classmethod
+    def find(
+        cls,
+        batch: Batch,
+        steps: Steps,
+        *,
+        n_records: int,
+        n_weights: int,
+        epsilon: float,
+        delta: float,
+    ) -> Self:
+        """Find the noise.
+
+        Raises
+        ------
+        BudgetError, DataError
+            Nothing was spent.
+        """
+        epsilon, left = split_delta(epsilon, delta, n_weights * steps.n_steps)
+        batch.size_for(n_records)
+        noise = descent_noise(batch, n_records, n_steps=steps.n_steps, epsilon=epsilon, delta=left)
+        return cls(
+            batch=batch,
+            steps=steps,
+            n_records=n_records,
+            epsilon=epsilon,
+            delta=float(delta),
+            delta_left=left,
+            noise=noise,
+        )
+
+    def certify(
+        self, what: str, assumptions: tuple[str, ...], *, std: float, simulation: bool
+    ) -> DPCertificate:
+        """Write the certificate; ``std`` is the noise of a sum, over the clipping norm."""
+        steps, batch = self.steps, self.batch
+        figures = descent_figures(
+            batch, self.n_records, n_steps=steps.n_steps, noise=self.noise, delta=self.delta_left
+        )
+        return DPCertificate(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbours=batch.neighbours,
+            mechanism=f"{what} by {describe_steps(batch, steps, self.n_records)}",
+            assumptions=(*assumptions, PUBLIC),
+            accounting=figures,
+            noise={"sum of gradients": std * steps.clip_norm},
+            simulation=simulation,
+        )
+
+
+def private_descent(
+    sums: GradientSums,
+    start: Vector,
+    *,
+    batch: Batch,
+    steps: Steps,
+    noise: float,
+    source: BitSource,
+) -> tuple[Vector, float]:
+    """Run the steps; return the released weights and the noise of a sum over the clipping norm.
+
+    Parameters
+    ----------
+    sums : GradientSums, curator-only
+        The data.
+    start : array, public
+        Where to begin; it must not come from the data.
+    batch : Batch, public
+        Which records a step looks at.
+    steps : Steps, public
+        How far to go.
+    noise : float > 0, public
+        From :func:`~pacprivacy.dp.descent_accounting.descent_noise`.
+    source : BitSource
+        Batches and noise.
+
+    Guarantee
+    ---------
+    Claim G-3. All iterates together are as private as ``n_steps`` sampled Gaussian mechanisms with
+    this noise, up to the price of discrete noise in ``δ``.
+    """
+    size = batch.size_for(sums.n_records)
+    weights = np.array(start, dtype=np.float64)
+    noisy = StepNoise(noise, len(weights), batch.neighbours, source, steps.n_steps)
+    total = np.zeros_like(weights)
+    for _ in range(steps.n_steps):
+        places = batch.draw(sums.n_records, source)
+        gradient = noisy.release(sums.whole_sum(weights, places)) * (steps.clip_norm / size)
+        weights = weights - steps.learning_rate * (gradient + steps.l2 * weights)
+        total += weights
+    if not np.isfinite(total).all():
+        raise MechanismError(
+            "learning_rate must be small enough for the weights to stay finite. Use smaller steps; "
+            "the budget of this run is spent."
+        )
+    return (total / steps.n_steps if steps.average else weights), noisy.std
+
+
+def split_delta(epsilon: float, delta: float, n_numbers: int) -> tuple[float, float]:
+    """Return ``ε``, and what discrete noise for so many numbers leaves of ``δ``."""
+    epsilon, delta = check_epsilon_delta(epsilon, delta)
+    left = delta - lattice_slack(epsilon, n_numbers)
+    if not left > 0.5 * delta:
+        raise BudgetError(
+            f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "
+            "Use a larger delta or a smaller epsilon."
+        )
+    return epsilon, left
+
+
+def describe_steps(batch: Batch, steps: Steps, n_records: int) -> str:
+    """Return a descent in words."""
+    iterate = "average" if steps.average else "last"
+    return (
+        f"{steps.n_steps} steps of descent on {batch.describe(n_records)}: gradients clipped to "
+        f"norm {steps.clip_norm:g}, discrete Gaussian noise, {iterate} iterate"
+    )
+
+
+def read_start(start: Vector | None, shape: tuple[int, ...]) -> Vector:
+    """Return the public starting point as a vector; zero by default."""
+    if start is None:
+        return np.zeros(math.prod(shape))
+    given = np.asarray(start, dtype=np.float64)
+    if given.shape != shape or not np.isfinite(given).all():
+        raise DataError(
+            f"start must be a finite array of shape {shape}; got shape {given.shape}. "
+            "Leave it out to begin at zero."
+        )
+    return given.ravel()
