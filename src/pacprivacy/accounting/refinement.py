@@ -18,7 +18,13 @@ from pacprivacy.adversary.membership import Candidates
 from pacprivacy.budget import AnyBudget, Limits, limits_of
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import NoisePlan, Rule, calibrate
-from pacprivacy.noise.calibrate import gaussian_budget, resolve_caps
+from pacprivacy.noise.calibrate import (
+    distinct_outputs,
+    gaussian_budget,
+    is_free,
+    noiseless_plan,
+    resolve_caps,
+)
 from pacprivacy.noise.certify import Problem
 from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.rescale import noise_scale, rescale
@@ -149,6 +155,9 @@ class Refinement:
         log_p = check_log_belief(log_belief, len(self._values))
         limits = limits_of(budget)
         allowed, priors = resolve_caps(limits, caps, pool, log_p)
+        groups, left = distinct_outputs(self._values, log_p)
+        if is_free(groups, left, limits, allowed, pool, log_p):  # little is left to be learned
+            return noiseless_plan(self._values, groups, left, rule=self._base.rule)
         problem = Problem(
             spread=self._spread,
             log_p=log_p,

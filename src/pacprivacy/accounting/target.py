@@ -110,7 +110,11 @@ class Accuracy:
                 "metric must return one number in [0, 1] for every row when a confidence is "
                 "asked for. Leave confidence out, or return for example predicted == y."
             )
-        width = empirical_bernstein(
-            float(found.var(ddof=1)), len(found), width=1.0, gamma=(1 - self.confidence) / n_looks
-        )
+        gamma, n = (1 - self.confidence) / n_looks, len(found)
+        if np.isin(found, (0.0, 1.0)).all():  # a count: the exact bound of Clopper and Pearson
+            from scipy.stats import beta
+
+            hits = int(found.sum())
+            return float(beta.ppf(gamma, hits, n - hits + 1)) if hits else 0.0
+        width = empirical_bernstein(float(found.var(ddof=1)), n, width=1.0, gamma=gamma)
         return float(found.mean()) - width
