@@ -71,6 +71,15 @@ class _Verbs(TyperGroup):
             raise typer.Exit(code) from None
         except (typer.Exit, typer.Abort, _UsageError, BrokenPipeError):
             raise
+        except OSError as error:  # of a path that no verb has checked: too long, no room left
+            complain(
+                f"files must be readable and writable; got {error.strerror or 'an error'} at "
+                f"{str(error.filename)[:60]!r}. Check the path and the disk."
+            )
+            raise typer.Exit(BAD_INPUT) from None
+        except MemoryError:
+            complain("the work must fit into memory; it does not. Ask for less, or use fewer rows.")
+            raise typer.Exit(BAD_INPUT) from None
         except Exception as error:
             if os.environ.get("PAC_TRACEBACK"):
                 raise
