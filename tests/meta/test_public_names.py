@@ -8,6 +8,7 @@ import pytest
 PACKAGES = (
     "pacprivacy",
     "pacprivacy.accounting",
+    "pacprivacy.accuracy_first",
     "pacprivacy.adversary",
     "pacprivacy.audit",
     "pacprivacy.budget",

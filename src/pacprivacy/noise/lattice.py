@@ -23,7 +23,9 @@ from pacprivacy._random import BitSource
 from pacprivacy.errors import BudgetError
 
 __all__ = [
+    "MAX_UNITS_PER_SCALE",
     "MAX_UNITS_PER_STD",
+    "bernoulli_enclosed",
     "bernoulli_exp",
     "sample_discrete_gaussian",
     "sample_discrete_laplace",
@@ -35,6 +37,7 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 MAX_UNITS_PER_STD: Final = 2**31
+MAX_UNITS_PER_SCALE: Final = 2**50  # for Laplace noise: quotients of integers below 2^53
 
 # Error interval of the float64 value of exp(-γ). γ is a quotient of integers below 2^53, or
 # half the square of one: at most three roundings, so it is off by at most 4γ·2^-53. For
@@ -80,7 +83,7 @@ def sample_discrete_gaussian(units_per_std: Integers, source: BitSource) -> Inte
     >>> sample_discrete_gaussian(np.array([1024, 1024]), SimulatedSource(1)).shape
     (2,)
     """
-    scales = _check_units(units_per_std).ravel()
+    scales = _check_units("units_per_std", units_per_std, MAX_UNITS_PER_STD).ravel()
     result = np.zeros_like(scales)
     for start in range(0, scales.size, _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -94,7 +97,7 @@ def sample_discrete_laplace(units_per_scale: Integers, source: BitSource) -> Int
     Parameters
     ----------
     units_per_scale : integer array of any shape, public
-        Scale ``s_i`` in grid steps, from 1 to 2^31.
+        Scale ``s_i`` in grid steps, from 1 to 2^50.
     source : BitSource
         Where the random bits come from; the operating system for a real release.
 
@@ -106,7 +109,7 @@ def sample_discrete_laplace(units_per_scale: Integers, source: BitSource) -> Int
     Raises
     ------
     BudgetError
-        If a scale is not an integer from 1 to 2^31.
+        If a scale is not an integer from 1 to 2^50.
 
     Guarantee
     ---------
@@ -118,7 +121,7 @@ def sample_discrete_laplace(units_per_scale: Integers, source: BitSource) -> Int
     >>> sample_discrete_laplace(np.array([1024, 1024]), SimulatedSource(1)).shape
     (2,)
     """
-    scales = _check_units(units_per_scale).ravel()
+    scales = _check_units("units_per_scale", units_per_scale, MAX_UNITS_PER_SCALE).ravel()
     result = np.zeros_like(scales)
     for start in range(0, scales.size, _BLOCK):
         pending = np.arange(start, min(start + _BLOCK, scales.size))
@@ -129,13 +132,11 @@ def sample_discrete_laplace(units_per_scale: Integers, source: BitSource) -> Int
     return result.reshape(np.shape(units_per_scale))
 
 
-def _check_units(units_per_std: Integers) -> Integers:
+def _check_units(name: str, units_per_std: Integers, most: int) -> Integers:
     units = np.asarray(units_per_std)
-    if units.dtype.kind not in "iu" or (
-        units.size and (units.min() < 1 or units.max() > MAX_UNITS_PER_STD)
-    ):
+    if units.dtype.kind not in "iu" or (units.size and (units.min() < 1 or units.max() > most)):
         raise BudgetError(
-            "units_per_std must be integers from 1 to 2**31; got an array of shape "
+            f"{name} must be integers from 1 to 2**{most.bit_length() - 1}; got an array of shape "
             f"{units.shape} and dtype {units.dtype} with other entries. "
             "Choose a power-of-two grid step near 1/1024 of the standard deviation."
         )
@@ -209,6 +210,26 @@ def bernoulli_exp(gamma: Floats, exact: Callable[[int], Fraction], source: BitSo
     return np.asarray(heads)
 
 
+def bernoulli_enclosed(
+    enclose: Callable[[int], tuple[int, int]], size: int, source: BitSource
+) -> Mask:
+    """Toss ``size`` coins of one success rate, exactly.
+
+    ``enclose(bits)`` returns integers with ``lower <= 2^bits rate <= upper`` whose distance stays
+    bounded as ``bits`` grows. A coin whose first 64 bits do not decide asks for more; that ends
+    with probability 1.
+    """
+    words = source.words(size)
+    lower, upper = enclose(_WORD_BITS)
+    none = np.zeros(size, dtype=np.bool_)
+    # The uniform real lies in [word, word + 1] / 2^64.
+    heads = words <= np.uint64(lower - 1) if lower > 0 else none.copy()
+    tails = words >= np.uint64(upper) if upper < 2**64 else none
+    for i in np.flatnonzero(~(heads | tails)):
+        heads[i] = _LazyUniform(int(words[i]), source).is_below(enclose)
+    return np.asarray(heads)
+
+
 def _geometric(size: int, source: BitSource) -> Integers:
     """Count, for each uniform real u, the k >= 1 with ``u < exp(-k)``: P[V >= k] = exp(-k)."""
     thresholds = _exp_thresholds()
@@ -249,9 +270,13 @@ class _LazyUniform:
         """
         if gamma == 0:
             return True
+        return self.is_below(lambda bits: _enclose_exp(gamma, bits))
+
+    def is_below(self, enclose: Callable[[int], tuple[int, int]]) -> bool:
+        """Decide whether the number is below the one that ``enclose`` encloses."""
+        guard = 32
         while True:
-            guard = 32
-            lower, upper = _enclose_exp(gamma, self._bits + guard)
+            lower, upper = enclose(self._bits + guard)
             if (self._value + 1) << guard <= lower:
                 return True
             if self._value << guard >= upper:

@@ -1,0 +1,239 @@
+"""Which of many private candidates is good enough: one noisy threshold, one noisy look at each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Final, Literal
+
+import numpy as np
+from scipy import integrate, optimize
+
+from pacprivacy._checks import check_positive
+from pacprivacy._random import BitSource
+from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
+from pacprivacy.noise.lattice import MAX_UNITS_PER_SCALE, sample_discrete_laplace
+
+__all__ = [
+    "FLOAT_MARGIN",
+    "Calibration",
+    "InteractiveAboveThreshold",
+    "ThresholdPlan",
+    "plan_threshold",
+    "wrong_yes",
+]
+
+Calibration = Literal["tight", "theorem"]
+
+LEAST_UNITS: Final = 1 << 30  # grid steps in the sensitivity and in the threshold's noise scale
+FARTHEST: Final = 2.0**61
+DRAWS_AT_A_TIME: Final = 64
+# Queries are computed in float64: sums of n terms are off by less than 1e-9 of what one term can
+# move them. The sensitivity is taken larger by a millionth.
+FLOAT_MARGIN: Final = 1 + 1e-6
+
+
+class InteractiveAboveThreshold:
+    """Answer "is this query above the threshold?" until the first yes.
+
+    Queries may be chosen while the answers come in, and may depend on other releases: what those
+    cost is added to what this costs.
+
+    Parameters
+    ----------
+    threshold : float, public
+        What queries are compared with.
+    sensitivity : float > 0, public
+        How far one record can move any single query.
+    epsilon : float > 0, public
+        What all answers together cost.
+    source : BitSource
+        Random words; see :func:`pacprivacy.dp.noise.read_source`.
+
+    Guarantee
+    ---------
+    Claim AF-3. All answers up to and with the first yes are ``epsilon``-differentially private,
+    for as many queries as are asked; exact, since threshold, queries and noise are whole numbers.
+    Claim AF-4 adds releases on which the queries depend.
+
+    Examples
+    --------
+    >>> from pacprivacy.dp.noise import read_source
+    >>> search = InteractiveAboveThreshold(
+    ...     threshold=-0.1, sensitivity=0.001, epsilon=2.0, source=read_source(0)
+    ... )
+    >>> search.ask(-5.0), search.ask(0.0), search.is_over
+    (False, True, True)
+    """
+
+    def __init__(
+        self, *, threshold: float, sensitivity: float, epsilon: float, source: BitSource
+    ) -> None:
+        reach = check_positive(
+            "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
+        )
+        self.epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
+        reach *= FLOAT_MARGIN
+        _, exponent = np.frexp(reach * min(1.0, 2.0 / self.epsilon) / LEAST_UNITS)
+        self._step = float(np.ldexp(1.0, int(exponent) - 1))
+        # Rounding to whole steps adds one to how far a query can move.
+        steps = Fraction(reach) / Fraction(self._step) + 1
+        self._units = math.ceil(4 * steps / Fraction(self.epsilon))
+        if self._units > MAX_UNITS_PER_SCALE:
+            raise BudgetError(f"epsilon must be at least 1e-5; got {epsilon!r}. Use about 1.")
+        self._source = source
+        self._drawn: list[int] = []
+        noise = _draw(math.ceil(2 * steps / Fraction(self.epsilon)), 1, source)
+        self._noisy_threshold = self._whole(threshold) + noise[0]
+        self._over = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a query was above the threshold."""
+        return self._over
+
+    @property
+    def noise_scales(self) -> tuple[float, float]:
+        """Scales of the noise on the threshold and on each query: ``2Δ/ε`` and ``4Δ/ε``."""
+        return 0.5 * self._step * self._units, self._step * self._units
+
+    def ask(self, query: float) -> bool:
+        """Return whether the query, with its noise, is above the noisy threshold."""
+        if self._over:
+            raise BudgetExceededError(
+                "ask must stop at the first yes; it was given. Make a new one with its own budget."
+            )
+        if not self._drawn:  # several at a time is faster; those not used never leave
+            self._drawn = _draw(self._units, DRAWS_AT_A_TIME, self._source)
+        noisy = self._whole(query) + self._drawn.pop()
+        self._over = noisy >= self._noisy_threshold
+        return self._over
+
+    def _whole(self, number: float) -> int:
+        if not math.isfinite(number):
+            raise DataError("a query must be a finite number. Clip it to the loss's range.")
+        return round(min(max(number / self._step, -FARTHEST), FARTHEST))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdPlan:
+    """How to test "excess risk is at most α" so that a wrong yes has probability at most γ.
+
+    Parameters
+    ----------
+    threshold : float
+        Of the negative excess risk.
+    epsilon : float
+        What the test costs, however many levels are tried.
+    failure : float
+        Probability of a yes to a candidate whose excess risk is above α.
+
+    Examples
+    --------
+    >>> plan_threshold(0.1, gamma=0.1, n_levels=1000, sensitivity=1e-3).threshold
+    -0.05
+    """
+
+    threshold: float
+    epsilon: float
+    failure: float
+
+
+def plan_threshold(
+    alpha: float,
+    *,
+    gamma: float,
+    n_levels: int,
+    sensitivity: float,
+    calibration: Calibration = "tight",
+) -> ThresholdPlan:
+    """Return threshold ``-α/2`` and the least ε that keeps wrong answers rare.
+
+    Parameters
+    ----------
+    alpha : float > 0, public
+        Excess risk that is asked for.
+    gamma : float in (0, 1), public
+        Probability with which it may be missed.
+    n_levels : int, public
+        How many candidates are tried at most.
+    sensitivity : float > 0, public
+        How far one record moves the excess risk of a fixed candidate.
+    calibration : {"tight", "theorem"}, public
+        ``theorem`` is ``ε = 16 Δ ln(2T/γ)/α``: neither side errs by more than ``α/2``.
+        ``tight`` bounds a wrong yes only, and computes its probability.
+
+    Returns
+    -------
+    ThresholdPlan
+
+    Guarantee
+    ---------
+    Claim AF-5. With probability ``1 - gamma`` the candidate that is accepted, if one is, has an
+    excess risk of at most ``alpha``.
+
+    Examples
+    --------
+    >>> theorem = plan_threshold(
+    ...     0.1, gamma=0.1, n_levels=1000, sensitivity=1e-3, calibration="theorem"
+    ... )
+    >>> tight = plan_threshold(0.1, gamma=0.1, n_levels=1000, sensitivity=1e-3)
+    >>> round(theorem.epsilon, 3), round(tight.epsilon, 3)
+    (1.585, 0.694)
+    """
+    alpha = check_positive("alpha", alpha, advice="Use the excess risk that you can bear.")
+    reach = check_positive("sensitivity", sensitivity, advice="Bound the loss of one record.")
+    if not 0.0 < gamma < 1.0:
+        raise BudgetError(f"gamma must be between 0 and 1; got {gamma!r}. Use 0.1.")
+    if calibration == "theorem":
+        units = 8.0 * math.log(2.0 * n_levels / gamma)
+    elif calibration == "tight":
+        units = 2.0 * _reach_of_noise(n_levels, gamma)
+    else:
+        raise BudgetError(
+            f"calibration must be 'tight' or 'theorem'; got {calibration!r}. Leave it out."
+        )
+    epsilon = units * reach / (0.5 * alpha)
+    return ThresholdPlan(threshold=-0.5 * alpha, epsilon=epsilon, failure=gamma)
+
+
+def wrong_yes(margin: float, n_levels: int) -> float:
+    """Return ``P[max_t ν_t - ρ > margin]`` for ``n_levels`` of ``ν ~ Lap(2)`` and ``ρ ~ Lap(1)``.
+
+    Examples
+    --------
+    >>> round(wrong_yes(10.0, 1), 6), round(wrong_yes(0.0, 1), 6)
+    (0.004484, 0.5)
+    """
+
+    def integrand(shift: float) -> float:
+        # Over the threshold's noise ρ = -shift; the tail of one query beyond margin - shift.
+        left = margin - shift
+        below = math.log1p(-0.5 * math.exp(-left / 2)) if left >= 0 else left / 2 - math.log(2)
+        return -math.expm1(n_levels * below) * 0.5 * math.exp(-abs(shift))
+
+    kinks = sorted({-60.0, 0.0, margin, 60.0 + margin})
+    pieces = [
+        integrate.quad(integrand, a, b, epsabs=1e-12, epsrel=1e-10, limit=200)[0]
+        for a, b in pairwise(kinks)
+    ]
+    return float(sum(pieces))
+
+
+def _reach_of_noise(n_levels: int, gamma: float) -> float:
+    """Return the margin, in units of the threshold's noise, with a wrong yes of at most gamma."""
+    high = 1.0
+    while wrong_yes(high, n_levels) > gamma:
+        high *= 2.0
+    if high == 1.0:
+        return high
+    root = optimize.brentq(lambda x: wrong_yes(x, n_levels) - gamma, 0.5 * high, high, xtol=1e-9)
+    # Covers quadrature, the margin for floats, and the grid: less than a part in 2^28.
+    return float(root) * (1 + 2e-6)
+
+
+def _draw(units: int, size: int, source: BitSource) -> list[int]:
+    scales = np.full(size, units, dtype=np.int64)
+    return [int(draw) for draw in sample_discrete_laplace(scales, source)]

@@ -1,0 +1,244 @@
+"""One value, released with less and less noise, at the price of the last release alone.
+
+The noise of a level is the noise of the next one plus, for some coordinates, a fresh draw. So
+whoever has seen the less noisy release learns nothing from the noisier ones before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Vector
+from pacprivacy._random import BitSource
+from pacprivacy.accuracy_first.levels import as_levels, lattice_units
+from pacprivacy.dp.noise import read_source
+from pacprivacy.errors import BudgetExceededError, DataError
+from pacprivacy.noise.lattice import bernoulli_enclosed, sample_discrete_laplace
+from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
+from pacprivacy.release.dp_release import DPRelease
+
+__all__ = ["NoiseReduction", "NoisyLevels", "enclose_keep_rate"]
+
+Integers = npt.NDArray[np.int64]
+FARTHEST: Final = 2.0**61  # grid steps; beyond it numbers are clipped, so that int64 holds them
+
+
+class NoisyLevels:
+    """A vector at every level of noise: drawn from the least noisy level up, read the other way.
+
+    Parameters
+    ----------
+    values : array of shape (d,), curator-only
+        What is perturbed.
+    sensitivity : float > 0, public
+        How far one record can move it: sum of absolute changes.
+    epsilons : increasing sequence, public
+        Levels, the noisiest first.
+    source : BitSource
+        Random words; see :func:`pacprivacy.dp.noise.read_source`.
+
+    Guarantee
+    ---------
+    Claims AF-1 and AF-2. The noise at level ``t`` is discrete Laplace, independent between
+    coordinates, of a scale that makes it ``epsilons[t]``-private, exactly; reading levels
+    ``0..t`` costs ``epsilons[t]`` and nothing more.
+
+    Examples
+    --------
+    >>> levels = NoisyLevels([3.0, 5.0], sensitivity=1.0, epsilons=[0.1, 1.0],
+    ...     source=read_source(0))
+    >>> len(levels), levels.refine().shape, levels.level
+    (2, (2,), 0)
+    """
+
+    def __init__(
+        self,
+        values: Any,
+        *,
+        sensitivity: float,
+        epsilons: Sequence[float] | Vector,
+        source: BitSource,
+    ) -> None:
+        numbers = np.atleast_1d(np.asarray(values, dtype=np.float64))
+        if numbers.ndim != 1 or not np.isfinite(numbers).all():
+            raise DataError(
+                f"values must be a finite vector; got an array of shape {numbers.shape}. "
+                "Flatten it, and clip before summing."
+            )
+        self.epsilons = as_levels(epsilons)
+        self._step, self._units = lattice_units(
+            self.epsilons, sensitivity=sensitivity, n_numbers=numbers.size
+        )
+        with np.errstate(over="ignore"):
+            scaled = np.rint(np.clip(numbers / self._step, -FARTHEST, FARTHEST))
+        self._level = -1
+        self._added: list[tuple[Integers, Integers]] = []
+        self._current = self._draw(scaled.astype(np.int64), source)
+
+    def __len__(self) -> int:
+        """Return the number of levels."""
+        return len(self._units)
+
+    @property
+    def level(self) -> int:
+        """The level read last; -1 before the first."""
+        return self._level
+
+    @property
+    def noise_scale(self) -> float:
+        """Scale of the noise at the level read last."""
+        return self._step * self._units[max(self._level, 0)]
+
+    def refine(self) -> Vector:
+        """Return the next, less noisy level."""
+        if self._level + 1 >= len(self):
+            raise BudgetExceededError(
+                f"level must be below {len(self)}; all levels were read. Use more levels, or a "
+                "larger last epsilon."
+            )
+        self._level += 1
+        if self._level > 0:
+            places, draws = self._added.pop()
+            self._current[places] -= draws
+        return np.asarray(self._current * self._step, dtype=np.float64)
+
+    def _draw(self, scaled: Integers, source: BitSource) -> Integers:
+        """Return the noisiest level; remember what each level adds to the next one."""
+        current = scaled + sample_discrete_laplace(_full(scaled.size, self._units[-1]), source)
+        for coarse, fine in zip(self._units[-2::-1], self._units[:0:-1], strict=True):
+            keep = _toss(coarse, fine, scaled.size, source)
+            places = np.flatnonzero(~keep)
+            draws = sample_discrete_laplace(_full(places.size, coarse), source)
+            current[places] += draws
+            self._added.append((places, draws))
+        return current
+
+
+class NoiseReduction:
+    """Release one value again and again, each time with less noise; only the last one counts.
+
+    Parameters
+    ----------
+    values : float or array of any shape, curator-only
+        What is released.
+    sensitivity : float > 0, public
+        How far one record can move all numbers together: sum of absolute changes. It must not be
+        read off the data.
+    epsilons : increasing sequence, public
+        Levels, the noisiest first.
+    neighbours : {"add_remove", "replace"}, public
+        Relation for which ``sensitivity`` holds.
+    simulate : Generator or int, optional
+        Seed of the noise, for experiments; such a release protects nobody.
+
+    Guarantee
+    ---------
+    Claim AF-2. All releases together, when stopped after level ``t`` for whatever reason, have
+    ex-post privacy loss ``epsilons[t]``. The reason to stop must itself be private; see
+    :class:`InteractiveAboveThreshold`.
+
+    Examples
+    --------
+    >>> gradual = NoiseReduction(
+    ...     [10.0, 20.0], sensitivity=2.0, epsilons=[0.1, 1.0, 4.0], neighbours="replace"
+    ... )
+    >>> first, second = gradual.refine(), gradual.refine()
+    >>> second.value.shape, second.certificate.epsilon, second.certificate.kind
+    ((2,), 1.0, 'dp-ex-post')
+    """
+
+    def __init__(
+        self,
+        values: Any,
+        *,
+        sensitivity: float,
+        epsilons: Sequence[float] | Vector,
+        neighbours: Neighbours,
+        simulate: np.random.Generator | int | None = None,
+    ) -> None:
+        numbers = np.asarray(values, dtype=np.float64)
+        source = read_source(simulate)
+        self._shape = numbers.shape
+        self._simulation = source.is_simulation
+        self._neighbours: Neighbours = neighbours
+        self._sensitivity = float(sensitivity)
+        self._levels = NoisyLevels(
+            numbers.ravel(), sensitivity=sensitivity, epsilons=epsilons, source=source
+        )
+        self._certificate(float(self._levels.epsilons[0]))  # refuse a wrong relation early
+
+    @property
+    def epsilons(self) -> Vector:
+        """Levels, the noisiest first."""
+        return self._levels.epsilons
+
+    def refine(self) -> DPRelease:
+        """Return the next, less noisy release."""
+        value = self._levels.refine().reshape(self._shape)
+        epsilon = float(self._levels.epsilons[self._levels.level])
+        return DPRelease(
+            value=value if self._shape else float(value), certificate=self._certificate(epsilon)
+        )
+
+    def _certificate(self, epsilon: float) -> DPCertificate:
+        reached = max(self._levels.level, 0) + 1
+        return DPCertificate(
+            kind="dp-ex-post",
+            epsilon=epsilon,
+            delta=0.0,
+            neighbours=self._neighbours,
+            mechanism="noise reduction: discrete Laplace noise, one coin for each coordinate",
+            assumptions=(
+                f"One record moves the numbers by at most {self._sensitivity:g} in the sum of "
+                "absolute changes.",
+                "Whether to go on was decided from what had been released, or privately.",
+            ),
+            accounting={"level": f"{reached} of {len(self._levels)}", "epsilon of level": epsilon},
+            noise={"scale": self._levels.noise_scale},
+            notes=(f"Levels 1 to {reached} were released; together they cost level {reached}.",),
+            simulation=self._simulation,
+        )
+
+
+def enclose_keep_rate(coarse: int, fine: int, bits: int) -> tuple[int, int]:
+    """Return integers around ``2^bits w``, ``w`` the rate at which a coordinate is kept.
+
+    ``w = (sinh(1/2s) / sinh(1/2s'))²`` for the scales ``s >= s'`` of the noisier and of the less
+    noisy level: about ``(s'/s)²``.
+
+    Examples
+    --------
+    >>> lower, upper = enclose_keep_rate(2048, 1024, 64)
+    >>> round(lower / 2**64, 6), upper - lower <= 2
+    (0.25, True)
+    """
+    work = bits + 32
+    top_low, top_high = _enclose_relative_sinh(coarse, work)
+    bottom_low, bottom_high = _enclose_relative_sinh(fine, work)
+    lower = (fine * top_low) ** 2 << bits
+    upper = (fine * top_high) ** 2 << bits
+    return lower // (coarse * bottom_high) ** 2, -(-upper // (coarse * bottom_low) ** 2)
+
+
+def _enclose_relative_sinh(scale: int, bits: int) -> tuple[int, int]:
+    """Return integers around ``2^bits sinh(x)/x`` at ``x = 1/(2 scale)``: a short series."""
+    low = high = term_low = term_high = 1 << bits
+    n = 0
+    while term_high > 1:
+        n += 2
+        divisor = 4 * scale * scale * n * (n + 1)
+        term_low, term_high = term_low // divisor, -(-term_high // divisor)
+        low, high = low + term_low, high + term_high
+    return low, high + 1  # the terms left out are together below the last one
+
+
+def _toss(coarse: int, fine: int, size: int, source: BitSource) -> npt.NDArray[np.bool_]:
+    return bernoulli_enclosed(lambda bits: enclose_keep_rate(coarse, fine, bits), size, source)
+
+
+def _full(size: int, units: int) -> Integers:
+    return np.full(size, units, dtype=np.int64)

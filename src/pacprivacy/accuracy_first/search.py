@@ -1,0 +1,200 @@
+"""Search the least privacy loss that meets an accuracy: noise reduction, doubling, theory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from pacprivacy._checks import Vector
+from pacprivacy._random import BitSource
+from pacprivacy.accuracy_first.above_threshold import (
+    FLOAT_MARGIN,
+    Calibration,
+    InteractiveAboveThreshold,
+    plan_threshold,
+)
+from pacprivacy.accuracy_first.levels import doubling_levels, geometric_levels
+from pacprivacy.accuracy_first.noise_reduction import NoisyLevels
+from pacprivacy.accuracy_first.problem import Found, Problem
+from pacprivacy.accuracy_first.theory import doubling_loss
+from pacprivacy.dp.noise import add_laplace
+from pacprivacy.release.dp_certificate import DPCertificate
+from pacprivacy.release.dp_release import DPRelease
+
+__all__ = ["as_release", "invert_theory", "search_by_doubling", "search_by_reduction"]
+
+
+def search_by_reduction(
+    problem: Problem,
+    *,
+    alpha: float,
+    gamma: float,
+    n_levels: int,
+    calibration: Calibration,
+    source: BitSource,
+) -> Found:
+    """Lower the noise until the excess risk passes AboveThreshold.
+
+    Guarantee
+    ---------
+    Claims AF-4 and AF-5. The ex-post loss is that of the test plus that of the level reached.
+    """
+    levels = geometric_levels(
+        1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha), n_levels
+    )
+    plan = plan_threshold(
+        alpha,
+        gamma=gamma,
+        n_levels=n_levels,
+        sensitivity=problem.excess_sensitivity,
+        calibration=calibration,
+    )
+    search = InteractiveAboveThreshold(
+        threshold=plan.threshold,
+        sensitivity=problem.excess_sensitivity,
+        epsilon=plan.epsilon,
+        source=source,
+    )
+    model, level, scales = _first_good(problem, levels, search, source)
+    threshold_scale, query_scale = search.noise_scales
+    noise = {**scales, "threshold": threshold_scale, "queries": query_scale}
+    return Found(
+        model=model,
+        level=level + 1,
+        n_levels=n_levels,
+        test_epsilon=plan.epsilon,
+        level_epsilon=float(levels[level]),
+        accepted=search.is_over,
+        noise=noise,
+    )
+
+
+def _first_good(
+    problem: Problem, levels: Vector, search: InteractiveAboveThreshold, source: BitSource
+) -> tuple[Vector, int, dict[str, float]]:
+    """Return the first model that passes, its level, and the noise scales there."""
+    share = 1.0 / len(problem.parts)
+    noisy = [
+        NoisyLevels(
+            part.values, sensitivity=part.sensitivity, epsilons=share * levels, source=source
+        )
+        for part in problem.parts
+    ]
+    level = 0
+    for models in _blocks(problem, noisy, len(levels)):
+        for model, excess in zip(models, problem.excess_risk(models), strict=True):
+            if search.ask(-float(excess)) or level == len(levels) - 1:
+                scales = {
+                    part.name: part.sensitivity / (share * float(levels[level]))
+                    for part in problem.parts
+                }
+                return model.copy(), level, scales
+            level += 1
+    raise AssertionError("the last level is always returned")
+
+
+def _blocks(problem: Problem, noisy: list[NoisyLevels], n_levels: int) -> Iterator[Vector]:
+    """Yield models of the next levels, several at a time; those beyond the stop never leave."""
+    for start in range(0, n_levels, problem.block):
+        n_models = min(problem.block, n_levels - start)
+        yield np.array(
+            [problem.model(tuple(part.refine() for part in noisy)) for _ in range(n_models)]
+        )
+
+
+def search_by_doubling(problem: Problem, *, alpha: float, gamma: float, source: BitSource) -> Found:
+    """Release afresh at twice the level, with a noisy test each time; the losses add up.
+
+    Guarantee
+    ---------
+    Claim AF-7.
+    """
+    levels = doubling_levels(1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha))
+    reach, first = problem.excess_sensitivity, float(levels[0])
+    test_epsilon = 2.0 * reach * math.log(len(levels) / gamma) / alpha
+    for step, level in enumerate(levels, start=1):
+        model, scales = _release_once(problem, float(level), source)
+        excess = float(problem.excess_risk(model[None, :])[0])
+        test = add_laplace(
+            excess, sensitivity=reach * FLOAT_MARGIN, epsilon=test_epsilon, source=source
+        )
+        accepted = bool(test.values <= 0.5 * alpha)
+        if accepted or step == len(levels):
+            break
+    total = doubling_loss(
+        step, first=first, sensitivity=reach, n_steps=len(levels), alpha=alpha, gamma=gamma
+    )
+    spent = (2.0**step - 1.0) * first
+    return Found(
+        model=model,
+        level=step,
+        n_levels=len(levels),
+        test_epsilon=total - spent,
+        level_epsilon=spent,
+        accepted=accepted,
+        noise={**scales, "tests": test.noise_scale},
+    )
+
+
+def invert_theory(problem: Problem, *, alpha: float, source: BitSource) -> Found:
+    """Release once, at the level that the utility theorem demands; nothing is tested."""
+    epsilon = problem.theory_epsilon(alpha)
+    model, scales = _release_once(problem, epsilon, source)
+    return Found(
+        model=model,
+        level=1,
+        n_levels=1,
+        test_epsilon=0.0,
+        level_epsilon=epsilon,
+        accepted=False,
+        noise=scales,
+    )
+
+
+def _release_once(
+    problem: Problem, epsilon: float, source: BitSource
+) -> tuple[Vector, dict[str, float]]:
+    share = epsilon / len(problem.parts)
+    noisy = [
+        add_laplace(part.values, sensitivity=part.sensitivity, epsilon=share, source=source)
+        for part in problem.parts
+    ]
+    scales = {
+        part.name: found.noise_scale for part, found in zip(problem.parts, noisy, strict=True)
+    }
+    return problem.model(tuple(found.values for found in noisy)), scales
+
+
+def as_release(
+    problem: Problem, found: Found, *, alpha: float, gamma: float, method: str, simulation: bool
+) -> DPRelease:
+    """Return the model with the certificate of what it cost."""
+    tested = method != "theory inversion"
+    accounting = {"level": f"{found.level} of {found.n_levels}", "releases": found.level_epsilon}
+    if tested:
+        accounting["tests"] = found.test_epsilon
+    certificate = DPCertificate(
+        kind="dp-ex-post" if tested else "dp",
+        epsilon=math.nextafter(found.epsilon, math.inf),
+        delta=0.0,
+        neighbours="replace",
+        mechanism=f"{problem.mechanism}, {method}",
+        assumptions=(*problem.assumptions, "The number of records is public."),
+        accounting=accounting,
+        noise=found.noise,
+        notes=(_note(found, alpha, gamma, tested=tested),),
+        simulation=simulation,
+    )
+    return DPRelease(value=problem.coefficients(found.model), certificate=certificate)
+
+
+def _note(found: Found, alpha: float, gamma: float, *, tested: bool) -> str:
+    goal = f"excess risk of at most {alpha:g}"
+    if not tested:
+        return f"A theorem promises an {goal}, on average; nothing was tested on these data."
+    where = f"level {found.level} of {found.n_levels}"
+    if found.accepted:
+        return f"Stopped at {where}: {goal}, except with probability {gamma:g}."
+    return f"No test was passed: the last level, {where}, was released; {goal} was NOT reached."
