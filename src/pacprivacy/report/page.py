@@ -8,7 +8,6 @@ import json
 from importlib import resources
 from typing import Any, Final
 
-from pacprivacy.errors import CertificateError
 from pacprivacy.report import charts
 from pacprivacy.report.records import ReportData
 from pacprivacy.report.svg import number_text, number_up, percent_up
@@ -34,19 +33,10 @@ def render_page(data: ReportData) -> str:
     -------
     str
         A page that loads nothing, for screens and for paper, light and dark.
-
-    Raises
-    ------
-    CertificateError
-        If jinja2 is not installed.
     """
-    try:
-        from jinja2 import Environment, StrictUndefined
-        from markupsafe import Markup
-    except ImportError:
-        raise CertificateError(
-            "report needs jinja2, which is not installed. Run: pip install 'pacprivacy[report]'"
-        ) from None
+    from jinja2 import Environment, StrictUndefined  # slow to import, not always needed
+    from markupsafe import Markup
+
     css, js = _read("report.css"), _read("report.js")
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
