@@ -6,6 +6,7 @@ mistakes.
 
 from pacprivacy.audit.attack import Attack, Guess, Promise, Trained
 from pacprivacy.audit.bayes import Bayes, Naming
+from pacprivacy.audit.differential import DPAudit, audit_dp
 from pacprivacy.audit.likelihood_ratio import LikelihoodRatio
 from pacprivacy.audit.overlap import FreeOverlap, Overlap
 from pacprivacy.audit.precision import Precision
@@ -20,6 +21,7 @@ __all__ = [
     "Attack",
     "AuditResult",
     "Bayes",
+    "DPAudit",
     "FreeOverlap",
     "Guess",
     "LikelihoodRatio",
@@ -32,5 +34,6 @@ __all__ = [
     "Target",
     "Trained",
     "audit",
+    "audit_dp",
     "results_text",
 ]

@@ -1,5 +1,6 @@
 """Differential privacy, for comparison: another promise, about whether a record is in at all."""
 
+from pacprivacy.dp.accounting import Accounts, account, zcdp_epsilon
 from pacprivacy.dp.adassp import AdaSSP, adassp
 from pacprivacy.dp.clip import clip
 from pacprivacy.dp.descent import Steps
@@ -10,27 +11,54 @@ from pacprivacy.dp.descent_batches import (
     PoissonBatch,
     ReplacementBatch,
 )
+from pacprivacy.dp.events import (
+    FixedSampling,
+    GaussianEvent,
+    LaplaceEvent,
+    PoissonSampling,
+    PureEvent,
+    ReplacementSampling,
+)
+from pacprivacy.dp.exponential import exponential, score_loss
 from pacprivacy.dp.gaussian import gaussian_delta, gaussian_parameter
+from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
+from pacprivacy.dp.hypotheses import choose_hypothesis
+from pacprivacy.dp.laplace import laplace
 from pacprivacy.dp.losses import Hinge, Logistic, Softmax, Squared
 from pacprivacy.dp.sgd import dp_gd, dp_sgd
 
 __all__ = [
+    "Accounts",
     "AdaSSP",
     "FixedBatch",
+    "FixedSampling",
     "FullBatch",
+    "GaussianEvent",
     "Hinge",
+    "LaplaceEvent",
     "Logistic",
     "PoissonBatch",
+    "PoissonSampling",
+    "PureEvent",
     "ReplacementBatch",
+    "ReplacementSampling",
     "Softmax",
     "Squared",
     "Steps",
+    "account",
     "adassp",
+    "choose_hypothesis",
     "clip",
     "descent_epsilon",
     "descent_noise",
     "dp_gd",
     "dp_sgd",
+    "exponential",
+    "gaussian_analytic",
+    "gaussian_classical",
     "gaussian_delta",
     "gaussian_parameter",
+    "laplace",
+    "score_loss",
+    "zcdp_epsilon",
 ]

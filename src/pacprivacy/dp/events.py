@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy.errors import BudgetError
@@ -99,6 +99,8 @@ class ReplacementSampling:
     @property
     def repetitions(self) -> dict[int, float]:
         """Probability that a record is in the batch so many times; the far tail is left out."""
+        from scipy import stats
+
         law = stats.binom(self.batch_size, 1.0 / self.n_records)
         most = 1
         while most < self.batch_size and law.sf(most) > _TAIL:

@@ -1,0 +1,109 @@
+"""The exponential mechanism over a finite list of hypotheses: the generic private learner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, check_positive
+from pacprivacy.dp.exponential import choose_candidate, score_loss
+from pacprivacy.dp.laplace import check_neighbours
+from pacprivacy.dp.noise import read_source, sum_clipped
+from pacprivacy.errors import DataError
+from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
+from pacprivacy.release.dp_release import DPRelease
+
+__all__ = ["choose_hypothesis"]
+
+FAILURE: Final = 0.05
+
+
+def choose_hypothesis(
+    hypotheses: Sequence[Any],
+    losses: Callable[[Any], Any],
+    *,
+    loss_bound: float,
+    epsilon: float,
+    neighbours: Neighbours,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release one hypothesis of a public list, likely one with a small total loss.
+
+    Parameters
+    ----------
+    hypotheses : sequence, public
+        The list; it must not depend on the records.
+    losses : callable ``hypothesis -> array of shape (n,)``, curator-only
+        Loss of each record under a hypothesis. A record's loss depends on that record alone.
+    loss_bound : float > 0, public
+        Losses are clipped to ``[0, loss_bound]``.
+    epsilon : float > 0, public
+        The promise.
+    neighbours : {"add_remove", "replace"}, public
+        Relation that the promise is about. Adding a record moves all totals upwards, so the
+        choice under ``add_remove`` is as good at half the ``epsilon``.
+    simulate : Generator or int, optional
+        Seed of the choice, for experiments; such a release protects nobody.
+
+    Returns
+    -------
+    DPRelease
+        The value is the hypothesis.
+
+    Guarantee
+    ---------
+    Claim DP-9. ``(epsilon, 0)``-differential privacy; with probability 0.95 the total loss is
+    within the figure in the certificate of the best on the list.
+
+    Examples
+    --------
+    >>> ages = np.arange(20.0, 60.0)
+    >>> def error(threshold):
+    ...     return (ages > 40) != (ages > threshold)
+    >>> release = choose_hypothesis(
+    ...     range(10, 80, 10), error, loss_bound=1.0, epsilon=2.0, neighbours="add_remove"
+    ... )
+    >>> release.value
+    40
+    """
+    check_neighbours(neighbours)
+    bound = check_positive("loss_bound", loss_bound, advice="Use 1 for errors.")
+    listed = list(hypotheses)
+    if not listed:
+        raise DataError("hypotheses must hold at least one. Pass a public list.")
+    monotone = neighbours == "add_remove"
+    source = read_source(simulate)
+    totals = np.array([_total(losses(hypothesis), bound) for hypothesis in listed])
+    if np.isnan(totals).any():
+        raise DataError("losses must be finite numbers, one for each record. Clip them.")
+    place = choose_candidate(
+        -totals, sensitivity=bound, epsilon=epsilon, monotone=monotone, source=source
+    )
+    within = score_loss(
+        len(listed), sensitivity=bound, epsilon=epsilon, failure=FAILURE, monotone=monotone
+    )
+    certificate = DPCertificate(
+        epsilon=float(epsilon),
+        delta=0.0,
+        neighbours=neighbours,
+        mechanism=f"exponential mechanism over {len(listed)} hypotheses",
+        assumptions=(f"Losses are clipped to [0, {bound:g}]; the list of hypotheses is public.",),
+        accounting={"method": "one exponential mechanism"},
+        notes=(
+            f"With probability {1 - FAILURE:g} the total loss is within {within:.6g} of the best "
+            "on the list.",
+        ),
+        simulation=source.is_simulation,
+    )
+    return DPRelease(value=listed[place], certificate=certificate)
+
+
+def _total(losses: Any, bound: float) -> float:
+    """Return the sum of clipped losses, exactly; NaN if one of them is not a number."""
+    values = np.asarray(losses, dtype=np.float64)
+    if values.ndim != 1 or np.isnan(values).any():
+        return float("nan")
+    clipped: Matrix = np.clip(values, 0.0, bound)[:, None]
+    return float(sum_clipped(clipped, bound=bound, norm="l1")[0])

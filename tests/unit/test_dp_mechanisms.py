@@ -1,0 +1,176 @@
+"""Single mechanisms: what they promise, what they refuse, and that the promise is in the text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.integrate import trapezoid
+
+from pacprivacy.dp.exponential import choose_candidate, exponential, score_loss
+from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
+from pacprivacy.dp.hypotheses import choose_hypothesis
+from pacprivacy.dp.laplace import laplace
+from pacprivacy.dp.noise import read_source
+from pacprivacy.errors import BudgetError, DataError
+
+PROMISE: dict[Any, dict[str, float]] = {
+    laplace: {"epsilon": 0.5},
+    gaussian_analytic: {"epsilon": 0.5, "delta": 1e-6},
+    gaussian_classical: {"epsilon": 0.5, "delta": 1e-6},
+}
+
+
+@pytest.mark.parametrize("mechanism", PROMISE)
+def test_a_number_and_an_array_keep_their_shape(mechanism: Callable[..., Any]) -> None:
+    settings = {"sensitivity": 1.0, "neighbours": "replace", **PROMISE[mechanism]}
+    one = mechanism(3.0, **settings)
+    assert isinstance(one.value, float)
+    assert not one.certificate.simulation
+    many = mechanism(np.zeros((2, 3)), **settings, simulate=1)
+    assert many.value.shape == (2, 3)
+    assert many.certificate.simulation
+    again = mechanism(np.zeros((2, 3)), **settings, simulate=1)
+    assert np.array_equal(many.value, again.value)
+    assert many.certificate.epsilon == 0.5
+    assert many.certificate.neighbours == "replace"
+    assert "at most 1" in str(many.certificate)
+    assert mechanism(3.0, **settings).value != one.value
+
+
+@pytest.mark.parametrize("mechanism", PROMISE)
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_bad_promises_are_refused(mechanism: Callable[..., Any], bad: float) -> None:
+    settings = {"sensitivity": 1.0, "neighbours": "replace", **PROMISE[mechanism]}
+    for name in ("epsilon", "sensitivity"):
+        with pytest.raises(BudgetError, match=f"{name} must be"):
+            mechanism(3.0, **(settings | {name: bad}))
+    with pytest.raises(BudgetError, match="neighbours must be"):
+        mechanism(3.0, **(settings | {"neighbours": "friends"}))
+    with pytest.raises(TypeError, match="neighbours"):
+        mechanism(3.0, sensitivity=1.0, **PROMISE[mechanism])
+
+
+@pytest.mark.parametrize("mechanism", [gaussian_analytic, gaussian_classical])
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, math.nan])
+def test_delta_outside_is_refused(mechanism: Callable[..., Any], delta: float) -> None:
+    with pytest.raises(BudgetError, match="delta must be between 0 and 1"):
+        mechanism(1.0, sensitivity=1.0, epsilon=0.5, delta=delta, neighbours="replace")
+
+
+@pytest.mark.claim("DP-7")
+def test_the_classical_formula_is_guarded_and_needs_more_noise() -> None:
+    settings = {"sensitivity": 2.0, "delta": 1e-5, "neighbours": "replace"}
+    for epsilon in (1.0, 3.0):
+        with pytest.raises(BudgetError, match="Use gaussian_analytic"):
+            gaussian_classical(0.0, epsilon=epsilon, **settings)  # type: ignore[arg-type]
+    classical = gaussian_classical(0.0, epsilon=0.9, **settings).certificate.noise  # type: ignore[arg-type]
+    analytic = gaussian_analytic(0.0, epsilon=0.9, **settings).certificate.noise  # type: ignore[arg-type]
+    assert classical is not None
+    assert analytic is not None
+    expected = 2.0 * math.sqrt(2 * math.log(1.25e5)) / 0.9
+    assert classical["std"] == pytest.approx(expected, rel=1e-6)
+    assert analytic["std"] < classical["std"]
+
+
+@pytest.mark.claim("DP-8")
+def test_choices_have_the_law_of_permute_and_flip() -> None:
+    scores, epsilon, n = np.array([0.0, 1.0, 1.5]), 1.4, 20_000
+    p = np.exp(epsilon * (scores - scores.max()) / 2)
+    t = np.linspace(0, 1, 20_001)
+    law = np.array(
+        [p[r] * trapezoid(np.prod([1 - t * p[j] for j in range(3) if j != r], axis=0), t)
+         for r in range(3)]
+    )  # fmt: skip
+    assert law.sum() == pytest.approx(1.0, abs=1e-8)
+    source = read_source(5)
+    drawn = [
+        choose_candidate(scores, sensitivity=1.0, epsilon=epsilon, monotone=False, source=source)
+        for _ in range(n)
+    ]
+    counts = np.bincount(drawn, minlength=3)
+    assert stats.chisquare(counts, n * law).pvalue > 1e-6
+    softmax = p / p.sum()  # the textbook's law is another one
+    assert stats.chisquare(counts, n * softmax).pvalue < 1e-6
+
+
+@pytest.mark.claim("DP-8")
+@pytest.mark.parametrize("monotone", [False, True])
+def test_no_probability_changes_by_more_than_the_promise(monotone: bool) -> None:
+    """The exact law, over a grid of scores and of neighbours: the proof, checked by brute force."""
+    t = np.linspace(0, 1, 2001)
+
+    def law(scores: np.ndarray) -> np.ndarray:
+        p = np.exp((scores - scores.max()) / (1.0 if monotone else 2.0))
+        return np.array(
+            [
+                p[r] * trapezoid(np.prod([1 - t * q for q in np.delete(p, r)], axis=0), t)
+                for r in range(len(p))
+            ]
+        )
+
+    rng = np.random.default_rng(0)
+    largest = 0.0
+    for _ in range(100):
+        scores = rng.uniform(-3, 3, size=4)
+        change = rng.choice([0.0, 1.0] if monotone else [-1.0, 1.0], size=4)
+        largest = max(largest, float(np.abs(np.log(law(scores) / law(scores + change))).max()))
+    assert 0.8 < largest <= 1.0 + 1e-5
+
+
+@pytest.mark.claim("DP-8")
+def test_the_choice_is_within_its_utility_bound() -> None:
+    scores = np.concatenate([[100.0], np.full(200, 100.0 - 12.0)])
+    bound = score_loss(201, sensitivity=1.0, epsilon=1.5, failure=0.1)
+    assert bound < 12.0
+    source = read_source(6)
+    misses = sum(
+        choose_candidate(scores, sensitivity=1.0, epsilon=1.5, monotone=False, source=source) > 0
+        for _ in range(2000)
+    )
+    assert misses < 0.1 * 2000
+
+
+def test_extreme_scores_are_handled() -> None:
+    scores = [1e308, -1e308, 1e308]
+    assert exponential(scores, sensitivity=1e-3, epsilon=9.0, neighbours="replace").value in (0, 2)
+    assert exponential([5.0], sensitivity=1.0, epsilon=1.0, neighbours="replace").value == 0
+    for bad in ([], [math.nan], [[1.0]]):
+        with pytest.raises(DataError, match="scores must be finite"):
+            exponential(bad, sensitivity=1.0, epsilon=1.0, neighbours="replace")
+    for name in ("sensitivity", "epsilon"):
+        with pytest.raises(BudgetError, match=f"{name} must be"):
+            choose_candidate(
+                [1.0],
+                **({"sensitivity": 1.0, "epsilon": 1.0} | {name: 0.0}),  # type: ignore[arg-type]
+                monotone=False,
+                source=read_source(0),
+            )
+
+
+@pytest.mark.claim("DP-9")
+def test_hypotheses_are_scored_by_clipped_losses() -> None:
+    records = np.array([0.0] * 60 + [1e9])
+
+    def loss(centre: float) -> np.ndarray:
+        return np.abs(records - centre)
+
+    release = choose_hypothesis(
+        [0.0, 5.0], loss, loss_bound=5.0, epsilon=1.0, neighbours="add_remove", simulate=0
+    )
+    assert release.value == 0.0  # one outlier counts 5, not a billion
+    assert "clipped to [0, 5]" in str(release.certificate)
+    assert "within" in release.certificate.notes[0]
+    for bound in (0.0, -1.0):
+        with pytest.raises(BudgetError, match="loss_bound must be"):
+            choose_hypothesis([0.0], loss, loss_bound=bound, epsilon=1.0, neighbours="replace")
+    with pytest.raises(DataError, match="at least one"):
+        choose_hypothesis([], loss, loss_bound=1.0, epsilon=1.0, neighbours="replace")
+    with pytest.raises(DataError, match="finite numbers"):
+        choose_hypothesis(
+            [0.0], lambda h: [math.nan], loss_bound=1.0, epsilon=1.0, neighbours="replace"
+        )
