@@ -23,8 +23,10 @@ if TYPE_CHECKING:
         PrivateForestClassifier,
         PrivateKMeans,
         PrivateLinearSVC,
+        PrivateLogisticRegression,
         PrivatePCA,
         PrivatePredictor,
+        PrivateRidge,
     )
 
 __all__ = [
@@ -41,8 +43,10 @@ __all__ = [
     "PrivateForestClassifier",
     "PrivateKMeans",
     "PrivateLinearSVC",
+    "PrivateLogisticRegression",
     "PrivatePCA",
     "PrivatePredictor",
+    "PrivateRidge",
     "Release",
     "Session",
     "__version__",

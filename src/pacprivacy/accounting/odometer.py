@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
+from pacprivacy.accounting.shown import odometer_html
+from pacprivacy.adversary import Belief
 from pacprivacy.budget import Limits
+from pacprivacy.pool import Pool
+from pacprivacy.release import Release
 from pacprivacy.theory.posterior import posterior_success
 
-__all__ = ["Odometer", "Spent", "joint_confidence", "session_facts"]
+__all__ = [
+    "Odometer",
+    "Spent",
+    "joint_confidence",
+    "read_odometer",
+    "session_facts",
+    "with_belief",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +47,9 @@ class Odometer:
     best_guess_now: float
     ever_used_prior: float | None
 
+    def _repr_html_(self) -> str:
+        return odometer_html(asdict(self))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
@@ -56,6 +70,40 @@ class Spent:
     def released(self) -> Self:
         """Return the sums with one more release."""
         return replace(self, n_releases=self.n_releases + 1)
+
+
+def read_odometer(
+    spent: Spent, total: Limits, belief: Belief | None, pool: Pool | None, *, fresh: bool
+) -> Odometer:
+    """Return what was spent in the worst case and what was really learned."""
+    n = spent.n_releases
+    learned, guess = 0.0, 0.5
+    if belief is not None and pool is not None:
+        learned, guess = belief.learned_nats, float(belief.success_per_unit(pool).max())
+    return Odometer(
+        n_releases=n,
+        spent_nats=spent.nats,
+        total_nats=total.mi_nats,
+        spent_success=spent.success,
+        total_success=total.success,
+        learned_nats=learned,
+        best_guess_now=guess,
+        ever_used_prior=1 - 2.0**-n if fresh and n else None,
+    )
+
+
+def with_belief(release: Release, belief: Belief, pool: Pool) -> Release:
+    """Add to a certificate what its readers can have learned by now.
+
+    The belief is a function of the pool, the outputs and the values that left, all of which the
+    attacker has: saying it tells nothing more (claim S-1 is about everything released).
+    """
+    facts = {
+        **(release.certificate.composition or {}),
+        "learned_nats": belief.learned_nats,
+        "best_guess_now": float(belief.success_per_unit(pool).max()),
+    }
+    return replace(release, certificate=replace(release.certificate, composition=facts))
 
 
 def session_facts(

@@ -23,8 +23,15 @@ from pacprivacy._random import (
     public_generator,
 )
 from pacprivacy.accounting.book import Book, Unrecorded
-from pacprivacy.accounting.odometer import Odometer, joint_confidence, session_facts
+from pacprivacy.accounting.odometer import (
+    Odometer,
+    joint_confidence,
+    read_odometer,
+    session_facts,
+    with_belief,
+)
 from pacprivacy.accounting.shares import as_budget, charge_of, check_left, share_of, smaller
+from pacprivacy.accounting.shown import Shown
 from pacprivacy.adversary import Belief
 from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.budget import AnyBudget, Limits, limits_of
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["Odometer", "Session"]
 
 
-class Session:
+class Session(Shown):
     """Adaptive releases about one secret subset, under one total budget.
 
     Parameters
@@ -157,8 +164,8 @@ class Session:
     def resume(cls, data: Any, *, ledger: str | Path | Ledger, **options: Any) -> Self:
         """Go on with a session that is on disk, under the total budget that it began with.
 
-        Takes ``dataset``, ``principal``, ``state``, ``n_jobs``, ``rng`` and ``progress`` as the
-        constructor does; refuses if there is nothing to go on with.
+        Takes ``units`` (the same as before), ``dataset``, ``principal``, ``state``, ``n_jobs``,
+        ``rng`` and ``progress`` as the constructor does; refuses if there is nothing to go on with.
         """
         return cls(data, ledger=ledger, **options)
 
@@ -249,21 +256,7 @@ class Session:
 
     def odometer(self) -> Odometer:
         """Return what was spent in the worst case and what was really learned."""
-        n = self._spent.n_releases
-        learned, guess = 0.0, 0.5
-        if self._belief is not None and self._pool is not None:
-            learned = self._belief.learned_nats
-            guess = float(self._belief.success_per_unit(self._pool).max())
-        return Odometer(
-            n_releases=n,
-            spent_nats=self._spent.nats,
-            total_nats=self._total.mi_nats,
-            spent_success=self._spent.success,
-            total_success=self._total.success,
-            learned_nats=learned,
-            best_guess_now=guess,
-            ever_used_prior=1 - 2.0**-n if self._fresh and n else None,
-        )
+        return read_odometer(self._spent, self._total, self._belief, self._pool, fresh=self._fresh)
 
     def _evaluate(
         self, mechanism: Any, budget: AnyBudget, checkpoint: str | Path | None
@@ -374,7 +367,10 @@ class Session:
             if self._spent is not unspent:  # something was seen that the belief does not know
                 self.close()
             raise
-        self._keep(belief.updated(plan.log_likelihood(observation)), release.certificate)
+        belief = belief.updated(plan.log_likelihood(observation))
+        if not self._fresh:
+            release = with_belief(release, belief, self._pool)
+        self._keep(belief, release.certificate)
         self._releases.append(release)
         return release, observation
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -61,7 +61,7 @@ class Accuracy:
     """
 
     at_least: float
-    on: Any
+    on: Any = field(repr=False)
     metric: Callable[..., Any] | None = None
     confidence: float | None = None
 

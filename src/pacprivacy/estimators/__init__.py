@@ -2,7 +2,9 @@
 
 from pacprivacy.estimators.classifiers import PrivateForestClassifier, PrivateLinearSVC
 from pacprivacy.estimators.cost import FitCost, SearchCost
+from pacprivacy.estimators.logistic import PrivateLogisticRegression
 from pacprivacy.estimators.predictor import PrivatePredictor
+from pacprivacy.estimators.ridge import PrivateRidge
 from pacprivacy.estimators.search import ScoreWithCost, search_cost
 from pacprivacy.estimators.unsupervised import PrivateKMeans, PrivatePCA
 from pacprivacy.estimators.wrapper import PrivateEstimator
@@ -13,8 +15,10 @@ __all__ = [
     "PrivateForestClassifier",
     "PrivateKMeans",
     "PrivateLinearSVC",
+    "PrivateLogisticRegression",
     "PrivatePCA",
     "PrivatePredictor",
+    "PrivateRidge",
     "ScoreWithCost",
     "SearchCost",
     "search_cost",

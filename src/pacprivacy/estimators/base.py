@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from copy import copy
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from sklearn.base import BaseEstimator, clone
 
 from pacprivacy._random import coerce_seed
+from pacprivacy.accounting import Accuracy
 from pacprivacy.noise import Rule
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.privatize import privatize
@@ -42,6 +44,11 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
     simulate : bool
         Take the secret and the noise from ``random_state`` too. For experiments: the certificate
         says that such a release protects nobody.
+    target : Accuracy, optional
+        Stop spending once the estimator is good enough on public data: its ``score``, or
+        ``metric(estimator, *on)``. ``budget`` is then the most that may be spent.
+    levels : int, optional
+        Number of looks when there is a target.
 
     Attributes
     ----------
@@ -61,6 +68,8 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
     random_state: Any = None
     progress: bool | None = None
     simulate: bool = False
+    target: Accuracy | None = None
+    levels: int | None = None
 
     _curator_only: ClassVar[tuple[str, ...]] = ("release_",)
 
@@ -93,16 +102,31 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
 
     def _release(
         self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
-    ) -> Release:
-        """Run :func:`pacprivacy.privatize` with the settings, and keep its certificate."""
+    ) -> None:
+        """Run :func:`pacprivacy.privatize` with the settings, and adopt what it releases."""
         given = self.get_params(deep=False)
         settings = {field.name: given[field.name] for field in fields(PrivateBase)}
         settings |= {"pool": pool if self.pool is None else self.pool, "units": units}
         del settings["random_state"]
+        if self.target is not None:
+            settings["target"] = replace(self.target, metric=self._judge)
         release = privatize(mechanism, data, given["budget"], rng=rng, **settings)
         self.certificate_: Certificate = release.certificate
         self.release_: Release = release
-        return release
+        self._adopt(release.value)
+
+    def _judge(self, value: Any, *on: Any) -> Any:
+        """Return the figure of merit that a released value would give this estimator."""
+        assert self.target is not None  # only then is anything judged
+        trial = copy(self)
+        trial._adopt(value)
+        trial.certificate_ = None  # type: ignore[assignment]
+        metric = self.target.metric
+        return trial.score(*on) if metric is None else metric(trial, *on)
+
+    def _adopt(self, value: Any) -> None:
+        """Set the fitted attributes, given the released value alone."""
+        raise NotImplementedError
 
 
 def read_seed(random_state: Any) -> int | None:

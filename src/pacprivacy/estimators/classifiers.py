@@ -35,7 +35,7 @@ class PrivateLinearSVC(ClassifierMixin, PrivateModel):  # type: ignore[misc]
         Loss function.
     tol, max_iter : float, int
         Where the solver stops.
-    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate
+    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate, target, levels
         As in :class:`~pacprivacy.estimators.base.PrivateBase`.
 
     Attributes
@@ -98,7 +98,7 @@ class PrivateForestClassifier(ClassifierMixin, PrivateModel):  # type: ignore[mi
         As in :class:`pacprivacy.mechanism.Forest`: what keeps thresholds and scores stable.
     feature_seed : int
         Public seed of the order in which trees test the features; named in the certificate.
-    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate
+    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate, target, levels
         As in :class:`~pacprivacy.estimators.base.PrivateBase`.
 
     Attributes

@@ -55,7 +55,7 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateModel):  # type: ignore[
     shares, split
         How the descent spreads its budget over steps and directions, as in
         :class:`pacprivacy.design.Descent`.
-    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate
+    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate, target, levels
         As in :class:`~pacprivacy.estimators.base.PrivateBase`; ``rule`` is for the fit.
 
     Attributes
@@ -110,6 +110,11 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateModel):  # type: ignore[
                 f"method must be 'fit' or 'descent'; got {self.method!r}. Use 'fit'."
             )
         self._forget()
+        if self.target is not None:
+            raise BudgetError(
+                "target must be None for method='descent', whose steps share the budget out "
+                "beforehand. Use method='fit'."
+            )
         if not isinstance(self.budget, Information):
             raise BudgetError(
                 f"budget must be Information for method='descent'; got "
@@ -118,8 +123,7 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateModel):  # type: ignore[
         run, frame = self._descend(read_supervised(self, X, y), units)
         assert run.certificate is not None  # descend always writes one
         self.certificate_ = run.certificate
-        for name, value in self._attributes(frame.finish(run.weights)).items():
-            setattr(self, name, value)
+        self._adopt(frame.finish(run.weights))
         return self
 
     def decision_function(self, X: Any) -> Matrix:

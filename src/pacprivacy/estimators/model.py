@@ -48,10 +48,12 @@ class PrivateModel(PrivateBase):
         else:
             data, pool = read_features(self, X), None
         seed = read_seed(self.random_state)
-        release = self._release(mechanism, data, pool=pool, units=units, rng=seed)
-        for name, value in self._attributes(release.value).items():
-            setattr(self, name, value)
+        self._release(mechanism, data, pool=pool, units=units, rng=seed)
         return self
+
+    def _adopt(self, value: Any) -> None:
+        for name, attribute in self._attributes(value).items():
+            setattr(self, name, attribute)
 
     def _mechanism(self) -> Mechanism:
         """Return what is computed, with this estimator's parameters."""

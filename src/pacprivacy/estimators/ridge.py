@@ -39,7 +39,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         all records (default; the certificate says so), a constant, or known from elsewhere.
     form : {"orthogonal", "joint"}
         One coefficient at a time in independent components, or all at once.
-    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate
+    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate, target, levels
         As in :class:`~pacprivacy.estimators.base.PrivateBase`.
 
     Attributes
@@ -88,10 +88,12 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         mechanism = self._mechanism()
         data = read_supervised(self, X, y, numeric=True)
         seed = read_seed(self.random_state)
-        release = self._release(mechanism, data, pool=None, units=units, rng=seed)
-        self.coef_: npt.NDArray[np.float64] = release.value["coef"]
-        self.intercept_: float = release.value["intercept"]
+        self._release(mechanism, data, pool=None, units=units, rng=seed)
         return self
+
+    def _adopt(self, value: Any) -> None:
+        self.coef_: npt.NDArray[np.float64] = value["coef"]
+        self.intercept_: float = value["intercept"]
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """Return the predictions of the released coefficients."""

@@ -42,7 +42,7 @@ class PrivateKMeans(
         Random starts besides the one from the centres of all records.
     max_iter : int
         Most iterations from one start.
-    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate
+    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate, target, levels
         As in :class:`~pacprivacy.estimators.base.PrivateBase`.
 
     Attributes
@@ -117,7 +117,7 @@ class PrivatePCA(
     centre : {"subset", "universe"}
         Whether the mean is that of the secret subset and gets noise, or that of all records,
         which is public in this model and named in the certificate.
-    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate
+    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate, target, levels
         As in :class:`~pacprivacy.estimators.base.PrivateBase`.
 
     Attributes

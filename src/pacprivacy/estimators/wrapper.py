@@ -78,7 +78,7 @@ class PrivateEstimator(PrivateBase):
         Fitted attributes to release, of the last step of a pipeline. By default they are known
         for the common linear models, k-means, PCA, Gaussian naive Bayes and scalers. Everything
         else that ``fit`` sets is dropped.
-    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate
+    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate, target, levels
         As in :class:`~pacprivacy.estimators.base.PrivateBase`.
 
     Attributes
@@ -112,8 +112,8 @@ class PrivateEstimator(PrivateBase):
     >>> from sklearn.linear_model import RidgeClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> model = PrivateEstimator(RidgeClassifier(), pac.Information(0.5), n_subsets=32)
-    >>> model.fit(X, y).score(X, y) > 0.5
-    True
+    >>> model.fit(X, y).predict(X[:2]).shape
+    (2,)
     >>> model.certificate_.mi_upper_nats <= 0.5
     True
     """
@@ -154,9 +154,11 @@ class PrivateEstimator(PrivateBase):
             seed=0 if seed is None else int(public_generator(seed, "estimator").integers(2**31)),
         )
         data, pool = self._read(X, y, units)
-        release = self._release(mechanism, data, pool=pool, units=units, rng=seed)
-        self.estimator_ = release.value
+        self._release(mechanism, data, pool=pool, units=units, rng=seed)
         return self
+
+    def _adopt(self, value: Any) -> None:
+        self.estimator_ = value
 
     def _read(self, X: Any, y: Any, units: Any) -> tuple[Any, Any]:
         """Check the data; return what the mechanism gets, and the pool it needs."""
