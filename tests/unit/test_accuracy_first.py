@@ -239,7 +239,7 @@ def test_no_ridge_solution_leaves_its_ball(seed: int, penalty: float) -> None:
     problem = CovNR(alpha=1.0, penalty=penalty, x_bound=1.0, y_bound=1.0).prepare(
         rows, np.sign(rng.normal(size=6))
     )
-    assert np.linalg.norm(problem._best) <= ridge_radius(penalty)
+    assert np.linalg.norm(problem.best) <= ridge_radius(penalty)
 
 
 @pytest.mark.claim("AF-9")
@@ -252,7 +252,7 @@ def test_the_logistic_optimum_moves_as_far_as_promised() -> None:
         other, signs = rows.copy(), labels.copy()
         other[0], signs[0] = 50 * rng.normal(size=3), rng.choice([-1, 1])
         neighbour = LOGISTIC.prepare(other, signs)
-        change = np.abs(problem._best - neighbour._best).sum()
+        change = np.abs(problem.best - neighbour.best).sum()
         assert change <= output_sensitivity(30, 3, 0.05) <= problem.parts[0].sensitivity
         models = rng.normal(size=(50, 3))
         models *= logistic_radius(0.05) / np.linalg.norm(models, axis=1, keepdims=True)
@@ -269,13 +269,13 @@ def test_the_logistic_optimum_is_one_and_within_its_ball() -> None:
         return float(np.logaddexp(0, -margins).mean() + 0.025 * theta @ theta)
 
     found = optimize.minimize(risk, np.zeros(3), method="Nelder-Mead", tol=1e-12)
-    assert problem._best == pytest.approx(found.x, abs=1e-4)
-    assert np.linalg.norm(problem._best) <= logistic_radius(0.05)
+    assert problem.best == pytest.approx(found.x, abs=1e-4)
+    assert np.linalg.norm(problem.best) <= logistic_radius(0.05)
     # One feature, all labels right, λ such that the margin is that of the maximum: nearly tight.
     tight = OutputNR(alpha=1.0, penalty=0.27846455 / 1.27846454**2, x_bound=1.0).prepare(
         np.ones((3, 1)), np.ones(3)
     )
-    assert tight._best[0] == pytest.approx(1.27846454, rel=1e-6)
+    assert tight.best[0] == pytest.approx(1.27846454, rel=1e-6)
 
 
 def test_a_long_model_is_rescaled_and_a_short_one_is_not() -> None:
@@ -372,7 +372,7 @@ def test_coefficients_are_in_the_units_of_the_data() -> None:
     rng = np.random.default_rng(7)
     rows = rng.uniform(-4, 4, size=(200_000, 2))
     problem = method.prepare(rows, rows @ [0.5, -0.25])
-    assert problem.coefficients(problem._best) == pytest.approx([0.5, -0.25], rel=0.05)
+    assert problem.coefficients(problem.best) == pytest.approx([0.5, -0.25], rel=0.05)
 
 
 @pytest.mark.parametrize(

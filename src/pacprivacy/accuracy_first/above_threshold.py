@@ -29,7 +29,7 @@ Calibration = Literal["tight", "theorem"]
 
 LEAST_UNITS: Final = 1 << 30  # grid steps in the sensitivity and in the threshold's noise scale
 FARTHEST: Final = 2.0**61
-DRAWS_AT_A_TIME: Final = 64
+FIRST_DRAWS: Final = 4
 # Queries are computed in float64: sums of n terms are off by less than 1e-9 of what one term can
 # move them. The sensitivity is taken larger by a millionth.
 FLOAT_MARGIN: Final = 1 + 1e-6
@@ -84,9 +84,10 @@ class InteractiveAboveThreshold:
         if self._units > MAX_UNITS_PER_SCALE:
             raise BudgetError(f"epsilon must be at least 1e-5; got {epsilon!r}. Use about 1.")
         self._source = source
-        self._drawn: list[int] = []
-        noise = _draw(math.ceil(2 * steps / Fraction(self.epsilon)), 1, source)
-        self._noisy_threshold = self._whole(threshold) + noise[0]
+        scales = [self._units] * FIRST_DRAWS + [math.ceil(2 * steps / Fraction(self.epsilon))]
+        self._drawn = _draw(scales, source)
+        self._n_drawn = FIRST_DRAWS
+        self._noisy_threshold = self._whole(threshold) + self._drawn.pop()
         self._over = False
 
     @property
@@ -105,8 +106,9 @@ class InteractiveAboveThreshold:
             raise BudgetExceededError(
                 "ask must stop at the first yes; it was given. Make a new one with its own budget."
             )
-        if not self._drawn:  # several at a time is faster; those not used never leave
-            self._drawn = _draw(self._units, DRAWS_AT_A_TIME, self._source)
+        if not self._drawn:  # as many as so far: few calls, and what is not used never leaves
+            self._drawn = _draw([self._units] * self._n_drawn, self._source)
+            self._n_drawn *= 2
         noisy = self._whole(query) + self._drawn.pop()
         self._over = noisy >= self._noisy_threshold
         return self._over
@@ -234,6 +236,6 @@ def _reach_of_noise(n_levels: int, gamma: float) -> float:
     return float(root) * (1 + 2e-6)
 
 
-def _draw(units: int, size: int, source: BitSource) -> list[int]:
-    scales = np.full(size, units, dtype=np.int64)
-    return [int(draw) for draw in sample_discrete_laplace(scales, source)]
+def _draw(units: list[int], source: BitSource) -> list[int]:
+    draws = sample_discrete_laplace(np.array(units, dtype=np.int64), source)
+    return [int(draw) for draw in draws]

@@ -89,7 +89,8 @@ class TheoryInversion:
         """Return the coefficients, in the units of the data, and what they cost."""
         problem, source = self.method.prepare(X, y), read_source(simulate)
         alpha, gamma = self.method.alpha, self.method.gamma
-        found = invert_theory(problem, alpha=alpha, source=source)
+        epsilon = problem.theory_epsilon(alpha)
+        found = invert_theory(problem, epsilon=epsilon, source=source)
         return as_release(
             problem,
             found,

@@ -137,15 +137,15 @@ class LogisticProblem:
         self._rows, counts = np.unique(signed, axis=0, return_counts=True)
         self._weights = counts / self.n_records
         self._radius = logistic_radius(penalty)
-        self._best = self._minimise()
-        self._least_risk = float(self._risk(self._best[None, :])[0])
+        self.best = self._minimise()
+        self._least_risk = float(self._risk(self.best[None, :])[0])
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """The optimum."""
         exact = output_sensitivity(self.n_records, self._n_features, self._penalty)
         sensitivity = exact * (1.0 + 2.0 * RELATIVE_GRADIENT)
-        return (Part(name="coefficients", values=self._best, sensitivity=sensitivity),)
+        return (Part(name="coefficients", values=self.best, sensitivity=sensitivity),)
 
     @property
     def excess_sensitivity(self) -> float:
@@ -185,8 +185,8 @@ class LogisticProblem:
 
     def _risk(self, models: Matrix) -> Vector:
         margins = self._rows @ models.T
-        np.negative(margins, out=margins)
-        losses = np.logaddexp(0.0, margins, out=margins)
+        # ln(1 + e^-m) for either sign of m; several times faster than logaddexp.
+        losses = np.log(1.0 + np.exp(-np.abs(margins))) + np.maximum(-margins, 0.0)
         return np.asarray(
             self._weights @ losses + 0.5 * self._penalty * np.square(models).sum(axis=1)
         )

@@ -131,7 +131,7 @@ class RidgeProblem:
         # An entry off the diagonal counts twice, so that the sum of all is (Σ|x_i|)².
         self._weights = np.where(self._upper[0] == self._upper[1], 1.0, 2.0)
         self._risk = self._gram / self.n_records + penalty * np.eye(self._n_features)
-        self._best = np.linalg.solve(self._risk, self._products / self.n_records)
+        self.best = np.linalg.solve(self._risk, self._products / self.n_records)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -168,7 +168,7 @@ class RidgeProblem:
 
     def excess_risk(self, models: Matrix) -> Vector:
         """Return the risk of each row above the least risk."""
-        away = models - self._best
+        away = models - self.best
         return np.asarray(0.5 * np.einsum("ki,ij,kj->k", away, self._risk, away))
 
     def coefficients(self, model: Vector) -> Vector:

@@ -138,9 +138,8 @@ def search_by_doubling(problem: Problem, *, alpha: float, gamma: float, source: 
     )
 
 
-def invert_theory(problem: Problem, *, alpha: float, source: BitSource) -> Found:
-    """Release once, at the level that the utility theorem demands; nothing is tested."""
-    epsilon = problem.theory_epsilon(alpha)
+def invert_theory(problem: Problem, *, epsilon: float, source: BitSource) -> Found:
+    """Release once, at the level that a utility theorem demands; nothing is tested."""
     model, scales = _release_once(problem, epsilon, source)
     return Found(
         model=model,
