@@ -109,12 +109,18 @@ class NoisyLevels:
     def _draw(self, scaled: Integers, source: BitSource) -> Integers:
         """Return the noisiest level; remember what each level adds to the next one."""
         current = scaled + sample_discrete_laplace(_full(scaled.size, self._units[-1]), source)
-        for coarse, fine in zip(self._units[-2::-1], self._units[:0:-1], strict=True):
-            keep = _toss(coarse, fine, scaled.size, source)
-            places = np.flatnonzero(~keep)
-            draws = sample_discrete_laplace(_full(places.size, coarse), source)
-            current[places] += draws
-            self._added.append((places, draws))
+        coarser, finer = self._units[-2::-1], self._units[:0:-1]
+        places = [
+            np.flatnonzero(~_toss(coarse, fine, scaled.size, source))
+            for coarse, fine in zip(coarser, finer, strict=True)
+        ]
+        # One call for the draws of all levels: the sampler works on long arrays.
+        sizes = [len(chosen) for chosen in places]
+        scales = np.repeat(np.array(coarser, dtype=np.int64), sizes)
+        draws = np.split(sample_discrete_laplace(scales, source), np.cumsum(sizes)[:-1])
+        for chosen, added in zip(places, draws, strict=False):  # one empty part if one level
+            current[chosen] += added
+            self._added.append((chosen, added))
         return current
 
 
