@@ -9,7 +9,7 @@ from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
 from pacprivacy.dp import adassp, gaussian_delta, gaussian_parameter
-from pacprivacy.dp.adassp import LARGEST_ENTRY, _clip, _exact_sums, _sensitivities
+from pacprivacy.dp.adassp import LARGEST_ENTRY, _sensitivities, clip_whole, exact_sums
 from pacprivacy.errors import BudgetError, DataError
 
 
@@ -51,8 +51,8 @@ def test_no_record_moves_a_statistic_further_than_stated(neighbours: str) -> Non
     worst = np.zeros(3)
 
     def statistics(X: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-        whole, target = _clip(X, y, x_bound, y_bound)
-        gram, products = _exact_sums(whole, target)
+        whole, target = clip_whole(X, y, x_bound, y_bound)
+        gram, products = exact_sums(whole, target)
         gram = gram * (x_bound / LARGEST_ENTRY) ** 2
         return [
             np.linalg.eigvalsh(gram)[:1],
@@ -107,12 +107,12 @@ def test_clipping_keeps_the_bounds_and_sums_are_exact() -> None:
     generator = np.random.default_rng(2)
     X = generator.normal(size=(5000, 2)) * np.exp(generator.normal(size=(5000, 1)))
     y = generator.normal(size=5000) * 4
-    whole, target = _clip(X, y, 1.3, 2.1)
+    whole, target = clip_whole(X, y, 1.3, 2.1)
     assert (np.sqrt((whole**2).sum(axis=1)) <= LARGEST_ENTRY).all()
     assert np.abs(target).max() <= LARGEST_ENTRY
     inside = np.linalg.norm(X, axis=1) < 1.3
     np.testing.assert_allclose(whole[inside] * 1.3 / LARGEST_ENTRY, X[inside], atol=2e-6)
-    gram, products = _exact_sums(whole, target)
+    gram, products = exact_sums(whole, target)
     rows = [[Fraction(int(v)) for v in row] for row in whole]
     assert gram[0, 1] == float(sum(row[0] * row[1] for row in rows))
     assert products[1] == float(sum(row[1] * int(t) for row, t in zip(rows, target, strict=True)))

@@ -20,7 +20,7 @@ from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.release.dp_certificate import NEIGHBOURS, DPCertificate, Neighbours
 
-__all__ = ["AdaSSP", "adassp"]
+__all__ = ["AdaSSP", "adassp", "clip_whole", "exact_sums"]
 
 UNITS_PER_STD: Final = 1 << 29
 N_STATISTICS: Final = 3
@@ -149,7 +149,7 @@ def adassp(
     >>> bool(np.abs(fit.coef - [1.0, -1.0]).max() < 0.2)
     True
     """
-    features, target = _clip(X, y, x_bound, y_bound)
+    features, target = clip_whole(X, y, x_bound, y_bound)
     if neighbours not in NEIGHBOURS:
         raise BudgetError(
             f"neighbours must be 'add_remove' or 'replace'; got {neighbours!r}. Use 'add_remove'."
@@ -163,7 +163,7 @@ def adassp(
     source: BitSource = SystemSource()
     if simulate is not None:
         source = SimulatedSource(np.random.default_rng(coerce_seed(simulate)))
-    gram, products = _exact_sums(features, target)
+    gram, products = exact_sums(features, target)
     gram = gram * (x_bound / LARGEST_ENTRY) ** 2
     products = products * (x_bound * y_bound / LARGEST_ENTRY**2)
     least: Vector = np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64)
@@ -191,7 +191,7 @@ def adassp(
     )
 
 
-def _clip(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
+def clip_whole(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
     """Return features and target clipped to their bounds, in whole millionths of these."""
     check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
@@ -216,7 +216,7 @@ def _clip(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vecto
     return whole, np.trunc(np.clip(target / y_bound, -1.0, 1.0) * LARGEST_ENTRY)
 
 
-def _exact_sums(features: Matrix, target: Vector) -> tuple[Matrix, Vector]:
+def exact_sums(features: Matrix, target: Vector) -> tuple[Matrix, Vector]:
     """Return ``XᵀX`` and ``Xᵀy`` of whole numbers, without rounding until the last conversion."""
     d = features.shape[1]
     gram, products = np.zeros((d, d), dtype=np.int64), np.zeros(d, dtype=np.int64)

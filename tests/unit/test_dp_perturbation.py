@@ -1,0 +1,353 @@
+"""Output and objective perturbation, and regression from noisy statistics."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from pacprivacy.audit import audit_dp
+from pacprivacy.dp.gaussian import gaussian_parameter
+from pacprivacy.dp.margins import LogisticMargin, SmoothHinge, minimise_margins, sign_rows
+from pacprivacy.dp.objective_perturbation import (
+    SOLVER_SHARE,
+    _parameter,
+    least_penalty,
+    objective_perturbation,
+)
+from pacprivacy.dp.output_perturbation import (
+    expected_excess,
+    output_perturbation,
+    ridge_output_perturbation,
+)
+from pacprivacy.dp.statistics import regression_from_statistics
+from pacprivacy.errors import BudgetError, DataError, MechanismError
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(400, 3))
+Y = (X @ [2.0, -1.0, 0.5] + RNG.normal(size=400) > 0).astype(int)
+SETTINGS: dict[str, Any] = {"classes": (0, 1), "x_bound": 2.0, "epsilon": 1.0, "delta": 1e-5}
+
+
+# --- the solver -----------------------------------------------------------------------------
+
+
+@pytest.mark.claim("DP-10")
+@pytest.mark.parametrize("loss", [LogisticMargin(), SmoothHinge(width=0.3)])
+def test_the_minimiser_is_found(loss: Any) -> None:
+    signed = sign_rows(X, Y, x_bound=2.0, classes=(0, 1))
+    assert np.linalg.norm(signed, axis=1).max() <= 2.0
+    tilt = np.array([1.0, -2.0, 3.0])
+    point, gradient = minimise_margins(signed, loss, penalty=2.0, tilt=tilt, x_bound=2.0)
+
+    def objective(theta: np.ndarray) -> float:
+        return float(loss.value(signed @ theta).sum() + theta @ theta + tilt @ theta)
+
+    reference = minimize(objective, np.zeros(3), method="BFGS", options={"gtol": 1e-9})
+    assert np.allclose(point, reference.x, atol=1e-5)
+    assert gradient == pytest.approx(2e-6)
+
+
+@pytest.mark.parametrize("loss", [LogisticMargin(), SmoothHinge(width=0.3)])
+def test_losses_are_what_the_proofs_need(loss: Any) -> None:
+    m = np.linspace(-6, 6, 4001)
+    h = m[1] - m[0]
+    slope = np.gradient(loss.value(m), h)
+    assert np.allclose(slope[1:-1], loss.slope(m)[1:-1], atol=3e-3)
+    assert loss.slope(m).min() >= -1.0
+    assert loss.slope(m).max() <= 0.0
+    steepest = np.abs(np.diff(loss.slope(m)) / h).max()
+    assert steepest <= loss.most_curvature + 1e-9
+    assert steepest > 0.9 * loss.most_curvature
+
+
+# --- output perturbation --------------------------------------------------------------------
+
+
+@pytest.mark.claim("DP-10")
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_no_neighbour_moves_the_minimiser_further(neighbours: str) -> None:
+    penalty, bound = 5.0, 2.0
+    certificate = output_perturbation(
+        X, Y, penalty=penalty, neighbours=neighbours, simulate=0, **SETTINGS
+    ).certificate  # type: ignore[arg-type]
+    assert certificate.accounting is not None
+    sensitivity = certificate.accounting["Euclidean sensitivity"]
+    times = 1 if neighbours == "add_remove" else 2
+    assert sensitivity == pytest.approx(times * bound / penalty, rel=1e-5)
+    farthest = 0.0
+    for few in (1, 2, 30):
+        base = sign_rows(X[:few], Y[:few], x_bound=bound, classes=(0, 1))
+        for direction in np.eye(3):
+            row = bound * direction[None] * (1 - 1e-9)
+            other = -row if neighbours == "replace" else np.zeros((0, 3))
+            points = [
+                minimise_margins(
+                    np.concatenate([base * 1e-3, extra]),
+                    LogisticMargin(),
+                    penalty=penalty,
+                    tilt=np.zeros(3),
+                    x_bound=bound,
+                )[0]
+                for extra in (row, other)
+            ]
+            farthest = max(farthest, float(np.linalg.norm(points[0] - points[1])))
+    assert 0.2 * sensitivity < farthest <= sensitivity
+
+
+@pytest.mark.claim("DP-10")
+def test_the_excess_is_within_its_theorem() -> None:
+    signed = sign_rows(X, Y, x_bound=2.0, classes=(0, 1))
+    best, _ = minimise_margins(signed, LogisticMargin(), penalty=5.0, tilt=np.zeros(3), x_bound=2.0)
+
+    def objective(theta: np.ndarray) -> float:
+        return float(LogisticMargin().value(signed @ theta).sum() + 2.5 * theta @ theta)
+
+    excesses, std = [], 0.0
+    for seed in range(100):
+        release = output_perturbation(X, Y, penalty=5.0, simulate=seed, **SETTINGS)
+        excesses.append(objective(release.value) - objective(best))
+        std = release.certificate.noise["std"]  # type: ignore[index]
+    bound = expected_excess(std, n_records=400, n_features=3, penalty=5.0, curvature=1.0)
+    assert 0 < np.mean(excesses) < bound
+    assert f"{bound - std**2 * 200:.4g} + " in release.certificate.notes[0]
+
+
+@pytest.mark.claim("DP-11")
+def test_ridge_has_its_sensitivity_and_its_excess() -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.uniform(-1, 1, size=(200, 2))
+    target = np.clip(rows @ [1.0, -1.0], -1, 1)
+    penalty, x_bound, y_bound = 50.0, 1.5, 1.0
+
+    def exact(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.linalg.solve(a.T @ a + penalty * np.eye(2), a.T @ b)
+
+    release = ridge_output_perturbation(
+        rows, target, penalty=penalty, x_bound=x_bound, y_bound=y_bound, epsilon=1.0, delta=1e-5,
+        simulate=0,
+    )  # fmt: skip
+    assert release.certificate.accounting is not None
+    sensitivity = release.certificate.accounting["Euclidean sensitivity"]
+    for direction in ((1.5, 0.0), (-1.0, 1.0), (0.0, 1.5)):
+        for y in (-1.0, 1.0):
+            others = rows.copy(), target.copy()
+            others[0][0], others[1][0] = direction, y
+            assert np.linalg.norm(exact(rows, target) - exact(*others)) <= sensitivity
+    std = release.certificate.noise["std"]  # type: ignore[index]
+    bound = expected_excess(std, n_records=200, n_features=2, penalty=penalty, curvature=x_bound**2)
+    moments = rows.T @ rows + penalty * np.eye(2)
+    assert std**2 * np.trace(moments) / 2 <= bound  # the excess of a quadratic is exact
+    assert f"at most {bound:.4g}" in release.certificate.notes[0]
+    noise = [
+        ridge_output_perturbation(
+            rows, target, penalty=penalty, x_bound=x_bound, y_bound=y_bound, epsilon=1.0,
+            delta=1e-5, simulate=seed,
+        ).value
+        - exact(rows, target)
+        for seed in range(200)
+    ]  # fmt: skip
+    assert np.std(noise) == pytest.approx(std, rel=0.2)
+
+
+def test_pure_privacy_takes_laplace_noise() -> None:
+    pure = SETTINGS | {"delta": 0.0}
+    release = output_perturbation(X, Y, penalty=5.0, simulate=0, **pure)
+    assert release.certificate.delta == 0.0
+    assert "Laplace" in str(release.certificate)
+
+
+# --- objective perturbation -----------------------------------------------------------------
+
+
+def worst_delta(loss: Any, penalty: float, std: float, neighbours: str) -> float:
+    """Least δ at ε = 0.98 over a few neighbours, from the densities of the minimiser in 1-d."""
+    reach = (9.0 * std + 5.0) / penalty
+    theta = np.linspace(-reach, reach, 400_001)
+    step = theta[1] - theta[0]
+
+    def density(signed: list[float]) -> np.ndarray:
+        b = -(sum(s * loss.slope(s * theta) for s in signed) + penalty * theta)
+        jacobian = sum(s * s * loss.curvature(s * theta) for s in signed) + penalty
+        law: np.ndarray = np.exp(-((b / std) ** 2) / 2) * jacobian / (std * math.sqrt(2 * math.pi))
+        assert law.sum() * step == pytest.approx(1.0, abs=1e-4)
+        return law
+
+    largest = 0.0
+    for base in ([], [0.5], [-1.0, -1.0, 1.0]):
+        pairs = [(base, [*base, s]) for s in (1.0, -1.0, 0.3)]
+        if neighbours == "replace":
+            pairs = [([*base, 1.0], [*base, -1.0]), ([*base, 0.2], [*base, 1.0])]
+        for pair in pairs:
+            p, q = (density(list(side)) for side in pair)
+            for first, second in ((p, q), (q, p)):
+                gap = first - math.exp(1 - SOLVER_SHARE) * second
+                largest = max(largest, float(np.maximum(0.0, gap).sum() * step))
+    return largest
+
+
+@pytest.mark.claim("DP-12")
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("loss", [LogisticMargin(), SmoothHinge(width=0.5)])
+def test_the_density_of_the_minimiser_keeps_the_promise(loss: Any, neighbours: str) -> None:
+    """In one dimension the law of the minimiser is known: integrate the privacy curve itself."""
+    epsilon, delta, bound = 1.0, 1e-3, 1.0
+    penalty = 5.0 * least_penalty(epsilon, x_bound=bound, loss=loss)
+    curvature = loss.most_curvature * bound**2
+    left = (1 - SOLVER_SHARE) * epsilon - math.log1p(curvature / penalty)
+    std = bound / _parameter(left, delta, neighbours)  # type: ignore[arg-type]
+
+    assert worst_delta(loss, penalty, std, neighbours) <= delta
+    assert worst_delta(loss, penalty, std / 4, neighbours) > delta  # the check can fail
+
+
+@pytest.mark.claim("DP-12")
+def test_the_curvature_condition_is_checked() -> None:
+    least = least_penalty(1.0, x_bound=2.0)
+    assert least == pytest.approx(1.0 / math.expm1(0.98))
+    with pytest.raises(BudgetError, match=r"penalty must be above 0.6.* one record adds curvature"):
+        objective_perturbation(X, Y, penalty=0.99 * least, **SETTINGS)
+    hinge = least_penalty(1.0, x_bound=2.0, loss="smooth_hinge")
+    assert hinge == pytest.approx(4.0 * least)
+    with pytest.raises(BudgetError, match="penalty must be above"):
+        objective_perturbation(X, Y, penalty=2.0 * least, loss="smooth_hinge", **SETTINGS)
+
+
+@pytest.mark.claim("DP-12")
+def test_objective_perturbation_is_closer_than_output_perturbation() -> None:
+    best, _ = minimise_margins(
+        sign_rows(X, Y, x_bound=2.0, classes=(0, 1)),
+        LogisticMargin(),
+        penalty=3.0,
+        tilt=np.zeros(3),
+        x_bound=2.0,
+    )
+
+    def error(method: Any) -> float:
+        found = [method(X, Y, penalty=3.0, simulate=s, **SETTINGS).value - best for s in range(40)]
+        return float(np.mean(np.square(found)))
+
+    assert error(objective_perturbation) < 0.3 * error(output_perturbation)
+    release = objective_perturbation(X, Y, penalty=3.0, simulate=0, **SETTINGS)
+    assert release.certificate.accounting is not None
+    parts = [v for k, v in release.certificate.accounting.items() if k.startswith("epsilon")]
+    assert sum(parts) == pytest.approx(1.0)
+    noise = release.certificate.noise
+    assert noise is not None
+    assert noise["std at the end"] < 1e-3 * noise["std of the linear term"] / 3.0
+
+
+@pytest.mark.claim("DP-10")
+@pytest.mark.claim("DP-12")
+@pytest.mark.parametrize("method", [output_perturbation, objective_perturbation])
+def test_learners_pass_the_audit(method: Any) -> None:
+    # One record against none beside it: the worst case of a Lipschitz loss.
+    rows, labels = np.array([[1e-9], [1.0]]), np.array([1, 1])
+    seeds = iter(range(10**6))
+
+    def draw(side: int, n: int) -> np.ndarray:
+        kept = slice(0, 1 + side)
+        return np.array(
+            [
+                method(
+                    rows[kept], labels[kept], classes=(0, 1), penalty=1.0, x_bound=1.0,
+                    epsilon=1.0, delta=1e-2, simulate=next(seeds),
+                ).value[0]
+                for _ in range(n)
+            ]
+        )  # fmt: skip
+
+    found = audit_dp(draw, epsilon=1.0, delta=1e-2, n_trials=1000)
+    assert found.verdict == "holds"
+
+
+# --- statistics -----------------------------------------------------------------------------
+
+
+@pytest.mark.claim("DP-13")
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_statistics_have_the_noise_of_their_sensitivity(delta: float, neighbours: str) -> None:
+    rng = np.random.default_rng(2)
+    d, b, c = 3, 2.0, 3.0
+    release = regression_from_statistics(
+        rng.normal(size=(50, d)), rng.normal(size=50), epsilon=1.0, delta=delta, x_bound=b,
+        y_bound=c, penalty=1.0, neighbours=neighbours, simulate=0,
+    )  # type: ignore[arg-type]  # fmt: skip
+    noise = release.certificate.noise
+    assert noise is not None
+    upper = np.triu_indices(d)
+    farthest = {"moments": 0.0, "products": 0.0, "together": 0.0}
+    order = 2 if delta else 1
+    for _ in range(3000):
+        rows = rng.normal(size=(2, d))
+        rows *= b / np.linalg.norm(rows, axis=1, keepdims=True)
+        if neighbours == "add_remove":
+            rows[1] = 0.0
+        moments = (np.outer(rows[0], rows[0]) - np.outer(rows[1], rows[1]))[upper]
+        products = c * (rows[0] + rows[1])
+        sizes = np.linalg.norm(moments, order), np.linalg.norm(products, order)
+        scales = noise["std of moments"], noise["std of products"]
+        if delta:
+            together = math.hypot(sizes[0] / scales[0], sizes[1] / scales[1])
+        else:
+            together = math.sqrt(2) * (sizes[0] / scales[0] + sizes[1] / scales[1])
+        farthest["together"] = max(farthest["together"], float(together))
+    if delta:  # all noise in units of its deviation: one Gaussian mechanism of this parameter
+        assert 0.7 * gaussian_parameter(1.0, delta) < farthest["together"]
+        assert farthest["together"] <= gaussian_parameter(1.0, delta)
+    else:
+        assert 0.7 < farthest["together"] <= 1.0
+
+
+@pytest.mark.claim("DP-13")
+def test_statistics_give_the_regression_when_there_is_little_noise() -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.uniform(-1, 1, size=(5000, 3))
+    target = rows @ [1.0, 2.0, -1.0]
+    release = regression_from_statistics(
+        rows, target, epsilon=20.0, delta=1e-3, x_bound=2.0, y_bound=4.0, penalty=0.0, simulate=0
+    )
+    assert np.allclose(release.value["coef"], [1.0, 2.0, -1.0], atol=0.02)
+    assert np.array_equal(release.value["moments"], release.value["moments"].T)
+
+
+# --- refusals -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [output_perturbation, objective_perturbation])
+def test_bad_input_is_refused(method: Any) -> None:
+    with pytest.raises(BudgetError, match="epsilon must be"):
+        method(X, Y, penalty=5.0, **(SETTINGS | {"epsilon": 0.0}))
+    for delta in (-0.1, 1.0):
+        with pytest.raises(BudgetError, match="delta must be"):
+            method(X, Y, penalty=5.0, **(SETTINGS | {"delta": delta}))
+    with pytest.raises(DataError, match="declared classes"):
+        method(X, Y + 1, penalty=5.0, **SETTINGS)
+    with pytest.raises(DataError, match="classes must be the two labels"):
+        method(X, Y, penalty=5.0, **(SETTINGS | {"classes": None}))
+    with pytest.raises(BudgetError, match="x_bound must be"):
+        method(X, Y, penalty=5.0, **(SETTINGS | {"x_bound": None}))
+    with pytest.raises(BudgetError, match="penalty must be"):
+        method(X, Y, penalty=0.0, **SETTINGS)
+    with pytest.raises(MechanismError, match="loss must be one of"):
+        method(X, Y, penalty=5.0, loss="hinge", **SETTINGS)
+    with pytest.raises(DataError, match="X must be finite"):
+        method(X * math.nan, Y, penalty=5.0, **SETTINGS)
+    with pytest.raises(BudgetError, match="neighbours must be"):
+        method(X, Y, penalty=5.0, neighbours="both", **SETTINGS)
+
+
+def test_regressions_refuse_bad_input() -> None:
+    good: dict[str, Any] = {"epsilon": 1.0, "x_bound": 1.0, "y_bound": 1.0, "penalty": 1.0}
+    for method in (regression_from_statistics, ridge_output_perturbation):
+        for name in ("epsilon", "x_bound", "y_bound"):
+            with pytest.raises(BudgetError, match=f"{name} must be"):
+                method(X, X[:, 0], **(good | {name: None}))
+        with pytest.raises(DataError, match="shapes"):
+            method(X, X, **good)
+        with pytest.raises(BudgetError, match="delta must be"):
+            method(X, X[:, 0], delta=1.0, **good)
