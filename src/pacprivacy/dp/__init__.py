@@ -25,7 +25,14 @@ from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classic
 from pacprivacy.dp.hypotheses import choose_hypothesis
 from pacprivacy.dp.laplace import laplace
 from pacprivacy.dp.losses import Hinge, Logistic, Softmax, Squared
+from pacprivacy.dp.objective_perturbation import least_penalty, objective_perturbation
+from pacprivacy.dp.output_perturbation import (
+    expected_excess,
+    output_perturbation,
+    ridge_output_perturbation,
+)
 from pacprivacy.dp.sgd import dp_gd, dp_sgd
+from pacprivacy.dp.statistics import regression_from_statistics
 
 __all__ = [
     "Accounts",
@@ -53,12 +60,18 @@ __all__ = [
     "descent_noise",
     "dp_gd",
     "dp_sgd",
+    "expected_excess",
     "exponential",
     "gaussian_analytic",
     "gaussian_classical",
     "gaussian_delta",
     "gaussian_parameter",
     "laplace",
+    "least_penalty",
+    "objective_perturbation",
+    "output_perturbation",
+    "regression_from_statistics",
+    "ridge_output_perturbation",
     "score_loss",
     "zcdp_epsilon",
 ]
