@@ -343,7 +343,7 @@ class Session(Shown):
             gamma=DEFAULT_GAMMA,
             seed=seed,
             simulation=self._simulate,
-            notes=(*notes, joint_confidence(len(self._releases) + 1, DEFAULT_GAMMA)),
+            notes=(*notes, joint_confidence(self._spent.n_releases + 1, DEFAULT_GAMMA)),
             composition=session_facts(
                 self._total,
                 self._spent,

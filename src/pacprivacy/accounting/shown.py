@@ -50,10 +50,8 @@ def odometer_html(seen: dict[str, Any]) -> str:
         ("Really learned so far", f"{seen['learned_nats']:.4g} nats"),
     ]
     if seen["total_success"] is not None:
-        spent = f"{100 * seen['spent_success']:.2f} points"
-        rows.append(
-            ("Membership spent", f"{spent}, success at most {100 * seen['total_success']:.4g} %")
-        )
+        spent, most = 100 * seen["spent_success"], 100 * seen["total_success"]
+        rows.append(("Membership spent", f"{spent:.2f} points, success at most {most:.4g} %"))
     rows.append(("Best guess about one unit now", f"{100 * seen['best_guess_now']:.2f} %"))
     if seen["ever_used_prior"] is not None:
         rows.append(("Prior of ever being used", f"{100 * seen['ever_used_prior']:.4g} %"))

@@ -11,7 +11,7 @@ from pacprivacy.audit.likelihood_ratio import LikelihoodRatio
 from pacprivacy.audit.overlap import FreeOverlap, Overlap
 from pacprivacy.audit.precision import Precision
 from pacprivacy.audit.reconstruction import Reconstruction
-from pacprivacy.audit.result import AuditResult, results_text
+from pacprivacy.audit.result import AuditResult, AuditResults, results_text
 from pacprivacy.audit.run import ATTACKS, DEFAULT_ATTACKS, audit
 from pacprivacy.audit.target import Releases, Target
 
@@ -20,6 +20,7 @@ __all__ = [
     "DEFAULT_ATTACKS",
     "Attack",
     "AuditResult",
+    "AuditResults",
     "Bayes",
     "DPAudit",
     "FreeOverlap",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal
 
+from pacprivacy._plots import draw
 from pacprivacy.theory.concentration import Estimate
 
-__all__ = ["AuditResult", "results_text"]
+__all__ = ["AuditResult", "AuditResults", "results_text"]
 
 SCHEMA_VERSION: Final = 1
 
@@ -77,6 +80,13 @@ class AuditResult:
             f"bound={self.bound:.6g}, verdict={self.verdict!r})"
         )
 
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw the success beside the promise; a figure for a notebook, and a file if asked."""
+        return draw("plot_audit", [self], path)
+
+    def _repr_html_(self) -> str:
+        return results_html([self])
+
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything but the unit, as plain JSON types."""
         return {
@@ -91,6 +101,65 @@ class AuditResult:
             "verdict": self.verdict,
             "notes": list(self.notes),
         }
+
+
+class AuditResults(tuple[AuditResult, ...]):
+    """The results of several attacks: a tuple that can be printed, shown and drawn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.audit import audit
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
+    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
+    >>> results = audit(release, attacks=["bayes", "naming"], n_trials=500, rng=0)
+    >>> len(results), results.holds
+    (2, True)
+    """
+
+    __slots__ = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether no attack beat what it was promised to stay below."""
+        return all(result.verdict == "holds" for result in self)
+
+    def __str__(self) -> str:
+        return results_text(self)
+
+    def _repr_html_(self) -> str:
+        return results_html(self)
+
+    def plot(self, path: str | Path | None = None, *, title: str = "") -> Any:
+        """Draw every attack beside the promise; needs matplotlib.
+
+        Returns a figure, which a notebook shows; ``path`` is a file to write besides.
+        """
+        return draw("plot_audit", self, path, title=title)
+
+
+def results_html(results: Sequence[AuditResult]) -> str:
+    """Return several results as a table for a notebook; public."""
+    names = ("attack", "question", "success", "interval", "blind", "promised", "verdict")
+    head = "".join(f'<th style="text-align:left">{name}</th>' for name in names)
+    body = "".join(_html_row(result) for result in results)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _html_row(result: AuditResult) -> str:
+    found = result.success
+    cells = (
+        result.attack,
+        result.question,
+        f"{_digits(found.value)} %",
+        f"{_digits(found.lower)} to {_digits(found.upper)} %",
+        f"{_digits(result.prior)} %",
+        f"{_digits(result.bound)} %",
+        result.verdict,
+    )
+    style = "text-align:left" + (";font-weight:bold" if result.verdict == "VIOLATED" else "")
+    return "<tr>" + "".join(f'<td style="{style}">{html.escape(c)}</td>' for c in cells) + "</tr>"
 
 
 def results_text(results: Sequence[AuditResult]) -> str:

@@ -15,7 +15,7 @@ from pacprivacy.audit.likelihood_ratio import LikelihoodRatio
 from pacprivacy.audit.overlap import FreeOverlap, Overlap
 from pacprivacy.audit.precision import Precision
 from pacprivacy.audit.reconstruction import Reconstruction
-from pacprivacy.audit.result import AuditResult
+from pacprivacy.audit.result import AuditResult, AuditResults
 from pacprivacy.audit.target import Releases, Target
 from pacprivacy.errors import AuditError
 from pacprivacy.release import Bundle, Certificate, Release
@@ -50,7 +50,7 @@ def audit(
     n_trials: int = 2000,
     gamma: float = 0.01,
     rng: np.random.Generator | int | None = None,
-) -> tuple[AuditResult, ...]:
+) -> AuditResults:
     """Attack simulated releases and compare success with what a certificate promises.
 
     Parameters
@@ -71,8 +71,8 @@ def audit(
 
     Returns
     -------
-    tuple of AuditResult
-        One per attack, in the order asked for.
+    AuditResults
+        A tuple of :class:`AuditResult`, one per attack, in the order asked for.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def audit(
     shadow = target.shadow(n_shadow, public_generator(seed, "audit-shadow"))
     trials = target.trials(n_trials, public_generator(seed, "audit-trials"))
     promise = Promise.of(promised)
-    return tuple(
+    return AuditResults(
         _measure(attack, attack.train(target, shadow), trials, promise, gamma) for attack in chosen
     )
 

@@ -204,6 +204,8 @@ def _session_figures(certificates: Sequence[Certificate]) -> SessionFigures | No
             mechanism=name,
             spent_nats=float(f["spent_nats_so_far"]),
             spent_success=f.get("spent_increments_so_far"),
+            learned_nats=f.get("learned_nats"),
+            best_guess=f.get("best_guess_now"),
         )
         for number, (f, name) in sorted(known.items())
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pacprivacy._plots import draw
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
 from pacprivacy.release.html import release_html
@@ -47,6 +48,13 @@ class Release:
 
     def _repr_html_(self) -> str:
         return release_html(repr(self.value), self.certificate._repr_html_())
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw what is promised and the noise per direction, for the curator; needs matplotlib.
+
+        Returns a figure, which a notebook shows; ``path`` is a file to write besides.
+        """
+        return draw("plot_release", self, path)
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return value and certificate as plain JSON types."""

@@ -20,32 +20,34 @@ INK: Final = "#333333"
 FORMATS: Final = (".png", ".svg", ".pdf")
 
 
-def plot_audit(results: Sequence[AuditResult], path: str | Path, *, title: str = "") -> Path:
+def plot_audit(
+    results: Sequence[AuditResult], path: str | Path | None = None, *, title: str = ""
+) -> Any:
     """Draw the success of every attack with its interval, beside blind success and the promise.
 
     Parameters
     ----------
     results : sequence of AuditResult
         What attacks achieved.
-    path : path
-        A file that ends in .png, .svg or .pdf.
+    path : path, optional
+        A file to write besides: .png, .svg or .pdf.
     title : str
         First line of the picture.
 
     Returns
     -------
-    Path
-        The file written.
+    matplotlib.figure.Figure
+        A notebook shows it.
 
     Raises
     ------
     AuditError
         If matplotlib is missing, there is nothing to draw, or the file cannot be written.
     """
-    target = Path(path)
+    target = None if path is None else Path(path)
     if not results:
         raise AuditError("results must not be empty; got none. Run at least one attack.")
-    if target.suffix.lower() not in FORMATS:
+    if target is not None and target.suffix.lower() not in FORMATS:
         raise AuditError(
             f"plot must end in {', '.join(FORMATS)}; got {target.name!r}. Name it audit.png."
         )
@@ -67,13 +69,14 @@ def plot_audit(results: Sequence[AuditResult], path: str | Path, *, title: str =
     if title:
         figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold", color=INK)
     try:
-        figure.savefig(target)
+        if target is not None:
+            figure.savefig(target)
     except OSError as error:
         raise AuditError(
             f"plot must be a file that can be written; got {target}: {error.strerror}. "
             "Choose another folder."
         ) from None
-    return target
+    return figure
 
 
 def _draw_row(axes: Any, row: int, result: AuditResult) -> None:

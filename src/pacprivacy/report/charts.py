@@ -134,28 +134,35 @@ def _spaced(ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
 
 
 def session_chart(session: SessionFigures) -> str:
-    """Draw the information spent after each release, as a staircase under the total."""
+    """Draw the information spent after each release, and what was really learned, as stairs."""
     steps = session.steps
-    top = max(session.total_nats or 0.0, *(step.spent_nats for step in steps)) * 1.08 or 1.0
+    spent = [(step.number, step.spent_nats) for step in steps]
+    learned = [(s.number, s.learned_nats) for s in steps if s.learned_nats is not None]
+    top = max(session.total_nats or 0.0, *(y for _, y in [*spent, *learned])) * 1.08 or 1.0
     first, last = steps[0].number, steps[-1].number
     frame = Frame(low_x=first - 1, high_x=last + 0.5, low_y=0.0, high_y=top, height=180)
     ticks = [(top * k / 2 / 1.08, number_text(top * k / 2 / 1.08)) for k in range(3)]
     numbers = _spaced([(float(step.number), str(step.number)) for step in steps])
-    body = frame.axes(numbers, ticks, label_x="release number", label_y="nats spent, at most")
+    body = frame.axes(numbers, ticks, label_x="release number", label_y="nats")
     if session.total_nats is not None:
         y = frame.y(session.total_nats)
         body += f'<line class="bound" x1="56" x2="616" y1="{y:.2f}" y2="{y:.2f}"/>'
         body += text(62, y + 16, f"total {number_text(session.total_nats)} nats", kind="strong")
-    stairs: list[tuple[float, float]] = []
-    for step, following in zip(steps, [*steps[1:], None], strict=True):
-        until = last + 0.5 if following is None else float(following.number)
-        stairs += [(float(step.number), step.spent_nats), (until, step.spent_nats)]
-    start = [] if first > 1 else [(0.0, 0.0), (1.0, 0.0)]
-    body += f'<path class="line" d="{frame.path([*start, *stairs])}"/>'
+    if len(learned) == len(steps):
+        body += f'<path class="second" d="{frame.path(_stairs(learned, last + 0.5))}"/>'
+    body += f'<path class="line" d="{frame.path(_stairs(spent, last + 0.5))}"/>'
     for step in steps:
         x, y = frame.x(step.number), frame.y(step.spent_nats)
         body += f'<circle class="dot" cx="{x:.2f}" cy="{y:.2f}" r="5"/>'
     return frame.picture(body, title="What the session has spent")
+
+
+def _stairs(points: Sequence[tuple[int, float]], end: float) -> list[tuple[float, float]]:
+    """Return the corners of a staircase that rises at each point, from nothing if it is there."""
+    corners = [] if points[0][0] > 1 else [(0.0, 0.0), (1.0, 0.0)]
+    for (number, value), until in zip(points, [*(n for n, _ in points[1:]), end], strict=True):
+        corners += [(float(number), value), (float(until), value)]
+    return corners
 
 
 def audit_chart(results: Sequence[AuditResult]) -> str:

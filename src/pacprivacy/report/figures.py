@@ -75,7 +75,7 @@ def plot_release(release: Release, path: str | Path | None = None) -> Any:
 
 
 def plot_session(session: HasReleases | Sequence[Release], path: str | Path | None = None) -> Any:
-    """Draw what a session has spent after each release, under its total.
+    """Draw what a session has spent after each release, and what was learned, under its total.
 
     Parameters
     ----------
@@ -102,10 +102,17 @@ def plot_session(session: HasReleases | Sequence[Release], path: str | Path | No
     spent = [0.0, *(fact["spent_nats_so_far"] for fact in known)]
     axes.step([*numbers, numbers[-1] + 0.5], [*spent, spent[-1]], where="post", color=BLUE, lw=2.4)
     axes.plot(numbers[1:], spent[1:], "o", color=BLUE, mec="white", ms=8)
-    if (total := known[-1]["total_nats"]) is not None:
+    if all("learned_nats" in fact for fact in known):
+        learned = [0.0, *(fact["learned_nats"] for fact in known)]
+        stairs = ([*numbers, numbers[-1] + 0.5], [*learned, learned[-1]])
+        axes.step(*stairs, where="post", color=GREEN, lw=2, ls="--", label="really learned")
+        axes.plot([], [], color=BLUE, lw=2.4, label="spent, at most")
+        axes.legend(frameon=False, fontsize=9, labelcolor=INK, reverse=True, loc="upper left")
+    if (total := known[-1].get("total_nats")) is not None:
         axes.axhline(total, color=INK, lw=1.8)
-        axes.text(0.02, total, f" total {total:.4g} nats", va="bottom", fontsize=9, color=INK)
-    axes.set(xlabel="release", ylabel="nats spent, at most", title="what the session has spent")
+        place = (numbers[-1] + 0.5, total)
+        axes.text(*place, f"total {total:.4g} nats", va="bottom", ha="right", fontsize=9, color=INK)
+    axes.set(xlabel="release", ylabel="nats", title="what the session has spent")
     axes.set_ylim(bottom=0)
     axes.set_xticks(numbers)
     axes.margins(y=0.15)

@@ -217,9 +217,12 @@ def _session(data: ReportData) -> dict[str, Any]:
                 step.mechanism,
                 number_up(step.spent_nats),
                 "" if step.spent_success is None else f"{percent_up(step.spent_success)} points",
+                "" if step.learned_nats is None else number_text(step.learned_nats),
+                "" if step.best_guess is None else f"{100 * step.best_guess:.1f} %",
             )
             for step in session.steps
         ],
+        "session_learned": all(step.learned_nats is not None for step in session.steps),
     }
 
 

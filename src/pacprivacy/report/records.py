@@ -59,12 +59,18 @@ class UtilityCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStep:
-    """One release of a session; public."""
+    """One release of a session; public.
+
+    ``learned_nats`` and ``best_guess`` are what the values that left have really told, up to this
+    one: the attacker can compute them too.
+    """
 
     number: int
     mechanism: str
     spent_nats: float
     spent_success: float | None = None
+    learned_nats: float | None = None
+    best_guess: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

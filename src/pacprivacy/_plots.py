@@ -1,0 +1,17 @@
+"""The door from records to their pictures: the only place below ``report`` that names it.
+
+A release, a session and an audit can be drawn, but do not know how. The package that draws is
+imported when a picture is asked for, and nothing that it computes comes back into a record.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__all__ = ["draw"]
+
+
+def draw(name: str, *arguments: Any, **options: Any) -> Any:
+    """Call a function of :mod:`pacprivacy.report` by its name, and return its figure."""
+    return getattr(import_module("pacprivacy.report"), name)(*arguments, **options)
