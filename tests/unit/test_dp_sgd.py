@@ -32,7 +32,6 @@ from pacprivacy.dp import (
 )
 from pacprivacy.dp.clip import SUM_BITS, whole_gradients, whole_rows
 from pacprivacy.dp.descent import StepNoise, private_descent
-from pacprivacy.dp.descent_accounting import sampled_distribution
 from pacprivacy.dp.sgd import LinearSums
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.release import DPRelease
@@ -187,7 +186,7 @@ def test_epsilon_of_poisson_batches_is_that_of_dp_accounting() -> None:
     event = dp_accounting.PoissonSampledDpEvent(0.03, dp_accounting.GaussianDpEvent(1.5))
     theirs = PLDAccountant(ADD_REMOVE).compose(event, 200).get_epsilon(1e-5)
     ours = descent_epsilon(batch, 7, n_steps=200, noise=1.5, delta=1e-5)
-    assert ours == theirs
+    assert ours == pytest.approx(theirs, rel=1e-9)
     noise = descent_noise(batch, 7, n_steps=200, epsilon=theirs, delta=1e-5)
     assert 1.5 <= noise < 1.5 * 1.003
 
@@ -205,14 +204,11 @@ def test_full_batches_follow_the_exact_gaussian_curve(neighbours: Any) -> None:
 
 
 @pytest.mark.claim("G-2")
-def test_sampled_profile_is_the_gaussian_one_when_all_are_sampled() -> None:
-    one = sampled_distribution(np.array([1.0]), np.array([0.7]), 1e-3)
-    for epsilon in (0.1, 1.0, 2.0):
-        found = one.get_delta_for_epsilon(epsilon)
-        assert found >= gaussian_delta(epsilon, 0.7) * (1 - 1e-9)
-        assert found == pytest.approx(gaussian_delta(epsilon, 0.7), rel=1e-4)
-    many = one.self_compose(16).get_delta_for_epsilon(4.0)
-    assert many == pytest.approx(gaussian_delta(4.0, 2.8), rel=1e-3)
+def test_batches_of_all_records_cost_what_no_sampling_costs() -> None:
+    settings = {"n_steps": 9, "noise": 12.0, "delta": 1e-5}
+    exact = descent_epsilon(FullBatch(neighbours="replace"), 40, **settings)
+    fixed = descent_epsilon(FixedBatch(size=40), 40, **settings)
+    assert exact <= fixed < exact * 1.001
 
 
 @pytest.mark.claim("G-2")
@@ -232,11 +228,11 @@ def test_no_pair_of_neighbours_costs_more_than_stated(batch: Any) -> None:
         return sum(
             p * stats.norm.pdf(x, sign * k, noise)
             for k, p in zip(times, chances, strict=True)
-            if p > 1e-14
+            if p > 1e-9
         )
 
     for other in (-1, 0):  # the replacement pulls the other way, or not at all
-        drawn = generator.choice(times, p=chances, size=(60_000, n_steps))
+        drawn = generator.choice(times, p=chances, size=(20_000, n_steps))
         x = drawn + noise * generator.normal(size=drawn.shape)
         loss = np.log(density(x, 1) / density(x, other)).sum(axis=1)
         lost = np.maximum(0.0, -np.expm1(stated - loss))

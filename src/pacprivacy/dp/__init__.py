@@ -23,6 +23,7 @@ from pacprivacy.dp.exponential import exponential, score_loss
 from pacprivacy.dp.gaussian import gaussian_delta, gaussian_parameter
 from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
 from pacprivacy.dp.hypotheses import choose_hypothesis
+from pacprivacy.dp.jax_sgd import dp_sgd_jax
 from pacprivacy.dp.laplace import laplace
 from pacprivacy.dp.losses import Hinge, Logistic, Softmax, Squared
 from pacprivacy.dp.objective_perturbation import least_penalty, objective_perturbation
@@ -31,6 +32,7 @@ from pacprivacy.dp.output_perturbation import (
     output_perturbation,
     ridge_output_perturbation,
 )
+from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_noise
 from pacprivacy.dp.sgd import dp_gd, dp_sgd
 from pacprivacy.dp.statistics import regression_from_statistics
 
@@ -47,6 +49,7 @@ __all__ = [
     "PoissonBatch",
     "PoissonSampling",
     "PureEvent",
+    "RandomRuns",
     "ReplacementBatch",
     "ReplacementSampling",
     "Softmax",
@@ -59,7 +62,9 @@ __all__ = [
     "descent_epsilon",
     "descent_noise",
     "dp_gd",
+    "dp_search",
     "dp_sgd",
+    "dp_sgd_jax",
     "expected_excess",
     "exponential",
     "gaussian_analytic",
@@ -70,8 +75,10 @@ __all__ = [
     "least_penalty",
     "objective_perturbation",
     "output_perturbation",
+    "pure_search",
     "regression_from_statistics",
     "ridge_output_perturbation",
     "score_loss",
+    "search_noise",
     "zcdp_epsilon",
 ]

@@ -12,10 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-import numpy as np
-from scipy import special, stats
-
-from pacprivacy._checks import Vector, check_positive
+from pacprivacy._checks import check_positive
 from pacprivacy.dp.descent_batches import (
     Batch,
     FixedBatch,
@@ -23,17 +20,24 @@ from pacprivacy.dp.descent_batches import (
     PoissonBatch,
     ReplacementBatch,
 )
+from pacprivacy.dp.events import (
+    FixedSampling,
+    GaussianEvent,
+    PoissonSampling,
+    ReplacementSampling,
+    Sampling,
+)
 from pacprivacy.dp.gaussian import gaussian_delta, gaussian_parameter
+from pacprivacy.dp.loss_distribution import ORDERS, loss_distribution, renyi_divergences
 from pacprivacy.dp.noise import check_epsilon_delta
 from pacprivacy.errors import BudgetError
 
-__all__ = ["descent_epsilon", "descent_figures", "descent_noise", "renyi_event"]
+__all__ = ["descent_epsilon", "descent_event", "descent_figures", "descent_noise", "least_number"]
 
 FINE: Final = 1e-4  # of privacy loss, between the atoms of a distribution; dp-accounting's own
 COARSE: Final = 1e-3  # for searches; pessimistic as well, so the answer is safe
 LARGEST_NOISE: Final = 2.0**30
 PRECISION: Final = 1e-4  # of the noise that a search finds, relative
-SPARED: Final = 1e-4  # share of δ that goes to what is cut off: many draws of one record, tails
 
 
 def descent_epsilon(
@@ -109,25 +113,22 @@ def descent_figures(
     return dict(_figures(batch, known, n_steps, noise, delta))
 
 
-def renyi_event(batch: Batch, n_records: int, noise: float) -> tuple[Any, Any] | None:
-    """Return a fresh Rényi accountant and one step's event; None where there is no such event."""
-    import dp_accounting
-    from dp_accounting.rdp import RdpAccountant
+def descent_event(batch: Batch, n_records: int, *, n_steps: int, noise: float) -> GaussianEvent:
+    """Return the steps as one event, its noise relative to the sensitivity of the relation.
 
-    relation = dp_accounting.NeighboringRelation
-    if isinstance(batch, ReplacementBatch):
-        return None
-    if isinstance(batch, FixedBatch):
-        # dp-accounting reads this noise as a multiple of the sensitivity: a record that is
-        # replaced moves the sum by twice the clipping norm.
-        event = dp_accounting.SampledWithoutReplacementDpEvent(
-            n_records, batch.size, dp_accounting.GaussianDpEvent(noise / 2)
-        )
-        return RdpAccountant(neighboring_relation=relation.REPLACE_ONE), event
-    inner = dp_accounting.GaussianDpEvent(noise / _reach(batch))
+    Examples
+    --------
+    >>> descent_event(FixedBatch(size=5), 100, n_steps=3, noise=4.0).noise_multiplier
+    2.0
+    """
+    sampling: Sampling | None = None
     if isinstance(batch, PoissonBatch):
-        inner = dp_accounting.PoissonSampledDpEvent(batch.rate, inner)
-    return RdpAccountant(neighboring_relation=relation.ADD_OR_REMOVE_ONE), inner
+        sampling = PoissonSampling(rate=batch.rate)
+    elif isinstance(batch, FixedBatch):
+        sampling = FixedSampling(n_records=n_records, batch_size=batch.size)
+    elif isinstance(batch, ReplacementBatch):
+        sampling = ReplacementSampling(n_records=n_records, batch_size=batch.size)
+    return GaussianEvent(noise_multiplier=noise / _reach(batch), count=n_steps, sampling=sampling)
 
 
 def _reach(batch: Batch) -> float:
@@ -137,88 +138,15 @@ def _reach(batch: Batch) -> float:
 
 def _full_epsilon(batch: FullBatch, n_steps: int, noise: float, delta: float) -> float:
     parameter = _reach(batch) * math.sqrt(n_steps) / noise
-    return _least(lambda epsilon: gaussian_delta(epsilon, parameter) <= delta, 1e-12)
+    return least_number(lambda epsilon: gaussian_delta(epsilon, parameter) <= delta, 1e-12)
 
 
 def _epsilon(
     batch: Batch, n_records: int, n_steps: int, noise: float, delta: float, interval: float
 ) -> float:
-    if isinstance(batch, PoissonBatch):
-        import dp_accounting
-        from dp_accounting.pld import PLDAccountant
-
-        event = dp_accounting.PoissonSampledDpEvent(
-            batch.rate, dp_accounting.GaussianDpEvent(noise)
-        )
-        accountant = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, interval)
-        return float(accountant.compose(event, n_steps).get_epsilon(delta))
-    tail = SPARED * delta / n_steps
-    chances, times, missing = _draws(batch, n_records, tail)
-    shifts = 2.0 * times / noise
-    step = sampled_distribution(chances, shifts, interval, missing=missing, tail=tail)
-    return float(step.self_compose(n_steps).get_epsilon_for_delta(delta))
-
-
-def _draws(batch: Batch, n_records: int, tail: float) -> tuple[Vector, Vector, float]:
-    """Return the probabilities of one or more draws of a given record, and what they leave out."""
-    assert isinstance(batch, FixedBatch | ReplacementBatch)
-    if isinstance(batch, FixedBatch):
-        return np.array([batch.size / n_records]), np.array([1.0]), 0.0
-    law = stats.binom(batch.size, 1 / n_records)
-    most = max(1, int(law.isf(tail)))
-    times = np.arange(1.0, most + 1)
-    return law.pmf(times), times, float(law.sf(most))
-
-
-def sampled_distribution(
-    chances: Vector, shifts: Vector, interval: float, *, missing: float = 0.0, tail: float = 1e-15
-) -> Any:
-    """Return a distribution of privacy loss that dominates one sampled Gaussian step.
-
-    Parameters
-    ----------
-    chances : array
-        Probability that the record at stake is drawn once, twice, and so on.
-    shifts : array
-        How far the sum then moves, in standard deviations of the noise.
-    interval : float
-        Distance of the atoms.
-    missing : float
-        Probability of more draws than are listed; it counts as if all were lost then.
-    tail : float
-        Where the curve may be cut off; the rest counts as lost as well.
-
-    Guarantee
-    ---------
-    Claim G-2. The curve ``h(α) = Σ p_k H_{1+(α-1)/γ}(N(μ_k, 1), N(0, 1))``, ``γ = Σ p_k``,
-    bounds the hockey-stick divergences of a step for ``α >= 1``; its reflection
-    ``1 - α + α h(1/α)`` bounds them below 1. Both are convex, and so is the join.
-    """
-    from dp_accounting.pld import pld_pmf
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-    def profile(epsilons: Vector) -> Vector:
-        inner = np.log1p(np.expm1(epsilons) / (chances.sum() + missing))
-        parts = [p * _hockey_stick(inner, mu) for p, mu in zip(chances, shifts, strict=True)]
-        return np.asarray(missing + np.sum(parts, axis=0))
-
-    top = interval
-    while profile(np.array([top]))[0] > missing + tail:
-        top *= 1.2
-    n_atoms = math.ceil(top / interval)
-    above: Vector = interval * np.arange(n_atoms + 1, dtype=np.float64)
-    deltas = profile(above)
-    mirrored = -np.expm1(-above) + np.exp(-above) * deltas
-    curve = np.minimum(1.0, np.concatenate([mirrored[:0:-1], deltas]))
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, -n_atoms, n_atoms, curve)
-    return PrivacyLossDistribution(pmf)
-
-
-def _hockey_stick(epsilons: Vector, parameter: float) -> Vector:
-    """Return the curve of the Gaussian mechanism; as :func:`gaussian_delta`, for arrays."""
-    first = special.log_ndtr(parameter / 2 - epsilons / parameter)
-    second = epsilons + special.log_ndtr(-parameter / 2 - epsilons / parameter)
-    return np.asarray(-np.exp(first) * np.expm1(np.minimum(0.0, second - first)))
+    event = descent_event(batch, n_records, n_steps=n_steps, noise=noise)
+    losses = loss_distribution(event, batch.neighbours, interval, delta)
+    return float(losses.get_epsilon_for_delta(delta))
 
 
 @lru_cache(maxsize=256)
@@ -234,11 +162,12 @@ def _figures(
     found = descent_epsilon(batch, n_records, n_steps=n_steps, noise=noise, delta=delta)
     figures: list[tuple[str, Any]] = [("method", methods[type(batch)]), ("epsilon", found)]
     figures += [("noise multiplier", noise), ("steps", n_steps)]
-    renyi = renyi_event(batch, n_records, noise)
-    if renyi is not None:
-        accountant, event = renyi
-        beside = float(accountant.compose(event, n_steps).get_epsilon(delta))
-        figures.append(("Rényi epsilon", beside))
+    event = descent_event(batch, n_records, n_steps=n_steps, noise=noise)
+    divergences = renyi_divergences(event, batch.neighbours)
+    if divergences is not None:
+        from dp_accounting.rdp import compute_epsilon
+
+        figures.append(("Rényi epsilon", float(compute_epsilon(ORDERS, divergences, delta)[0])))
     return tuple(figures)
 
 
@@ -247,10 +176,10 @@ def _search(batch: Batch, n_records: int, n_steps: int, epsilon: float, delta: f
     def keeps(noise: float) -> bool:
         return _epsilon(batch, n_records, n_steps, noise, delta, COARSE) <= epsilon
 
-    return _least(keeps, PRECISION)
+    return least_number(keeps, PRECISION)
 
 
-def _least(keeps: Callable[[float], bool], precision: float) -> float:
+def least_number(keeps: Callable[[float], bool], precision: float) -> float:
     """Return a number at which a monotone condition holds, within ``precision`` of the least."""
     high = 8.0  # distributions are short where there is much noise: come from there
     while not keeps(high):

@@ -1,0 +1,357 @@
+"""Private hyper-parameter search: the best of a random number of private runs.
+
+Trying many settings and keeping the best one costs more than the run that is kept. If the number
+of runs is itself random, the cost stays bounded however many there happen to be (Liu and Talwar
+2019; Papernot and Steinke 2022).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from pacprivacy._checks import Vector, check_positive
+from pacprivacy._random import BitSource, uniform_below
+from pacprivacy.dp.clip import whole_rows
+from pacprivacy.dp.descent import PUBLIC, Steps, describe_steps, private_descent, read_start
+from pacprivacy.dp.descent_accounting import least_number
+from pacprivacy.dp.descent_batches import Batch, FixedBatch, PoissonBatch, ReplacementBatch
+from pacprivacy.dp.losses import LinearLoss
+from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack, read_source
+from pacprivacy.dp.sgd import LinearSums
+from pacprivacy.errors import BudgetError, MechanismError
+from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
+from pacprivacy.release.dp_release import DPRelease
+
+__all__ = ["RandomRuns", "dp_search", "pure_search", "search_noise"]
+
+COUNT_SLACK: Final = 2.0**-40  # distance of the law of the drawn number from the stated one
+MOST_RUNS: Final = 1 << 20
+ORDERS: Final = (*range(2, 65), 80, 96, 128, 192, 256)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomRuns:
+    """How many runs there are: a truncated negative binomial number, at least one.
+
+    Parameters
+    ----------
+    mean : float >= 1, public
+        Expected number of runs.
+    shape : float >= 0, public
+        1 is the geometric law, 0 the logarithmic one. A larger shape is closer to its mean and
+        costs more.
+
+    Examples
+    --------
+    >>> RandomRuns(mean=4.0).chances(3)
+    array([0.25    , 0.1875  , 0.140625])
+    """
+
+    mean: float
+    shape: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 1.0 < check_positive("mean", self.mean, advice="Use about 5.") <= 1e4:
+            raise BudgetError(f"mean must be above 1 and at most 10000; got {self.mean!r}. Use 5.")
+        if not 0.0 <= self.shape <= 100.0:
+            raise BudgetError(f"shape must be between 0 and 100; got {self.shape!r}. Use 1.")
+
+    @property
+    def stop(self) -> float:
+        """The law's other parameter ``γ``; for shape 1 the chance of stopping after a run."""
+        if self.shape == 1.0:
+            return 1.0 / self.mean
+        return 1.0 / least_number(lambda inverse: self._mean(1.0 / inverse) >= self.mean, 1e-13)
+
+    def chances(self, most: int) -> Vector:
+        """Return the probabilities of 1 to ``most`` runs."""
+        k, stop = np.arange(1, most + 1), self.stop
+        growth = (k - 1 + self.shape) / k  # of the weights, besides the factor 1 - stop
+        first = self.shape if self.shape > 0 else 1.0
+        weights = first * (1 - stop) ** k * np.concatenate([[1.0], np.cumprod(growth[1:])])
+        total = math.expm1(-self.shape * math.log(stop)) if self.shape > 0 else -math.log(stop)
+        found: Vector = weights / total
+        return found
+
+    def draw(self, source: BitSource) -> int:
+        """Draw the number of runs; for shape 1 without any rounding but that of ``stop``."""
+        if self.shape == 1.0:
+            limit = math.floor(self.stop * 2.0**63)
+            count = 1
+            while uniform_below(source, 1 << 63) >= limit:
+                count += 1
+            return count
+        ends = _ends(self)
+        uniform = uniform_below(source, 1 << 53) * 2.0**-53
+        return min(len(ends), int(np.searchsorted(ends, uniform, side="right")) + 1)
+
+    def _mean(self, stop: float) -> float:
+        if stop >= 1.0:
+            return 1.0
+        if self.shape == 0.0:
+            return (1.0 / stop - 1.0) / -math.log(stop)
+        return self.shape * (1.0 / stop - 1.0) / -math.expm1(self.shape * math.log(stop))
+
+
+@lru_cache(maxsize=16)
+def _ends(runs: RandomRuns) -> Vector:
+    """Return the distribution function, up to where next to nothing is left."""
+    size, stop = 64 + 4 * math.ceil(runs.mean), runs.stop
+    # Beyond four times the mean the chances fall at least as fast as those of a geometric law.
+    while (chances := runs.chances(size))[-1] > stop * 2.0**-52 and size < MOST_RUNS:
+        size *= 2
+    return np.cumsum(chances)
+
+
+def search_noise(
+    batch: Batch,
+    n_records: int,
+    *,
+    n_steps: int,
+    runs: RandomRuns,
+    epsilon: float,
+    delta: float,
+) -> float:
+    """Return the noise of every run, over the clipping norm, that keeps ``(ε, δ)`` for a search.
+
+    Guarantee
+    ---------
+    Claim G-4. From dp-accounting's Rényi figure for repeating and selecting, for continuous noise.
+
+    Examples
+    --------
+    >>> batch = PoissonBatch(size=20, n_public=1000)
+    >>> runs = RandomRuns(mean=5.0)
+    >>> noise = search_noise(batch, 0, n_steps=100, runs=runs, epsilon=1.0, delta=1e-5)
+    >>> 1.5 < noise < 3.0  # a single run needs 1.1
+    True
+    """
+    import dp_accounting
+    from dp_accounting import dp_event
+    from dp_accounting.rdp import RdpAccountant
+
+    epsilon, delta = check_epsilon_delta(epsilon, delta)
+    relations = dp_accounting.NeighboringRelation
+    relation = relations.ADD_OR_REMOVE_ONE
+    if isinstance(batch, FixedBatch):
+        relation = relations.REPLACE_ONE
+
+    def keeps(noise: float) -> bool:
+        one = _one_step(batch, n_records, noise)
+        run = dp_accounting.SelfComposedDpEvent(one, n_steps)
+        event = dp_event.RepeatAndSelectDpEvent(run, runs.mean, runs.shape)
+        return bool(RdpAccountant(ORDERS, relation).compose(event).get_epsilon(delta) <= epsilon)
+
+    return least_number(keeps, 1e-4)
+
+
+def _one_step(batch: Batch, n_records: int, noise: float) -> Any:
+    import dp_accounting
+
+    if isinstance(batch, ReplacementBatch):
+        raise BudgetError(
+            "batch must be Poisson, of fixed size without replacement, or full for a search; got "
+            "draws with replacement, whose Rényi divergences are not known. Use FixedBatch."
+        )
+    # Noise as a multiple of the sensitivity, which is two norms where a record is replaced.
+    reach = 1.0 if batch.neighbours == "add_remove" else 2.0
+    gaussian = dp_accounting.GaussianDpEvent(noise / reach)
+    if isinstance(batch, PoissonBatch):
+        return dp_accounting.PoissonSampledDpEvent(batch.rate, gaussian)
+    if isinstance(batch, FixedBatch):
+        return dp_accounting.SampledWithoutReplacementDpEvent(n_records, batch.size, gaussian)
+    return gaussian
+
+
+def dp_search(
+    X: Any,
+    y: Any,
+    *,
+    candidates: Sequence[Steps],
+    score: Callable[[Vector], float],
+    loss: LinearLoss,
+    epsilon: float,
+    delta: float,
+    x_bound: float,
+    batch: Batch,
+    runs: RandomRuns,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Train linear models with settings drawn at random, and release the one with the best score.
+
+    Parameters
+    ----------
+    candidates : sequence of Steps, public
+        Settings to draw from, uniformly, for every run. They must have the same number of steps.
+    score : callable, public
+        Takes released weights; larger is better. It must not look at these records: use public
+        validation data.
+    runs : RandomRuns, public
+        How many runs there will be. The number that is drawn is not released.
+    X, y, loss, epsilon, delta, x_bound, batch, simulate
+        As in :func:`~pacprivacy.dp.dp_sgd`; the promise is for the whole search.
+
+    Returns
+    -------
+    DPRelease
+        ``value`` holds ``weights``, the number of the ``candidate``, and its ``score``.
+
+    Raises
+    ------
+    BudgetError, DataError, MechanismError
+        Before anything is spent.
+
+    Guarantee
+    ---------
+    Claim G-4. ``(epsilon, delta)``-differential privacy of all that is released.
+
+    Examples
+    --------
+    >>> from pacprivacy.dp import FullBatch, Logistic, Steps
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(2000, 2))
+    >>> release = dp_search(
+    ...     X, X[:, 0] > 0, loss=Logistic(classes=(False, True)), epsilon=2.0, delta=1e-6,
+    ...     candidates=[Steps(n_steps=10, learning_rate=r, clip_norm=1.0) for r in (0.01, 1.0)],
+    ...     score=lambda w: float(w[0] - abs(w[1])), x_bound=1.5, batch=FullBatch(n_public=2000),
+    ...     runs=RandomRuns(mean=4.0),
+    ... )
+    >>> sorted(release.value)
+    ['candidate', 'score', 'weights']
+    """
+    rows = whole_rows(X, x_bound)
+    n_records, n_features = rows.whole.shape
+    target = loss.encode(y, n_records)
+    shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
+    n_steps = _same_steps(candidates)
+    batch.size_for(n_records)
+    left = _delta_left(epsilon, delta, n_numbers=math.prod(shape) * n_steps, runs=runs)
+    noise = search_noise(batch, n_records, n_steps=n_steps, runs=runs, epsilon=epsilon, delta=left)
+    source = read_source(simulate)
+
+    def run() -> tuple[dict[str, Any], float]:
+        number = uniform_below(source, len(candidates))
+        steps = candidates[number]
+        weights, _ = private_descent(
+            LinearSums(rows, target, loss, clip_norm=steps.clip_norm),
+            read_start(None, shape),
+            batch=batch,
+            steps=steps,
+            noise=noise,
+            source=source,
+        )
+        found = float(score(weights.reshape(shape)))
+        return {"weights": weights.reshape(shape), "candidate": number, "score": found}, found
+
+    value = _best(run, runs.draw(source))
+    about = describe_steps(batch, replace(candidates[0], average=False), n_records)
+    certificate = DPCertificate(
+        epsilon=float(epsilon),
+        delta=float(delta),
+        neighbours=batch.neighbours,
+        mechanism=(
+            f"best of a random number of runs (mean {runs.mean:g}, shape {runs.shape:g}) with "
+            f"{len(candidates)} settings drawn at random; each run {about.split(':')[0]}"
+        ),
+        assumptions=(
+            f"Rows are clipped to norm {x_bound:g}.",
+            "The score looks at released weights and public data only.",
+            PUBLIC,
+        ),
+        accounting={
+            "method": "Rényi, repeat and select (dp-accounting)",
+            "noise multiplier": noise,
+            "steps": n_steps,
+        },
+        noise={"sum of gradients, in clipping norms": noise},
+        simulation=source.is_simulation,
+    )
+    return DPRelease(value=value, certificate=certificate)
+
+
+def pure_search(
+    run: Callable[[], tuple[Any, float]],
+    *,
+    epsilon_run: float,
+    mean: float,
+    neighbours: Neighbours,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release the best of a geometric number of runs of a purely private mechanism.
+
+    Parameters
+    ----------
+    run : callable
+        Returns a value and its score; the pair is ``(epsilon_run, 0)``-private, with fresh
+        randomness in every call.
+    epsilon_run : float, public
+        What one run costs. The search costs three times as much.
+    mean : float > 1, public
+        Expected number of runs.
+    neighbours : {"add_remove", "replace"}, public
+        Relation that ``run`` is private under.
+    simulate : Generator or int, optional
+        Seed of the number of runs, for experiments.
+
+    Guarantee
+    ---------
+    Claim G-4. ``(3 epsilon_run, 0)``-differential privacy, whatever the mean.
+
+    Examples
+    --------
+    >>> release = pure_search(
+    ...     lambda: (0.5, 1.0), epsilon_run=0.2, mean=3.0, neighbours="replace"
+    ... )
+    >>> release.value, round(release.certificate.epsilon, 6)
+    (0.5, 0.6)
+    """
+    check_positive("epsilon_run", epsilon_run, advice="Use a third of what the search may cost.")
+    runs = RandomRuns(mean=mean)
+    certificate = DPCertificate(
+        epsilon=math.nextafter(3.0 * epsilon_run, math.inf),
+        delta=0.0,
+        neighbours=neighbours,
+        mechanism=f"best of a geometric number of runs (mean {mean:g})",
+        assumptions=(f"One run with its score is ({epsilon_run:g}, 0)-differentially private.",),
+        accounting={"method": "three times one run", "one run": float(epsilon_run)},
+        simulation=simulate is not None,
+    )
+    value = _best(run, runs.draw(read_source(simulate)))
+    return DPRelease(value=value, certificate=certificate)
+
+
+def _best(run: Callable[[], tuple[Any, float]], n_runs: int) -> Any:
+    value, best = run()
+    for _ in range(n_runs - 1):
+        other, found = run()
+        if found > best or math.isnan(best):
+            value, best = other, found
+    return value
+
+
+def _same_steps(candidates: Sequence[Steps]) -> int:
+    numbers = {steps.n_steps for steps in candidates}
+    if len(numbers) != 1:
+        raise MechanismError(
+            "candidates must be at least one, all with the same number of steps, so that every run "
+            f"costs the same; got {sorted(numbers)}. Search over step numbers in separate searches."
+        )
+    return numbers.pop()
+
+
+def _delta_left(epsilon: float, delta: float, *, n_numbers: int, runs: RandomRuns) -> float:
+    """Return what discrete noise in all runs, and a drawn number of runs, leave of ``δ``."""
+    epsilon, delta = check_epsilon_delta(epsilon, delta)
+    price = runs.mean * lattice_slack(epsilon, n_numbers)
+    left = delta - price - (1.0 + math.exp(min(epsilon, 700.0))) * COUNT_SLACK
+    if not left > 0.5 * delta:
+        raise BudgetError(
+            f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "
+            "Use a larger delta or a smaller epsilon."
+        )
+    return left

@@ -1,0 +1,209 @@
+"""Private hyper-parameter search, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pacprivacy._random import SimulatedSource, SystemSource
+from pacprivacy.dp import (
+    FixedBatch,
+    FullBatch,
+    Logistic,
+    PoissonBatch,
+    RandomRuns,
+    ReplacementBatch,
+    Steps,
+    descent_noise,
+    dp_search,
+    pure_search,
+    search_noise,
+)
+from pacprivacy.errors import BudgetError, DataError, MechanismError
+
+POISSON = PoissonBatch(size=20, n_public=1000)
+
+
+@pytest.mark.parametrize("shape", [0.0, 0.5, 1.0, 2.0, 30.0])
+def test_numbers_of_runs_follow_their_law(shape: float) -> None:
+    runs = RandomRuns(mean=4.0, shape=shape)
+    chances = runs.chances(2000)
+    assert chances.sum() == pytest.approx(1.0, rel=1e-12)
+    assert chances @ np.arange(1, 2001) == pytest.approx(4.0, rel=1e-9)
+    if shape > 0:
+        law = stats.nbinom.pmf(np.arange(1, 2001), shape, runs.stop)
+        np.testing.assert_allclose(chances, law / law.sum(), rtol=1e-8, atol=1e-100)
+    source = SimulatedSource(0)
+    drawn = [runs.draw(source) for _ in range(4000)]
+    assert min(drawn) == 1
+    counts = np.bincount(np.minimum(drawn, 8), minlength=9)[1:]
+    expected = np.append(chances[:7], chances[7:].sum()) * 4000
+    keep = expected > 5
+    assert (
+        stats.chisquare(
+            np.append(counts[keep], counts[~keep].sum() + 1e-9),
+            np.append(expected[keep], expected[~keep].sum() + 1e-9),
+        ).pvalue
+        > 1e-6
+    )
+
+
+@pytest.mark.claim("G-4")
+@pytest.mark.parametrize("shape", [0.0, 0.5, 1.0, 3.0])
+def test_best_of_pure_runs_costs_at_most_two_plus_shape(shape: float) -> None:
+    """All laws of a run with three outcomes, by enumeration: outcome k has score k."""
+    runs, epsilon = RandomRuns(mean=40.0, shape=shape), 0.4
+    chances = runs.chances(4000)
+    powers = np.arange(1, 4001)
+    generator = np.random.default_rng(1)
+    worst = 0.0
+
+    def best(law: np.ndarray) -> np.ndarray:
+        below = np.concatenate([[0.0], np.cumsum(law)])
+        below[-1] = 1.0
+        reached = (chances * below[:, None] ** powers).sum(axis=1)
+        return np.diff(reached)
+
+    pairs = []
+    for top in (0.01, 0.1, 0.3):  # a rare outcome becomes likelier, what ranks above it rarer
+        more, less = 1e-6 * math.exp(epsilon), top * math.exp(-epsilon)
+        first = np.array([1 - 1e-6 - top, 1e-6, top])
+        pairs.append((first, np.array([1 - more - less, more, less])))
+    for _ in range(300):
+        first = generator.dirichlet([0.3, 0.3, 0.3]) + 1e-9
+        second = first * np.exp(generator.uniform(-epsilon / 2, epsilon / 2, 3))
+        pairs.append((first / first.sum(), second / second.sum()))
+    for first, second in pairs:
+        ratio = np.log(second / first)
+        if abs(ratio).max() > epsilon * (1 + 1e-12):
+            continue
+        worst = max(worst, abs(np.log(best(second) / best(first))).max())
+    assert worst <= (2 + shape) * epsilon
+    assert worst > 0.8 * (2 + shape) * epsilon  # and nearly as much
+
+
+@pytest.mark.claim("G-4")
+def test_search_needs_more_noise_than_a_run() -> None:
+    settings = {"n_steps": 100, "epsilon": 1.0, "delta": 1e-5}
+    single = descent_noise(POISSON, 0, **settings)
+    found = {
+        mean: search_noise(POISSON, 0, runs=RandomRuns(mean=mean), **settings)
+        for mean in (5.0, 20.0)
+    }
+    assert single < found[5.0] < found[20.0] < 3 * single
+    logarithmic = search_noise(POISSON, 0, runs=RandomRuns(mean=5.0, shape=0.0), **settings)
+    assert logarithmic < found[5.0]
+
+
+@pytest.mark.claim("G-4")
+def test_search_noise_by_the_published_formula() -> None:
+    """Theorem 2 of Papernot and Steinke for Gaussian runs, whose divergences are linear."""
+    runs, n_steps, delta = RandomRuns(mean=5.0), 10, 1e-5
+    noise = search_noise(
+        FullBatch(n_public=5), 5, n_steps=n_steps, runs=runs, epsilon=2.0, delta=delta
+    )
+    orders = np.arange(2, 65)
+    rho = n_steps / (2 * noise**2)
+    constant = (1 + runs.shape) * np.min((1 - 1 / orders) * rho * orders + math.log(5) / orders)
+    divergences = rho * orders + math.log(5) / (orders - 1) + constant
+    converted = (
+        divergences + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+    )
+    assert converted.min() == pytest.approx(2.0, rel=0.01)
+
+
+def blobs(n: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(2)
+    y = generator.integers(2, size=n)
+    return generator.normal(size=(n, 2)) * 0.4 + np.where(y[:, None] == 1, 0.5, -0.5), y
+
+
+def test_search_finds_the_better_setting() -> None:
+    X, y = blobs(3000)
+    public_X, public_y = blobs(500)
+    settings: dict[str, Any] = {
+        "loss": Logistic(classes=(0, 1)),
+        "candidates": [
+            Steps(n_steps=20, learning_rate=rate, clip_norm=0.5) for rate in (1e-4, 1.0)
+        ],
+        "score": lambda w: -np.logaddexp(0, -(2 * public_y - 1) * (public_X @ w)).mean(),
+        "epsilon": 2.0,
+        "delta": 1e-6,
+        "x_bound": 1.0,
+        "batch": FullBatch(n_public=3000),
+        "runs": RandomRuns(mean=6.0, shape=2.0),
+    }
+    kept = [dp_search(X, y, **settings, simulate=seed).value["candidate"] for seed in range(12)]
+    assert np.mean(kept) > 0.7  # an even draw would keep the better one half of the time
+    release = dp_search(X, y, **settings)
+    assert release.value["weights"].shape == (2,)
+    assert not release.certificate.simulation
+    assert (release.certificate.epsilon, release.certificate.delta) == (2.0, 1e-6)
+    assert "mean 6" in release.certificate.mechanism
+
+
+def test_pure_search_keeps_the_best_and_states_three_times_the_cost() -> None:
+    values = iter(range(1000))
+    release = pure_search(
+        lambda: ((k := next(values)), float(k)),
+        epsilon_run=0.1,
+        mean=5.0,
+        neighbours="add_remove",
+        simulate=3,
+    )
+    assert release.value == next(values) - 1  # the last of increasing scores
+    assert 0.3 <= release.certificate.epsilon < 0.3 * (1 + 1e-9)
+    assert release.certificate.delta == 0.0
+    scores = iter([math.nan, 2.0, math.nan] + [1.0] * 1000)
+    kept = pure_search(
+        lambda: ((s := next(scores)), s),
+        epsilon_run=0.1,
+        mean=50.0,
+        neighbours="replace",
+        simulate=1,
+    )
+    assert kept.value == 2.0
+
+
+def test_bad_searches_are_refused_before_anything_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, y = blobs(50)
+
+    def spend(self: object, size: int) -> None:
+        raise AssertionError("something was drawn")
+
+    monkeypatch.setattr(SystemSource, "words", spend)
+    one = Steps(n_steps=5, learning_rate=0.1, clip_norm=1.0)
+    good: dict[str, Any] = {
+        "loss": Logistic(classes=(0, 1)),
+        "candidates": [one],
+        "score": lambda w: 0.0,
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "x_bound": 1.0,
+        "batch": FixedBatch(size=5),
+        "runs": RandomRuns(mean=3.0),
+    }
+    two = Steps(n_steps=6, learning_rate=0.1, clip_norm=1.0)
+    for bad, error, match in (
+        ({"epsilon": 0.0}, BudgetError, "epsilon must be"),
+        ({"delta": 0.0}, BudgetError, "delta must be between"),
+        ({"delta": 1e-12}, BudgetError, "large enough for the grid"),
+        ({"candidates": []}, MechanismError, "candidates must be"),
+        ({"candidates": [one, two]}, MechanismError, "same number of steps"),
+        ({"batch": ReplacementBatch(size=5)}, BudgetError, "batch must be"),
+        ({"loss": Logistic(classes=(5, 6))}, DataError, "declared classes"),
+    ):
+        with pytest.raises(error, match=match):
+            dp_search(X, y, **(good | bad))
+    with pytest.raises(BudgetError, match="mean must be"):
+        RandomRuns(mean=1.0)
+    with pytest.raises(BudgetError, match="shape must be"):
+        RandomRuns(mean=2.0, shape=-1.0)
+    with pytest.raises(BudgetError, match="epsilon_run"):
+        pure_search(lambda: (0, 0.0), epsilon_run=0.0, mean=2.0, neighbours="replace")
