@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,17 @@ from pacprivacy.adversary import (
     membership_risk,
     side_knowledge,
 )
+from pacprivacy.adversary.controls import fit_controls
+from pacprivacy.adversary.draws import draw_releases, posterior_entropy
 from pacprivacy.adversary.membership import noiseless_risk
-from pacprivacy.adversary.view import make_view
+from pacprivacy.adversary.view import make_view, view_of
+from pacprivacy.budget import Information
+from pacprivacy.noise import calibrate
 from pacprivacy.noise.bounds import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.frames import AxisFrame
 from pacprivacy.noise.plan import NoisePlan, Observation, Revealed
 from pacprivacy.pool import Balanced, Half, Pool
+from pacprivacy.residual import example_outputs
 from pacprivacy.theory.information import information_slack
 
 Matrix = npt.NDArray[np.float64]
@@ -387,3 +392,27 @@ def test_side_knowledge_alone_at_ten_thousand_records() -> None:
     for n_told, expected in ((1, 0.62), (2, 0.71), (4, 0.92)):
         found = side_knowledge(outputs, pool, Law(), n_told=n_told, n_draws=2, n_sets=4, rng=0)
         assert found.mean_without_release == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.claim("A-1")
+@pytest.mark.parametrize("name", ["heavy tail", "votes", "gaussian"])
+def test_less_variance_leaves_the_mean_and_the_range(name: str) -> None:
+    outputs = example_outputs(name, n_subsets=64)
+    plan = calibrate(outputs, Information(0.3), rule="waterfill")
+    view = view_of(outputs, plan)
+    rng = np.random.default_rng(0)
+    pilot = draw_releases(view, 4096, rng)
+    controls = fit_controls(view, pilot, view.prior_entropy - posterior_entropy(view, pilot))
+    # a prediction that is off must not move the mean either
+    spoiled = replace(controls, base=controls.base + rng.normal(size=64), linear=-controls.linear)
+    plain_draws = draw_releases(view, 100_000, rng)
+    plain = view.prior_entropy - posterior_entropy(view, plain_draws)
+    for one in (controls, spoiled):
+        draws = draw_releases(one.drawn_from(view), 100_000, rng)
+        found = one.adjust(draws, view.prior_entropy - posterior_entropy(view, draws))
+        low, high = one.range(0.0, view.prior_entropy)
+        error = math.hypot(found.std(), plain.std()) / math.sqrt(100_000)
+        assert abs(found.mean() - plain.mean()) < 5.5 * error
+        assert low <= found.min() <= found.max() <= high
+        if one is controls:
+            assert found.var() < 0.5 * plain.var()

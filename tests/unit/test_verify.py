@@ -142,6 +142,22 @@ def nudge(value: Any) -> Any:
     raise TypeError(value)
 
 
+def divergence_changes(certificate: Certificate) -> Iterator[tuple[str, Certificate]]:
+    if not certificate.divergences:
+        return
+    first, *others = certificate.divergences
+    estimate = first.estimate
+    for changed in (
+        replace(first, name="kl"),
+        replace(first, estimate=replace(estimate, upper=estimate.upper + 0.01)),
+        replace(first, estimate=replace(estimate, n_draws=estimate.n_draws + 1)),
+        replace(first, success={"0.5": 0.51, "0.01": 0.011}),
+        replace(first, success={}),
+    ):
+        yield "divergences", replace(certificate, divergences=(changed, *others))
+    yield "divergences", replace(certificate, divergences=(first,))
+
+
 def changes(certificate: Certificate) -> Iterator[tuple[str, Certificate]]:
     """Every certificate that differs in one figure."""
     for field in fields(certificate):
@@ -175,6 +191,8 @@ def changes(certificate: Certificate) -> Iterator[tuple[str, Certificate]]:
                         f"side_knowledge.{part.name}",
                         replace(certificate, side_knowledge=(first, *value[1:])),
                     )
+        elif field.name == "divergences":
+            yield from divergence_changes(certificate)
         elif field.name == "confidence":
             yield field.name, replace(certificate, confidence=value + 1e-9)
         else:

@@ -21,8 +21,9 @@ from pacprivacy.adversary.view import Observable, View, view_of
 from pacprivacy.theory.concentration import Estimate, bernstein_estimate
 from pacprivacy.theory.divergence import DivergenceName, divergence_success
 
-__all__ = ["Divergence", "divergences", "divergences_of_view"]
+__all__ = ["Divergence", "divergences", "divergences_of_view", "noiseless_divergences"]
 
+ROUND_UP: Final = 1 + 1e-12
 Summand = Callable[[Matrix, Vector], Vector]
 
 
@@ -108,6 +109,28 @@ def divergences_of_view(
         )
         result.append(Divergence.of(name, _widened(found_for, slack[name], high)))
     return tuple(result)
+
+
+def noiseless_divergences(view: View) -> tuple[Divergence, ...]:
+    """Return the divergences of a release without noise, in closed form.
+
+    The attacker learns the group of the secret, so the posterior is the belief inside it.
+    """
+    prior = np.exp(view.log_prior)
+    groups = np.zeros(len(prior), dtype=np.int64) if view.groups is None else view.groups
+    mass = np.bincount(groups, prior)
+    mass = mass[mass > 0]
+    found: dict[DivergenceName, float] = {
+        "total variation": float(mass @ (1 - mass)),
+        "chi-square": float(len(mass) - 1),
+        "squared Hellinger": float(mass @ (1 - np.sqrt(mass))),
+    }
+    return tuple(Divergence.of(name, _closed(max(0.0, value))) for name, value in found.items())
+
+
+def _closed(value: float) -> Estimate:
+    upper = value * ROUND_UP
+    return Estimate(value=value, lower=value, upper=upper, confidence=1.0, n_draws=0)
 
 
 def _widened(estimate: Estimate, slack: float, high: float) -> Estimate:

@@ -7,7 +7,6 @@ and a fresh share of the failure probability is used.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
-from pacprivacy.adversary.information import information_of_view
+from pacprivacy.adversary.information import information_of_view, pilot_of_view
 from pacprivacy.adversary.membership import Candidates, risk_of_view
 from pacprivacy.adversary.view import View, view_of
 from pacprivacy.errors import BudgetError
@@ -28,16 +27,18 @@ from pacprivacy.theory.concentration import empirical_bernstein
 
 __all__ = ["Problem", "attach_information", "attach_membership", "certify"]
 
-INFORMATION_COST = 4 * 10**8  # posterior entries in one verification
+INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
 MEMBERSHIP_COST = 2 * 10**11  # multiplications in one verification
 POSTERIOR_COST = 10**8  # posterior entries in one verification of membership
 INFORMATION_MARGIN = 0.004  # share of the budget that the interval may take, if draws allow
 MEMBERSHIP_MARGIN = 0.02
+PILOT_FOR = 1 << 15  # a proof of this many draws is what the first pilot looks like
 MAX_ATTEMPTS = 20
 MAX_TIGHTENINGS = 2
-SMALL_GAIN = 4e-3  # a scale that is smaller by less than this is not worth another proof
+SMALL_GAIN = 2e-3  # a scale that is smaller by less than this is not worth another proof
 SAFE_SHARE = 0.8  # share of the room left by a proof that the next attempt tries to use
 SMALLEST_SCALE = 1e-12
+SCALE_TOLERANCE = 3e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,21 +158,21 @@ def _effort(shape: Scalable, problem: Problem) -> Effort:
     """Choose draws so that the interval takes a small share of the budget."""
     gamma = problem.gamma / 2 / max(1, problem.claims)
     m = len(problem.log_p)
-    probe = Probe(shape.view(problem.spread, problem.log_p), problem.rng("effort"))
+    view = shape.view(problem.spread, problem.log_p)
     info_draws, info_room = 0, 0.0
     if problem.mi_nats is not None:
-        variance = probe.information(1.0)[1]
-        most = max(4096, INFORMATION_COST // m)
+        pilot = pilot_of_view(view, n_draws=PILOT_FOR, gamma=gamma, rng=problem.rng("pilot"))
         info_draws, info_room = _draws_for(
             INFORMATION_MARGIN * problem.mi_nats,
-            variance,
-            width=math.log(m),
+            pilot.variance,
+            width=pilot.range[1] - pilot.range[0],
             gamma=gamma / 2,
-            most=most,
+            most=max(4096, INFORMATION_COST // m),
         )
     risk_draws, risk_room = 0, 0.0
     if problem.caps is not None and problem.pool is not None:
         n_units = problem.pool.n_units
+        probe = Probe(view, problem.rng("effort"))
         risk = RiskProbe(probe, problem.pool, problem.caps)
         risk.focus(1.0)
         scale = smallest_scale(lambda c: risk.excess(c)[0], tolerance=0.05)
@@ -230,7 +231,11 @@ class _Search:
             left = SAFE_SHARE * (problem.mi_nats - proved.information.upper)
             here = self._probe.information(scale)[0]
             candidates.append(
-                smallest_scale(lambda c: self._probe.information(c)[0] - here - left, start=scale)
+                smallest_scale(
+                    lambda c: self._probe.information(c)[0] - here - left,
+                    start=scale,
+                    tolerance=SCALE_TOLERANCE,
+                )
             )
         if self._risk is not None and problem.caps is not None:
             assert proved.membership is not None  # membership was proved
@@ -253,7 +258,9 @@ class _Search:
         if room >= beta:
             return by_bound
         truth = self._probe
-        by_truth = smallest_scale(lambda c: truth.information(c)[0] - beta + room)
+        by_truth = smallest_scale(
+            lambda c: truth.information(c)[0] - beta + room, tolerance=SCALE_TOLERANCE
+        )
         return min(by_bound, by_truth)
 
     def _membership_scale(self, risk: RiskProbe, room: float) -> float:

@@ -12,6 +12,12 @@ import numpy.typing as npt
 from pacprivacy import _version
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
+from pacprivacy.adversary.divergence import (
+    Divergence,
+    divergences_of_view,
+    noiseless_divergences,
+)
+from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.adversary.information import default_draws as information_draws
 from pacprivacy.adversary.membership import MembershipRisk, noiseless_risk
 from pacprivacy.adversary.membership import default_draws as membership_draws
@@ -30,6 +36,8 @@ from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
 __all__ = ["Context", "assess", "write_certificate"]
 
 SIDE_COST = 2 * 10**10
+DIVERGENCE_COST = 4 * 10**6  # posterior entries
+DIVERGENCE_GAMMA = DEFAULT_GAMMA / 4
 TOLD = (1, 2, 4)
 ROUNDING = 1e-12
 
@@ -196,6 +204,9 @@ def write_certificate(plan: NoisePlan, context: Context) -> Certificate:
         simulation=context.simulation,
         composition=context.composition,
         software=_version.__version__,
+        divergences=divergences_of(context.outputs, plan, log_p=context.log_p, seed=context.seed)
+        if plan.kind == "exact"
+        else (),
     )
 
 
@@ -257,6 +268,18 @@ def side_knowledge_of(
             )
         )
     return tuple(found)
+
+
+def divergences_of(
+    outputs: object, plan: Observable, *, log_p: Vector, seed: int
+) -> tuple[Divergence, ...]:
+    """Return total variation, chi-square and squared Hellinger, for a quarter of the confidence."""
+    view = view_of(outputs, plan, log_p)
+    if view.points.shape[1] == 0:
+        return noiseless_divergences(view)
+    draws = int(np.clip(DIVERGENCE_COST // len(log_p), 512, 16384))
+    rng = public_generator(seed, "divergences")
+    return divergences_of_view(view, n_draws=draws, gamma=DIVERGENCE_GAMMA, rng=rng)
 
 
 def _public_items(outputs: Outputs, pool: Pool) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from pacprivacy.adversary.divergence import Divergence
 from pacprivacy.adversary.side_knowledge import SideKnowledge
 from pacprivacy.errors import CertificateError
 from pacprivacy.release.html import certificate_html
@@ -44,7 +45,8 @@ class Certificate:
 
     ``mi_upper_nats`` is the best proved bound on the mutual information between the secret
     index and everything released; ``any_inference`` turns it into the success of *any* guess
-    with a given prior; ``membership`` is the exact success on the worst-placed unit.
+    with a given prior; ``membership`` is the exact success on the worst-placed unit;
+    ``divergences`` are other distances of (secret, release) from independence.
 
     Examples
     --------
@@ -87,6 +89,7 @@ class Certificate:
     composition: dict[str, Any] | None
     software: str
     schema_version: int = SCHEMA_VERSION
+    divergences: tuple[Divergence, ...] = ()
 
     def __str__(self) -> str:
         return certificate_text(self.to_public_dict())
@@ -102,9 +105,10 @@ class Certificate:
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types."""
         plain = asdict(self)
-        plain["side_knowledge"] = [asdict(item) for item in self.side_knowledge]
-        for name in ("public", "not_promised", "notes"):
+        for name in ("side_knowledge", "divergences", "public", "not_promised", "notes"):
             plain[name] = list(plain[name])
+        if not self.divergences:  # as in files of version 0.1, whose digests are in ledgers
+            del plain["divergences"]
         return plain
 
     def to_json(self) -> str:
@@ -127,6 +131,10 @@ class Certificate:
             for name in ("information", "membership", "membership_mean"):
                 fields[name] = None if fields[name] is None else Estimate(**fields[name])
             fields["side_knowledge"] = tuple(SideKnowledge(**i) for i in fields["side_knowledge"])
+            fields["divergences"] = tuple(
+                Divergence(**{**item, "estimate": Estimate(**item["estimate"])})
+                for item in fields.get("divergences", ())
+            )
             fields["noise"] = NoiseSummary(**fields["noise"])
             for name in ("public", "not_promised", "notes"):
                 fields[name] = tuple(fields[name])

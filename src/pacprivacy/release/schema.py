@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pacprivacy.errors import CertificateError
 from pacprivacy.release.text import KINDS
+from pacprivacy.theory.divergence import DIVERGENCES
 
 __all__ = ["check_fields"]
 
@@ -132,6 +133,11 @@ def _estimate(name: str, value: Any) -> None:
         raise _refuse(name, "a value within its interval, at a confidence above 0", "another")
 
 
+def _divergence_name(name: str, value: Any) -> None:
+    if not isinstance(value, str) or value not in DIVERGENCES:
+        raise _refuse(name, f"one of {', '.join(DIVERGENCES)}", value)
+
+
 _SHARE: Final = _number(0.0, 1.0 + ROUNDING)
 _AMOUNT: Final = _number(0.0)
 _ESTIMATE: Final = _record(
@@ -152,6 +158,9 @@ _TOLD: Final = _record(
         "worst_without_release": _SHARE,
         "n_sets": _count(),
     }
+)
+_DIVERGENCE: Final = _record(
+    {"name": _divergence_name, "estimate": _estimate, "success": _inferences}
 )
 _NOISE: Final = _record(
     {
@@ -193,6 +202,7 @@ FIELDS: Final[Mapping[str, Check]] = {
     "membership_bound": _SHARE,
     "epsilon_equivalent": _optional(_AMOUNT),
     "side_knowledge": _list(_TOLD),
+    "divergences": _list(_DIVERGENCE),
     "noise": _NOISE,
     "confidence": _SHARE,
     **dict.fromkeys(("public", "not_promised", "notes"), _list(_text)),

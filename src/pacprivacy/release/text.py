@@ -79,10 +79,21 @@ def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
     if found is not None:
         text += f"; exact {found['value']:.6g} nats, at most {_at_most(found['upper'], 6)}"
     rows.append(("Information", text))
+    if cert.get("divergences"):
+        rows.append(("Other distances", _divergence_text(cert)))
     eps = cert["epsilon_equivalent"]
     shown = "none" if eps is None else f"{eps:.3g}"
     rows.append(("Epsilon", f"{shown} would allow the same membership success; not a DP claim"))
     return rows
+
+
+def _divergence_text(cert: dict[str, Any]) -> str:
+    parts = [
+        f"{item['name']} at most {_at_most(item['estimate']['upper'], 4)} "
+        f"(prior 50 % -> {_at_most(100 * item['success']['0.5'], 2)} %)"
+        for item in cert["divergences"]
+    ]
+    return "from independence, for any inference: " + ", ".join(parts)
 
 
 def _percent(estimate: dict[str, Any]) -> str:

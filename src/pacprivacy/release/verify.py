@@ -19,6 +19,7 @@ from pacprivacy.noise.iid import iid_log_det, iid_variances
 from pacprivacy.noise.rules import Boxed, IidRule
 from pacprivacy.release.assess import (
     blind_success,
+    divergences_of,
     finite_epsilon,
     noise_summary,
     noiseless_membership,
@@ -84,6 +85,7 @@ def verify(certificate: Certificate, bundle: Bundle | str | Path) -> None:
         mi_upper = min(mi_upper, _check_information(certificate, found))
         _check_membership(certificate, found)
         _check_side_knowledge(certificate, found)
+        _check_divergences(certificate, found)
     _check_conclusions(certificate, found, max(0.0, mi_upper))
 
 
@@ -98,6 +100,7 @@ def _check_conclusions(certificate: Certificate, bundle: Bundle, mi_upper: float
     _expect("membership_bound", certificate.membership_bound, bound)
     _expect("epsilon_equivalent", certificate.epsilon_equivalent, finite_epsilon(bound))
     failure = sum(proof.gamma for proof in bundle.proofs)
+    failure += sum(1 - item.estimate.confidence for item in certificate.divergences)
     if isinstance(bundle.iid_rule, Boxed):
         failure = bundle.iid_rule.gamma
     elif bundle.iid_rule is not None:
@@ -213,6 +216,20 @@ def _check_side_knowledge(certificate: Certificate, bundle: Bundle) -> None:
     _expect("side_knowledge", len(certificate.side_knowledge), len(again))
     for claimed, found in zip(certificate.side_knowledge, again, strict=True):
         _expect_fields("side_knowledge", claimed, found)
+
+
+def _check_divergences(certificate: Certificate, bundle: Bundle) -> None:
+    """Compare every divergence that is claimed; a certificate may claim none."""
+    if not certificate.divergences:
+        return
+    again = divergences_of(bundle.outputs, bundle, log_p=bundle.log_p, seed=bundle.seed)
+    _expect("divergences", len(certificate.divergences), len(again))
+    for claimed, found in zip(certificate.divergences, again, strict=True):
+        _expect("divergences.name", claimed.name, found.name)
+        _expect_fields(f"divergences.{found.name}", claimed.estimate, found.estimate)
+        _expect("divergences.success", set(claimed.success), set(found.success))
+        for prior, success in found.success.items():
+            _expect(f"divergences.{found.name}.success", claimed.success[prior], success)
 
 
 def _expect_fields(name: str, claimed: Any, found: Any) -> None:

@@ -10,10 +10,13 @@ from pacprivacy.residual.quantities import (
     residual_privacy,
 )
 from pacprivacy.residual.reference import reference_law
+from pacprivacy.residual.slices import sliced_gap
+from pacprivacy.residual.variational import ReleaseSampler, variational_gap
 
 __all__ = [
     "EXAMPLES",
     "Gap",
+    "ReleaseSampler",
     "Residual",
     "compose_entropies",
     "corrected_budget",
@@ -23,4 +26,6 @@ __all__ = [
     "posterior_disadvantage",
     "reference_law",
     "residual_privacy",
+    "sliced_gap",
+    "variational_gap",
 ]
