@@ -74,6 +74,9 @@ def test_gaussian_pays_for_rounding_and_for_the_grid() -> None:
     units = noisy.noise_std / noisy.grid_step
     assert steps / units <= 0.3 < steps / (units - 1)
     assert lattice_parameter(1.0, 1e-6, 10**6) < lattice_parameter(1.0, 1e-6, 1)
+    large = lattice_parameter(100.0, 1e-9, 1)  # by zCDP: μ²/2 + 2 sqrt(μ²/2 ln(1/δ))
+    rho = large**2 / 2
+    assert rho + 2 * math.sqrt(rho * math.log(1e9)) == pytest.approx(100.0, rel=1e-9)
     assert lattice_slack(1.0, 16) == pytest.approx((1 + math.e) * 2.0**-58, rel=1e-12)
 
 
@@ -111,8 +114,6 @@ def test_bad_input_is_refused() -> None:
     for delta in (0.0, 1.0, -0.1, math.nan, True):
         with pytest.raises(BudgetError, match="delta must be between 0 and 1"):
             lattice_parameter(1.0, delta, 1)
-    with pytest.raises(BudgetError, match="large enough for the grid"):
-        lattice_parameter(100.0, 1e-9, 1)
     with pytest.raises(DataError, match="values must be finite"):
         add_laplace([math.nan], sensitivity=1.0, epsilon=1.0, source=source)
     with pytest.raises(BudgetError, match="Rescale"):

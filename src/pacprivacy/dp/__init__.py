@@ -2,6 +2,7 @@
 
 from pacprivacy.dp.accounting import Accounts, account, zcdp_epsilon
 from pacprivacy.dp.adassp import AdaSSP, adassp
+from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.clip import clip
 from pacprivacy.dp.descent import Steps
 from pacprivacy.dp.descent_accounting import descent_epsilon, descent_noise
@@ -32,6 +33,12 @@ from pacprivacy.dp.output_perturbation import (
     output_perturbation,
     ridge_output_perturbation,
 )
+from pacprivacy.dp.pate import (
+    DataDependentLoss,
+    count_votes,
+    data_dependent_loss,
+    label_by_votes,
+)
 from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_noise
 from pacprivacy.dp.sgd import dp_gd, dp_sgd
 from pacprivacy.dp.statistics import regression_from_statistics
@@ -39,10 +46,13 @@ from pacprivacy.dp.statistics import regression_from_statistics
 __all__ = [
     "Accounts",
     "AdaSSP",
+    "ClippedMean",
+    "DataDependentLoss",
     "FixedBatch",
     "FixedSampling",
     "FullBatch",
     "GaussianEvent",
+    "GridMedian",
     "Hinge",
     "LaplaceEvent",
     "Logistic",
@@ -59,6 +69,8 @@ __all__ = [
     "adassp",
     "choose_hypothesis",
     "clip",
+    "count_votes",
+    "data_dependent_loss",
     "descent_epsilon",
     "descent_noise",
     "dp_gd",
@@ -71,6 +83,7 @@ __all__ = [
     "gaussian_classical",
     "gaussian_delta",
     "gaussian_parameter",
+    "label_by_votes",
     "laplace",
     "least_penalty",
     "objective_perturbation",
@@ -80,5 +93,6 @@ __all__ = [
     "ridge_output_perturbation",
     "score_loss",
     "search_noise",
+    "subsample_aggregate",
     "zcdp_epsilon",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from scipy import special
 from scipy.optimize import brentq
@@ -56,7 +57,11 @@ def gaussian_parameter(epsilon: float, delta: float) -> float:
     check_positive("epsilon", epsilon, advice="Use about 1.")
     if not 0.0 < delta < 1.0:
         raise BudgetError(f"delta must be between 0 and 1; got {delta}. Use below 1/n.")
+    return _largest_parameter(float(epsilon), float(delta))
 
+
+@lru_cache(maxsize=4096)
+def _largest_parameter(epsilon: float, delta: float) -> float:
     def excess(log_parameter: float) -> float:
         return gaussian_delta(epsilon, math.exp(log_parameter)) - delta
 

@@ -202,7 +202,12 @@ def lattice_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
     Raises
     ------
     BudgetError
-        If ``epsilon`` or ``delta`` is out of range, or ``delta`` does not pay for the grid.
+        If ``epsilon`` or ``delta`` is out of range.
+
+    Guarantee
+    ---------
+    Claim DP-2. By the exact curve, with the price of the grid taken from ``delta``; where that
+    price is too high, for large ``epsilon``, by zCDP, which has none.
 
     Examples
     --------
@@ -211,12 +216,11 @@ def lattice_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
     """
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     left = delta - lattice_slack(epsilon, n_numbers)
-    if not left > 0.5 * delta:
-        raise BudgetError(
-            f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "
-            "Use a larger delta or a smaller epsilon."
-        )
-    return gaussian_parameter(epsilon, left)
+    if left > 0.5 * delta:
+        return gaussian_parameter(epsilon, left)
+    log = math.log(1.0 / delta)
+    # μ²/2 + 2 sqrt(μ²/2 ln(1/δ)) = ε, rounded down.
+    return math.sqrt(2.0) * epsilon / (math.sqrt(log + epsilon) + math.sqrt(log)) * (1 - 1e-12)
 
 
 def check_epsilon_delta(epsilon: float, delta: float) -> tuple[float, float]:

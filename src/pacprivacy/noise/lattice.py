@@ -29,6 +29,7 @@ __all__ = [
     "bernoulli_exp",
     "sample_discrete_gaussian",
     "sample_discrete_laplace",
+    "uniform_integers",
 ]
 
 Integers = npt.NDArray[np.int64]
@@ -159,7 +160,7 @@ def _sample_block(scales: Integers, source: BitSource) -> Integers:
 
 def _propose_laplace(scales: Integers, source: BitSource) -> tuple[Integers, Integers]:
     """Attempt one discrete Laplace draw per scale; return who succeeded, and the draws."""
-    digits = _uniform_below(scales, source)
+    digits = uniform_integers(scales, source)
     accepted = bernoulli_exp(
         digits / scales, lambda i: Fraction(int(digits[i]), int(scales[i])), source
     )
@@ -183,7 +184,7 @@ def _keep_gaussian(values: Integers, scales: Integers, source: BitSource) -> Mas
     )
 
 
-def _uniform_below(bounds: Integers, source: BitSource) -> Integers:
+def uniform_integers(bounds: Integers, source: BitSource) -> Integers:
     """Draw one integer uniformly from ``0 .. bound-1`` per bound, by rejection."""
     limits = bounds.astype(np.uint64)
     surplus = (np.uint64(2**64 - 1) - limits + np.uint64(1)) % limits  # 2^64 mod bound

@@ -1,0 +1,270 @@
+"""Subsample and aggregate: fit on disjoint blocks, release a private middle of the fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy._random import BitSource
+from pacprivacy.dp.blocks import LEAST_RECORDS, draw_blocks, map_blocks
+from pacprivacy.dp.exponential import choose_candidate
+from pacprivacy.dp.noise import (
+    add_gaussian,
+    add_laplace,
+    check_epsilon_delta,
+    lattice_parameter,
+    read_source,
+    sum_clipped,
+)
+from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
+from pacprivacy.release.dp_release import DPRelease
+
+__all__ = ["Aggregator", "ClippedMean", "GridMedian", "subsample_aggregate"]
+
+
+class Aggregator(Protocol):
+    """A private middle of vectors, of which a record can change one."""
+
+    def centre(self, size: int) -> Vector:
+        """Return the public vector that stands for a block on which the fit failed."""
+        ...
+
+    def combine(
+        self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
+    ) -> tuple[Vector, dict[str, float]]:
+        """Return the private middle, and the noise by name."""
+        ...
+
+    def describe(self) -> str:
+        """Return what is assumed of the outputs, in words."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClippedMean:
+    """The mean of vectors that are scaled down to a declared length, with noise.
+
+    Parameters
+    ----------
+    radius : float > 0, public
+        Largest length that a block's output may have: Euclidean, or the sum of absolute entries
+        where ``delta`` is 0. It must not be read off the data.
+
+    Examples
+    --------
+    >>> ClippedMean(radius=2.0).describe()
+    "Each block's output is scaled down to length 2."
+    """
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        check_positive("radius", self.radius, advice="Use a length that outputs rarely exceed.")
+
+    def centre(self, size: int) -> Vector:
+        """Return zeros."""
+        return np.zeros(size)
+
+    def combine(
+        self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
+    ) -> tuple[Vector, dict[str, float]]:
+        """Return the noisy sum of clipped outputs over their number."""
+        k, reach = len(outputs), 2.0 * self.radius
+        if delta == 0.0:
+            total = sum_clipped(outputs, bound=self.radius, norm="l1")
+            noisy = add_laplace(total, sensitivity=reach, epsilon=epsilon, source=source)
+        else:
+            total = sum_clipped(outputs, bound=self.radius, norm="l2")
+            parameter = lattice_parameter(epsilon, delta, total.size)
+            noisy = add_gaussian(total, sensitivity=reach, parameter=parameter, source=source)
+        return np.asarray(noisy.values / k), {"std": noisy.noise_std / k}
+
+    def describe(self) -> str:
+        """Return what is assumed of the outputs, in words."""
+        return f"Each block's output is scaled down to length {self.radius:g}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridMedian:
+    """A point of a declared grid near the median, in every coordinate; no clipping is needed.
+
+    Parameters
+    ----------
+    lower, upper : float or array, public
+        Ends of the grid, for all coordinates or for each. They must not be read off the data.
+    n_points : int, public
+        Points of the grid, ends included.
+
+    Examples
+    --------
+    >>> GridMedian(lower=-1.0, upper=1.0, n_points=201).describe()
+    'Medians are chosen from 201 points of a grid that was declared.'
+    """
+
+    lower: float | npt.NDArray[np.float64]
+    upper: float | npt.NDArray[np.float64]
+    n_points: int = 1001
+
+    def __post_init__(self) -> None:
+        finite = np.isfinite(self.lower).all() and np.isfinite(self.upper).all()
+        if not finite or not np.all(np.less(self.lower, self.upper)) or self.n_points < 2:
+            raise BudgetError(
+                "lower must be below upper, both finite, with at least two points between them. "
+                "Declare a range in which outputs may lie."
+            )
+
+    def centre(self, size: int) -> Vector:
+        """Return the middle of the grid."""
+        return np.asarray(np.broadcast_to((np.add(self.lower, self.upper)) / 2.0, (size,)))
+
+    def combine(
+        self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
+    ) -> tuple[Vector, dict[str, float]]:
+        """Choose every coordinate by the exponential mechanism, scored by ranks."""
+        size = outputs.shape[1]
+        lower = np.broadcast_to(self.lower, (size,))
+        upper = np.broadcast_to(self.upper, (size,))
+        share = _share_of_choices(epsilon, delta, size)
+        found = np.empty(size)
+        for j in range(size):
+            grid = np.linspace(lower[j], upper[j], self.n_points)
+            column = np.sort(outputs[:, j])
+            below = np.searchsorted(column, grid, side="left")
+            above = len(column) - np.searchsorted(column, grid, side="right")
+            place = choose_candidate(
+                -np.maximum(below, above).astype(np.float64),
+                sensitivity=1.0,
+                epsilon=share,
+                monotone=False,
+                source=source,
+            )
+            found[j] = grid[place]
+        return found, {"epsilon of each coordinate": share}
+
+    def describe(self) -> str:
+        """Return what is assumed of the outputs, in words."""
+        return f"Medians are chosen from {self.n_points} points of a grid that was declared."
+
+
+def subsample_aggregate(
+    fit: Callable[..., Any],
+    data: Sequence[Any],
+    *,
+    n_blocks: int,
+    size: int,
+    aggregator: Aggregator,
+    epsilon: float,
+    delta: float = 0.0,
+    neighbours: Neighbours = "add_remove",
+    least_records: int = LEAST_RECORDS,
+    n_jobs: int | None = None,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Fit on disjoint blocks of the records and release a private middle of the fits.
+
+    Parameters
+    ----------
+    fit : callable, public
+        From the parts of ``data`` of one block to ``size`` numbers. Any function will do: what it
+        does with a record touches one block only. Where it raises or returns something else, the
+        aggregator's centre takes its place, unseen.
+    data : sequence of arrays of equal length, curator-only
+        The records.
+    n_blocks, size : int, public
+        Number of blocks, and of numbers that ``fit`` returns.
+    aggregator : ClippedMean or GridMedian, public
+        The private middle, with its declared bounds.
+    epsilon, delta : float, public
+        The promise.
+    neighbours : {"add_remove", "replace"}, public
+        Relation that the promise is about.
+    least_records : int, public
+        Refuse if blocks would have fewer records than this on average.
+    n_jobs : int, optional
+        Workers, through joblib.
+    simulate : Generator or int, optional
+        Seed of blocks and noise, for experiments; such a release protects nobody.
+
+    Returns
+    -------
+    DPRelease
+        The value is an array of ``size`` numbers.
+
+    Guarantee
+    ---------
+    Claim DP-14. ``(epsilon, delta)``-differential privacy, whatever ``fit`` computes.
+
+    Examples
+    --------
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=4000)
+    >>> release = subsample_aggregate(
+    ...     np.median, (ages,), n_blocks=200, size=1, epsilon=1.0,
+    ...     aggregator=GridMedian(lower=0.0, upper=100.0),
+    ... )
+    >>> bool(abs(release.value[0] - 40) < 2)
+    True
+    """
+    check_positive("epsilon", epsilon, advice="Use about 1.")
+    if delta != 0.0:
+        check_epsilon_delta(epsilon, delta)
+    n_records = _count(data)
+    source = read_source(simulate)
+    blocks = draw_blocks(
+        n_records, n_blocks, neighbours=neighbours, source=source, least_records=least_records
+    )
+    centre = aggregator.centre(size)
+    fits = map_blocks(fit, data, blocks, failed=None, n_jobs=n_jobs)
+    outputs = np.stack([_as_output(output, centre) for output in fits])
+    value, noise = aggregator.combine(outputs, epsilon, delta, source)
+    certificate = DPCertificate(
+        epsilon=float(epsilon),
+        delta=float(delta),
+        neighbours=neighbours,
+        mechanism=f"subsample and aggregate over {n_blocks} blocks by {type(aggregator).__name__}",
+        assumptions=(
+            aggregator.describe(),
+            "A record is in one block, and the fit of a block depends on its records alone.",
+        ),
+        accounting={"method": "one aggregation in which one block may change"},
+        noise=noise,
+        simulation=source.is_simulation,
+    )
+    return DPRelease(value=value, certificate=certificate)
+
+
+def _count(data: Sequence[Any]) -> int:
+    lengths = {len(part) for part in data}
+    if len(lengths) != 1:
+        raise DataError(
+            f"data must be arrays of equal length; got lengths {sorted(lengths)}. "
+            "Pass a tuple such as (X, y)."
+        )
+    return lengths.pop()
+
+
+def _as_output(output: Any, centre: Vector) -> Vector:
+    """Return a block's output, or the centre if it is not numbers of the right size."""
+    try:
+        numbers = np.asarray(output, dtype=np.float64).ravel()
+    except (TypeError, ValueError):
+        return centre
+    good = numbers.shape == centre.shape and bool(np.isfinite(numbers).all())
+    return numbers if good else centre
+
+
+def _share_of_choices(epsilon: float, delta: float, n_choices: int) -> float:
+    """Return the ``ε`` of each of several pure choices that compose to the promise."""
+    basic = epsilon / n_choices
+    if delta == 0.0:
+        return basic
+    log = math.log(1.0 / delta)
+    # ρ + 2 sqrt(ρ ln(1/δ)) = ε, each choice ε₀²/2 of ρ; rounded down.
+    root = epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))
+    return max(basic, math.sqrt(2.0 / n_choices) * root * (1 - 1e-12))

@@ -1,0 +1,306 @@
+"""PATE: teachers on disjoint records vote on public questions; noisy winners teach a student."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from pacprivacy._checks import Vector
+from pacprivacy._random import BitSource
+from pacprivacy.dp.blocks import LEAST_RECORDS, draw_blocks, map_blocks
+from pacprivacy.dp.laplace import check_neighbours
+from pacprivacy.dp.losses import encode_labels
+from pacprivacy.dp.noise import UNITS_PER_SCALE, add_gaussian, lattice_parameter, read_source
+from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
+from pacprivacy.release.dp_release import DPRelease
+
+__all__ = ["DataDependentLoss", "count_votes", "data_dependent_loss", "label_by_votes"]
+
+Counts = npt.NDArray[np.int64]
+ORDERS: Final = tuple(np.concatenate([np.linspace(1.25, 10, 36), np.arange(11.0, 200.0)]))
+
+
+def count_votes(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    questions: Any,
+    *,
+    classes: Sequence[Any],
+    n_teachers: int,
+    neighbours: Neighbours,
+    source: BitSource,
+    least_records: int = LEAST_RECORDS,
+    n_jobs: int | None = None,
+) -> Counts:
+    """Train one teacher on each block of records and count their votes on public questions.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier, public
+        Cloned for every teacher. One that cannot be trained votes for the first class.
+    X, y : arrays, curator-only
+        The records and their labels.
+    questions : array of shape (n_questions, n_features), public
+        Features without labels, which are not about these records.
+    classes : sequence, public
+        The labels, declared; other labels are refused.
+    n_teachers : int, public
+        Number of blocks.
+    neighbours : {"add_remove", "replace"}, public
+        How blocks are drawn; see :func:`~pacprivacy.dp.blocks.draw_blocks`.
+    source : BitSource
+        Random words.
+    least_records : int, public
+        Refuse if teachers would have fewer records than this on average.
+    n_jobs : int, optional
+        Workers, through joblib.
+
+    Returns
+    -------
+    integer array of shape (n_questions, n_classes), curator-only
+        Votes. A record changes those of one teacher.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X = np.arange(100.0)[:, None]
+    >>> votes = count_votes(
+    ...     DecisionTreeClassifier(), X, X[:, 0] > 50, [[10.0], [90.0]], classes=(False, True),
+    ...     n_teachers=5, neighbours="replace", source=read_source(0),
+    ... )
+    >>> votes.sum(axis=1)
+    array([5, 5])
+    """
+    features = np.asarray(X)
+    codes = encode_labels(y, tuple(classes), len(features))
+    asked = np.asarray(questions)
+    if asked.ndim != 2 or asked.shape[0] == 0 or asked.shape[1:] != features.shape[1:]:
+        raise DataError(
+            f"questions must have the features of X, {features.shape[1:]}; got shape "
+            f"{asked.shape}. Pass public rows of the same columns."
+        )
+    blocks = draw_blocks(
+        len(features),
+        n_teachers,
+        neighbours=neighbours,
+        source=source,
+        least_records=least_records,
+    )
+    teach = _Teach(estimator=estimator, questions=asked, n_classes=len(classes))
+    default = np.zeros(len(asked), dtype=np.int64)
+    answers = map_blocks(teach, (features, codes), blocks, failed=default, n_jobs=n_jobs)
+    votes = np.zeros((len(asked), len(classes)), dtype=np.int64)
+    for answer in answers:
+        votes[np.arange(len(asked)), answer] += 1
+    return votes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Teach:
+    """Train one teacher and let it answer; a class of its own so that workers can load it."""
+
+    estimator: Any
+    questions: npt.NDArray[Any]
+    n_classes: int
+
+    def __call__(self, features: npt.NDArray[Any], codes: Counts) -> Counts:
+        from sklearn.base import clone
+
+        if len(np.unique(codes)) == 1:
+            return np.full(len(self.questions), codes[0], dtype=np.int64)
+        answer = clone(self.estimator).fit(features, codes).predict(self.questions)
+        return np.clip(np.asarray(answer, dtype=np.int64), 0, self.n_classes - 1)
+
+
+def label_by_votes(
+    votes: Counts,
+    *,
+    epsilon: float,
+    delta: float,
+    neighbours: Neighbours,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release, for every question, the class with the most votes after noise.
+
+    Parameters
+    ----------
+    votes : integer array of shape (n_questions, n_classes), curator-only
+        Of which a record can change one vote for every question.
+    epsilon, delta : float, public
+        The promise about all questions together.
+    neighbours : {"add_remove", "replace"}, public
+        Relation that the promise is about, and that teachers were drawn for.
+    simulate : Generator or int, optional
+        Seed of the noise, for experiments; such a release protects nobody.
+
+    Returns
+    -------
+    DPRelease
+        The value is the place of the winning class, for each question. A student that learns
+        from public questions and these answers costs nothing more.
+
+    Guarantee
+    ---------
+    Claim DP-15. ``(epsilon, delta)``-differential privacy, whatever the votes are.
+
+    Examples
+    --------
+    >>> votes = np.array([[95, 5], [10, 90]])
+    >>> label_by_votes(votes, epsilon=2.0, delta=1e-6, neighbours="replace", simulate=0).value
+    array([0, 1])
+    """
+    check_neighbours(neighbours)
+    counts = np.asarray(votes)
+    if counts.ndim != 2 or counts.shape[1] < 2 or counts.dtype.kind not in "iu":
+        raise DataError(
+            f"votes must be whole numbers of shape (n_questions, n_classes); got {counts.shape} "
+            f"and dtype {counts.dtype}. Use count_votes."
+        )
+    parameter = lattice_parameter(epsilon, delta, counts.size)
+    source = read_source(simulate)
+    reach = math.sqrt(2.0 * len(counts)) * (1 + 1e-12)
+    noisy = add_gaussian(
+        counts.astype(np.float64), sensitivity=reach, parameter=parameter, source=source
+    )
+    certificate = DPCertificate(
+        epsilon=float(epsilon),
+        delta=float(delta),
+        neighbours=neighbours,
+        mechanism=f"PATE: {len(counts)} questions answered by noisy majorities",
+        assumptions=(
+            "A record is in the block of one teacher, so it changes one vote for each question.",
+            "The questions are public and the classes were declared.",
+        ),
+        accounting={"method": "one Gaussian mechanism for all votes", "questions": len(counts)},
+        noise={"std of votes": noisy.noise_std},
+        simulation=source.is_simulation,
+    )
+    return DPRelease(value=np.argmax(noisy.values, axis=1), certificate=certificate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataDependentLoss:
+    """The privacy loss for the votes that were cast; curator-only, because they are private.
+
+    Parameters
+    ----------
+    epsilon, delta : float, curator-only
+        Loss of these answers by the data-dependent analysis, never above the data-independent one.
+    independent_epsilon : float, public
+        Loss for any votes, by the same accountant.
+
+    Examples
+    --------
+    >>> print(data_dependent_loss(np.array([[95, 5]] * 9), noise_std=9.0, delta=1e-6))
+    ε = ... at δ = 1e-06 for these votes (any votes: ...). This figure depends on the
+    records and is not private itself: do not publish it.
+    """
+
+    epsilon: float
+    delta: float
+    independent_epsilon: float
+
+    @property
+    def is_private(self) -> bool:
+        """False: publishing the figure would be a release without noise."""
+        return False
+
+    def __str__(self) -> str:
+        return (
+            f"ε = {self.epsilon:.4g} at δ = {self.delta:g} for these votes (any votes: "
+            f"{self.independent_epsilon:.4g}). This figure depends on the\nrecords and is not "
+            "private itself: do not publish it."
+        )
+
+
+def data_dependent_loss(votes: Counts, *, noise_std: float, delta: float) -> DataDependentLoss:
+    """Account for answers by how clear the majorities were (Papernot et al. 2018).
+
+    Parameters
+    ----------
+    votes : integer array of shape (n_questions, n_classes), curator-only
+        What teachers voted.
+    noise_std : float, public
+        Standard deviation of the noise on each count, from the certificate.
+    delta : float, public
+        The ``δ``.
+
+    Returns
+    -------
+    DataDependentLoss
+        Not a promise: the figure itself depends on the records.
+
+    Guarantee
+    ---------
+    Claim DP-16. A bound on the Rényi loss at these records and any neighbour.
+
+    Examples
+    --------
+    >>> loss = data_dependent_loss(np.array([[200, 0]] * 50), noise_std=20.0, delta=1e-6)
+    >>> loss.epsilon < 0.2 * loss.independent_epsilon
+    True
+    """
+    from dp_accounting.rdp import compute_epsilon
+
+    if not noise_std >= 1e-6 or not 0.0 < delta < 1.0:
+        raise BudgetError(
+            f"noise_std must be positive and delta in (0, 1); got {noise_std!r} and {delta!r}. "
+            "Take them from the certificate."
+        )
+    counts = np.asarray(votes, dtype=np.int64)
+    orders = np.array(ORDERS)
+    flat = orders / noise_std**2
+    total = np.zeros(len(orders))
+    for row in np.asarray(counts):
+        total += np.minimum(flat, _renyi_of_majority(_chance_of_upset(row, noise_std), noise_std))
+    found = float(compute_epsilon(orders, total, delta)[0])
+    independent = float(compute_epsilon(orders, len(counts) * flat, delta)[0])
+    return DataDependentLoss(
+        epsilon=min(found, independent), delta=float(delta), independent_epsilon=independent
+    )
+
+
+def _chance_of_upset(row: Counts, noise_std: float) -> float:
+    """Return a bound on the probability that the winner of the votes does not win."""
+    winner = int(np.argmax(row))
+    gaps = row[winner] - np.delete(row, winner)
+    chance = 0.5 * float(special.erfc(gaps / (2.0 * noise_std)).sum())
+    # Discrete noise is within this total variation of a rounded continuous one, and rounding can
+    # make a tie of a small difference.
+    tie = len(gaps) / (noise_std * math.sqrt(4.0 * math.pi)) * noise_std / UNITS_PER_SCALE
+    return min(1.0, chance + tie + len(row) / (16.0 * float(UNITS_PER_SCALE) ** 2))
+
+
+def _renyi_of_majority(upset: float, noise_std: float) -> Vector:
+    """Return the Rényi bound at ``ORDERS`` for an outcome with this chance of not being shown."""
+    orders = np.array(ORDERS)
+    none: Vector = np.full(len(orders), np.inf)
+    if not 0.0 < upset < 1.0:
+        return none
+    second = noise_std * math.sqrt(math.log(1.0 / upset))
+    first = second + 1.0
+    if second <= 1.0:
+        return none
+    loss_1, loss_2 = first / noise_std**2, second / noise_std**2
+    log_limit = (second - 1.0) * loss_2 - second * (
+        math.log(first / (first - 1.0)) + math.log(second / (second - 1.0))
+    )
+    if math.log(upset) > log_limit:
+        return none
+    inner = (math.log(upset) + loss_2) * (second - 1.0) / second
+    if inner >= 0.0:
+        return none
+    log_a = math.log1p(-upset) - math.log1p(-math.exp(inner))
+    log_b = loss_1 - math.log(upset) / (first - 1.0)
+    both = np.logaddexp(
+        math.log1p(-upset) + (orders - 1.0) * log_a, math.log(upset) + (orders - 1.0) * log_b
+    )
+    return np.where(orders <= first, both / (orders - 1.0), np.inf)
