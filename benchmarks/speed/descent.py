@@ -21,7 +21,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pacprivacy.design.fresh import simulate_fresh
-from pacprivacy.experiments.design_descent import N_STEPS, DigitSplit, choose_steps, load_digits
+from pacprivacy.experiments.design_data import BinarySplit, load_binary
+from pacprivacy.experiments.design_descent import N_STEPS, choose_steps
 from pacprivacy.theory.descent import subset_mean_variance
 from pacprivacy.theory.design import noise_ratio
 
@@ -30,7 +31,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "results" / "descent.json"
 
 
 def one_training(
-    split: DigitSplit, steps: np.ndarray, ratio: float, rng: np.random.Generator
+    split: BinarySplit, steps: np.ndarray, ratio: float, rng: np.random.Generator
 ) -> np.ndarray:
     """Train once by the protocol as it is written, in single precision like the batch."""
     X, y = split.X.astype(np.float32), split.y.astype(np.float32)
@@ -50,7 +51,7 @@ def one_training(
 
 
 def main() -> int:
-    split = load_digits(0, 7)
+    split = load_binary("mnist_0v7")
     steps = choose_steps(split, "oracle", mi_nats=BUDGET, mode="conscious")
     ratio = float(noise_ratio(BUDGET, n_dimensions=split.X.shape[1], n_steps=N_STEPS))
     ratios, rng = np.full(N_STEPS, ratio), np.random.default_rng(0)

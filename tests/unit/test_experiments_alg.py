@@ -22,13 +22,14 @@ from pacprivacy.experiments import (
     picture,
     published,
 )
-from pacprivacy.experiments.alg import SECTIONS, Progress, reproduce_alg
+from pacprivacy.experiments.alg import ALG
 from pacprivacy.experiments.alg_bounds import bound_rows
 from pacprivacy.experiments.alg_protocol import MI_BUDGETS, Task, load_split
 from pacprivacy.experiments.measure import QUICK, Settings, measure_paper
 from pacprivacy.experiments.page import as_number, write_csv
 from pacprivacy.experiments.published import Published
 from pacprivacy.experiments.rows import Row
+from pacprivacy.experiments.run import Progress, run_paper
 from pacprivacy.experiments.simulate import simulate_fresh, simulate_pool
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.closed_form import proportional
@@ -168,10 +169,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Progress]]
     folder = tmp_path_factory.mktemp("reproduce")
     seen: list[Progress] = []
     only_iris = replace(alg_kmeans.FIGURE, quick=("iris_kmeans",))
-    with pytest.MonkeyPatch.context() as patch:
-        sections = (only_iris, *SECTIONS[4:])
-        patch.setattr("pacprivacy.experiments.alg.SECTIONS", sections)
-        reproduce_alg(folder, quick=True, n_jobs=1, report=seen.append, settings=TINY)
+    small = replace(ALG, sections=(only_iris, *ALG.sections[4:]))
+    run_paper(small, folder, quick=True, n_jobs=1, report=seen.append, settings=TINY)
     return folder, seen
 
 
@@ -225,9 +224,8 @@ def test_results_depend_on_the_settings_alone(tmp_path: Path) -> None:
     texts = []
     for n_jobs in (1, 2):
         with parallel_config(backend="threading"):
-            reproduce_alg(
-                tmp_path / str(n_jobs), quick=True, only=("mean",), n_jobs=n_jobs, settings=TINY
-            )
+            folder = tmp_path / str(n_jobs)
+            run_paper(ALG, folder, quick=True, only=("mean",), n_jobs=n_jobs, settings=TINY)
         texts.append((tmp_path / str(n_jobs) / "alg_mean.csv").read_text(encoding="utf-8"))
     assert texts[0] == texts[1]
 
@@ -298,7 +296,7 @@ def test_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     write_csv(blocker, list(bound_rows()))
     with pytest.raises(DataError, match="must be a folder"):
-        reproduce_alg(blocker / "inside", only=("bounds",))
+        run_paper(ALG, blocker / "inside", only=("bounds",))
 
 
 # --- against the published figures ----------------------------------------------------------

@@ -66,8 +66,8 @@ def test_page_holds_table_and_picture(answers, tmp_path):
     assert "T = 1000000" in text
     assert (tmp_path / "responses.csv").read_text().count("\n") == 5
     assert (tmp_path / "responses.png").stat().st_size > 10_000
-    names = [job.name for job in SECTION.jobs(None, quick=True)]
-    assert names == ["adult one_hot", "adult score", "long run"]
+    names = [job.name for job in SECTION.jobs(None, quick=False)]
+    assert names == ["answers, adult", "answers, bank"]
 
 
 def test_answers_are_trained_once_and_then_read(tmp_path, monkeypatch):

@@ -7,12 +7,12 @@ from typing import Annotated, Final
 
 import typer
 
-from pacprivacy.cli.console import Quiet, Verb, show
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
 from pacprivacy.errors import DataError
 
 __all__ = ["reproduce"]
 
-PAPERS: Final = ("alg", "picture")
+PAPERS: Final = ("alg", "design", "picture")
 
 
 def _reproduce(
@@ -20,7 +20,7 @@ def _reproduce(
         str, typer.Argument(metavar="PAPER", help=f"What to recompute: {', '.join(PAPERS)}.")
     ],
     quick: Annotated[
-        bool, typer.Option("--quick", help="A small run of every kind of figure, two minutes.")
+        bool, typer.Option("--quick", help="A small run of every kind of figure, minutes.")
     ] = False,
     only: Annotated[
         str | None,
@@ -32,13 +32,15 @@ def _reproduce(
     jobs: Annotated[
         int, typer.Option("--jobs", metavar="N", help="Worker processes; -1 for all cores.")
     ] = -1,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Recompute the tables and figures of a paper, as CSV, PNG and a page.
 
-    alg: PAC-Private Algorithms. The full run takes about an hour on two cores; fits that were
-    done are kept in DIR/checkpoints when it is stopped. picture: the picture of the README.
-    Everything is simulated on public data: what is written protects nobody.
+    alg: PAC-Private Algorithms. design: Privacy-Conscious Algorithm Design, and private answers.
+    A full run takes about an hour on two cores; what was done is kept in DIR/checkpoints when it
+    is stopped. picture: the picture of the README. Everything is simulated on public data: what
+    is written protects nobody.
     """
     if jobs == 0 or jobs < -1:
         raise DataError(f"jobs must be a positive number, or -1; got {jobs}. Use -1 for all cores.")
@@ -46,11 +48,13 @@ def _reproduce(
         if quick or only is not None:
             raise DataError("picture must be run without --quick and --only. Leave them out.")
         page = _picture(output, jobs)
-    elif paper == "alg":
-        page = _alg(output, jobs, quick=quick, only=only, quiet=quiet)
+    elif paper in PAPERS:
+        page = _paper(paper, output, jobs, quick=quick, only=only, quiet=quiet or as_json)
     else:
         raise DataError(f"paper must be one of {', '.join(PAPERS)}; got {paper!r}.")
-    if not quiet:
+    if as_json:
+        show_json({"paper": paper, "page": str(page)})
+    elif not quiet:
         show(f"Wrote {page}")
 
 
@@ -61,16 +65,21 @@ def _picture(output: Path, jobs: int) -> Path:
     return draw_picture(output, n_jobs=jobs)
 
 
-def _alg(output: Path, jobs: int, *, quick: bool, only: str | None, quiet: bool) -> Path:
-    from pacprivacy.experiments.alg import Progress, reproduce_alg
+def _paper(
+    name: str, output: Path, jobs: int, *, quick: bool, only: str | None, quiet: bool
+) -> Path:
+    from pacprivacy.experiments.alg import ALG
+    from pacprivacy.experiments.design import DESIGN
+    from pacprivacy.experiments.run import Progress, run_paper
 
     def tell(progress: Progress) -> None:
         if not quiet:
             count = f"{progress.n_done}/{progress.n_jobs}"
             show(f"{count} {progress.name}: {progress.seconds:.0f} s")
 
-    names = tuple(name.strip() for name in only.split(",")) if only is not None else ()
-    return reproduce_alg(output, quick=quick, only=names, n_jobs=jobs, report=tell)
+    names = tuple(part.strip() for part in only.split(",")) if only is not None else ()
+    paper = {"alg": ALG, "design": DESIGN}[name]
+    return run_paper(paper, output, quick=quick, only=names, n_jobs=jobs, report=tell)
 
 
 reproduce = Verb(
@@ -78,5 +87,6 @@ reproduce = Verb(
     example="""\
   pac reproduce alg --quick -o out/quick
   pac reproduce alg --only kmeans,svm -o out/alg
+  pac reproduce design --only ridge,equal -o out/design
   pac reproduce picture -o docs/images""",
 )

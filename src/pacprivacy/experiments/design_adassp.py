@@ -16,7 +16,7 @@ import numpy as np
 
 from pacprivacy._random import public_generator
 from pacprivacy.dp import adassp
-from pacprivacy.experiments.design_ridge import load_wine
+from pacprivacy.experiments.design_data import load_regression
 from pacprivacy.experiments.design_rows import published_list
 
 __all__ = ["AdasspRow", "adassp_rows"]
@@ -45,7 +45,7 @@ def adassp_rows(*, n_releases: int = 200, seed: int = 0, **options: Any) -> list
     rows = []
     bounds: tuple[Bound, ...] = ("largest norm", "typical norm")
     for dataset in ("wine_red", "wine_white"):
-        split = load_wine(dataset)
+        split = load_regression(dataset)
         published = published_list("adassp_test_mse", dataset)
         n, d = split.Z.shape
         for bound in bounds:

@@ -1,34 +1,29 @@
-"""Table 4 of [DESIGN]: private logistic regression by gradient descent on pairs of digits.
+"""Table 4 of [DESIGN]: private logistic regression by gradient descent.
 
-The paper's protocol: pixels in [0, 1], centred, principal components to 95 % of the variance,
-``μ|w|²/2``, no intercept, 50 steps, a fresh Poisson(1/2) subset for every step and coordinate,
-noise of ``C`` times the closed-form variance, ``C = dT/2B``, one step size for each coordinate,
-at most ``1/L``. Everything is a simulation on public data; nothing here protects anybody.
+The paper's protocol: ``μ|w|²/2``, 50 steps, a fresh Poisson(1/2) subset for every step and
+coordinate, noise of ``C`` times the closed-form variance, ``C = dT/2B``, one step size for each
+coordinate, at most ``1/L``. Everything is a simulation on public data; nothing here protects
+anybody.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
 from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
-from pacprivacy.datasets import load_mnist
-from pacprivacy.design import Objective, StepRule
+from pacprivacy.design import StepRule
 from pacprivacy.design.fresh import simulate_fresh
+from pacprivacy.experiments.design_data import BinarySplit, load_binary
 from pacprivacy.experiments.design_rows import DESIGN_BUDGETS, DesignRow, Mode, published_cell
 from pacprivacy.theory.design import noise_ratio
 
-__all__ = ["N_STEPS", "DigitSplit", "choose_steps", "descent_rows", "load_digits"]
+__all__ = ["N_STEPS", "SETTINGS", "choose_steps", "descent_rows", "fresh_accuracies"]
 
 N_STEPS: Final = 50
 N_TRIALS: Final = 500
-KEPT_VARIANCE: Final = 0.95
-PIXEL_RANGE: Final = 255.0
 TRIALS_AT_ONCE: Final = 250
 
 SETTINGS: Final[dict[str, Literal["universe"] | float]] = {
@@ -37,65 +32,11 @@ SETTINGS: Final[dict[str, Literal["universe"] | float]] = {
     "e0=0.1": 0.1**2,
     "e0=1": 1.0,
 }
-_PENALTIES: Final = {(0, 7): 0.1}  # every other pair: 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DigitSplit:
-    """Two digits in principal components; targets are -1 and 1."""
-
-    name: str
-    objective: Objective
-    X: Matrix
-    y: Vector
-    X_test: Matrix
-    y_test: Vector
-
-    def __post_init__(self) -> None:
-        for array in (self.X, self.y, self.X_test, self.y_test):
-            freeze(array)
-
-    def accuracies(self, weights: Matrix) -> Vector:
-        """Return the test accuracy of every row of weights."""
-        hits: npt.NDArray[np.bool_] = (self.X_test @ weights.T > 0) == (self.y_test[:, None] > 0)
-        rates: Vector = hits.mean(axis=0)
-        return rates
-
-
-@cache
-def load_digits(first: int = 0, second: int = 7) -> DigitSplit:
-    """Return the split of two digits of MNIST."""
-    mnist = load_mnist()
-    assert mnist.X_test is not None  # MNIST has a test split
-    assert mnist.y_test is not None
-    X, y = _pick(mnist.X, mnist.y, first, second)
-    X_test, y_test = _pick(mnist.X_test, mnist.y_test, first, second)
-    mean = X.mean(axis=0)
-    spread, axes = np.linalg.eigh((X - mean).T @ (X - mean))
-    spread, axes = spread[::-1], axes[:, ::-1]
-    n_kept = int(np.searchsorted(np.cumsum(spread) / spread.sum(), KEPT_VARIANCE)) + 1
-    kept = axes[:, :n_kept]
-    return DigitSplit(
-        name=f"mnist_{first}v{second}",
-        objective=Objective(loss="logistic", l2=_PENALTIES.get((first, second), 1.0)),
-        X=(X - mean) @ kept,
-        y=y,
-        X_test=(X_test - mean) @ kept,
-        y_test=y_test,
-    )
-
-
-def _pick(
-    images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64], first: int, second: int
-) -> tuple[Matrix, Vector]:
-    chosen = (labels == first) | (labels == second)
-    pixels: Matrix = images[chosen].reshape(int(chosen.sum()), -1) / PIXEL_RANGE
-    return pixels, np.where(labels[chosen] == second, 1.0, -1.0)
 
 
 def descent_rows(
     *,
-    digits: tuple[int, int] = (0, 7),
+    dataset: str = "mnist_0v7",
     settings: tuple[str, ...] = tuple(SETTINGS),
     mi_budgets: tuple[float, ...] = DESIGN_BUDGETS,
     n_trials: int = N_TRIALS,
@@ -105,14 +46,14 @@ def descent_rows(
 
     Parameters
     ----------
-    digits, settings, mi_budgets
+    dataset, settings, mi_budgets
         Which cells.
     n_trials : int
         Trainings per cell.
     seed : int
         Seed of subsets and noise.
     """
-    split = load_digits(*digits)
+    split = load_binary(dataset)
     modes: tuple[Mode, ...] = ("post-hoc", "conscious")
     rows = []
     for setting in settings:
@@ -139,14 +80,14 @@ def descent_rows(
     return rows
 
 
-def choose_steps(split: DigitSplit, setting: str, *, mi_nats: float, mode: Mode) -> Vector:
+def choose_steps(split: BinarySplit, setting: str, *, mi_nats: float, mode: Mode) -> Vector:
     """Return the step sizes of one cell."""
     rule = StepRule(mi_nats=mi_nats if mode == "conscious" else None, start_error=SETTINGS[setting])
     return rule.choose(split.objective, split.X, split.y, n_steps=N_STEPS)
 
 
 def fresh_accuracies(
-    split: DigitSplit,
+    split: BinarySplit,
     steps: Vector,
     mi_nats: float,
     *,

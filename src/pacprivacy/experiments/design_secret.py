@@ -15,12 +15,11 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource, public_generator, uniform_below
 from pacprivacy.design.follow import Split, follow_secret
 from pacprivacy.design.steps import split_budget
+from pacprivacy.experiments.design_data import BinarySplit, load_binary
 from pacprivacy.experiments.design_descent import (
     N_STEPS,
-    DigitSplit,
     choose_steps,
     fresh_accuracies,
-    load_digits,
 )
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.theory.posterior import posterior_success
@@ -73,7 +72,7 @@ class SecretRow:
 class GradientsOfPool:
     """All candidates' gradients by one product with their masks, in single precision."""
 
-    def __init__(self, split: DigitSplit, pool: Pool) -> None:
+    def __init__(self, split: BinarySplit, pool: Pool) -> None:
         self._split = split
         self._features = split.X.astype(np.float32)
         self._masks = pool.masks().astype(np.float32)
@@ -90,7 +89,7 @@ class GradientsOfPool:
 
 def secret_row(
     *,
-    digits: tuple[int, int] = (0, 7),
+    dataset: str = "mnist_0v7",
     mi_nats: float = 1 / 4,
     n_trials: int = 1000,
     n_subsets: int = 128,
@@ -98,7 +97,7 @@ def secret_row(
     seed: int = 0,
 ) -> SecretRow:
     """Train ``n_trials`` times with one secret each; attack every training."""
-    data = load_digits(*digits)
+    data = load_binary(dataset)
     pool = Balanced(n_subsets=n_subsets).draw(len(data.y), rng=seed)
     masks, gradients = pool.masks(), GradientsOfPool(data, pool)
     steps = choose_steps(data, "oracle", mi_nats=mi_nats, mode="conscious")

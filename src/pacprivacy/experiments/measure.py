@@ -48,6 +48,10 @@ class Settings:
         Subsets of our pool.
     n_releases : int
         Simulated releases per cell on our pool.
+    n_trials : int
+        Trainings per cell where every one is a descent of its own.
+    n_repeats : int
+        Runs of a protocol with fresh subsets, where one run has an error that the next one shows.
     seed : int
         Seed of pools, releases and proofs.
     checkpoints : Path, optional
@@ -59,6 +63,8 @@ class Settings:
     n_noises: int = 4
     n_subsets: int = 512
     n_releases: int = 4000
+    n_trials: int = 500
+    n_repeats: int = 8
     seed: int = 0
     checkpoints: Path | None = None
 

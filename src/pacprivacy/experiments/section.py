@@ -15,11 +15,23 @@ __all__ = ["Job", "Section"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A piece of work: ``function(*arguments)`` returns dataclass records of one kind."""
+    """A piece of work: ``function(*arguments)`` returns dataclass records of one kind.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    function, arguments
+        What to do. Arguments that print alike must mean the same.
+    kind : type, optional
+        The class of the records, if they hold numbers and text only: a full run then keeps them,
+        so that it can be stopped and goes on where it was.
+    """
 
     name: str
     function: Callable[..., Sequence[Any]]
     arguments: tuple[Any, ...]
+    kind: type[Any] | None = None
 
     def run(self) -> list[Any]:
         """Do the work."""

@@ -1,0 +1,179 @@
+"""Tables of [DESIGN]: published, the paper's rule, ours at the same information and success."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pacprivacy.experiments.charts import INK, Line, Panel, Style, draw_panels
+from pacprivacy.experiments.design_data import NAMES
+from pacprivacy.experiments.design_pool import PoolRow, PoolRule
+from pacprivacy.experiments.design_rows import DesignRow, Mode
+from pacprivacy.experiments.figure import BUDGET_LABEL, budget_ticks
+from pacprivacy.experiments.page import Page, as_budget, as_number, as_percent, write_csv
+from pacprivacy.theory.posterior import posterior_success
+
+__all__ = ["draw_tables", "write_rows", "write_table"]
+
+MODES: Final[dict[Mode, tuple[str, str, Style, Style]]] = {
+    "post-hoc": (
+        "post-hoc, paper's rule",
+        "post-hoc, published",
+        Style(colour="#E69F00", marker="^", line="--"),
+        Style(colour="#E69F00", marker="^", line="none", hollow=True),
+    ),
+    "conscious": (
+        "conscious, paper's rule",
+        "conscious, published",
+        Style(colour="#D55E00", marker="s"),
+        Style(colour=INK, marker="o", line="none", hollow=True),
+    ),
+}
+RULE_STYLES: Final[dict[PoolRule, tuple[str, Style]]] = {
+    "exact": ("exact, same information", Style(colour="#0072B2", marker="D", line="-.")),
+    "risk": ("risk, same guaranteed success", Style(colour="#009E73", marker="o")),
+    "risk, shrunk": (
+        "risk, penalty for its noise",
+        Style(colour="#CC79A7", marker="v", line=":"),
+    ),
+}
+ORACLE: Final = "oracle"
+
+
+def draw_tables(
+    path: Path, title: str, paper: Sequence[DesignRow], ours: Sequence[PoolRow]
+) -> Path:
+    """Draw one panel for each data set."""
+    datasets = list(dict.fromkeys(row.dataset for row in paper))
+    return draw_panels(
+        path,
+        [_panel(name, paper, ours) for name in datasets],
+        title=f"{title}: {paper[0].metric} of simulated releases",
+        xlabel=BUDGET_LABEL,
+        ticks=budget_ticks(sorted({row.mi_nats for row in paper})),
+    )
+
+
+def _panel(dataset: str, paper: Sequence[DesignRow], ours: Sequence[PoolRow]) -> Panel:
+    lines = []
+    own = [row for row in paper if row.dataset == dataset and row.setting == ORACLE]
+    for mode, (label, published, style, hollow) in MODES.items():
+        cells = [row for row in own if row.mode == mode]
+        lines.append(_line(label, style, [(row.mi_nats, row.utility) for row in cells]))
+        known = [(row.mi_nats, row.published) for row in cells if row.published is not None]
+        lines.append(_line(published, hollow, known))
+    released = [row for row in ours if row.dataset == dataset]
+    for rule, (label, style) in RULE_STYLES.items():
+        chosen = [(row.mi_nats, row.utility) for row in released if row.rule == rule]
+        lines.append(_line(label, style, chosen))
+    level = tuple(row.no_noise for row in released if row.rule == "risk")[:1]
+    lines.append(
+        Line(label="no noise, half the data", style=Style(colour=INK, line=":"), x=(), y=level)
+    )
+    return Panel(
+        title=NAMES[dataset],
+        ylabel=own[0].metric,
+        lines=tuple(line for line in lines if line.y),
+        log_y=own[0].metric == "mean squared error",
+    )
+
+
+def _line(label: str, style: Style, points: Sequence[tuple[float, float]]) -> Line:
+    return Line(
+        label=label,
+        style=style,
+        x=tuple(x for x, _ in points),
+        y=tuple(y for _, y in points),
+    )
+
+
+def write_table(
+    page: Page, dataset: str, paper: Sequence[DesignRow], ours: Sequence[PoolRow]
+) -> None:
+    """Put the tables of one data set on the page."""
+    own = [row for row in paper if row.dataset == dataset]
+    released = {(row.rule, row.mi_nats): row for row in ours if row.dataset == dataset}
+    budgets = sorted({row.mi_nats for row in own}, reverse=True)
+    rules = [rule for rule in RULE_STYLES if (rule, budgets[0]) in released]
+    page.heading(NAMES[dataset], level=3)
+    page.text(
+        f"{own[0].metric.capitalize()} (mean ± standard error), design parameters from the fit on "
+        f"all training rows. {_without_noise(released, budgets[0])}"
+    )
+    page.table(
+        [
+            "budget, nats",
+            "success <=",
+            "published post-hoc",
+            "paper's rule, post-hoc",
+            "published conscious",
+            "paper's rule, conscious",
+            *[_heading(rule) for rule in rules],
+            "`risk` information <=",
+        ],
+        [_main_cells(own, released, rules, mi) for mi in budgets],
+    )
+    settings = [name for name in dict.fromkeys(row.setting for row in own) if name != ORACLE]
+    if settings:
+        page.text("Design parameters from a constant: post-hoc → conscious, published in brackets.")
+        page.table(
+            ["budget, nats", *settings],
+            [[as_budget(mi), *[_pair(own, name, mi) for name in settings]] for mi in budgets],
+        )
+
+
+def _heading(rule: PoolRule) -> str:
+    return {
+        "exact": "`exact`, same MI",
+        "risk": "`risk`, same success",
+        "risk, shrunk": "`risk`, penalty for its noise",
+    }[rule]
+
+
+def _without_noise(released: dict[tuple[PoolRule, float], PoolRow], mi: float) -> str:
+    row = released.get(("risk", mi))
+    if row is None:
+        return ""
+    return f"Without noise, on half the data: {as_number(row.no_noise)}."
+
+
+def _main_cells(
+    own: Sequence[DesignRow],
+    released: dict[tuple[PoolRule, float], PoolRow],
+    rules: Sequence[PoolRule],
+    mi: float,
+) -> list[str]:
+    cells = [as_budget(mi), as_percent(posterior_success(mi))]
+    modes: tuple[Mode, ...] = ("post-hoc", "conscious")
+    for mode in modes:
+        row = _find(own, ORACLE, mode, mi)
+        cells += [as_number(row.published, 2), _measured(row)]
+    cells += [_measured(released[rule, mi]) for rule in rules]
+    risk = released.get(("risk", mi))
+    return [*cells, "not run" if risk is None else f"{risk.mi_upper_nats:.3g} nats"]
+
+
+def _pair(own: Sequence[DesignRow], setting: str, mi: float) -> str:
+    modes: tuple[Mode, ...] = ("post-hoc", "conscious")
+    post_hoc, conscious = (_find(own, setting, mode, mi) for mode in modes)
+    text = f"{as_number(post_hoc.utility)} → {as_number(conscious.utility)}"
+    if post_hoc.published is None or conscious.published is None:
+        return text
+    return f"{text} ({post_hoc.published:.2f} → {conscious.published:.2f})"
+
+
+def _find(own: Sequence[DesignRow], setting: str, mode: Mode, mi: float) -> DesignRow:
+    return next(row for row in own if (row.setting, row.mode, row.mi_nats) == (setting, mode, mi))
+
+
+def _measured(row: DesignRow | PoolRow) -> str:
+    return f"{as_number(row.utility)} ± {row.standard_error:.1g}"
+
+
+def write_rows(stem: Path, rows: Sequence[Any]) -> None:
+    """Write the rows of each kind into a file of its own: ``stem``.csv for the first kind."""
+    for number, kind in enumerate(dict.fromkeys(type(row) for row in rows)):
+        tail = "" if number == 0 else f"_{kind.__name__.removesuffix('Row').lower()}"
+        chosen = [row for row in rows if type(row) is kind]
+        write_csv(stem.with_name(f"{stem.name}{tail}.csv"), chosen)
