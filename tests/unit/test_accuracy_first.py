@@ -23,7 +23,7 @@ from pacprivacy.accuracy_first import (
 )
 from pacprivacy.accuracy_first.above_threshold import wrong_yes
 from pacprivacy.accuracy_first.levels import as_levels, lattice_units
-from pacprivacy.accuracy_first.search import search_by_doubling, search_by_reduction
+from pacprivacy.accuracy_first.search import Candidates, search_by_doubling, search_by_reduction
 from pacprivacy.accuracy_first.theory import (
     doubling_loss,
     logistic_radius,
@@ -350,8 +350,9 @@ def test_accepted_models_are_accurate_often_enough() -> None:
     source = SimulatedSource(6)
     missed = 0
     for _ in range(20):
+        candidates = Candidates(problem, alpha=0.05, n_levels=60, source=source)
         found = search_by_reduction(
-            problem, alpha=0.05, gamma=0.1, n_levels=60, calibration="tight", source=source
+            candidates, alpha=0.05, gamma=0.1, calibration="tight", source=source
         )
         missed += problem.excess_risk(found.model[None, :])[0] > 0.05
         doubled = search_by_doubling(problem, alpha=0.05, gamma=0.1, source=source)

@@ -11,7 +11,7 @@ from scipy import special
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.accuracy_first.above_threshold import Calibration
 from pacprivacy.accuracy_first.problem import Part, check_request, read_rows, shrink_rows
-from pacprivacy.accuracy_first.search import as_release, search_by_reduction
+from pacprivacy.accuracy_first.search import Candidates, as_release, search_by_reduction
 from pacprivacy.accuracy_first.theory import (
     logistic_radius,
     logistic_sensitivity,
@@ -95,11 +95,11 @@ class OutputNR:
     ) -> DPRelease:
         """Return the coefficients, in the units of ``X``, and what they cost."""
         problem, source = self.prepare(X, y), read_source(simulate)
+        candidates = Candidates(problem, alpha=self.alpha, n_levels=self.n_levels, source=source)
         found = search_by_reduction(
-            problem,
+            candidates,
             alpha=self.alpha,
             gamma=self.gamma,
-            n_levels=self.n_levels,
             calibration=self.calibration,
             source=source,
         )

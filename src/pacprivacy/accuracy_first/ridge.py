@@ -10,7 +10,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.accuracy_first.above_threshold import Calibration
 from pacprivacy.accuracy_first.problem import Part, check_request, read_rows, shrink_rows
-from pacprivacy.accuracy_first.search import as_release, search_by_reduction
+from pacprivacy.accuracy_first.search import Candidates, as_release, search_by_reduction
 from pacprivacy.accuracy_first.theory import covariance_epsilon, ridge_radius, ridge_sensitivity
 from pacprivacy.accuracy_first.trust_region import solve_trust_region
 from pacprivacy.dp.noise import read_source
@@ -88,11 +88,11 @@ class CovNR:
     ) -> DPRelease:
         """Return the coefficients, in the units of ``X`` and ``y``, and what they cost."""
         problem, source = self.prepare(X, y), read_source(simulate)
+        candidates = Candidates(problem, alpha=self.alpha, n_levels=self.n_levels, source=source)
         found = search_by_reduction(
-            problem,
+            candidates,
             alpha=self.alpha,
             gamma=self.gamma,
-            n_levels=self.n_levels,
             calibration=self.calibration,
             source=source,
         )

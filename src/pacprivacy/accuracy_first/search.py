@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -23,15 +22,69 @@ from pacprivacy.dp.noise import add_laplace
 from pacprivacy.release.dp_certificate import DPCertificate
 from pacprivacy.release.dp_release import DPRelease
 
-__all__ = ["as_release", "invert_theory", "search_by_doubling", "search_by_reduction"]
+__all__ = [
+    "Candidates",
+    "as_release",
+    "invert_theory",
+    "search_by_doubling",
+    "search_by_reduction",
+]
+
+
+class Candidates:
+    """The models of all levels, noisiest first, and their excess risks; curator-only.
+
+    Levels are worked out when they are asked for, a few at a time; what is not released never
+    leaves.
+    """
+
+    def __init__(self, problem: Problem, *, alpha: float, n_levels: int, source: BitSource) -> None:
+        self.problem = problem
+        self.levels = geometric_levels(
+            1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha), n_levels
+        )
+        self._share = 1.0 / len(problem.parts)
+        self._noisy = [
+            NoisyLevels(
+                part.values,
+                sensitivity=part.sensitivity,
+                epsilons=self._share * self.levels,
+                source=source,
+            )
+            for part in problem.parts
+        ]
+        self._models: list[Vector] = []
+        self._excess: list[float] = []
+
+    def model(self, level: int) -> Vector:
+        """Return the model of a level that was worked out."""
+        return self._models[level].copy()
+
+    def excess_risk(self, level: int) -> float:
+        """Return the excess risk of a level, working out more levels where it must."""
+        while level >= len(self._excess):
+            n_models = min(self.problem.block, len(self.levels) - len(self._excess))
+            models = np.array(
+                [
+                    self.problem.model(tuple(part.refine() for part in self._noisy))
+                    for _ in range(n_models)
+                ]
+            )
+            self._models += list(models)
+            self._excess += self.problem.excess_risk(models).tolist()
+        return self._excess[level]
+
+    def noise_scales(self, level: int) -> dict[str, float]:
+        """Return the scales of the noise at a level, by the names of the parts."""
+        epsilon = self._share * float(self.levels[level])
+        return {part.name: part.sensitivity / epsilon for part in self.problem.parts}
 
 
 def search_by_reduction(
-    problem: Problem,
+    candidates: Candidates,
     *,
     alpha: float,
     gamma: float,
-    n_levels: int,
     calibration: Calibration,
     source: BitSource,
 ) -> Found:
@@ -41,67 +94,30 @@ def search_by_reduction(
     ---------
     Claims AF-4 and AF-5. The ex-post loss is that of the test plus that of the level reached.
     """
-    levels = geometric_levels(
-        1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha), n_levels
-    )
+    n_levels, reach = len(candidates.levels), candidates.problem.excess_sensitivity
     plan = plan_threshold(
-        alpha,
-        gamma=gamma,
-        n_levels=n_levels,
-        sensitivity=problem.excess_sensitivity,
-        calibration=calibration,
+        alpha, gamma=gamma, n_levels=n_levels, sensitivity=reach, calibration=calibration
     )
     search = InteractiveAboveThreshold(
-        threshold=plan.threshold,
-        sensitivity=problem.excess_sensitivity,
-        epsilon=plan.epsilon,
-        source=source,
+        threshold=plan.threshold, sensitivity=reach, epsilon=plan.epsilon, source=source
     )
-    model, level, scales = _first_good(problem, levels, search, source)
+    level = 0
+    while not search.ask(-candidates.excess_risk(level)) and level < n_levels - 1:
+        level += 1
     threshold_scale, query_scale = search.noise_scales
-    noise = {**scales, "threshold": threshold_scale, "queries": query_scale}
     return Found(
-        model=model,
+        model=candidates.model(level),
         level=level + 1,
         n_levels=n_levels,
         test_epsilon=plan.epsilon,
-        level_epsilon=float(levels[level]),
+        level_epsilon=float(candidates.levels[level]),
         accepted=search.is_over,
-        noise=noise,
+        noise={
+            **candidates.noise_scales(level),
+            "threshold": threshold_scale,
+            "queries": query_scale,
+        },
     )
-
-
-def _first_good(
-    problem: Problem, levels: Vector, search: InteractiveAboveThreshold, source: BitSource
-) -> tuple[Vector, int, dict[str, float]]:
-    """Return the first model that passes, its level, and the noise scales there."""
-    share = 1.0 / len(problem.parts)
-    noisy = [
-        NoisyLevels(
-            part.values, sensitivity=part.sensitivity, epsilons=share * levels, source=source
-        )
-        for part in problem.parts
-    ]
-    level = 0
-    for models in _blocks(problem, noisy, len(levels)):
-        for model, excess in zip(models, problem.excess_risk(models), strict=True):
-            if search.ask(-float(excess)) or level == len(levels) - 1:
-                scales = {
-                    part.name: part.sensitivity / (share * float(levels[level]))
-                    for part in problem.parts
-                }
-                return model.copy(), level, scales
-            level += 1
-    raise AssertionError("the last level is always returned")
-
-
-def _blocks(problem: Problem, noisy: list[NoisyLevels], n_levels: int) -> Iterator[Vector]:
-    """Yield models of the next levels, several at a time; those beyond the stop never leave."""
-    for start in range(0, n_levels, problem.block):
-        n_models = min(problem.block, n_levels - start)
-        yield np.array(
-            [problem.model(tuple(part.refine() for part in noisy)) for _ in range(n_models)]
-        )
 
 
 def search_by_doubling(problem: Problem, *, alpha: float, gamma: float, source: BitSource) -> Found:
