@@ -39,8 +39,8 @@ def _reproduce(
 
     alg: PAC-Private Algorithms. design: Privacy-Conscious Algorithm Design, and private answers.
     accuracy-first: Accuracy First. A full run takes about an hour on two cores (the last one ten
-    minutes); what was done is kept in DIR/checkpoints when it is stopped. picture: the picture of the README. Everything is simulated on public data: what
-    is written protects nobody.
+    minutes); what was done is kept in DIR/checkpoints when it is stopped. picture: the picture of
+    the README. Everything is simulated on public data: what is written protects nobody.
     """
     if jobs == 0 or jobs < -1:
         raise DataError(f"jobs must be a positive number, or -1; got {jobs}. Use -1 for all cores.")
