@@ -18,6 +18,7 @@ from pacprivacy.privatize import privatize
 from pacprivacy.release import Certificate, Release, verify
 
 if TYPE_CHECKING:
+    from pacprivacy.comparison import compare
     from pacprivacy.estimators import (
         PrivateEstimator,
         PrivateForestClassifier,
@@ -50,6 +51,7 @@ __all__ = [
     "Release",
     "Session",
     "__version__",
+    "compare",
     "parse_budget",
     "privatize",
     "verify",
@@ -60,6 +62,8 @@ def __getattr__(name: str) -> Any:
     # scikit-learn takes half a second to import; only those who use the estimators pay for it.
     if name.startswith("Private") and name in __all__:
         return getattr(import_module("pacprivacy.estimators"), name)
+    if name == "compare":
+        return import_module("pacprivacy.comparison").compare
     raise AttributeError(f"module 'pacprivacy' has no attribute {name!r}")
 
 

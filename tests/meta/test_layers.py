@@ -57,14 +57,17 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "privatize": STORY | THEORY | BASE,
     **dict.fromkeys(EXTENSIONS, STORY | THEORY | BASE | {"privatize"}),
     "accuracy_first": STORY | THEORY | BASE | {"privatize", "dp"},
+    # Residual-PAC is compared with the Gaussian mechanism of DP at equal success.
+    "residual": STORY | THEORY | BASE | {"privatize", "dp"},
     "datasets": frozenset({"errors", "_checks"}),
-    # The top. Nothing below imports these three; among themselves they are ordered.
+    # The top. Nothing below imports these four; among themselves they are ordered.
     "estimators": BELOW_TOP,
-    "experiments": BELOW_TOP | {"estimators"},
-    "cli": BELOW_TOP | {"estimators", "experiments"},
+    "comparison": BELOW_TOP,
+    "experiments": BELOW_TOP | {"estimators", "comparison"},
+    "cli": BELOW_TOP | {"estimators", "experiments", "comparison"},
     "__main__": frozenset({"cli"}),
     # The facade gathers public names; PrivateEstimator is one of them.
-    "": BELOW_TOP - {""} | {"estimators"},
+    "": BELOW_TOP - {""} | {"estimators", "comparison"},
 }
 
 

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from pacprivacy import _version
 from pacprivacy.cli.audit import audit
+from pacprivacy.cli.compare import compare
 from pacprivacy.cli.config import read_config
 from pacprivacy.cli.console import complain, show
 from pacprivacy.cli.convert import convert
@@ -52,6 +53,8 @@ Type next:
   pac verify out/release.json      recompute its certificate
   pac audit out/release.json       attack it, beside its certificate
   pac report out/release.json      explain it on a page for its readers
+  pac compare people.csv --model mean --ranges 0,120
+                                   the same beside differential privacy
   pac convert --mi 1/64            read a budget as success rate or epsilon
   pac --help                       all verbs; each has --help with an example"""
 
@@ -161,6 +164,7 @@ for _name, _verb in {
     "verify": verify,
     "audit": audit,
     "report": report,
+    "compare": compare,
     "convert": convert,
     "reproduce": reproduce,
 }.items():

@@ -1,0 +1,250 @@
+"""The models that are compared: their PAC mechanism, their DP methods, and how they are judged.
+
+All of them see features that were mapped from declared ranges to [-1, 1], and clipped there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from pacprivacy import dp
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.design import JointRidge, LogisticFit
+from pacprivacy.mechanism import Mean
+from pacprivacy.release import DPRelease
+
+__all__ = ["MODELS", "Judged", "Model", "Records"]
+
+PENALTY: Final = 1e-2
+STRONG_PENALTY: Final = 1.0  # the sensitivity of a ridge fit falls with the penalty, steeply
+N_STEPS: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Records:
+    """Mapped features, with a target coded as -1 and 1 or mapped to [-1, 1]; curator-only."""
+
+    X: Matrix
+    y: Vector | None
+    delta: float
+    seed: int = 0
+
+    @property
+    def with_constant(self) -> Matrix:
+        """The features and a column of ones, which stands for the intercept."""
+        return np.column_stack([self.X, np.ones(len(self.X))])
+
+    @property
+    def x_bound(self) -> float:
+        """Largest norm of a row with its constant."""
+        return float(np.sqrt(self.X.shape[1] + 1))
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What a PAC mechanism reads."""
+        return (self.X,) if self.y is None else (self.X, self.y)
+
+
+Judged = Callable[[Vector, Records], float]
+Method = Callable[[Records, float, int], DPRelease]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model with all ways to release it."""
+
+    mechanism: Callable[[], Any]
+    vector: Callable[[Any], Vector]
+    judge: Judged
+    metric: str
+    larger_is_better: bool
+    methods: Mapping[str, Method]
+    target: str | None
+
+
+def _mean_error(vector: Vector, test: Records) -> float:
+    return float(np.sqrt(np.mean(np.square(vector - test.X.mean(axis=0)))))
+
+
+def _squared_error(vector: Vector, test: Records) -> float:
+    assert test.y is not None  # ridge has a target
+    return float(np.mean(np.square(test.with_constant @ vector - test.y)))
+
+
+def _accuracy(vector: Vector, test: Records) -> float:
+    assert test.y is not None  # logistic regression has a target
+    return float(np.mean((test.with_constant @ vector > 0) == (test.y > 0)))
+
+
+def _affine(value: Mapping[str, Any]) -> Vector:
+    """Return coefficients and intercept as one vector."""
+    return np.append(np.ravel(value["coef"]), np.ravel(value["intercept"]))
+
+
+def _laplace_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
+    n, d = records.X.shape
+    total = dp.noise.sum_clipped(records.X, bound=float(d), norm="l1")
+    return dp.laplace(
+        total / n, sensitivity=d / n, epsilon=epsilon, neighbours="add_remove", simulate=seed
+    )
+
+
+def _gaussian_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
+    n, d = records.X.shape
+    bound = float(np.sqrt(d))
+    total = dp.noise.sum_clipped(records.X, bound=bound)
+    return dp.gaussian_analytic(
+        total / n,
+        sensitivity=bound / n,
+        epsilon=epsilon,
+        delta=records.delta,
+        neighbours="add_remove",
+        simulate=seed,
+    )
+
+
+def _adassp(records: Records, epsilon: float, seed: int) -> DPRelease:
+    found = dp.adassp(
+        records.with_constant,
+        records.parts[1],
+        epsilon=epsilon,
+        delta=records.delta,
+        x_bound=records.x_bound,
+        y_bound=1.0,
+        simulate=seed,
+    )
+    return DPRelease(value=found.coef, certificate=found.certificate)
+
+
+def _descent(records: Records, epsilon: float, seed: int, *, loss: Any, batch: Any) -> DPRelease:
+    # One over the largest curvature that rows within the bound can have.
+    rate = (4.0 if isinstance(loss, dp.Logistic) else 1.0) / records.x_bound**2
+    return dp.dp_sgd(
+        records.with_constant,
+        records.parts[1],
+        loss=loss,
+        epsilon=epsilon,
+        delta=records.delta,
+        x_bound=records.x_bound,
+        batch=batch,
+        steps=dp.Steps(n_steps=N_STEPS, learning_rate=rate, clip_norm=1.0, l2=PENALTY),
+        simulate=seed,
+    )
+
+
+def _statistics(records: Records, epsilon: float, seed: int) -> DPRelease:
+    found = dp.regression_from_statistics(
+        records.with_constant,
+        records.parts[1],
+        epsilon=epsilon,
+        delta=records.delta,
+        x_bound=records.x_bound,
+        y_bound=1.0,
+        penalty=PENALTY * len(records.X),
+        simulate=seed,
+    )
+    return DPRelease(value=found.value["coef"], certificate=found.certificate)
+
+
+def _ridge_output(records: Records, epsilon: float, seed: int) -> DPRelease:
+    return dp.ridge_output_perturbation(
+        records.with_constant,
+        records.parts[1],
+        penalty=STRONG_PENALTY * len(records.X),
+        x_bound=records.x_bound,
+        y_bound=1.0,
+        epsilon=epsilon,
+        delta=records.delta,
+        simulate=seed,
+    )
+
+
+def _output(records: Records, epsilon: float, seed: int) -> DPRelease:
+    return dp.output_perturbation(
+        records.with_constant,
+        records.parts[1],
+        classes=(-1.0, 1.0),
+        penalty=PENALTY * len(records.X),
+        x_bound=records.x_bound,
+        epsilon=epsilon,
+        delta=records.delta,
+        simulate=seed,
+    )
+
+
+def _objective(records: Records, epsilon: float, seed: int) -> DPRelease:
+    least = dp.least_penalty(epsilon, x_bound=records.x_bound)
+    return dp.objective_perturbation(
+        records.with_constant,
+        records.parts[1],
+        classes=(-1.0, 1.0),
+        penalty=max(PENALTY * len(records.X), 3 * least),
+        x_bound=records.x_bound,
+        epsilon=epsilon,
+        delta=records.delta,
+        simulate=seed,
+    )
+
+
+def _gradient_descent(loss: Any) -> Method:
+    return lambda records, epsilon, seed: _descent(
+        records, epsilon, seed, loss=loss, batch=dp.FullBatch(n_public=len(records.X))
+    )
+
+
+def _stochastic_descent(loss: Any) -> Method:
+    def run(records: Records, epsilon: float, seed: int) -> DPRelease:
+        n = len(records.X)
+        batch = dp.PoissonBatch(size=max(1.0, n / 10), n_public=n)
+        return _descent(records, epsilon, seed, loss=loss, batch=batch)
+
+    return run
+
+
+_LOGISTIC: Final = dp.Logistic(classes=(-1.0, 1.0))
+_SQUARED: Final = dp.Squared(y_bound=1.0)
+
+MODELS: Final[dict[str, Model]] = {
+    "mean": Model(
+        mechanism=Mean,
+        vector=np.ravel,
+        judge=_mean_error,
+        metric="rms error",
+        larger_is_better=False,
+        methods={"Laplace": _laplace_mean, "Gaussian": _gaussian_mean},
+        target=None,
+    ),
+    "ridge": Model(
+        mechanism=JointRidge,
+        vector=_affine,
+        judge=_squared_error,
+        metric="squared error",
+        larger_is_better=False,
+        methods={
+            "AdaSSP": _adassp,
+            "noisy statistics": _statistics,
+            "output perturbation": _ridge_output,
+            "DP-GD": _gradient_descent(_SQUARED),
+            "DP-SGD": _stochastic_descent(_SQUARED),
+        },
+        target="numbers",
+    ),
+    "logistic": Model(
+        mechanism=LogisticFit,
+        vector=_affine,
+        judge=_accuracy,
+        metric="accuracy",
+        larger_is_better=True,
+        methods={
+            "output perturbation": _output,
+            "objective perturbation": _objective,
+            "DP-GD": _gradient_descent(_LOGISTIC),
+            "DP-SGD": _stochastic_descent(_LOGISTIC),
+        },
+        target="two classes",
+    ),
+}

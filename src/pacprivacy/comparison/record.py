@@ -1,0 +1,178 @@
+"""What a comparison found: one row for each rule and each method."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+__all__ = ["PROMISES", "Comparison", "ComparisonRow"]
+
+WIDTH: Final = 80
+LARGE: Final = 1000.0
+PROMISES: Final = {
+    "PAC": (
+        "PAC bounds what anyone learns about *which half of a known universe* was used. It does "
+        "not hide that a record is in the universe at all, and the noise is found by looking at "
+        "the whole universe."
+    ),
+    "DP": (
+        "DP bounds what anyone learns about *whether a record is in the data at all*, whatever "
+        "the other records are and whoever knows them. It needs bounds that were fixed without "
+        "looking at the data, and pays for the worst data set that they allow."
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRow:
+    """One way to release a model, at the success that all rows share; public.
+
+    Parameters
+    ----------
+    family : {"PAC", "DP"}
+        Which of the two promises.
+    method : str
+        Noise rule, or method of differential privacy.
+    utility, standard_error : float
+        Mean over simulated releases, and its error.
+    distance : float
+        Root mean square distance of released parameters from the fit on all records.
+    success : float
+        Membership success that is guaranteed.
+    mi_nats, epsilon, delta : float, optional
+        The promise in its own units.
+    note : str
+        Why a method could not be run, or what it needs.
+
+    Examples
+    --------
+    >>> ComparisonRow(
+    ...     family="PAC", method="risk", utility=0.9, standard_error=0.01, distance=0.2, success=0.6
+    ... ).family
+    'PAC'
+    """
+
+    family: Literal["PAC", "DP"]
+    method: str
+    utility: float | None
+    standard_error: float | None
+    distance: float | None
+    success: float
+    mi_nats: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    n_releases: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Rows for one data set and one model; made from simulations, for the curator's eyes.
+
+    Parameters
+    ----------
+    model, metric : str
+        What was fitted, and how it is judged.
+    larger_is_better : bool
+        Of the metric.
+    without_privacy : float
+        The metric of the fit on all records.
+    success : float
+        Guaranteed membership success of every row.
+    rows : tuple of ComparisonRow
+        PAC rules first, then methods of differential privacy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(60, 2))
+    >>> from pacprivacy.comparison import compare
+    >>> found = compare(X, model="mean", success=0.6, ranges=(-1, 1), n_subsets=16, rng=0)
+    >>> found.best("PAC").method
+    'risk'
+    """
+
+    model: str
+    metric: str
+    larger_is_better: bool
+    without_privacy: float
+    success: float
+    n_records: int
+    rows: tuple[ComparisonRow, ...]
+
+    def best(self, family: Literal["PAC", "DP"]) -> ComparisonRow:
+        """Return the row of a family with the best utility."""
+        mine = [row for row in self.rows if row.family == family and row.utility is not None]
+        sign = -1.0 if self.larger_is_better else 1.0
+        return min(mine, key=lambda row: sign * float(row.utility or 0.0))
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw the utility of every row; return the figure, or the path it was written to."""
+        from pacprivacy.comparison.plot import plot_comparison
+
+        return plot_comparison(self, path)
+
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return everything as plain JSON types."""
+        return asdict(self) | {"promises": PROMISES}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.model}, {self.n_records} records: {self.metric} "
+            f"({self.without_privacy:.4g} without privacy),",
+            f"at a guaranteed membership success of {100 * self.success:.2f} % (blind guess: 50 %)",
+            "",
+            f"{'':4}{'method':<23}{self.metric:>18} {'distance':>9}  promise",
+        ]
+        for row in self.rows:
+            lines.append(
+                f"{row.family:<4}{row.method:<23}{_utility(row):>18} {_distance(row):>9}  "
+                f"{_promise(row)}"
+            )
+        lines += ["", "Simulated releases: seeded, they protect nobody."]
+        for text in PROMISES.values():
+            lines.append(textwrap.fill(text.replace("*", ""), WIDTH))
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = "".join(
+            f"<th>{html.escape(name)}</th>"
+            for name in ("", "method", self.metric, "distance", "promise")
+        )
+        body = "".join(
+            "<tr>"
+            + "".join(
+                f"<td>{html.escape(cell)}</td>"
+                for cell in (row.family, row.method, _utility(row), _distance(row), _promise(row))
+            )
+            + "</tr>"
+            for row in self.rows
+        )
+        title = html.escape(
+            f"{self.model} at {100 * self.success:.2f} % membership success; "
+            f"{self.without_privacy:.4g} without privacy"
+        )
+        notes = "".join(f"<p>{html.escape(text)}</p>" for text in PROMISES.values())
+        return f"<div><p><b>{title}</b></p><table><tr>{head}</tr>{body}</table>{notes}</div>"
+
+
+def _utility(row: ComparisonRow) -> str:
+    if row.utility is None:
+        return "not run"
+    large = row.utility >= LARGE  # four decimals would not fit
+    return f"{row.utility:.4g}" if large else f"{row.utility:.4f} ± {row.standard_error or 0:.4f}"
+
+
+def _distance(row: ComparisonRow) -> str:
+    return "" if row.distance is None else f"{row.distance:.3g}"
+
+
+def _promise(row: ComparisonRow) -> str:
+    if row.note:
+        return row.note
+    if row.epsilon is not None:
+        return f"ε {row.epsilon:.3g}, δ {row.delta or 0.0:.1g}"
+    return f"{row.mi_nats:.3g} nats" if row.mi_nats is not None else ""
