@@ -31,7 +31,7 @@ def test_nothing_but_clear_answers(world: Path, tmp_path: Path, part: int) -> No
     assert len({outcome.code for outcome in outcomes}) > 1
 
 
-def test_every_verb_is_tried() -> None:
+def test_every_verb_is_tried_and_answers_machines() -> None:
     commands = {}
     group = get_command(app)
     for name, command in group.commands.items():  # type: ignore[attr-defined]
@@ -39,5 +39,8 @@ def test_every_verb_is_tried() -> None:
         commands |= (
             {(name,): command} if inner is None else {(name, n): c for n, c in inner.items()}
         )
-    slow = {("demo",), ("reproduce",)}
+    slow = {("demo",), ("reproduce",), ("compare",)}
     assert {words[: len(name)] for name in commands for words in GOOD} >= set(commands) - slow
+    for name, command in commands.items():
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {"--json", "--quiet"} <= options, name

@@ -183,6 +183,8 @@ _SESSION: Final = _record(
         "total_success": _SHARE,
         "session_success_bound": _SHARE,
         "prior_of_ever_used": _SHARE,
+        "learned_nats": _AMOUNT,
+        "best_guess_now": _SHARE,
     },
     complete=False,
 )

@@ -46,12 +46,19 @@ def certificate_text(cert: dict[str, Any]) -> str:
 def promise_text(cert: dict[str, Any]) -> str:
     """Return what is promised about one unit, as one sentence."""
     session = cert["composition"] or {}
-    bound = _at_most(100 * session.get("session_success_bound", cert["membership_bound"]), 2)
+    success = session.get("session_success_bound", cert["membership_bound"])
+    bound = _at_most(100 * success, 2)
     who = f"{'Over the whole session, no' if session else 'No'} attacker"
     if cert["kind"] == "confidence":
         who = (
             f"Unless the simulation misled (probability at most {1 - cert['confidence']:.1g}), no "
             f"attacker who does not know the pool"
+        )
+    if cert["kind"] != "empirical" and success >= 1:
+        span = "over the whole session " if session else ""
+        return (
+            f"Nothing is promised {span}about guessing whether one given {cert['unit']} was used: "
+            f"the budget allows certainty."
         )
     text = (
         f"{who}, whatever their method or computing power, guesses whether one given "
