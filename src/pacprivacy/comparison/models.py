@@ -22,6 +22,7 @@ __all__ = ["MODELS", "Judged", "Model", "Records"]
 PENALTY: Final = 1e-2
 STRONG_PENALTY: Final = 1.0  # the sensitivity of a ridge fit falls with the penalty, steeply
 N_STEPS: Final = 60
+ROUNDED: Final = 1 + 1e-9  # the division by n is a rounded one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,7 +90,11 @@ def _laplace_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
     n, d = records.X.shape
     total = dp.noise.sum_clipped(records.X, bound=float(d), norm="l1")
     return dp.laplace(
-        total / n, sensitivity=d / n, epsilon=epsilon, neighbours="add_remove", simulate=seed
+        total / n,
+        sensitivity=ROUNDED * d / n,
+        epsilon=epsilon,
+        neighbours="add_remove",
+        simulate=seed,
     )
 
 
@@ -99,7 +104,7 @@ def _gaussian_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
     total = dp.noise.sum_clipped(records.X, bound=bound)
     return dp.gaussian_analytic(
         total / n,
-        sensitivity=bound / n,
+        sensitivity=ROUNDED * bound / n,
         epsilon=epsilon,
         delta=records.delta,
         neighbours="add_remove",
