@@ -20,6 +20,7 @@ PACKAGES = (
     "pacprivacy.pool",
     "pacprivacy.release",
     "pacprivacy.residual",
+    "pacprivacy.residual.learned",
     "pacprivacy.simulation",
     "pacprivacy.theory",
 )

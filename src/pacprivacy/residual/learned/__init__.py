@@ -1,0 +1,26 @@
+"""Learned noise: the game of [RPAC] between a law of noise and a decoder. Needs ``[jax]``.
+
+What is learned is *not certified*. :func:`check_learned` measures what a learned decoder missed;
+:func:`plan_from` turns the shape of Gaussian noise into a plan with a proof of its own.
+"""
+
+from pacprivacy.residual.learned.check import Shortfall, check_learned, plan_from
+from pacprivacy.residual.learned.families import Gaussian, Mixture
+from pacprivacy.residual.learned.flow import Flow
+from pacprivacy.residual.learned.learn import LearningStep, learn_curve, learn_noise
+from pacprivacy.residual.learned.record import LearnedNoise
+from pacprivacy.residual.learned.settings import Training
+
+__all__ = [
+    "Flow",
+    "Gaussian",
+    "LearnedNoise",
+    "LearningStep",
+    "Mixture",
+    "Shortfall",
+    "Training",
+    "check_learned",
+    "learn_curve",
+    "learn_noise",
+    "plan_from",
+]

@@ -1,0 +1,245 @@
+"""Laws of noise that can be learned: a reparameterised draw, and a density.
+
+Only a law whose density is known can be checked with the exact adversary, so every family here
+has one: Gaussians (along the principal directions, or with any covariance), mixtures of
+Gaussians, and :mod:`~pacprivacy.residual.learned.flow`. The formulas are written once for numpy
+and for jax: ``xp`` is whichever of the two the arrays belong to. Training uses jax in single
+precision; draws and densities that a proof rests on use numpy in double precision.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Vector
+from pacprivacy.errors import BudgetError
+
+__all__ = ["Array", "Family", "Gaussian", "Mixture", "Params", "draw_noise", "log_sum_exp"]
+
+Array: TypeAlias = Any  # of numpy or of jax
+Params: TypeAlias = dict[str, Any]
+
+MOST_COMPONENTS = 64
+LOG_TWO_PI = math.log(2 * math.pi)
+
+
+class Family(Protocol):
+    """A parameterised law of noise on ``r`` coordinates."""
+
+    @property
+    def name(self) -> str:
+        """Public name."""
+        ...
+
+    @property
+    def n_components(self) -> int:
+        """Number of laws that are mixed; 1 for a law that is not a mixture."""
+        ...
+
+    def start(self, noise_var: Vector, rng: np.random.Generator) -> Params:
+        """Return parameters of a law close to the Gaussian with these variances."""
+        ...
+
+    def log_weights(self, params: Params, xp: Any) -> Array:
+        """Return the log probability of each component, shape (n_components,)."""
+        ...
+
+    def shape(self, params: Params, normals: Array, component: Array, xp: Any) -> Array:
+        """Turn standard normals of shape (n, r) into noise, row ``i`` from ``component[i]``."""
+        ...
+
+    def second_moments(self, params: Params, noise: Array, weights: Array, xp: Any) -> Array:
+        """Return ``E[B_i²]``, shape (r,); from weighted draws where there is no formula."""
+        ...
+
+    def pair_log_density(self, params: Params, z: Array, points: Array, xp: Any) -> Array:
+        """Return ``ln q(z_i - y_k)``, shape (n, m)."""
+        ...
+
+    def rescaled(self, params: Params, noise_scale: float) -> Params:
+        """Return the parameters of ``noise_scale`` times the noise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaussian:
+    """Gaussian noise: along the principal directions, or with any covariance.
+
+    Parameters
+    ----------
+    full : bool
+        Whether the directions are learned as well (a Cholesky factor), or only the variances
+        along the principal directions of the outputs.
+
+    Examples
+    --------
+    >>> Gaussian(full=True).name
+    'gaussian_full'
+    """
+
+    full: bool = False
+
+    @property
+    def name(self) -> str:
+        """Public name."""
+        return "gaussian_full" if self.full else "gaussian_diagonal"
+
+    @property
+    def n_components(self) -> int:
+        """One: this is not a mixture."""
+        return 1
+
+    def start(self, noise_var: Vector, rng: np.random.Generator) -> Params:
+        """Return the parameters of exactly this Gaussian."""
+        params: Params = {"log_std": 0.5 * np.log(noise_var)}
+        if self.full:
+            params["lower"] = np.zeros((len(noise_var), len(noise_var)))
+        return params
+
+    def log_weights(self, params: Params, xp: Any) -> Array:
+        """Return the log probability of the only component."""
+        return xp.zeros(1)
+
+    def factor(self, params: Params, xp: Any) -> Array:
+        """Return the lower triangular ``L`` with covariance ``L Lᵀ``."""
+        std = xp.exp(params["log_std"])
+        if not self.full:
+            return xp.diag(std)
+        unit = xp.eye(len(std)) + xp.tril(params["lower"], -1)
+        return std[:, None] * unit
+
+    def shape(self, params: Params, normals: Array, component: Array, xp: Any) -> Array:
+        """Turn standard normals into noise."""
+        if not self.full:
+            return normals * xp.exp(params["log_std"])
+        return normals @ self.factor(params, xp).T
+
+    def second_moments(self, params: Params, noise: Array, weights: Array, xp: Any) -> Array:
+        """Return the variances."""
+        return xp.square(self.factor(params, xp)).sum(axis=1)
+
+    def pair_log_density(self, params: Params, z: Array, points: Array, xp: Any) -> Array:
+        """Return ``ln q(z_i - y_k)``."""
+        if self.full:
+            factor = self.factor(params, xp)
+            z, points = xp.linalg.solve(factor, z.T).T, xp.linalg.solve(factor, points.T).T
+        else:
+            std = xp.exp(params["log_std"])
+            z, points = z / std, points / std
+        constant = params["log_std"].sum() + 0.5 * LOG_TWO_PI * z.shape[1]
+        return -0.5 * _square_distances(z, points, xp) - constant
+
+    def rescaled(self, params: Params, noise_scale: float) -> Params:
+        """Return the parameters of ``noise_scale`` times the noise."""
+        return {**params, "log_std": params["log_std"] + math.log(noise_scale)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """A mixture of Gaussians along the principal directions, with mean zero.
+
+    Parameters
+    ----------
+    size : int
+        Number of components.
+
+    Examples
+    --------
+    >>> Mixture(size=3).n_components
+    3
+    """
+
+    size: int = 4
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= MOST_COMPONENTS:
+            raise BudgetError(
+                f"size must be between 1 and {MOST_COMPONENTS}; got {self.size}. Use 4."
+            )
+
+    @property
+    def name(self) -> str:
+        """Public name."""
+        return "mixture"
+
+    @property
+    def n_components(self) -> int:
+        """Number of Gaussians."""
+        return self.size
+
+    def start(self, noise_var: Vector, rng: np.random.Generator) -> Params:
+        """Return components that differ a little."""
+        std = np.sqrt(noise_var)
+        jitter = rng.standard_normal((2, self.size, len(std)))
+        return {
+            "logits": np.zeros(self.size),
+            "means": 0.1 * std * jitter[0],
+            "log_std": np.log(std) + 0.1 * jitter[1],
+        }
+
+    def log_weights(self, params: Params, xp: Any) -> Array:
+        """Return the log probability of each component."""
+        logits = params["logits"]
+        return logits - log_sum_exp(logits, 0, xp)
+
+    def _means(self, params: Params, xp: Any) -> Array:
+        weights = xp.exp(self.log_weights(params, xp))
+        return params["means"] - weights @ params["means"]
+
+    def shape(self, params: Params, normals: Array, component: Array, xp: Any) -> Array:
+        """Turn standard normals into noise, row by row from the component named."""
+        std = xp.exp(params["log_std"])
+        return self._means(params, xp)[component] + normals * std[component]
+
+    def second_moments(self, params: Params, noise: Array, weights: Array, xp: Any) -> Array:
+        """Return the variances of the mixture."""
+        inside = xp.square(self._means(params, xp)) + xp.exp(2 * params["log_std"])
+        return xp.exp(self.log_weights(params, xp)) @ inside
+
+    def pair_log_density(self, params: Params, z: Array, points: Array, xp: Any) -> Array:
+        """Return ``ln q(z_i - y_k)``."""
+        means, log_std = self._means(params, xp), params["log_std"]
+        log_weights = self.log_weights(params, xp)
+        parts = []
+        for c in range(self.size):
+            std = xp.exp(log_std[c])
+            far = _square_distances((z - means[c]) / std, points / std, xp)
+            constant = log_std[c].sum() + 0.5 * LOG_TWO_PI * z.shape[1]
+            parts.append(log_weights[c] - constant - 0.5 * far)
+        return log_sum_exp(xp.stack(parts), 0, xp)
+
+    def rescaled(self, params: Params, noise_scale: float) -> Params:
+        """Return the parameters of ``noise_scale`` times the noise."""
+        return {
+            "logits": params["logits"],
+            "means": params["means"] * noise_scale,
+            "log_std": params["log_std"] + math.log(noise_scale),
+        }
+
+
+def log_sum_exp(values: Array, axis: int, xp: Any) -> Array:
+    """Return ``ln Σ exp`` along an axis, without overflow."""
+    top = values.max(axis=axis, keepdims=True)
+    return (top + xp.log(xp.exp(values - top).sum(axis=axis, keepdims=True))).squeeze(axis)
+
+
+def draw_noise(
+    family: Family, params: Params, n_draws: int, rng: np.random.Generator
+) -> npt.NDArray[np.float64]:
+    """Draw independent noise in double precision, shape (n_draws, r)."""
+    weights = np.exp(family.log_weights(params, np))
+    component = rng.choice(family.n_components, size=n_draws, p=weights / weights.sum())
+    normals = rng.standard_normal((n_draws, params["log_std"].shape[-1]))
+    noise: npt.NDArray[np.float64] = family.shape(params, normals, component, np)
+    return noise
+
+
+def _square_distances(left: Array, right: Array, xp: Any) -> Array:
+    """Return ``|a_i - b_k|²``, shape (n, m)."""
+    squares = xp.square(left).sum(axis=1)[:, None] + xp.square(right).sum(axis=1)
+    return xp.maximum(squares - 2 * left @ right.T, 0.0)

@@ -1,0 +1,268 @@
+"""The Stackelberg game of [RPAC], Algorithm 2, compiled. Needs jax.
+
+The leader chooses noise, the follower guesses the secret. All steps between two reports are one
+``lax.scan``, and all budgets are trained side by side by ``vmap``. The leader's objective is
+``E|B|² + σ (H_c - target)²``; the square is estimated by the product over two independent
+batches, which has the right mean. Compiled code depends on the rules and on sizes only, so
+another pool of the same size does not wait for the compiler.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.residual.learned.families import Family, Params
+from pacprivacy.residual.learned.followers import Decoder, make_decoder
+from pacprivacy.residual.learned.settings import Training
+
+__all__ = ["Candidates", "Goal", "Rules", "State", "begin", "claim", "make_candidates", "run_chunk"]
+
+State: TypeAlias = dict[str, Any]
+LOWEST_LOG = -1e30  # where a probability is 0 its product with the logarithm must be 0, not NaN
+
+
+class Candidates(NamedTuple):
+    """The pool: outputs along their principal directions, the belief, and its entropy."""
+
+    points: jax.Array
+    log_p: jax.Array
+    entropy: jax.Array
+    variance: jax.Array
+    slices: jax.Array | None
+
+
+class Goal(NamedTuple):
+    """What one budget asks for: the budget in nats, and the unit that noise is counted in."""
+
+    mi_nats: jax.Array
+    unit: jax.Array
+
+
+class Draws(NamedTuple):
+    """Simulated secrets, components of the noise and standard normals."""
+
+    chosen: jax.Array
+    component: jax.Array
+    normals: jax.Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the compiled code depends on besides sizes."""
+
+    family: Family
+    follower: str
+    training: Training
+    uniform: bool
+
+
+def make_candidates(points: Matrix, log_p: Vector, slices: Matrix | None) -> Candidates:
+    """Put a pool on the device."""
+    weights = jnp.exp(jnp.asarray(log_p, dtype=jnp.float32))
+    places = jnp.asarray(points, dtype=jnp.float32)
+    logs = jnp.maximum(jnp.asarray(log_p, dtype=jnp.float32), LOWEST_LOG)
+    return Candidates(
+        points=places,
+        log_p=logs,
+        entropy=-(weights @ logs),
+        variance=weights @ jnp.square(places),
+        slices=None if slices is None else jnp.asarray(slices, dtype=jnp.float32),
+    )
+
+
+@partial(jax.jit, static_argnames=("rules",))
+def begin(rules: Rules, pool: Candidates, leaders: Params, key: jax.Array) -> State:
+    """Return the state of all budgets, from stacked first parameters."""
+    state: State = jax.vmap(_Game(rules, pool).begin, in_axes=(0, None))(leaders, key)
+    return state
+
+
+@partial(jax.jit, static_argnames=("rules",))
+def run_chunk(
+    rules: Rules,
+    pool: Candidates,
+    state: State,
+    goal: Goal,
+    active: jax.Array,
+    step: jax.Array,
+    key: jax.Array,
+) -> tuple[State, dict[str, jax.Array]]:
+    """Train for one chunk; states that are not active stay as they are.
+
+    Before step 0 the decoder warms up and the noise stays as it is.
+    """
+    over = jax.vmap(_Game(rules, pool).chunk, in_axes=(0, 0, 0, None, None))
+    done: tuple[State, dict[str, jax.Array]] = over(state, goal, active, step, key)
+    return done
+
+
+@partial(jax.jit, static_argnames=("rules",))
+def claim(
+    rules: Rules, pool: Candidates, state: State, key: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return claimed information and its standard error for every budget, on fresh draws."""
+    over = jax.vmap(_Game(rules, pool).claim, in_axes=(0, None))
+    found: tuple[jax.Array, jax.Array] = over(state, key)
+    return found
+
+
+class _Game:
+    """The game of one budget; everything here is traced, and mapped over the budgets."""
+
+    def __init__(self, rules: Rules, pool: Candidates) -> None:
+        self._pool, self._family, self._training = pool, rules.family, rules.training
+        self._uniform = rules.uniform
+        self._decoder = _decoder(rules, pool)
+        training = rules.training
+        growth = training.penalty_end / training.penalty_start
+        self._penalty = optax.exponential_decay(
+            training.penalty_start,
+            max(1, training.n_steps // 2),
+            growth,
+            end_value=training.penalty_end,
+        )
+        self._leader_step = optax.adam(_falling(training.leader_rate, training.n_steps))
+        n_guesses = (training.n_steps + training.warm_up) * training.follower_steps
+        self._follower_step = optax.adam(_falling(training.follower_rate, n_guesses))
+
+    def begin(self, leader: Params, key: jax.Array) -> State:
+        state: State = {"leader": leader, "leader_memory": self._leader_step.init(leader)}
+        if self._decoder is None:
+            return state
+        follower = self._decoder.initialise(key)
+        return state | {
+            "follower": follower,
+            "follower_memory": self._follower_step.init(follower),
+        }
+
+    def chunk(
+        self, state: State, goal: Goal, active: jax.Array, step: jax.Array, key: jax.Array
+    ) -> tuple[State, dict[str, jax.Array]]:
+        def one(state: State, number: jax.Array) -> tuple[State, dict[str, jax.Array]]:
+            draws = jax.random.fold_in(key, number + self._training.warm_up)
+            taught, led = jax.random.split(draws)
+            if self._decoder is not None:
+                state = self._teach(state, taught)
+            after, seen = self._lead(state, goal, number, led)
+            return jax.tree.map(lambda a, b: jnp.where(number < 0, b, a), after, state), seen
+
+        moved, seen = jax.lax.scan(one, state, step + jnp.arange(self._training.chunk))
+        kept = jax.tree.map(lambda new, old: jnp.where(active, new, old), moved, state)
+        return kept, seen
+
+    def claim(self, state: State, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        batch = self._training.batch
+        n_batches = max(2, math.ceil(self._training.n_check / batch))
+
+        def one(carry: None, k: jax.Array) -> tuple[None, jax.Array]:
+            terms, _ = self._terms(state["leader"], state.get("follower"), self._draw(k, 1))
+            return carry, terms.mean()
+
+        left = jax.lax.scan(one, None, jax.random.split(key, n_batches))[1]
+        return self._pool.entropy - left.mean(), left.std(ddof=1) / math.sqrt(n_batches)
+
+    def _draw(self, key: jax.Array, n_batches: int) -> Draws:
+        """Draw batches one after another; in each the secrets are spread evenly.
+
+        Normals come in pairs of opposite sign for the same secret: most of the variance of a
+        cross-entropy is linear in the noise, and cancels.
+        """
+        jitter, mixed, normal = jax.random.split(key, 3)
+        half, m, r = self._training.batch // 2, *self._pool.points.shape
+        places = (jax.random.uniform(jitter, (n_batches, half)) + jnp.arange(half)) / half
+        if self._uniform:
+            chosen = jnp.floor(places * m).astype(jnp.int32)
+        else:
+            cumulative = jnp.cumsum(jnp.exp(self._pool.log_p))
+            chosen = jnp.searchsorted(cumulative, places * cumulative[-1], side="right")
+        kinds = jnp.arange(n_batches * half) % self._family.n_components
+        if self._family.n_components > 1:
+            kinds = jax.random.permutation(mixed, kinds)
+        normals = jax.random.normal(normal, (n_batches, half, r))
+        return Draws(
+            jnp.tile(jnp.minimum(chosen, m - 1), 2).ravel(),
+            jnp.tile(kinds.reshape(n_batches, half), 2).ravel(),
+            jnp.concatenate([normals, -normals], axis=1).reshape(-1, r),
+        )
+
+    def _terms(
+        self, leader: Params, follower: Params | None, draws: Draws
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return what every draw adds to ``H_c``, and the second moments of the noise.
+
+        ``H_c`` is the mean entropy of the exact posterior, or the decoder's cross-entropy.
+        """
+        noise = self._family.shape(leader, draws.normals, draws.component, jnp)
+        weights = jnp.exp(self._family.log_weights(leader, jnp))[draws.component]
+        weights = weights * self._family.n_components
+        second = self._family.second_moments(leader, noise, weights, jnp)
+        z = self._pool.points[draws.chosen] + noise
+        if self._decoder is None or follower is None:
+            log_q = self._family.pair_log_density(leader, z, self._pool.points, jnp)
+            log_post = jax.nn.log_softmax(self._pool.log_p + log_q)
+            terms = -(jnp.exp(log_post) * jnp.maximum(log_post, LOWEST_LOG)).sum(axis=1)
+            return weights * terms, second
+        seen = z / jnp.sqrt(self._pool.variance + jax.lax.stop_gradient(second))
+        if self._pool.slices is not None:
+            seen = seen @ self._pool.slices
+        log_guess = self._decoder.apply(follower, seen)
+        terms = -jnp.take_along_axis(log_guess, draws.chosen[:, None], axis=1)[:, 0]
+        return weights * terms, second
+
+    def _teach(self, state: State, key: jax.Array) -> State:
+        """Let the decoder take its steps against the noise as it is."""
+
+        def one(state: State, key: jax.Array) -> tuple[State, None]:
+            draws = self._draw(key, 1)
+            slope = jax.grad(lambda f: self._terms(state["leader"], f, draws)[0].mean())(
+                state["follower"]
+            )
+            updates, memory = self._follower_step.update(slope, state["follower_memory"])
+            follower = optax.apply_updates(state["follower"], updates)
+            return {**state, "follower": follower, "follower_memory": memory}, None
+
+        keys = jax.random.split(key, self._training.follower_steps)
+        return jax.lax.scan(one, state, keys)[0]
+
+    def _lead(
+        self, state: State, goal: Goal, step: jax.Array, key: jax.Array
+    ) -> tuple[State, dict[str, jax.Array]]:
+        """Let the leader take one step against the follower as it is."""
+        draws = self._draw(key, 2)
+
+        def objective(leader: Params) -> tuple[jax.Array, dict[str, jax.Array]]:
+            terms, second = self._terms(leader, state.get("follower"), draws)
+            told = self._pool.entropy - terms.reshape(2, -1).mean(axis=1)
+            miss = ((told - goal.mi_nats) / goal.mi_nats).prod()
+            noise = second.sum()
+            seen = {"noise": noise, "claimed": told.mean()}
+            return noise / goal.unit + self._penalty(step) * miss, seen
+
+        slope, seen = jax.grad(objective, has_aux=True)(state["leader"])
+        updates, memory = self._leader_step.update(slope, state["leader_memory"])
+        leader = optax.apply_updates(state["leader"], updates)
+        return {**state, "leader": leader, "leader_memory": memory}, seen
+
+
+def _decoder(rules: Rules, pool: Candidates) -> Decoder | None:
+    if rules.follower == "exact":
+        return None
+    return make_decoder(
+        rules.follower,
+        n_inputs=(pool.points if pool.slices is None else pool.slices).shape[1],
+        n_outputs=len(pool.points),
+        hidden=rules.training.hidden,
+        n_layers=rules.training.n_layers,
+    )
+
+
+def _falling(rate: float, n_steps: int) -> Any:
+    return optax.cosine_decay_schedule(rate, n_steps, alpha=0.01)

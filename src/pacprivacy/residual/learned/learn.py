@@ -1,0 +1,337 @@
+"""Learn noise by the game of [RPAC]: least noise that a follower cannot see through."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, check_positive
+from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy.errors import BudgetError, PacPrivacyError
+from pacprivacy.noise.closed_form import waterfill
+from pacprivacy.noise.spread import Spread, spread_of
+from pacprivacy.residual.learned.families import Family, Gaussian, Mixture
+from pacprivacy.residual.learned.flow import Flow
+from pacprivacy.residual.learned.record import History, LearnedNoise
+from pacprivacy.residual.learned.settings import FOLLOWERS, Training
+from pacprivacy.theory.information import entropy
+
+__all__ = ["FAMILIES", "LearningStep", "learn_curve", "learn_noise"]
+
+FAMILIES: Final[dict[str, Family]] = {
+    "gaussian_diagonal": Gaussian(),
+    "gaussian_full": Gaussian(full=True),
+    "mixture": Mixture(),
+    "flow": Flow(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningStep:
+    """How far the training of one budget is: the last chunk's means; curator-only.
+
+    Examples
+    --------
+    >>> LearningStep(mi_nats=0.5, step=100, n_steps=2000, noise=3.0, claimed_nats=0.4).step
+    100
+    """
+
+    mi_nats: float
+    step: int
+    n_steps: int
+    noise: float
+    claimed_nats: float
+
+
+Report = Callable[[LearningStep], None]
+
+
+def learn_noise(
+    outputs: object,
+    mi_nats: float,
+    *,
+    family: str | Family = "gaussian_diagonal",
+    follower: str = "mlp",
+    training: Training | None = None,
+    log_belief: Vector | None = None,
+    report: Report | None = None,
+    rng: np.random.Generator | int | None = None,
+) -> LearnedNoise:
+    """Learn noise for one information budget; needs ``pacprivacy[jax]``.
+
+    Parameters
+    ----------
+    outputs : array of shape (m, d), curator-only
+        The mechanism's output on every candidate.
+    mi_nats : float
+        What the follower may learn about the index, in nats.
+    family : str or family
+        ``gaussian_diagonal``, ``gaussian_full``, ``mixture``, ``flow``, or an object of these.
+    follower : str
+        ``mlp`` or ``transformer``: a decoder that is trained along. ``exact``: the posterior
+        itself, the best decoder there is.
+    training : Training, optional
+        Steps, rates and sizes.
+    log_belief : array of shape (m,), optional
+        The attacker's belief before the release; uniform by default.
+    report : callable, optional
+        Told about every chunk of steps.
+    rng : Generator or int, optional
+        Everything random in the training; the same seed gives the same noise on the same
+        machine.
+
+    Returns
+    -------
+    LearnedNoise
+        Marked *not certified*: the budget is met in the follower's eyes only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
+    >>> brief = Training(n_steps=20, chunk=20, batch=64, n_check=4096)
+    >>> learned = learn_noise(outputs, 0.5, follower="exact", training=brief, rng=0)
+    >>> len(learned.history)
+    20
+    """
+    return learn_curve(
+        outputs,
+        [mi_nats],
+        family=family,
+        follower=follower,
+        training=training,
+        log_belief=log_belief,
+        report=report,
+        rng=rng,
+    )[0]
+
+
+def learn_curve(
+    outputs: object,
+    mi_budgets: Sequence[float],
+    *,
+    family: str | Family = "gaussian_diagonal",
+    follower: str = "mlp",
+    training: Training | None = None,
+    log_belief: Vector | None = None,
+    report: Report | None = None,
+    rng: np.random.Generator | int | None = None,
+) -> tuple[LearnedNoise, ...]:
+    """Learn noise for several budgets side by side; see :func:`learn_noise`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
+    >>> brief = Training(n_steps=20, chunk=20, batch=64, n_check=4096)
+    >>> low, high = learn_curve(outputs, [0.25, 1.0], follower="exact", training=brief, rng=0)
+    >>> low.total_variance > high.total_variance
+    True
+    """
+    values = as_outputs(outputs)
+    log_p = check_log_belief(log_belief, len(values))
+    spread = spread_of(values, np.exp(log_p))
+    budgets = _check_budgets(mi_budgets, spread, log_p)
+    law = _find_family(family)
+    if follower not in FOLLOWERS:
+        raise BudgetError(
+            f"follower must be one of {', '.join(FOLLOWERS)}; got {follower!r}. Use 'exact'."
+        )
+    seed = coerce_seed(rng)
+    run = _Run(spread, log_p, budgets, law, follower, training or Training(), seed, report)
+    return run.learn()
+
+
+class _Run:
+    """The training of all budgets, chunk by chunk."""
+
+    def __init__(
+        self,
+        spread: Spread,
+        log_p: Vector,
+        budgets: Vector,
+        family: Family,
+        follower: str,
+        training: Training,
+        seed: int,
+        report: Report | None,
+    ) -> None:
+        self._spread, self._log_p, self._budgets = spread, log_p, budgets
+        self._family, self._follower, self._training = family, follower, training
+        self._seed, self._report = seed, report
+        # one unit of length for all directions, so that a step size means the same everywhere
+        self._length = math.sqrt(float(spread.eigenvalues.mean()))
+        starts = [
+            waterfill(spread.eigenvalues / self._length**2, mi_nats=float(mi)) for mi in budgets
+        ]
+        self._units = np.array([start.sum() for start in starts])
+        self._leaders = [
+            family.start(start, public_generator(seed, "learned noise start")) for start in starts
+        ]
+
+    def learn(self) -> tuple[LearnedNoise, ...]:
+        """Play until nothing moves or the steps are used up."""
+        jax, game = _import_game()
+        words = public_generator(self._seed, "learned noise").integers(2**32, size=3)
+        first, middle, last = (jax.random.key(int(word)) for word in words)
+        training, n = self._training, len(self._budgets)
+        rules = game.Rules(
+            family=self._family,
+            follower=self._follower,
+            training=self._compiled_training(),
+            uniform=bool(np.ptp(self._log_p) == 0),
+        )
+        points = self._spread.coordinates / self._length
+        pool = game.make_candidates(points, self._log_p, self._slices())
+        goal = game.Goal(self._budgets.astype(np.float32), self._units.astype(np.float32))
+        stacked = {
+            name: np.stack([leader[name] for leader in self._leaders]).astype(np.float32)
+            for name in self._leaders[0]
+        }
+        state = game.begin(rules, pool, stacked, first)
+        active, curves = np.ones(n, dtype=bool), [_Curve(training) for _ in range(n)]
+        for step in self._steps():
+            state, seen = game.run_chunk(rules, pool, state, goal, active, step, middle)
+            if step < 0:
+                continue
+            noise = np.asarray(seen["noise"], dtype=np.float64) * self._length**2
+            claimed = np.asarray(seen["claimed"], dtype=np.float64)
+            for i in np.flatnonzero(active):
+                active[i] = curves[i].add(step, noise[i], claimed[i])
+                self._tell(float(self._budgets[i]), step, noise[i], claimed[i])
+            if not active.any():
+                break
+        claims = np.asarray(game.claim(rules, pool, state, last), dtype=np.float64)
+        leader = {name: np.asarray(a, dtype=np.float64) for name, a in state["leader"].items()}
+        return tuple(
+            self._record({name: a[i] for name, a in leader.items()}, i, claims[:, i], curves[i])
+            for i in range(n)
+        )
+
+    def _compiled_training(self) -> Training:
+        """Return the settings without what is decided here: that needs no compiler."""
+        chunk = self._training.chunk
+        warm_up = math.ceil(self._training.warm_up / chunk) * chunk
+        return replace(self._training, patience=1, tolerance=1.0, warm_up=warm_up)
+
+    def _steps(self) -> range:
+        """Return where the chunks begin; those of the decoder's warm-up are below 0."""
+        chunk = self._training.chunk
+        n_warm = 0 if self._follower == "exact" else math.ceil(self._training.warm_up / chunk)
+        return range(-n_warm * chunk, self._training.n_steps, chunk)
+
+    def _slices(self) -> Matrix | None:
+        """Return random unit directions for the sliced follower, one per column."""
+        if self._training.n_slices == 0:
+            return None
+        rng = public_generator(self._seed, "learned noise slices")
+        directions = rng.standard_normal((self._spread.rank, self._training.n_slices))
+        unit: Matrix = directions / np.linalg.norm(directions, axis=0)
+        return unit
+
+    def _tell(self, mi_nats: float, step: int, noise: Vector, claimed: Vector) -> None:
+        if self._report is not None:
+            done = step + len(noise)
+            self._report(
+                LearningStep(
+                    mi_nats=mi_nats,
+                    step=done,
+                    n_steps=self._training.n_steps,
+                    noise=float(noise.mean()),
+                    claimed_nats=float(claimed.mean()),
+                )
+            )
+
+    def _record(
+        self, params: dict[str, Any], index: int, claim: Vector, curve: _Curve
+    ) -> LearnedNoise:
+        return LearnedNoise(
+            family=self._family,
+            follower=self._follower,
+            mi_nats=float(self._budgets[index]),
+            claimed_nats=max(0.0, float(claim[0])),
+            claimed_error=float(claim[1]),
+            params=self._family.rescaled(params, self._length),
+            spread=self._spread,
+            log_p=self._log_p,
+            history=curve.history(),
+            stopped_early=curve.n_steps < self._training.n_steps,
+            seed=self._seed,
+        )
+
+
+class _Curve:
+    """What one budget went through, and whether it still moves."""
+
+    def __init__(self, training: Training) -> None:
+        self._training, self._calm = training, 0
+        self._noise: list[Vector] = []
+        self._claimed: list[Vector] = []
+
+    @property
+    def n_steps(self) -> int:
+        """Steps taken."""
+        return sum(map(len, self._noise))
+
+    def add(self, step: int, noise: Vector, claimed: Vector) -> bool:
+        """Store a chunk; return whether to go on."""
+        if self._noise and step >= self._training.n_steps // 2:
+            moved = [
+                abs(float(new.mean()) / max(float(old.mean()), 1e-300) - 1)
+                for new, old in ((noise, self._noise[-1]), (claimed, self._claimed[-1]))
+            ]
+            self._calm = self._calm + 1 if max(moved) < self._training.tolerance else 0
+        self._noise.append(noise)
+        self._claimed.append(claimed)
+        return self._calm < self._training.patience
+
+    def history(self) -> History:
+        """Return the curves."""
+        training, steps = self._training, np.arange(self.n_steps)
+        growth = training.penalty_end / training.penalty_start
+        share = np.minimum(steps / max(1, training.n_steps // 2), 1.0)
+        return History(
+            noise=np.concatenate(self._noise),
+            claimed_nats=np.concatenate(self._claimed),
+            penalty=training.penalty_start * growth**share,
+        )
+
+
+def _import_game() -> tuple[Any, Any]:
+    """Return jax and the compiled game; say what to install where there is no jax."""
+    try:
+        import jax
+
+        from pacprivacy.residual.learned import game
+    except ImportError as error:
+        raise PacPrivacyError(
+            "learned noise needs jax and optax, which are not installed. "
+            "Run: pip install 'pacprivacy[jax]'"
+        ) from error
+    return jax, game
+
+
+def _find_family(family: str | Family) -> Family:
+    if not isinstance(family, str):
+        return family
+    if family not in FAMILIES:
+        raise BudgetError(
+            f"family must be one of {', '.join(FAMILIES)}; got {family!r}. Use 'gaussian_full'."
+        )
+    return FAMILIES[family]
+
+
+def _check_budgets(mi_budgets: Sequence[float], spread: Spread, log_p: Vector) -> Vector:
+    for mi_nats in mi_budgets:
+        check_positive("mi_nats", mi_nats, advice="Use 0.25.")
+    most = float(entropy(log_p))
+    if max(mi_budgets) >= most or spread.rank == 0:
+        raise BudgetError(
+            f"mi_nats must be below the entropy of the secret, {most:.4g}, and the outputs must "
+            f"differ; got {max(mi_budgets):g}. No noise is needed there."
+        )
+    return np.asarray(mi_budgets, dtype=np.float64)

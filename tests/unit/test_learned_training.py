@@ -1,0 +1,158 @@
+"""Learned SR-PAC on the mean of Iris, a pool of 16 candidate halves, all enumerated."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from pacprivacy.datasets import load_iris
+from pacprivacy.errors import BudgetError, PacPrivacyError
+from pacprivacy.noise.closed_form import waterfill
+from pacprivacy.noise.exact import refine
+from pacprivacy.noise.shape import axis_shape
+from pacprivacy.noise.spread import spread_of
+from pacprivacy.pool import Balanced
+from pacprivacy.residual.learned import (
+    Flow,
+    LearnedNoise,
+    LearningStep,
+    Training,
+    check_learned,
+    learn_curve,
+    learn_noise,
+)
+
+BUDGETS = (0.25, 2.0)
+EXACT = Training(n_steps=400, batch=256, chunk=50)
+BRIEF = Training(n_steps=60, chunk=20, batch=128, warm_up=20, hidden=16, n_check=1 << 16)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compile_quickly() -> Iterator[None]:
+    """Problems this small take longer to compile well than to run."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@cache
+def iris_means() -> np.ndarray:
+    features = load_iris().X
+    low, high = features.min(axis=0), features.max(axis=0)
+    pool = Balanced(n_subsets=16).draw(len(features), rng=0)
+    scaled = (features - low) / (high - low)
+    return np.array([scaled[pool.rows(k)].mean(axis=0) for k in range(16)])
+
+
+@cache
+def learned_exactly() -> tuple[LearnedNoise, ...]:
+    return learn_curve(
+        iris_means(), BUDGETS, family="gaussian_full", follower="exact", training=EXACT, rng=0
+    )
+
+
+def test_the_exact_follower_claims_the_truth_and_finds_the_fixed_point() -> None:
+    spread = spread_of(iris_means(), np.full(16, 1 / 16))
+    log_p = np.full(16, -np.log(16))
+    for learned, mi_nats in zip(learned_exactly(), BUDGETS, strict=True):
+        found = check_learned(learned, rng=1)
+        assert learned.claimed_nats == pytest.approx(found.true_nats.value, rel=0.02)
+        assert found.true_nats.value == pytest.approx(mi_nats, rel=0.02)
+        start = axis_shape(waterfill(spread.eigenvalues, mi_nats=mi_nats))
+        fixed = refine(
+            start, spread, log_p, mi_nats=mi_nats, rng=np.random.default_rng(0), n_steps=24
+        )
+        assert learned.total_variance == pytest.approx(fixed.total_variance, rel=0.05)
+    # far from the Gaussian bound there is something to gain, and it is found
+    assert (
+        learned_exactly()[1].total_variance < 0.8 * waterfill(spread.eigenvalues, mi_nats=2.0).sum()
+    )
+
+
+def test_the_same_seed_gives_the_same_noise_and_another_one_does_not() -> None:
+    again, other = (
+        learn_curve(
+            iris_means(), BUDGETS, family="gaussian_full", follower="exact", training=EXACT, rng=rng
+        )
+        for rng in (0, 1)
+    )
+    for first, second, third in zip(learned_exactly(), again, other, strict=True):
+        assert first.claimed_nats == second.claimed_nats
+        assert np.array_equal(first.params["lower"], second.params["lower"])
+        assert not np.array_equal(first.params["lower"], third.params["lower"])
+
+
+def test_curves_and_progress_are_kept_and_training_stops_when_calm() -> None:
+    seen: list[LearningStep] = []
+    calm = replace(EXACT, tolerance=0.5, patience=2)
+    learned, _ = learn_curve(
+        iris_means(),
+        BUDGETS,
+        family="gaussian_full",
+        follower="exact",
+        training=calm,
+        report=seen.append,
+        rng=0,
+    )
+    assert learned.stopped_early
+    told = [step for step in seen if step.mi_nats == BUDGETS[0]]
+    assert len(learned.history) == EXACT.chunk * len(told) == told[-1].step < calm.n_steps
+    assert told[-1].noise == pytest.approx(float(learned.history.noise[-EXACT.chunk :].mean()))
+    penalty = learned.history.penalty
+    assert penalty[0] == calm.penalty_start
+    assert penalty[200] == pytest.approx(calm.penalty_end)
+    assert (np.diff(penalty) >= 0).all()
+    # a budget that was done stays as it was while the other one goes on
+    assert not np.array_equal(learned.params["lower"], learned_exactly()[0].params["lower"])
+
+
+@pytest.mark.claim("W-2")
+def test_a_decoder_that_sees_one_projection_understates() -> None:
+    sliced = replace(BRIEF, n_slices=1)
+    learned = learn_noise(iris_means(), 0.25, family="mixture", training=sliced, rng=0)
+    found = check_learned(learned, n_draws=50_000, rng=1)
+    assert found.value > 0.05
+    assert learned.claimed_nats + 5 * learned.claimed_error < found.true_nats.lower
+
+
+@pytest.mark.claim("W-2")
+@pytest.mark.parametrize("follower", ["transformer", "exact"])
+def test_no_follower_claims_more_than_there_is(follower: str) -> None:
+    training = Training(
+        n_steps=20, chunk=20, batch=64, warm_up=0, follower_steps=1, hidden=8, n_layers=1
+    )
+    learned = learn_noise(
+        iris_means(),
+        0.5,
+        family=Flow(n_layers=2, hidden=4),
+        follower=follower,
+        training=training,
+        log_belief=np.log(np.arange(1, 17) / 136),
+        rng=0,
+    )
+    found = check_learned(learned, n_draws=20_000, rng=1)
+    assert learned.claimed_nats <= found.true_nats.upper + 5 * learned.claimed_error
+    assert learned.total_variance > 0
+
+
+def test_unknown_names_and_budgets_are_refused() -> None:
+    outputs = iris_means()
+    with pytest.raises(BudgetError, match="family must be one of"):
+        learn_noise(outputs, 0.5, family="cauchy")
+    with pytest.raises(BudgetError, match="follower must be one of"):
+        learn_noise(outputs, 0.5, follower="oracle")
+    with pytest.raises(BudgetError, match="below the entropy"):
+        learn_noise(outputs, 3.0)
+    with pytest.raises(BudgetError, match="mi_nats must be a positive"):
+        learn_noise(outputs, -1.0)
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(PacPrivacyError, match=r"pip install 'pacprivacy\[jax\]'"):
+        learn_noise(iris_means(), 0.5)
