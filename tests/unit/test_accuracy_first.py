@@ -23,13 +23,20 @@ from pacprivacy.accuracy_first import (
 )
 from pacprivacy.accuracy_first.above_threshold import wrong_yes
 from pacprivacy.accuracy_first.levels import as_levels, lattice_units
-from pacprivacy.accuracy_first.search import Candidates, search_by_doubling, search_by_reduction
+from pacprivacy.accuracy_first.search import (
+    Candidates,
+    invert_theory,
+    search_by_doubling,
+    search_by_reduction,
+)
 from pacprivacy.accuracy_first.theory import (
+    covariance_epsilon,
     doubling_loss,
     logistic_radius,
     logistic_sensitivity,
     output_sensitivity,
     ridge_radius,
+    smooth_output_epsilon,
 )
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 
@@ -342,6 +349,24 @@ def test_theory_is_ordinary_differential_privacy() -> None:
     assert release.certificate.kind == "dp"
     assert release.certificate.epsilon == pytest.approx(expected)
     assert "on average" in release.certificate.notes[0]
+
+
+@pytest.mark.claim("AF-8", "AF-9")
+@pytest.mark.parametrize("method", [RIDGE, LOGISTIC])
+def test_what_the_theorem_demands_suffices(method: CovNR | OutputNR) -> None:
+    problem = method.prepare(X, Y if isinstance(method, CovNR) else LABELS)
+    shape = {"n_records": 4000, "n_features": 3}
+    if isinstance(method, CovNR):
+        epsilon = covariance_epsilon(0.01, **shape, radius=ridge_radius(0.05))
+        sure = covariance_epsilon(0.01, **shape, radius=ridge_radius(0.05), gamma=0.25)
+    else:
+        epsilon = smooth_output_epsilon(0.01, **shape, penalty=0.05)
+        sure = smooth_output_epsilon(0.01, **shape, penalty=0.05, gamma=0.25)
+        assert epsilon < problem.theory_epsilon(0.01)
+    assert sure == pytest.approx(2 * epsilon)
+    source = SimulatedSource(8)
+    models = [invert_theory(problem, epsilon=epsilon, source=source).model for _ in range(40)]
+    assert problem.excess_risk(np.array(models)).mean() < 0.01
 
 
 @pytest.mark.claim("AF-5")

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import integrate, optimize
 
 from pacprivacy._checks import check_positive
-from pacprivacy._random import BitSource
+from pacprivacy._random import BitSource, SystemSource
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 from pacprivacy.noise.lattice import MAX_UNITS_PER_SCALE, sample_discrete_laplace
 
@@ -49,8 +49,8 @@ class InteractiveAboveThreshold:
         How far one record can move any single query.
     epsilon : float > 0, public
         What all answers together cost.
-    source : BitSource
-        Random words; see :func:`pacprivacy.dp.noise.read_source`.
+    source : BitSource, optional
+        Random words; the operating system's by default.
 
     Guarantee
     ---------
@@ -60,16 +60,18 @@ class InteractiveAboveThreshold:
 
     Examples
     --------
-    >>> from pacprivacy.dp.noise import read_source
-    >>> search = InteractiveAboveThreshold(
-    ...     threshold=-0.1, sensitivity=0.001, epsilon=2.0, source=read_source(0)
-    ... )
+    >>> search = InteractiveAboveThreshold(threshold=-0.1, sensitivity=0.001, epsilon=2.0)
     >>> search.ask(-5.0), search.ask(0.0), search.is_over
     (False, True, True)
     """
 
     def __init__(
-        self, *, threshold: float, sensitivity: float, epsilon: float, source: BitSource
+        self,
+        *,
+        threshold: float,
+        sensitivity: float,
+        epsilon: float,
+        source: BitSource | None = None,
     ) -> None:
         reach = check_positive(
             "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
@@ -83,9 +85,9 @@ class InteractiveAboveThreshold:
         self._units = math.ceil(4 * steps / Fraction(self.epsilon))
         if self._units > MAX_UNITS_PER_SCALE:
             raise BudgetError(f"epsilon must be at least 1e-5; got {epsilon!r}. Use about 1.")
-        self._source = source
+        self._source = SystemSource() if source is None else source
         scales = [self._units] * FIRST_DRAWS + [math.ceil(2 * steps / Fraction(self.epsilon))]
-        self._drawn = _draw(scales, source)
+        self._drawn = _draw(scales, self._source)
         self._n_drawn = FIRST_DRAWS
         self._noisy_threshold = self._whole(threshold) + self._drawn.pop()
         self._over = False
