@@ -12,7 +12,8 @@ from scipy import stats
 from pacprivacy._random import SimulatedSource
 from pacprivacy.accuracy_first import noise_reduction
 from pacprivacy.accuracy_first.noise_reduction import NoisyLevels, enclose_keep_rate
-from pacprivacy.noise.lattice import bernoulli_enclosed
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise.lattice import bernoulli_enclosed, sample_discrete_laplace
 
 Draws = npt.NDArray[np.float64]
 
@@ -53,6 +54,16 @@ def test_every_level_is_laplace_of_the_right_scale(levels: list[Draws], level: i
     assert min(scale_pvalues(levels[level], scale)) > FALSE_ALARM
     for wrong in (2 / 3, 3 / 2):
         assert max(scale_pvalues(levels[level], wrong * scale)) < CAUGHT
+
+
+@pytest.mark.claim("L-1")
+def test_the_largest_scale_of_the_sampler() -> None:
+    draws = sample_discrete_laplace(np.full(N_DRAWS, 2**50), SimulatedSource(3)) / 2**50
+    assert min(scale_pvalues(draws, 1.0)) > FALSE_ALARM
+    for wrong in (2 / 3, 3 / 2):
+        assert max(scale_pvalues(draws, wrong)) < CAUGHT
+    with pytest.raises(BudgetError, match=r"from 1 to 2\*\*50"):
+        sample_discrete_laplace(np.array([2**50 + 1]), SimulatedSource(3))
 
 
 @pytest.mark.claim("AF-1")
