@@ -38,6 +38,10 @@ FINE: Final = 1e-4  # of privacy loss, between the atoms of a distribution; dp-a
 COARSE: Final = 1e-3  # for searches; pessimistic as well, so the answer is safe
 LARGEST_NOISE: Final = 2.0**30
 PRECISION: Final = 1e-4  # of the noise that a search finds, relative
+TOO_MUCH: Final = (
+    "epsilon and delta must be large enough for so many steps; no amount of noise was found. "
+    "Use fewer steps, or more epsilon."
+)
 
 
 def descent_epsilon(
@@ -173,22 +177,39 @@ def _figures(
 
 @lru_cache(maxsize=256)
 def _search(batch: Batch, n_records: int, n_steps: int, epsilon: float, delta: float) -> float:
-    def keeps(noise: float) -> bool:
-        return _epsilon(batch, n_records, n_steps, noise, delta, COARSE) <= epsilon
+    from scipy.optimize import brentq
 
-    return least_number(keeps, PRECISION)
+    known: dict[float, float] = {}
+
+    def excess(log_noise: float) -> float:
+        if log_noise not in known:
+            noise = math.exp(log_noise)
+            found = _epsilon(batch, n_records, n_steps, noise, delta, COARSE)
+            known[log_noise] = min(found, 1e6) - epsilon
+        return known[log_noise]
+
+    # Distributions are short where there is much noise: come from there.
+    high = math.log(8.0)
+    while excess(high) > 0:
+        high += math.log(2.0)
+        if high > math.log(LARGEST_NOISE):
+            raise BudgetError(TOO_MUCH)
+    low = high - math.log(2.0)
+    while excess(low) <= 0:
+        low, high = low - math.log(2.0), low
+    found = float(brentq(excess, low, high, xtol=PRECISION))
+    while excess(found) > 0:  # towards more noise, never less
+        found += PRECISION
+    return math.exp(found)
 
 
 def least_number(keeps: Callable[[float], bool], precision: float) -> float:
     """Return a number at which a monotone condition holds, within ``precision`` of the least."""
-    high = 8.0  # distributions are short where there is much noise: come from there
+    high = 8.0
     while not keeps(high):
         high *= 2.0
         if high > LARGEST_NOISE:
-            raise BudgetError(
-                "epsilon and delta must be large enough for so many steps; no amount of noise "
-                "was found. Use fewer steps, or more epsilon."
-            )
+            raise BudgetError(TOO_MUCH)
     low = high / 2.0
     while keeps(low) and low > 1e-9:
         low, high = low / 2.0, low

@@ -2,6 +2,8 @@
 
 from pacprivacy.estimators.classifiers import PrivateForestClassifier, PrivateLinearSVC
 from pacprivacy.estimators.cost import FitCost, SearchCost
+from pacprivacy.estimators.dp_logistic import DPLogisticRegression
+from pacprivacy.estimators.dp_sgd import DPSGDClassifier
 from pacprivacy.estimators.logistic import PrivateLogisticRegression
 from pacprivacy.estimators.predictor import PrivatePredictor
 from pacprivacy.estimators.ridge import PrivateRidge
@@ -10,6 +12,8 @@ from pacprivacy.estimators.unsupervised import PrivateKMeans, PrivatePCA
 from pacprivacy.estimators.wrapper import PrivateEstimator
 
 __all__ = [
+    "DPLogisticRegression",
+    "DPSGDClassifier",
     "FitCost",
     "PrivateEstimator",
     "PrivateForestClassifier",
