@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 import tempfile
 from pathlib import Path
@@ -44,6 +45,14 @@ def judge(rows: list[dict[str, str]]) -> dict[str, Any]:
             float(cells[against, a]["epsilon"]) / float(cells[method, a]["epsilon"]) for a in alphas
         ]
 
+    def tightened(alpha: float) -> float:
+        row = cells["doubling", alpha]
+        steps, gamma = int(row["n_levels"]), float(row["gamma"])
+        each = -math.expm1(math.log1p(-gamma) / steps)
+        share = -math.log(2 * each) / math.log(steps / gamma)
+        loss = float(row["level_epsilon"]) + share * float(row["test_epsilon"])
+        return loss / float(cells["tight", alpha]["epsilon"])
+
     shares = [float(cells["tight", a]["share_accurate"]) for a in alphas]
     return {
         "study": rows[0]["study"],
@@ -54,6 +63,7 @@ def judge(rows: list[dict[str, str]]) -> dict[str, Any]:
         "least_printed_theory_over_reduction": min(ratios("printed")),
         "least_sure_theory_over_reduction": min(ratios("sure")),
         "least_doubling_over_reduction_with_the_theorems_test": min(ratios("doubling", "theorem")),
+        "least_tightened_doubling_over_reduction": min(tightened(a) for a in alphas),
         "least_share_accurate": min(shares),
         "below_doubling": min(ratios("doubling")) > 1.0,
         "far_below_theory": min(ratios("printed")) > FAR,
