@@ -111,9 +111,9 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert missing == ["__version__"]
 
 
-def load_hook() -> ModuleType:
-    path = DOCS / "_hooks" / "command_line.py"
-    spec = importlib.util.spec_from_file_location("command_line_hook", path)
+def load_hook(name: str = "command_line") -> ModuleType:
+    path = DOCS / "_hooks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_hook", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -131,6 +131,18 @@ def test_help_texts_are_put_into_their_page() -> None:
         assert heading in filled
     assert "Example:" in filled
     assert hook.on_page_markdown("nothing to fill") == "nothing to fill"
+
+
+def test_public_names_are_put_into_their_pages() -> None:
+    hook = load_hook("public_names")
+    asking = [
+        p for p in (DOCS / "reference").glob("*.md") if hook.MARK.search(p.read_text("utf-8"))
+    ]
+    assert len(asking) >= 7
+    for path in asking:
+        assert hook.on_page_markdown(path.read_text("utf-8")).count("\n::: pacprivacy.") > 3
+    filled = hook.on_page_markdown("<!-- names of pacprivacy.errors -->\n")
+    assert "::: pacprivacy.errors.BudgetError\n" in filled
 
 
 @pytest.mark.parametrize(

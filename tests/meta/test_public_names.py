@@ -12,13 +12,16 @@ PACKAGES = (
     "pacprivacy.adversary",
     "pacprivacy.audit",
     "pacprivacy.budget",
+    "pacprivacy.datasets",
     "pacprivacy.design",
     "pacprivacy.dp",
+    "pacprivacy.errors",
     "pacprivacy.estimators",
     "pacprivacy.mechanism",
     "pacprivacy.noise",
     "pacprivacy.pool",
     "pacprivacy.release",
+    "pacprivacy.report",
     "pacprivacy.residual",
     "pacprivacy.residual.learned",
     "pacprivacy.simulation",
@@ -49,7 +52,11 @@ def lacks(obj: object) -> list[str]:
 
 def public(package: str) -> list[str]:
     module = importlib.import_module(package)
-    return sorted(set(module.__all__) - CONSTANTS.get(package, set()))
+    names = set(module.__all__) - CONSTANTS.get(package, set())
+    if package == "pacprivacy.datasets":
+        # Loaders of files that are not on every machine; tests/unit/test_datasets.py runs them.
+        names = {name for name in names if not name.startswith("load_") or name == "load_iris"}
+    return sorted(names)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,15 @@ class Dataset:
         The published test split, coded like the train split.
     categories : mapping of str to tuple of str
         For each coded column, the category that each code stands for.
+
+    Examples
+    --------
+    >>> toy = Dataset(name="toy", X=np.zeros((2, 1)), y=np.array([0, 1]), task="classification",
+    ...     feature_names=("age",), target_names=("no", "yes"), licence="-", source="-")
+    >>> toy
+    Dataset('toy', X=(2, 1), task='classification')
+    >>> toy.n_records
+    2
     """
 
     name: str

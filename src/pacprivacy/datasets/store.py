@@ -32,7 +32,13 @@ TIMEOUT_S: Final = 60.0
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder for data files (it need not exist)."""
+    """Return the user's cache folder for data files (it need not exist).
+
+    Examples
+    --------
+    >>> cache_folder().name
+    'pacprivacy'
+    """
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
     elif sys.platform == "darwin":
@@ -43,7 +49,13 @@ def cache_folder() -> Path:
 
 
 def search_folders() -> tuple[Path, ...]:
-    """Return the folders that are searched for data files, in order."""
+    """Return the folders that are searched for data files, in order.
+
+    Examples
+    --------
+    >>> search_folders()[-1] == cache_folder()
+    True
+    """
     folders: list[Path] = []
     named = os.environ.get("PACPRIVACY_DATA")
     if named:
@@ -60,6 +72,12 @@ def find_file(name: str) -> Path | None:
     """Return where the data file ``name`` lies on this machine, or ``None``; never download.
 
     A file that the publisher offers as plain text is also found under its unpacked name.
+
+    Examples
+    --------
+    >>> found = find_file("rice_cammeo_osmancik.arff.gz")
+    >>> found is None or found.is_file()
+    True
     """
     file = _entry(name)
     names = [file.name] if file.plain_sha256 is None else [file.name, file.plain_name]

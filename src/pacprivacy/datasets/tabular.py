@@ -31,7 +31,13 @@ CC_BY: Final = "CC BY 4.0"
 
 
 def load_iris() -> Dataset:
-    """Load Fisher's Iris: 150 flowers, 4 lengths, 3 species; it ships with scikit-learn."""
+    """Load Fisher's Iris: 150 flowers, 4 lengths, 3 species; it ships with scikit-learn.
+
+    Examples
+    --------
+    >>> load_iris()
+    Dataset('iris', X=(150, 4), task='classification')
+    """
     bunch = sklearn_datasets.load_iris()
     return Dataset(
         name="iris",

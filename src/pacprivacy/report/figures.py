@@ -88,6 +88,16 @@ def plot_session(session: HasReleases | Sequence[Release], path: str | Path | No
     -------
     matplotlib.figure.Figure
         A notebook shows it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.report import plot_session
+    >>> with pac.Session(np.arange(40.0), budget=pac.Information(1), n_subsets=16) as session:
+    ...     _ = session.release(np.mean, pac.Information(1 / 4))
+    >>> plot_session(session).axes[0].get_title()
+    'what the session has spent'
     """
     releases = session if isinstance(session, Sequence) else session.releases
     facts = [release.certificate.composition for release in releases]
@@ -121,7 +131,15 @@ def plot_session(session: HasReleases | Sequence[Release], path: str | Path | No
 
 
 def plot_plan(rows: Sequence[PlanRow], path: str | Path | None = None, *, title: str = "") -> Any:
-    """Draw noise and expected distance against the budget; for the curator's eyes."""
+    """Draw noise and expected distance against the budget; for the curator's eyes.
+
+    Examples
+    --------
+    >>> from pacprivacy.report import PlanRow, plot_plan
+    >>> row = PlanRow(budget="mi<=1/4", total_variance=4.0, noise_rms=2.0, distance=2.5)
+    >>> len(plot_plan([row], title="mean").axes)
+    1
+    """
     if not rows:
         raise CertificateError("rows must not be empty; got none. Plan at least one budget.")
     figure = _figure(3.8)
