@@ -168,7 +168,6 @@ def test_adassp_is_refused_in_words() -> None:
     for bad, match in (
         ({"epsilon": 0.0}, "epsilon must be a positive"),
         ({"delta": 0.0}, "delta must be between 0 and 1"),
-        ({"delta": 1e-20}, "delta must be large enough for the lattice"),
         ({"x_bound": -1.0}, "x_bound must be a positive"),
         ({"y_bound": np.inf}, "y_bound must be a positive"),
         ({"neighbours": "swap"}, "neighbours must be"),

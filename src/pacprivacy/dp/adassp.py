@@ -15,14 +15,13 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
-from pacprivacy.dp.gaussian import gaussian_parameter
+from pacprivacy.dp.noise import UNITS_PER_SCALE, lattice_parameter
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.release.dp_certificate import NEIGHBOURS, DPCertificate, Neighbours
 
 __all__ = ["AdaSSP", "adassp", "clip_whole", "exact_sums"]
 
-UNITS_PER_STD: Final = 1 << 29
 N_STATISTICS: Final = 3
 LARGEST_ENTRY: Final = 1 << 20  # features and targets in whole multiples of a millionth
 CHUNK_ROWS: Final = 1 << 12  # 2^12 products of 2^40 are summed exactly in float64 ...
@@ -159,7 +158,7 @@ def adassp(
     d = features.shape[1]
     upper = np.triu_indices(d)
     sizes = (1, len(upper[0]), d)
-    share = _parameter(epsilon, delta, sum(sizes)) / np.sqrt(N_STATISTICS)
+    share = lattice_parameter(epsilon, delta, sum(sizes)) / float(np.sqrt(N_STATISTICS))
     source: BitSource = SystemSource()
     if simulate is not None:
         source = SimulatedSource(np.random.default_rng(coerce_seed(simulate)))
@@ -237,27 +236,12 @@ def _sensitivities(
     return squared, float(np.sqrt(2.0)) * squared, 2.0 * product
 
 
-def _parameter(epsilon: float, delta: float, n_numbers: int) -> float:
-    """Return the Gaussian parameter that is left after the price of the lattice."""
-    check_positive("epsilon", epsilon, advice="Use about 1.")
-    if not 0.0 < delta < 1.0:
-        raise BudgetError(f"delta must be between 0 and 1; got {delta}. Use below 1/n.")
-    distance = n_numbers / (16.0 * float(UNITS_PER_STD) ** 2)
-    left = delta - (1.0 + np.exp(min(epsilon, 700.0))) * distance
-    if not left > 0.5 * delta:
-        raise BudgetError(
-            f"delta must be large enough for the lattice at epsilon {epsilon:g}; got {delta:g}. "
-            "Use a larger delta or a smaller epsilon."
-        )
-    return gaussian_parameter(epsilon, float(left))
-
-
 def _perturb(
     values: Vector, sensitivity: float, share: float, source: BitSource
 ) -> tuple[Vector, float]:
     """Release values with discrete Gaussian noise for this share of the Gaussian parameter."""
     reach = sensitivity * _FLOAT_MARGIN
-    _, exponent = np.frexp(reach / share / UNITS_PER_STD)
+    _, exponent = np.frexp(reach / share / UNITS_PER_SCALE)
     grid_step = float(np.ldexp(1.0, int(exponent) - 1))
     # Rounding moves each of q numbers by up to one step between neighbours.
     steps = reach / grid_step + np.sqrt(len(values))

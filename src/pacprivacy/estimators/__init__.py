@@ -2,7 +2,10 @@
 
 from pacprivacy.estimators.classifiers import PrivateForestClassifier, PrivateLinearSVC
 from pacprivacy.estimators.cost import FitCost, SearchCost
+from pacprivacy.estimators.dp_aggregate import SubsampleAggregate
 from pacprivacy.estimators.dp_logistic import DPLogisticRegression
+from pacprivacy.estimators.dp_pate import PATEClassifier
+from pacprivacy.estimators.dp_regression import DPLinearRegression
 from pacprivacy.estimators.dp_sgd import DPSGDClassifier
 from pacprivacy.estimators.logistic import PrivateLogisticRegression
 from pacprivacy.estimators.predictor import PrivatePredictor
@@ -12,9 +15,11 @@ from pacprivacy.estimators.unsupervised import PrivateKMeans, PrivatePCA
 from pacprivacy.estimators.wrapper import PrivateEstimator
 
 __all__ = [
+    "DPLinearRegression",
     "DPLogisticRegression",
     "DPSGDClassifier",
     "FitCost",
+    "PATEClassifier",
     "PrivateEstimator",
     "PrivateForestClassifier",
     "PrivateKMeans",
@@ -25,5 +30,6 @@ __all__ = [
     "PrivateRidge",
     "ScoreWithCost",
     "SearchCost",
+    "SubsampleAggregate",
     "search_cost",
 ]

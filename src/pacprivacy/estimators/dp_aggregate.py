@@ -1,0 +1,215 @@
+"""Any linear model, private by subsample and aggregate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Final, Literal, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone, is_classifier
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+
+from pacprivacy._random import public_generator
+from pacprivacy.dp import ClippedMean, GridMedian, subsample_aggregate
+from pacprivacy.dp.losses import encode_labels
+from pacprivacy.errors import BudgetError, MechanismError
+from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes
+from pacprivacy.estimators.inputs import read_new, read_supervised
+from pacprivacy.mechanism.estimators import declare_released
+from pacprivacy.mechanism.flatten import Structure, flatten
+
+__all__ = ["SubsampleAggregate"]
+
+_TEMPLATE_ROWS: Final = 20
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _if_it_has(name: str) -> Callable[[Method], Method]:
+    """Show a method only where the estimator has one of that name."""
+
+    def exists(self: SubsampleAggregate) -> bool:
+        getattr(self.estimator, name)  # raises an AttributeError that names the estimator
+        return True
+
+    decorator: Callable[[Method], Method] = available_if(exists)
+    return decorator
+
+
+@dataclass(eq=False, repr=False)
+class SubsampleAggregate(DPBase):
+    """Fit an estimator on disjoint blocks of the records; release a private middle of the fits.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier or regressor
+        Cloned for every block. Its released attributes are aggregated; they are known for linear
+        models and Gaussian naive Bayes, others are named in ``released``.
+    n_blocks : int
+        Number of blocks. More blocks mean less noise and rougher fits.
+    aggregator : {"mean", "median"}
+        Mean of parameters scaled down to length ``bound``, or medians on a grid over
+        ``[-bound, bound]``.
+    bound : float
+        Length of the vector of all parameters, or largest absolute value of each. Required: it
+        must not be read off the data.
+    classes : sequence or "public"
+        Labels of a classifier, declared; ``"public"`` says that everybody knows those that occur.
+    released : sequence of str, optional
+        Fitted attributes that are released.
+    n_jobs : int, optional
+        Workers, through joblib.
+    epsilon, delta, neighbours, random_state, simulate
+        As in :class:`~pacprivacy.estimators.dp_base.DPBase`.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        The released one.
+    certificate_, release_, classes_, n_features_in_, feature_names_in_
+        What is promised, the release, and as in scikit-learn.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X = np.random.default_rng(0).normal(size=(4000, 2))
+    >>> model = SubsampleAggregate(
+    ...     LogisticRegression(), n_blocks=100, bound=4.0, classes=(0, 1), epsilon=2.0
+    ... ).fit(X, (X[:, 0] > 0).astype(int))
+    >>> model.score(X, X[:, 0] > 0) > 0.9
+    True
+    """
+
+    estimator: Any
+    _: KW_ONLY
+    n_blocks: int = 50
+    aggregator: Literal["mean", "median"] = "mean"
+    bound: float | None = None
+    classes: Sequence[Any] | str | None = None
+    released: Sequence[str] | None = None
+    n_jobs: int | None = None
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit on every block and release the aggregate.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_records, n_features)
+            Features.
+        y : array of shape (n_records,)
+            Target.
+
+        Raises
+        ------
+        BudgetError, DataError, MechanismError
+            Nothing was released.
+        """
+        self._forget()
+        if self.bound is None:
+            raise BudgetError(
+                "bound must be given; got None. Use a length that parameters rarely exceed, known "
+                "beforehand."
+            )
+        sorts = is_classifier(self.estimator)
+        features, target = read_supervised(self, X, y, numeric=not sorts)
+        if sorts:
+            self.classes_: npt.NDArray[Any] = read_classes(self.classes, target)
+            encode_labels(target, tuple(self.classes_.tolist()), len(target))
+        template = _FitBlock(estimator=self.estimator, released=self._names())
+        structure = self._structure(template, features.shape[1])
+        release = subsample_aggregate(
+            template.with_structure(structure),
+            (features, target),
+            n_blocks=self.n_blocks,
+            size=structure.size,
+            aggregator=self._aggregator(),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbours=self.neighbours,
+            n_jobs=self.n_jobs,
+            simulate=self._noise_seed(),
+        )
+        self._keep(release, *(label_notes(self.classes) if sorts else ()))
+        self.estimator_ = structure.restore(release.value)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Return predictions of the released estimator."""
+        rows = read_new(self, X)
+        return self.estimator_.predict(rows)
+
+    @_if_it_has("predict_proba")
+    def predict_proba(self, X: Any) -> Any:
+        """Return probabilities of the classes, by the released estimator."""
+        rows = read_new(self, X)
+        return self.estimator_.predict_proba(rows)
+
+    @_if_it_has("decision_function")
+    def decision_function(self, X: Any) -> Any:
+        """Return scores of the classes, by the released estimator."""
+        rows = read_new(self, X)
+        return self.estimator_.decision_function(rows)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return accuracy or R² of the released estimator."""
+        from sklearn.metrics import accuracy_score, r2_score
+
+        measure = accuracy_score if is_classifier(self.estimator) else r2_score
+        return float(measure(y, self.predict(X)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        for name in ("estimator_type", "classifier_tags", "regressor_tags", "target_tags"):
+            setattr(tags, name, getattr(inner, name))
+        tags.target_tags.multi_output = False
+        return tags
+
+    def _names(self) -> tuple[str, ...] | None:
+        return None if self.released is None else tuple(self.released)
+
+    def _aggregator(self) -> ClippedMean | GridMedian:
+        assert self.bound is not None
+        if self.aggregator == "mean":
+            return ClippedMean(radius=self.bound)
+        if self.aggregator == "median":
+            return GridMedian(lower=-abs(self.bound), upper=abs(self.bound))
+        raise MechanismError(
+            f"aggregator must be 'mean' or 'median'; got {self.aggregator!r}. Use 'mean'."
+        )
+
+    def _structure(self, template: _FitBlock, n_features: int) -> Structure:
+        """Find the shape of the parameters on made-up records, so that it is public."""
+        rng = public_generator(0, "template")
+        rows = rng.normal(size=(max(_TEMPLATE_ROWS, 4 * n_features), n_features))
+        target: Any = rng.normal(size=len(rows))
+        if is_classifier(self.estimator):
+            target = self.classes_[np.arange(len(rows)) % len(self.classes_)]
+        return flatten(template.train(rows, target))[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FitBlock:
+    """Fit one block and return its parameters; a class of its own so that workers can load it."""
+
+    estimator: Any
+    released: tuple[str, ...] | None
+    structure: Structure | None = None
+
+    def with_structure(self, structure: Structure) -> _FitBlock:
+        return _FitBlock(estimator=self.estimator, released=self.released, structure=structure)
+
+    def train(self, rows: Any, target: Any) -> Any:
+        model = clone(self.estimator).fit(rows, target)
+        if self.released is not None:
+            declare_released(model, self.released)
+        return model
+
+    def __call__(self, rows: Any, target: Any) -> Any:
+        vector, structure = flatten(self.train(rows, target))
+        same = self.structure is not None and self.structure.difference(structure) is None
+        return vector if same else None

@@ -1,0 +1,114 @@
+"""What differentially private estimators share: the promise, the seed, and what is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
+
+from pacprivacy._random import fresh_seed
+from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.estimators.base import read_seed
+from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
+from pacprivacy.release.dp_release import DPRelease
+
+__all__ = ["DPBase", "label_notes", "read_classes"]
+
+PUBLIC: Final = "public"
+PUBLIC_LABELS: Final = "The set of labels that occur in y is public."
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPBase(BaseEstimator):  # type: ignore[misc]
+    """Settings of differentially private estimators.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The promise.
+    neighbours : {"add_remove", "replace"}
+        What counts as a difference of one record.
+    random_state : int, Generator or RandomState, optional
+        Seed of what is public, and with ``simulate`` of the noise too.
+    simulate : bool
+        Draw everything secret from ``random_state``. For experiments: the certificate says that
+        such a fit protects nobody.
+
+    Attributes
+    ----------
+    certificate_ : DPCertificate
+        What is promised, about which neighbours, on which assumptions.
+    release_ : DPRelease
+        The released value with its certificate; all of it may leave.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighbours: Neighbours = "add_remove"
+    random_state: Any = None
+    simulate: bool = False
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "certificate_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = not (self.simulate and self.random_state is not None)
+        return tags
+
+    def _forget(self) -> None:
+        """Drop an earlier fit, so that a failure never leaves two halves of different ones."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+
+    def _noise_seed(self) -> int | None:
+        """Return the seed of the noise, or None for the operating system's randomness."""
+        if not self.simulate:
+            return None
+        seed = read_seed(self.random_state)
+        return fresh_seed() if seed is None else seed
+
+    def _keep(self, release: DPRelease, *notes: str) -> None:
+        """Keep the release; assumptions that were made before it go into its certificate."""
+        certificate = release.certificate
+        noted = replace(certificate, assumptions=(*notes, *certificate.assumptions))
+        self.release_: DPRelease = replace(release, certificate=noted)
+        self.certificate_: DPCertificate = noted
+
+
+def read_classes(classes: Sequence[Any] | str | None, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the declared labels in order; refuse to find them in the data unasked.
+
+    Parameters
+    ----------
+    classes : sequence or "public"
+        Labels that were known beforehand; ``"public"`` declares that the labels which occur are
+        known to everybody.
+    y : array
+        Labels of the records.
+    """
+    check_classification_targets(y)
+    if classes is None:
+        raise BudgetError(
+            "classes must be declared, because labels found in the data are a release without "
+            "noise; got None. List all labels, or say classes='public' if they are."
+        )
+    if isinstance(classes, str) and classes != PUBLIC:
+        raise BudgetError(f"classes must be a sequence of labels or 'public'; got {classes!r}.")
+    known = np.unique(y) if isinstance(classes, str) else np.asarray(classes)
+    if known.ndim != 1 or len(np.unique(known)) != len(known) or len(known) < 2:
+        raise DataError(
+            f"classes must hold two or more different labels; got {len(np.unique(known))} class. "
+            "Declare every label that may occur."
+        )
+    return np.sort(known)
+
+
+def label_notes(classes: Sequence[Any] | str | None) -> tuple[str, ...]:
+    """Return what the certificate says about labels that were not listed."""
+    return (PUBLIC_LABELS,) if isinstance(classes, str) else ()

@@ -1,0 +1,180 @@
+"""scikit-learn's own suite on estimators that aggregate, teach or regress under DP."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.naive_bayes import GaussianNB
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pacprivacy.errors import BudgetError, DataError, MechanismError
+from pacprivacy.estimators.dp_aggregate import SubsampleAggregate
+from pacprivacy.estimators.dp_pate import PATEClassifier
+from pacprivacy.estimators.dp_regression import DPLinearRegression
+
+# Seeded, and with promises so weak that the suite's demands on accuracy can be met on its tiny
+# data; how strong a promise is does not matter to scikit-learn.
+WEAK: dict[str, Any] = {"epsilon": 300.0, "delta": 1e-2, "random_state": 0, "simulate": True}
+ESTIMATORS = [
+    SubsampleAggregate(LogisticRegression(), n_blocks=2, bound=30.0, classes="public", **WEAK),
+    SubsampleAggregate(Ridge(), n_blocks=2, bound=1.5, **WEAK),
+    PATEClassifier(
+        LogisticRegression(),
+        n_teachers=2,
+        n_questions=60,
+        box=(-6.0, 6.0),
+        classes="public",
+        **WEAK,
+    ),
+    DPLinearRegression(x_bound=6.0, y_bound=4.0, **WEAK),
+]
+STRICT: dict[str, Any] = {}
+if "xfail_strict" in inspect.signature(parametrize_with_checks).parameters:
+    STRICT["xfail_strict"] = True
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda model: {}, **STRICT)
+def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(3000, 3))
+Y = (X @ [1.0, -1.0, 0.5] > 0).astype(int)
+TARGET = X @ [1.0, -1.0, 0.5] + 2.0
+SEEDED: dict[str, Any] = {"random_state": 1, "simulate": True}
+
+
+@pytest.mark.claim("DP-14")
+@pytest.mark.parametrize("aggregator", ["mean", "median"])
+@pytest.mark.parametrize("model", [LogisticRegression(), GaussianNB()])
+def test_aggregated_classifiers_predict(model: Any, aggregator: str) -> None:
+    fitted = SubsampleAggregate(
+        model, n_blocks=60, aggregator=aggregator, bound=6.0, classes=(0, 1), epsilon=20.0, **SEEDED
+    ).fit(X, Y)
+    assert fitted.score(X, Y) > 0.75
+    assert fitted.predict_proba(X[:5]).shape == (5, 2)
+    assert "60 blocks" in str(fitted.certificate_)
+    assert "Labels" not in str(fitted.certificate_)
+    public = SubsampleAggregate(model, n_blocks=60, bound=6.0, classes="public", **SEEDED)
+    assert "labels that occur in y is public" in str(public.fit(X, Y).certificate_)
+
+
+def test_a_block_without_a_class_does_not_show() -> None:
+    rare = np.zeros(400, dtype=int)
+    rare[:3] = 1
+    model = SubsampleAggregate(
+        LogisticRegression(), n_blocks=40, bound=3.0, classes=(0, 1), epsilon=1.0, **SEEDED
+    ).fit(X[:400], rare)
+    assert model.predict(X).shape == (3000,)
+    assert model.estimator_.coef_.shape == (1, 3)
+
+
+@pytest.mark.claim("DP-15")
+def test_student_learns_and_the_private_figure_stays() -> None:
+    public = RNG.normal(size=(300, 3))
+    model = PATEClassifier(
+        LogisticRegression(), n_teachers=100, n_questions=200, classes=("a", "b"), epsilon=4.0,
+        delta=1e-5, **SEEDED,
+    )  # fmt: skip
+    labels = np.where(Y == 1, "b", "a")
+    model.fit(X, labels, public=public)
+    assert model.score(X, labels) > 0.85
+    assert model.certificate_.epsilon == 4.0
+    assert model.release_.value.shape == (200,)
+    assert model.data_dependent_.epsilon < model.data_dependent_.independent_epsilon
+    kept = pickle.loads(pickle.dumps(model))
+    assert not hasattr(kept, "data_dependent_")
+    assert np.array_equal(kept.predict(X[:9]), model.predict(X[:9]))
+    assert "dependent" not in str(model.certificate_).replace("independent", "")
+
+
+def test_answers_of_one_class_make_a_constant_student() -> None:
+    model = PATEClassifier(
+        LogisticRegression(), n_teachers=30, n_questions=5, classes=(0, 1), box=(-1.0, 1.0),
+        epsilon=20.0, delta=1e-3, **SEEDED,
+    ).fit(X, np.zeros(3000, dtype=int))  # fmt: skip
+    assert set(model.predict(X)) == {0}
+
+
+@pytest.mark.claim("DP-11")
+@pytest.mark.claim("DP-13")
+@pytest.mark.parametrize("method", ["adassp", "statistics", "output"])
+def test_regressions_come_near(method: Any) -> None:
+    many = np.tile(X, (20, 1))
+    target = np.tile(TARGET, 20)
+    penalty = 60_000.0 if method == "output" else 10.0
+    model = DPLinearRegression(
+        method, x_bound=4.0, y_bound=8.0, epsilon=5.0, delta=1e-5, penalty=penalty,
+        neighbours="replace", **SEEDED,
+    ).fit(many, target)  # fmt: skip
+    assert model.score(X, TARGET) > (0.0 if method == "output" else 0.95)
+    assert model.coef_.shape == (3,)
+    flat = DPLinearRegression(x_bound=4.0, y_bound=8.0, fit_intercept=False, **SEEDED)
+    assert flat.fit(X, TARGET).intercept_ == 0.0
+
+
+def test_seeds_decide_only_in_simulations() -> None:
+    seeded = DPLinearRegression(x_bound=4.0, y_bound=8.0, **SEEDED)
+    assert np.array_equal(clone(seeded).fit(X, TARGET).coef_, seeded.fit(X, TARGET).coef_)
+    real = DPLinearRegression(x_bound=4.0, y_bound=8.0, random_state=1)
+    assert not np.array_equal(clone(real).fit(X, TARGET).coef_, real.fit(X, TARGET).coef_)
+    assert not real.certificate_.simulation
+    assert seeded.certificate_.simulation
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "match"),
+    [
+        (DPLinearRegression(), BudgetError, "x_bound and y_bound must be given"),
+        (DPLinearRegression("ols", x_bound=1.0, y_bound=1.0), MechanismError, "method must be"),
+        (DPLinearRegression("output", x_bound=1.0, y_bound=1.0), BudgetError, "be 'replace'"),
+        (DPLinearRegression(x_bound=1.0, y_bound=1.0, epsilon=0.0), BudgetError, "epsilon must"),
+        (DPLinearRegression(x_bound=1.0, y_bound=1.0, delta=1.0), BudgetError, "delta must"),
+        (SubsampleAggregate(LogisticRegression(), classes=(0, 1)), BudgetError, "bound must be"),
+        (SubsampleAggregate(LogisticRegression(), bound=1.0), BudgetError, "classes must be decl"),
+        (
+            SubsampleAggregate(LogisticRegression(), bound=1.0, classes=(0, 2)),
+            DataError,
+            "declared classes",
+        ),
+        (
+            SubsampleAggregate(LogisticRegression(), bound=1.0, classes=(0, 1), n_blocks=2000),
+            DataError,
+            "Use fewer blocks",
+        ),
+        (
+            SubsampleAggregate(LogisticRegression(), bound=1.0, classes=(0, 1), aggregator="mode"),
+            MechanismError,
+            "aggregator must be",
+        ),
+        (PATEClassifier(LogisticRegression()), BudgetError, "classes must be declared"),
+        (PATEClassifier(LogisticRegression(), classes="seen"), BudgetError, "or 'public'"),
+        (PATEClassifier(LogisticRegression(), classes=(0, 1)), BudgetError, "public must be given"),
+        (PATEClassifier(LogisticRegression(), classes=(0, 1), delta=0.0), BudgetError, "delta"),
+        (
+            PATEClassifier(LogisticRegression(), classes=(0, 1), box=(0, 1), n_questions=0),
+            BudgetError,
+            "n_questions must be",
+        ),
+        (
+            PATEClassifier(LogisticRegression(), classes=(0, 1), box=(0, 1), n_teachers=2000),
+            DataError,
+            "Use fewer blocks",
+        ),
+    ],
+)
+def test_bad_settings_are_refused_and_nothing_is_kept(
+    model: Any, error: type[Exception], match: str
+) -> None:
+    target = TARGET if isinstance(model, DPLinearRegression) else Y
+    with pytest.raises(error, match=match):
+        model.fit(X, target)
+    assert not hasattr(model, "certificate_")
+    assert not hasattr(model, "release_")
