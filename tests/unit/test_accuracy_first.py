@@ -1,6 +1,7 @@
 """Accuracy first: levels, tests, searches, and what the certificates say."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from pacprivacy.accuracy_first import (
 )
 from pacprivacy.accuracy_first.above_threshold import wrong_yes
 from pacprivacy.accuracy_first.levels import as_levels, lattice_units
+from pacprivacy.accuracy_first.problem import shrink_rows
 from pacprivacy.accuracy_first.search import (
     Candidates,
     invert_theory,
@@ -236,6 +238,19 @@ def test_ridge_sums_and_risk_move_as_far_as_promised() -> None:
         assert gap <= problem.excess_sensitivity
     assert 0.5 < worst <= 1.0
     assert problem.parts[0].sensitivity == pytest.approx(2.0, rel=1e-9)
+
+
+@pytest.mark.claim("AF-8", "AF-9")
+@pytest.mark.parametrize("norm", [1, 2])
+def test_rows_are_never_longer_than_one(norm: int) -> None:
+    rng = np.random.default_rng(9)
+    rows = rng.laplace(size=(200, 5)) * 10.0 ** rng.integers(-5, 300, size=(200, 1))
+    shrunk = shrink_rows(np.vstack([rows, np.full((1, 5), 1.7e308)]), 2.5, norm=norm)
+    exact = [[Fraction(x) for x in row] for row in shrunk]
+    for row in exact:
+        assert (sum(map(abs, row)) if norm == 1 else sum(x * x for x in row)) <= 1
+    assert shrunk[-1].tolist() == [0.0] * 5
+    assert np.linalg.norm(shrunk[:-1], ord=norm, axis=1).max() == pytest.approx(1.0)
 
 
 @pytest.mark.claim("AF-8")

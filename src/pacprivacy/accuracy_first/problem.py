@@ -140,7 +140,8 @@ def read_rows(X: Any, y: Any) -> tuple[Matrix, Vector]:
 def shrink_rows(features: Matrix, bound: float, *, norm: int) -> Matrix:
     """Return rows divided by ``bound``, those longer than it shrunk to length 1."""
     limit = check_positive("x_bound", bound, advice="Use a length that rows rarely exceed.")
-    lengths = np.linalg.norm(features, ord=norm, axis=1, keepdims=True)
+    with np.errstate(over="ignore"):  # an infinite length makes a row of zeros
+        lengths = np.linalg.norm(features, ord=norm, axis=1, keepdims=True)
     # The length is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
     safe = 1.0 - (features.shape[1] + 16) * 2.0**-52
     return np.asarray(features * (safe / np.maximum(lengths, limit)), dtype=np.float64)
