@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from pacprivacy._version import __version__
 from pacprivacy.accounting import Accuracy, Session
-from pacprivacy.budget import EpsilonEquivalent, Information, Membership, parse_budget
+from pacprivacy.budget import (
+    EpsilonEquivalent,
+    Information,
+    Membership,
+    ResidualEntropy,
+    parse_budget,
+)
 from pacprivacy.pool import Balanced, Half, Poisson, Pool
 from pacprivacy.privatize import privatize
 from pacprivacy.release import Certificate, Release, verify
@@ -49,6 +55,7 @@ __all__ = [
     "PrivatePredictor",
     "PrivateRidge",
     "Release",
+    "ResidualEntropy",
     "Session",
     "__version__",
     "compare",

@@ -22,6 +22,7 @@ __all__ = [
     "Information",
     "Limits",
     "Membership",
+    "ResidualEntropy",
     "limits_of",
     "parse_budget",
 ]
@@ -125,6 +126,52 @@ class EpsilonEquivalent(_Joins):
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidualEntropy(_Joins):
+    """At least this much of the secret's entropy is left after the release.
+
+    Stated as a ``share`` of the entropy before, or in ``nats``. The secret is uniform over ``m``
+    candidates, so this is ``Information(ln m - what is left)``; ``on(m)`` says it that way.
+
+    Examples
+    --------
+    >>> ResidualEntropy(share=0.9).on(1024)
+    Information(mi_nats=0.693...)
+    >>> str(ResidualEntropy(nats=6.5))
+    'residual entropy >= 6.5 nats'
+    """
+
+    share: float | None = None
+    nats: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.share is None) == (self.nats is None):
+            raise BudgetError(
+                "share or nats must be given, and only one of them; got "
+                f"{self.share!r} and {self.nats!r}. Use share=0.9."
+            )
+        if self.nats is not None:
+            check_positive("nats", self.nats, advice="Use a share, such as share=0.9.")
+        elif not 0 < check_positive("share", self.share or 0.0, advice="Use 0.9.") < 1:
+            raise BudgetError(f"share must be between 0 and 1; got {self.share!r}. Use 0.9.")
+
+    def on(self, n_subsets: int) -> Information:
+        """Return the budget as information about one of ``n_subsets`` candidates."""
+        before = math.log(n_subsets)
+        left = before * self.share if self.share is not None else float(self.nats or 0.0)
+        if not left < before:
+            raise BudgetError(
+                f"residual entropy must be below that of the secret, {before:.4g} nats for "
+                f"{n_subsets} candidates; got {left:.4g}. Ask for less or draw a larger pool."
+            )
+        return Information(before - left)
+
+    def __str__(self) -> str:
+        if self.nats is not None:
+            return f"residual entropy >= {self.nats:.6g} nats"
+        return f"residual entropy >= {100 * (self.share or 0.0):.4g} % of the secret's"
+
+
 @dataclass(frozen=True, slots=True)
 class Combined(_Joins):
     """Several budgets at once; all of them hold.
@@ -135,13 +182,13 @@ class Combined(_Joins):
     'membership success <= 60 % and mutual information <= 0.25 nats'
     """
 
-    parts: tuple[Information | Membership | EpsilonEquivalent, ...]
+    parts: tuple[Information | Membership | EpsilonEquivalent | ResidualEntropy, ...]
 
     def __str__(self) -> str:
         return " and ".join(str(part) for part in self.parts)
 
 
-AnyBudget: TypeAlias = Information | Membership | EpsilonEquivalent | Combined
+AnyBudget: TypeAlias = Information | Membership | EpsilonEquivalent | ResidualEntropy | Combined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +205,10 @@ class Limits:
     success: float | None = None
 
 
-def limits_of(budget: AnyBudget) -> Limits:
+def limits_of(budget: AnyBudget, n_subsets: int | None = None) -> Limits:
     """Reduce a budget to its tightest limits.
+
+    ``n_subsets`` is the number of candidates, which residual entropy is about.
 
     Examples
     --------
@@ -172,19 +221,27 @@ def limits_of(budget: AnyBudget) -> Limits:
         return Limits(success=budget.success)
     if isinstance(budget, EpsilonEquivalent):
         return Limits(success=budget.membership_success)
+    if isinstance(budget, ResidualEntropy):
+        if n_subsets is None:
+            raise BudgetError(
+                "budget must say how many candidates it is about; got residual entropy alone. "
+                "Use .on(n_subsets), for example pac.ResidualEntropy(share=0.9).on(1024)."
+            )
+        return Limits(mi_nats=budget.on(n_subsets).mi_nats)
     if isinstance(budget, Combined):
-        parts = [limits_of(part) for part in budget.parts]
+        parts = [limits_of(part, n_subsets) for part in budget.parts]
         mi = [p.mi_nats for p in parts if p.mi_nats is not None]
         success = [p.success for p in parts if p.success is not None]
         return Limits(mi_nats=min(mi, default=None), success=min(success, default=None))
     raise BudgetError(
-        f"budget must be Information, Membership, EpsilonEquivalent or several joined with &; "
+        f"budget must be Information, Membership, EpsilonEquivalent, ResidualEntropy or several "
+        f"joined with &; "
         f"got {type(budget).__name__}. For example pac.Membership(0.6)."
     )
 
 
 _FORM = re.compile(
-    r"^\s*(?P<kind>[a-z_]+)\s*(?:<=|=|:)\s*(?P<a>[0-9.eE+-]+)(?:\s*/\s*(?P<b>[0-9.eE+-]+))?"
+    r"^\s*(?P<kind>[a-z_]+)\s*(?P<sign><=|>=|=|:)\s*(?P<a>[0-9.eE+-]+)(?:\s*/\s*(?P<b>[0-9.eE+-]+))?"
     r"\s*(?P<percent>%?)\s*$"
 )
 _KINDS: dict[str, type[Information] | type[Membership] | type[EpsilonEquivalent]] = {
@@ -206,21 +263,26 @@ def parse_budget(text: str) -> AnyBudget:
     Membership(success=0.6)
     >>> parse_budget("mi<=1/64 & membership<=58.8%")
     Combined(parts=(Information(mi_nats=0.015625), Membership(success=0.588)))
+    >>> parse_budget("residual>=90%")
+    ResidualEntropy(share=0.9, nats=None)
     """
     joined: AnyBudget | None = None
     for piece in re.split(r"&|,|\band\b", text.lower()):
         match = _FORM.match(piece)
         kind = _KINDS.get(match["kind"]) if match else None
-        if match is None or kind is None:
+        is_floor = match is not None and match["kind"] in ("residual", "residual_entropy")
+        wrong_way = match is not None and match["sign"] == ("<=" if is_floor else ">=")
+        if match is None or wrong_way or (kind is None and not is_floor):
             raise BudgetError(
-                f"budget must look like 'membership<=0.6', 'mi<=1/4' or 'epsilon<=1', joined "
-                f"with '&'; got {text!r}. Try \"membership<=0.6\"."
+                f"budget must look like 'membership<=0.6', 'mi<=1/4', 'epsilon<=1' or "
+                f"'residual>=0.9', joined with '&'; got {text!r}. Try \"membership<=0.6\"."
             )
         try:
             value = float(match["a"]) / (float(match["b"]) if match["b"] else 1.0)
         except (ValueError, ZeroDivisionError):
             raise BudgetError(f'budget must hold a number; got {text!r}. Try "mi<=1/64".') from None
-        budget: AnyBudget = kind(value / 100 if match["percent"] else value)
+        value = value / 100 if match["percent"] else value
+        budget: AnyBudget = ResidualEntropy(share=value) if kind is None else kind(value)
         joined = budget if joined is None else joined & budget
     assert joined is not None  # re.split yields at least one piece
     return joined

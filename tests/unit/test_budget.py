@@ -3,6 +3,7 @@
 import math
 import pickle
 
+import numpy as np
 import pytest
 
 import pacprivacy as pac
@@ -115,3 +116,35 @@ def test_other_text_is_refused_in_one_line(text: str) -> None:
         parse_budget(text)
     assert "\n" not in str(error.value)
     assert "must" in str(error.value)
+
+
+def test_residual_entropy_is_information_once_the_pool_is_known() -> None:
+    share, nats = pac.ResidualEntropy(share=0.9), pac.ResidualEntropy(nats=5.0)
+    assert share.on(1024).mi_nats == pytest.approx(0.1 * math.log(1024))
+    assert nats.on(1024).mi_nats == pytest.approx(math.log(1024) - 5.0)
+    assert limits_of(share & pac.Information(0.1), 1024).mi_nats == 0.1
+    assert pac.parse_budget("residual>=0.9 & mi<=1/4") == share & pac.Information(0.25)
+    assert str(share & nats) == (
+        "residual entropy >= 90 % of the secret's and residual entropy >= 5 nats"
+    )
+    release = pac.privatize(np.mean, np.arange(40.0), share, n_subsets=16, rng=0)
+    assert release.certificate.mi_upper_nats <= 0.1 * math.log(16)
+    assert release.certificate.budget.startswith("residual entropy >= 90 %")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: pac.ResidualEntropy(), "only one of them"),
+        (lambda: pac.ResidualEntropy(share=0.9, nats=1.0), "only one of them"),
+        (lambda: pac.ResidualEntropy(share=1.0), "between 0 and 1"),
+        (lambda: pac.ResidualEntropy(nats=-1.0), "positive finite"),
+        (lambda: pac.ResidualEntropy(nats=9.0).on(64), "below that of the secret"),
+        (lambda: limits_of(pac.ResidualEntropy(share=0.9)), "how many candidates"),
+        (lambda: pac.parse_budget("residual<=0.9"), "must look like"),
+        (lambda: pac.parse_budget("mi>=0.9"), "must look like"),
+    ],
+)
+def test_residual_entropy_that_makes_no_sense_is_refused(make: object, words: str) -> None:
+    with pytest.raises(BudgetError, match=words):
+        make()  # type: ignore[operator]

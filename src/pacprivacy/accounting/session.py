@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -41,8 +42,8 @@ from pacprivacy.noise import NoisePlan, Rule, calibrate
 from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.rules import rule_name
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import Certificate, Context, Release, Secret, publish
-from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
+from pacprivacy.release import Certificate, Context, Release, Secret, assess, publish
+from pacprivacy.simulation import Outputs, draw_candidates, few_threads, run_mechanism
 
 if TYPE_CHECKING:
     from pacprivacy.accounting.gradual import GradualRelease
@@ -334,7 +335,6 @@ class Session(Shown):
             gamma=DEFAULT_GAMMA / 2,
             rng=seed,
         )
-        charge = charge_of(plan, share, before)
         context = Context(
             outputs=outputs,
             pool=self._pool,
@@ -344,14 +344,14 @@ class Session(Shown):
             seed=seed,
             simulation=self._simulate,
             notes=(*notes, joint_confidence(self._spent.n_releases + 1, DEFAULT_GAMMA)),
-            composition=session_facts(
-                self._total,
-                self._spent,
-                charge,
-                prior=self._pool.worst_prior,
-                fresh=self._fresh,
-            ),
         )
+        with few_threads(self._pool.n_subsets * self._pool.n_units):
+            plan = assess(plan, context)  # first: the charge is the best bound that is proved
+        charge = charge_of(plan, share, before)
+        facts = session_facts(
+            self._total, self._spent, charge, prior=self._pool.worst_prior, fresh=self._fresh
+        )
+        context = replace(context, composition=facts)
         if self._secret is None or self._fresh:
             self._secret = Secret(self._pool.n_subsets, self._source)
         unspent = self._spent

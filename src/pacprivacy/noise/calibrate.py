@@ -94,7 +94,7 @@ def calibrate(
     """
     values = as_outputs(outputs)
     log_p = check_log_belief(log_belief, len(values))
-    limits = limits_of(budget)
+    limits = limits_of(budget, len(values))
     independent = isinstance(rule, Boxed | Empirical)
     caps, priors = (None, None) if independent else resolve_caps(limits, caps, pool, log_p)
     chosen: Rule = rule if rule is not None else ("exact" if caps is None else "risk")
@@ -135,7 +135,7 @@ def check_feasible(budget: AnyBudget, rule: Rule | None, pool: Candidates) -> No
     """Refuse a budget or a rule that cannot work, before the mechanism is run at all."""
     if rule is not None:
         rule_name(rule)
-    limits = limits_of(budget)
+    limits = limits_of(budget, pool.n_subsets)
     if isinstance(rule, Boxed | Empirical):
         iid_budget(limits, pool)
     else:

@@ -9,7 +9,9 @@ released exactly), and only what the exact adversary certifies on fresh draws is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,6 +26,8 @@ from pacprivacy.theory.information import entropy
 
 __all__ = ["exact_shapes", "refine"]
 
+Watch: TypeAlias = Callable[[str, int, float], None]
+
 MAX_ATOM_DIRECTIONS = 64
 MAX_ATOM_DEPTH = 4
 FLAT = 1e-12  # within-group variance below this share of the largest is rounding error
@@ -35,12 +39,18 @@ PATIENCE = 3
 
 
 def exact_shapes(
-    spread: Spread, log_p: Vector, *, mi_nats: float, rng: np.random.Generator
+    spread: Spread,
+    log_p: Vector,
+    *,
+    mi_nats: float,
+    rng: np.random.Generator,
+    watch: Watch | None = None,
 ) -> list[Shape]:
     """Return promising shapes with their scale set to the budget, least total noise first.
 
     The Gaussian answer (``waterfill``) is always among them. Scales come from simulated draws
-    that were also used to choose the shape: certify before use.
+    that were also used to choose the shape: certify before use. ``watch`` is called with the
+    name of the start, the number of the step and the total noise of every iterate.
     """
     gaussian = axis_shape(waterfill(spread.eigenvalues, mi_nats=mi_nats))
     found = [gaussian]
@@ -49,17 +59,23 @@ def exact_shapes(
     if not partitions and gap < SMALL_GAP:
         return found
     n_steps = 24 if spread.rank <= 32 else 6
-    found.append(refine(gaussian, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=n_steps))
+
+    def improve(start: Shape, name: str, steps: int) -> Shape:
+        told = None if watch is None else partial(watch, name)
+        return refine(start, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=steps, watch=told)
+
+    found.append(improve(gaussian, "waterfill", n_steps))
     groups: Integers | None = None
-    for _ in range(MAX_ATOM_DEPTH):
+    for depth in range(1, MAX_ATOM_DEPTH + 1):
         starts = list(_group_starts(groups, partitions, spread, log_p, mi_nats))
         if not starts:
             break
-        tried = [refine(s, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=3) for s in starts]
+        name = f"{depth} released exactly"
+        tried = [improve(start, f"{name}, try {i}", 3) for i, start in enumerate(starts, 1)]
         best = min(tried, key=lambda shape: shape.total_variance)
         if best.total_variance >= min(shape.total_variance for shape in found):
             break
-        found.append(refine(best, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=n_steps))
+        found.append(improve(best, name, n_steps))
         groups = best.groups
     return sorted(found, key=lambda shape: shape.total_variance)
 
@@ -72,6 +88,7 @@ def refine(
     mi_nats: float,
     rng: np.random.Generator,
     n_steps: int,
+    watch: Callable[[int, float], None] | None = None,
 ) -> Shape:
     """Run the damped fixed point from one start; return its best iterate at the budget."""
     seed = int(rng.integers(2**63))
@@ -80,6 +97,8 @@ def refine(
         probe = Probe(shape.view(spread, log_p), np.random.default_rng(seed), n_draws=N_DRAWS)
         scale = smallest_scale(lambda c, p=probe: p.information(c)[0] - mi_nats)  # type: ignore[misc]
         shape = shape.scaled(scale)
+        if watch is not None:
+            watch(step, shape.total_variance)
         stalled = (
             0 if best is None or shape.total_variance < 0.998 * best.total_variance else stalled + 1
         )

@@ -58,7 +58,7 @@ def propose_variance(
     """
     values = as_outputs(outputs)
     log_p = check_log_belief(log_belief, len(values))
-    limits = limits_of(budget)
+    limits = limits_of(budget, len(values))
     caps, priors = resolve_caps(limits, None, pool, log_p)
     groups, nats = distinct_outputs(values, log_p)
     if is_free(groups, nats, limits, caps, pool, log_p):

@@ -12,6 +12,7 @@ from pacprivacy.report.records import (
     SessionStep,
     UtilityCurve,
 )
+from pacprivacy.report.residual_plot import plot_budget_curves, plot_convergence
 
 __all__ = [
     "CuratorFigures",
@@ -22,6 +23,8 @@ __all__ = [
     "SessionStep",
     "UtilityCurve",
     "plot_audit",
+    "plot_budget_curves",
+    "plot_convergence",
     "plot_plan",
     "plot_release",
     "plot_session",

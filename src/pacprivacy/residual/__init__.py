@@ -1,7 +1,17 @@
 """Residual-PAC: what is left private, how far the Gaussian bound is off, and noise beyond it."""
 
+from pacprivacy.residual.baselines import (
+    Baseline,
+    auto_pac,
+    auto_pac_confidence,
+    dp_gaussian,
+    efficient_pac,
+    mean_sensitivity,
+)
+from pacprivacy.residual.curves import BudgetCurve, budget_curve
 from pacprivacy.residual.examples import EXAMPLES, example_outputs
 from pacprivacy.residual.gap import Gap, corrected_budget, exact_gap
+from pacprivacy.residual.joint import JointPlan, joint_plan
 from pacprivacy.residual.quantities import (
     Residual,
     compose_entropies,
@@ -11,21 +21,43 @@ from pacprivacy.residual.quantities import (
 )
 from pacprivacy.residual.reference import reference_law
 from pacprivacy.residual.slices import sliced_gap
+from pacprivacy.residual.stackelberg import (
+    Equilibrium,
+    Step,
+    anisotropy,
+    free_budget,
+    stackelberg,
+)
 from pacprivacy.residual.variational import ReleaseSampler, variational_gap
 
 __all__ = [
     "EXAMPLES",
+    "Baseline",
+    "BudgetCurve",
+    "Equilibrium",
     "Gap",
+    "JointPlan",
     "ReleaseSampler",
     "Residual",
+    "Step",
+    "anisotropy",
+    "auto_pac",
+    "auto_pac_confidence",
+    "budget_curve",
     "compose_entropies",
     "corrected_budget",
+    "dp_gaussian",
+    "efficient_pac",
     "exact_gap",
     "example_outputs",
+    "free_budget",
     "intrinsic_privacy",
+    "joint_plan",
+    "mean_sensitivity",
     "posterior_disadvantage",
     "reference_law",
     "residual_privacy",
     "sliced_gap",
+    "stackelberg",
     "variational_gap",
 ]

@@ -1,0 +1,181 @@
+"""What others would add: the papers' PAC rules and differential privacy at equal success."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, as_outputs, check_positive, freeze
+from pacprivacy.budget import Information
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise import AutoConfidence, NoisePlan, Rule, calibrate
+from pacprivacy.noise.weighting import noise_covariance
+from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
+
+__all__ = [
+    "Baseline",
+    "auto_pac",
+    "auto_pac_confidence",
+    "dp_gaussian",
+    "efficient_pac",
+    "mean_sensitivity",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """Noise of a baseline in the output's coordinates; curator-only.
+
+    Attributes
+    ----------
+    name : str
+        Which baseline.
+    covariance : array of shape (d, d)
+        Of the noise.
+    promise : {"PAC", "DP"}
+        What it stands for: another promise where it is differential privacy.
+    mi_upper : float or None
+        Proved information on the pool; None for differential privacy, which speaks of no pool.
+
+    Examples
+    --------
+    >>> outputs = np.random.default_rng(0).normal(size=(32, 2))
+    >>> auto_pac(outputs, 0.25).name
+    'Auto-PAC'
+    """
+
+    name: str
+    covariance: Matrix
+    promise: Literal["PAC", "DP"]
+    mi_upper: float | None
+
+    def __post_init__(self) -> None:
+        freeze(self.covariance)
+
+    @property
+    def total_variance(self) -> float:
+        """Expected squared length of the noise."""
+        return float(np.trace(self.covariance))
+
+
+def _pac(name: str, outputs: object, mi_nats: float, rule: Rule) -> Baseline:
+    plan: NoisePlan = calibrate(as_outputs(outputs), Information(mi_nats), rule=rule)
+    return Baseline(
+        name=name, covariance=noise_covariance(plan), promise="PAC", mi_upper=plan.mi_upper
+    )
+
+
+def auto_pac(outputs: object, mi_nats: float) -> Baseline:
+    """Auto-PAC: noise in proportion to the spread along the principal directions.
+
+    Examples
+    --------
+    >>> outputs = np.random.default_rng(0).normal(size=(32, 2))
+    >>> found = auto_pac(outputs, 0.25)
+    >>> found.mi_upper <= 0.25
+    True
+    """
+    return _pac("Auto-PAC", outputs, mi_nats, "spectral")
+
+
+def auto_pac_confidence(
+    outputs: object,
+    mi_nats: float,
+    *,
+    security: float = 1e-3,
+    share: float = 0.9,
+    radius: float = 1.0,
+) -> Baseline:
+    """Auto-PAC with confidence: eigenvalues inflated for their estimation.
+
+    The parameters are those of :class:`pacprivacy.noise.AutoConfidence`.
+
+    Examples
+    --------
+    >>> outputs = np.random.default_rng(0).normal(size=(32, 2))
+    >>> plain, sure = auto_pac(outputs, 0.25), auto_pac_confidence(outputs, 0.25)
+    >>> sure.total_variance > plain.total_variance
+    True
+    """
+    rule = AutoConfidence(security=security, share=share, radius=radius)
+    return _pac("Auto-PAC with confidence", outputs, mi_nats, rule)
+
+
+def efficient_pac(outputs: object, mi_nats: float) -> Baseline:
+    """Efficient-PAC: noise in proportion to the spread of each output coordinate.
+
+    Examples
+    --------
+    >>> outputs = np.random.default_rng(0).normal(size=(32, 2)) @ [[1.0, 0.9], [0.0, 0.1]]
+    >>> efficient_pac(outputs, 0.25).total_variance > auto_pac(outputs, 0.25).total_variance
+    True
+    """
+    return _pac("Efficient-PAC", outputs, mi_nats, "diagonal")
+
+
+def mean_sensitivity(
+    clip_norm: float, n_records: int, *, neighbours: Literal["replace", "add or remove"] = "replace"
+) -> float:
+    """Return how far one record moves the mean of records clipped to a norm.
+
+    ``2 C / n`` when a record is replaced by another, ``C / n`` when one is added to or removed
+    from a sum that is divided by a public ``n``.
+
+    Examples
+    --------
+    >>> mean_sensitivity(1.0, 50)
+    0.04
+    """
+    norm = check_positive("clip_norm", clip_norm, advice="Use a bound on most records' norm.")
+    if n_records < 1:
+        raise BudgetError(f"n_records must be positive; got {n_records}. Count the records.")
+    return (2 if neighbours == "replace" else 1) * norm / n_records
+
+
+def dp_gaussian(
+    dimension: int, mi_nats: float, *, sensitivity: float, delta: float = 1e-5
+) -> Baseline:
+    """Gaussian mechanism of differential privacy at the success that a PAC budget allows.
+
+    An information budget bounds any guess with prior 1/2 by some success; this is the noise
+    under which (ε, δ)-differential privacy allows the same success. It is another promise, about
+    whether a record is in the data at all.
+
+    Parameters
+    ----------
+    dimension : int
+        Of the output.
+    mi_nats : float > 0
+        The PAC budget.
+    sensitivity : float > 0
+        Euclidean sensitivity of the output after clipping, for example
+        :func:`mean_sensitivity`.
+    delta : float
+        The δ.
+
+    Examples
+    --------
+    >>> tight, loose = (dp_gaussian(4, b, sensitivity=0.04) for b in (1 / 64, 1 / 4))
+    >>> tight.total_variance > loose.total_variance > 0
+    True
+    """
+    # Here, because the package of baselines is large and few ask for this one.
+    from pacprivacy.dp.gaussian import gaussian_parameter
+
+    reach = check_positive("sensitivity", sensitivity, advice="Clip the records first.")
+    epsilon = epsilon_equivalent(posterior_success(float(mi_nats)), delta)
+    if epsilon <= 0:
+        raise BudgetError(
+            f"delta must be below the advantage that the budget allows; got {delta}. "
+            f"Use a smaller delta."
+        )
+    variance = 0.0 if math.isinf(epsilon) else (reach / gaussian_parameter(epsilon, delta)) ** 2
+    return Baseline(
+        name="DP Gaussian",
+        covariance=variance * np.eye(dimension),
+        promise="DP",
+        mi_upper=None,
+    )
