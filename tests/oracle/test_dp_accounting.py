@@ -10,6 +10,8 @@ import pytest
 from scipy import stats
 
 from pacprivacy.dp.accounting import account, zcdp_epsilon
+from pacprivacy.dp.descent_accounting import descent_epsilon
+from pacprivacy.dp.descent_batches import FixedBatch, PoissonBatch, ReplacementBatch
 from pacprivacy.dp.events import (
     FixedSampling,
     GaussianEvent,
@@ -255,3 +257,20 @@ def test_bad_events_are_refused() -> None:
         account(fixed, delta=1e-5)
     with pytest.raises(BudgetError, match="neighbours must be"):
         account(fixed, delta=1e-5, neighbours="friends")  # type: ignore[arg-type]
+
+
+@pytest.mark.claim("DP-4")
+@pytest.mark.claim("DP-5")
+def test_two_accountants_of_the_library_agree() -> None:
+    """The one of private descent was written apart from this one."""
+    for batch, sampling, neighbours in (
+        (PoissonBatch(size=20, n_public=1000), PoissonSampling(rate=0.02), "add_remove"),
+        (FixedBatch(size=20), FixedSampling(n_records=1000, batch_size=20), "replace"),
+        (ReplacementBatch(size=20), ReplacementSampling(n_records=1000, batch_size=20), "replace"),
+    ):
+        theirs = descent_epsilon(batch, 1000, n_steps=30, noise=4.0, delta=1e-5)
+        # Descent counts noise in clipping norms; a replacement moves a sum by two of them.
+        multiplier = 4.0 if neighbours == "add_remove" else 2.0
+        event = GaussianEvent(noise_multiplier=multiplier, count=30, sampling=sampling)
+        ours = account(event, delta=1e-5, neighbours=neighbours).epsilons["pld"]  # type: ignore[arg-type]
+        assert ours == pytest.approx(theirs, rel=1e-3)

@@ -13,7 +13,7 @@ from pacprivacy.release.dp_release import DPRelease
 
 __all__ = ["check_neighbours", "laplace", "noisy_value"]
 
-EXACT: Final = "Noise and sums are whole numbers of grid steps; rounding is paid for."
+EXACT: Final = "Noise is a whole number of grid steps, drawn exactly; rounding is paid for."
 
 
 def laplace(
