@@ -1,0 +1,58 @@
+"""The notebooks of ``examples/``: they run from top to bottom, and are stored without outputs."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+FILES = {
+    "first_release": (),
+    "classifier": ("rice_cammeo_osmancik.arff.gz",),
+    "a_year_of_releases": ("winequality-white.csv.gz",),
+}
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return cells
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs(
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    require_data: Callable[..., None],
+) -> None:
+    require_data(*FILES[path.stem])
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for number, cell in enumerate(read(path)):
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), f"{path.name}[{number}]", "exec"), names)
+    if path.stem == "classifier":
+        assert names["accuracy"][0.60] > 0.8
+    if path.stem == "a_year_of_releases":
+        assert names["odometer"].n_releases == 2
+        assert names["book"].verify().ok
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_is_clean(path: Path) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert (content["nbformat"], content["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in content["cells"]}) == len(content["cells"])
+    for cell in content["cells"]:
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+    assert content["cells"][0]["cell_type"] == "markdown"
+
+
+def test_all_are_there_and_in_the_documentation() -> None:
+    assert {path.stem for path in NOTEBOOKS} == set(FILES)
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    assert all(f"examples/{path.name}" in page for path in NOTEBOOKS)
