@@ -131,6 +131,20 @@ def test_median_ignores_a_wild_block_and_composes() -> None:
     assert rho + 2 * math.sqrt(rho * math.log(1e5)) == pytest.approx(1.0, rel=1e-9)
 
 
+@pytest.mark.claim("DP-14")
+def test_median_passes_the_audit_on_a_block_that_flips() -> None:
+    source = read_source(7)
+    median = GridMedian(lower=-1.0, upper=1.0, n_points=5)
+
+    def draw(side: int, n: int) -> np.ndarray:
+        outputs = np.array([[-1.0], [1.0], [1.0 if side else -1.0]])
+        return np.array([median.combine(outputs, 1.0, 0.0, source)[0][0] for _ in range(n)])
+
+    found = audit_dp(draw, epsilon=1.0, delta=0.0, n_trials=2000)
+    assert found.verdict == "holds"
+    assert found.epsilon_lower > 0.1
+
+
 def test_outputs_of_the_wrong_kind_count_as_the_centre() -> None:
     release = subsample_aggregate(
         lambda x: [math.nan, 1.0] if x.mean() > 0 else "text", (np.arange(100.0),), n_blocks=10,

@@ -12,10 +12,12 @@ from scipy import stats
 from scipy.integrate import trapezoid
 
 from pacprivacy.dp.exponential import choose_candidate, exponential, score_loss
+from pacprivacy.dp.gaussian import gaussian_parameter
 from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
 from pacprivacy.dp.hypotheses import choose_hypothesis
 from pacprivacy.dp.laplace import laplace
 from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.sums import private_mean, private_sum
 from pacprivacy.errors import BudgetError, DataError
 
 PROMISE: dict[Any, dict[str, float]] = {
@@ -174,3 +176,35 @@ def test_hypotheses_are_scored_by_clipped_losses() -> None:
         choose_hypothesis(
             [0.0], lambda h: [math.nan], loss_bound=1.0, epsilon=1.0, neighbours="replace"
         )
+
+
+@pytest.mark.claim("DP-3")
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_sums_clip_in_the_norm_of_their_noise(delta: float, neighbours: Any) -> None:
+    rows = np.array([[30.0, 40.0]] * 7 + [[0.1, 0.1]])
+    settings: dict[str, Any] = {"bound": 5.0, "epsilon": 1.0, "delta": delta}
+    release = private_sum(rows, neighbours=neighbours, simulate=0, **settings)
+    noise = release.certificate.noise
+    assert noise is not None
+    reach = 5.0 if neighbours == "add_remove" else 10.0
+    name = "std" if delta else "laplace scale"
+    expected = reach / gaussian_parameter(1.0, delta) if delta else reach
+    assert noise[name] == pytest.approx(expected, rel=1e-6)
+    clipped = rows * np.minimum(1, 5 / np.linalg.norm(rows, 2 if delta else 1, axis=1))[:, None]
+    assert np.abs(release.value - clipped.sum(axis=0)).max() < 15 * noise["std"]
+    mean = private_mean(rows, neighbours=neighbours, n_public=8, simulate=0, **settings)
+    assert np.allclose(mean.value, release.value / 8)
+    assert mean.certificate.noise[name] == pytest.approx(expected / 8, rel=1e-6)  # type: ignore[index]
+    assert ("Euclidean" if delta else "absolute entries") in str(mean.certificate)
+
+
+def test_means_need_a_public_number() -> None:
+    settings: dict[str, Any] = {"bound": 1.0, "epsilon": 1.0}
+    with pytest.raises(BudgetError, match="n_public must be given"):
+        private_mean([1.0, 2.0], neighbours="add_remove", **settings)
+    assert isinstance(private_mean([1.0, 2.0], neighbours="replace", **settings).value, float)
+    with pytest.raises(BudgetError, match="bound must be"):
+        private_sum([1.0], neighbours="replace", bound=None, epsilon=1.0)  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="delta must be"):
+        private_sum([1.0], neighbours="replace", delta=2.0, **settings)

@@ -315,6 +315,28 @@ def test_statistics_give_the_regression_when_there_is_little_noise() -> None:
     assert np.array_equal(release.value["moments"], release.value["moments"].T)
 
 
+@pytest.mark.claim("DP-11")
+@pytest.mark.claim("DP-13")
+@pytest.mark.parametrize("method", [ridge_output_perturbation, regression_from_statistics])
+def test_regressions_pass_the_audit(method: Any) -> None:
+    rows = np.array([[0.1], [1.0]])
+    targets = {0: np.array([0.0, 1.0]), 1: np.array([0.0, -1.0])}  # one target turns round
+    seeds = iter(range(10**6))
+    given: dict[str, Any] = {"penalty": 1.0, "x_bound": 1.0, "y_bound": 1.0, "epsilon": 1.0}
+    if method is regression_from_statistics:
+        given["neighbours"] = "replace"
+
+    def draw(side: int, n: int) -> np.ndarray:
+        found = []
+        for _ in range(n):
+            value = method(rows, targets[side], delta=1e-2, simulate=next(seeds), **given).value
+            found.append(value["products"][0] if isinstance(value, dict) else value[0])
+        return np.array(found)
+
+    found = audit_dp(draw, epsilon=1.0, delta=1e-2, n_trials=1000)
+    assert found.verdict == "holds"
+
+
 # --- refusals -------------------------------------------------------------------------------
 
 

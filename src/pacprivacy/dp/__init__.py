@@ -42,6 +42,7 @@ from pacprivacy.dp.pate import (
 from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_noise
 from pacprivacy.dp.sgd import dp_gd, dp_sgd
 from pacprivacy.dp.statistics import regression_from_statistics
+from pacprivacy.dp.sums import private_mean, private_sum
 
 __all__ = [
     "Accounts",
@@ -88,6 +89,8 @@ __all__ = [
     "least_penalty",
     "objective_perturbation",
     "output_perturbation",
+    "private_mean",
+    "private_sum",
     "pure_search",
     "regression_from_statistics",
     "ridge_output_perturbation",

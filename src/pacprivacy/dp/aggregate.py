@@ -174,7 +174,7 @@ def subsample_aggregate(
     fit : callable, public
         From the parts of ``data`` of one block to ``size`` numbers. Any function will do: what it
         does with a record touches one block only. Where it raises or returns something else, the
-        aggregator's centre takes its place, unseen.
+        aggregator's centre takes its place, unseen; so try it on public data first.
     data : sequence of arrays of equal length, curator-only
         The records.
     n_blocks, size : int, public
