@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-N_TRAIN, N_EPOCHS, N_CANDIDATES = 60_000, 3, 1024
+N_TRAIN, N_EPOCHS, N_CANDIDATES = 30_000, 2, 1024
 BUDGETS = (0.25, 1.0, 2.0, 4.0)
 
 
