@@ -1,0 +1,52 @@
+"""Figures that pages print are those that were measured, or that a formula gives."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pacprivacy.theory.posterior import posterior_success
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "howto" / "choose-a-budget.md").read_text(encoding="utf-8")
+MEASURED = json.loads((ROOT / "benchmarks" / "results" / "noise_iris.json").read_text("utf-8"))
+
+
+def table(first_heading: str) -> list[list[str]]:
+    """The rows of the table of the page whose first column has this heading."""
+    tables = re.findall(r"(?:^\|.*\|\n)+", PAGE, re.MULTILINE)
+    (found,) = [text for text in tables if text.startswith(f"| {first_heading} |")]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in found.splitlines()[2:]]
+
+
+def digits(text: str) -> int:
+    """How many significant digits a printed figure has."""
+    return len(text.replace(".", "").lstrip("0"))
+
+
+def test_noise_of_rules_is_what_was_measured() -> None:
+    rows = {
+        row["output"]: row for row in MEASURED["rows"] if round(100 * row["success"], 1) == 58.8
+    }
+    shown = table("output")
+    assert {row[0] for row in shown} == set(rows)
+    for name, numbers, *printed in shown:
+        assert int(numbers) == rows[name]["dimension"]
+        for rule, text in zip(("diagonal", "waterfill", "risk"), printed, strict=True):
+            found = rows[name]["total_variance"][rule]
+            assert float(text) == pytest.approx(float(f"{found:.{digits(text) - 1}e}")), (
+                name,
+                rule,
+            )
+
+
+def test_success_at_priors_follows_from_the_budget() -> None:
+    shown = table("nats")
+    assert len(shown) == 4
+    for nats, half, hundredth in shown:
+        numerator, _, denominator = nats.partition("/")
+        budget = float(numerator) / float(denominator or 1)
+        for text, prior in ((half, 0.5), (hundredth, 0.01)):
+            found = 100 * posterior_success(budget, prior)
+            assert float(text.removesuffix(" %")) == pytest.approx(found, abs=0.051)
