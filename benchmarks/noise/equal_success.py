@@ -11,12 +11,15 @@ benchmarks/results/equal_success.json; rows of data sets that are not named are 
 from __future__ import annotations
 
 import json
+import platform
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from pacprivacy.experiments.design_data import NAMES
@@ -40,16 +43,21 @@ def measure(dataset: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Measure, print and store after every data set."""
+    """Measure the data sets side by side, print and store."""
+    found = Parallel(n_jobs=-1)(delayed(measure)(name) for name in sys.argv[1:] or NAMES)
     rows: dict[str, Any] = {}
     if len(sys.argv) > 1 and RESULTS.is_file():
-        rows = json.loads(RESULTS.read_text(encoding="utf-8"))
-    for dataset in sys.argv[1:] or NAMES:
-        rows[dataset] = measure(dataset)
-        print(json.dumps(rows[dataset]), flush=True)
-        RESULTS.parent.mkdir(exist_ok=True)
-        ordered = {name: rows[name] for name in NAMES if name in rows}
-        RESULTS.write_text(json.dumps(ordered, indent=2) + "\n", encoding="utf-8")
+        rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
+    rows |= {row["dataset"]: row for row in found}
+    result = {
+        "benchmark": "risk against conscious design at equal guaranteed membership success",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "rows": {name: rows[name] for name in NAMES if name in rows},
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=2))
     return 0 if all(row["beats_conscious"] for row in rows.values()) else 1
 
 

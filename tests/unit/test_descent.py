@@ -187,6 +187,11 @@ def test_uniform_plan_gives_every_coordinate_the_same_share() -> None:
         assert plan.log_det_nats == log_det_of_plan(plan, weights) <= mi_nats
         # By Hadamard and ln(1+x) <= x the bound is not far below: the noise is not too much.
         assert plan.log_det_nats > 0.5 * mi_nats
+    wide = generator.normal(size=(64, 200))
+    tiny = uniform_plan(wide, belief.log_p, mi_nats=1e-7)  # the lattice's slack is felt here
+    assert 0.5e-7 < tiny.log_det_nats <= 1e-7
+    with pytest.raises(BudgetError, match="lattice of 200 directions"):
+        uniform_plan(wide, belief.log_p, mi_nats=1e-13)
     still = uniform_plan(np.ones((8, 2)), Belief.uniform(8).log_p, mi_nats=0.1)
     assert still.is_noiseless
     assert still.log_det_nats == 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from pacprivacy.noise.spread import weighted_mean
 from pacprivacy.theory.design import noise_ratio
 
 __all__ = ["uniform_plan"]
+
+_MOST_TRIES: Final = 20
 
 
 def uniform_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> NoisePlan:
@@ -40,7 +43,7 @@ def uniform_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> NoisePlan:
     variances = axis_variances(values, center, weights)
     axes = np.flatnonzero(variances > 0).astype(np.int64)
     budget = mi_nats * (1 - 1e-9)
-    for _ in range(20):
+    for _ in range(_MOST_TRIES):
         ratio = noise_ratio(budget, n_dimensions=max(1, len(axes)))
         plan = make_plan(
             rule="uniform",
@@ -52,7 +55,10 @@ def uniform_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> NoisePlan:
         plan = replace(plan, log_det_nats=log_det_of_plan(plan, weights))
         if plan.log_det_nats <= mi_nats:
             return plan
-        budget *= 1 - 1e-6
+        # The lattice's slack hardly depends on the budget: leave room for what was too much.
+        budget -= max(1.1 * (plan.log_det_nats - mi_nats), 1e-6 * budget)
+        if budget <= 0:
+            break
     raise BudgetError(
         f"mi_nats must be large enough for the lattice of {len(axes)} directions; got {mi_nats}. "
         "Use a larger budget, or fewer steps."

@@ -138,12 +138,13 @@ class Equal:
     title: str = "At equal guaranteed membership success"
     covers: str = "a comparison of ours; Tables 1 to 4 at 1/64 nats"
     notes: tuple[str, ...] = (
-        "Every column guarantees that a guess of one record's membership is right at most 58.82 % "
-        "of the time. All training rows, no subsample.",
+        "Every column has the noise under which a guess of one record's membership is right at "
+        "most 58.82 % of the time; ours prove it, the paper's rule if its estimated variances are "
+        "the true ones. All training rows, no subsample.",
         "The information rule also bounds every other inference by its 1/64 nats. `risk` does "
         "not: what it gives away in all is in the last column.",
-        "In the paper's rule every coordinate (and step) has a secret of its own; the success is "
-        "about all of those together, one by one. In ours there is one secret.",
+        "In the paper's rule every coordinate (and step) has a secret of its own, and the success "
+        "is about any one of those. In ours there is one secret.",
     )
     datasets: tuple[str, ...] = tuple(NAMES)
     quick_datasets: tuple[str, ...] = ("wine_red", "mnist_0v7")
@@ -242,7 +243,7 @@ def _draw(path: Path, rows: Sequence[EqualRow]) -> Path:
         axes.set_xlabel(f"{metric} on test rows ({better} is better)", fontsize=9, color=INK)
         soften(axes)
     figure.suptitle(
-        "Every point guarantees: membership guessed right at most 58.8 % of the time",
+        "Membership guessed right at most 58.8 % of the time: what that costs",
         x=0.012,
         ha="left",
         fontsize=12,

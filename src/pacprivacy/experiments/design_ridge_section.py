@@ -52,12 +52,12 @@ class RidgeTables:
         for dataset in datasets:
             names = ("oracle", "SNR1") if quick else tuple(SETTINGS)
             paper = (dataset, names, settings.mi_budgets, settings.n_repeats, settings.seed)
-            ours = (dataset, settings.mi_budgets, settings.n_subsets, settings.n_releases)
-            title = NAMES[dataset]
-            jobs.append(
-                Job(name=f"{title}: paper", function=_paper, arguments=paper, kind=DesignRow)
-            )
-            jobs.append(Job(name=f"{title}: ours", function=_ours, arguments=ours, kind=PoolRow))
+            name = f"{NAMES[dataset]}: paper"
+            jobs.append(Job(name=name, function=_paper, arguments=paper, kind=DesignRow))
+            for mi_nats in settings.mi_budgets:
+                ours = (dataset, mi_nats, settings.n_subsets, settings.n_releases)
+                name = f"{NAMES[dataset]}, {mi_nats:g} nats: ours"
+                jobs.append(Job(name=name, function=_ours, arguments=ours, kind=PoolRow))
         n_releases = 20 if quick else ADASSP_RELEASES
         adassp = Job(name="AdaSSP", function=_adassp, arguments=(n_releases,), kind=AdasspRow)
         return (*jobs, adassp)
@@ -82,10 +82,8 @@ def _paper(
     )
 
 
-def _ours(
-    dataset: str, budgets: tuple[float, ...], n_subsets: int, n_releases: int
-) -> list[PoolRow]:
-    return pool_rows(dataset, budgets, RULES, n_subsets=n_subsets, n_releases=n_releases)
+def _ours(dataset: str, mi_nats: float, n_subsets: int, n_releases: int) -> list[PoolRow]:
+    return pool_rows(dataset, (mi_nats,), RULES, n_subsets=n_subsets, n_releases=n_releases)
 
 
 def _adassp(n_releases: int) -> list[AdasspRow]:
