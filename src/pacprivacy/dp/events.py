@@ -178,13 +178,12 @@ class GaussianEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaplaceEvent:
-    """Laplace noise.
+    """Laplace noise on one number; for several numbers at once, use :class:`PureEvent`.
 
     Parameters
     ----------
     noise_multiplier : float
-        Scale ``b`` over the sensitivity in the sum of absolute values, under the relation that is
-        accounted for; ``1 / ε``.
+        Scale ``b`` over the sensitivity, under the relation that is accounted for; ``1 / ε``.
     count : int
         How many times.
     sampling : PoissonSampling, FixedSampling or ReplacementSampling, optional
