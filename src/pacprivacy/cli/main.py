@@ -1,12 +1,13 @@
 """The command ``pac``: its verbs, and what they say when something is wrong.
 
 Errors are one line on stderr, never a traceback. Exit codes: 0 done, 1 a defect of this program,
-2 bad input, 3 budget refused, 4 an audit found a broken promise, 130 stopped with Ctrl-C.
+2 bad input, 3 budget refused, 4 an audit found a broken promise, 130 stopped by a signal.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -176,7 +177,12 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     complain(str(message), kind="warning")
 
 
+def _stop(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def run() -> None:
     """Entry point of the script ``pac``."""
     warnings.showwarning = _show_warning
+    signal.signal(signal.SIGTERM, _stop)  # as Ctrl-C does: worker processes are ended too
     app(prog_name="pac")
