@@ -181,19 +181,23 @@ def _totals(rows: Sequence[DecompositionRow], budgets: Sequence[float]) -> Panel
         x, y = tuple(row.multiple for row in own), tuple(row.total for row in own)
         style = Style(colour=colour, marker="")
         lines.append(Line(label=f"sum, {as_budget(mi)} nats", style=style, x=x, y=y))
-        at = float(np.interp(np.log(own[0].chosen), np.log(x), y))
-        lines.append(Line(label="chosen by formula", style=CHOSEN, x=(own[0].chosen,), y=(at,)))
+        there = (_at_chosen(own),)
+        lines.append(Line(label="chosen by formula", style=CHOSEN, x=(own[0].chosen,), y=there))
     return Panel(title="sums", ylabel="squared error", lines=tuple(lines), log_y=True)
 
 
-def _best(rows: Sequence[DecompositionRow]) -> list[str]:
+def _at_chosen(rows: Sequence[DecompositionRow]) -> float:
+    """Return the error at the chosen penalty, between two points of the grid."""
     x, y = [row.multiple for row in rows], [row.total for row in rows]
+    return float(np.exp(np.interp(np.log(rows[0].chosen), np.log(x), np.log(y))))
+
+
+def _best(rows: Sequence[DecompositionRow]) -> list[str]:
     best = min(rows, key=lambda row: row.total)
-    there = float(np.interp(np.log(rows[0].chosen), np.log(x), y))
     return [
         as_budget(rows[0].mi_nats),
         f"{rows[0].chosen:.4g}",
-        as_number(there, 4),
+        as_number(_at_chosen(rows), 4),
         f"{best.multiple:g}",
         as_number(best.total, 4),
     ]
