@@ -9,8 +9,10 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.adversary import exact_information
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise import calibrate
+from pacprivacy.noise import Shaped, calibrate
+from pacprivacy.noise.propose import propose_variance
 from pacprivacy.noise.spread import spread_of
+from pacprivacy.noise.weighting import noise_covariance
 from pacprivacy.residual.learned import (
     Flow,
     Gaussian,
@@ -154,6 +156,32 @@ def test_a_learned_gaussian_becomes_a_certified_plan() -> None:
     wanted = learned.covariance_shape().noise_var
     got = np.square(plan.noise_std)
     np.testing.assert_allclose(got / got.sum(), wanted / wanted.sum(), rtol=1e-4)
+
+
+def test_a_given_shape_is_scaled_and_proved() -> None:
+    outputs = np.random.default_rng(0).standard_normal((32, 2))
+    params = {"log_std": np.log([1.0, 2.0]), "lower": np.array([[0.0, 0.0], [0.7, 0.0]])}
+    learned = hand_made(Gaussian(full=True), params, outputs)
+    assert np.trace(learned.covariance()) == pytest.approx(learned.total_variance)
+    plan = calibrate(outputs, pac.Information(0.4), rule=Shaped(learned.covariance()), rng=0)
+    assert plan.mi_upper <= 0.4
+    wanted = learned.covariance() / np.trace(learned.covariance())
+    got = noise_covariance(plan)
+    np.testing.assert_allclose(got / np.trace(got), wanted, atol=1e-6)
+    asked = propose_variance(outputs, pac.Information(0.4), rule=Shaped(learned.covariance()))
+    assert asked == pytest.approx(plan.total_variance, rel=0.05)
+    # one direction without noise: the outputs differ along it, so it must get some
+    flat = calibrate(outputs, pac.Information(0.4), rule=Shaped(np.diag([1.0, 0.0])), rng=0)
+    assert flat.mi_upper <= 0.4
+    assert flat.n_directions == 2
+
+
+def test_a_shape_that_is_no_covariance_is_refused() -> None:
+    for bad in (np.ones(3), np.diag([1.0, -1.0]), np.zeros((2, 2)), np.array([[1.0, 1], [0, 1]])):
+        with pytest.raises(BudgetError, match="covariance must be"):
+            Shaped(bad)
+    with pytest.raises(BudgetError, match="one row per output coordinate"):
+        calibrate(np.eye(3), pac.Information(0.4), rule=Shaped(np.eye(2)))
 
 
 def test_only_a_gaussian_becomes_a_plan() -> None:

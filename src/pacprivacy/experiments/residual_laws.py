@@ -63,14 +63,8 @@ def law_of_rule(method: str, values: Matrix, rule: Rule, mi_nats: float, seed: i
 
 def law_of_learned(method: str, learned: LearnedNoise) -> Law:
     """Return learned Gaussian noise in the output's coordinates, with the decoder's claim."""
-    shape = learned.covariance_shape()
-    columns = [
-        learned.spread.expand(np.sqrt(variance) * direction)
-        for variance, direction in zip(shape.noise_var, shape.rotation.T, strict=True)
-    ]
-    factor = np.stack(columns)
     return Law(
-        method=method, covariance=factor.T @ factor, claimed_nats=float(learned.claimed_nats)
+        method=method, covariance=learned.covariance(), claimed_nats=float(learned.claimed_nats)
     )
 
 

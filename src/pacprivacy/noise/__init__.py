@@ -1,7 +1,7 @@
 """From a budget and the outputs on every subset to a noise plan."""
 
 from pacprivacy.noise.calibrate import calibrate
-from pacprivacy.noise.costs import Exact, Protect, contrasts
+from pacprivacy.noise.costs import Exact, Protect, Shaped, contrasts
 from pacprivacy.noise.iid import calibrate_iid
 from pacprivacy.noise.plan import NoisePlan
 from pacprivacy.noise.rules import RULES, AutoConfidence, Basis, Boxed, Empirical, Rule
@@ -16,6 +16,7 @@ __all__ = [
     "NoisePlan",
     "Protect",
     "Rule",
+    "Shaped",
     "calibrate",
     "calibrate_iid",
     "contrasts",

@@ -17,7 +17,7 @@ from pacprivacy.adversary.view import make_view
 from pacprivacy.budget import AnyBudget, Limits, limits_of
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise.certify import Problem, certify
-from pacprivacy.noise.costs import Exact, Protect
+from pacprivacy.noise.costs import Exact, Protect, Shaped
 from pacprivacy.noise.covariance import covariance_plan
 from pacprivacy.noise.exact import exact_shapes
 from pacprivacy.noise.frames import AxisFrame
@@ -27,7 +27,7 @@ from pacprivacy.noise.risk import risk_shapes
 from pacprivacy.noise.rules import Boxed, Empirical, Rule, rule_name, search_of
 from pacprivacy.noise.shape import Shape
 from pacprivacy.noise.spread import spread_of
-from pacprivacy.noise.weighting import weigh
+from pacprivacy.noise.weighting import given_shape, weigh
 from pacprivacy.simulation import few_threads
 from pacprivacy.theory.concentration import Estimate
 from pacprivacy.theory.information import entropy
@@ -262,6 +262,8 @@ def _searched_plan(rule: Rule, problem: Problem, *, gaussian_nats: float) -> Noi
     ``gaussian_nats`` is a budget that implies every limit, so the closed form is always there.
     """
     spread, log_p, name = problem.spread, problem.log_p, rule_name(rule)
+    if isinstance(rule, Shaped):
+        return certify(given_shape(spread, rule), problem, rule=name)
     weighting = None
     if isinstance(rule, Exact | Protect):
         weighting = weigh(spread, np.exp(log_p), rule)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, freeze
 from pacprivacy.errors import BudgetError
 
-__all__ = ["Exact", "Protect", "contrasts"]
+__all__ = ["Exact", "Protect", "Shaped", "contrasts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -125,6 +125,57 @@ class Protect:
         rows = self.orthonormal(dimension)
         cost: Matrix = np.eye(dimension) + (self.weight - 1) * (rows.T @ rows)
         return cost
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shaped:
+    """Noise of a given shape, scaled until the budget is proved.
+
+    Parameters
+    ----------
+    covariance : array of shape (d, d)
+        Directions and relative sizes of the noise; its scale does not matter. It may come from
+        anywhere but the secret, for example from learning: the proof does not rest on it.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.noise import calibrate
+    >>> outputs = np.random.default_rng(0).normal(size=(64, 2))
+    >>> plan = calibrate(outputs, pac.Information(0.5), rule=Shaped(np.diag([1.0, 4.0])), rng=0)
+    >>> plan.rule, plan.mi_upper <= 0.5
+    ('shaped', True)
+    """
+
+    covariance: npt.ArrayLike
+
+    def __post_init__(self) -> None:
+        matrix = np.array(self.covariance, dtype=np.float64)
+        square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and matrix.size > 0
+        if not square or not np.isfinite(matrix).all():
+            raise BudgetError(
+                f"covariance must be a square matrix of numbers; got shape {matrix.shape}. "
+                f"Give one row and column per output coordinate."
+            )
+        values = np.linalg.eigvalsh(matrix)
+        symmetric = np.allclose(matrix, matrix.T, atol=1e-9 * np.abs(matrix).max())
+        if not (symmetric and values[-1] > 0 and values[0] >= -1e-9 * values[-1]):
+            raise BudgetError(
+                "covariance must be symmetric, not negative in any direction and not zero; "
+                f"its eigenvalues go from {values[0]:.3g} to {values[-1]:.3g}. Check its signs."
+            )
+        freeze(matrix)
+        object.__setattr__(self, "covariance", matrix)
+
+    def checked(self, dimension: int) -> Matrix:
+        """Return the covariance; refuse one for another dimension."""
+        matrix = np.asarray(self.covariance, dtype=np.float64)
+        if len(matrix) != dimension:
+            raise BudgetError(
+                f"covariance must have one row per output coordinate ({dimension}); got "
+                f"{len(matrix)}. Build it for this output."
+            )
+        return matrix
 
 
 def contrasts(n: int) -> Matrix:

@@ -15,8 +15,14 @@ from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.membership import Candidates
 from pacprivacy.budget import AnyBudget, limits_of
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.calibrate import distinct_outputs, gaussian_budget, is_free, resolve_caps
-from pacprivacy.noise.costs import Exact, Protect
+from pacprivacy.noise.calibrate import (
+    calibrate,
+    distinct_outputs,
+    gaussian_budget,
+    is_free,
+    resolve_caps,
+)
+from pacprivacy.noise.costs import Exact, Protect, Shaped
 from pacprivacy.noise.covariance import covariance_plan
 from pacprivacy.noise.exact import exact_shapes
 from pacprivacy.noise.risk import risk_shapes
@@ -63,6 +69,9 @@ def propose_variance(
     groups, nats = distinct_outputs(values, log_p)
     if is_free(groups, nats, limits, caps, pool, log_p):
         return 0.0
+    if isinstance(rule, Shaped):  # nothing to search for: what is proved is found as fast
+        plan = calibrate(values, budget, rule=rule, pool=pool, log_belief=log_belief, rng=rng)
+        return plan.total_variance
     beta = gaussian_budget(limits, caps, priors)
     if rule is not None and search_of(rule, limits_membership=caps is not None) is None:
         return covariance_plan(values, rule, log_p, mi_nats=beta).total_variance

@@ -9,7 +9,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, check_positive, freeze
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.costs import Exact, Protect
+from pacprivacy.noise.costs import Exact, Protect, Shaped
 
 __all__ = [
     "RULES",
@@ -168,7 +168,7 @@ class Empirical:
 
 
 IidRule: TypeAlias = Boxed | Empirical
-Rule: TypeAlias = str | Basis | AutoConfidence | Boxed | Empirical | Exact | Protect
+Rule: TypeAlias = str | Basis | AutoConfidence | Boxed | Empirical | Exact | Protect | Shaped
 
 
 def rule_name(rule: Rule) -> str:
@@ -183,13 +183,15 @@ def rule_name(rule: Rule) -> str:
         return "exact weighted"
     if isinstance(rule, Protect):
         return "protect"
+    if isinstance(rule, Shaped):
+        return "shaped"
     if rule in RULES and rule != "basis":
         return rule
     known = ", ".join(name for name in RULES if name != "basis")
     raise BudgetError(
         f"rule must be one of {known}, or Basis(matrix), AutoConfidence(...), Boxed(...), "
-        f"Empirical(...), Exact(cost=...), Protect(directions); got {rule!r}. Leave it out for "
-        f"the default."
+        f"Empirical(...), Exact(cost=...), Protect(directions), Shaped(covariance); got {rule!r}. "
+        f"Leave it out for the default."
     )
 
 
@@ -197,6 +199,6 @@ def search_of(rule: Rule, *, limits_membership: bool) -> str | None:
     """Return which search a rule runs, ``exact`` or ``risk``; None for a formula."""
     if isinstance(rule, Exact):
         return "exact"
-    if isinstance(rule, Protect):
+    if isinstance(rule, Protect | Shaped):
         return "risk" if limits_membership else "exact"
     return rule if rule in ("exact", "risk") else None

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.noise.costs import Exact, Protect
+from pacprivacy.noise.costs import Exact, Protect, Shaped
 from pacprivacy.noise.plan import NoisePlan
 from pacprivacy.noise.shape import Shape
 from pacprivacy.noise.spread import Spread
 
-__all__ = ["Weighting", "noise_covariance", "weigh"]
+__all__ = ["Weighting", "given_shape", "noise_covariance", "weigh"]
 
+LEAST_SHARE = 1e-9  # of the largest variance, for a direction that a given shape leaves out
 FLAT = 1e-12  # variances below this share of the largest are rounding error
 
 
@@ -82,6 +83,16 @@ def _inner_cost(spread: Spread, rule: Exact | Protect) -> Matrix:
     applied = directions * cost if cost.ndim == 1 else directions @ cost
     inner: Matrix = applied @ directions.T
     return 0.5 * (inner + inner.T)
+
+
+def given_shape(spread: Spread, rule: Shaped) -> Shape:
+    """Return the shape of a given covariance along the directions of the spread.
+
+    A direction without noise gets a little: the outputs may differ along it.
+    """
+    across = spread.project(rule.checked(len(spread.center)))
+    noise_var, rotation = np.linalg.eigh(spread.project(np.ascontiguousarray(across.T)))
+    return Shape(rotation=rotation, noise_var=np.maximum(noise_var, LEAST_SHARE * noise_var[-1]))
 
 
 def noise_covariance(plan: NoisePlan) -> Matrix:

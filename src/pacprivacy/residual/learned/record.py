@@ -110,6 +110,19 @@ class LearnedNoise:
         """Draw float noise along the principal directions, for experiments; releases nothing."""
         return draw_noise(self.family, self.params, n_draws, rng)
 
+    def covariance(self) -> Matrix:
+        """Return the covariance of a Gaussian in the output's coordinates, shape (d, d).
+
+        With :class:`pacprivacy.noise.Shaped` it becomes a rule whose noise is proved anew.
+        """
+        shape = self.covariance_shape()
+        columns = [
+            self.spread.expand(np.sqrt(variance) * direction)
+            for variance, direction in zip(shape.noise_var, shape.rotation.T, strict=True)
+        ]
+        factor = np.stack(columns)
+        return np.asarray(factor.T @ factor, dtype=np.float64)
+
     def covariance_shape(self) -> Shape:
         """Return the directions and variances of a Gaussian; refuse other laws."""
         if not isinstance(self.family, Gaussian):
