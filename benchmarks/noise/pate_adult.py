@@ -25,7 +25,7 @@ from pacprivacy.datasets import load_adult
 from pacprivacy.dp import count_votes, data_dependent_loss, label_by_votes
 from pacprivacy.dp.noise import read_source
 
-N_RUNS, N_TEACHERS, DELTA, WITHIN = 10, 250, 1e-5, 0.03
+N_RUNS, N_TEACHERS, DELTA, WITHIN = 8, 250, 1e-5, 0.03
 EPSILONS = (0.5, 1.0, 2.0, 5.0)
 N_QUESTIONS = {0.5: 200, 1.0: 400, 2.0: 800, 5.0: 1600}
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "pate_adult.json"
