@@ -74,28 +74,19 @@ def loss_distribution(
     >>> round(loss_distribution(event, "replace", 1e-3, 1e-5).get_epsilon_for_delta(1e-5), 2)
     4.38
     """
-    from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     step = {"value_discretization_interval": discretization}
     if event.sampling is None and isinstance(event, GaussianEvent):
         std = event.noise_multiplier / math.sqrt(event.count)
         return pld.from_gaussian_mechanism(standard_deviation=std, **step)
-    if isinstance(event.sampling, PoissonSampling) and isinstance(event, GaussianEvent):
-        relation, std = NeighboringRelation.ADD_OR_REMOVE_ONE, event.noise_multiplier
-        if neighbours == "replace":  # there, noise is counted in contributions of one record
-            relation, std = NeighboringRelation.REPLACE_ONE, 2.0 * event.noise_multiplier
-        one = pld.from_gaussian_mechanism(
-            standard_deviation=std,
-            sampling_prob=event.sampling.rate,
-            neighboring_relation=relation,
-            **step,
-        )
-    elif isinstance(event, LaplaceEvent) and (
-        event.sampling is None
-        or (isinstance(event.sampling, PoissonSampling) and neighbours == "add_remove")
-    ):
-        rate = 1.0 if event.sampling is None else event.sampling.rate
+    known = event.sampling is None or (
+        isinstance(event.sampling, PoissonSampling) and neighbours == "add_remove"
+    )
+    rate = 1.0 if event.sampling is None else event.sampling.rate
+    if known and isinstance(event, GaussianEvent):
+        one = pld.from_gaussian_mechanism(event.noise_multiplier, sampling_prob=rate, **step)
+    elif known and isinstance(event, LaplaceEvent):
         one = pld.from_laplace_mechanism(event.noise_multiplier, sampling_prob=rate, **step)
     else:
         one = _from_profile(event, discretization, _CUT * delta / event.count)
