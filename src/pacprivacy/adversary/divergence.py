@@ -81,7 +81,8 @@ def divergences_of_view(
 
     Guarantee
     ---------
-    Claim RP-2. All three intervals hold with probability at least ``1 - gamma`` over the draws.
+    Claim RP-2. All three are at most their upper ends with probability at least ``1 - gamma``
+    over the draws.
     """
     prior = np.exp(view.log_prior)
     alive = prior > 0
@@ -165,11 +166,11 @@ def divergences(
     n_draws : int, optional
         Simulated releases; by default as many as a few seconds allow.
     gamma : float
-        Probability that one of the intervals is wrong.
+        Probability that one of the upper ends is wrong.
 
     Guarantee
     ---------
-    Claim RP-2. The intervals hold together with probability ``1 - gamma`` over the draws.
+    Claim RP-2. All are at most their upper ends with probability ``1 - gamma`` over the draws.
 
     Examples
     --------

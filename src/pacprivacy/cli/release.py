@@ -21,6 +21,7 @@ from pacprivacy.mechanism import BatchMechanism
 from pacprivacy.noise.rules import rule_name
 from pacprivacy.privatize import privatize
 from pacprivacy.release import Release
+from pacprivacy.simulation.candidates import SUBSETS_BATCHED
 
 __all__ = ["release", "save_release"]
 
@@ -99,7 +100,7 @@ def _release(
         C=cost,
         trees=trees,
         depth=depth,
-        mi_nats=limits_of(limits).mi_nats,
+        mi_nats=limits_of(limits, subsets or SUBSETS_BATCHED).mi_nats,
     )
     find_model(model, asked)
     if rule is not None:

@@ -242,7 +242,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"query_budget must be Information; got {type(self.query_budget).__name__}. "
                 f"Use pac.Information(2**-20)."
             )
-        limits, prior = limits_of(self.budget), pool.worst_prior
+        limits, prior = limits_of(self.budget, pool.n_subsets), pool.worst_prior
         totals = [] if limits.mi_nats is None else [limits.mi_nats]
         if limits.success is not None:
             if limits.success <= prior:

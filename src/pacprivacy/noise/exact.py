@@ -33,7 +33,7 @@ MAX_ATOM_DEPTH = 4
 FLAT = 1e-12  # within-group variance below this share of the largest is rounding error
 FLOOR = 1e-9
 N_DRAWS = 2048
-GAP_DRAWS = 1 << 15
+GAP_COST = 1 << 24  # posterior entries
 SMALL_GAP = 0.009  # of the budget: less is not worth a search and a proof
 PATIENCE = 3
 
@@ -142,7 +142,8 @@ def _relative_gap(
 ) -> float:
     """Return the share of the budget that the Gaussian bound leaves unused, roughly."""
     view = shape.view(spread, log_p)
-    found = information_of_view(view, n_draws=GAP_DRAWS, gamma=0.1, rng=rng)
+    n_draws = int(np.clip(GAP_COST // view.n_subsets, 4096, 1 << 15))
+    found = information_of_view(view, n_draws=n_draws, gamma=0.1, rng=rng)
     return (mi_nats - found.value) / mi_nats
 
 

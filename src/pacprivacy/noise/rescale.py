@@ -18,7 +18,7 @@ from pacprivacy.noise.spread import Spread
 
 __all__ = ["noise_scale", "rescale"]
 
-SIMULATED: Final = frozenset({"exact", "risk"})
+SIMULATED: Final = frozenset({"exact", "exact weighted", "protect", "risk"})
 MAX_ATTEMPTS: Final = 20
 
 
