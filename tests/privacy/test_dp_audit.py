@@ -265,6 +265,18 @@ def test_identical_data_sets_show_nothing() -> None:
     assert found.epsilon_lower == 0.0
 
 
+@pytest.mark.claim("DP-6")
+def test_runs_that_choose_the_event_are_not_counted() -> None:
+    calls = []
+
+    def draw(side: int, n: int) -> np.ndarray:
+        calls.append(side)
+        return np.full(n, float(side)) if len(calls) <= 2 else np.zeros(n)  # a coincidence at first
+
+    assert audit_dp(draw, epsilon=1.0, delta=0.0, n_trials=1000).epsilon_lower == 0.0
+    assert sorted(calls) == [0, 0, 1, 1]
+
+
 def test_bad_audits_are_refused() -> None:
     def draw(side: int, n: int) -> np.ndarray:
         return np.zeros(n)

@@ -192,7 +192,8 @@ def test_sums_clip_in_the_norm_of_their_noise(delta: float, neighbours: Any) -> 
     expected = reach / gaussian_parameter(1.0, delta) if delta else reach
     assert noise[name] == pytest.approx(expected, rel=1e-6)
     clipped = rows * np.minimum(1, 5 / np.linalg.norm(rows, 2 if delta else 1, axis=1))[:, None]
-    assert np.abs(release.value - clipped.sum(axis=0)).max() < 15 * noise["std"]
+    loud = private_sum(rows, neighbours=neighbours, simulate=0, **(settings | {"epsilon": 500.0}))
+    assert np.allclose(loud.value, clipped.sum(axis=0), atol=3.0)  # the other norm is 6 away
     mean = private_mean(rows, neighbours=neighbours, n_public=8, simulate=0, **settings)
     assert np.allclose(mean.value, release.value / 8)
     assert mean.certificate.noise[name] == pytest.approx(expected / 8, rel=1e-6)  # type: ignore[index]
