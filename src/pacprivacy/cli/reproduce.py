@@ -12,7 +12,7 @@ from pacprivacy.errors import DataError
 
 __all__ = ["reproduce"]
 
-PAPERS: Final = ("alg", "design", "residual", "accuracy-first", "picture")
+PAPERS: Final = ("alg", "design", "residual", "accuracy-first", "cs208", "picture")
 
 
 def _reproduce(
@@ -38,10 +38,10 @@ def _reproduce(
     """Recompute the tables and figures of a paper, as CSV, PNG and a page.
 
     alg: PAC-Private Algorithms. design: Privacy-Conscious Algorithm Design, and private answers.
-    residual: Residual-PAC Privacy (needs jax). accuracy-first: Accuracy First. A full run takes
-    up to an hour on two cores; what was done is kept in DIR/checkpoints when it is stopped.
-    picture: the picture of the README. Everything is simulated on public data: what is written
-    protects nobody.
+    residual: Residual-PAC Privacy (needs jax). accuracy-first: Accuracy First. cs208: learning
+    under differential privacy (needs jax). A full run takes up to an hour on two cores; what was
+    done is kept in DIR/checkpoints when it is stopped. picture: the picture of the README.
+    Everything is simulated on public data: what is written protects nobody.
     """
     if jobs == 0 or jobs < -1:
         raise DataError(f"jobs must be a positive number, or -1; got {jobs}. Use -1 for all cores.")
@@ -71,6 +71,7 @@ def _paper(
 ) -> Path:
     from pacprivacy.experiments.accuracy_first import ACCURACY_FIRST
     from pacprivacy.experiments.alg import ALG
+    from pacprivacy.experiments.cs208 import CS208
     from pacprivacy.experiments.design import DESIGN
     from pacprivacy.experiments.residual import RESIDUAL
     from pacprivacy.experiments.run import Progress, run_paper
@@ -81,7 +82,7 @@ def _paper(
             show(f"{count} {progress.name}: {progress.seconds:.0f} s")
 
     names = tuple(part.strip() for part in only.split(",")) if only is not None else ()
-    paper = {one.name: one for one in (ALG, DESIGN, RESIDUAL, ACCURACY_FIRST)}[name]
+    paper = {one.name: one for one in (ALG, DESIGN, RESIDUAL, ACCURACY_FIRST, CS208)}[name]
     return run_paper(paper, output, quick=quick, only=names, n_jobs=jobs, report=tell)
 
 
@@ -93,5 +94,6 @@ reproduce = Verb(
   pac reproduce design --only ridge,equal -o out/design
   pac reproduce residual --quick -o out/residual
   pac reproduce accuracy-first --quick -o out/accuracy-first
+  pac reproduce cs208 --quick -o out/cs208
   pac reproduce picture -o docs/images""",
 )

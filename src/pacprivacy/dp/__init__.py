@@ -21,6 +21,7 @@ from pacprivacy.dp.events import (
     ReplacementSampling,
 )
 from pacprivacy.dp.exponential import exponential, score_loss
+from pacprivacy.dp.finetune import PublicFeatures, fine_tune, pretrain
 from pacprivacy.dp.gaussian import gaussian_delta, gaussian_parameter
 from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
 from pacprivacy.dp.hypotheses import choose_hypothesis
@@ -59,6 +60,7 @@ __all__ = [
     "Logistic",
     "PoissonBatch",
     "PoissonSampling",
+    "PublicFeatures",
     "PureEvent",
     "RandomRuns",
     "ReplacementBatch",
@@ -80,6 +82,7 @@ __all__ = [
     "dp_sgd_jax",
     "expected_excess",
     "exponential",
+    "fine_tune",
     "gaussian_analytic",
     "gaussian_classical",
     "gaussian_delta",
@@ -89,6 +92,7 @@ __all__ = [
     "least_penalty",
     "objective_perturbation",
     "output_perturbation",
+    "pretrain",
     "private_mean",
     "private_sum",
     "pure_search",

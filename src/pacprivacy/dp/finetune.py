@@ -1,0 +1,251 @@
+"""Public pre-training, private fine-tuning: a network learned elsewhere, its last layer here.
+
+A small convolutional network is trained on public images without any noise. Its last hidden layer
+turns private images into a few features, and only a linear layer on these is trained privately: few
+weights need little noise. Needs ``pacprivacy[jax]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy.dp.descent import Steps
+from pacprivacy.dp.descent_batches import Batch
+from pacprivacy.dp.losses import LinearLoss
+from pacprivacy.dp.sgd import dp_sgd
+from pacprivacy.errors import DataError, PacPrivacyError
+from pacprivacy.release.dp_release import DPRelease
+
+__all__ = ["PublicFeatures", "fine_tune", "pretrain"]
+
+CHANNELS: Final = (16, 32, 64)
+AT_ONCE: Final = 100  # images, when features are computed
+Weights = dict[str, npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublicFeatures:
+    """A network that was trained on public images; it turns images into rows of norm 1.
+
+    Parameters
+    ----------
+    weights : dict of arrays, public
+        Convolutions and the hidden layer.
+    centre : array, public
+        Mean of the features of public images, which is subtracted.
+
+    Examples
+    --------
+    >>> images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8)
+    >>> network = pretrain(images, np.arange(20) % 2, n_features=8, n_epochs=0, rng=0)
+    >>> network.transform(images).shape
+    (20, 8)
+    """
+
+    weights: Weights
+    centre: Vector
+
+    def transform(self, images: npt.NDArray[np.uint8]) -> Matrix:
+        """Return features of norm 1, each a function of its own image alone."""
+        jax, _ = _import_jax()
+        hidden = jax.jit(_hidden)
+        parts = []
+        for start in range(0, len(images), AT_ONCE):
+            chunk = images[start : start + AT_ONCE]
+            # Always the same shape: what an image becomes does not depend on how many there are.
+            padded = np.zeros((AT_ONCE, *images.shape[1:]), dtype=np.float32)
+            padded[: len(chunk)] = _scale(chunk)
+            parts.append(np.asarray(hidden(self.weights, padded))[: len(chunk)])
+        rows = np.concatenate(parts).astype(np.float64) - self.centre
+        scaled: Matrix = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        return scaled
+
+
+def pretrain(
+    images: npt.NDArray[np.uint8],
+    labels: Any,
+    *,
+    n_features: int = 64,
+    n_epochs: int = 10,
+    learning_rate: float = 2e-3,
+    rng: np.random.Generator | int | None = None,
+) -> PublicFeatures:
+    """Train a small convolutional network on public images, without noise.
+
+    Parameters
+    ----------
+    images : uint8 array of shape (n, height, width, channels), public
+        They must not contain anybody who is to be protected.
+    labels : array of shape (n,), public
+        Their classes, which may be others than the private ones.
+    n_features : int
+        Width of the last hidden layer: as many weights per class are trained privately later.
+    n_epochs, learning_rate
+        Of Adam, on batches of 100.
+    rng : Generator or int, optional
+        Seed of public randomness.
+
+    Examples
+    --------
+    >>> images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8)
+    >>> pretrain(images, np.arange(20) % 2, n_features=8, n_epochs=1, rng=0).centre.shape
+    (8,)
+    """
+    jax, optax = _import_jax()
+    if images.ndim != 4 or len(images) != len(labels):
+        raise DataError(
+            f"images must have shape (n, height, width, channels), with one label each; got "
+            f"{images.shape} and {len(labels)} labels."
+        )
+    classes, codes = np.unique(labels, return_inverse=True)
+    generator = public_generator(coerce_seed(rng), "pretrain")
+    weights = _start(images.shape[1:], n_features, len(classes), generator)
+    scaled = _scale(images)
+    optimiser = optax.adam(learning_rate)
+
+    def loss(tree: Any, batch: Any, target: Any) -> Any:
+        scores = _hidden(tree, batch) @ tree["head"]
+        return optax.softmax_cross_entropy_with_integer_labels(scores, target).mean()
+
+    @jax.jit  # type: ignore[untyped-decorator]
+    def step(tree: Any, state: Any, batch: Any, target: Any) -> Any:
+        moves, state = optimiser.update(jax.grad(loss)(tree, batch, target), state)
+        return optax.apply_updates(tree, moves), state
+
+    state = optimiser.init(weights)
+    size = min(100, len(images))
+    for _ in range(n_epochs):
+        order = generator.permutation(len(images))
+        for start in range(0, len(images) - size + 1, size):
+            chosen = order[start : start + size]
+            flip = generator.random(size) < 0.5
+            batch = np.where(flip[:, None, None, None], scaled[chosen][:, :, ::-1], scaled[chosen])
+            weights, state = step(weights, state, batch, codes[chosen])
+    kept = {name: np.asarray(array) for name, array in weights.items() if name != "head"}
+    hidden = jax.jit(_hidden)
+    means = [
+        np.asarray(hidden(kept, scaled[start : start + size])).mean(axis=0)
+        for start in range(0, len(images) - size + 1, size)
+    ]
+    centre: Vector = np.asarray(np.mean(means, axis=0), dtype=np.float64)
+    return PublicFeatures(weights=kept, centre=centre)
+
+
+def fine_tune(
+    network: PublicFeatures,
+    images: npt.NDArray[np.uint8],
+    labels: Any,
+    *,
+    loss: LinearLoss,
+    epsilon: float,
+    delta: float,
+    batch: Batch,
+    steps: Steps,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Train the last layer on private images by DP-SGD.
+
+    Parameters
+    ----------
+    network : PublicFeatures, public
+        From :func:`pretrain`, on other images.
+    images, labels : arrays, curator-only
+        The private images and their classes.
+    loss, epsilon, delta, batch, steps, simulate
+        As in :func:`~pacprivacy.dp.dp_sgd`.
+
+    Returns
+    -------
+    DPRelease
+        ``value`` holds the weights of the last layer; scores of new images are
+        ``network.transform(images) @ value.T``.
+
+    Guarantee
+    ---------
+    Claim G-3, of the features as records: each is a function of its own image alone.
+
+    Examples
+    --------
+    >>> from pacprivacy.dp import FixedBatch, Softmax, Steps
+    >>> images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
+    >>> network = pretrain(images[:20], np.arange(20) % 2, n_features=8, n_epochs=0, rng=0)
+    >>> release = fine_tune(
+    ...     network, images[20:], np.arange(20) % 3, loss=Softmax(classes=(0, 1, 2)), epsilon=1.0,
+    ...     delta=1e-4, batch=FixedBatch(size=10),
+    ...     steps=Steps(n_steps=3, learning_rate=1.0, clip_norm=1.0),
+    ... )
+    >>> release.value.shape
+    (3, 8)
+    """
+    return dp_sgd(
+        network.transform(images),
+        labels,
+        loss=loss,
+        epsilon=epsilon,
+        delta=delta,
+        x_bound=1.0,
+        batch=batch,
+        steps=steps,
+        simulate=simulate,
+    )
+
+
+def _start(
+    shape: tuple[int, ...], n_features: int, n_classes: int, generator: np.random.Generator
+) -> Weights:
+    """Return random weights of the usual sizes."""
+    weights: Weights = {}
+    below = shape[2]
+    for layer, above in enumerate(CHANNELS):
+        scale = np.sqrt(2.0 / (9 * below))
+        drawn = generator.normal(0.0, scale, (3, 3, below, above))
+        weights[f"convolution{layer}"] = drawn.astype(np.float32)
+        weights[f"constant{layer}"] = np.zeros(above, dtype=np.float32)
+        below = above
+    width = below * (shape[0] >> len(CHANNELS)) * (shape[1] >> len(CHANNELS))
+    drawn = generator.normal(0.0, np.sqrt(2.0 / width), (width, n_features))
+    weights["hidden"] = drawn.astype(np.float32)
+    drawn = generator.normal(0.0, np.sqrt(1.0 / n_features), (n_features, n_classes))
+    weights["head"] = drawn.astype(np.float32)
+    return weights
+
+
+def _hidden(weights: Any, images: Any) -> Any:
+    """Return the last hidden layer: three convolutions with pooling, one dense layer."""
+    jax, _ = _import_jax()
+    found = images
+    for layer in range(len(CHANNELS)):
+        found = jax.lax.conv_general_dilated(
+            found,
+            weights[f"convolution{layer}"],
+            (1, 1),
+            "SAME",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+        found = jax.nn.relu(found + weights[f"constant{layer}"])
+        found = jax.lax.reduce_window(
+            found, -np.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
+        )
+    return jax.nn.relu(found.reshape(found.shape[0], -1) @ weights["hidden"])
+
+
+def _scale(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    return np.asarray(images, dtype=np.float32) / np.float32(127.5) - np.float32(1.0)
+
+
+def _import_jax() -> tuple[Any, Any]:
+    try:
+        import jax
+        import optax
+    except ImportError:
+        raise PacPrivacyError(
+            "pre-training needs JAX and optax, which are not installed. "
+            "Run: pip install 'pacprivacy[jax]'"
+        ) from None
+    return jax, optax
