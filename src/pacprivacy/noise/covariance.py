@@ -53,8 +53,9 @@ def covariance_plan(
         # the lattice moves in steps, so ever larger cuts
         budget *= min(1.0, mi_nats / plan.log_det_nats) * (1 - 1e-9 * 2**attempt)
     raise BudgetError(
-        f"mi_nats must be large enough for the lattice of {plan.n_directions} directions; got "
-        f"{mi_nats}. Use a larger budget, or the rule 'waterfill'."
+        f"budget must leave the release something to say: mi_nats must be large enough for the "
+        f"lattice of {plan.n_directions} directions; got {mi_nats:.3g}. Use at least "
+        f"Membership(0.51) or Information(1e-4); with less the noise drowns everything."
     )
 
 
