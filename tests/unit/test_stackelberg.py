@@ -175,3 +175,12 @@ def test_pictures_of_a_search_and_of_curves(tmp_path: Path) -> None:
         plot_convergence((), tmp_path / "none.png")
     with pytest.raises(MechanismError, match="must not be empty"):
         plot_budget_curves(curves, tmp_path / "curves.txt")
+
+
+@pytest.mark.claim("RP-8")
+@pytest.mark.parametrize("name", ["heavy tail", "k-means", "rank deficient", "skewed votes"])
+def test_no_pool_gets_more_noise_than_the_gaussian_bound_needs(name: str) -> None:
+    outputs = example_outputs(name, n_subsets=24)
+    found = stackelberg(outputs, 0.6, rng=0)
+    assert found.saving >= 1
+    assert found.plan.mi_upper <= 0.6

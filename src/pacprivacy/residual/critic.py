@@ -14,7 +14,6 @@ from pacprivacy._checks import Matrix, Vector
 __all__ = ["BoundedCritic", "LinearCritic", "fit_critic"]
 
 BANDWIDTHS: Final = (0.7, 1.4, 2.8, 5.6)
-REACH: Final = 3.5  # standard deviations; beyond, there is nothing to learn from the Gaussian
 RIDGE: Final = 1e-6
 LOWEST: Final = -8.0
 CEILINGS: Final = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
@@ -55,7 +54,6 @@ class LinearCritic:
     def features(self, releases: Matrix) -> Matrix:
         """Return squares, products and cosines of standardised releases."""
         n_directions = releases.shape[1]
-        releases = np.clip(releases, -REACH, REACH)
         if n_directions <= MOST_QUADRATIC:
             rows, cols = np.triu_indices(n_directions)
             second = releases[:, rows] * releases[:, cols]
