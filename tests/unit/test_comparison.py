@@ -69,6 +69,16 @@ def test_dp_methods_are_asked_for_the_epsilon_of_the_success(
     assert success_for_epsilon(asked[0], delta=1e-3) == pytest.approx(0.7)
 
 
+def test_the_relation_is_said_where_it_is_another_one() -> None:
+    found = small("ridge", rules=("diagonal",))
+    relations = {row.method: row.neighbours for row in found.rows if row.family == "DP"}
+    assert relations["output perturbation"] == "replace"
+    assert relations["AdaSSP"] == "add_remove"
+    text = str(found)
+    assert "* about the content of a record" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_less_privacy_is_more_utility() -> None:
     tight = small("mean", success=0.55, rules=("waterfill",))
     loose = small("mean", success=0.95, rules=("waterfill",))

@@ -44,6 +44,8 @@ class ComparisonRow:
         Membership success that is guaranteed.
     mi_nats, epsilon, delta : float, optional
         The promise in its own units.
+    neighbours : str, optional
+        Relation of differential privacy: a record more or less, or one with another content.
     note : str
         Why a method could not be run, or what it needs.
 
@@ -64,6 +66,7 @@ class ComparisonRow:
     mi_nats: float | None = None
     epsilon: float | None = None
     delta: float | None = None
+    neighbours: str | None = None
     n_releases: int = 0
     note: str = ""
 
@@ -132,6 +135,11 @@ class Comparison:
                 f"{row.family:<4}{row.method:<23}{_utility(row):>18} {_distance(row):>9}  "
                 f"{_promise(row)}"
             )
+        if any(row.neighbours == "replace" for row in self.rows):
+            lines += [
+                "",
+                "* about the content of a record; the number of records is public",
+            ]
         lines += ["", "Simulated releases: seeded, they protect nobody."]
         for text in PROMISES.values():
             lines.append(textwrap.fill(text.replace("*", ""), WIDTH))
@@ -174,5 +182,6 @@ def _promise(row: ComparisonRow) -> str:
     if row.note:
         return row.note
     if row.epsilon is not None:
-        return f"ε {row.epsilon:.3g}, δ {row.delta or 0.0:.1g}"
+        other = " *" if row.neighbours == "replace" else ""
+        return f"ε {row.epsilon:.3g}, δ {row.delta or 0.0:.1g}{other}"
     return f"{row.mi_nats:.3g} nats" if row.mi_nats is not None else ""

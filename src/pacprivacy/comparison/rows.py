@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -253,9 +254,8 @@ def _dp_row(
         return _refused("DP", name, promise, error)
     spent = releases[0].certificate
     found = [np.ravel(release.value) for release in releases]
-    return _row(
-        "DP", name, model, found, judged, promise, goal, epsilon=spent.epsilon, delta=spent.delta
-    )
+    row = _row("DP", name, model, found, judged, promise, goal)
+    return replace(row, epsilon=spent.epsilon, delta=spent.delta, neighbours=spent.neighbours)
 
 
 def _refused(family: Any, name: str, promise: Membership, error: Exception) -> ComparisonRow:
@@ -281,8 +281,6 @@ def _row(
     goal: Vector,
     *,
     mi_nats: float | None = None,
-    epsilon: float | None = None,
-    delta: float | None = None,
 ) -> ComparisonRow:
     utilities = np.array([model.judge(vector, judged) for vector in found])
     distance = float(np.sqrt(np.mean([np.square(vector - goal).sum() for vector in found])))
@@ -295,6 +293,4 @@ def _row(
         success=promise.success,
         n_releases=len(found),
         mi_nats=mi_nats,
-        epsilon=epsilon,
-        delta=delta,
     )
