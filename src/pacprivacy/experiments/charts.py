@@ -50,6 +50,7 @@ class Panel:
     ylabel: str
     lines: tuple[Line, ...]
     log_y: bool = False  # where the values are far apart
+    least_span: float = 0.0  # of the vertical axis: smaller differences do not matter
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -116,6 +117,10 @@ def _draw_panel(axes: Any, panel: Panel, ticks: Sequence[tuple[float, str]]) -> 
             axes.plot(line.x, line.y, **_look(line.style))
         else:
             axes.axhline(line.y[0], color=line.style.colour, linestyle=line.style.line, lw=1.3)
+    low, high = axes.get_ylim()
+    if high - low < panel.least_span:
+        middle = 0.5 * (low + high)
+        axes.set_ylim(middle - 0.5 * panel.least_span, middle + 0.5 * panel.least_span)
     axes.set_xticks([x for x, _ in ticks], [name for _, name in ticks])
     axes.minorticks_off()
     soften(axes)

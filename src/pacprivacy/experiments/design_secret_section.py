@@ -17,6 +17,7 @@ __all__ = ["SECTION", "SameSecret"]
 
 N_TRIALS: Final = 200  # in a full run; benchmarks/noise/same_secret.py has a thousand
 N_TRIALS_QUICK: Final = 8
+LEAST_SPAN: Final = 0.04  # twice the difference in accuracy that would matter
 ACCURACIES: Final = {
     "accuracy": ("one secret throughout", Style(colour="#009E73", marker="o")),
     "fresh_accuracy": ("fresh secrets", Style(colour="#D55E00", marker="s", line="--")),
@@ -103,7 +104,7 @@ def _panel(
         Line(label=label, style=style, x=x, y=tuple(getattr(row, field) for row in rows))
         for field, (label, style) in fields.items()
     )
-    return Panel(title=title, ylabel=ylabel, lines=lines)
+    return Panel(title=title, ylabel=ylabel, lines=lines, least_span=LEAST_SPAN)
 
 
 def _cells(row: SecretRow) -> list[str]:

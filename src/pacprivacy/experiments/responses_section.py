@@ -176,7 +176,8 @@ def _draw(rows: Sequence[ResponseRow], path: Path) -> Path:
                     )
                 )
         panels.append(Panel(title=dataset.capitalize(), ylabel="accuracy", lines=tuple(lines)))
-    ticks = [(2.0**-power, f"2^-{power}") for power in BOUND_POWERS]
+    largest = max(row.neg_log2_b for row in rows)
+    ticks = [(2.0**-power, f"2^-{power}") for power in BOUND_POWERS if power <= largest]
     return draw_panels(
         path,
         panels,
