@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from pacprivacy.dp import (
 )
 from pacprivacy.errors import MechanismError
 from pacprivacy.estimators.dp_sgd_base import DPLinearClassifier, Matrix
-from pacprivacy.release.dp_certificate import Neighbours
 from pacprivacy.release.dp_release import DPRelease
 
 __all__ = ["DPLogisticRegression"]
@@ -27,7 +26,7 @@ __all__ = ["DPLogisticRegression"]
 PENALTY: Final = 10.0
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class DPLogisticRegression(DPLinearClassifier):
     """Logistic regression under differential privacy.
 
@@ -45,7 +44,7 @@ class DPLogisticRegression(DPLinearClassifier):
         Relation that the promise is about.
     n_steps, learning_rate, clip_norm, average
         As in :class:`pacprivacy.dp.Steps`, for descent and rows of norm at most 1.
-    epsilon, delta, x_bound, classes, fit_intercept, random_state, simulate
+    x_bound, classes, fit_intercept, epsilon, delta, random_state, simulate
         As in :class:`~pacprivacy.estimators.dp_sgd_base.DPLinearClassifier`.
 
     Attributes
@@ -58,16 +57,14 @@ class DPLogisticRegression(DPLinearClassifier):
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(2000, 2)) + np.repeat([[0], [3]], 1000, axis=0)
     >>> y = np.repeat([0, 1], 1000)
-    >>> model = DPLogisticRegression(1.0, 1e-6, x_bound=5.0, classes=(0, 1), n_public=2000)
+    >>> model = DPLogisticRegression(x_bound=5.0, classes=(0, 1), n_public=2000)
     >>> model.fit(X, y).score(X, y) > 0.9
     True
     """
 
-    _: KW_ONLY
     method: Literal["descent", "objective", "output"] = "descent"
     penalty: float | None = None
     n_public: int | None = None
-    neighbours: Neighbours = "add_remove"
     n_steps: int = 60
     learning_rate: float = 4.0
     clip_norm: float = 0.5
@@ -115,7 +112,7 @@ class DPLogisticRegression(DPLinearClassifier):
             ),
             n_public=n_public,
             neighbours=self.neighbours,
-            simulate=self._seed(),
+            simulate=self._noise_seed(),
         )
 
     def _perturb(
@@ -131,7 +128,7 @@ class DPLogisticRegression(DPLinearClassifier):
             "epsilon": self.epsilon,
             "delta": self.delta,
             "neighbours": self.neighbours,
-            "simulate": self._seed(),
+            "simulate": self._noise_seed(),
         }
         if self.method == "output":
             return output_perturbation(rows, labels, penalty=self._read_penalty(PENALTY), **common)

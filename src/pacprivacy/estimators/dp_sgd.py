@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy.typing as npt
@@ -23,7 +23,6 @@ from pacprivacy.dp.descent_batches import Batch
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.dp_sgd_base import DPLinearClassifier, Matrix
-from pacprivacy.release.dp_certificate import Neighbours
 from pacprivacy.release.dp_release import DPRelease
 
 __all__ = ["DPSGDClassifier"]
@@ -33,7 +32,7 @@ def _has_probabilities(model: Any) -> bool:
     return bool(model.loss == "logistic")
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class DPSGDClassifier(DPLinearClassifier):
     """A linear classifier trained by DP-SGD.
 
@@ -57,7 +56,7 @@ class DPSGDClassifier(DPLinearClassifier):
         As in :class:`pacprivacy.dp.Steps`, for rows of norm at most 1.
     neighbours : {"add_remove", "replace"}
         Relation for ``sampling="full"``; the others have their own.
-    epsilon, delta, x_bound, classes, fit_intercept, random_state, simulate
+    x_bound, classes, fit_intercept, epsilon, delta, random_state, simulate
         As in :class:`~pacprivacy.estimators.dp_sgd_base.DPLinearClassifier`.
 
     Attributes
@@ -71,7 +70,7 @@ class DPSGDClassifier(DPLinearClassifier):
     >>> X = np.random.default_rng(0).normal(size=(2000, 2)) + np.repeat([[0], [3]], 1000, axis=0)
     >>> y = np.repeat(["no", "yes"], 1000)
     >>> model = DPSGDClassifier(
-    ...     1.0, 1e-6, x_bound=5.0, classes=("no", "yes"), n_public=2000, batch_size=200, n_steps=50
+    ...     x_bound=5.0, classes=("no", "yes"), n_public=2000, batch_size=200, n_steps=50
     ... ).fit(X, y)
     >>> model.score(X, y) > 0.9
     True
@@ -79,7 +78,6 @@ class DPSGDClassifier(DPLinearClassifier):
     'add_remove'
     """
 
-    _: KW_ONLY
     loss: Literal["logistic", "hinge"] = "logistic"
     sampling: Literal["poisson", "fixed", "replacement", "full"] = "poisson"
     n_public: int | None = None
@@ -89,7 +87,6 @@ class DPSGDClassifier(DPLinearClassifier):
     clip_norm: float = 0.5
     average: bool = False
     l2: float = 0.0
-    neighbours: Neighbours = "add_remove"
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Matrix:
@@ -114,7 +111,7 @@ class DPSGDClassifier(DPLinearClassifier):
                 average=self.average,
                 l2=self.l2,
             ),
-            simulate=self._seed(),
+            simulate=self._noise_seed(),
         )
 
     def _loss(self, declared: tuple[Any, ...]) -> LinearLoss:

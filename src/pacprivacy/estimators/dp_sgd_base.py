@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.base import ClassifierMixin
 
 from pacprivacy._checks import check_positive
-from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.estimators.base import read_seed
+from pacprivacy.errors import BudgetError
+from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes
 from pacprivacy.estimators.inputs import read_new, read_supervised
-from pacprivacy.release.dp_certificate import DPCertificate
 from pacprivacy.release.dp_release import DPRelease
 
 __all__ = ["DPLinearClassifier"]
 
 Matrix = npt.NDArray[np.float64]
-PUBLIC_LABELS = "The set of labels that occur in y is public."
 
 
-@dataclass(eq=False, repr=False)
-class DPLinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPLinearClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
     """Settings that every linear classifier under differential privacy has.
 
     Parameters
     ----------
-    epsilon, delta : float
-        The promise; ``delta`` below one over the number of records.
     x_bound : float
         Rows are clipped to this norm. There is no default: it must not come from the data.
     classes : sequence of labels, or "public"
@@ -39,11 +35,8 @@ class DPLinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         occur in ``y`` are known to everybody.
     fit_intercept : bool
         Whether scores have a constant term.
-    random_state : int, Generator or RandomState, optional
-        Seed of a simulation; noise and batches of a real fit come from the operating system.
-    simulate : bool
-        Take noise and batches from ``random_state``. The certificate says that such a fit
-        protects nobody.
+    epsilon, delta, neighbours, random_state, simulate
+        As in :class:`~pacprivacy.estimators.dp_base.DPBase`.
 
     Attributes
     ----------
@@ -51,19 +44,13 @@ class DPLinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Released weights; one row if there are two classes.
     classes_ : array of shape (n_classes,)
         The declared labels, sorted.
-    certificate_ : DPCertificate
-        What is promised, about which neighbours, on which assumptions.
-    release_ : DPRelease
-        The released weights, before they were split into coefficients and intercept.
+    certificate_, release_
+        As in :class:`~pacprivacy.estimators.dp_base.DPBase`.
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
     x_bound: float | None = None
-    classes: Any = None
+    classes: Sequence[Any] | str | None = None
     fit_intercept: bool = True
-    random_state: Any = None
-    simulate: bool = False
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on the records and release the weights.
@@ -80,8 +67,7 @@ class DPLinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         DataError, BudgetError, MechanismError
             Nothing was spent.
         """
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
+        self._forget()
         if self.x_bound is None:
             raise BudgetError(
                 "x_bound must be given: rows are clipped to it, and it must not be read off the "
@@ -89,10 +75,12 @@ class DPLinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         bound = check_positive("x_bound", self.x_bound, advice="Use a norm that rows rarely have.")
         features, labels = read_supervised(self, X, y)
-        check_classification_targets(labels)
-        declared = self._read_classes(labels)
-        release = self._train(self._scale(features, bound), labels, declared)
-        self._keep(self._note(release), bound)
+        known = read_classes(self.classes, labels)
+        release = self._train(self._scale(features, bound), labels, tuple(known.tolist()))
+        scaled = f"Rows are divided by x_bound = {bound:g} first; it is public."
+        self._keep(release, scaled, *label_notes(self.classes))
+        self.classes_: npt.NDArray[Any] = known
+        self._split(bound)
         return self
 
     def decision_function(self, X: Any) -> Matrix:
@@ -107,14 +95,6 @@ class DPLinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         named: npt.NDArray[Any] = self.classes_[chosen]
         return named
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "certificate_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = not (self.simulate and self.random_state is not None)
-        return tags
-
     def _train(
         self, rows: Matrix, labels: npt.NDArray[Any], declared: tuple[Any, ...]
     ) -> DPRelease:
@@ -126,39 +106,12 @@ class DPLinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Norm of scaled rows, the constant included."""
         return float(np.sqrt(2.0)) if self.fit_intercept else 1.0
 
-    def _seed(self) -> int | None:
-        if not self.simulate:
-            return None
-        seed = read_seed(self.random_state)
-        return 0 if seed is None else seed
-
     def _probabilities(self, X: Any) -> Matrix:
         scores = self.decision_function(X)
         if scores.ndim == 2:
             return np.asarray(special.softmax(scores, axis=1))
         chances = special.expit(scores)
         return np.column_stack([1.0 - chances, chances])
-
-    def _read_classes(self, labels: npt.NDArray[Any]) -> tuple[Any, ...]:
-        if self.classes is None:
-            raise BudgetError(
-                "classes must be declared: a label that occurs once would show that its record is "
-                "there; got None. List all labels, or say classes='public' if they are."
-            )
-        known = labels if isinstance(self.classes, str) else np.asarray(self.classes)
-        if isinstance(self.classes, str) and self.classes != "public":
-            raise BudgetError(
-                f"classes must be a sequence of labels or 'public'; got {self.classes!r}."
-            )
-        found = np.unique(known)
-        if len(found) < 2:
-            raise DataError(
-                f"classes must be at least two; got {len(found)} class. Declare every label."
-            )
-        if len(found) != len(known) and not isinstance(self.classes, str):
-            raise DataError("classes must be different from each other. Declare each label once.")
-        self.classes_: npt.NDArray[Any] = found
-        return tuple(found.tolist())
 
     def _scale(self, features: Matrix, bound: float) -> Matrix:
         """Divide rows by their bound, clip them to norm 1, and append the constant."""
@@ -169,22 +122,10 @@ class DPLinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return scaled
         return np.column_stack([scaled, np.ones(len(scaled))])
 
-    def _note(self, release: DPRelease) -> DPRelease:
-        """Say in the certificate what was done before the weights were trained."""
-        said: tuple[str, ...] = (
-            f"Rows are divided by x_bound = {self.x_bound:g} first; it is public.",
-        )
-        if isinstance(self.classes, str):
-            said += (PUBLIC_LABELS,)
-        certificate = release.certificate
-        noted = replace(certificate, assumptions=(*said, *certificate.assumptions))
-        return replace(release, certificate=noted)
-
-    def _keep(self, release: DPRelease, bound: float) -> None:
-        weights = np.atleast_2d(np.asarray(release.value, dtype=np.float64))
+    def _split(self, bound: float) -> None:
+        """Split the released weights into coefficients of the given features, and constants."""
+        weights = np.atleast_2d(np.asarray(self.release_.value, dtype=np.float64))
         n_features = weights.shape[1] - int(self.fit_intercept)
         self.coef_: Matrix = weights[:, :n_features] / bound
         constant = weights[:, n_features] if self.fit_intercept else np.zeros(len(weights))
         self.intercept_: npt.NDArray[np.float64] = constant.copy()
-        self.release_: DPRelease = release
-        self.certificate_: DPCertificate = release.certificate
