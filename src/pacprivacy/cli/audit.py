@@ -12,6 +12,7 @@ from pacprivacy._random import coerce_seed
 from pacprivacy.audit import DEFAULT_ATTACKS, AuditResult, results_text
 from pacprivacy.audit import audit as run_audit
 from pacprivacy.cli.console import AsJson, Quiet, Verb, one_of, show, show_json
+from pacprivacy.cli.options import check_plot
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import Bundle, Certificate
 from pacprivacy.report import plot_audit
@@ -68,6 +69,7 @@ def audit_command(
             f"bundle must be a file; got {path}, which is not there. "
             f"Name it with --bundle, or ask the curator to run this."
         )
+    check_plot(plot)
     used_seed = coerce_seed(seed)
     results = run_audit(
         Bundle.load(path), certificate, attacks=attack, n_trials=trials, rng=used_seed

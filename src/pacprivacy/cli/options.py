@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +13,9 @@ from pacprivacy.cli.models import MODELS, ModelOptions
 from pacprivacy.cli.numbers import read_pair
 from pacprivacy.errors import DataError
 from pacprivacy.noise import RULES
+from pacprivacy.report.figures import FORMATS
 
-__all__ = ["read_options"]
+__all__ = ["check_plot", "read_options"]
 
 DataFile = Annotated[
     Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with a header.")
@@ -92,6 +94,25 @@ def read_options(*, columns: str | None, range_: str | None, **options: object) 
         range=None if range_ is None else read_pair("--range", range_),
         **options,  # type: ignore[arg-type]
     )
+
+
+def check_plot(plot: Path | None) -> None:
+    """Refuse a picture that cannot be drawn, before any work is done for it."""
+    if plot is None:
+        return
+    if plot.suffix.lower() not in FORMATS:
+        raise DataError(
+            f"--plot must end in {', '.join(FORMATS)}; got {plot.name[:60]!r}. Name it plot.png."
+        )
+    if not plot.parent.is_dir():
+        raise DataError(
+            f"--plot must be in a folder that is there; got {str(plot.parent)[:60]!r}. "
+            "Make it, or choose another."
+        )
+    if find_spec("matplotlib") is None:
+        raise DataError(
+            "--plot needs matplotlib, which is not installed. Run: pip install 'pacprivacy[report]'"
+        )
 
 
 def _split(columns: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_st
 from pacprivacy.cli.models import find_model
 from pacprivacy.cli.numbers import format_number, read_number
 from pacprivacy.cli.study import Study, read_study
-from pacprivacy.errors import BudgetError, CertificateError
+from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import BatchMechanism, as_mechanism, coerce_data, flatten
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.calibrate import check_feasible
@@ -25,7 +25,6 @@ from pacprivacy.noise.propose import propose_variance
 from pacprivacy.noise.rules import rule_name
 from pacprivacy.pool import Pool
 from pacprivacy.report import PlanRow, plot_plan
-from pacprivacy.report.figures import FORMATS
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
 
 __all__ = ["plan", "read_budgets"]
@@ -100,7 +99,7 @@ def _plan(
     limits = read_budgets(budgets)
     if rule is not None:
         rule_name(rule)
-    _check_plot(plot)
+    options.check_plot(plot)
     study = read_study(data, model, asked)
     silent = quiet or not isinstance(study.mechanism, BatchMechanism)
     with warnings.catch_warnings(), show_status("trying the budgets", quiet=silent):
@@ -158,13 +157,6 @@ def read_budgets(text: str) -> dict[str, AnyBudget]:
             success = read_number("--budgets", words)
             found[f"success <= {100 * success:.4g} %"] = Membership(success)
     return found
-
-
-def _check_plot(plot: Path | None) -> None:
-    if plot is not None and plot.suffix.lower() not in FORMATS:
-        raise CertificateError(
-            f"--plot must end in {', '.join(FORMATS)}; got {plot.name!r}. Name it plan.png."
-        )
 
 
 def _simulate(
