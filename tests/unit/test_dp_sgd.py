@@ -120,8 +120,10 @@ def test_gradients_of_any_size_are_clipped() -> None:
     generator = np.random.default_rng(3)
     rows = generator.normal(size=(50, 3)) * 10.0 ** generator.integers(-200, 200, size=(50, 1))
     rows = np.vstack([rows, [[np.nan, 1, 1], [np.inf, 0, 0], [0, 0, 0], [1e308, 1e308, 1e308]]])
-    for row in rows:
-        assert length(whole_gradients(row[None], 0.7)) <= 2**SUM_BITS
+    for norm in (1e-290, 1e-9, 0.7, 1e30):
+        for row in rows:
+            assert length(whole_gradients(row[None], norm)) <= 2**SUM_BITS
+    assert (np.linalg.norm(clip(rows[:50], 1e-9), axis=1) <= 1e-9 * (1 + 1e-12)).all()
     assert length(whole_gradients(rows[-1:], 0.7)) > 0.999 * 2**SUM_BITS
     assert not whole_gradients(rows[-4:-1], 0.7).any()
 

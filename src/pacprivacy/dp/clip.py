@@ -40,9 +40,11 @@ def clip(vectors: Matrix, norm: float) -> Matrix:
     """
     check_positive("norm", norm, advice="Use a norm that gradients rarely exceed.")
     rows = np.asarray(vectors, dtype=np.float64)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    clipped: Matrix = rows * np.minimum(1.0, norm / np.maximum(lengths, _TINY))
-    return clipped
+    # Divided by their largest entry first, so that no square overflows or vanishes.
+    largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), _TINY)
+    shape = rows / largest
+    lengths = np.maximum(np.linalg.norm(shape, axis=1, keepdims=True), 1.0)
+    return np.where(largest <= norm / lengths, rows, shape * (norm / lengths))
 
 
 class WholeRows:
@@ -122,9 +124,6 @@ def whole_gradients(gradients: Matrix, norm: float) -> Integers:
     for start in range(0, len(gradients), CHUNK_ROWS):
         rows = np.asarray(gradients[start : start + CHUNK_ROWS], dtype=np.float64)
         rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
-        # A float64 norm must not overflow, or the row would be clipped to zero by accident.
-        largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), _TINY)
-        lengths = largest * np.linalg.norm(rows / largest, axis=1, keepdims=True)
-        factor = np.minimum(1.0, norm / np.maximum(lengths, _TINY)) * (SLACK / norm * 2.0**SUM_BITS)
-        total += np.trunc(rows * factor).sum(axis=0).astype(np.int64)
+        whole = np.trunc(clip(rows, norm) / norm * (SLACK * 2.0**SUM_BITS))
+        total += whole.sum(axis=0).astype(np.int64)
     return total
