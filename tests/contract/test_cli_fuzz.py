@@ -12,7 +12,7 @@ from typer.main import get_command
 from fuzzing import GOOD, make_world, run_once
 from pacprivacy.cli.main import app
 
-RUNS = 120
+RUNS = 80
 PARTS = 4
 
 
