@@ -134,7 +134,8 @@ def release_in_session(
 
 def _rows_of(study: Study, source: Path) -> Data:
     """Return what names the rows of a file, and changes with its content or its units."""
-    mark = np.frombuffer(hashlib.sha256(source.read_bytes()).digest(), dtype=np.uint64)
+    with source.open("rb") as file:
+        mark = np.frombuffer(hashlib.file_digest(file, "sha256").digest(), dtype=np.uint64)
     n_rows = coerce_data(study.universe).n_rows
     parts = [np.arange(n_rows), np.tile(mark, (n_rows, 1))]
     if study.units is not None:
