@@ -26,7 +26,7 @@ __all__ = ["SECTION", "TunedRow"]
 PUBLIC: Final = (0, 1, 3, 4, 8)  # airplane, automobile, cat, deer, ship
 N_FEATURES: Final = 64
 EPSILONS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-QUICK_EPSILONS: Final = (1.0, 4.0)
+QUICK_EPSILONS: Final = (0.25, 4.0)
 STEPS: Final = Steps(n_steps=100, learning_rate=16.0, clip_norm=0.5)
 PIXEL_NORM: Final = 4.0  # of pooled pixels between -1/2 and 1/2
 STYLES: Final = {
@@ -132,7 +132,7 @@ class TuningSection:
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
         """Return one piece of work: the network is trained once."""
-        amount = (1000, 2) if quick else (5000, 10)
+        amount = (2000, 3) if quick else (5000, 10)
         epsilons = QUICK_EPSILONS if quick else EPSILONS
         return (
             Job(

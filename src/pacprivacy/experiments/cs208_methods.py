@@ -197,6 +197,7 @@ METHODS: Final[dict[str, Callable[[str, float, int], Learned]]] = {
     "DP-SGD": _sgd(),
     "DP-SGD, average": _sgd(average=True),
     "DP-SGD, hinge": _sgd(loss="hinge"),
+    "Poisson": _sgd(),
     "fixed size": _sgd(sampling="fixed"),
     "with replacement": _sgd(sampling="replacement"),
     "output": _logistic(method="output", penalty=20.0),

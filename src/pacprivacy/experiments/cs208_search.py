@@ -74,7 +74,7 @@ def measure_search(how: str, epsilons: Sequence[float], n_runs: int, seed: int) 
 
     found = []
     with threadpool_limits(limits=1):
-        for place, epsilon in enumerate(epsilons):
+        for epsilon in epsilons:
             common: dict[str, Any] = {
                 "loss": Logistic(classes=data.classes),
                 "epsilon": epsilon,
@@ -85,7 +85,8 @@ def measure_search(how: str, epsilons: Sequence[float], n_runs: int, seed: int) 
             train, noise = _trainer(how, batch, epsilon, score)
             scores = []
             for run in range(n_runs):
-                generator = public_generator(seed, f"search {how}", place, run)
+                # The same seeds for every ε and way, so that differences are not of luck alone.
+                generator = public_generator(seed, "search", run)
                 release = train(rows, data.y, generator, common)
                 weights = release.value["weights"] if how != ALONE else release.value
                 scores.append(np.mean((tested @ weights > 0) == (data.y_test == data.classes[1])))
@@ -140,7 +141,7 @@ class SearchSection:
         """Return one piece of work for each way to choose."""
         means = MEANS[:2] if quick else MEANS
         ways = (ALONE, *(f"search, mean {mean:g}" for mean in means))
-        n_runs = max(4, settings.n_trials)
+        n_runs = max(8, 3 * settings.n_trials)
         return tuple(
             Job(
                 name=f"Choosing settings: {how}",

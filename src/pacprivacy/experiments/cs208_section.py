@@ -123,7 +123,7 @@ DESCENT: Final = CurveSection(
         "DP-GD looks at all records in each of 120 steps; DP-SGD at a Poisson batch of a twentieth "
         "of them in each of 300. Step length 16 for rows of norm 1, clipping norm 0.5.",
         "Clipping is v · min(1, C/|v|); the slides print max, which bounds nothing.",
-        "The average iterate trails the last one here: it contains the first steps from zero.",
+        "On Adult the average iterate trails the last one: it contains the first steps from zero.",
     ),
     methods=("DP-GD", "DP-SGD", "DP-SGD, average", "DP-SGD, hinge"),
 )
@@ -136,7 +136,7 @@ BATCHES: Final = CurveSection(
         "neighbours: Poisson batches protect against adding or removing a record, the others "
         "against replacing one, which moves a sum twice as far.",
     ),
-    methods=("DP-SGD", "fixed size", "with replacement"),
+    methods=("Poisson", "fixed size", "with replacement"),
 )
 PERTURBATION: Final = CurveSection(
     name="perturbation",
@@ -155,7 +155,7 @@ AGGREGATE: Final = CurveSection(
     notes=(
         "Subsample and aggregate: logistic regressions on 200 blocks; the mean of weights that "
         "are scaled down to norm 10, or medians from a grid. Medians are chosen for each of 109 "
-        "or 197 weights with a share of ε each: too little to learn anything.",
+        "or 197 weights with a share of ε each, which teaches little below ε = 4.",
         "PATE: 250 teachers answer 300 public questions (rows of the test split, not used for "
         "the accuracy); a student learns from the answers. ε is for any votes.",
     ),
