@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.experiments.charts import draw_panels
+from pacprivacy.experiments.charts import Panel, draw_panels
 from pacprivacy.experiments.measure import Settings
 from pacprivacy.experiments.page import Page, as_budget, as_number, write_csv
 from pacprivacy.experiments.residual_classifiers import CLASSIFIED, fit_logits
@@ -162,7 +162,7 @@ class LogitFigure:
             _write_table(page, [row for row in rows if row.dataset == name])
 
 
-def _panels(rows: Sequence[NoiseRow], name: str) -> list[Any]:
+def _panels(rows: Sequence[NoiseRow], name: str) -> list[Panel]:
     mine = [row for row in rows if row.dataset == name]
     title = CLASSIFIED[name][0]
     return [

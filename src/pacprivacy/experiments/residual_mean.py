@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
 from pacprivacy.budget import Membership
 from pacprivacy.experiments.alg_protocol import DATASETS, load_split
-from pacprivacy.experiments.charts import draw_panels
+from pacprivacy.experiments.charts import Panel, draw_panels
 from pacprivacy.experiments.measure import Settings
 from pacprivacy.experiments.page import Page, as_budget, as_number, write_csv
 from pacprivacy.experiments.residual_laws import Law, law_of_learned, law_of_rule
@@ -135,16 +135,7 @@ class MeanFigure:
         budgets = sorted({row.mi_nats for row in rows})
         picture = draw_panels(
             stem.with_suffix(".png"),
-            [
-                panel(
-                    [row for row in rows if (row.dataset, row.version) == (name, version)],
-                    title=f"{DATASETS[name]}, {version}",
-                    ylabel="noise variance",
-                    field="noise_variance",
-                )
-                for version in VERSIONS
-                for name in names
-            ],
+            [one for name in names for one in _panels(rows, name)],
             title="Mean: total noise variance",
             xlabel="budget in nats",
             ticks=[(mi, as_budget(mi)) for mi in budgets],
@@ -155,6 +146,26 @@ class MeanFigure:
             mine = [row for row in rows if row.dataset == name]
             page.bullets([noise_order(mine, version, budgets[0]) for version in VERSIONS])
             _write_table(page, mine)
+
+
+def _panels(rows: Sequence[NoiseRow], name: str) -> list[Panel]:
+    """Return noise at equal claims and at equal truth, and the first relative to ``exact``."""
+    found = []
+    for version in VERSIONS:
+        mine = [row for row in rows if (row.dataset, row.version) == (name, version)]
+        title = f"{DATASETS[name]}, {version}"
+        found.append(panel(mine, title=title, ylabel="noise variance", field="noise_variance"))
+    mine = [row for row in rows if (row.dataset, row.version) == (name, "equal claim")]
+    least = {row.mi_nats: row.noise_variance for row in mine if row.method == "exact"}
+    ratios = [
+        replace(row, noise_variance=row.noise_variance / least[row.mi_nats])
+        for row in mine
+        if row.claimed_nats is not None and row.mi_nats in least
+    ]
+    if ratios:
+        title = f"{DATASETS[name]}, equal claim"
+        found.append(panel(ratios, title=title, ylabel="noise / exact", field="noise_variance"))
+    return found
 
 
 def _write_table(page: Page, rows: Sequence[NoiseRow]) -> None:

@@ -177,7 +177,7 @@ class SoundnessFigure:
                 Panel(
                     title="True information",
                     ylabel="nats",
-                    lines=(honest, *(_line(rows, name, "true_nats") for name in names)),
+                    lines=(*(_line(rows, name, "true_nats") for name in names), honest),
                     log_y=True,
                 ),
                 Panel(
