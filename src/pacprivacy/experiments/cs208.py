@@ -40,7 +40,7 @@ CS208: Final = Paper(
         cs208_search.SECTION,
         cs208_finetune.SECTION,
     ),
-    full=Settings(n_trials=20),
+    full=Settings(n_trials=10),
     quick=Settings(n_trials=2),
     reference=None,
     amount=_amount,
