@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +38,17 @@ def test_an_unreachable_target_spends_the_cap_and_says_so(
     row = measure_target("rice k-means", n_runs=5, n_subsets=64)
     assert row.reached == 0.0
     assert 0.24 < row.mean_spent <= 0.25
+
+
+def test_the_section_is_on_the_page_of_accuracy_first(
+    require_data: Callable[..., None], tmp_path: Path
+) -> None:
+    from pacprivacy.experiments.accuracy_first import ACCURACY_FIRST
+    from pacprivacy.experiments.run import run_paper
+
+    require_data("rice_cammeo_osmancik.arff.gz")
+    page = run_paper(ACCURACY_FIRST, tmp_path, quick=True, only=("pac",), n_jobs=1)
+    text = page.read_text()
+    assert "The PAC counterpart" in text
+    assert "| rice k-means | 85.00 % | 0.99 |" in text
+    assert (tmp_path / "accuracy-first_pac.csv").exists()

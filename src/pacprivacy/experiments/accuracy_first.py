@@ -8,6 +8,7 @@ from pacprivacy.experiments.accuracy_first_checks import CHECKS
 from pacprivacy.experiments.accuracy_first_section import LOGISTIC, RAW, RIDGE
 from pacprivacy.experiments.measure import Settings
 from pacprivacy.experiments.run import Paper
+from pacprivacy.experiments.target_section import TARGETS
 
 __all__ = ["ACCURACY_FIRST"]
 
@@ -41,7 +42,7 @@ ACCURACY_FIRST: Final = Paper(
     name="accuracy-first",
     title="Accuracy First (Ligett, Neel, Roth, Waggoner, Wu, NIPS 2017), recomputed",
     protocol=PROTOCOL,
-    sections=(LOGISTIC, RIDGE, RAW, CHECKS),
+    sections=(LOGISTIC, RIDGE, RAW, CHECKS, TARGETS),
     full=Settings(n_releases=20),
     quick=Settings(n_releases=3),
     reference=None,
