@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -159,5 +162,18 @@ def _renyi_by_accountant(event: Event, neighbours: Neighbours) -> Vector | None:
     else:
         return None
     accountant = RdpAccountant(list(ORDERS), relation)
-    accountant.compose(told, int(event.count))
+    with _quiet_orders():
+        accountant.compose(told, int(event.count))
     return np.asarray(accountant.rdp, dtype=np.float64)
+
+
+@contextmanager
+def _quiet_orders() -> Iterator[None]:
+    """Keep dp-accounting from telling which orders it leaves out: the others suffice."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
