@@ -137,6 +137,11 @@ def dp_gd(
     X, y, loss, epsilon, delta, x_bound, steps, start, simulate
         As in :func:`dp_sgd`.
 
+    Guarantee
+    ---------
+    Claim G-3. ``(epsilon, delta)``-differential privacy under ``neighbours`` of all iterates
+    together.
+
     Examples
     --------
     >>> from pacprivacy.dp import Squared, Steps
