@@ -274,7 +274,8 @@ def _invented(rng: np.random.Generator) -> tuple[str, ...]:
         command = command.commands[name]
     words: list[str] = []
     for parameter in command.params:
-        words += _argument(parameter, rng)
+        if not parameter.name.endswith("_completion"):  # it would write to the user's own files
+            words += _argument(parameter, rng)
     if rng.random() < 0.05:
         words.insert(int(rng.integers(len(words) + 1)), _pick(rng, GARBAGE))
     if verb == ("demo",) and not any(word in GARBAGE for word in words):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import shellingham
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
@@ -178,17 +179,32 @@ def test_options_and_names_are_completed(words: str, expected: list[str]) -> Non
     assert complete("bash", words).split() == expected
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_script_for_the_shell_is_shown(shell: str) -> None:
+def show_script(shell: str) -> subprocess.CompletedProcess[str]:
     environment = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     script = f"import sys; sys.argv = ['pac', '--show-completion', '{shell}']\n"
     script += "from pacprivacy.cli.main import run; run()"
-    found = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=120,
     )
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_script_for_the_shell_is_shown(shell: str) -> None:
+    found = show_script(shell)
     assert found.returncode == 0, found.stderr
     assert f"_PAC_COMPLETE=complete_{shell}" in found.stdout
+
+
+def test_another_shell_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    def detect() -> None:
+        raise shellingham.ShellDetectionFailure
+
+    monkeypatch.setattr(shellingham, "detect_shell", detect)
+    result = pac("--show-completion")
+    assert result.exit_code == 2
+    assert "pac: error: the shell must be bash, zsh, fish or PowerShell" in result.stderr
+    assert show_script("tcsh").returncode == 2

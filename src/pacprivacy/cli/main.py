@@ -112,6 +112,10 @@ class _Verbs(TyperGroup):
             stop = "" if message.endswith((".", "?")) else "."
             complain(f"{message}{stop} See '{verb} --help'.")
             code = BAD_INPUT
+        words = sys.argv[1:] if args is None else args
+        if code == DEFECT and any(word.endswith("-completion") for word in words):
+            complain("the shell must be bash, zsh, fish or PowerShell; got another. Run it there.")
+            code = BAD_INPUT
         if standalone_mode:
             sys.exit(code)
         return code
