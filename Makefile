@@ -43,6 +43,7 @@ bench: $(STAMP)
 reproduce: $(STAMP)
 	$(BIN)/pac reproduce alg -o out/reproduce --jobs $(JOBS)
 	$(BIN)/pac reproduce design -o out/reproduce --jobs $(JOBS)
+	$(BIN)/pac reproduce residual -o out/reproduce --jobs $(JOBS)
 
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

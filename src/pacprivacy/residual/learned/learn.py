@@ -128,9 +128,8 @@ def learn_curve(
     >>> import numpy as np
     >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
     >>> brief = Training(n_steps=20, chunk=20, batch=64, n_check=4096)
-    >>> low, high = learn_curve(outputs, [0.25, 1.0], follower="exact", training=brief, rng=0)
-    >>> low.total_variance > high.total_variance
-    True
+    >>> [one.mi_nats for one in learn_curve(outputs, [0.5], follower="exact", training=brief)]
+    [0.5]
     """
     values = as_outputs(outputs)
     log_p = check_log_belief(log_belief, len(values))
