@@ -161,7 +161,7 @@ def noise_rows(dataset: str) -> list[NoiseRow]:
             n_candidates=8,
             n_train=100,
         )
-        for rank, method in enumerate(("SR-PAC, learned", "Auto-PAC", "Efficient-PAC"))
+        for rank, method in enumerate(("SR-PAC, learned", "exact", "Auto-PAC", "Efficient-PAC"))
         for version in ("equal claim", "equal truth")
         for mi in (0.25, 1.0)
     ]
@@ -190,6 +190,6 @@ def test_pages_show_every_rule_and_the_order(tmp_path: Path) -> None:
         assert name in text
     assert (tmp_path / "sound.csv").read_text().startswith("decoder,mi_nats")
     order = noise_order(noise_rows("iris"), "equal claim", 0.25)
-    assert order.endswith("SR-PAC, learned 4, Auto-PAC 8, Efficient-PAC 12.")
+    assert order.endswith("SR-PAC, learned 4, exact 8, Auto-PAC 12, Efficient-PAC 16.")
     assert order in text
     assert "0.7500" in text  # the shortfall
