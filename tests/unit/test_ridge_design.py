@@ -309,7 +309,23 @@ def test_private_ridge_fits_and_predicts(form: str, penalty: str | float) -> Non
     assert ("for the noise to come" in said) == (penalty == "conscious")
 
 
-def test_private_ridge_on_membership_alone_uses_the_post_hoc_penalty() -> None:
+def test_private_ridge_on_membership_alone_prepares_for_the_noise_of_the_pool() -> None:
+    X, y = correlated()
+    spreads, said = [], []
+    settings = {"n_subsets": 16, "random_state": 0, "simulate": True, "rule": "waterfill"}
+    for success in (0.51, 0.9):
+        model = PrivateRidge(budget=pac.Membership(success), **settings).fit(X, y)
+        spreads.append(float(model.release_.bundle.outputs.var(axis=0).sum()))
+        said.append(" ".join(model.certificate_.public))
+        assert model.certificate_.membership_bound <= success
+    assert spreads[0] < 0.5 * spreads[1]  # more noise to come, a larger penalty, steadier fits
+    assert all("for the noise to come" in text for text in said)
+    units = np.arange(240) // 2
+    grouped = PrivateRidge(budget=pac.Membership(0.7), **settings).fit(X, y, units=units)
+    assert grouped.certificate_.n_units == 120
+
+
+def test_private_ridge_chooses_its_penalty_by_the_budget() -> None:
     assert PrivateRidge()._penalty() == Penalty()
     both = PrivateRidge(budget=pac.Information(0.25) & pac.Membership(0.6))
     assert both._penalty() == Penalty(mi_nats=0.25)

@@ -106,7 +106,8 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
         """Run :func:`pacprivacy.privatize` with the settings, and adopt what it releases."""
         given = self.get_params(deep=False)
         settings = {field.name: given[field.name] for field in fields(PrivateBase)}
-        settings |= {"pool": pool if self.pool is None else self.pool, "units": units}
+        wanted = pool if self.pool is None or isinstance(pool, Pool) else self.pool
+        settings |= {"pool": wanted, "units": units}
         del settings["random_state"]
         if self.target is not None:
             settings["target"] = replace(self.target, metric=self._judge)

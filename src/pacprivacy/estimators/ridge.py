@@ -15,7 +15,11 @@ from pacprivacy.design.penalty import Snr
 from pacprivacy.errors import MechanismError
 from pacprivacy.estimators.base import PrivateBase, read_seed
 from pacprivacy.estimators.inputs import read_new, read_supervised
-from pacprivacy.mechanism import Mechanism
+from pacprivacy.mechanism import Mechanism, coerce_data
+from pacprivacy.noise import Boxed, Empirical
+from pacprivacy.noise.propose import propose_variance
+from pacprivacy.pool import Pool
+from pacprivacy.simulation import draw_candidates, run_mechanism
 
 __all__ = ["PrivateRidge"]
 
@@ -29,9 +33,9 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
     Parameters
     ----------
     penalty : "conscious", "post-hoc" or float
-        ``conscious`` multiplies the penalty that is best without privacy by ``1 + d/2B``, ``B``
-        the information budget in nats; it is the least error of the *released* coefficients. A
-        budget on membership alone needs far less noise than that, and gets the post-hoc penalty.
+        ``conscious`` multiplies the penalty that is best without privacy by ``1 + C``, ``C`` the
+        variance of the noise over that of the fits: ``d/2B`` for ``B`` nats of information. For a
+        budget on membership alone ``C`` is found on the pool, from fits with the post-hoc penalty.
     budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
         What every attacker is held to.
     snr : "universe", float or Oracle
@@ -85,10 +89,15 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
             Nothing was released.
         """
         self._forget()
-        mechanism = self._mechanism()
+        mechanism = self._mechanism(self._penalty())
         data = read_supervised(self, X, y, numeric=True)
         seed = read_seed(self.random_state)
-        self._release(mechanism, data, pool=None, units=units, rng=seed)
+        pool = None
+        if self._waits_for_noise():
+            pool, aim = self._noise_to_come(mechanism, data, units, seed)
+            mechanism = self._mechanism(Penalty(mi_nats=aim, snr=self.snr))
+            units = None  # they are in the pool
+        self._release(mechanism, data, pool=pool, units=units, rng=seed)
         return self
 
     def _adopt(self, value: Any) -> None:
@@ -100,8 +109,35 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         rows = read_new(self, X)
         return predict_ridge({"coef": self.coef_, "intercept": self.intercept_}, rows)
 
-    def _mechanism(self) -> Mechanism:
-        penalty = self._penalty()
+    def _waits_for_noise(self) -> bool:
+        """Whether the penalty depends on noise that only the pool can tell."""
+        by_membership = limits_of(self.budget).mi_nats is None
+        sampled = isinstance(self.rule, Boxed | Empirical)
+        return self.penalty == "conscious" and by_membership and not sampled
+
+    def _noise_to_come(
+        self, mechanism: Mechanism, data: Any, units: Any, seed: int | None
+    ) -> tuple[Pool, float | None]:
+        """Draw the pool; return it with the information budget that asks for as much noise.
+
+        A function of the fits on all candidates, and not of the secret, which is drawn later.
+        """
+        universe = coerce_data(data)
+        pool, _ = draw_candidates(
+            mechanism,
+            universe,
+            self.pool,
+            n_subsets=self.n_subsets,
+            units=units,
+            checkpoint=self.checkpoint,
+            rng=seed,
+        )
+        fits = run_mechanism(mechanism, universe, pool, n_jobs=1, rng=seed, progress=False).values
+        noise = propose_variance(fits, self.budget, pool=pool, rule=self.rule, rng=seed)
+        spread = float(fits.var(axis=0).sum())
+        return pool, None if noise == 0.0 else fits.shape[1] * spread / (2.0 * noise)
+
+    def _mechanism(self, penalty: Penalty | float) -> Mechanism:
         if self.form == "joint":
             return JointRidge(penalty=penalty)
         if self.form == "orthogonal":
