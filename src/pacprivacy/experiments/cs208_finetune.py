@@ -189,6 +189,6 @@ SECTION: Final = TuningSection(
         "dogs, frogs, horses and trucks are private (5000 images to train on, 1000 to test).",
         "A network of three convolutions is trained on the public classes; its 64 features, of "
         "norm 1, are what the private last layer sees. Needs `pacprivacy[jax]`.",
-        "The subset has a sixth of CIFAR-10's images: these are not results on CIFAR-10.",
+        "The subset has a fifth of CIFAR-10's images: these are not results on CIFAR-10.",
     ),
 )
