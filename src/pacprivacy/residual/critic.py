@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from pacprivacy._checks import Matrix, Vector
 
-__all__ = ["BoundedCritic", "LinearCritic", "fit_critic"]
+__all__ = ["CEILINGS", "LOWEST", "WIDTH_COST", "BoundedCritic", "LinearCritic", "fit_critic"]
 
 BANDWIDTHS: Final = (0.7, 1.4, 2.8, 5.6)
 RIDGE: Final = 1e-6

@@ -5,6 +5,7 @@ What is learned is *not certified*. :func:`check_learned` measures what a learne
 """
 
 from pacprivacy.residual.learned.check import Shortfall, check_learned, plan_from
+from pacprivacy.residual.learned.critic import NeuralCritic, fit_neural_critic
 from pacprivacy.residual.learned.families import Gaussian, Mixture
 from pacprivacy.residual.learned.flow import Flow
 from pacprivacy.residual.learned.learn import LearningStep, learn_curve, learn_noise
@@ -17,9 +18,11 @@ __all__ = [
     "LearnedNoise",
     "LearningStep",
     "Mixture",
+    "NeuralCritic",
     "Shortfall",
     "Training",
     "check_learned",
+    "fit_neural_critic",
     "learn_curve",
     "learn_noise",
     "plan_from",
