@@ -170,6 +170,14 @@ def test_rescaled_plans_meet_another_budget_under_another_belief(rule: str) -> N
     other = rescale(plan, problem, gaussian_nats=0.125)
     assert other.mi_upper <= 0.125
     assert other.mi_upper > 0.12
+    # The same bound by hand, from what will really be sampled.
+    points = other.points / other.units_per_std
+    centred = points - weights @ points
+    by_hand = 0.5 * np.linalg.slogdet(np.eye(3) + (centred.T * weights) @ centred)[1]
+    if rule == "exact":
+        assert by_hand < 0.14
+    else:
+        assert by_hand == pytest.approx(other.mi_upper, rel=1e-6)
     np.testing.assert_allclose(
         other.noise_std / plan.noise_std, (other.noise_std / plan.noise_std)[0], rtol=1e-5
     )
