@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+BASE   := $(VENV)/.base
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 
@@ -17,12 +18,16 @@ help:
 	@echo "make docs       the documentation as a site, in site/"
 	@echo "make clean      remove the virtual environment and caches"
 
-$(STAMP): pyproject.toml
+$(BASE): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $(BASE)
+
+$(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(STAMP)
 
-demo: $(STAMP)
+demo: $(BASE)
 	$(BIN)/pac demo --output out/demo
 
 lint: $(STAMP)
