@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pacprivacy.experiments.target_runs import TOLERANCE, WANTED, measure_target
+from pacprivacy.experiments.target_runs import WANTED, measure_target
 
 
 @pytest.mark.claim("S-3")
@@ -22,7 +22,6 @@ def test_runs_stay_near_the_target_and_below_the_fixed_budget(
     assert row.mean_spent < row.fixed_nats
     assert row.largest_spent <= row.cap_nats
     assert row.mean_accuracy < row.accuracy_without_noise
-    assert TOLERANCE == 0.01
 
 
 def test_an_unreachable_target_spends_the_cap_and_says_so(

@@ -32,7 +32,6 @@ class Records:
     X: Matrix
     y: Vector | None
     delta: float
-    seed: int = 0
 
     @property
     def with_constant(self) -> Matrix:

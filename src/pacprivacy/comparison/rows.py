@@ -125,7 +125,7 @@ def _read(
     kept = 1 / len(features) ** 1.5 if delta is None else delta
     if not 0.0 < kept < 1.0:
         raise BudgetError(f"delta must be between 0 and 1; got {delta!r}. Use below 1/n.")
-    whole = Records(X=features, y=target, delta=kept, seed=seed)
+    whole = Records(X=features, y=target, delta=kept)
     if model.target is None:
         return whole, whole
     if test is not None:
