@@ -32,6 +32,7 @@ MAX_STARTS: Final = 2048  # larger pools do without the gain at the candidates t
 BLOCK: Final = 1 << 19
 QUANTILES: Final = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99)
 FEWEST: Final = 48  # pilot draws for which a bin has coefficients of its own
+ROUNDING: Final = 1e-12
 EVEN_SHARE: Final = 0.5  # of the draws are from the belief itself, so no weight exceeds its inverse
 
 
@@ -82,8 +83,10 @@ class Controls:
         least = self.base + ends.min(axis=0) - swing
         most = self.base + ends.max(axis=0) + swing
         weights = self.prior / self.proposal
-        below, above = weights * (low - most), weights * (high - least)
-        return self.mean + float(below.min()), self.mean + float(above.max())
+        below = self.mean + float((weights * (low - most)).min())
+        above = self.mean + float((weights * (high - least)).max())
+        room = ROUNDING * (1 + abs(below) + abs(above))
+        return below - room, above + room
 
     def drawn_from(self, view: View) -> View:
         """Return the view with the proposal in place of the belief, to draw from."""
