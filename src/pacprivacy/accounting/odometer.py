@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
+from pacprivacy._rounding import at_most
 from pacprivacy.accounting.shown import odometer_html
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import Limits
@@ -147,5 +148,5 @@ def joint_confidence(n_releases: int, gamma: float) -> str:
     """
     return (
         f"releases 1 to {n_releases} of the session: their proofs hold together at confidence "
-        f"1 - {n_releases} x {gamma:.1g}"
+        f"1 - {n_releases} x {at_most(gamma, significant=1)}"
     )

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pacprivacy import _version
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
+from pacprivacy._rounding import at_most
 from pacprivacy.adversary.divergence import (
     Divergence,
     divergences_of_view,
@@ -300,9 +301,9 @@ def _not_promised(plan: NoisePlan, pool: Pool, mi_upper: float) -> tuple[str, ..
         )
     if mi_upper >= math.log(2):
         items.append(
-            f"Other inferences than one unit's membership: {mi_upper:.3g} nats is above ln 2, so "
-            f"at prior 1/2 the bound on an arbitrary guess is 100 %. Combine with Information(...) "
-            f"to limit these."
+            f"Other inferences than one unit's membership: {at_most(mi_upper, significant=3)} nats "
+            f"is above ln 2, so at prior 1/2 the bound on an arbitrary guess is 100 %. Combine "
+            f"with Information(...) to limit these."
         )
     items.append("Releases made outside this certificate from the same secret subset.")
     return tuple(items)

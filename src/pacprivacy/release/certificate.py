@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 from pacprivacy.adversary.divergence import Divergence
 from pacprivacy.adversary.side_knowledge import SideKnowledge
 from pacprivacy.errors import CertificateError
+from pacprivacy.release.digest import digest_of
 from pacprivacy.release.html import certificate_html
 from pacprivacy.release.schema import check_fields
 from pacprivacy.release.text import certificate_text, promise_text
@@ -101,6 +102,11 @@ class Certificate:
     def promise(self) -> str:
         """What is promised about one unit, as one sentence."""
         return promise_text(self.to_public_dict())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the certificate: what the ledger records and the report page shows."""
+        return digest_of(self.to_public_dict())
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types."""
