@@ -16,16 +16,9 @@ from pacprivacy.release.schema import check_fields
 from pacprivacy.release.text import certificate_text, promise_text
 from pacprivacy.theory.concentration import Estimate
 
-__all__ = ["SCHEMA_VERSION", "SCOPE", "Certificate", "NoiseSummary"]
+__all__ = ["SCHEMA_VERSION", "Certificate", "NoiseSummary"]
 
 SCHEMA_VERSION: Final = 1
-
-SCOPE: Final = (
-    "Whether a person is in the universe at all is not protected: the promise is about which "
-    "subset of a fixed universe was used, and the noise level itself is computed from the "
-    "universe. Outsiders who must not learn that someone is in the universe need differential "
-    "privacy."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
