@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pacprivacy._checks import check_positive
+from pacprivacy._rounding import at_least, at_most
 from pacprivacy.errors import BudgetError
 
 __all__ = [
@@ -26,6 +27,10 @@ __all__ = [
     "limits_of",
     "parse_budget",
 ]
+
+
+def _percent(rate: float) -> str:
+    return at_most(rate, significant=4, percent=True)
 
 
 class _Joins:
@@ -60,7 +65,7 @@ class Information(_Joins):
         object.__setattr__(self, "mi_nats", check_positive("mi_nats", self.mi_nats, advice=advice))
 
     def __str__(self) -> str:
-        return f"mutual information <= {self.mi_nats:.6g} nats"
+        return f"mutual information <= {at_most(self.mi_nats, significant=6)} nats"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class Membership(_Joins):
         object.__setattr__(self, "success", value)
 
     def __str__(self) -> str:
-        return f"membership success <= {100 * self.success:.4g} %"
+        return f"membership success <= {_percent(self.success)} %"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +126,9 @@ class EpsilonEquivalent(_Joins):
 
     def __str__(self) -> str:
         return (
-            f"membership success <= {100 * self.membership_success:.4g} % "
-            f"(that of epsilon = {self.epsilon:.4g}; not a differential-privacy claim)"
+            f"membership success <= {_percent(self.membership_success)} % "
+            f"(that of epsilon = {at_most(self.epsilon, significant=4)}; "
+            "not a differential-privacy claim)"
         )
 
 
@@ -168,8 +174,9 @@ class ResidualEntropy(_Joins):
 
     def __str__(self) -> str:
         if self.nats is not None:
-            return f"residual entropy >= {self.nats:.6g} nats"
-        return f"residual entropy >= {100 * (self.share or 0.0):.4g} % of the secret's"
+            return f"residual entropy >= {at_least(self.nats, significant=6)} nats"
+        share = at_least(self.share or 0.0, significant=4, percent=True)
+        return f"residual entropy >= {share} % of the secret's"
 
 
 @dataclass(frozen=True, slots=True)

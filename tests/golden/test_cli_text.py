@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from pacprivacy.adversary import SideKnowledge
 from pacprivacy.cli import app
 from pacprivacy.release import Certificate
-from pacprivacy.release.certificate import SCOPE, NoiseSummary
+from pacprivacy.release.certificate import NoiseSummary
+from pacprivacy.release.promises import SCOPE
 from pacprivacy.theory.concentration import Estimate
 
 DATA = Path(__file__).parent / "data"

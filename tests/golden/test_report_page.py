@@ -74,7 +74,6 @@ def fixed_report(*, curator: bool) -> ReportData:
     return ReportData(
         certificate=certificate,
         any_inference=data.any_inference,
-        digest=data.digest,
         curve=curve,
         session=data.session,
         curator=figures if curator else None,

@@ -27,7 +27,9 @@ NUMBERED = {
     "audit": 8,
     "report": 9,
 }
-BASE = frozenset({"budget", "errors", "_checks", "_random", "_version"})
+BASE = frozenset({"budget", "errors", "_checks", "_random", "_rounding", "_version"})
+# Functions that a page may call: how errors and printed bounds read is said once, at the base.
+SPOKEN = frozenset({"errors", "_rounding"})
 # The one door upwards: a record that can be drawn calls ``report`` through it, by name and when a
 # picture is asked for. Nothing is imported until then, and no figure comes back into a record.
 DOOR = "_plots"
@@ -51,9 +53,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "theory": frozenset({"errors", "_checks"}),
     "errors": frozenset(),
     "_version": frozenset(),
+    "_rounding": frozenset(),
     "_checks": frozenset({"errors"}),
     "_random": frozenset({"errors", "_checks"}),
-    "budget": frozenset({"errors", "_checks"}) | THEORY,
+    "budget": frozenset({"errors", "_checks", "_rounding"}) | THEORY,
     "privatize": STORY | THEORY | BASE,
     **dict.fromkeys(EXTENSIONS, STORY | THEORY | BASE | {"privatize"}),
     "accuracy_first": STORY | THEORY | BASE | {"privatize", "dp"},
@@ -191,7 +194,7 @@ def violations(root: Path) -> list[str]:
             found.append(f"{place}; {source or '__init__'} may import only: {allowed}")
         elif (
             source == "report"
-            and target != "errors"
+            and target not in SPOKEN
             and (item.name is None or not is_record(tree.definition(item.module, item.name)))
         ):
             found.append(f"{place}; report may import record types (frozen dataclasses) only")

@@ -6,14 +6,18 @@ import math
 import re
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.dummy import DummyClassifier
 
 import pacprivacy as pac
+from pacprivacy.design import Descent, descend
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import Release
-from pacprivacy.release.certificate import SCOPE, Certificate
+from pacprivacy.release.certificate import Certificate
+from pacprivacy.release.promises import LOOPHOLE, SCOPE
 from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
 
 ASSESS = importlib.import_module("pacprivacy.release.assess")
@@ -58,6 +62,37 @@ def test_it_states_everything_that_was_promised(certificate: Certificate) -> Non
     assert SCOPE in plain["not_promised"]
     assert plain["public"]
     assert 1 - 1e-8 < plain["confidence"] < 1
+
+
+def said(certificate: Certificate) -> str:
+    """What a certificate says about facts of the universe."""
+    [found] = [item for item in certificate.not_promised if item.startswith(LOOPHOLE)]
+    return found.removeprefix(LOOPHOLE)
+
+
+def test_what_is_computed_from_all_candidates_is_named() -> None:
+    data = np.random.default_rng(0).normal(size=(24, 1))
+
+    def release(function: Any, nats: float) -> str:
+        options: Any = {"rule": "waterfill", "n_subsets": 8, "rng": 0}
+        return said(pac.privatize(function, data, pac.Information(nats), **options).certificate)
+
+    assert release(np.mean, 0.1) == "; here: the noise level."
+    tall = release(lambda x: np.outer(x.mean(axis=0), np.arange(1.0, 6.0)), 0.1)
+    assert "the noise level; the output outside the 1 of 5 directions that carry noise" in tall
+    assert "the output, which leaves without noise; that it needed none" in release(np.mean, 9)
+    assert "the output, on which all candidates agree" in release(lambda x: 3.0, 0.1)
+
+
+def test_a_predictor_names_its_unanimous_answers_and_a_descent_its_noise() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    y = np.where(X[:, 0] > 0, 1, -1)
+    model = pac.PrivatePredictor(DummyClassifier(), n_subsets=8).fit(X, y)
+    assert "the answers on which all candidates agree" in said(model.certificate_)
+    run = descend((X, y.astype(float)), pac.Information(1), Descent(n_steps=2), n_subsets=8, rng=0)
+    assert run.certificate is not None
+    assert "the noise level" in said(run.certificate)
+    assert any("above ln 2" in item for item in run.certificate.not_promised)
 
 
 def test_the_bound_is_the_smaller_of_the_measured_and_the_implied(certificate: Certificate) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.dummy import DummyClassifier
 from typer.testing import CliRunner
 
 import pacprivacy as pac
@@ -16,7 +17,7 @@ from pacprivacy.cli import app
 from pacprivacy.cli import demo as demo_verb
 from pacprivacy.cli import release as release_verb
 from pacprivacy.errors import BudgetExceededError, InterruptedRun, PoolError
-from pacprivacy.release import Certificate
+from pacprivacy.release import Certificate, DPCertificate, DPRelease
 
 N_ROWS = 60
 
@@ -314,6 +315,28 @@ def test_verify_fails_on_an_edited_certificate(people: Path, tmp_path: Path) -> 
     assert "noise.total_variance" in refused("verify", path, "--bundle", out / "moved.npz")
     (out / "moved.npz").write_bytes(b"nonsense")
     assert "curator bundle" in refused("verify", path, "--bundle", out / "moved.npz")
+
+
+def test_verify_says_that_differential_privacy_leaves_no_bundle(tmp_path: Path) -> None:
+    found = DPCertificate(epsilon=1.0, delta=0.0, neighbours="replace", mechanism="mean")
+    path = DPRelease(value=3.5, certificate=found).save(tmp_path)
+    text = refused("verify", path)
+    assert "got one of differential privacy" in text
+    assert "no bundle" in text
+
+
+def test_verify_reads_the_files_of_a_predictor_and_report_needs_no_outputs(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = pac.PrivatePredictor(DummyClassifier(), n_subsets=8, budget=pac.Membership(0.7))
+    path = model.fit(X, np.arange(40) % 2).save_certificate(tmp_path / "out")
+    assert (tmp_path / "out" / "curator.npz").stat().st_mode & 0o077 == 0
+    shown = run_pac("verify", path)
+    assert model.certificate_.digest in shown.output
+    assert "the answers" in shown.output.split("Not checked")[1]
+    run_pac("report", path)
+    assert (tmp_path / "out" / "report.html").is_file()
+    assert "that of a predictor" in refused("report", path, "--curator")
+    assert "not of a release" in refused("audit", path)
 
 
 def test_verify_refuses_what_is_no_release(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_a_session_without_releases_cannot(tmp_path: Path) -> None:
 def test_a_session_is_a_table(session: pac.Session) -> None:
     page = session._repr_html_()
     assert "of 1" in page  # nats of the total
-    assert "success at most 90 %" in page
+    assert "success at most 90.00 %" in page
     assert page.count("<li>") == 2
     assert "Best guess about one unit now" in session.odometer()._repr_html_()
 

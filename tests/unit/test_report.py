@@ -14,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 import pacprivacy as pac
+from pacprivacy._rounding import percent_at_most
+from pacprivacy.accounting import Ledger
 from pacprivacy.audit import AuditResult
 from pacprivacy.cli import app
 from pacprivacy.cli.report_data import build_report
@@ -28,7 +30,7 @@ from pacprivacy.report import (
     plot_session,
     render_page,
 )
-from pacprivacy.report.svg import number_text, number_up, percent_up
+from pacprivacy.report.svg import number_text
 from pacprivacy.theory.concentration import clopper_pearson
 
 HOSTILE = "<script>alert('x')</script>\"'&<img src=http://example.org/x onerror=alert(1)>"
@@ -232,16 +234,21 @@ def test_session_is_a_staircase(session_releases: tuple[Release, ...]) -> None:
     assert data.session.steps[0].spent_nats < data.session.steps[1].spent_nats
     page = render_page(data)
     assert "session" in Page(page).ids
-    assert percent_up(data.session.success_bound) in page
+    assert percent_at_most(data.session.success_bound) in page
     assert build_report(replace(second, composition=None)).session is None
 
 
-def test_bounds_are_rounded_up() -> None:
-    assert percent_up(0.588) == "58.8"
-    assert percent_up(0.58801) == "58.81"
-    assert percent_up(0.5880001, 0) == "59"
-    assert percent_up(1.0) == "100"
-    assert [number_up(x) for x in (0.0, 0.75, 2.32411, 123.44)] == ["0", "0.75", "2.325", "123.5"]
+def test_the_page_shows_the_digest_that_the_ledger_records(tmp_path: Path) -> None:
+    with pac.Session(
+        np.arange(40.0), budget=pac.Information(1), n_subsets=16, ledger=tmp_path / "study.db"
+    ) as session:
+        made = session.release(np.mean, pac.Information(1 / 4), rule="waterfill")
+    recorded = Ledger(tmp_path / "study.db").entries()[-1].certificate
+    assert recorded == made.certificate.digest
+    assert recorded in render_page(build_report(made.certificate))
+
+
+def test_estimates_are_written_with_three_digits() -> None:
     assert [number_text(x) for x in (0.0, 1e-9, 0.012345, 123456.0)] == [
         "0",
         "1e-9",

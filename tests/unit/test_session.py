@@ -12,7 +12,6 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy._random import SystemSource
-from pacprivacy.accounting.shares import charge_of
 from pacprivacy.budget import Limits
 from pacprivacy.errors import (
     BudgetError,
@@ -26,6 +25,7 @@ from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Balanced, Half
 from pacprivacy.release import verify
+from pacprivacy.release.composition import charge_of
 from pacprivacy.theory.posterior import posterior_success
 
 ASSESS = importlib.import_module("pacprivacy.release.assess")

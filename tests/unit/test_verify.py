@@ -3,7 +3,7 @@
 import importlib
 import math
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
+from pacprivacy.budget import Limits
 from pacprivacy.errors import CertificateError
 from pacprivacy.mechanism import flatten
 from pacprivacy.noise import Boxed
@@ -20,6 +21,9 @@ from pacprivacy.noise.shape import Shape
 from pacprivacy.noise.spread import spread_of
 from pacprivacy.pool import Half, Pool
 from pacprivacy.release import Bundle, Certificate, Context, Release, Secret, publish, verify
+from pacprivacy.release.composition import SessionPart
+from pacprivacy.release.rebuild import rebuild
+from pacprivacy.release.verify import compare
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory.concentration import Estimate
 
@@ -122,12 +126,6 @@ def is_refused(certificate: Certificate, bundle: Bundle) -> bool:
 
 # --- a changed certificate ------------------------------------------------------------------
 
-# Facts about the run that the bundle cannot know, or text.
-FREE_TEXT = {
-    "budget", "rule", "mechanism", "output", "public", "not_promised", "notes", "composition",
-    "software", "schema_version",
-}  # fmt: skip
-
 
 def nudge(value: Any) -> Any:
     """A value of the same kind that is a little different, where it can be."""
@@ -142,73 +140,90 @@ def nudge(value: Any) -> Any:
     raise TypeError(value)
 
 
-def divergence_changes(certificate: Certificate) -> Iterator[tuple[str, Certificate]]:
-    if not certificate.divergences:
-        return
-    first, *others = certificate.divergences
-    estimate = first.estimate
-    for changed in (
-        replace(first, name="kl"),
-        replace(first, estimate=replace(estimate, upper=estimate.upper + 0.01)),
-        replace(first, estimate=replace(estimate, n_draws=estimate.n_draws + 1)),
-        replace(first, success={"0.5": 0.51, "0.01": 0.011}),
-        replace(first, success={}),
-    ):
-        yield "divergences", replace(certificate, divergences=(changed, *others))
-    yield "divergences", replace(certificate, divergences=(first,))
+def changes(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every way to change one part of a certificate, whatever parts it has."""
+    if isinstance(value, Estimate):
+        yield from estimate_changes(name, value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            inside = f"{name}.{field.name}".lstrip(".")
+            for what, changed in changes(inside, getattr(value, field.name)):
+                yield what, replace(value, **{field.name: changed})
+    elif isinstance(value, dict):
+        yield f"{name} emptied", {}
+        yield f"{name} with more", {**value, "more": 0.5}
+        for key, item in value.items():
+            yield f"{name} without {key}", {k: v for k, v in value.items() if k != key}
+            for what, changed in changes(f"{name}.{key}", item):
+                yield what, {**value, key: changed}
+    elif isinstance(value, tuple):
+        for i, item in enumerate(value):
+            yield f"{name} without item {i}", (*value[:i], *value[i + 1 :])
+            for what, changed in changes(f"{name}[{i}]", item):
+                yield what, (*value[:i], changed, *value[i + 1 :])
+        if value:
+            yield f"{name} emptied", ()
+            yield f"{name} said twice", (*value, value[0])
+        yield f"{name} with more", (*value, "more")
+    elif value is None:
+        yield f"{name} made up", 0.5
+    else:
+        yield name, nudge(value)
+        if name == "confidence":
+            yield f"{name} a little better", value + 1e-10
 
 
-def changes(certificate: Certificate) -> Iterator[tuple[str, Certificate]]:
-    """Every certificate that differs in one figure."""
-    for field in fields(certificate):
-        value = getattr(certificate, field.name)
-        if field.name in FREE_TEXT:
-            continue
-        if value is None:
-            continue
-        if isinstance(value, Estimate):
-            for part in ("value", "lower", "upper", "n_draws", "confidence"):
-                parts = {f.name: getattr(value, f.name) for f in fields(value)}
-                parts[part] = parts[part] / 2 if part == "confidence" else nudge(parts[part])
-                parts["lower"] = min(parts["lower"], parts["value"])
-                parts["upper"] = max(parts["upper"], parts["value"])
-                changed = Estimate(**parts)
-                if changed != value:
-                    yield f"{field.name}.{part}", replace(certificate, **{field.name: changed})
-            yield field.name, replace(certificate, **{field.name: None})
-        elif field.name == "noise":
-            for part in fields(value):
-                changed = replace(value, **{part.name: nudge(getattr(value, part.name))})
-                yield f"noise.{part.name}", replace(certificate, noise=changed)
-        elif field.name == "any_inference":
-            yield field.name, replace(certificate, any_inference={"0.5": 0.51, "0.01": 0.011})
-        elif field.name == "side_knowledge":
-            if value:
-                yield field.name, replace(certificate, side_knowledge=value[1:])
-                for part in fields(value[0]):
-                    first = replace(value[0], **{part.name: nudge(getattr(value[0], part.name))})
-                    yield (
-                        f"side_knowledge.{part.name}",
-                        replace(certificate, side_knowledge=(first, *value[1:])),
-                    )
-        elif field.name == "divergences":
-            yield from divergence_changes(certificate)
-        elif field.name == "confidence":
-            yield field.name, replace(certificate, confidence=value + 1e-9)
-        else:
-            yield field.name, replace(certificate, **{field.name: nudge(value)})
+def estimate_changes(name: str, value: Estimate) -> Iterator[tuple[str, Any]]:
+    yield f"{name} left out", None
+    for part in ("value", "lower", "upper", "n_draws"):
+        parts = {f.name: getattr(value, f.name) for f in fields(value)}
+        parts[part] = nudge(parts[part])
+        parts["lower"] = min(parts["lower"], parts["value"])
+        parts["upper"] = max(parts["upper"], parts["value"])
+        yield f"{name}.{part}", Estimate(**parts)
+    sure = {1.0, value.confidence / 2, 1 - (1 - value.confidence) / 2} - {value.confidence}
+    for confidence in sure:
+        yield f"{name}.confidence {confidence}", replace(value, confidence=confidence)
 
 
 @pytest.mark.claim("R-1")
 @pytest.mark.parametrize("name", NAMES)
-def test_no_figure_can_be_changed_unseen(releases: dict[str, Release], name: str) -> None:
+def test_no_part_can_be_changed_unseen(releases: dict[str, Release], name: str) -> None:
+    """Every number and every sentence, at any depth, of whatever fields there are."""
+    certificate, again = releases[name].certificate, rebuild(releases[name].bundle)
+    compare(certificate, again)
+    seen = set()
+    for what, changed in changes("", certificate):
+        if changed != certificate:
+            with pytest.raises(CertificateError, match="must follow from the bundle") as error:
+                compare(changed, again)
+            assert "\n" not in str(error.value), what
+            seen.add(what.split(".")[0].split(" ")[0].split("[")[0])
+    assert seen == {field.name for field in fields(Certificate)}
+
+
+@pytest.mark.claim("R-1")
+@pytest.mark.parametrize("name", ["waterfill", "boxed", "session"])
+def test_verify_itself_refuses_a_change(releases: dict[str, Release], name: str) -> None:
     release = releases[name]
-    seen = []
-    for field, changed in changes(release.certificate):
-        assert is_refused(changed, release.bundle), f"{field} was changed and nobody noticed"
-        seen.append(field)
-    assert {"n_subsets", "log_det_nats", "mi_upper_nats", "membership_bound"} <= set(seen)
-    assert any(field.startswith("noise.") for field in seen)
+    for part in ("budget", "membership_bound", "confidence", "notes", "not_promised"):
+        for what, changed in changes(part, getattr(release.certificate, part)):
+            if changed == getattr(release.certificate, part):
+                continue
+            forged = replace(release.certificate, **{part: changed})
+            assert is_refused(forged, release.bundle), f"{what} was changed and nobody noticed"
+            break
+
+
+def test_a_field_that_is_added_one_day_is_compared() -> None:
+    @dataclass(frozen=True)
+    class Later:
+        known: float
+        added: tuple[str, ...]
+
+    compare(Later(0.5, ("a",)), Later(0.5, ("a",)))  # type: ignore[arg-type]
+    with pytest.raises(CertificateError, match="added"):
+        compare(Later(0.5, ()), Later(0.5, ("a",)))  # type: ignore[arg-type]
 
 
 # --- a changed bundle -----------------------------------------------------------------------
@@ -246,6 +261,36 @@ def bundle_changes(bundle: Bundle) -> Iterator[tuple[str, Bundle]]:
     log_p -= math.log(np.exp(log_p).sum())
     yield "another belief", replace(bundle, log_p=log_p)
     yield "a real release", replace(bundle, simulation=not bundle.simulation)
+    yield "surer than its proofs", replace(bundle, gamma=bundle.gamma / 100)
+    for field in ("rule", "mechanism", "output", "software"):
+        if field != "rule" or bundle.iid_rule is None:
+            yield field, replace(bundle, stated=replace(bundle.stated, **{field: "another"}))
+    for field in ("public", "notes"):
+        more = (*getattr(bundle.stated, field), "more")
+        yield field, replace(bundle, stated=replace(bundle.stated, **{field: more}))
+    for budget in (pac.Information(3), pac.Information(1e-3)):
+        yield str(budget), replace(bundle, stated=replace(bundle.stated, budget=budget))
+    if (part := bundle.session) is not None:
+        yield from session_changes(bundle, part)
+
+
+def session_changes(bundle: Bundle, part: SessionPart) -> Iterator[tuple[str, Bundle]]:
+    assert part.observation is not None
+    seen = part.observation.integers + bundle.units_per_std
+    for what, changed in {
+        "another total": replace(part, total=Limits(mi_nats=2.5)),
+        "a total that is used up": replace(part, total=Limits(mi_nats=0.1)),
+        "less spent before": replace(part, before=replace(part.before, nats=0.0)),
+        "an earlier number": replace(part, before=replace(part.before, n_releases=0)),
+        "fresh secrets": replace(part, fresh=True),
+        "a smaller share": replace(part, share=Limits(mi_nats=0.01)),
+        "something else was seen": replace(
+            part, observation=replace(part.observation, integers=seen)
+        ),
+        "nothing was seen": replace(part, observation=None),
+    }.items():
+        yield what, replace(bundle, session=changed)
+    yield "no session", replace(bundle, session=None)
 
 
 @pytest.mark.claim("R-1")
@@ -253,8 +298,8 @@ def bundle_changes(bundle: Bundle) -> Iterator[tuple[str, Bundle]]:
 def test_no_bundle_can_be_changed_unseen(releases: dict[str, Release], name: str) -> None:
     release = releases[name]
     for what, changed in bundle_changes(release.bundle):
-        if what == "another belief" and name == "free":
-            continue  # every output differs: nothing in the certificate depends on the belief
+        if what == "surer than its proofs" and not release.bundle.proofs:
+            continue  # closed form: nothing can fail
         assert is_refused(release.certificate, changed), f"{what}: nobody noticed"
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pacprivacy._rounding import at_most
 from pacprivacy.accounting.odometer import Odometer
 from pacprivacy.accounting.refinement import Refinement, level_shares
 from pacprivacy.accounting.target import Accuracy, Look
@@ -223,7 +223,7 @@ def _notes(target: Accuracy, looks: list[Look], releases: list[Release]) -> tupl
         best = max(look.cautious for look in looks)
         verdict = (
             f"Target {target}: NOT reached under the budget; the best of {len(looks)} looks was "
-            f"{best:.4g}, {math.ceil(1e4 * (target.at_least - best)) / 1e4:.4g} short."
+            f"{best:.4g}, {at_most(target.at_least - best, decimals=4)} short."
         )
     return (
         verdict,

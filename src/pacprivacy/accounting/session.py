@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -24,14 +23,8 @@ from pacprivacy._random import (
     public_generator,
 )
 from pacprivacy.accounting.book import Book, Unrecorded
-from pacprivacy.accounting.odometer import (
-    Odometer,
-    joint_confidence,
-    read_odometer,
-    session_facts,
-    with_belief,
-)
-from pacprivacy.accounting.shares import as_budget, charge_of, check_left, share_of, smaller
+from pacprivacy.accounting.odometer import Odometer, read_odometer, with_belief
+from pacprivacy.accounting.shares import as_budget, check_left, share_of, smaller
 from pacprivacy.accounting.shown import Shown
 from pacprivacy.adversary import Belief
 from pacprivacy.adversary.information import DEFAULT_GAMMA
@@ -43,6 +36,7 @@ from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.rules import rule_name
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate, Context, Release, Secret, assess, publish
+from pacprivacy.release.composition import SessionPart, charge_of
 from pacprivacy.simulation import Outputs, draw_candidates, few_threads, run_mechanism
 
 if TYPE_CHECKING:
@@ -343,15 +337,14 @@ class Session(Shown):
             gamma=DEFAULT_GAMMA,
             seed=seed,
             simulation=self._simulate,
-            notes=(*notes, joint_confidence(self._spent.n_releases + 1, DEFAULT_GAMMA)),
+            notes=notes,
+            session=SessionPart(
+                total=self._total, before=self._spent, share=share, fresh=self._fresh
+            ),
         )
         with few_threads(self._pool.n_subsets * self._pool.n_units):
             plan = assess(plan, context)  # first: the charge is the best bound that is proved
         charge = charge_of(plan, share, before)
-        facts = session_facts(
-            self._total, self._spent, charge, prior=self._pool.worst_prior, fresh=self._fresh
-        )
-        context = replace(context, composition=facts)
         if self._secret is None or self._fresh:
             self._secret = Secret(self._pool.n_subsets, self._source)
         unspent = self._spent
@@ -369,7 +362,7 @@ class Session(Shown):
             raise
         belief = belief.updated(plan.log_likelihood(observation))
         if not self._fresh:
-            release = with_belief(release, belief, self._pool)
+            release = with_belief(release, belief, self._pool, observation)
         self._keep(belief, release.certificate)
         self._releases.append(release)
         return release, observation

@@ -1,21 +1,15 @@
-"""One release's share of a total: what is left, what is asked, what it costs in the end."""
+"""One release's share of a total: what is left, and what is asked."""
 
 from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
-from pacprivacy._checks import Vector
 from pacprivacy.budget import AnyBudget, Information, Limits, Membership
 from pacprivacy.errors import BudgetError, BudgetExceededError
-from pacprivacy.noise import NoisePlan
-from pacprivacy.theory.posterior import posterior_success
 
-__all__ = ["as_budget", "charge_of", "check_left", "share_of", "smaller"]
+__all__ = ["as_budget", "check_left", "share_of", "smaller"]
 
 ROUNDING: Final = 1e-9
-ROUND_UP: Final = 1e-12
 
 
 def smaller(first: float | None, second: float | None) -> float | None:
@@ -60,20 +54,3 @@ def as_budget(share: Limits) -> AnyBudget:
         return Information(share.mi_nats)
     assert share.success is not None  # a share limits something
     return Membership(min(0.5 + share.success, 1 - 1e-12))
-
-
-def charge_of(plan: NoisePlan, share: Limits, before: Vector) -> Limits:
-    """Return what a plan costs: its proved bounds, never more than its share.
-
-    Where membership was not measured, the increment is what the information implies.
-    """
-    nats = max(0.0, plan.mi_upper)
-    if share.success is None:
-        return Limits(mi_nats=nats)
-    if plan.membership is None:
-        increments = posterior_success(nats, np.minimum(before, 1.0)) - before
-    else:
-        increments = plan.membership.upper_per_unit - before
-    return Limits(
-        mi_nats=nats, success=min(share.success, max(0.0, float(increments.max()) + ROUND_UP))
-    )

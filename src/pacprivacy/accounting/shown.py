@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pacprivacy._plots import draw
+from pacprivacy._rounding import at_most, percent_at_most
 
 if TYPE_CHECKING:
     from pacprivacy.accounting.odometer import Odometer
@@ -47,12 +48,12 @@ def odometer_html(seen: dict[str, Any]) -> str:
     rows = [
         ("Releases", str(seen["n_releases"])),
         ("Information spent", _of(seen["spent_nats"], seen["total_nats"], "nats")),
-        ("Really learned so far", f"{seen['learned_nats']:.4g} nats"),
+        ("Really learned so far", f"{at_most(seen['learned_nats'], significant=4)} nats"),
     ]
     if seen["total_success"] is not None:
-        spent, most = 100 * seen["spent_success"], 100 * seen["total_success"]
-        rows.append(("Membership spent", f"{spent:.2f} points, success at most {most:.4g} %"))
-    rows.append(("Best guess about one unit now", f"{100 * seen['best_guess_now']:.2f} %"))
+        spent, most = (percent_at_most(seen[name]) for name in ("spent_success", "total_success"))
+        rows.append(("Membership spent", f"{spent} points, success at most {most} %"))
+    rows.append(("Best guess about one unit now", f"{percent_at_most(seen['best_guess_now'])} %"))
     if seen["ever_used_prior"] is not None:
         rows.append(("Prior of ever being used", f"{100 * seen['ever_used_prior']:.4g} %"))
     cells = "".join(
@@ -64,7 +65,8 @@ def odometer_html(seen: dict[str, Any]) -> str:
 
 
 def _of(spent: float, total: float | None, unit: str) -> str:
-    return f"{spent:.4g} {unit}" + ("" if total is None else f" of {total:.4g}")
+    most = "" if total is None else f" of {at_most(total, significant=4)}"
+    return f"{at_most(spent, significant=4)} {unit}{most}"
 
 
 def _list_html(names: Sequence[str]) -> str:

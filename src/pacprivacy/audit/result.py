@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pacprivacy._plots import draw
+from pacprivacy._rounding import percent_at_most
 from pacprivacy.theory.concentration import Estimate
 
 __all__ = ["AuditResult", "AuditResults", "results_text"]
@@ -155,7 +156,7 @@ def _html_row(result: AuditResult) -> str:
         f"{_digits(found.value)} %",
         f"{_digits(found.lower)} to {_digits(found.upper)} %",
         f"{_digits(result.prior)} %",
-        f"{_digits(result.bound)} %",
+        f"{_bound(result.bound)} %",
         result.verdict,
     )
     style = "text-align:left" + (";font-weight:bold" if result.verdict == "VIOLATED" else "")
@@ -187,10 +188,14 @@ def _row(result: AuditResult) -> str:
     interval = f"{_digits(success.lower)} to {_digits(success.upper)}"
     return (
         f"{result.attack:<25}{_digits(success.value) + ' %':>9}{interval:>15}"
-        f"{_digits(result.prior) + ' %':>8}{_digits(result.bound) + ' %':>10}  {result.verdict}"
+        f"{_digits(result.prior) + ' %':>8}{_bound(result.bound) + ' %':>10}  {result.verdict}"
     )
 
 
 def _digits(rate: float) -> str:
     percent = 100 * rate
     return f"{percent:.1f}" if percent >= 0.995 or percent == 0.0 else f"{percent:.2f}"
+
+
+def _bound(rate: float) -> str:
+    return percent_at_most(rate, 1 if rate >= 0.00995 or rate == 0.0 else 2)

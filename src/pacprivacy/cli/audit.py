@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy._random import coerce_seed
+from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.audit import DEFAULT_ATTACKS, AuditResult, results_text
 from pacprivacy.audit import audit as run_audit
 from pacprivacy.cli.console import AsJson, Quiet, Verb, one_of, show, show_json
@@ -110,8 +111,9 @@ def _show(
 ) -> None:
     show(
         f"{release}: {certificate.mechanism}, {results[0].n_trials} simulated releases.\n"
-        f"Promised: membership of one unit at most {100 * certificate.membership_bound:.2f} %, "
-        f"at most {certificate.mi_upper_nats:.4g} nats ({certificate.kind}).\n"
+        f"Promised: membership of one unit at most "
+        f"{percent_at_most(certificate.membership_bound)} %, "
+        f"at most {at_most(certificate.mi_upper_nats, decimals=6)} nats ({certificate.kind}).\n"
     )
     show(results_text(results))
     for result in results:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from pacprivacy._rounding import at_least, at_most, percent_at_most
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_table
 from pacprivacy.cli.numbers import format_number, read_number
 from pacprivacy.errors import BudgetError
@@ -105,14 +106,14 @@ def _convert(
 
 
 def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
-    rows = [("mutual information", f"{format_number(found['mi_nats'])} nats")]
+    rows = [("mutual information", f"{at_least(found['mi_nats'], significant=6)} nats")]
     rows += [
-        (f"success of any guess, prior {100 * float(prior):.4g} %", f"{100 * rate:.3f} %")
+        (f"success of any guess, prior {100 * float(prior):.4g} %", f"{percent_at_most(rate, 3)} %")
         for prior, rate in found["success"].items()
     ]
     epsilon, delta = found["epsilon_equivalent"], found["delta"]
     name = "epsilon-equivalent" + (f", delta {format_number(delta)}" if delta else "")
-    rows.append((name, "none" if epsilon is None else f"{epsilon:.3f}"))
+    rows.append((name, "none" if epsilon is None else at_most(epsilon, decimals=3)))
     return rows
 
 

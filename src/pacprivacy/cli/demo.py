@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.budget import Membership
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
 from pacprivacy.cli.release import save_release
@@ -164,8 +165,8 @@ def _show_rows(rows: list[Row]) -> None:
             (
                 row.model,
                 f"<= {100 * row.asked:.0f} %",
-                f"<= {math.ceil(1e4 * row.proved) / 100:.2f} %",
-                f"<= {math.ceil(100 * row.mi_upper_nats) / 100:.2f} nats",
+                f"<= {percent_at_most(row.proved)} %",
+                f"<= {at_most(row.mi_upper_nats, decimals=2)} nats",
                 f"{row.noise_variance:.4f}",
                 f"{row.distance:.3f}",
                 f"{row.typical_distance:.3f}",

@@ -13,7 +13,7 @@ import typer
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
 from pacprivacy.cli.report_data import build_report, check_belongs, read_audit
 from pacprivacy.errors import CertificateError, PacPrivacyError
-from pacprivacy.release import Bundle, Certificate
+from pacprivacy.release import AnswerBundle, Bundle, Certificate, load_bundle
 from pacprivacy.report import render_page
 
 __all__ = ["report"]
@@ -134,7 +134,15 @@ def _find_bundle(release: Path, bundle: Path | None, *, needed: bool) -> Bundle 
             f"bundle must be a file; got {path}, which is not there. "
             f"Name it with --bundle, or leave out --curator."
         )
-    return Bundle.load(path)
+    found = load_bundle(path)
+    if isinstance(found, AnswerBundle):  # of a predictor: it holds no outputs to draw
+        if not needed:
+            return None
+        raise CertificateError(
+            "bundle must be of a release for --curator; got that of a predictor, which holds no "
+            "outputs. Leave out --curator."
+        )
+    return found
 
 
 report = Verb(

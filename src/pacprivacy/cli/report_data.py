@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,7 +74,6 @@ def build_report(
     found = ReportData(
         certificate=certificate,
         any_inference=_any_inference(certificate.mi_upper_nats),
-        digest=hashlib.sha256(certificate.to_json().encode()).hexdigest(),
         curve=drawn,
         session=_session_figures([certificate, *session]),
         audit=tuple(audit),

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
-from pacprivacy.errors import CertificateError
-from pacprivacy.release import Bundle, Certificate
+from pacprivacy.errors import CertificateError, PacPrivacyError
+from pacprivacy.release import AnswerBundle, Bundle, Certificate, DPCertificate, load_bundle
 from pacprivacy.release import verify as verify_certificate
 
 __all__ = ["verify"]
 
 BUNDLE_NAME: Final = "curator.npz"
+VALUE: Final = "the released value: neither the secret nor the noise is in any file"
+ANSWERS: Final = "the answers, and that no more of them were given than the total allows"
 
 
 def _verify(
@@ -30,49 +34,99 @@ def _verify(
 ) -> None:
     """Recompute a certificate from the curator's bundle.
 
-    Fails with exit code 2 on the first figure that does not follow. Only the curator can do this:
-    the bundle holds the outputs on all subsets. It does not hold the secret or the noise, so the
-    released value is not checked.
+    Fails with exit code 2 on the first figure or sentence that does not follow, and names what the
+    bundle can only repeat. Only the curator can do this: the bundle holds the outputs on all
+    subsets. It does not hold the secret or the noise, so the released value is not checked.
     """
-    certificate = Certificate.read(release)
+    certificate = _read(release)
     path = release.parent / BUNDLE_NAME if bundle is None else bundle
     if not path.is_file():
         raise CertificateError(
             f"bundle must be a file; got {path}, which is not there. "
             f"Name it with --bundle, or ask the curator to run this."
         )
-    found = Bundle.load(path)
-    verify_certificate(certificate, found)
-    items = _recomputed(certificate, found)
+    bundle_found = load_bundle(path)
+    found = verify_certificate(certificate, bundle_found)
+    items = _recomputed(certificate, bundle_found)
+    whole = isinstance(bundle_found, Bundle)
+    unproved = {**found.not_checkable, **({"value": VALUE} if whole else {"answers": ANSWERS})}
     if as_json:
-        show_json({"verified": True, "release": str(release), "recomputed": items})
+        show_json(
+            {
+                "verified": True,
+                "release": str(release),
+                "digest": found.digest,
+                "recomputed": items,
+                "recomputed_fields": list(found.recomputed),
+                "not_checked": unproved,
+            }
+        )
     elif not quiet:
         show(f"{release}: the certificate follows from {path}.", style="green")
+        show(f"SHA-256 of the certificate, as in the ledger: {found.digest}")
         show("Recomputed and equal:")
-        show("\n".join(f"  {name:<22}{value}" for name, value in items.items()))
+        show(_lines(items))
+        show("Not checked, because no bundle can show it (compared with its record only):")
+        show(_lines(unproved))
 
 
-def _recomputed(certificate: Certificate, bundle: Bundle) -> dict[str, str]:
+def _read(path: Path) -> Certificate:
+    """Read a PAC certificate; say why one of differential privacy cannot be verified."""
+    try:
+        return Certificate.read(path)
+    except CertificateError:
+        try:
+            DPCertificate.read(path)
+        except PacPrivacyError:
+            pass
+        else:
+            raise CertificateError(
+                f"{path} must hold a PAC certificate; got one of differential privacy. It has no "
+                f"bundle to recompute it from: it rests on the assumptions that it names and on "
+                f"the mechanism's proof. Check it with pacprivacy.audit.audit_dp."
+            ) from None
+        raise
+
+
+def _lines(items: dict[str, str]) -> str:
+    return "\n".join(
+        textwrap.fill(text, 80, initial_indent=f"  {name:<22}", subsequent_indent=" " * 24)
+        for name, text in items.items()
+    )
+
+
+def _recomputed(certificate: Certificate, bundle: Bundle | AnswerBundle) -> dict[str, str]:
     """Say what was recomputed, with the figures that agree."""
-    draws = {proof.claim: proof.n_draws for proof in bundle.proofs}
+    proofs = bundle.proofs if isinstance(bundle, Bundle) else ()
+    draws = {proof.claim: proof.n_draws for proof in proofs}
     items = {
-        "pool": f"{certificate.scheme}, {certificate.n_subsets} subsets of "
-        f"{certificate.n_units} units, worst prior {100 * certificate.prior:.4g} %",
+        "promise": certificate.promise,
+        "pool": f"{certificate.n_subsets} subsets of {certificate.n_units} units, blind guess "
+        f"{100 * certificate.prior:.4g} %",
         "noise": f"total variance {certificate.noise.total_variance:.6g} over "
         f"{certificate.noise.n_directions} of {certificate.dimension} directions",
-        "log-determinant bound": f"{certificate.log_det_nats:.6g} nats",
+        "log-determinant bound": f"{at_most(certificate.log_det_nats, decimals=6)} nats",
     }
     if certificate.information is not None and "information" in draws:
         items["mutual information"] = (
-            f"at most {certificate.information.upper:.6g} nats ({draws['information']} draws)"
+            f"at most {at_most(certificate.information.upper, decimals=6)} nats "
+            f"({draws['information']} draws)"
         )
     found = certificate.membership
     if found is not None:
         how = f"{draws['membership']} draws" if "membership" in draws else "closed form"
-        items["membership success"] = f"at most {100 * found.upper:.4f} % ({how})"
+        items["membership success"] = f"at most {percent_at_most(found.upper)} % ({how})"
     items["any inference"] = ", ".join(
-        f"prior {100 * float(prior):.4g} % -> {100 * rate:.4g} %"
+        f"prior {100 * float(prior):.4g} % -> {percent_at_most(rate)} %"
         for prior, rate in certificate.any_inference.items()
+    )
+    if isinstance(bundle, Bundle) and bundle.session is not None:
+        items["session"] = (
+            "this release's charge, the sums, the bound over the session and what was learned, "
+            "given the recorded total and earlier spends"
+        )
+    items["sentences"] = (
+        f"{len(certificate.not_promised)} of what is not promised, and every other field"
     )
     return items
 

@@ -12,7 +12,8 @@ from pacprivacy.budget import Information
 from pacprivacy.noise import NoisePlan
 from pacprivacy.pool import Pool
 from pacprivacy.release import Certificate
-from pacprivacy.release.certificate import SCOPE, NoiseSummary
+from pacprivacy.release.certificate import NoiseSummary
+from pacprivacy.release.promises import not_promised, open_parts
 from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
 
 __all__ = ["descent_certificate", "merge_noise", "summarise_noise"]
@@ -71,6 +72,7 @@ def descent_certificate(
     success = posterior_success(total, pool.worst_prior)
     epsilon = epsilon_equivalent(success)
     rule, mechanism, output = names
+    together = merge_noise(noise)
     return Certificate(
         kind="exact",
         budget=str(budget),
@@ -92,18 +94,15 @@ def descent_certificate(
         membership_bound=success,
         epsilon_equivalent=epsilon if math.isfinite(epsilon) else None,
         side_knowledge=(),
-        noise=merge_noise(noise),
+        noise=together,
         confidence=1.0,
         public=(
             "the universe of records, the mechanism and the noise law",
             f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
             *public,
         ),
-        not_promised=(
-            f"Side knowledge: whoever knows the pool and the true membership of about "
-            f"{math.ceil(math.log2(pool.n_subsets))} units knows the secret without any release.",
-            SCOPE,
-            "Releases made outside this certificate from the same secret subset.",
+        not_promised=not_promised(
+            pool, mi_upper=total, exact_facts=open_parts(together.n_directions, math.prod(shape))
         ),
         notes=notes,
         simulation=simulation,

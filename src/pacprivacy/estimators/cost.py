@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
+from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.release import Certificate
 from pacprivacy.theory.posterior import posterior_success
 
@@ -102,13 +103,14 @@ class SearchCost:
     def __str__(self) -> str:
         rows = [*self.candidates, ("refit", self.refit), ("total", self.total)]
         lines = [
-            f"{cost.mi_nats:>10.4g} nats  {cost.n_releases:>4} releases  {name}"
+            f"{at_most(cost.mi_nats, significant=4):>10} nats  "
+            f"{cost.n_releases:>4} releases  {name}"
             for name, cost in rows
         ]
         lines.append(
             f"Each fit has a secret of its own: no attacker guesses whether one record was used in "
-            f"one given fit with success above {100 * self.total.membership:.2f} %. That it was "
-            f"used in some fit is likely beforehand ({100 * self.ever_used_prior:.4g} %)."
+            f"one given fit with success above {percent_at_most(self.total.membership)} %. That it "
+            f"was used in some fit is likely beforehand ({100 * self.ever_used_prior:.4g} %)."
         )
         return "\n".join(lines)
 

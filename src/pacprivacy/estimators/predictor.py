@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, Self
 
 import joblib
@@ -10,19 +12,17 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from pacprivacy._random import SimulatedSource, SystemSource, coerce_seed, public_generator
-from pacprivacy.accounting.answer_certificate import AnswerTerms, certify_answers
 from pacprivacy.accounting.responder import AnswerOdometer, Responder
-from pacprivacy.budget import AnyBudget, Information, limits_of
+from pacprivacy.budget import AnyBudget, Information
 from pacprivacy.errors import BudgetError, MechanismError, SecretError
 from pacprivacy.estimators.base import read_seed
 from pacprivacy.estimators.inputs import check_classes, choose_pool, read_new, read_supervised
 from pacprivacy.mechanism import EstimatorFit, coerce_data
 from pacprivacy.mechanism.data import is_table, read_table
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import Certificate
+from pacprivacy.release import AnswerBundle, certify_answers
 from pacprivacy.simulation.models import train_subsets
 from pacprivacy.simulation.threads import single_threaded
-from pacprivacy.theory.posterior import mi_for_success
 
 __all__ = ["PrivatePredictor", "project_to_simplex"]
 
@@ -66,6 +66,9 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     certificate_ : Certificate
         What is promised about everything that will ever be answered.
+    bundle_ : AnswerBundle, curator-only
+        The pool and the terms that the certificate follows from; :func:`pacprivacy.verify` checks
+        it against them.
     classes_, n_features_in_
         As in scikit-learn.
 
@@ -138,32 +141,53 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         root = coerce_seed(seed)
         data = coerce_data((X if is_table(X) else features, y))
         pool = self._draw_pool(y, units, root)
-        query_nats, total_nats = self._read_budgets(pool)
+        self._check_settings()
         mechanism = EstimatorFit(
             estimator=clone(self.estimator, safe=False),
             seed=int(public_generator(root, "estimator").integers(2**31)),
         ).prepare(data)
+        classes = np.unique(y)
+        terms = AnswerBundle(
+            pool=pool,
+            budget=self.budget,
+            query_budget=self.query_budget,
+            mechanism=f"answers of {mechanism.name}",
+            output=f"{self.output} of {len(classes)} classes",
+            n_classes=len(classes),
+            simulation=self.simulate,
+            public=tuple(mechanism.public),
+        )
+        certificate = certify_answers(terms)  # first: it refuses a budget that cannot be met
         models = train_subsets(mechanism.evaluate, data, pool, n_jobs=self.n_jobs, rng=root)
-        self._models, self.classes_ = models, np.unique(y)
+        self._models, self.classes_ = models, classes
         source = SimulatedSource(public_generator(root, "simulation"))
         self._responder = Responder(
             pool,
-            query_nats=query_nats,
-            total_nats=total_nats,
+            query_nats=terms.query_nats,
+            total_nats=terms.total_nats,
             source=source if self.simulate else SystemSource(),
         )
-        terms = AnswerTerms(
-            mechanism=f"answers of {mechanism.name}",
-            output=f"{self.output} of {len(self.classes_)} classes",
-            budget=f"{self.budget} in total, {self.query_budget} per answer",
-            n_classes=len(self.classes_),
-            query_nats=query_nats,
-            total_nats=total_nats,
-            simulation=self.simulate,
-            public=mechanism.public,
-        )
-        self.certificate_: Certificate = certify_answers(pool, terms)
+        self.bundle_, self.certificate_ = terms, certificate
         return self
+
+    def save_certificate(self, folder: str | Path) -> Path:
+        """Write ``release.json`` (the certificate, public) and ``curator.npz`` (mode 0600).
+
+        ``pac verify`` recomputes the one from the other. Neither holds a model or an answer.
+
+        Returns
+        -------
+        Path
+            The public file.
+        """
+        self._require_fit()
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        self.bundle_.save(target / "curator.npz")  # first: no public file without its proof
+        public = target / "release.json"
+        plain = {"certificate": self.certificate_.to_public_dict()}
+        public.write_text(json.dumps(plain, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        return public
 
     def answer(self, X: Any) -> npt.NDArray[np.float64]:
         """Release one noisy vector per row of ``X``, shape (n_queries, n_classes).
@@ -231,8 +255,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             strategy = strategy.with_subsets(self.n_subsets)
         return strategy.draw(len(y), rng=seed, units=units, strata=y)
 
-    def _read_budgets(self, pool: Pool) -> tuple[float, float]:
-        """Return nats per query and in total; refuse what cannot be met."""
+    def _check_settings(self) -> None:
         if self.output not in ("one_hot", "score"):
             raise MechanismError(
                 f"output must be 'one_hot' or 'score'; got {self.output!r}. Use 'one_hot'."
@@ -242,16 +265,6 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"query_budget must be Information; got {type(self.query_budget).__name__}. "
                 f"Use pac.Information(2**-20)."
             )
-        limits, prior = limits_of(self.budget, pool.n_subsets), pool.worst_prior
-        totals = [] if limits.mi_nats is None else [limits.mi_nats]
-        if limits.success is not None:
-            if limits.success <= prior:
-                raise BudgetError(
-                    f"success must be above {prior:.4g}, the best guess that this pool allows "
-                    f"before any answer; got {limits.success:.4g}. Use a Balanced pool."
-                )
-            totals.append(mi_for_success(limits.success, prior))
-        return self.query_budget.mi_nats, min(totals)
 
     def _require_fit(self) -> None:
         from sklearn.utils.validation import check_is_fitted
@@ -259,7 +272,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
 
     def _forget(self) -> None:
-        for name in ("_models", "_responder", "classes_", "certificate_"):
+        for name in ("_models", "_responder", "classes_", "certificate_", "bundle_"):
             if hasattr(self, name):
                 delattr(self, name)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import astuple, fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
+from pacprivacy._rounding import percent_at_most
 from pacprivacy.errors import DataError
 from pacprivacy.experiments.published import NOT_AVAILABLE
 
@@ -96,7 +96,7 @@ def as_percent(rate: float) -> str:
     >>> as_percent(0.588161), as_percent(0.5), as_percent(1.0)
     ('58.82 %', '50.00 %', '100.00 %')
     """
-    return f"{math.ceil(1e4 * rate - 1e-9) / 100:.2f} %"
+    return f"{percent_at_most(rate)} %"
 
 
 def as_number(value: float | None, digits: int = 3) -> str:

@@ -1,5 +1,6 @@
 """What leaves: a value with certified noise, its certificate, and how to check it."""
 
+from pacprivacy.release.answers import AnswerBundle, certify_answers
 from pacprivacy.release.assess import Context, assess, write_certificate
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import Certificate
@@ -7,9 +8,10 @@ from pacprivacy.release.dp_certificate import DPCertificate
 from pacprivacy.release.dp_release import DPRelease
 from pacprivacy.release.publish import Secret, publish
 from pacprivacy.release.release import Release
-from pacprivacy.release.verify import verify
+from pacprivacy.release.verify import Verified, load_bundle, verify
 
 __all__ = [
+    "AnswerBundle",
     "Bundle",
     "Certificate",
     "Context",
@@ -17,7 +19,10 @@ __all__ = [
     "DPRelease",
     "Release",
     "Secret",
+    "Verified",
     "assess",
+    "certify_answers",
+    "load_bundle",
     "publish",
     "verify",
     "write_certificate",

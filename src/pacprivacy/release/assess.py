@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pacprivacy import _version
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
+from pacprivacy.adversary import Belief
 from pacprivacy.adversary.divergence import (
     Divergence,
     divergences_of_view,
@@ -26,14 +27,24 @@ from pacprivacy.adversary.view import Observable, make_view, view_of
 from pacprivacy.budget import AnyBudget
 from pacprivacy.noise.certify import attach_information, attach_membership
 from pacprivacy.noise.plan import NoisePlan, Proof
-from pacprivacy.noise.rules import Boxed
+from pacprivacy.noise.rules import Boxed, rule_name
 from pacprivacy.pool import Pool
-from pacprivacy.release.certificate import SCOPE, Certificate, NoiseSummary
+from pacprivacy.release.bundle import Bundle, Stated
+from pacprivacy.release.certificate import Certificate, NoiseSummary
+from pacprivacy.release.composition import (
+    Proved,
+    SessionPart,
+    charge_of,
+    joint_confidence,
+    learned_facts,
+    session_facts,
+)
+from pacprivacy.release.promises import not_promised, open_parts
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory.concentration import Estimate
 from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
 
-__all__ = ["Context", "assess", "write_certificate"]
+__all__ = ["Context", "assess", "bundle_of", "write_certificate"]
 
 SIDE_COST = 2 * 10**10
 DIVERGENCE_COST = 4 * 10**6  # posterior entries
@@ -74,7 +85,7 @@ class Context:
     seed: int
     simulation: bool
     notes: tuple[str, ...] = ()
-    composition: dict[str, Any] | None = None
+    session: SessionPart | None = None
 
 
 def assess(plan: NoisePlan, context: Context) -> NoisePlan:
@@ -142,8 +153,40 @@ def noiseless_membership(
     )
 
 
-def write_certificate(plan: NoisePlan, context: Context) -> Certificate:
-    """Write down what was proved about an assessed plan.
+def bundle_of(plan: NoisePlan, context: Context) -> Bundle:
+    """Collect everything that a certificate says or rests on, for the curator."""
+    outputs = context.outputs
+    return Bundle(
+        outputs=outputs.values,
+        pool=context.pool,
+        log_p=context.log_p,
+        points=plan.points,
+        units_per_std=plan.units_per_std,
+        grid_step=plan.grid_step,
+        groups=None if plan.revealed is None else plan.revealed.groups,
+        proofs=plan.proofs,
+        seed=context.seed,
+        gamma=context.gamma,
+        simulation=context.simulation,
+        stated=Stated(
+            budget=context.budget,
+            rule=plan.rule,
+            mechanism=outputs.mechanism_name,
+            output=outputs.structure.describe(),
+            public=tuple(outputs.public),
+            notes=(*plan.notes, *context.notes),
+            software=_version.__version__,
+        ),
+        iid_rule=plan.iid_rule,
+        session=context.session,
+    )
+
+
+def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
+    """Write down what was proved: a function of the bundle and of the proved figures alone.
+
+    ``verify`` calls it too, with figures that it has computed again, so that whatever a reader
+    sees is compared with what the bundle gives.
 
     Examples
     --------
@@ -163,49 +206,55 @@ def write_certificate(plan: NoisePlan, context: Context) -> Certificate:
     ...     seed=0,
     ...     simulation=False,
     ... )
-    >>> write_certificate(assess(plan, context), context).mi_upper_nats <= 1 / 4
+    >>> plan = assess(plan, context)
+    >>> write_certificate(bundle_of(plan, context), plan).mi_upper_nats <= 1 / 4
     True
     """
-    pool, outputs = context.pool, context.outputs
-    mi_upper = max(0.0, plan.mi_upper)
-    upper = 1.0 if plan.membership is None else plan.membership.upper
-    blind = blind_success(pool, context.log_p, kind=plan.kind)
+    pool, kind, stated = bundle.pool, bundle.kind, bundle.stated
+    exact = kind == "exact"
+    mi_upper = max(0.0, proved.mi_upper)
+    upper = 1.0 if proved.membership is None else proved.membership.upper
+    blind = blind_success(pool, bundle.log_p, kind=kind)
     bound = min(upper, posterior_success(mi_upper, blind))
+    noise = noise_summary(bundle.grid_step, bundle.units_per_std)
+    dimension = int(bundle.outputs.shape[1])
     return Certificate(
-        kind=plan.kind,
-        budget=str(context.budget),
-        rule=plan.rule,
-        mechanism=outputs.mechanism_name,
-        output=outputs.structure.describe(),
+        kind=kind,
+        budget=str(stated.budget),
+        rule=stated.rule if bundle.iid_rule is None else rule_name(bundle.iid_rule),
+        mechanism=stated.mechanism,
+        output=stated.output,
         scheme=pool.scheme,
         unit=unit_name(pool),
         n_subsets=pool.n_subsets,
         n_units=pool.n_units,
-        prior=pool.worst_prior if plan.kind == "exact" else pool.prior,
-        dimension=outputs.n_outputs,
-        log_det_nats=max(0.0, plan.log_det_nats),
-        information=plan.information,
+        prior=pool.worst_prior if exact else pool.prior,
+        dimension=dimension,
+        log_det_nats=max(0.0, proved.log_det_nats),
+        information=proved.information,
         mi_upper_nats=mi_upper,
         any_inference={p: posterior_success(mi_upper, float(p)) for p in ("0.5", "0.01")},
-        membership=None if plan.membership is None else plan.membership.worst,
-        membership_mean=None if plan.membership is None else plan.membership.mean,
+        membership=None if proved.membership is None else proved.membership.worst,
+        membership_mean=None if proved.membership is None else proved.membership.mean,
         membership_bound=bound,
         epsilon_equivalent=finite_epsilon(bound),
         side_knowledge=side_knowledge_of(
-            context.outputs, pool, plan, log_p=context.log_p, seed=context.seed
+            bundle.outputs, pool, bundle, log_p=bundle.log_p, seed=bundle.seed
         )
-        if plan.kind == "exact"
+        if exact
         else (),
-        noise=noise_summary(plan.grid_step, plan.units_per_std),
-        confidence=_confidence(plan, context),
-        public=_public_items(outputs, pool),
-        not_promised=_not_promised(plan, pool, mi_upper),
-        notes=(*plan.notes, *context.notes, *pool.notes),
-        simulation=context.simulation,
-        composition=context.composition,
-        software=_version.__version__,
-        divergences=divergences_of(context.outputs, plan, log_p=context.log_p, seed=context.seed)
-        if plan.kind == "exact"
+        noise=noise,
+        confidence=_confidence(bundle),
+        public=(*public_items(pool), *stated.public),
+        not_promised=not_promised(
+            pool, mi_upper=mi_upper, exact_facts=_exact_facts(bundle), knows_pool=exact
+        ),
+        notes=(*stated.notes, *_session_notes(bundle), *pool.notes),
+        simulation=bundle.simulation,
+        composition=_composition(bundle, proved),
+        software=stated.software,
+        divergences=divergences_of(bundle.outputs, bundle, log_p=bundle.log_p, seed=bundle.seed)
+        if exact
         else (),
     )
 
@@ -243,12 +292,31 @@ def noise_summary(grid_step: Vector, units_per_std: npt.NDArray[np.int64]) -> No
     )
 
 
-def _confidence(plan: NoisePlan, context: Context) -> float:
-    if isinstance(plan.iid_rule, Boxed):
-        return 1 - plan.iid_rule.gamma
-    if plan.kind == "empirical":
+def _confidence(bundle: Bundle) -> float:
+    if isinstance(bundle.iid_rule, Boxed):
+        return 1 - bundle.iid_rule.gamma
+    if bundle.kind == "empirical":
         return 0.0
-    return 1 - context.gamma if plan.proofs else 1.0
+    return 1 - bundle.gamma if bundle.proofs else 1.0
+
+
+def _session_notes(bundle: Bundle) -> tuple[str, ...]:
+    if bundle.session is None:
+        return ()
+    return (joint_confidence(bundle.session.before.n_releases + 1, bundle.gamma),)
+
+
+def _composition(bundle: Bundle, proved: Proved) -> dict[str, Any] | None:
+    """Return what the certificate says about its session: sums, the total, what was learned."""
+    part, pool = bundle.session, bundle.pool
+    if part is None:
+        return None
+    before = Belief(log_p=bundle.log_p).success_per_unit(pool)
+    charge = charge_of(proved, part.share, before)
+    facts = session_facts(part, charge, prior=pool.worst_prior)
+    if part.observation is not None:
+        facts |= learned_facts(bundle.belief_after(part.observation), pool)
+    return facts
 
 
 def side_knowledge_of(
@@ -282,27 +350,16 @@ def divergences_of(
     return divergences_of_view(view, n_draws=draws, gamma=DIVERGENCE_GAMMA, rng=rng)
 
 
-def _public_items(outputs: Outputs, pool: Pool) -> tuple[str, ...]:
+def public_items(pool: Pool) -> tuple[str, ...]:
+    """Return what every certificate treats as public."""
     return (
         "the universe of records, the mechanism and the noise law",
         f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
-        *outputs.public,
     )
 
 
-def _not_promised(plan: NoisePlan, pool: Pool, mi_upper: float) -> tuple[str, ...]:
-    items = [SCOPE]
-    if plan.kind == "exact":
-        items.insert(
-            0,
-            f"Side knowledge: whoever knows the pool and the true membership of about "
-            f"{math.ceil(math.log2(pool.n_subsets))} units knows the secret without any release.",
-        )
-    if mi_upper >= math.log(2):
-        items.append(
-            f"Other inferences than one unit's membership: {mi_upper:.3g} nats is above ln 2, so "
-            f"at prior 1/2 the bound on an arbitrary guess is 100 %. Combine with Information(...) "
-            f"to limit these."
-        )
-    items.append("Releases made outside this certificate from the same secret subset.")
-    return tuple(items)
+def _exact_facts(bundle: Bundle) -> tuple[str, ...]:
+    """Return what of the release is computed from all candidates, or leaves as it is."""
+    unanimous = bundle.groups is not None and not np.ptp(bundle.groups)
+    directions = len(bundle.units_per_std)
+    return open_parts(directions, int(bundle.outputs.shape[1]), unanimous=unanimous)

@@ -1,14 +1,12 @@
 """The curator's bundle: everything needed to recompute a certificate, and nothing of the secret.
 
 It holds outputs, the pool and the noise law, so it is for the curator alone. Neither the secret
-index nor the noise that was drawn is in it.
+index nor the noise that was drawn is in it: of what happened after the certificate was written it
+keeps, in a session, the integers that left, and nothing else.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -17,23 +15,76 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
-from pacprivacy.errors import CertificateError
-from pacprivacy.noise.plan import NoisePlan, Proof
+from pacprivacy.adversary import Belief
+from pacprivacy.budget import AnyBudget, Limits
+from pacprivacy.noise.plan import Kind, Observation, Proof
 from pacprivacy.noise.rules import Boxed, Empirical, IidRule
 from pacprivacy.pool import Pool
+from pacprivacy.release.archive import (
+    Arrays,
+    plain_budget,
+    read_archive,
+    read_budget,
+    refuse_archive,
+    write_archive,
+)
+from pacprivacy.release.composition import SessionPart, Spent
 from pacprivacy.theory.information import lattice_total_variation
 
-__all__ = ["Bundle"]
+__all__ = ["Bundle", "Stated"]
 
-SCHEMA_VERSION: Final = 1
+KIND: Final = "release"
 LARGEST_UNITS: Final = 2**62
 MOST_DRAWS: Final = 10**8  # a proof of a certificate has a few hundred thousand at most
 Integers = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """What a certificate says on the curator's word: no figure of the bundle proves it; public.
+
+    Parameters
+    ----------
+    budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several joined
+        What was asked.
+    rule, mechanism, output : str
+        How the noise was found, what was computed, and what it looks like.
+    public, notes : tuple of str
+        What the mechanism treats as public, and notes of the rule and the mechanism.
+    software : str
+        Version that wrote it.
+    """
+
+    budget: AnyBudget
+    rule: str
+    mechanism: str
+    output: str
+    public: tuple[str, ...]
+    notes: tuple[str, ...]
+    software: str
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return everything as plain JSON types."""
+        words = {name: getattr(self, name) for name in ("rule", "mechanism", "output", "software")}
+        lists = {name: list(getattr(self, name)) for name in ("public", "notes")}
+        return {**words, **lists, "budget": plain_budget(self.budget)}
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Self:
+        """Rebuild what was stated; whatever is wrong with it raises."""
+        lists = {name: tuple(plain[name]) for name in ("public", "notes")}
+        found = cls(**{**plain, **lists, "budget": read_budget(plain["budget"])})
+        words = (found.rule, found.mechanism, found.output, found.software)
+        if not all(isinstance(text, str) for text in (*words, *found.public, *found.notes)):
+            raise TypeError("stated")
+        return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bundle:
     """Outputs, pool, belief and lattice law of one release; curator-only.
+
+    The certificate is a function of this record and of the simulated draws that its proofs name.
 
     Examples
     --------
@@ -53,8 +104,11 @@ class Bundle:
     groups: Integers | None
     proofs: tuple[Proof, ...]
     seed: int = field(repr=False)
+    gamma: float
     simulation: bool
+    stated: Stated
     iid_rule: IidRule | None = None
+    session: SessionPart | None = None
 
     def __post_init__(self) -> None:
         for array in (self.outputs, self.log_p, self.points, self.units_per_std, self.grid_step):
@@ -63,31 +117,17 @@ class Bundle:
     def __repr__(self) -> str:
         return f"Bundle(curator-only, {len(self.outputs)} outputs of dtype {self.outputs.dtype})"
 
-    @classmethod
-    def of(
-        cls,
-        outputs: Matrix,
-        pool: Pool,
-        log_p: Vector,
-        plan: NoisePlan,
-        *,
-        seed: int,
-        simulation: bool,
-    ) -> Self:
-        """Collect what a certificate rests on."""
-        return cls(
-            outputs=outputs,
-            pool=pool,
-            log_p=log_p,
-            points=plan.points,
-            units_per_std=plan.units_per_std,
-            grid_step=plan.grid_step,
-            groups=None if plan.revealed is None else plan.revealed.groups,
-            proofs=plan.proofs,
-            seed=seed,
-            simulation=simulation,
-            iid_rule=plan.iid_rule,
-        )
+    @property
+    def kind(self) -> Kind:
+        """Which of the three kinds of certificate the noise law supports."""
+        if self.iid_rule is None:
+            return "exact"
+        return "confidence" if isinstance(self.iid_rule, Boxed) else "empirical"
+
+    @property
+    def is_noiseless(self) -> bool:
+        """Whether the output is released as it is."""
+        return len(self.units_per_std) == 0
 
     @property
     def total_variation_slack(self) -> float:
@@ -103,73 +143,101 @@ class Bundle:
         """Return the groups that the release reveals without noise."""
         return self.groups
 
+    def belief_after(self, seen: Observation) -> Belief:
+        """Return the belief of whoever saw an observation."""
+        offset = (seen.integers - self.points) / self.units_per_std
+        log_likelihood: Vector = -0.5 * np.einsum("kq,kq->k", offset, offset)
+        if self.groups is not None and seen.group is not None:
+            log_likelihood[self.groups != seen.group] = -np.inf
+        return Belief(log_p=self.log_p).updated(log_likelihood)
+
     def save(self, path: str | Path) -> None:
         """Write the bundle to a file that only its owner can read."""
         pool_arrays, pool_metadata = self.pool.to_arrays()
-        metadata = {
-            "schema_version": SCHEMA_VERSION,
-            "pool": pool_metadata,
-            "seed": str(self.seed),
-            "simulation": self.simulation,
-            "iid_rule": self.iid_rule
-            and {"name": self.iid_rule.name, "parameters": asdict(self.iid_rule)},
-            "proofs": [{**asdict(proof), "seed": str(proof.seed)} for proof in self.proofs],
-        }
-        arrays: dict[str, npt.NDArray[Any]] = {
+        arrays: Arrays = {
             "outputs": self.outputs,
             "log_p": self.log_p,
             "points": self.points,
             "units_per_std": self.units_per_std,
             "grid_step": self.grid_step,
-            "metadata": np.frombuffer(json.dumps(metadata).encode(), dtype=np.uint8),
             **{f"pool_{name}": array for name, array in pool_arrays.items()},
         }
         if self.groups is not None:
             arrays["groups"] = self.groups
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, **arrays)
-        target = Path(path)
-        target.unlink(missing_ok=True)
-        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(buffer.getbuffer())
+        if self.session is not None and self.session.observation is not None:
+            arrays["observed"] = self.session.observation.integers
+        rule = self.iid_rule
+        record = {
+            "pool": pool_metadata,
+            "seed": str(self.seed),
+            "gamma": self.gamma,
+            "simulation": self.simulation,
+            "stated": self.stated.to_plain(),
+            "session": self.session and _plain_session(self.session),
+            "iid_rule": rule and {"name": rule.name, "parameters": asdict(rule)},
+            "proofs": [{**asdict(proof), "seed": str(proof.seed)} for proof in self.proofs],
+        }
+        write_archive(path, KIND, arrays, record)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a bundle; refuse damaged files."""
+        kind, arrays, record = read_archive(path)
+        if kind != KIND:
+            raise refuse_archive(path, f"it is one of {kind}, not of a release")
         try:
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            metadata = json.loads(arrays.pop("metadata").tobytes())
-            if metadata["schema_version"] != SCHEMA_VERSION:
-                raise KeyError("schema_version")
-            pool_arrays = {k.removeprefix("pool_"): v for k, v in arrays.items() if "pool_" in k}
-            iid = metadata["iid_rule"]
-            proofs = tuple(Proof(**{**p, "seed": int(p["seed"])}) for p in metadata["proofs"])
-            found = cls(
-                outputs=arrays["outputs"],
-                pool=Pool.from_arrays(pool_arrays, metadata["pool"]),
-                log_p=arrays["log_p"],
-                points=arrays["points"],
-                units_per_std=arrays["units_per_std"],
-                grid_step=arrays["grid_step"],
-                groups=arrays.get("groups"),
-                proofs=proofs,
-                seed=int(metadata["seed"]),
-                simulation=bool(metadata["simulation"]),
-                iid_rule=iid
-                and {"boxed": Boxed, "empirical": Empirical}[iid["name"]](**iid["parameters"]),
-            )
-            _check_shapes(found)
-            return found
-        except OSError as error:
-            reason = error.strerror or "not a bundle"
-        except Exception:  # bytes from anywhere break the readers of zip and numpy in many ways
-            reason = "damaged, or written by another version"
-        raise CertificateError(
-            f"{path} must be a readable curator bundle; {reason}. Pass the curator.npz that was "
-            f"written beside the release."
+            return cls.from_archive(arrays, record)
+        except Exception:  # fields from anywhere break constructors in many ways
+            raise refuse_archive(path) from None
+
+    @classmethod
+    def from_archive(cls, arrays: Arrays, record: dict[str, Any]) -> Self:
+        """Rebuild a bundle; whatever does not fit together raises."""
+        pool_arrays = {k.removeprefix("pool_"): v for k, v in arrays.items() if "pool_" in k}
+        iid, rules = record["iid_rule"], {"boxed": Boxed, "empirical": Empirical}
+        session = record["session"]
+        found = cls(
+            outputs=arrays["outputs"],
+            pool=Pool.from_arrays(pool_arrays, record["pool"]),
+            log_p=arrays["log_p"],
+            points=arrays["points"],
+            units_per_std=arrays["units_per_std"],
+            grid_step=arrays["grid_step"],
+            groups=arrays.get("groups"),
+            proofs=tuple(Proof(**{**p, "seed": int(p["seed"])}) for p in record["proofs"]),
+            seed=int(record["seed"]),
+            gamma=float(record["gamma"]),
+            simulation=bool(record["simulation"]),
+            stated=Stated.from_plain(record["stated"]),
+            iid_rule=iid and rules[iid["name"]](**iid["parameters"]),
+            session=session and _read_session(session, arrays.get("observed")),
         )
+        _check_shapes(found)
+        return found
+
+
+def _plain_session(part: SessionPart) -> dict[str, Any]:
+    seen = part.observation
+    return {
+        "total": asdict(part.total),
+        "before": asdict(part.before),
+        "share": asdict(part.share),
+        "fresh": part.fresh,
+        "group": None if seen is None else seen.group,
+    }
+
+
+def _read_session(plain: dict[str, Any], observed: Integers | None) -> SessionPart:
+    seen = None
+    if observed is not None:
+        seen = Observation(integers=observed, group=plain["group"])
+    return SessionPart(
+        total=Limits(**plain["total"]),
+        before=Spent(**plain["before"]),
+        share=Limits(**plain["share"]),
+        fresh=bool(plain["fresh"]),
+        observation=seen,
+    )
 
 
 def _check_shapes(bundle: Bundle) -> None:
@@ -193,9 +261,29 @@ def _check_shapes(bundle: Bundle) -> None:
         raise ValueError("grid_step")
     if not ((bundle.units_per_std > 0) & (bundle.units_per_std <= LARGEST_UNITS)).all():
         raise ValueError("units_per_std")
+    if not 0 < bundle.gamma < 1:
+        raise ValueError("gamma")
     if bundle.groups is not None and not ((bundle.groups >= 0) & (bundle.groups < m)).all():
         raise ValueError("groups")
     for proof in bundle.proofs:
         whole = all(type(number) is int for number in (proof.n_draws, proof.attempt))
         if not whole or not (0 < proof.n_draws <= MOST_DRAWS and 0 < proof.gamma < 1):
             raise ValueError("proofs")
+    if bundle.session is not None:
+        _check_session(bundle.session, d, m)
+
+
+def _check_session(part: SessionPart, n_directions: int, n_subsets: int) -> None:
+    """Refuse sums of a session that make no sense, and integers of another release."""
+    amounts: list[Any] = [part.before.nats, part.before.success, part.before.n_releases]
+    for limits in (part.total, part.share):
+        amounts += [value for value in (limits.mi_nats, limits.success) if value is not None]
+    if not all(isinstance(amount, int | float) and amount >= 0 for amount in amounts):
+        raise ValueError("session")
+    seen = part.observation
+    if seen is None:
+        return
+    if seen.integers.dtype != np.int64 or seen.integers.shape != (n_directions,):
+        raise ValueError("observed")
+    if seen.group is not None and not 0 <= int(seen.group) < n_subsets:
+        raise ValueError("group")

@@ -10,21 +10,15 @@ from typing import Any, Final, Self
 from pacprivacy.adversary.divergence import Divergence
 from pacprivacy.adversary.side_knowledge import SideKnowledge
 from pacprivacy.errors import CertificateError
+from pacprivacy.release.digest import digest_of
 from pacprivacy.release.html import certificate_html
 from pacprivacy.release.schema import check_fields
 from pacprivacy.release.text import certificate_text, promise_text
 from pacprivacy.theory.concentration import Estimate
 
-__all__ = ["SCHEMA_VERSION", "SCOPE", "Certificate", "NoiseSummary"]
+__all__ = ["SCHEMA_VERSION", "Certificate", "NoiseSummary"]
 
 SCHEMA_VERSION: Final = 1
-
-SCOPE: Final = (
-    "Whether a person is in the universe at all is not protected: the promise is about which "
-    "subset of a fixed universe was used, and the noise level itself is computed from the "
-    "universe. Outsiders who must not learn that someone is in the universe need differential "
-    "privacy."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +95,11 @@ class Certificate:
     def promise(self) -> str:
         """What is promised about one unit, as one sentence."""
         return promise_text(self.to_public_dict())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the certificate: what the ledger records and the report page shows."""
+        return digest_of(self.to_public_dict())
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types."""

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from pacprivacy import _version
+from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.errors import BudgetError, CertificateError
+from pacprivacy.release.digest import digest_of
 from pacprivacy.release.html import rows_html
 from pacprivacy.theory.posterior import success_for_epsilon
 
@@ -109,14 +111,14 @@ class DPCertificate:
     @property
     def promise(self) -> str:
         """What is promised, as one sentence."""
-        bound = math.ceil(1e4 * self.membership_bound) / 100
+        bound = percent_at_most(self.membership_bound)
         change = "is in the data at all" if self.neighbours == "add_remove" else "has one of two "
         what = change if self.neighbours == "add_remove" else f"{change}given contents"
-        amount = f"({self.epsilon:.6g}, {self.delta:.3g})"
+        amount = f"({at_most(self.epsilon, significant=6)}, {at_most(self.delta, significant=3)})"
         lead = "Ex post, d" if self.kind == "dp-ex-post" else "D"
         return (
             f"{lead}ifferential privacy {amount}: no attacker, even one who knows all other "
-            f"records, guesses whether a given record {what} with success above {bound:.2f} % "
+            f"records, guesses whether a given record {what} with success above {bound} % "
             "(blind guess: 50 %)."
         )
 
@@ -155,6 +157,11 @@ class DPCertificate:
 
     def _repr_html_(self) -> str:
         return rows_html(self.promise, self._rows(), simulation=self.simulation)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the certificate's JSON, as of a PAC certificate."""
+        return digest_of(self.to_public_dict())
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types; an infinite epsilon as text."""

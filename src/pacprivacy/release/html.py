@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from typing import Any, Final
 
+from pacprivacy._rounding import at_most
+
 __all__ = ["certificate_html", "release_html", "rows_html"]
 
 SHOWN_CHARACTERS: Final = 600
@@ -16,7 +18,7 @@ def certificate_html(promise: str, cert: dict[str, Any]) -> str:
     rows = [
         ("Kind", cert["kind"]),
         ("Asked", cert["budget"]),
-        ("Information", f"at most {cert['mi_upper_nats']:.6g} nats"),
+        ("Information", f"at most {at_most(cert['mi_upper_nats'], decimals=6)} nats"),
         ("Mechanism", f"{cert['mechanism']} -> {cert['output']}"),
         ("Noise", f"{cert['rule']}, total variance {noise['total_variance']:.4g}"),
         ("Pool", f"{cert['n_subsets']} subsets of {cert['n_units']} units ({cert['scheme']})"),

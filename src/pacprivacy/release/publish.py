@@ -8,8 +8,7 @@ from typing import NoReturn, Protocol, Self, TypeVar
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.errors import SecretError
 from pacprivacy.noise.plan import NoisePlan, Observation
-from pacprivacy.release.assess import Context, assess, write_certificate
-from pacprivacy.release.bundle import Bundle
+from pacprivacy.release.assess import Context, assess, bundle_of, write_certificate
 from pacprivacy.release.release import Release
 from pacprivacy.simulation import few_threads
 
@@ -117,15 +116,8 @@ def publish(
     """
     with few_threads(context.pool.n_subsets * context.pool.n_units):
         plan = assess(plan, context)
-        certificate = write_certificate(plan, context)
-    bundle = Bundle.of(
-        context.outputs.values,
-        context.pool,
-        context.log_p,
-        plan,
-        seed=context.seed,
-        simulation=context.simulation,
-    )
+        bundle = bundle_of(plan, context)
+        certificate = write_certificate(bundle, plan)
     spend()
     observation = secret.observe(plan, source)
     value = context.outputs.restore(plan.value_of(observation))

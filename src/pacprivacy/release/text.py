@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from typing import Any, Final
+
+from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
 
 __all__ = ["certificate_text", "promise_text"]
 
@@ -47,12 +48,12 @@ def promise_text(cert: dict[str, Any]) -> str:
     """Return what is promised about one unit, as one sentence."""
     session = cert["composition"] or {}
     success = session.get("session_success_bound", cert["membership_bound"])
-    bound = _at_most(100 * success, 2)
+    bound = percent_at_most(success)
     who = f"{'Over the whole session, no' if session else 'No'} attacker"
     if cert["kind"] == "confidence":
         who = (
-            f"Unless the simulation misled (probability at most {1 - cert['confidence']:.1g}), no "
-            f"attacker who does not know the pool"
+            f"Unless the simulation misled (probability at most "
+            f"{failure_text(cert['confidence'])}), no attacker who does not know the pool"
         )
     if cert["kind"] != "empirical" and success >= 1:
         span = "over the whole session " if session else ""
@@ -77,41 +78,37 @@ def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("Membership", f"worst unit {_percent(worst)}"))
         rows.append(("", f"mean over units {_percent(mean)}"))
     guesses = ", ".join(
-        f"prior {100 * float(prior):.4g} % -> {_at_most(100 * success, 2)} %"
+        f"prior {100 * float(prior):.4g} % -> {percent_at_most(success)} %"
         for prior, success in cert["any_inference"].items()
     )
-    rows.append(("Any inference", f"at most {_at_most(cert['mi_upper_nats'], 6)} nats: {guesses}"))
+    nats = at_most(cert["mi_upper_nats"], decimals=6)
+    rows.append(("Any inference", f"at most {nats} nats: {guesses}"))
     found = cert["information"]
-    text = f"log-determinant bound {_at_most(cert['log_det_nats'], 6)} nats"
+    text = f"log-determinant bound {at_most(cert['log_det_nats'], decimals=6)} nats"
     if found is not None:
-        text += f"; exact {found['value']:.6g} nats, at most {_at_most(found['upper'], 6)}"
+        text += f"; exact {found['value']:.6g} nats, at most {at_most(found['upper'], decimals=6)}"
     rows.append(("Information", text))
     if cert.get("divergences"):
         rows.append(("Other distances", _divergence_text(cert)))
     eps = cert["epsilon_equivalent"]
-    shown = "none" if eps is None else f"{eps:.3g}"
+    shown = "none" if eps is None else at_most(eps, significant=3)
     rows.append(("Epsilon", f"{shown} would allow the same membership success; not a DP claim"))
     return rows
 
 
 def _divergence_text(cert: dict[str, Any]) -> str:
     parts = [
-        f"{item['name']} at most {_at_most(item['estimate']['upper'], 4)} "
-        f"(prior 50 % -> {_at_most(100 * item['success']['0.5'], 2)} %)"
+        f"{item['name']} at most {at_most(item['estimate']['upper'], decimals=4)} "
+        f"(prior 50 % -> {percent_at_most(item['success']['0.5'])} %)"
         for item in cert["divergences"]
     ]
     return "from independence, for any inference: " + ", ".join(parts)
 
 
 def _percent(estimate: dict[str, Any]) -> str:
-    value, lower, upper = (100 * estimate[key] for key in ("value", "lower", "upper"))
-    return f"{value:.2f} % (between {-float(_at_most(-lower, 2)):.2f} and {_at_most(upper, 2)})"
-
-
-def _at_most(bound: float, digits: int) -> str:
-    """Return a bound as text, rounded up: what is printed must not promise more."""
-    unit = 10**digits
-    return f"{math.ceil(bound * unit - 1e-6) / unit:.{digits}f}"  # 1e-6 for 58.8 * 100 in floats
+    low = at_least(estimate["lower"], decimals=2, percent=True)
+    high = percent_at_most(estimate["upper"])
+    return f"{100 * estimate['value']:.2f} % (between {low} and {high})"
 
 
 def _side_text(cert: dict[str, Any]) -> str:
@@ -150,13 +147,18 @@ def _confidence_text(cert: dict[str, Any]) -> str:
     if cert["confidence"] == 1.0:
         return "closed form, no failure probability"
     return (
-        f"1 - {1 - cert['confidence']:.1g} over our own simulated draws, for the whole certificate"
+        f"1 - {failure_text(cert['confidence'])} over our own simulated draws, for the whole "
+        f"certificate"
     )
 
 
 def _session_text(cert: dict[str, Any]) -> str:
     facts = cert["composition"].items()
-    shown = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in facts if v is not None}
+    shown = {
+        key: at_most(value, significant=6) if isinstance(value, float) else value
+        for key, value in facts
+        if value is not None
+    }
     return "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in shown.items())
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pacprivacy._rounding import percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import AuditError
 
@@ -120,7 +121,7 @@ def _label_rows(axes: Any, results: Sequence[AuditResult]) -> None:
     for row, result in enumerate(results):
         violated = result.verdict == "VIOLATED"
         name = result.attack.replace("_", " ")
-        rates = f"{100 * result.success.value:.1f} %, promised {100 * result.bound:.1f} %"
+        rates = f"{100 * result.success.value:.1f} %, promised {percent_at_most(result.bound)} %"
         colour = VIOLATED if violated else INK
         _write(axes, (-0.015, row), name, result.question, side="right", bold=True)
         _write(axes, (1.015, row), rates, result.verdict, side="left", bold=violated, colour=colour)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from pacprivacy._rounding import percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.report.records import ReportData, SessionFigures, UtilityCurve
-from pacprivacy.report.svg import Frame, number_text, percent_up, text
+from pacprivacy.report.svg import Frame, number_text, text
 
 __all__ = [
     "audit_chart",
@@ -34,7 +35,9 @@ def odds_chart(prior: float, bound: float) -> str:
     )
     body += text(blind - 6, 60, f"blind guess {100 * prior:.4g} %", anchor="end")
     side = "start" if bound < 0.75 else "end"
-    body += text(most, 2, f"promised: at most {percent_up(bound)} %", anchor=side, kind="strong")
+    body += text(
+        most, 2, f"promised: at most {percent_at_most(bound)} %", anchor=side, kind="strong"
+    )
     body += text(616, 60, "certainty", anchor="end") if bound < 0.999 else ""
     return frame.picture(body, title="Room between a blind guess and the promise", extra=22)
 
@@ -52,7 +55,7 @@ def prior_chart(data: ReportData) -> str:
     body += f'<path class="line" d="{frame.path(curve)}"/>'
     x, y = frame.x(cert.prior), frame.y(cert.membership_bound)
     body += f'<circle class="dot" cx="{x:.2f}" cy="{y:.2f}" r="6"/>'
-    note = f"one {cert.unit} in or out: {percent_up(cert.membership_bound)} %"
+    note = f"one {cert.unit} in or out: {percent_at_most(cert.membership_bound)} %"
     body += text(x + 11, y + 15, note, kind="strong halo")
     body += text(frame.x(0.78), frame.y(0.66), "blind guess", anchor="start")
     return frame.picture(body, title="Success against prior")
@@ -209,5 +212,7 @@ def unit_chart(edges: Sequence[float], counts: Sequence[int], bound: float) -> s
         )
     x = frame.x(bound)
     body += f'<line class="bound" x1="{x:.2f}" x2="{x:.2f}" y1="16" y2="196"/>'
-    body += text(x - 6, 30, f"promised {percent_up(bound)} %", anchor="end", kind="strong halo")
+    body += text(
+        x - 6, 30, f"promised {percent_at_most(bound)} %", anchor="end", kind="strong halo"
+    )
     return frame.picture(body, title="Risk per unit")

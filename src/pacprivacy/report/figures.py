@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import Release
 from pacprivacy.report.records import PlanRow
@@ -58,11 +59,11 @@ def plot_release(release: Release, path: str | Path | None = None) -> Any:
     cert = release.certificate
     rates = [("blind guess", cert.prior, GREY)]
     if cert.membership_mean is not None:
-        rates.append(("mean over units", cert.membership_mean.value, BLUE))
+        rates.append(("mean over units", cert.membership_mean.upper, BLUE))
     rates.append(("promised, at most", cert.membership_bound, INK))
     for row, (name, rate, colour) in enumerate(rates):
         left.barh(row, 100 * rate, color=colour, height=0.6)
-        left.text(101, row, f"{100 * rate:.1f} %", va="center", fontsize=9, color=INK)
+        left.text(101, row, f"{percent_at_most(rate)} %", va="center", fontsize=9, color=INK)
         left.text(1, row - 0.42, name, va="bottom", fontsize=8.5, color=INK)
     left.set(xlim=(0, 116), yticks=[], xlabel="%", title=f"success of guessing one {cert.unit}")
     left.set_ylim(len(rates) - 0.4, -0.75)
@@ -121,7 +122,14 @@ def plot_session(session: HasReleases | Sequence[Release], path: str | Path | No
     if (total := known[-1].get("total_nats")) is not None:
         axes.axhline(total, color=INK, lw=1.8)
         place = (numbers[-1] + 0.5, total)
-        axes.text(*place, f"total {total:.4g} nats", va="bottom", ha="right", fontsize=9, color=INK)
+        axes.text(
+            *place,
+            f"total {at_most(total, significant=4)} nats",
+            va="bottom",
+            ha="right",
+            fontsize=9,
+            color=INK,
+        )
     axes.set(xlabel="release", ylabel="nats", title="what the session has spent")
     axes.set_ylim(bottom=0)
     axes.set_xticks(numbers)

@@ -8,9 +8,10 @@ import json
 from importlib import resources
 from typing import Any, Final
 
+from pacprivacy._rounding import at_most, failure_text, percent_at_most
 from pacprivacy.report import charts
 from pacprivacy.report.records import ReportData
-from pacprivacy.report.svg import number_text, number_up, percent_up
+from pacprivacy.report.svg import number_text
 
 __all__ = ["render_page"]
 
@@ -43,7 +44,6 @@ def render_page(data: ReportData) -> str:
     >>> data = ReportData(
     ...     certificate=release.certificate,
     ...     any_inference=((0.1, 0.3), (0.5, 0.7)),
-    ...     digest="0" * 64,
     ... )
     >>> "guesses whether one given record was used" in render_page(data)
     True
@@ -90,10 +90,10 @@ def _facts(data: ReportData) -> dict[str, Any]:
         "kind": KINDS[cert.kind],
         "units": units,
         "blind_thousand": round(1000 * cert.prior),
-        "bound_thousand": percent_up(10 * _promised(data), 0),
+        "bound_thousand": percent_at_most(10 * _promised(data), 0),
         "tiles": _tiles(data),
         "guesses": [
-            (f"{100 * float(prior):.4g} %", f"{percent_up(success)} %")
+            (f"{100 * float(prior):.4g} %", f"{percent_at_most(success)} %")
             for prior, success in cert.any_inference.items()
         ],
         "noise_text": _noise_text(data),
@@ -115,7 +115,7 @@ def _facts(data: ReportData) -> dict[str, Any]:
                 "attack": result.attack.replace("_", " "),
                 "question": result.question,
                 "found": f"{100 * result.success.value:.1f} %",
-                "bound": f"{percent_up(result.bound)} %",
+                "bound": f"{percent_at_most(result.bound)} %",
                 "verdict": result.verdict,
                 "broken": result.verdict == "VIOLATED",
             }
@@ -133,16 +133,16 @@ def _promised(data: ReportData) -> float:
 
 def _tiles(data: ReportData) -> list[tuple[str, str]]:
     cert = data.certificate
-    bound = f"{percent_up(cert.membership_bound)} %"
+    bound = f"{percent_at_most(cert.membership_bound)} %"
     when = " after this release" if cert.composition else ""
     tiles = [(bound, f"most that any guess about one {cert.unit} succeeds{when}")]
     if cert.membership_mean is not None:
-        mean = f"{100 * cert.membership_mean.value:.1f} %"
+        mean = f"{percent_at_most(cert.membership_mean.upper)} %"
         tiles.append((mean, "the same, on average over all of them"))
-    nats = f"{number_up(cert.mi_upper_nats)} nats"
+    nats = f"{at_most(cert.mi_upper_nats, significant=4)} nats"
     tiles.append((nats, "all that the release tells about the secret, at most"))
     if cert.epsilon_equivalent is not None:
-        epsilon = f"ε ≈ {number_text(cert.epsilon_equivalent)}"
+        epsilon = f"ε ≈ {at_most(cert.epsilon_equivalent, significant=3)}"
         tiles.append((epsilon, "would allow the same success; not a claim of differential privacy"))
     return tiles
 
@@ -165,7 +165,7 @@ def _confidence(data: ReportData) -> str:
         return "The figures follow in closed form; nothing was left to chance."
     return (
         f"The figures come from simulated draws; the chance that they mislead is at most "
-        f"{number_text(1 - cert.confidence)}, for the whole certificate."
+        f"{failure_text(cert.confidence)}, for the whole certificate."
     )
 
 
@@ -179,7 +179,7 @@ def _provenance(data: ReportData) -> list[tuple[str, str]]:
         ("Candidates", f"{cert.n_subsets:,} subsets, {cert.scheme}"),
         ("Simulated draws", ", ".join(f"{n:,}" for n in draws) or "none needed"),
         ("Software", f"pacprivacy {cert.software}, certificate schema {cert.schema_version}"),
-        ("SHA-256 of the certificate", data.digest),
+        ("SHA-256 of the certificate, as in the ledger", cert.digest),
     ]
 
 
@@ -193,7 +193,7 @@ def _utility(data: ReportData) -> dict[str, Any]:
     stops = []
     for number, (point, (x, y)) in enumerate(zip(curve.points, places, strict=True)):
         texts = {
-            "bound-text": f"≤ {100 * point.success:.3g} %",
+            "bound-text": f"≤ {at_most(point.success, significant=3, percent=True)} %",
             "noise-text": number_text(point.noise_rms),
             "variance-text": number_text(point.total_variance),
         }
@@ -224,15 +224,17 @@ def _session(data: ReportData) -> dict[str, Any]:
         return {"session": None}
     return {
         "session": session,
-        "session_bound": percent_up(session.success_bound),
+        "session_bound": percent_at_most(session.success_bound),
         "steps": [
             (
                 step.number,
                 step.mechanism,
-                number_up(step.spent_nats),
-                "" if step.spent_success is None else f"{percent_up(step.spent_success)} points",
-                "" if step.learned_nats is None else number_text(step.learned_nats),
-                "" if step.best_guess is None else f"{100 * step.best_guess:.1f} %",
+                at_most(step.spent_nats, significant=4),
+                ""
+                if step.spent_success is None
+                else f"{percent_at_most(step.spent_success)} points",
+                "" if step.learned_nats is None else at_most(step.learned_nats, significant=4),
+                "" if step.best_guess is None else f"{percent_at_most(step.best_guess)} %",
             )
             for step in session.steps
         ],

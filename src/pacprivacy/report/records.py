@@ -153,8 +153,6 @@ class ReportData:
         What is promised.
     any_inference : tuple of (prior, success), public
         The bound on an arbitrary guess over a grid of priors.
-    digest : str, public
-        SHA-256 of the certificate's JSON.
     curve : UtilityCurve, public, optional
         Noise against budget.
     session : SessionFigures, public, optional
@@ -172,7 +170,6 @@ class ReportData:
     >>> data = ReportData(
     ...     certificate=release.certificate,
     ...     any_inference=((0.1, 0.3), (0.5, 0.9)),
-    ...     digest="0" * 64,
     ...     curator=CuratorFigures(),
     ... )
     >>> data.to_public().curator is None
@@ -181,7 +178,6 @@ class ReportData:
 
     certificate: Certificate
     any_inference: tuple[tuple[float, float], ...]
-    digest: str
     curve: UtilityCurve | None = None
     session: SessionFigures | None = None
     audit: tuple[AuditResult, ...] = ()

@@ -7,11 +7,10 @@ right on a light screen, on a dark one and on paper.
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Frame", "number_text", "number_up", "percent_up", "text"]
+__all__ = ["Frame", "number_text", "text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,18 +89,3 @@ def number_text(value: float) -> str:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
     mantissa, exponent = f"{value:.2e}".split("e")
     return f"{float(mantissa):g}e{int(exponent)}"
-
-
-def number_up(value: float) -> str:
-    """Write a bound with four significant digits, rounded up."""
-    if value <= 0 or not math.isfinite(value):
-        return f"{value:g}"
-    unit = 10.0 ** (3 - math.floor(math.log10(value)))
-    return f"{math.ceil(value * unit - 1e-6) / unit:.4g}"
-
-
-def percent_up(rate: float, digits: int = 2) -> str:
-    """Write a bound in per cent, rounded up: what is printed must not promise more."""
-    unit: int = 10**digits
-    whole = math.ceil(100 * rate * unit - 1e-6)  # 1e-6 for 58.8 * 100 in floats
-    return f"{whole / unit:.{digits}f}".rstrip("0").rstrip(".") if digits else str(whole)

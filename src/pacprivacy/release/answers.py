@@ -1,0 +1,214 @@
+"""The certificate of a responder: written before the first answer, about all of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from pacprivacy import _version
+from pacprivacy.budget import AnyBudget, Information, limits_of
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise.query import UNITS
+from pacprivacy.pool import Pool
+from pacprivacy.release.archive import Arrays, plain_budget, read_budget, write_archive
+from pacprivacy.release.assess import finite_epsilon, public_items, unit_name
+from pacprivacy.release.certificate import Certificate, NoiseSummary
+from pacprivacy.release.promises import not_promised
+from pacprivacy.theory.posterior import mi_for_success, posterior_success
+
+__all__ = ["AnswerBundle", "certify_answers"]
+
+_NOTES = (
+    "Every answer is calibrated to the belief that all earlier answers leave; the noise figures "
+    "are upper limits for one answer.",
+    "A question on which all candidates agree is answered without noise and costs nothing.",
+)
+KIND: Final = "answers"
+_PLAIN: Final = ("mechanism", "output", "n_classes", "simulation", "software")
+_EXACT_FACTS = (
+    "the answers on which all candidates agree",
+    "which questions those are",
+    "the noise level of the other answers",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AnswerBundle:
+    """The pool and the terms that the certificate of a responder follows from; curator-only.
+
+    Parameters
+    ----------
+    pool : Pool
+        The candidates.
+    budget : Information, Membership, EpsilonEquivalent or several joined with ``&``
+        What all answers together may give away.
+    query_budget : Information
+        What one answer may give away.
+    mechanism, output : str
+        What answers, and with what.
+    n_classes : int
+        Length of an answer.
+    simulation : bool
+        Whether secret and noise come from a seed.
+    public : tuple of str
+        What the mechanism treats as public.
+
+    Examples
+    --------
+    >>> from pacprivacy.pool import Balanced
+    >>> bundle = AnswerBundle(
+    ...     pool=Balanced(n_subsets=16).draw(40, rng=0),
+    ...     budget=Information(0.5),
+    ...     query_budget=Information(0.01),
+    ...     mechanism="answers of a tree",
+    ...     output="votes",
+    ...     n_classes=2,
+    ...     simulation=False,
+    ... )
+    >>> bundle
+    AnswerBundle(curator-only, pool of 16)
+    >>> bundle.total_nats
+    0.5
+    """
+
+    pool: Pool
+    budget: AnyBudget
+    query_budget: Information
+    mechanism: str
+    output: str
+    n_classes: int
+    simulation: bool
+    public: tuple[str, ...] = ()
+    software: str = _version.__version__
+
+    def __repr__(self) -> str:
+        return f"AnswerBundle(curator-only, pool of {self.pool.n_subsets})"
+
+    @property
+    def query_nats(self) -> float:
+        """What one answer may give away, in nats."""
+        return self.query_budget.mi_nats
+
+    @property
+    def total_nats(self) -> float:
+        """What all answers together may give away: a limit on membership through (1)."""
+        limits, prior = limits_of(self.budget, self.pool.n_subsets), self.pool.worst_prior
+        totals = [] if limits.mi_nats is None else [limits.mi_nats]
+        if limits.success is not None:
+            if limits.success <= prior:
+                raise BudgetError(
+                    f"success must be above {prior:.4g}, the best guess that this pool allows "
+                    f"before any answer; got {limits.success:.4g}. Use a Balanced pool."
+                )
+            totals.append(mi_for_success(limits.success, prior))
+        return min(totals)
+
+    def save(self, path: str | Path) -> None:
+        """Write the bundle to a file that only its owner can read."""
+        pool_arrays, pool_metadata = self.pool.to_arrays()
+        record = {
+            "pool": pool_metadata,
+            "budget": plain_budget(self.budget),
+            "query_budget": plain_budget(self.query_budget),
+            "public": list(self.public),
+            **{name: getattr(self, name) for name in _PLAIN},
+        }
+        write_archive(path, KIND, pool_arrays, record)
+
+    @classmethod
+    def from_archive(cls, arrays: Arrays, record: dict[str, Any]) -> Self:
+        """Rebuild a bundle; whatever does not fit together raises."""
+        query = read_budget(record["query_budget"])
+        words = [record["mechanism"], record["output"], record["software"], *record["public"]]
+        n_classes = record["n_classes"]
+        if not isinstance(query, Information) or not all(isinstance(text, str) for text in words):
+            raise TypeError("terms")
+        if type(n_classes) is not int or n_classes < 1:
+            raise ValueError("n_classes")
+        return cls(
+            pool=Pool.from_arrays(arrays, record["pool"]),
+            budget=read_budget(record["budget"]),
+            query_budget=query,
+            public=tuple(record["public"]),
+            **{name: record[name] for name in _PLAIN},
+        )
+
+
+def certify_answers(terms: AnswerBundle) -> Certificate:
+    """Write down what holds for everything that will ever be answered.
+
+    Guarantee
+    ---------
+    Claim F-2. ``mi_upper_nats`` bounds the information of all answers together, since a question
+    that would go beyond it is refused.
+
+    Examples
+    --------
+    >>> from pacprivacy.pool import Balanced
+    >>> terms = AnswerBundle(
+    ...     pool=Balanced(n_subsets=16).draw(40, rng=0),
+    ...     budget=Information(0.5),
+    ...     query_budget=Information(0.01),
+    ...     mechanism="answers of a tree",
+    ...     output="votes",
+    ...     n_classes=2,
+    ...     simulation=False,
+    ... )
+    >>> certify_answers(terms).mi_upper_nats
+    0.5
+    """
+    pool, total = terms.pool, terms.total_nats
+    prior = pool.worst_prior
+    bound = posterior_success(total, prior)
+    return Certificate(
+        kind="exact",
+        budget=f"{terms.budget} in total, {terms.query_budget} per answer",
+        rule="waterfill for every answer",
+        mechanism=terms.mechanism,
+        output=terms.output,
+        scheme=pool.scheme,
+        unit=unit_name(pool),
+        n_subsets=pool.n_subsets,
+        n_units=pool.n_units,
+        prior=prior,
+        dimension=terms.n_classes,
+        log_det_nats=total,
+        information=None,
+        mi_upper_nats=total,
+        any_inference={p: posterior_success(total, float(p)) for p in ("0.5", "0.01")},
+        membership=None,
+        membership_mean=None,
+        membership_bound=bound,
+        epsilon_equivalent=finite_epsilon(bound),
+        side_knowledge=(),
+        noise=_largest_noise(terms),
+        confidence=1.0,
+        public=(*public_items(pool), "the questions", *terms.public),
+        not_promised=not_promised(pool, mi_upper=total, exact_facts=_EXACT_FACTS),
+        notes=(*_NOTES, *pool.notes),
+        simulation=terms.simulation,
+        composition={
+            "secrets": "one for all answers",
+            "nats_per_answer": terms.query_nats,
+            "total_nats": total,
+            "session_success_bound": bound,
+        },
+        software=terms.software,
+    )
+
+
+def _largest_noise(terms: AnswerBundle) -> NoiseSummary:
+    # Points of a simplex have total variance 1 - 1/c at most, in c - 1 directions; waterfill needs
+    # no more than proportional noise, (Σ sqrt λ)² / 2β <= (c - 1) (1 - 1/c) / 2β.
+    rank = terms.n_classes - 1
+    most = rank * (1 - 1 / terms.n_classes) / (2 * terms.query_nats)
+    return NoiseSummary(
+        total_variance=most,
+        smallest_std=0.0,
+        largest_std=math.sqrt(most),
+        n_directions=rank,
+        smallest_grid_step=0.0,
+        smallest_units_per_std=UNITS,
+    )

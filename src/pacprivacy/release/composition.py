@@ -1,0 +1,173 @@
+"""A release's place in a session: what its certificate says about the releases around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, Self
+
+import numpy as np
+
+from pacprivacy._checks import Vector
+from pacprivacy._rounding import at_most
+from pacprivacy.adversary import Belief
+from pacprivacy.adversary.membership import MembershipRisk
+from pacprivacy.budget import Limits
+from pacprivacy.noise.plan import Observation
+from pacprivacy.pool import Pool
+from pacprivacy.theory.concentration import Estimate
+from pacprivacy.theory.posterior import posterior_success
+
+__all__ = [
+    "Proved",
+    "SessionPart",
+    "Spent",
+    "charge_of",
+    "joint_confidence",
+    "learned_facts",
+    "session_facts",
+]
+
+ROUND_UP: Final = 1e-12
+
+
+class Proved(Protocol):
+    """What was proved about a noise law: an assessed plan, or the same computed again."""
+
+    @property
+    def log_det_nats(self) -> float:
+        """The log-determinant bound."""
+        ...
+
+    @property
+    def information(self) -> Estimate | None:
+        """The exact information, where it was measured."""
+        ...
+
+    @property
+    def membership(self) -> MembershipRisk | None:
+        """The exact membership risk, where it was measured."""
+        ...
+
+    @property
+    def mi_upper(self) -> float:
+        """The best proved upper bound on the mutual information, in nats."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Sums over a session's releases; information and membership never meet."""
+
+    n_releases: int = 0
+    nats: float = 0.0
+    success: float = 0.0
+
+    def charged(self, charge: Limits) -> Self:
+        """Return the sums with one more charge."""
+        return replace(
+            self,
+            nats=self.nats + (charge.mi_nats or 0.0),
+            success=self.success + (charge.success or 0.0),
+        )
+
+    def released(self) -> Self:
+        """Return the sums with one more release."""
+        return replace(self, n_releases=self.n_releases + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPart:
+    """Where a release stands in its session; public but for the observation.
+
+    Parameters
+    ----------
+    total : Limits
+        What all releases together may spend.
+    before : Spent
+        What the earlier releases have spent.
+    share : Limits
+        What this one may spend; ``success`` is an increment.
+    fresh : bool
+        Whether every release has a secret of its own.
+    observation : Observation, optional
+        The integers that left, once they have: what readers learned follows from them.
+    """
+
+    total: Limits
+    before: Spent
+    share: Limits
+    fresh: bool
+    observation: Observation | None = None
+
+
+def charge_of(proved: Proved, share: Limits, before: Vector) -> Limits:
+    """Return what a release costs: its proved bounds, never more than its share.
+
+    ``before`` is the success on each unit before it. Where membership was not measured, the
+    increment is what the information implies.
+    """
+    nats = max(0.0, proved.mi_upper)
+    if share.success is None:
+        return Limits(mi_nats=nats)
+    if proved.membership is None:
+        increments = posterior_success(nats, np.minimum(before, 1.0)) - before
+    else:
+        increments = proved.membership.upper_per_unit - before
+    return Limits(
+        mi_nats=nats, success=min(share.success, max(0.0, float(increments.max()) + ROUND_UP))
+    )
+
+
+def session_facts(part: SessionPart, charge: Limits, *, prior: float) -> dict[str, Any]:
+    """Return what the certificate of a release says about its session."""
+    total, after = part.total, part.before.charged(charge).released()
+    facts: dict[str, Any] = {
+        "release_number": after.n_releases,
+        "secrets": "fresh for every release" if part.fresh else "one for all releases",
+        "spent_nats_so_far": after.nats,
+        "total_nats": total.mi_nats,
+    }
+    if total.success is not None and charge.success is not None:
+        facts["membership_increment"] = charge.success
+        facts["spent_increments_so_far"] = after.success
+        facts["total_success"] = total.success
+    facts["session_success_bound"] = _success_bound(total, prior)
+    if part.fresh:
+        facts["prior_of_ever_used"] = 1 - 2.0**-after.n_releases
+    return facts
+
+
+def _success_bound(total: Limits, prior: float) -> float:
+    """Return what the total budget promises about one unit's membership."""
+    bounds = [1.0]
+    if total.success is not None:
+        bounds.append(total.success)
+    if total.mi_nats is not None:
+        bounds.append(posterior_success(total.mi_nats, prior))
+    return min(bounds)
+
+
+def learned_facts(belief: Belief, pool: Pool) -> dict[str, float]:
+    """Return what readers of all releases so far can have learned.
+
+    The belief is a function of the pool, the outputs and the values that left, all of which the
+    attacker has: saying it tells nothing more (claim S-1 is about everything released).
+    """
+    return {
+        "learned_nats": belief.learned_nats,
+        "best_guess_now": float(belief.success_per_unit(pool).max()),
+    }
+
+
+def joint_confidence(n_releases: int, gamma: float) -> str:
+    """Say how sure the proofs of several releases are together: failures add up.
+
+    Examples
+    --------
+    >>> joint_confidence(3, 1e-9)
+    'releases 1 to 3 of the session: their proofs hold together at confidence 1 - 3 x 1e-09'
+    """
+    return (
+        f"releases 1 to {n_releases} of the session: their proofs hold together at confidence "
+        f"1 - {n_releases} x {at_most(gamma, significant=1)}"
+    )
