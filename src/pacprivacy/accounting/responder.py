@@ -33,12 +33,11 @@ class AnswerOdometer:
     n_queries, n_free : int
         Questions answered, and how many of them all candidates answered alike.
     spent_nats, total_nats : float
-        Sum of the proved bounds, and what it may become.
+        Sum of the proved bounds of the answers so far, and what it may become.
     success_bound : float
         No attacker guesses a unit's membership with success above this, on average over secrets
-        and noise, from what was spent so far.
-    total_success_bound : float
-        The same at the end of the budget.
+        and noise, whatever is asked and whenever one stops: the bound at ``total_nats``. What was
+        spent so far gives none, because where one stands depends on the answers.
     learned_nats : float
         ``KL(belief || uniform)`` in this transcript.
     best_guess_now : float
@@ -54,7 +53,6 @@ class AnswerOdometer:
     spent_nats: float
     total_nats: float
     success_bound: float
-    total_success_bound: float
     learned_nats: float
     best_guess_now: float
     mean_guess_now: float
@@ -199,8 +197,7 @@ class Responder:
             n_free=self._n_free,
             spent_nats=self._spent,
             total_nats=self._total_nats,
-            success_bound=posterior_success(self._spent, prior) if self._spent else prior,
-            total_success_bound=posterior_success(self._total_nats, prior),
+            success_bound=posterior_success(self._total_nats, prior),
             learned_nats=self._belief.learned_nats,
             best_guess_now=float(success.max()),
             mean_guess_now=float(success.mean()),
