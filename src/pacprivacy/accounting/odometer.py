@@ -9,7 +9,7 @@ from pacprivacy.accounting.shown import odometer_html
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import Limits
 from pacprivacy.pool import Pool
-from pacprivacy.release import Release
+from pacprivacy.release import Certificate
 from pacprivacy.theory.posterior import posterior_success
 
 __all__ = [
@@ -67,6 +67,14 @@ class Spent:
             success=self.success + (charge.success or 0.0),
         )
 
+    def left_of(self, total: Limits, prior: float | None) -> Limits:
+        """Return what is left of a total; of success an increment, once the prior is known."""
+        room = None
+        if prior is not None and total.success is not None:
+            room = total.success - prior - self.success
+        nats = None if total.mi_nats is None else total.mi_nats - self.nats
+        return Limits(mi_nats=nats, success=room)
+
     def released(self) -> Self:
         """Return the sums with one more release."""
         return replace(self, n_releases=self.n_releases + 1)
@@ -92,18 +100,18 @@ def read_odometer(
     )
 
 
-def with_belief(release: Release, belief: Belief, pool: Pool) -> Release:
+def with_belief(certificate: Certificate, belief: Belief, pool: Pool) -> Certificate:
     """Add to a certificate what its readers can have learned by now.
 
     The belief is a function of the pool, the outputs and the values that left, all of which the
     attacker has: saying it tells nothing more (claim S-1 is about everything released).
     """
     facts = {
-        **(release.certificate.composition or {}),
+        **(certificate.composition or {}),
         "learned_nats": belief.learned_nats,
         "best_guess_now": float(belief.success_per_unit(pool).max()),
     }
-    return replace(release, certificate=replace(release.certificate, composition=facts))
+    return replace(certificate, composition=facts)
 
 
 def session_facts(

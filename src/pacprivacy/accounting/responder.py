@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Vector, freeze
-from pacprivacy._random import BitSource
+from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.accounting.answering import Answered, ScoreQuestions, VoteQuestions, unanimous
 from pacprivacy.adversary import Belief
 from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError, SecretError
@@ -62,7 +62,7 @@ class AnswerOdometer:
         freeze(self.belief)
 
 
-class Responder:
+class Responder(ProcessBound):
     """Answers of one secret candidate, with the attacker's belief tracked over all of them.
 
     Parameters
@@ -76,8 +76,9 @@ class Responder:
 
     Guarantee
     ---------
-    Claim F-2. ``MI(secret; all answers) <= Σ charges <= total_nats``, whatever is asked in
+    Claim F-2. ``MI(secret; all answers) <= E[Σ charges] <= total_nats``, whatever is asked in
     whatever order, also when a question depends on earlier answers.
+    Claim R-4. In a fork nothing is answered or spent.
 
     Examples
     --------
@@ -91,6 +92,9 @@ class Responder:
     >>> responder.odometer().spent_nats
     0.0
     """
+
+    KIND = "a responder"
+    INSTEAD = "Save the answers, or a model that was trained on them."
 
     def __init__(
         self, pool: Pool, *, query_nats: float, total_nats: float, source: BitSource
@@ -109,12 +113,6 @@ class Responder:
 
     def __repr__(self) -> str:
         return f"Responder({self._n_queries} answers, {self._spent:.4g} nats spent)"
-
-    def __reduce__(self) -> NoReturn:
-        raise SecretError(
-            "a responder must stay in its process; got a request to pickle or copy it. "
-            "Save the answers, or a model that was trained on them."
-        )
 
     def close(self) -> None:
         """Forget the secret; no further answer is possible."""
@@ -205,6 +203,7 @@ class Responder:
         )
 
     def _check(self, table: npt.NDArray[Any], *, n_axes: int) -> npt.NDArray[Any]:
+        self.check_process()  # and not only below: a fork may have inherited a lock that is held
         array = np.asarray(table)
         if array.ndim != n_axes or len(array) != self._pool.n_subsets:
             raise MechanismError(
@@ -227,6 +226,7 @@ class Responder:
                 f"that the candidates disagree on; got {costly} of those. Nothing was drawn or "
                 f"spent. Ask fewer, or end here."
             )
+        self.check_process()
         before = self._spent
         self._spent = before + worst  # booked first: an interruption must not make answers free
         if not table.size:
