@@ -2,6 +2,10 @@
 
 The secret index and the noise come from :class:`SystemSource`. :class:`SimulatedSource` has
 the same interface over a seeded generator; whatever is drawn from it is marked *simulation*.
+
+What was drawn is kept in one process: a fork has the same secret, the same noise drawn ahead and
+its own copy of the budget, so two processes together would give away what neither may. Whatever
+holds a secret, noise or a budget is a :class:`ProcessBound` and asks before it uses them.
 """
 
 from __future__ import annotations
@@ -10,15 +14,17 @@ import hashlib
 import operator
 import os
 import secrets
-from typing import Final, Protocol
+from typing import Any, ClassVar, Final, NoReturn, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy.errors import PoolError
+from pacprivacy.errors import PoolError, SecretError
 
 __all__ = [
     "BitSource",
+    "Process",
+    "ProcessBound",
     "SimulatedSource",
     "SystemSource",
     "coerce_seed",
@@ -66,6 +72,80 @@ class SimulatedSource:
     def words(self, size: int) -> npt.NDArray[np.uint64]:
         """Return ``size`` independent uniform 64-bit words."""
         return self._generator.integers(0, 2**64, size=size, dtype=np.uint64)
+
+
+class Process:
+    """The process that makes it, told from its forks and from later ones of the same number.
+
+    Examples
+    --------
+    >>> Process().is_here
+    True
+    """
+
+    __slots__ = ("_mark", "_number")
+    _current: ClassVar[object] = object()
+
+    def __init__(self) -> None:
+        self._number, self._mark = os.getpid(), Process._current
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the code that asks runs in this process."""
+        # The mark changes with every fork that Python knows of, the number with every fork at all:
+        # numbers are used again, and some servers fork behind Python's back.
+        return self._mark is Process._current and self._number == os.getpid()
+
+    @staticmethod
+    def _begin() -> None:
+        Process._current = object()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Process._begin)
+
+
+class ProcessBound:
+    """Something that holds a secret, noise drawn ahead or a budget; it cannot be copied.
+
+    A subclass calls :meth:`check_process` before it takes noise, spends, or waits for a lock that
+    another thread may have held when the process was forked.
+
+    Guarantee
+    ---------
+    Claim R-4. :meth:`check_process` returns in the process that made the object and in no other.
+
+    Examples
+    --------
+    >>> class Coin(ProcessBound):
+    ...     KIND = "a coin"
+    >>> Coin().check_process()
+    """
+
+    __slots__ = ("_process",)
+    _process: Process
+    KIND: ClassVar[str] = "a secret"
+    INSTEAD: ClassVar[str] = "Make one in each process, each with a budget of its own."
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Remember the process, also where ``__init__`` is not called."""
+        made = super().__new__(cls)
+        made._process = Process()
+        return made
+
+    def __reduce__(self) -> NoReturn:
+        raise SecretError(
+            f"{self.KIND} must stay in its process; got a request to pickle or copy it. "
+            f"{self.INSTEAD}"
+        )
+
+    def check_process(self) -> None:
+        """Refuse to go on in a fork."""
+        if not self._process.is_here:
+            raise SecretError(
+                f"{self.KIND} must stay in its process; got another one, a fork of it. Nothing "
+                f"was drawn or spent. Make one in each process, each with a budget of its own."
+            )
 
 
 def uniform_below(source: BitSource, bound: int) -> int:

@@ -1,6 +1,7 @@
 """``kill -9`` at any moment: what is spent stays spent, and no release is without an entry."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -10,12 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pacprivacy as pac
 from pacprivacy.accounting import Ledger
 from pacprivacy.accounting.session_state import StateFile
+from pacprivacy.adversary import Belief
+from pacprivacy.errors import SecretError
 
 N_KILLS = 50
 TOTAL = 10.0
 SHARE = 0.02
+DATA = np.random.default_rng(0).normal(size=(8, 1))
 
 # One process imports, then forks a session per trial. A session releases until it is killed and
 # notes every release that it was handed. It tells through a pipe when it has reserved.
@@ -27,6 +32,7 @@ import pacprivacy as pac
 import pacprivacy.accounting.account as account
 import pacprivacy.accounting.files as files
 from pacprivacy.accounting.ledger import Ledger
+from pacprivacy.mechanism import Mechanism
 from pacprivacy.release import Secret
 
 where, folder, share, total = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
@@ -35,26 +41,43 @@ DATA = np.random.default_rng(0).normal(size=(8, 1))
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
-def around(owner, name, before=None, after=None):
-    original = getattr(owner, name)
+def around(owner, name, before=None, after=None, first=1):
+    original, calls = getattr(owner, name), []
     def wrapped(*args, **kwargs):
-        if before is not None:
+        calls.append(name)
+        if before is not None and len(calls) >= first:
             before()
         result = original(*args, **kwargs)
-        if after is not None:
+        if after is not None and len(calls) >= first:
             after()
         return result
     setattr(owner, name, wrapped)
 
+class Mean(Mechanism):
+    name = "mean"
+    def evaluate(self, parts, rng):
+        return parts[0].mean(axis=0)
+    def finish(self, value):
+        with (folder / "seen by the user").open("a") as file:
+            file.write(f"{float(value[0])!r}\\n")
+            file.flush()
+            os.fsync(file.fileno())
+        return value
+
+# The state is saved twice: with the name of the reservation to come, and with the new belief.
 POINTS = {
-    "before reserve": (Ledger, "reserve", "before"),
-    "after reserve": (Ledger, "reserve", "after"),
-    "after the noise is drawn": (Secret, "observe", "after"),
-    "before the state is written": (account.StateFile, "save", "before"),
-    "before the state is renamed": (Path, "replace", "before"),
-    "after the state is renamed": (Path, "replace", "after"),
-    "before commit": (Ledger, "commit", "before"),
-    "after commit": (Ledger, "commit", "after"),
+    "before the plan is written": (account.StateFile, "save", "before", 1),
+    "after the plan is renamed": (Path, "replace", "after", 1),
+    "before reserve": (Ledger, "reserve", "before", 1),
+    "after reserve": (Ledger, "reserve", "after", 1),
+    "before the noise is drawn": (Secret, "observe", "before", 1),
+    "after the noise is drawn": (Secret, "observe", "after", 1),
+    "before the state is written": (account.StateFile, "save", "before", 2),
+    "before the state is renamed": (Path, "replace", "before", 2),
+    "after the state is renamed": (Path, "replace", "after", 2),
+    "before commit": (Ledger, "commit", "before", 1),
+    "after commit": (Ledger, "commit", "after", 1),
+    "in the user's code": (Mean, "finish", "after", 1),
 }
 
 def session(tell, point, plant):
@@ -65,13 +88,13 @@ def session(tell, point, plant):
             setattr(account.Account, name, getattr(Unrecorded, name))
         around(account.Account, "commit", after=lambda: os.write(tell, b"."))
     if point:
-        owner, name, when = POINTS[point]
-        around(owner, name, **{when: die})
+        owner, name, when, first = POINTS[point]
+        around(owner, name, **{when: die}, first=first)
     budget = pac.Information(total)
     with pac.Session(DATA, ledger=where, budget=budget, state=folder / "people.session",
                      n_subsets=4, dataset="people", principal="ann", progress=False) as opened:
         while True:
-            made = opened.release(lambda rows: rows.mean(axis=0), pac.Information(share))
+            made = opened.release(Mean(), pac.Information(share))
             with (folder / "released").open("a") as file:
                 file.write(account.certificate_digest(made.certificate) + "\\n")
                 file.flush()
@@ -162,11 +185,11 @@ class Crashes:
         assert not missing, f"{len(missing)} releases without an entry"
         for balance in ledger.balances():
             assert 0 <= (balance.spent.mi_nats or 0) <= (balance.limits.mi_nats or 0)
-        self._check_state(len(committed))
+        self._check_state(len(committed), {entry.session for entry in entries})
         return Counter(entry.kind for entry in entries)
 
-    def _check_state(self, n_committed: int) -> None:
-        """The session is whole, knows of every release, and never changes its secret."""
+    def _check_state(self, n_committed: int, sessions: set[str | None]) -> None:
+        """The session is whole, knows of every release, and never changes a secret it used."""
         file = StateFile(self.folder / "people.session")
         try:
             state = file.load()
@@ -176,6 +199,7 @@ class Crashes:
             assert state is not None
         if state is not None:
             assert state.n_releases >= n_committed
+        if state is not None and state.session_id in sessions:
             if self.secret is not None:
                 assert state.secret.to_storage() == self.secret
             self.secret = state.secret.to_storage()
@@ -196,14 +220,18 @@ def test_fifty_kills_between_reserve_and_commit(ledger_where: str, tmp_path: Pat
 
 
 POINTS: dict[str, dict[str, Any]] = {
+    "before the plan is written": {"reserve": 0, "commit": 0, "state": 0},
+    "after the plan is renamed": {"reserve": 0, "commit": 0, "state": 0},
     "before reserve": {"reserve": 0, "commit": 0, "state": 0},
     "after reserve": {"reserve": 1, "commit": 0, "state": 0},
+    "before the noise is drawn": {"reserve": 1, "commit": 0, "state": 0},
     "after the noise is drawn": {"reserve": 1, "commit": 0, "state": 0},
     "before the state is written": {"reserve": 1, "commit": 0, "state": 0},
     "before the state is renamed": {"reserve": 1, "commit": 0, "state": 0},
     "after the state is renamed": {"reserve": 1, "commit": 0, "state": 1},
     "before commit": {"reserve": 1, "commit": 0, "state": 1},
     "after commit": {"reserve": 1, "commit": 1, "state": 1},
+    "in the user's code": {"reserve": 1, "commit": 1, "state": 1},
 }
 
 
@@ -222,10 +250,57 @@ def test_a_kill_at_every_step_leaves_what_it_must(ledger_where: str, tmp_path: P
             file.close()
             assert (0 if state is None else state.n_releases) == expected["state"], point
             assert crashes.released() == []
+            seen = (tmp_path / "seen by the user").exists()
+            assert seen == (point == "in the user's code"), point
         ledger = Ledger(ledger_where)
         spent = ledger.balance("people", "ann")[0].spent.mi_nats or 0
         reserved = [e.units.mi_nats or 0 for e in ledger.entries() if e.kind == "reserve"]
         assert spent == sum(reserved) > 0
+
+
+ROUNDS = (
+    "in the user's code",
+    "before commit",
+    "in the user's code",
+    "after the noise is drawn",
+    "after the state is renamed",
+    "before reserve",
+    "before the state is renamed",
+    "before commit",
+    "before commit",
+    "after commit",
+)
+
+
+@pytest.mark.claim("K-1")
+@pytest.mark.claim("S-1")
+def test_after_a_kill_only_the_latest_file_goes_on(ledger_where: str, tmp_path: Path) -> None:
+    """Whoever puts an older file back is refused; the latest knows of all that anyone saw."""
+    copies: list[tuple[int, Path]] = []
+    beliefs = [Belief.uniform(4).log_p.tobytes()]
+    with Crashes(ledger_where, tmp_path) as crashes:
+        for number, point in enumerate(ROUNDS):
+            crashes.kill(point=point)
+            n_reserved = crashes.check()["reserve"]
+            copies.append((n_reserved, tmp_path / f"{number}.session"))
+            shutil.copy2(tmp_path / "people.session", copies[-1][1])
+            for known, copied in copies:
+                if known == n_reserved:
+                    with open_state(ledger_where, copied) as session:
+                        assert session.odometer().spent_nats <= SHARE * n_reserved
+                        assert session._belief is not None
+                        beliefs.append(session._belief.log_p.tobytes())
+                else:
+                    with pytest.raises(SecretError, match="must be the latest of its session"):
+                        open_state(ledger_where, copied)
+            if point == "in the user's code":
+                # The value is in a file of the user's. Each one has moved the belief.
+                assert len(set(beliefs)) == len(beliefs)
+        assert len((tmp_path / "seen by the user").read_text().split()) == 2
+
+
+def open_state(where: str, state: Path) -> pac.Session:
+    return pac.Session.resume(DATA, ledger=where, state=state, dataset="people", principal="ann")
 
 
 @pytest.mark.claim("K-1")

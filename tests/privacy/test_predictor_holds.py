@@ -8,6 +8,7 @@ import pytest
 from pacprivacy._random import SimulatedSource
 from pacprivacy.accounting import answering
 from pacprivacy.accounting.answering import ScoreQuestions, VoteQuestions
+from pacprivacy.accounting.responder import Responder
 from pacprivacy.noise.query import UnitNoise, vote_gap
 from pacprivacy.pool import Balanced
 from pacprivacy.theory.posterior import posterior_success
@@ -84,3 +85,26 @@ def test_a_planted_bug_is_caught(pool, votes, monkeypatch):
     success, learned, _ = attack(pool, lambda noise: VoteQuestions(votes, LOG_P, budget, noise))
     assert success.max() > posterior_success(N_QUESTIONS * budget, 0.5) + SLACK
     assert learned > 2 * N_QUESTIONS * budget
+
+
+@pytest.mark.claim("F-2")
+def test_the_bound_does_not_depend_on_where_one_stops():
+    """Whoever stops when he knows enough has spent little, and knows more than that allows."""
+    pool = Balanced(n_subsets=2).draw(4, rng=0)
+    votes = pool.masks()[:, :1].astype(np.int64)
+    source = SimulatedSource(0)
+    noise = UnitNoise(source)
+    success, spent, promised = [], [], set()
+    for number in range(400):
+        responder = Responder(pool, query_nats=0.1, total_nats=2.0, source=source)
+        responder._noise = noise  # one block for all transcripts: quicker, and each draw used once
+        while (best := responder.belief.success_per_unit(pool).max()) < 0.75:
+            responder.answer_votes(votes, n_classes=2)
+        success.append(best)  # the belief is calibrated
+        spent.append(responder.spent_nats)
+        if number % 40 == 0:
+            promised.add(responder.odometer().success_bound)
+    bounds = {nats: posterior_success(nats, 0.5) for nats in set(np.round(spent, 9))}
+    above = np.array(success) - [bounds[nats] for nats in np.round(spent, 9)]
+    assert above.mean() > 3 * above.std() / math.sqrt(len(above))
+    assert promised == {posterior_success(2.0, 0.5)}

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
-from pacprivacy._random import SimulatedSource
+from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.accounting import GradualRelease
 from pacprivacy.accounting.refinement import Refinement, level_shares
 from pacprivacy.budget import AnyBudget, Information, Limits, Membership
 from pacprivacy.errors import BudgetError, CertificateError, MechanismError
-from pacprivacy.noise import calibrate
+from pacprivacy.noise import calibrate, certify
 from pacprivacy.noise.certify import Problem
 from pacprivacy.noise.rescale import rescale
 from pacprivacy.noise.spread import spread_of
@@ -145,6 +145,35 @@ def test_a_session_keeps_what_was_not_needed() -> None:
     assert first.reached
     assert second.certificate.mi_upper_nats <= 0.9
     assert session.odometer().spent_nats <= 1.0
+
+
+@pytest.mark.claim("N-5")
+@pytest.mark.claim("S-3")
+def test_every_proof_of_a_refinement_has_draws_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Draws that have chosen the shape of the noise must not prove anything about it."""
+    used: list[tuple[object, ...]] = []
+
+    def recorded(seed: int, stream: str, *indices: int) -> np.random.Generator:
+        if stream.startswith("verify"):
+            used.append((seed, stream, *indices))
+        return public_generator(seed, stream, *indices)
+
+    monkeypatch.setattr(certify, "public_generator", recorded)
+    release = refined(Membership(0.7), 1.0, rule=None, levels=2)
+    assert len(release.steps) == 2
+    assert len(used) >= 3  # for the shape, and for each step
+    assert len(set(used)) == len(used)
+
+
+def test_a_release_that_was_refused_leaves_its_draws_behind() -> None:
+    """What is asked next may depend on why, so it is proved on other draws."""
+    with pac.Session(DATA, budget=Information(1.0), n_subsets=32, rng=0) as session:
+        seeds = [session._proof_seed() for _ in range(3)]
+        session.release(mean, Information(0.1), rule="waterfill")
+        seeds += [session._proof_seed() for _ in range(3)]
+    assert len(set(seeds)) == 6
 
 
 def test_shares_grow_to_one() -> None:

@@ -8,6 +8,7 @@ import math
 import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,13 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import FitFailedWarning, NotFittedError
-from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier, SGDClassifier
+from sklearn.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    Ridge,
+    RidgeClassifier,
+    SGDClassifier,
+)
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -552,9 +559,55 @@ def test_fits_hidden_inside_others_are_counted_or_refused() -> None:
     asked = GridSearchCV(model, grid, cv=2).fit(X, NAMES)
     with pytest.raises(CertificateError, match="number of releases is not known"):
         search_cost(asked)
+    failed = GridSearchCV(
+        model, {"method": ["sigmoid", "none"]}, cv=2, scoring=ScoreWithCost(), refit="score"
+    )
+    with pytest.warns(FitFailedWarning), pytest.warns(UserWarning, match="non-finite"):
+        failed.fit(X, NAMES)
+    with pytest.raises(CertificateError, match="error_score='raise'"):
+        search_cost(failed)
 
 
-def test_fits_that_failed_cost_nothing() -> None:
+class FailsWhenFitted(LinearRegression):
+    """A step after a private one: it has seen what was released when it fails."""
+
+    def __init__(self, *, fail: bool = False) -> None:
+        super().__init__()
+        self.fail = fail
+
+    def fit(self, X: Any, y: Any) -> Any:
+        if self.fail:
+            raise RuntimeError(f"bad components {X[0]}")
+        return super().fit(X, y)
+
+
+@pytest.mark.claim("E-2")
+@pytest.mark.parametrize("error_score", [np.nan, -1.0, 0.0, 0.25, 1.0, 7.0])
+def test_fits_that_raised_are_counted_at_what_they_may_have_released(error_score: float) -> None:
+    model = make_pipeline(PrivatePCA(1, **FAST), FailsWhenFitted())
+    search = GridSearchCV(
+        model,
+        {"failswhenfitted__fail": [False, True]},
+        cv=2,
+        scoring=ScoreWithCost(lambda model, X, y: 9.0),
+        refit="score",
+        error_score=error_score,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fits failed, scores are not finite
+        search.fit(X, TARGET)
+    cost = search_cost(search)
+    (_, good), (_, failed) = cost.candidates
+    assert (good.n_releases, failed.n_releases, cost.total.n_releases) == (2, 2, 5)
+    assert failed.mi_nats == pytest.approx(2 * 1.0)  # the whole budget of each
+    assert good.mi_nats <= failed.mi_nats
+    assert cost.total.membership >= failed.membership > 0.5
+    assert cost.total.doubt >= failed.doubt > 0
+
+
+@pytest.mark.claim("E-2")
+def test_fits_that_were_refused_are_counted_too() -> None:
+    """The search keeps no note of where a fit ended."""
     search = GridSearchCV(
         PrivateKMeans(2, **FAST),
         {"n_clusters": [2, 40]},
@@ -565,8 +618,8 @@ def test_fits_that_failed_cost_nothing() -> None:
     with pytest.warns(FitFailedWarning), pytest.warns(UserWarning, match="non-finite"):
         search.fit(X)
     cost = search_cost(search)
-    assert [c.n_releases for _, c in cost.candidates] == [2, 0]
-    assert cost.total.n_releases == 3
+    assert [c.n_releases for _, c in cost.candidates] == [2, 2]
+    assert cost.total.n_releases == 5
 
 
 def test_a_search_over_nothing_private_is_refused() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy._random import SystemSource
+from pacprivacy.adversary import Belief
 from pacprivacy.budget import Limits
 from pacprivacy.errors import (
     BudgetError,
@@ -184,6 +185,22 @@ def test_a_failed_mechanism_costs_nothing(watch: Watch) -> None:
     session.release(mean, pac.Information(0.5), rule="waterfill")
 
 
+@pytest.mark.claim("S-1")
+@pytest.mark.parametrize("budget", [pac.Information(0.2), pac.Membership(0.6)])
+def test_a_mechanism_that_releases_does_not_spend_twice(budget: Any) -> None:
+    """What was left before it ran is not left any more."""
+    session = open_session(budget)
+
+    def greedy(x: Any) -> Any:
+        if not session.releases:
+            session.release(mean, budget, rule="waterfill")
+        return mean(x)
+
+    with pytest.raises(BudgetExceededError):
+        session.release(greedy, budget, rule="waterfill")
+    assert len(session.releases) == 1
+
+
 def test_an_impossible_rule_costs_nothing(watch: Watch) -> None:
     session = open_session(pac.Information(0.5))
     with pytest.raises(BudgetError, match="rule must be one of"):
@@ -211,11 +228,28 @@ class FailsAfterwards(Mechanism):
 
 
 @pytest.mark.claim("S-1")
-def test_a_failure_after_the_secret_was_used_ends_the_session() -> None:
-    """The error may have shown the value, and the belief does not know of it."""
-    session = open_session(pac.Information(1))
+def test_the_belief_knows_of_a_value_that_only_an_error_has_shown() -> None:
+    session = open_session(pac.Information(1), simulate=True)
     with pytest.raises(RuntimeError, match="bad value"):
         session.release(FailsAfterwards(), pac.Information(0.25), rule="waterfill")
+    again = open_session(pac.Information(1), simulate=True)
+    again.release(mean, pac.Information(0.25), rule="waterfill")
+    assert session.odometer() == again.odometer()
+    assert session.odometer().learned_nats > 0
+    later = [s.release(mean, pac.Information(0.25), rule="waterfill") for s in (session, again)]
+    assert later[0].value.tobytes() == later[1].value.tobytes()
+    assert session.releases == (later[0],)
+
+
+@pytest.mark.claim("S-1")
+def test_a_failure_between_the_noise_and_the_belief_ends_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = open_session(pac.Information(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(Belief, "updated", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            session.release(mean, pac.Information(0.25), rule="waterfill")
     assert session.odometer().spent_nats > 0
     with pytest.raises(SecretError, match="it is closed"):
         session.release(mean, pac.Information(0.25))

@@ -29,6 +29,7 @@ from pacprivacy.errors import (
     PoolError,
     SecretError,
 )
+from pacprivacy.mechanism import Mechanism
 from pacprivacy.release import Secret
 
 DATA = np.random.default_rng(3).normal(size=(8, 1))
@@ -43,6 +44,31 @@ def mean(rows: Any) -> Any:
 def begin(path: Path, **options: Any) -> pac.Session:
     options = {"budget": pac.Information(1), "n_subsets": 4, "ledger": path} | options
     return pac.Session(options.pop("data", DATA), **options)
+
+
+class Failure(Exception):
+    """Stands for a crash at one step."""
+
+
+def fail(*args: Any, **kwargs: Any) -> Any:
+    raise Failure
+
+
+class Finishing(Mechanism):
+    """A mean, with code of the user's that sees the released value."""
+
+    name = "finishing"
+
+    def __init__(self, *steps: Callable[[Any], Any]) -> None:
+        self.steps = steps
+
+    def evaluate(self, parts: Any, rng: Any) -> Any:
+        return mean(parts[0])
+
+    def finish(self, value: Any) -> Any:
+        for step in self.steps:
+            step(value)
+        return value
 
 
 def state_path(folder: Path) -> Path:
@@ -132,10 +158,13 @@ def read_belief(folder: Path) -> Any:
     return SessionState.from_bytes(state_path(folder).read_bytes()).log_p
 
 
-def test_what_a_crash_left_reserved_counts_for_the_session(study: Path) -> None:
-    ledger = Ledger(study)
-    name = ledger.entries()[-1].session
-    ledger.reserve("default", "default", Charge(mi_nats=0.5), "lost", session=name)
+def test_what_a_crash_left_reserved_counts_for_the_session(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with begin(study) as session, monkeypatch.context() as patch:
+        patch.setattr(Secret, "observe", fail)
+        with pytest.raises(Failure):
+            session.release(mean, pac.Information(0.5))
     with begin(study) as session:
         assert session.odometer().spent_nats == pytest.approx(0.75, rel=0.01)
         with pytest.raises(BudgetExceededError):
@@ -220,8 +249,100 @@ def test_an_old_copy_of_the_state_is_refused(study: Path, tmp_path: Path) -> Non
     with begin(study) as session:
         session.release(mean, pac.Information(0.1))
     shutil.copy2(old, state_path(study.parent))
-    with pytest.raises(SecretError, match="must know of all 3 releases of its session"):
+    with pytest.raises(SecretError, match="must be the latest of its session; got an old copy"):
         begin(study)
+
+
+@pytest.mark.claim("K-1")
+def test_attempts_that_were_not_committed_give_no_slack(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was kept for an attempt must not pass for that of the release after it."""
+    copies = []
+    for number in range(3):
+        with begin(study) as session, monkeypatch.context() as patch:
+            patch.setattr(Ledger, "commit", fail)
+            with pytest.raises(Failure):
+                session.release(mean, pac.Information(0.05))
+        copies.append(shutil.copy2(state_path(study.parent), tmp_path / str(number)))
+        for older in copies[:-1]:
+            with pytest.raises(SecretError, match="must be the latest"):
+                begin(study, state=older)
+    with begin(study) as session:
+        session.release(mean, pac.Information(0.05))
+    assert read_state(study.parent).n_releases == 6
+    for older in copies:
+        with pytest.raises(SecretError, match="must be the latest"):
+            begin(study, state=older)
+    begin(study).close()
+
+
+@pytest.mark.claim("K-1")
+def test_the_file_of_a_release_to_come_is_old_once_it_is_committed(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on while nobody can have seen the release, and then never again."""
+    real, copied = Ledger.commit, tmp_path / "to come"
+    taken: list[SessionState] = []
+
+    def save(file: StateFile, state: SessionState, original: Any = StateFile.save) -> None:
+        original(file, state)
+        if state.upcoming:
+            shutil.copy2(file.path, copied)
+            taken.append(state)
+
+    def commit(*args: Any) -> Any:
+        begin(study, state=copied).close()
+        return real(*args)
+
+    monkeypatch.setattr(StateFile, "save", save)
+    monkeypatch.setattr(Ledger, "commit", commit)
+    with begin(study) as session:
+        session.release(mean, pac.Information(0.05))
+    assert [state.n_releases for state in taken] == [2]
+    with pytest.raises(SecretError, match="must be the latest"):
+        begin(study, state=copied)
+
+
+def test_a_session_that_reserved_nothing_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its secret was never used, so it may be asked for with another pool and another total."""
+    path = tmp_path / "study.db"
+    with begin(path) as session, monkeypatch.context() as patch:
+        patch.setattr(Ledger, "reserve", fail)
+        with pytest.raises(Failure):
+            session.release(mean, pac.Information(0.1))
+    first = read_state(tmp_path)
+    with begin(path, n_subsets=8) as session:
+        session.release(mean, pac.Information(0.1))
+    assert read_state(tmp_path).pool.n_subsets == 8
+    assert read_state(tmp_path).session_id != first.session_id
+
+
+def test_names_of_reservations_are_used_once(study: Path) -> None:
+    ledger = Ledger(study)
+    used = ledger.entries()[-1].reservation
+    with pytest.raises(LedgerError, match="name must be new"):
+        ledger.reserve("default", "default", Charge(mi_nats=0.01), "again", name=used)
+    assert ledger.verify().ok
+
+
+def test_the_last_reservation_of_a_session_is_not_one_that_was_cancelled(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "study.db")
+    ledger.create_budget("people", limits=Charge(mi_nats=1))
+
+    def reserve(session: str) -> Any:
+        return ledger.reserve("people", "ann", Charge(mi_nats=0.1), "mean", session=session)
+
+    assert ledger.last_reservation("a") is None
+    first, second, other = reserve("a"), reserve("a"), reserve("b")
+    assert ledger.last_reservation("a") == (second.entry.reservation, False)
+    ledger.cancel(second)
+    assert ledger.last_reservation("a") == (first.entry.reservation, False)
+    ledger.commit(first, "0" * 64)
+    assert ledger.last_reservation("a") == (first.entry.reservation, True)
+    assert ledger.last_reservation("b") == (other.entry.reservation, False)
 
 
 def test_an_old_copy_of_the_ledger_is_refused(study: Path, tmp_path: Path) -> None:
@@ -317,7 +438,7 @@ def test_a_stored_secret_is_still_secret(study: Path) -> None:
     assert repr(state.secret) == "Secret(one of 4)"
     assert repr(state) == "SessionState(curator-only, 2 releases)"
     for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(SecretError, match="must stay in this process"):
+        with pytest.raises(SecretError, match="must stay in its process"):
             attempt(state.secret)
     with pytest.raises(SecretError):
         pickle.dumps(state)
@@ -350,10 +471,6 @@ def test_the_ledger_holds_nothing_of_the_secret(study: Path) -> None:
 # --- the order of things --------------------------------------------------------------------
 
 
-class Failure(Exception):
-    """Stands for a crash at one step."""
-
-
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the steps of a release as they happen."""
@@ -371,27 +488,31 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     recorded(Ledger, "reserve", "reserved")
     recorded(Secret, "observe", "secret used")
-    recorded(StateFile, "save", "belief stored")
+    recorded(StateFile, "save", "state stored")
     recorded(Ledger, "commit", "committed")
     return happened
 
 
 @pytest.mark.claim("K-1")
 def test_the_order_of_a_release(tmp_path: Path, steps: list[str]) -> None:
+    """What is about to be done, the charge, the noise, the belief, the entry; then the user."""
+    mechanism = Finishing(lambda value: steps.append("seen by the user"))
     with begin(tmp_path / "study.db") as session:
-        made = session.release(mean, pac.Information(0.1))
-    assert steps == ["reserved", "secret used", "belief stored", "committed"]
+        made = session.release(mechanism, pac.Information(0.1))
+    wanted = ["state stored", "reserved", "secret used", "state stored", "committed"]
+    assert steps == [*wanted, "seen by the user"]
     last = Ledger(tmp_path / "study.db").entries()[-1]
     assert last.certificate == certificate_digest(made.certificate)
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "kinds", "n_stored"),
+    ("owner", "name", "call", "kinds", "n_stored"),
     [
-        (Ledger, "reserve", ["reserve", "commit"], 2),
-        (Secret, "observe", ["reserve", "commit", "reserve"], 2),
-        (StateFile, "save", ["reserve", "commit", "reserve"], 2),
-        (Ledger, "commit", ["reserve", "commit", "reserve"], 3),
+        (StateFile, "save", 1, ["reserve", "commit"], 2),
+        (Ledger, "reserve", 1, ["reserve", "commit"], 2),
+        (Secret, "observe", 1, ["reserve", "commit", "reserve"], 2),
+        (StateFile, "save", 2, ["reserve", "commit", "reserve"], 2),
+        (Ledger, "commit", 1, ["reserve", "commit", "reserve"], 3),
     ],
 )
 @pytest.mark.claim("K-1")
@@ -400,15 +521,19 @@ def test_a_step_that_fails_hands_out_nothing_and_stays_spent(
     monkeypatch: pytest.MonkeyPatch,
     owner: type,
     name: str,
+    call: int,
     kinds: list[str],
     n_stored: int,
 ) -> None:
-    def fail(*args: Any, **kwargs: Any) -> None:
-        raise Failure
+    original, calls = getattr(owner, name), []
+
+    def fail_at_last(*args: Any, **kwargs: Any) -> Any:
+        calls.append(name)
+        return fail() if len(calls) == call else original(*args, **kwargs)
 
     session = begin(study)
     with monkeypatch.context() as patch:
-        patch.setattr(owner, name, fail)
+        patch.setattr(owner, name, fail_at_last)
         with pytest.raises(Failure):
             session.release(mean, pac.Information(0.125))
     assert session.releases == ()
@@ -423,12 +548,35 @@ def test_a_step_that_fails_hands_out_nothing_and_stays_spent(
     assert Ledger(study).verify().ok
 
 
+@pytest.mark.parametrize("where", [0, 1])
+@pytest.mark.claim("K-1")
+@pytest.mark.claim("S-1")
+def test_the_belief_is_stored_before_the_users_code_sees_the_value(study: Path, where: int) -> None:
+    """It fails after it has seen the value: the file must not keep the belief from before."""
+    seen: list[Any] = []
+    with begin(study) as session:
+        before = read_belief(study.parent)
+        if where == 0:
+            with pytest.raises(Failure):
+                session.release(Finishing(seen.append, fail), pac.Information(0.5))
+        else:
+            target = pac.Accuracy(at_least=0.0, on=(0.0,), metric=lambda *args: fail())
+            with pytest.raises(Failure):
+                session.refine(Finishing(seen.append), pac.Information(0.5), target, levels=1)
+        assert seen
+        after = read_belief(study.parent)
+        assert session._belief is not None
+        assert after.tobytes() == session._belief.log_p.tobytes() != before.tobytes()
+        assert session.odometer().n_releases == 3
+        session.release(mean, pac.Information(0.01))  # it knows all that was seen, and goes on
+    assert [entry.kind for entry in Ledger(study).entries()][5:7] == ["reserve", "commit"]
+    with begin(study) as again:
+        assert again.odometer().n_releases == 4
+
+
 def test_what_fails_before_the_spend_costs_nothing(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*args: Any) -> Any:
-        raise Failure
-
     module = sys.modules["pacprivacy.release.publish"]
     before = Ledger(study).entries()
     with begin(study) as session:

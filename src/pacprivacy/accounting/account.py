@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from pacprivacy._random import fresh_seed
+from pacprivacy._random import ProcessBound, fresh_seed
 from pacprivacy.accounting.amounts import Charge
+from pacprivacy.accounting.book import Standing
 from pacprivacy.accounting.ledger import Ledger
 from pacprivacy.accounting.odometer import Spent
 from pacprivacy.accounting.reservation import Reservation
 from pacprivacy.accounting.session_state import SessionState, StateFile
-from pacprivacy.adversary import Belief
 from pacprivacy.budget import Limits
 from pacprivacy.errors import BudgetError, DataError, LedgerError, PoolError, SecretError
 from pacprivacy.mechanism import Data
 from pacprivacy.pool import Pool
-from pacprivacy.release import Certificate, Secret
+from pacprivacy.release import Certificate
 
 __all__ = ["Account", "Holder", "certificate_digest", "open_account"]
 
@@ -62,21 +61,24 @@ class Holder:
         )
 
 
-class Account:
+class Account(ProcessBound):
     """The ledger, the state file and the name of one session.
 
     Guarantee
     ---------
     Claim K-1. What :meth:`spend`, :meth:`keep` and :meth:`commit` write is on the disk when they
-    return; a session calls them before the secret is used, after the release exists, and before
-    it is handed out.
+    return; a session calls them before the secret is used, after it was, and before anyone sees
+    the release. :meth:`load` accepts the latest file of the session and no older one.
     """
+
+    KIND = "a session"
+    INSTEAD = "Save its releases instead."
 
     def __init__(
         self, ledger: Ledger, holder: Holder, session_id: str, *, file: StateFile | None
     ) -> None:
         self._ledger, self._holder, self._file = ledger, holder, file
-        self._session_id, self._process = session_id, os.getpid()
+        self._session_id = session_id
         self._reservation: Reservation | None = None
         self.state: SessionState | None = None
 
@@ -87,7 +89,7 @@ class Account:
 
     def spent(self) -> Spent:
         """Return what this session has spent and how often, crashed attempts included."""
-        units, n_reserved, _ = self._ledger.tally(self._session_id)
+        units, n_reserved = self._ledger.tally(self._session_id)
         return Spent(
             n_releases=n_reserved if self.state is None else self.state.n_releases,
             nats=units.amount("mi_nats") or 0.0,
@@ -104,15 +106,18 @@ class Account:
 
         return Limits(mi_nats=least("mi_nats"), success=least("success"))
 
-    def spend(self, charge: Limits, what: str, *, total: Limits, prior: float) -> None:
-        """Reserve a charge; where the ledger has no budget yet, set the session's total first."""
-        if os.getpid() != self._process:
-            raise SecretError(
-                "a session must stay in its process; got another one. Start a new session there."
-            )
+    def spend(self, charge: Limits, what: str, before: Standing) -> None:
+        """Reserve a charge; where the ledger has no budget yet, set the session's total first.
+
+        The file is told first. From then on an older file does not fit the ledger, whatever
+        becomes of the release.
+        """
+        self.check_process()
         if self.left() == Limits():
             with suppress(BudgetError):  # another process was quicker
-                self._create_budget(total, prior)
+                self._create_budget(before.total, before.pool.worst_prior)
+        name, (last, _) = self._ledger.new_name(), self._last()
+        self._save(before, reservation=last, upcoming=name)
         nats = charge.mi_nats
         self._reservation = self._ledger.reserve(
             self._holder.dataset,
@@ -124,15 +129,35 @@ class Account:
             ),
             what,
             session=self._session_id,
+            name=name,
         )
         self._reservation.mark_used()
 
-    def keep(
-        self, *, total: Limits, n_releases: int, pool: Pool, belief: Belief, secret: Secret
-    ) -> None:
-        """Store the belief after a release, before the release leaves."""
-        reserved = self._reserved().entry.reservation
-        assert reserved is not None  # named by the ledger
+    def keep(self, after: Standing) -> None:
+        """Store the belief after a release, before anyone sees the release."""
+        name = self._reserved().entry.reservation
+        assert name is not None  # named in spend()
+        self._save(after, reservation=name, upcoming="")
+
+    def commit(self, certificate: Certificate) -> None:
+        """Record the certificate of the release, before anyone sees the release."""
+        self._ledger.commit(self._reserved(), certificate_digest(certificate))
+        self._reservation = None
+
+    def load(self) -> None:
+        """Find the session as it was left; refuse one that does not belong here."""
+        state = None if self._file is None else self._file.load()
+        if state is None:
+            return
+        self._check_names(state)
+        if not (state.reservation or self._ledger.last_reservation(state.session_id)):
+            return  # nothing was ever reserved, so the secret was never used: begin anew
+        _check_request(self._holder, state)
+        self._session_id = state.session_id
+        self._check_latest(state)
+        self.state = state
+
+    def _save(self, standing: Standing, *, reservation: str, upcoming: str) -> None:
         if self._file is None:
             return
         self._file.save(
@@ -142,28 +167,19 @@ class Account:
                 dataset=self._holder.dataset,
                 principal=self._holder.principal,
                 data_digest=self._holder.data_digest,
-                reservation=reserved,
-                n_releases=n_releases,
-                total=total,
-                pool=pool,
-                log_p=belief.log_p,
-                secret=secret,
+                reservation=reservation,
+                upcoming=upcoming,
+                n_releases=standing.n_releases,
+                total=standing.total,
+                pool=standing.pool,
+                log_p=standing.belief.log_p,
+                secret=standing.secret,
             )
         )
 
-    def commit(self, certificate: Certificate) -> None:
-        """Record the certificate of the release, before the release leaves."""
-        self._ledger.commit(self._reserved(), certificate_digest(certificate))
-        self._reservation = None
-
-    def load(self) -> None:
-        """Find the session as it was left; refuse one that does not belong here."""
-        state = None if self._file is None else self._file.load()
-        if state is not None:
-            _check_request(self._holder, state)
-            self._session_id = state.session_id
-            self._check_ledger(state)
-            self.state = state
+    def _last(self) -> tuple[str, bool]:
+        """Return the session's last reservation, and whether it is committed."""
+        return self._ledger.last_reservation(self._session_id) or ("", False)
 
     def _reserved(self) -> Reservation:
         if self._reservation is None:
@@ -180,8 +196,8 @@ class Account:
             limits=Charge(mi_nats=total.mi_nats, success=room),
         )
 
-    def _check_ledger(self, state: SessionState) -> None:
-        """Refuse a state of another ledger, and old copies of either."""
+    def _check_names(self, state: SessionState) -> None:
+        """Refuse a state of another ledger."""
         holder, label = self._holder, self._ledger.label
         names = (state.ledger_id, state.dataset, state.principal)
         if names != (self._ledger.ledger_id, holder.dataset, holder.principal):
@@ -189,17 +205,27 @@ class Account:
                 f"state must belong to ledger {label}, dataset {holder.dataset!r} and principal "
                 f"{holder.principal!r}; got that of another. Choose another state=."
             )
-        _, n_reserved, n_committed = self._ledger.tally(state.session_id)
-        if state.n_releases < n_committed:
-            raise SecretError(
-                f"state must know of all {n_committed} releases of its session; it knows of "
-                f"{state.n_releases}. It is an old copy: restore the latest one."
-            )
-        if state.n_releases > n_reserved or not self._ledger.knows(state.reservation):
+
+    def _check_latest(self, state: SessionState) -> None:
+        """Refuse every state but the latest of its session, and an old copy of the ledger.
+
+        Guarantee
+        ---------
+        Claim K-1. The state was written for the session's last reservation. If its belief does
+        not know of that one's release, the release was not committed, so nobody has seen it.
+        """
+        last, committed = self._last()
+        if state.reservation == last or (state.upcoming == last and not committed):
+            return
+        if state.reservation and not self._ledger.knows(state.reservation):
             raise LedgerError(
-                f"ledger {label} must hold the releases that the session made; it is an old copy. "
-                f"Restore the latest one."
+                f"ledger {self._ledger.label} must hold the releases that the session made; it is "
+                f"an old copy. Restore the latest one."
             )
+        raise SecretError(
+            "state must be the latest of its session; got an old copy, which does not know of "
+            "the last release. Restore the latest one."
+        )
 
 
 def open_account(

@@ -1,19 +1,37 @@
-"""Where a session writes down what it spends: nowhere, or in a ledger."""
+"""Where a session writes down what it spends: nowhere, or in a ledger.
+
+In this order: what the session knows and what it is about to do, the charge, the observation (which
+is no business of the book), what the session then knows, the certificate. What a user's code sees
+comes after all of these.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pacprivacy.accounting.odometer import Spent
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import Limits
+from pacprivacy.errors import LedgerError
 from pacprivacy.pool import Pool
 from pacprivacy.release import Certificate, Secret
 
 if TYPE_CHECKING:
     from pacprivacy.accounting.session_state import SessionState
 
-__all__ = ["Book", "Unrecorded"]
+__all__ = ["Book", "Standing", "Unrecorded", "check_no_names"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Standing:
+    """Where a session stands between two releases; curator-only."""
+
+    total: Limits
+    n_releases: int
+    pool: Pool
+    belief: Belief
+    secret: Secret
 
 
 class Book(Protocol):
@@ -32,18 +50,16 @@ class Book(Protocol):
         """Return what is left besides the session's own total; ``None`` where unlimited."""
         ...
 
-    def spend(self, charge: Limits, what: str, *, total: Limits, prior: float) -> None:
+    def spend(self, charge: Limits, what: str, before: Standing) -> None:
         """Write a charge down; the secret is not used before this returns."""
         ...
 
-    def keep(
-        self, *, total: Limits, n_releases: int, pool: Pool, belief: Belief, secret: Secret
-    ) -> None:
-        """Store the belief after a release; the release does not leave before this returns."""
+    def keep(self, after: Standing) -> None:
+        """Store the belief after a release; nobody sees the release before this returns."""
         ...
 
     def commit(self, certificate: Certificate) -> None:
-        """Record the certificate; the release does not leave before this returns."""
+        """Record the certificate; nobody sees the release before this returns."""
         ...
 
     def close(self) -> None:
@@ -64,12 +80,10 @@ class Unrecorded:
         """Return no limits."""
         return Limits()
 
-    def spend(self, charge: Limits, what: str, *, total: Limits, prior: float) -> None:
+    def spend(self, charge: Limits, what: str, before: Standing) -> None:
         """Write nothing down."""
 
-    def keep(
-        self, *, total: Limits, n_releases: int, pool: Pool, belief: Belief, secret: Secret
-    ) -> None:
+    def keep(self, after: Standing) -> None:
         """Store nothing."""
 
     def commit(self, certificate: Certificate) -> None:
@@ -77,3 +91,12 @@ class Unrecorded:
 
     def close(self) -> None:
         """Hold nothing."""
+
+
+def check_no_names(*names: object) -> None:
+    """Refuse the names of an account where there is no ledger."""
+    if any(name is not None for name in names):
+        raise LedgerError(
+            "ledger must be given with dataset, principal or state; got none. "
+            "Add ledger='study.db'."
+        )

@@ -126,7 +126,7 @@ def refine(
         if number == 0:
             before = belief.success_per_unit(pool)
             caps = None if share.success is None else np.minimum(1.0, before + share.success)
-            steps.begin(pool=pool, log_belief=belief.log_p, caps=caps, rng=session._stream())
+            steps.begin(pool=pool, log_belief=belief.log_p, caps=caps, rng=session._proof_seed())
         part = _part(
             share,
             fraction,

@@ -22,6 +22,7 @@ from pacprivacy.accounting.ledger_store import (
     Line,
     append,
     budgets_covering,
+    last_reservation,
     read_entries,
     settled,
     tally,
@@ -126,9 +127,13 @@ class Ledger:
         what: str,
         *,
         session: str | None = None,
+        name: str | None = None,
         simulation: bool = False,
     ) -> Reservation:
         """Spend before anything is drawn; the result allows one release.
+
+        ``name`` is that of the reservation, from :meth:`new_name` and used once, for whoever has
+        to write it down before; it is found here by default.
 
         Raises
         ------
@@ -148,13 +153,21 @@ class Ledger:
             principal=_name("principal", principal, every=False),
             units=Units.charged(charge),
             session=session,
-            reservation=f"{fresh_seed():032x}",
+            reservation=self.new_name() if name is None else _name("name", name),
             what=_plain(what),
         )
         with self._database.writing(lock=_LOCK) as connection:
+            assert line.reservation is not None  # named above
+            if settled(connection, line.reservation):
+                raise LedgerError("name must be new; got that of a reservation. Use new_name().")
             check_spend(connection, line, charge)
             entry = append(connection, line)
         return Reservation(entry, self.ledger_id)
+
+    @staticmethod
+    def new_name() -> str:
+        """Return a name for a reservation that nobody else has."""
+        return f"{fresh_seed():032x}"
 
     def commit(self, reservation: Reservation, certificate_digest: str) -> LedgerEntry:
         """Record that the release of a reservation exists, by the digest of its certificate."""
@@ -192,10 +205,18 @@ class Ledger:
         with self._database.reading() as connection:
             return tuple(read_entries(connection, dataset=dataset, principal=principal))
 
-    def tally(self, session: str) -> tuple[Units, int, int]:
-        """Return what a session spent, how often, and how many of those were committed."""
+    def tally(self, session: str) -> tuple[Units, int]:
+        """Return what a session spent, and how often."""
         with self._database.reading() as connection:
             return tally(connection, session)
+
+    def last_reservation(self, session: str) -> tuple[str, bool] | None:
+        """Return a session's last reservation that was not cancelled, and whether it is committed.
+
+        ``None`` if the session has none.
+        """
+        with self._database.reading() as connection:
+            return last_reservation(connection, session)
 
     def knows(self, reservation_id: str) -> bool:
         """Whether a reservation of this name was made."""

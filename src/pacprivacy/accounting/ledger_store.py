@@ -20,7 +20,16 @@ from pacprivacy.accounting.ledger_chain import (
 from pacprivacy.accounting.ledger_schema import ENTRIES, LEDGER, now, read_head
 from pacprivacy.errors import LedgerError
 
-__all__ = ["Line", "append", "budgets_covering", "read_entries", "settled", "spent", "tally"]
+__all__ = [
+    "Line",
+    "append",
+    "budgets_covering",
+    "last_reservation",
+    "read_entries",
+    "settled",
+    "spent",
+    "tally",
+]
 
 NOTHING: Final = Units()
 _COLUMNS: Final = dict(
@@ -125,14 +134,24 @@ def spent(connection: Connection, budget: LedgerEntry) -> Units:
     )
 
 
-def tally(connection: Connection, session: str) -> tuple[Units, int, int]:
-    """Return what a session spent, how often, and how many of those were committed."""
+def tally(connection: Connection, session: str) -> tuple[Units, int]:
+    """Return what a session spent, and how often."""
     query = select(ENTRIES.c.kind, func.count()).where(ENTRIES.c.session == session)
     rows = connection.execute(query.group_by(ENTRIES.c.kind))
     counts = {str(row[0]): int(row[1]) for row in rows}
     total = _total(connection, ENTRIES.c.session == session)
-    reserved = counts.get("reserve", 0) - counts.get("cancel", 0)
-    return total, reserved, counts.get("commit", 0)
+    return total, counts.get("reserve", 0) - counts.get("cancel", 0)
+
+
+def last_reservation(connection: Connection, session: str) -> tuple[str, bool] | None:
+    """Return a session's last reservation that was not cancelled, and whether it is committed."""
+    column = ENTRIES.c
+    own = select(column.reservation).where(column.session == session)
+    query = own.where(
+        column.kind == "reserve", column.reservation.not_in(own.where(column.kind == "cancel"))
+    )
+    name = connection.execute(query.order_by(column.seq.desc()).limit(1)).scalar_one_or_none()
+    return None if name is None else (str(name), "commit" in settled(connection, name))
 
 
 def settled(connection: Connection, reservation: str) -> list[str]:

@@ -9,7 +9,8 @@ from pacprivacy.adversary import Belief
 from pacprivacy.budget import Limits
 from pacprivacy.noise.plan import Observation
 from pacprivacy.pool import Pool
-from pacprivacy.release import Release
+from pacprivacy.release import Certificate
+from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.composition import Spent, learned_facts
 
 __all__ = ["Odometer", "Spent", "read_odometer", "with_belief"]
@@ -64,15 +65,14 @@ def read_odometer(
     )
 
 
-def with_belief(release: Release, belief: Belief, pool: Pool, observation: Observation) -> Release:
+def with_belief(
+    certificate: Certificate, bundle: Bundle, observation: Observation, belief: Belief, pool: Pool
+) -> tuple[Certificate, Bundle]:
     """Add to a certificate what its readers can have learned by now, and to the bundle why."""
-    part, facts = release.bundle.session, release.certificate.composition
+    part, facts = bundle.session, certificate.composition
     assert part is not None  # of a session
     assert facts is not None  # likewise
-    return replace(
-        release,
-        certificate=replace(
-            release.certificate, composition={**facts, **learned_facts(belief, pool)}
-        ),
-        bundle=replace(release.bundle, session=replace(part, observation=observation)),
+    return (
+        replace(certificate, composition={**facts, **learned_facts(belief, pool)}),
+        replace(bundle, session=replace(part, observation=observation)),
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import NoReturn
 
+from pacprivacy._random import Process
 from pacprivacy.accounting.ledger_chain import LedgerEntry
 from pacprivacy.errors import LedgerError
 
@@ -38,7 +38,7 @@ class Reservation:
     def __init__(self, entry: LedgerEntry, ledger_id: str) -> None:
         self.entry = entry
         self.ledger_id = ledger_id
-        self._process = os.getpid()
+        self._process = Process()
         self._state = "unused"
         self._lock = threading.Lock()
 
@@ -68,7 +68,7 @@ class Reservation:
             self._state = "cancelled"
 
     def _check(self) -> None:
-        if os.getpid() != self._process:
+        if not self._process.is_here:
             raise LedgerError(
                 "reservation must be used by the process that made it; got another process, so "
                 "it stays spent. Reserve again."

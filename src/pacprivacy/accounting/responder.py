@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Vector, freeze
-from pacprivacy._random import BitSource
+from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.accounting.answering import Answered, ScoreQuestions, VoteQuestions, unanimous
 from pacprivacy.adversary import Belief
 from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError, SecretError
@@ -33,12 +33,11 @@ class AnswerOdometer:
     n_queries, n_free : int
         Questions answered, and how many of them all candidates answered alike.
     spent_nats, total_nats : float
-        Sum of the proved bounds, and what it may become.
+        Sum of the proved bounds of the answers so far, and what it may become.
     success_bound : float
         No attacker guesses a unit's membership with success above this, on average over secrets
-        and noise, from what was spent so far.
-    total_success_bound : float
-        The same at the end of the budget.
+        and noise, whatever is asked and whenever one stops: the bound at ``total_nats``. What was
+        spent so far gives none, because where one stands depends on the answers.
     learned_nats : float
         ``KL(belief || uniform)`` in this transcript.
     best_guess_now : float
@@ -54,7 +53,6 @@ class AnswerOdometer:
     spent_nats: float
     total_nats: float
     success_bound: float
-    total_success_bound: float
     learned_nats: float
     best_guess_now: float
     mean_guess_now: float
@@ -64,7 +62,7 @@ class AnswerOdometer:
         freeze(self.belief)
 
 
-class Responder:
+class Responder(ProcessBound):
     """Answers of one secret candidate, with the attacker's belief tracked over all of them.
 
     Parameters
@@ -78,8 +76,9 @@ class Responder:
 
     Guarantee
     ---------
-    Claim F-2. ``MI(secret; all answers) <= Σ charges <= total_nats``, whatever is asked in
+    Claim F-2. ``MI(secret; all answers) <= E[Σ charges] <= total_nats``, whatever is asked in
     whatever order, also when a question depends on earlier answers.
+    Claim R-4. In a fork nothing is answered or spent.
 
     Examples
     --------
@@ -93,6 +92,9 @@ class Responder:
     >>> responder.odometer().spent_nats
     0.0
     """
+
+    KIND = "a responder"
+    INSTEAD = "Save the answers, or a model that was trained on them."
 
     def __init__(
         self, pool: Pool, *, query_nats: float, total_nats: float, source: BitSource
@@ -111,12 +113,6 @@ class Responder:
 
     def __repr__(self) -> str:
         return f"Responder({self._n_queries} answers, {self._spent:.4g} nats spent)"
-
-    def __reduce__(self) -> NoReturn:
-        raise SecretError(
-            "a responder must stay in its process; got a request to pickle or copy it. "
-            "Save the answers, or a model that was trained on them."
-        )
 
     def close(self) -> None:
         """Forget the secret; no further answer is possible."""
@@ -199,8 +195,7 @@ class Responder:
             n_free=self._n_free,
             spent_nats=self._spent,
             total_nats=self._total_nats,
-            success_bound=posterior_success(self._spent, prior) if self._spent else prior,
-            total_success_bound=posterior_success(self._total_nats, prior),
+            success_bound=posterior_success(self._total_nats, prior),
             learned_nats=self._belief.learned_nats,
             best_guess_now=float(success.max()),
             mean_guess_now=float(success.mean()),
@@ -208,6 +203,7 @@ class Responder:
         )
 
     def _check(self, table: npt.NDArray[Any], *, n_axes: int) -> npt.NDArray[Any]:
+        self.check_process()  # and not only below: a fork may have inherited a lock that is held
         array = np.asarray(table)
         if array.ndim != n_axes or len(array) != self._pool.n_subsets:
             raise MechanismError(
@@ -230,6 +226,7 @@ class Responder:
                 f"that the candidates disagree on; got {costly} of those. Nothing was drawn or "
                 f"spent. Ask fewer, or end here."
             )
+        self.check_process()
         before = self._spent
         self._spent = before + worst  # booked first: an interruption must not make answers free
         if not table.size:

@@ -17,25 +17,27 @@ import numpy as np
 
 from pacprivacy._random import (
     BitSource,
+    ProcessBound,
     SimulatedSource,
     SystemSource,
     coerce_seed,
     public_generator,
 )
-from pacprivacy.accounting.book import Book, Unrecorded
+from pacprivacy.accounting.book import Book, Standing, Unrecorded, check_no_names
 from pacprivacy.accounting.odometer import Odometer, read_odometer, with_belief
-from pacprivacy.accounting.shares import as_budget, check_left, share_of, smaller
+from pacprivacy.accounting.shares import as_budget, check_left, share_of, tighter
 from pacprivacy.accounting.shown import Shown
 from pacprivacy.adversary import Belief
 from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.budget import AnyBudget, Limits, limits_of
-from pacprivacy.errors import BudgetError, LedgerError, SecretError
+from pacprivacy.errors import BudgetError, SecretError
 from pacprivacy.mechanism import as_mechanism, coerce_data
 from pacprivacy.noise import NoisePlan, Rule, calibrate
 from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.rules import rule_name
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate, Context, Release, Secret, assess, publish
+from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.composition import SessionPart, charge_of
 from pacprivacy.simulation import Outputs, draw_candidates, few_threads, run_mechanism
 
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Odometer", "Session"]
 
 
-class Session(Shown):
+class Session(Shown, ProcessBound):
     """Adaptive releases about one secret subset, under one total budget.
 
     Parameters
@@ -78,6 +80,7 @@ class Session(Shown):
     Claim S-2. For every unit, the attacker's expected success after the last release is at most
     its prior plus the sum of the increments charged, at most the total.
     Claim K-1. With a ledger, no release leaves without an entry, whatever crashes when.
+    Claim R-4. In a fork of its process a session releases nothing and spends nothing.
 
     Examples
     --------
@@ -90,6 +93,9 @@ class Session(Shown):
     >>> session.odometer().spent_nats <= 0.5
     True
     """
+
+    KIND = "a session"
+    INSTEAD = "Save its releases instead."
 
     def __init__(
         self,
@@ -129,7 +135,7 @@ class Session(Shown):
         self._belief: Belief | None = None
         self._secret: Secret | None = None
         self._releases: list[Release] = []
-        self._closed = False
+        self._closed, self._n_proofs = False, 0
         self._lock = threading.RLock()
         self._book: Book = Unrecorded()
         if ledger is not None:
@@ -139,11 +145,8 @@ class Session(Shown):
             who = Holder.of(self._data, self._total, self._pool_request, dataset, principal)
             fresh = self._fresh
             self._book = open_account(ledger, who, state=state, fresh=fresh, simulate=simulate)
-        elif not (dataset is None and principal is None and state is None):
-            raise LedgerError(
-                "ledger must be given with dataset, principal or state; got none. "
-                "Add ledger='study.db'."
-            )
+        else:
+            check_no_names(dataset, principal, state)
         self._spent = self._book.spent()
         if (found := self._book.state) is not None:
             self._total, self._pool, self._secret = found.total, found.pool, found.secret
@@ -177,12 +180,6 @@ class Session(Shown):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def __getstate__(self) -> object:
-        raise SecretError(
-            "a session must stay in its process; got a request to pickle or copy it. "
-            "Save its releases instead."
-        )
 
     def close(self) -> None:
         """Forget the secret; no further release is possible from this object.
@@ -222,7 +219,10 @@ class Session(Shown):
         LedgerError
             If the ledger or the session's file cannot be written. Nothing was released; what
             the ledger had reserved stays spent.
+        SecretError
+            If the session is closed, or this is a fork of its process. Nothing was spent.
         """
+        self.check_process()  # before the lock, which a fork may have inherited while it was held
         with self._lock:
             if rule is not None:
                 rule_name(rule)
@@ -246,6 +246,7 @@ class Session(Shown):
         """
         from pacprivacy.accounting.gradual import refine
 
+        self.check_process()
         with self._lock:
             return refine(self, mechanism, budget, target, (rule, levels, checkpoint))
 
@@ -263,7 +264,8 @@ class Session(Shown):
         check_left("information", asked.mi_nats, self._left().mi_nats)
         prepared = as_mechanism(mechanism)
         candidates, notes = self._candidates(prepared, checkpoint)
-        share = share_of(asked, self._left(candidates.worst_prior), candidates.worst_prior)
+        prior = candidates.worst_prior
+        share_of(asked, self._left(prior), prior)
         outputs = run_mechanism(
             prepared,
             self._data,
@@ -273,10 +275,17 @@ class Session(Shown):
             rng=self._stream() if self._seeded else None,
             progress=self._progress,
         )
-        return outputs, share, notes
+        # What is left now: a mechanism may have made a release of its own.
+        return outputs, share_of(asked, self._left(prior), prior), notes
 
-    def _stream(self) -> int:
-        return int(public_generator(self._seed, "session", self._spent.n_releases).integers(2**62))
+    def _stream(self, *indices: int) -> int:
+        stream = public_generator(self._seed, "session", self._spent.n_releases, *indices)
+        return int(stream.integers(2**62))
+
+    def _proof_seed(self) -> int:
+        """Return a seed that no earlier choice or proof of this session has used."""
+        number, self._n_proofs = self._n_proofs, self._n_proofs + 1
+        return self._stream(*((number,) if number else ()))
 
     def _candidates(
         self, mechanism: Any, checkpoint: str | Path | None
@@ -299,14 +308,7 @@ class Session(Shown):
 
     def _left(self, prior: float | None = None) -> Limits:
         """Return what both the session's total and the ledger leave; increments if a prior."""
-        room = None
-        if prior is not None and self._total.success is not None:
-            room = self._total.success - prior - self._spent.success
-        nats = None if self._total.mi_nats is None else self._total.mi_nats - self._spent.nats
-        allowed = self._book.left()
-        return Limits(
-            mi_nats=smaller(nats, allowed.mi_nats), success=smaller(room, allowed.success)
-        )
+        return tighter(self._spent.left_of(self._total, prior), self._book.left())
 
     def _publish(
         self,
@@ -320,7 +322,7 @@ class Session(Shown):
         assert self._belief is not None  # set with the pool
         belief = Belief.uniform(self._pool.n_subsets) if self._fresh else self._belief
         before = belief.success_per_unit(self._pool)
-        seed = self._stream()
+        seed = self._proof_seed()
         plan = calibrator(
             as_budget(share),
             pool=self._pool,
@@ -345,6 +347,7 @@ class Session(Shown):
         with few_threads(self._pool.n_subsets * self._pool.n_units):
             plan = assess(plan, context)  # first: the charge is the best bound that is proved
         charge = charge_of(plan, share, before)
+        self.check_process()  # again: the mechanism may have forked
         if self._secret is None or self._fresh:
             self._secret = Secret(self._pool.n_subsets, self._source)
         unspent = self._spent
@@ -355,35 +358,39 @@ class Session(Shown):
                 self._secret,
                 self._source,
                 spend=lambda: self._spend(charge, outputs.mechanism_name),
+                keep=lambda seen, *written: self._keep(
+                    seen, belief.updated(plan.log_likelihood(seen)), *written
+                ),
             )
         except BaseException:
-            if self._spent is not unspent:  # something was seen that the belief does not know
-                self.close()
+            if self._spent is not unspent and self._spent.n_releases == unspent.n_releases:
+                self.close()  # something was drawn that the belief does not know
             raise
-        belief = belief.updated(plan.log_likelihood(observation))
-        if not self._fresh:
-            release = with_belief(release, belief, self._pool, observation)
-        self._keep(belief, release.certificate)
         self._releases.append(release)
         return release, observation
 
     def _spend(self, charge: Limits, what: str) -> None:
         """Book a charge; the secret is not used before this returns."""
-        assert self._pool is not None  # drawn in release()
-        self._book.spend(charge, what, total=self._total, prior=self._pool.worst_prior)
+        assert self._belief is not None  # set with the pool
+        self._book.spend(charge, what, self._standing(self._belief, self._spent.n_releases))
         self._spent = self._spent.charged(charge)
 
-    def _keep(self, belief: Belief, certificate: Certificate) -> None:
-        """Remember a release, on disk where there is a ledger, before it leaves."""
+    def _keep(
+        self, seen: Observation, belief: Belief, certificate: Certificate, bundle: Bundle
+    ) -> tuple[Certificate, Bundle]:
+        """Remember a release, on disk where there is a ledger, before anyone sees its value."""
         assert self._pool is not None  # drawn in release()
-        assert self._secret is not None  # used by the release
+        if not self._fresh:
+            certificate, bundle = with_belief(certificate, bundle, seen, belief, self._pool)
         spent = self._spent.released()
-        self._book.keep(
-            total=self._total,
-            n_releases=spent.n_releases,
-            pool=self._pool,
-            belief=belief,
-            secret=self._secret,
-        )
-        self._belief, self._spent = belief, spent
+        self._book.keep(self._standing(belief, spent.n_releases))
+        self._belief, self._spent, self._n_proofs = belief, spent, 0
         self._book.commit(certificate)
+        return certificate, bundle
+
+    def _standing(self, belief: Belief, count: int) -> Standing:
+        assert self._pool is not None  # drawn in release()
+        assert self._secret is not None  # drawn before the charge is booked
+        return Standing(
+            total=self._total, n_releases=count, pool=self._pool, belief=belief, secret=self._secret
+        )

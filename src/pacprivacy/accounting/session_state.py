@@ -1,6 +1,8 @@
 """A session on disk: its pool, its secret and the attacker's belief, for the owner's eyes only.
 
-The file has mode 0600, never holds a pickle, and is replaced as a whole before a release leaves.
+The file has mode 0600, never holds a pickle, and is replaced as a whole: before a release is
+reserved, with the name of the reservation to come, and before anyone sees the release, with the
+belief after it. So the last reservation in the ledger tells the latest file from every older one.
 The ledger never holds any of this. Its size does not depend on the secret.
 """
 
@@ -27,14 +29,27 @@ from pacprivacy.release import Secret
 
 __all__ = ["SessionState", "StateFile"]
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _MODE: Final = 0o600
-_NAMES: Final = ("session_id", "ledger_id", "dataset", "principal", "data_digest", "reservation")
+_NAMES: Final = (
+    "session_id",
+    "ledger_id",
+    "dataset",
+    "principal",
+    "data_digest",
+    "reservation",
+    "upcoming",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SessionState:
-    """Everything a session needs to go on; curator-only."""
+    """Everything a session needs to go on; curator-only.
+
+    ``reservation`` names the session's last one in the ledger; the belief knows of its release,
+    if anyone saw that. ``upcoming`` names one that was about to be made when this was written, and
+    of whose release the belief knows nothing. Either is empty where there is none.
+    """
 
     session_id: str
     ledger_id: str
@@ -42,6 +57,7 @@ class SessionState:
     principal: str
     data_digest: str
     reservation: str
+    upcoming: str
     n_releases: int
     total: Limits
     pool: Pool

@@ -7,15 +7,20 @@ from typing import Final
 from pacprivacy.budget import AnyBudget, Information, Limits, Membership
 from pacprivacy.errors import BudgetError, BudgetExceededError
 
-__all__ = ["as_budget", "check_left", "share_of", "smaller"]
+__all__ = ["as_budget", "check_left", "share_of", "tighter"]
 
 ROUNDING: Final = 1e-9
 
 
-def smaller(first: float | None, second: float | None) -> float | None:
-    """Return the tighter of two limits, ``None`` being none."""
-    given = [value for value in (first, second) if value is not None]
-    return min(given, default=None)
+def tighter(first: Limits, second: Limits) -> Limits:
+    """Return limits that meet both, ``None`` being none."""
+
+    def least(*values: float | None) -> float | None:
+        return min((value for value in values if value is not None), default=None)
+
+    return Limits(
+        mi_nats=least(first.mi_nats, second.mi_nats), success=least(first.success, second.success)
+    )
 
 
 def check_left(name: str, wanted: float | None, left: float | None) -> None:
@@ -37,15 +42,14 @@ def share_of(asked: Limits, left: Limits, prior: float) -> Limits:
     ``success`` is a level in what is asked, an increment in what is left and in the result.
     """
     increment = None if asked.success is None else asked.success - prior
+    check_left("information", asked.mi_nats, left.mi_nats)
     check_left("membership increment", increment, left.success)
     if increment is not None and increment <= 0:
         raise BudgetError(
             f"success must be above {prior:.4g}, the best guess that this pool allows before any "
             f"release; got {asked.success:.4g}. Use a Balanced pool or a larger success."
         )
-    return Limits(
-        mi_nats=smaller(asked.mi_nats, left.mi_nats), success=smaller(increment, left.success)
-    )
+    return tighter(Limits(mi_nats=asked.mi_nats, success=increment), left)
 
 
 def as_budget(share: Limits) -> AnyBudget:

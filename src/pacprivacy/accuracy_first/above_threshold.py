@@ -12,7 +12,7 @@ import numpy as np
 from scipy import integrate, optimize
 
 from pacprivacy._checks import check_positive
-from pacprivacy._random import BitSource, SystemSource
+from pacprivacy._random import BitSource, ProcessBound, SystemSource
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 from pacprivacy.noise.lattice import MAX_UNITS_PER_SCALE, sample_discrete_laplace
 
@@ -35,7 +35,7 @@ FIRST_DRAWS: Final = 4
 FLOAT_MARGIN: Final = 1 + 1e-6
 
 
-class InteractiveAboveThreshold:
+class InteractiveAboveThreshold(ProcessBound):
     """Answer "is this query above the threshold?" until the first yes.
 
     Queries may be chosen while the answers come in, and may depend on other releases: what those
@@ -57,6 +57,7 @@ class InteractiveAboveThreshold:
     Claim AF-3. All answers up to and with the first yes are ``epsilon``-differentially private,
     for as many queries as are asked; exact, since threshold, queries and noise are whole numbers.
     Claim AF-4 adds releases on which the queries depend.
+    Claim R-4. A fork, which has the same threshold and the same noise, gets no answer.
 
     Examples
     --------
@@ -64,6 +65,8 @@ class InteractiveAboveThreshold:
     >>> search.ask(-5.0), search.ask(0.0), search.is_over
     (False, True, True)
     """
+
+    KIND = "a threshold with its noise"
 
     def __init__(
         self,
@@ -104,6 +107,7 @@ class InteractiveAboveThreshold:
 
     def ask(self, query: float) -> bool:
         """Return whether the query, with its noise, is above the noisy threshold."""
+        self.check_process()
         if self._over:
             raise BudgetExceededError(
                 "ask must stop at the first yes; it was given. Make a new one with its own budget."

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Vector
-from pacprivacy._random import BitSource
+from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.accuracy_first.levels import as_levels, lattice_units
 from pacprivacy.dp.noise import read_source
 from pacprivacy.errors import BudgetExceededError, DataError
@@ -27,7 +27,7 @@ Integers = npt.NDArray[np.int64]
 FARTHEST: Final = 2.0**61  # grid steps; beyond it numbers are clipped, so that int64 holds them
 
 
-class NoisyLevels:
+class NoisyLevels(ProcessBound):
     """A vector at every level of noise: drawn from the least noisy level up, read the other way.
 
     Parameters
@@ -46,6 +46,7 @@ class NoisyLevels:
     Claims AF-1 and AF-2. The noise at level ``t`` is discrete Laplace, independent between
     coordinates, of a scale that makes it ``epsilons[t]``-private, exactly; reading levels
     ``0..t`` costs ``epsilons[t]`` and nothing more.
+    Claim R-4. A fork reads no level: what was read is known to one process.
 
     Examples
     --------
@@ -54,6 +55,8 @@ class NoisyLevels:
     >>> len(levels), levels.refine().shape, levels.level
     (2, (2,), 0)
     """
+
+    KIND = "a value with its levels of noise"
 
     def __init__(
         self,
@@ -95,6 +98,7 @@ class NoisyLevels:
 
     def refine(self) -> Vector:
         """Return the next, less noisy level."""
+        self.check_process()
         if self._level + 1 >= len(self):
             raise BudgetExceededError(
                 f"level must be below {len(self)}; all levels were read. Use more levels, or a "

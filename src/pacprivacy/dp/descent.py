@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_positive
-from pacprivacy._random import BitSource
+from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp.clip import SUM_BITS
 from pacprivacy.dp.descent_accounting import descent_figures, descent_noise
 from pacprivacy.dp.descent_batches import Batch, Places, check_count
@@ -99,7 +99,7 @@ class GradientSums(Protocol):
         ...
 
 
-class StepNoise:
+class StepNoise(ProcessBound):
     """Discrete Gaussian noise for sums of clipped gradients.
 
     Parameters
@@ -119,6 +119,7 @@ class StepNoise:
     ---------
     Claim G-1. The rounded sums of neighbours are at most ``steps`` grid steps apart, and the noise
     is ``units >= noise/reach · steps`` of them, ``reach`` 1 or 2.
+    Claim R-4. A fork gets none of the noise that was drawn ahead.
 
     Examples
     --------
@@ -127,6 +128,8 @@ class StepNoise:
     >>> bool(abs(noisy.std - 2.0) < 1e-6)
     True
     """
+
+    KIND = "noise that was drawn ahead"
 
     def __init__(
         self,
@@ -159,6 +162,7 @@ class StepNoise:
 
     def release(self, whole: Integers) -> Vector:
         """Round a sum to the grid, add noise, and return it in clipping norms."""
+        self.check_process()
         if not self._ahead:
             units = np.full(self._shape, self.units, dtype=np.int64)
             self._ahead = list(sample_discrete_gaussian(units, self._source))

@@ -75,11 +75,14 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Notes
     -----
     ``predict``, ``predict_proba``, ``answer``, ``score`` and ``distil`` all spend: asking twice
-    costs twice. The predictor lives in its process; it cannot be pickled or copied once fitted.
+    costs twice. The predictor lives in its process; once fitted it cannot be pickled or copied,
+    and does not answer in a fork. Servers that fork workers fit one in each, with its own share
+    of the budget, or serve a student.
 
     Guarantee
     ---------
     Claim F-2. All answers together give away at most ``budget`` about which subset was used.
+    Claim R-4. A fork of the process answers nothing and spends nothing.
 
     Examples
     --------
@@ -232,6 +235,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _tabulate(self, X: Any) -> npt.NDArray[Any]:
         """Ask every model every question: labels (m, q) or probabilities (m, q, c)."""
         self._require_fit()
+        self._responder.check_process()
         checked = read_new(self, X, dtype="numeric")
         if not self._models:
             raise SecretError("predictor must be open; it is closed. Fit it again.")

@@ -29,7 +29,10 @@ from pacprivacy.theory.posterior import posterior_success
 
 __all__ = ["ScoreWithCost", "search_cost"]
 
-_ADVICE: Final = "Use scoring=ScoreWithCost(...) and refit='score': it notes what each fit costs."
+_ADVICE: Final = (
+    "Use scoring=ScoreWithCost(...), which notes what each fit costs, refit='score' and "
+    "error_score='raise'."
+)
 _LEAVES: Final = (type, str, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
@@ -73,9 +76,9 @@ def search_cost(search: Any) -> SearchCost:
     ----------
     search : fitted GridSearchCV, RandomizedSearchCV or halving search
         Over a private estimator, or a pipeline with private steps. With
-        ``scoring=ScoreWithCost(...)`` the costs are those of the certificates. Without, each fit
-        is counted at what its budget allows, and at ``ln(n_subsets)`` where that limits only
-        membership.
+        ``scoring=ScoreWithCost(...)`` the costs are those of the certificates. Without, and for
+        fits that raised, each fit is counted at what its budget allows, and at ``ln(n_subsets)``
+        where that limits only membership: whoever raised may have seen what was released.
 
     Raises
     ------
@@ -139,20 +142,20 @@ def _candidate_costs(search: Any) -> Iterator[tuple[str, FitCost]]:
     results = search.cv_results_
     for i, params in enumerate(results["params"]):
         shown = ", ".join(f"{name}={value}" for name, value in params.items())
-        if "split0_test_mi_nats" in results:
-            fits = [_recorded(results, i, k) for k in range(search.n_splits_)]
-        else:
-            model = clone(search.estimator).set_params(**clone(params, safe=False))
-            fits = [_declared(model)] * search.n_splits_
+        model = clone(search.estimator).set_params(**clone(params, safe=False))
+        fits = [_recorded(results, i, k) or _declared(model) for k in range(search.n_splits_)]
         yield shown, sum(fits, FitCost())
 
 
-def _recorded(results: Mapping[str, Any], candidate: int, split: int) -> FitCost:
-    """Return the cost that :class:`ScoreWithCost` noted; a fit that failed released nothing."""
+def _recorded(results: Mapping[str, Any], candidate: int, split: int) -> FitCost | None:
+    """Return the cost that :class:`ScoreWithCost` noted; ``None`` where there is no such note."""
     names = ("n_releases", "mi_nats", "membership", "doubt")
+    if f"split{split}_test_mi_nats" not in results:
+        return None
     found = {name: float(results[f"split{split}_test_{name}"][candidate]) for name in names}
-    if not all(value >= 0.0 for value in found.values()):  # error_score, NaN by default
-        return FitCost()
+    same = len(set(found.values())) == 1  # error_score, which stands in every field
+    if same or not all(value >= 0.0 for value in found.values()):  # NaN by default
+        return None
     return FitCost(
         n_releases=int(found["n_releases"]),
         mi_nats=found["mi_nats"],

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy._random import BitSource
+from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.noise.plan import LARGEST_POINT, Integers
@@ -42,16 +42,23 @@ _RANK_TOLERANCE: Final = 2.0**-44
 _LARGEST: Final = LARGEST_POINT / 2
 
 
-class UnitNoise:
-    """Discrete Gaussians of scale ``UNITS``, drawn in blocks ahead of their use; curator-only."""
+class UnitNoise(ProcessBound):
+    """Discrete Gaussians of scale ``UNITS``, drawn in blocks ahead of their use; curator-only.
+
+    Guarantee
+    ---------
+    Claim R-4. A fork, which has the same block, gets none of it.
+    """
 
     __slots__ = ("_next", "_source", "_values")
+    KIND = "noise that was drawn ahead"
 
     def __init__(self, source: BitSource) -> None:
         self._source, self._values, self._next = source, np.zeros(0, dtype=np.int64), 0
 
     def take(self, size: int) -> Integers:
         """Return ``size`` draws that nobody was given before."""
+        self.check_process()
         if self._next + size > len(self._values):
             left = self._values[self._next :]
             # from few to many: whoever asks little does not wait for a large block

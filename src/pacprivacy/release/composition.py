@@ -70,6 +70,14 @@ class Spent:
             success=self.success + (charge.success or 0.0),
         )
 
+    def left_of(self, total: Limits, prior: float | None) -> Limits:
+        """Return what is left of a total; of success an increment, once the prior is known."""
+        room = None
+        if prior is not None and total.success is not None:
+            room = total.success - prior - self.success
+        nats = None if total.mi_nats is None else total.mi_nats - self.nats
+        return Limits(mi_nats=nats, success=room)
+
     def released(self) -> Self:
         """Return the sums with one more release."""
         return replace(self, n_releases=self.n_releases + 1)

@@ -1,14 +1,20 @@
-"""The last step: the certificate is written, then the secret and the noise are used."""
+"""The last step: the certificate is written, then the secret and the noise are used.
+
+Whoever keeps an account spends before that, and remembers what was seen right after it: code of
+the user's, which builds the value, comes last.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
-from pacprivacy._random import BitSource, uniform_below
+from pacprivacy._random import BitSource, ProcessBound, uniform_below
 from pacprivacy.errors import SecretError
 from pacprivacy.noise.plan import NoisePlan, Observation
 from pacprivacy.release.assess import Context, assess, bundle_of, write_certificate
+from pacprivacy.release.bundle import Bundle
+from pacprivacy.release.certificate import Certificate
 from pacprivacy.release.release import Release
 from pacprivacy.simulation import few_threads
 
@@ -25,8 +31,8 @@ class Sampler(Protocol[Seen_co]):
         ...
 
 
-class Secret:
-    """The index of the subset that is really used. It cannot be printed or pickled.
+class Secret(ProcessBound):
+    """The index of the subset that is really used. It cannot be printed, copied or forked.
 
     Examples
     --------
@@ -36,6 +42,8 @@ class Secret:
     """
 
     __slots__ = ("_index", "_n_subsets")
+    KIND = "the secret"
+    INSTEAD = "Save the release, not the session."
 
     def __init__(self, n_subsets: int, source: BitSource, *, first: int = 0) -> None:
         self._index = first + uniform_below(source, n_subsets - first)
@@ -44,14 +52,9 @@ class Secret:
     def __repr__(self) -> str:
         return f"Secret(one of {self._n_subsets})"
 
-    def __reduce__(self) -> NoReturn:
-        raise SecretError(
-            "the secret must stay in this process; got a request to pickle or copy it. "
-            "Save the release, not the session."
-        )
-
     def to_storage(self) -> int:
         """Return the index, for the session's own file (mode 0600) and nothing else."""
+        self.check_process()
         return self._index
 
     @classmethod
@@ -64,12 +67,20 @@ class Secret:
         return secret
 
     def observe(self, plan: Sampler[Seen_co], source: BitSource) -> Seen_co:
-        """Draw the noise around the secret's output."""
+        """Draw the noise around the secret's output; refuse in a fork."""
+        self.check_process()
         return plan.observe(self._index, source)
 
 
 def _nothing() -> None:
     """Spend nothing: for a release outside any account."""
+
+
+def _unchanged(
+    observation: Observation, certificate: Certificate, bundle: Bundle
+) -> tuple[Certificate, Bundle]:
+    """Remember nothing: for a release outside any account."""
+    return certificate, bundle
 
 
 def publish(
@@ -79,16 +90,20 @@ def publish(
     source: BitSource,
     *,
     spend: Callable[[], None] = _nothing,
+    keep: Callable[[Observation, Certificate, Bundle], tuple[Certificate, Bundle]] = _unchanged,
 ) -> tuple[Release, Observation]:
     """Write the certificate, then draw the noise and build the released value.
 
-    ``spend`` is called in between: a session books the charge there, so that whatever fails
-    before costs nothing and whatever fails after stays spent.
+    ``spend`` is called before the secret is used: a session books the charge there, so that
+    whatever fails before costs nothing and whatever fails after stays spent. ``keep`` is called
+    with what was seen, before any code of the user's is: a session stores the belief there, and
+    returns certificate and bundle with what their readers can have learned.
 
     Guarantee
     ---------
     Claim R-2. The certificate is complete before the secret is touched; the value is a function
     of the observation, the pool's outputs and the structure that all subsets share.
+    Claim R-4. In a fork of the process that drew the secret, nothing is spent or drawn.
 
     Examples
     --------
@@ -118,7 +133,9 @@ def publish(
         plan = assess(plan, context)
         bundle = bundle_of(plan, context)
         certificate = write_certificate(bundle, plan)
+    secret.check_process()
     spend()
     observation = secret.observe(plan, source)
+    certificate, bundle = keep(observation, certificate, bundle)
     value = context.outputs.restore(plan.value_of(observation))
     return Release(value=value, certificate=certificate, bundle=bundle), observation
