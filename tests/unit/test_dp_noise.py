@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -75,7 +76,10 @@ def test_gaussian_pays_for_rounding_and_for_the_grid() -> None:
     steps = 1.0 / noisy.grid_step + 30
     units = noisy.noise_std / noisy.grid_step
     assert steps / units <= 0.3 < steps / (units - 1)
-    assert units**2 - 1 / 12 >= (steps / 0.3) ** 2  # the variance of its continuous twin
+    one = add_gaussian(0.0, sensitivity=1.0, parameter=0.5, source=read_source(0))
+    whole = Fraction(one.noise_std) / Fraction(one.grid_step)
+    needed = (1 / Fraction(one.grid_step) + 1) / Fraction(1, 2)  # a whole number of steps
+    assert whole**2 - Fraction(1, 12) >= needed**2  # the variance of its continuous twin
     assert lattice_parameter(1.0, 1e-6, 10**30) < lattice_parameter(1.0, 1e-6, 1)
     large = lattice_parameter(100.0, 1e-9, 1)  # by zCDP: μ²/2 + 2 sqrt(μ²/2 ln(1/δ))
     rho = large**2 / 2
