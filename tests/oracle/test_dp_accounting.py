@@ -13,6 +13,7 @@ from pacprivacy.dp.accounting import account, zcdp_epsilon
 from pacprivacy.dp.descent_accounting import descent_epsilon
 from pacprivacy.dp.descent_batches import FixedBatch, PoissonBatch, ReplacementBatch
 from pacprivacy.dp.events import (
+    ApproximateEvent,
     FixedSampling,
     GaussianEvent,
     LaplaceEvent,
@@ -212,11 +213,40 @@ def test_renyi_divergence_of_laplace_by_integration() -> None:
 
 
 def test_the_grid_is_paid_for() -> None:
-    event = GaussianEvent(noise_multiplier=2.0, count=3)
-    free = account(event, delta=1e-9).epsilons
-    paid = account(event, delta=1e-9, n_numbers=10**8).epsilons
-    assert paid["pld"] > free["pld"]  # type: ignore[operator]
-    assert account(event, delta=1e-12, n_numbers=10**8).epsilons["pld"] == math.inf
+    free = account(GaussianEvent(noise_multiplier=2.0, count=3), delta=1e-9).epsilons
+    few, many, too_many = (
+        account(GaussianEvent(noise_multiplier=2.0, count=3, n_numbers=n), delta=1e-9).epsilons
+        for n in (10**3, 10**24, 10**30)
+    )
+    assert free["pld"] < few["pld"] < many["pld"]  # type: ignore[operator]
+    assert few["pld"] == pytest.approx(free["pld"], rel=1e-6)
+    assert too_many["pld"] == math.inf
+    laplace = LaplaceEvent(noise_multiplier=2.0, count=3, n_numbers=1)
+    assert account(laplace, delta=1e-18).epsilons["basic"] == pytest.approx(1.5)
+    assert account(laplace, delta=1e-20).epsilons["pld"] == math.inf  # 3 times 2^-61 is more
+
+
+@pytest.mark.claim("DP-5")
+def test_promises_with_a_delta_of_their_own_compose() -> None:
+    count, loss, own = 12, 0.4, 1e-7
+    event = ApproximateEvent(epsilon=loss, delta=own, count=count)
+    found = account(event, delta=1e-5).epsilons
+    assert found["basic"] == pytest.approx(count * loss)
+    assert (found["zcdp"], found["renyi"]) == (None, None)
+    # With probability 1 - (1 - δ)^k told apart, else randomised response.
+    k = np.arange(count + 1)
+    losses, chance = loss * (2 * k - count), 1 / (1 + math.exp(-loss))
+    kept = (1 - own) ** count
+
+    def excess(epsilon: float) -> float:
+        hidden = stats.binom.pmf(k, count, chance) * np.maximum(0.0, -np.expm1(epsilon - losses))
+        return float(1 - kept + kept * hidden.sum())
+
+    assert excess(found["pld"]) <= 1e-5 < excess(found["pld"] - 0.01)  # type: ignore[operator]
+    assert account(event, delta=count * own).epsilons["basic"] == pytest.approx(count * loss)
+    assert account(event, delta=own).epsilons["basic"] == math.inf
+    with_noise = account([event, GaussianEvent(noise_multiplier=5.0)], delta=1e-5)
+    assert found["pld"] < with_noise.epsilons["pld"] < with_noise.epsilons["basic"]  # type: ignore[operator]
 
 
 def test_all_methods_in_one_table() -> None:
@@ -230,7 +260,7 @@ def test_all_methods_in_one_table() -> None:
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1.0, math.nan])
 def test_delta_outside_is_refused(delta: float) -> None:
-    with pytest.raises(BudgetError, match="delta must be between 0 and 1"):
+    with pytest.raises(BudgetError, match=r"delta must be (between 0 and 1|above 0)"):
         account(GaussianEvent(noise_multiplier=1.0), delta=delta)
     with pytest.raises(BudgetError, match="delta must be between 0 and 1"):
         zcdp_epsilon(0.1, delta)

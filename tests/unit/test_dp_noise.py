@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
+    lattice_epsilon,
     lattice_parameter,
     lattice_slack,
     read_source,
@@ -73,11 +76,40 @@ def test_gaussian_pays_for_rounding_and_for_the_grid() -> None:
     steps = 1.0 / noisy.grid_step + 30
     units = noisy.noise_std / noisy.grid_step
     assert steps / units <= 0.3 < steps / (units - 1)
-    assert lattice_parameter(1.0, 1e-6, 10**6) < lattice_parameter(1.0, 1e-6, 1)
+    one = add_gaussian(0.0, sensitivity=1.0, parameter=0.5, source=read_source(0))
+    whole = Fraction(one.noise_std) / Fraction(one.grid_step)
+    needed = (1 / Fraction(one.grid_step) + 1) / Fraction(1, 2)  # a whole number of steps
+    assert whole**2 - Fraction(1, 12) >= needed**2  # the variance of its continuous twin
+    assert lattice_parameter(1.0, 1e-6, 10**30) < lattice_parameter(1.0, 1e-6, 1)
     large = lattice_parameter(100.0, 1e-9, 1)  # by zCDP: μ²/2 + 2 sqrt(μ²/2 ln(1/δ))
     rho = large**2 / 2
     assert rho + 2 * math.sqrt(rho * math.log(1e9)) == pytest.approx(100.0, rel=1e-9)
-    assert lattice_slack(1.0, 16) == pytest.approx((1 + math.e) * 2.0**-58, rel=1e-12)
+    assert lattice_slack(1.0, 32) == pytest.approx((1 + math.e) * 2.0**-116, rel=1e-12)
+    for epsilon, delta, n_numbers in [(0.1, 1e-9, 1), (8.0, 1e-6, 10**10), (100.0, 1e-9, 1)]:
+        parameter = lattice_parameter(epsilon, delta, n_numbers)
+        assert lattice_epsilon(parameter, delta, n_numbers) == pytest.approx(epsilon, rel=1e-7)
+
+
+@pytest.mark.claim("L-3")
+@pytest.mark.parametrize("scale", [1, 3, 10, 40])
+def test_discrete_gaussians_are_rounded_continuous_ones_of_a_twelfth_less(scale: int) -> None:
+    # In 40 digits, since the distance is far below what float64 can tell.
+    from mpmath import mp, mpf
+
+    with mp.workdps(40):
+        masses = [mp.exp(-(mpf(k) ** 2) / (2 * scale**2)) for k in range(16 * scale)]
+        total = 2 * mp.fsum(masses) - 1
+        distances = []
+        for variance in (scale**2 - mpf(1) / 12, mpf(scale) ** 2):
+            std = mp.sqrt(variance)
+            ends = [mp.erf((k + mpf(1) / 2) / std / mp.sqrt(2)) for k in range(-1, 16 * scale)]
+            rounded = [(b - a) / 2 for a, b in itertools.pairwise(ends)]
+            apart = [abs(p - m / total) for p, m in zip(rounded, masses, strict=True)]
+            distances.append(float(2 * mp.fsum(apart) - apart[0]) / 2)
+    near, same_variance = distances
+    assert near <= 1 / (32 * scale**4)  # claim L-3 is for 2^10 steps and more
+    assert near == pytest.approx(0.0005 / scale**4, rel=0.2)
+    assert same_variance > 0.016 / scale**2  # what L-2 allows for: 1/16
 
 
 def test_numbers_far_outside_are_clipped_not_refused() -> None:

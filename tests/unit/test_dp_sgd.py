@@ -431,7 +431,7 @@ def test_bad_input_is_refused_before_anything_is_drawn(monkeypatch: pytest.Monke
         ({"epsilon": -1.0}, BudgetError, "epsilon must be a positive"),
         ({"delta": 0.0}, BudgetError, "delta must be between 0 and 1"),
         ({"delta": 1.0}, BudgetError, "delta must be between 0 and 1"),
-        ({"delta": 1e-17}, BudgetError, "delta must be large enough for the grid"),
+        ({"delta": 1e-38}, BudgetError, "delta must be large enough for the grid"),
         ({"x_bound": None}, BudgetError, "x_bound must be a positive"),
         ({"x_bound": 1e200}, BudgetError, "clip_norm must be of the order"),
         ({"batch": FixedBatch(size=61)}, DataError, "size must be at most"),

@@ -15,6 +15,8 @@ import numpy.typing as npt
 from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.accuracy_first.levels import as_levels, lattice_units
+from pacprivacy.dp.composition import carried
+from pacprivacy.dp.events import PureEvent
 from pacprivacy.dp.noise import read_source
 from pacprivacy.errors import BudgetExceededError, DataError
 from pacprivacy.noise.lattice import bernoulli_enclosed, sample_discrete_laplace
@@ -209,6 +211,7 @@ class NoiseReduction:
             ),
             accounting={"level": f"{reached} of {len(self._levels)}", "epsilon of level": epsilon},
             noise={"scale": self._levels.noise_scale},
+            events=carried(PureEvent(epsilon=float(self._levels.epsilons[-1]))),
             notes=(f"Levels 1 to {reached} were released; together they cost level {reached}.",),
             simulation=self._simulation,
         )

@@ -84,6 +84,8 @@ class Found:
         The level reached (from 1) and how many there were.
     test_epsilon, level_epsilon : float
         What the tests and the releases cost; their sum is the ex-post loss.
+    most_epsilon : float
+        What a search that goes to the last level costs, known before it starts.
     accepted : bool
         Whether the test accepted the model; otherwise it is the last level, untested.
     noise : dict
@@ -95,6 +97,7 @@ class Found:
     n_levels: int
     test_epsilon: float
     level_epsilon: float
+    most_epsilon: float
     accepted: bool
     noise: dict[str, float]
 

@@ -18,6 +18,8 @@ from pacprivacy.accuracy_first.levels import doubling_levels, geometric_levels
 from pacprivacy.accuracy_first.noise_reduction import NoisyLevels
 from pacprivacy.accuracy_first.problem import Found, Problem
 from pacprivacy.accuracy_first.theory import doubling_loss
+from pacprivacy.dp.composition import carried
+from pacprivacy.dp.events import PureEvent
 from pacprivacy.dp.noise import add_laplace
 from pacprivacy.release.dp_certificate import DPCertificate
 from pacprivacy.release.dp_release import DPRelease
@@ -111,6 +113,7 @@ def search_by_reduction(
         n_levels=n_levels,
         test_epsilon=plan.epsilon,
         level_epsilon=float(candidates.levels[level]),
+        most_epsilon=plan.epsilon + float(candidates.levels[-1]),
         accepted=search.is_over,
         noise={
             **candidates.noise_scales(level),
@@ -139,8 +142,11 @@ def search_by_doubling(problem: Problem, *, alpha: float, gamma: float, source: 
         accepted = bool(test.values <= 0.5 * alpha)
         if accepted or step == len(levels):
             break
-    total = doubling_loss(
-        step, first=first, sensitivity=reach, n_steps=len(levels), alpha=alpha, gamma=gamma
+    total, most = (
+        doubling_loss(
+            steps, first=first, sensitivity=reach, n_steps=len(levels), alpha=alpha, gamma=gamma
+        )
+        for steps in (step, len(levels))
     )
     spent = (2.0**step - 1.0) * first
     return Found(
@@ -149,6 +155,7 @@ def search_by_doubling(problem: Problem, *, alpha: float, gamma: float, source: 
         n_levels=len(levels),
         test_epsilon=total - spent,
         level_epsilon=spent,
+        most_epsilon=most,
         accepted=accepted,
         noise={**scales, "tests": test.noise_scale},
     )
@@ -163,6 +170,7 @@ def invert_theory(problem: Problem, *, epsilon: float, source: BitSource) -> Fou
         n_levels=1,
         test_epsilon=0.0,
         level_epsilon=epsilon,
+        most_epsilon=epsilon,
         accepted=False,
         noise=scales,
     )
@@ -199,6 +207,7 @@ def as_release(
         assumptions=(*problem.assumptions, "The number of records is public."),
         accounting=accounting,
         noise=found.noise,
+        events=carried(PureEvent(epsilon=found.most_epsilon * (1 + 2.0**-50))),
         notes=(_note(found, alpha, gamma, tested=tested),),
         simulation=simulation,
     )

@@ -1,6 +1,7 @@
 """Differential privacy, for comparison: another promise, about whether a record is in at all."""
 
 from pacprivacy.dp.accounting import Accounts, account, zcdp_epsilon
+from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.adassp import AdaSSP, adassp
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.clip import clip
@@ -13,6 +14,7 @@ from pacprivacy.dp.descent_batches import (
     ReplacementBatch,
 )
 from pacprivacy.dp.events import (
+    ApproximateEvent,
     FixedSampling,
     GaussianEvent,
     LaplaceEvent,
@@ -48,8 +50,10 @@ from pacprivacy.dp.sums import private_mean, private_sum
 __all__ = [
     "Accounts",
     "AdaSSP",
+    "ApproximateEvent",
     "ClippedMean",
     "DataDependentLoss",
+    "Filter",
     "FixedBatch",
     "FixedSampling",
     "FullBatch",
@@ -58,6 +62,7 @@ __all__ = [
     "Hinge",
     "LaplaceEvent",
     "Logistic",
+    "Odometer",
     "PoissonBatch",
     "PoissonSampling",
     "PublicFeatures",

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from scipy.optimize import brentq
 
-from pacprivacy.dp.events import Event, GaussianEvent, PoissonSampling
+from pacprivacy.dp.composition import Told, grid_distance, pure_loss, read_composed
+from pacprivacy.dp.events import ApproximateEvent, Event, GaussianEvent
 from pacprivacy.dp.loss_distribution import (
     ORDERS,
     amplified_profile,
-    loss_distribution,
+    compose_losses,
     renyi_divergences,
 )
-from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack
+from pacprivacy.dp.noise import check_epsilon_delta
 from pacprivacy.errors import BudgetError
-from pacprivacy.release.dp_certificate import NEIGHBOURS, Neighbours
+from pacprivacy.release.dp_certificate import Neighbours
 
 __all__ = ["METHODS", "Accounts", "account", "zcdp_epsilon"]
 
@@ -31,6 +32,9 @@ METHODS: Final[dict[str, str]] = {
     "pld": "privacy-loss distributions, rounded to the safe side",
 }
 DISCRETIZATION: Final = 1e-4
+GRID_SHARE: Final = (
+    2.0**-20
+)  # part of δ that is kept for the grid, more only where that is too little
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,8 @@ class Accounts:
         Relation that all of them are about.
     epsilons : dict
         ``ε`` by method; None where the method does not know the sampling or the relation.
+    simulation : bool
+        Whether one of the certificates is of a simulation, which protects nobody.
 
     Examples
     --------
@@ -60,6 +66,7 @@ class Accounts:
     delta: float
     neighbours: Neighbours
     epsilons: dict[str, float | None]
+    simulation: bool = False
 
     @property
     def best(self) -> tuple[str, float]:
@@ -76,6 +83,8 @@ class Accounts:
 
     def __str__(self) -> str:
         lines = [f"ε at δ = {self.delta:g}, {self.neighbours}"]
+        if self.simulation:
+            lines.append("SIMULATION: seeded randomness; nobody is protected.")
         for name, value in self.epsilons.items():
             figure = "unknown" if value is None else f"{value:.4f}"
             lines.append(f"{name:<9}{figure:>10}  {METHODS[name]}")
@@ -83,27 +92,25 @@ class Accounts:
 
 
 def account(
-    events: Event | Iterable[Event],
+    events: Told | Iterable[Told],
     *,
     delta: float,
-    neighbours: Neighbours = "add_remove",
-    n_numbers: int = 0,
+    neighbours: Neighbours | None = None,
     discretization: float = DISCRETIZATION,
 ) -> Accounts:
-    """Account for mechanisms that ran on the same records, chosen adaptively.
+    """Account for mechanisms that ran on the same records.
 
     Parameters
     ----------
-    events : Event or several, public
-        :class:`GaussianEvent`, :class:`LaplaceEvent`, :class:`PureEvent`, each with the way in
-        which its records were sampled.
-    delta : float in (0, 1), public
-        The ``δ`` of the promise.
+    events : Event, certificate or release, or several, public
+        :class:`GaussianEvent`, :class:`LaplaceEvent`, :class:`PureEvent`,
+        :class:`ApproximateEvent`, each with the way in which its records were sampled; or
+        certificates, releases and fitted estimators, which carry theirs.
+    delta : float in [0, 1), public
+        The ``δ`` of the promise; 0 for pure events only, whose ``ε`` then add up.
     neighbours : {"add_remove", "replace"}, public
         Relation of the promise, and of the sensitivity that noise multipliers are relative to.
-    n_numbers : int, public
-        How many numbers got discrete noise from :mod:`pacprivacy.dp.noise`, over all runs; the
-        price of the grid is taken from ``delta``. 0 for continuous noise.
+        By default that of the certificates, and ``add_remove`` if there are only events.
     discretization : float, public
         Step of privacy-loss distributions.
 
@@ -114,36 +121,49 @@ def account(
     Raises
     ------
     BudgetError
-        If an argument is out of range, or fixed-size batches are accounted for ``add_remove``.
+        If an argument is out of range; if fixed-size batches are accounted for ``add_remove``; if
+        Poisson batches are accounted for ``replace`` without saying how far a removal moves.
+    CertificateError
+        If certificates are about different relations, or one carries no event.
 
     Guarantee
     ---------
-    Claims DP-4 and DP-5. Every figure is an upper bound on the loss, up to the arithmetic of
-    dp-accounting.
+    Claims DP-4, DP-5 and DP-20. Every figure is an upper bound on the loss, up to the arithmetic
+    of dp-accounting. What is computed may be chosen adaptively, the events may not: where the next
+    amount of noise depends on earlier answers, use :class:`Filter` or :class:`Odometer`.
 
     Examples
     --------
+    >>> from pacprivacy.dp import PoissonSampling
     >>> run = GaussianEvent(noise_multiplier=1.0, count=100, sampling=PoissonSampling(rate=0.01))
     >>> method, epsilon = account(run, delta=1e-5).best
     >>> method, round(epsilon, 2)
     ('pld', 0.72)
     """
-    listed = _read_events(events, neighbours)
+    composed = read_composed(events, neighbours)
+    listed = composed.events
+    if delta == 0.0:
+        return _account_pure(listed, composed.neighbours, simulation=composed.simulation)
     _, delta = check_epsilon_delta(1.0, delta)
-
-    def figures(at: float) -> dict[str, float | None]:
-        return {
-            "basic": _basic(listed, at),
-            "advanced": _advanced(listed, at),
-            "zcdp": _zcdp(listed, at),
-            "renyi": _renyi(listed, at, neighbours),
-            "pld": _pld(listed, at, neighbours, discretization),
-        }
-
-    epsilons = figures(delta)
-    if n_numbers:
-        epsilons = _pay_for_grid(figures, delta, 2 * n_numbers)
-    return Accounts(delta=delta, neighbours=neighbours, epsilons=epsilons)
+    methods: dict[str, Callable[[float], float | None]] = {
+        "basic": lambda at: _basic(listed, at),
+        "advanced": lambda at: _advanced(listed, at),
+        "zcdp": lambda at: _zcdp(listed, at),
+        "renyi": lambda at: _renyi(listed, at, composed.neighbours),
+        "pld": lambda at: _pld(listed, at, composed.neighbours, discretization),
+    }
+    # Pure losses and zCDP hold for discrete noise as it is.
+    some = grid_distance(event for event in listed if pure_loss(event) is None)
+    distances = dict.fromkeys(methods, grid_distance(listed))
+    distances |= {"basic": some, "advanced": some, "zcdp": 0.0}
+    return Accounts(
+        delta=delta,
+        neighbours=composed.neighbours,
+        epsilons={
+            name: _pay_for_grid(found, delta, distances[name]) for name, found in methods.items()
+        },
+        simulation=composed.simulation,
+    )
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -162,88 +182,87 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
 
 
-def _read_events(events: Event | Iterable[Event], neighbours: Neighbours) -> list[Event]:
-    listed = list(events) if isinstance(events, Iterable) else [events]
-    if not listed:
-        raise BudgetError("events must hold at least one event. Pass what was run.")
-    if neighbours not in NEIGHBOURS:
+def _account_pure(events: Sequence[Event], neighbours: Neighbours, *, simulation: bool) -> Accounts:
+    losses = [(event.count, pure_loss(event)) for event in events]
+    if any(loss is None for _, loss in losses):
         raise BudgetError(
-            f"neighbours must be 'add_remove' or 'replace'; got {neighbours!r}. Name one."
+            "delta must be above 0 for Gaussian noise and for events with a delta of their own; "
+            "got 0. Use below 1/n."
         )
-    for event in listed:
-        if neighbours == "add_remove" and not isinstance(
-            event.sampling, PoissonSampling | type(None)
-        ):
-            raise BudgetError(
-                "neighbours must be 'replace' for batches of a fixed size, which need a public "
-                "number of records; got 'add_remove'. Use PoissonSampling, or 'replace'."
-            )
-    return listed
+    total = math.fsum(count * loss for count, loss in losses if loss is not None)
+    unknown: dict[str, float | None] = dict.fromkeys(METHODS)
+    return Accounts(
+        delta=0.0, neighbours=neighbours, epsilons=unknown | {"basic": total}, simulation=simulation
+    )
 
 
 def _pay_for_grid(
-    figures: Callable[[float], dict[str, float | None]], delta: float, n_numbers: int
-) -> dict[str, float | None]:
-    """Compute every figure at the ``δ`` that the grid leaves at that figure."""
-    paid: dict[str, float | None] = {}
-    found = figures(delta)
-    for name in found:
-        value = found[name]
-        for _ in range(20):
-            if value is None:
-                break
-            left = delta - lattice_slack(value * (1 + 1e-6) + 1e-9, n_numbers)
-            if left <= 0.0:
-                value = math.inf
-                break
-            again = figures(left)[name]
-            if again is None or again <= value * (1 + 1e-6) + 1e-9:
-                break
-            value = again
-        paid[name] = value if value is None else value * (1 + 1e-6) + 1e-9
-    return paid
+    find: Callable[[float], float | None], delta: float, distance: float
+) -> float | None:
+    """Compute a figure at the ``δ`` that discrete noise leaves at that figure."""
+    if distance == 0.0:
+        return find(delta)
+    kept = GRID_SHARE * delta
+    while kept < delta:
+        value = find(delta - kept)
+        if value is None or (1.0 + math.exp(min(value, 700.0))) * distance <= kept:
+            return value
+        kept *= 8.0
+    return math.inf
 
 
-def _single(event: Event, delta: float) -> tuple[float, bool]:
-    """Return the ``ε`` of one run on its sample, and whether it used the ``δ``."""
-    pure, sampling = event.pure_epsilon, event.sampling
-    if pure is not None and (sampling is None or max(sampling.repetitions) == 1):
-        rate = 1.0 if sampling is None else sampling.rate
-        return math.log1p(rate * math.expm1(pure)) if pure < 700 else pure, False
+def _single(event: Event, delta: float) -> float:
+    """Return the ``ε`` of one run on its sample at this ``δ``."""
 
     def excess(epsilon: float) -> float:
         return float(amplified_profile(event, np.array([epsilon]))[0]) - delta
 
     if excess(0.0) <= 0:
-        return 0.0, True
+        return 0.0
     high = 1.0
     while excess(high) > 0:
         high *= 2.0
     root = float(brentq(excess, 0.0, high, xtol=1e-12))
-    return root * (1 + 1e-9) + 1e-10, True
+    return root * (1 + 1e-9) + 1e-10
 
 
-def _split(events: list[Event], delta: float) -> list[tuple[int, float]]:
-    """Return count and ``ε`` of each event, ``delta`` shared by the runs that need some."""
-    needy = sum(event.count for event in events if _single(event, 0.5)[1])
-    return [(event.count, _single(event, delta / max(needy, 1))[0]) for event in events]
+def _split(events: Sequence[Event], delta: float) -> list[tuple[int, float]]:
+    """Return count and ``ε`` of each event.
+
+    Promises with a ``δ`` of their own take it; what remains is shared by the runs that need some.
+    """
+    own = math.fsum(e.count * e.delta for e in events if isinstance(e, ApproximateEvent))
+    left = delta - own
+    needy = [e for e in events if pure_loss(e) is None and not isinstance(e, ApproximateEvent)]
+    if left < -1e-12 * delta or (needy and left <= 0.0):
+        return [(1, math.inf)]
+    share = left / max(1, sum(event.count for event in needy))
+    parts = []
+    for event in events:
+        loss = event.epsilon if isinstance(event, ApproximateEvent) else pure_loss(event)
+        parts.append((event.count, _single(event, share) if loss is None else loss))
+    return parts
 
 
-def _basic(events: list[Event], delta: float) -> float:
+def _basic(events: Sequence[Event], delta: float) -> float:
     return math.fsum(count * epsilon for count, epsilon in _split(events, delta))
 
 
-def _advanced(events: list[Event], delta: float) -> float:
-    parts = _split(events, delta / 2.0)
+def _advanced(events: Sequence[Event], delta: float) -> float:
+    own = math.fsum(e.count * e.delta for e in events if isinstance(e, ApproximateEvent))
+    spare = (delta - own) / 2.0
+    if spare <= 0.0:
+        return math.inf
+    parts = _split(events, delta - spare)
     mean = math.fsum(n * e * math.tanh(e / 2.0) for n, e in parts)
     squares = math.fsum(n * e * e for n, e in parts)
-    return mean + math.sqrt(2.0 * math.log(2.0 / delta) * squares)
+    return mean + math.sqrt(2.0 * math.log(1.0 / spare) * squares)
 
 
-def _zcdp(events: list[Event], delta: float) -> float | None:
+def _zcdp(events: Sequence[Event], delta: float) -> float | None:
     rho = 0.0
     for event in events:
-        if event.sampling is not None:
+        if event.sampling is not None or isinstance(event, ApproximateEvent):
             return None
         if isinstance(event, GaussianEvent):
             rho += event.count / (2.0 * event.noise_multiplier**2)
@@ -252,7 +271,7 @@ def _zcdp(events: list[Event], delta: float) -> float | None:
     return zcdp_epsilon(rho, delta)
 
 
-def _renyi(events: list[Event], delta: float, neighbours: Neighbours) -> float | None:
+def _renyi(events: Sequence[Event], delta: float, neighbours: Neighbours) -> float | None:
     from dp_accounting.rdp import compute_epsilon
 
     total = np.zeros(len(ORDERS))
@@ -264,9 +283,8 @@ def _renyi(events: list[Event], delta: float, neighbours: Neighbours) -> float |
     return float(compute_epsilon(list(ORDERS), total, delta)[0])
 
 
-def _pld(events: list[Event], delta: float, neighbours: Neighbours, discretization: float) -> float:
-    combined: Any = None
-    for event in events:
-        one = loss_distribution(event, neighbours, discretization, delta)
-        combined = one if combined is None else combined.compose(one)
-    return float(combined.get_epsilon_for_delta(delta))
+def _pld(
+    events: Sequence[Event], delta: float, neighbours: Neighbours, discretization: float
+) -> float:
+    losses = compose_losses(events, neighbours, discretization, delta)
+    return float(losses.get_epsilon_for_delta(delta))

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp.blocks import LEAST_RECORDS, draw_blocks, map_blocks
+from pacprivacy.dp.composition import carried, noise_event
+from pacprivacy.dp.events import Event, PureEvent
 from pacprivacy.dp.exponential import choose_candidate
 from pacprivacy.dp.noise import (
     add_gaussian,
@@ -40,6 +42,10 @@ class Aggregator(Protocol):
         self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
     ) -> tuple[Vector, dict[str, float]]:
         """Return the private middle, and the noise by name."""
+        ...
+
+    def event(self, size: int, epsilon: float, delta: float) -> Event:
+        """Return what an accountant is told about the noise."""
         ...
 
     def describe(self) -> str:
@@ -85,6 +91,10 @@ class ClippedMean:
             parameter = lattice_parameter(epsilon, delta, total.size)
             noisy = add_gaussian(total, sensitivity=reach, parameter=parameter, source=source)
         return np.asarray(noisy.values / k), {"std": noisy.noise_std / k}
+
+    def event(self, size: int, epsilon: float, delta: float) -> Event:
+        """Return what an accountant is told about the noise."""
+        return noise_event(epsilon, delta, size)
 
     def describe(self) -> str:
         """Return what is assumed of the outputs, in words."""
@@ -147,6 +157,10 @@ class GridMedian:
             )
             found[j] = grid[place]
         return found, {"epsilon of each coordinate": share}
+
+    def event(self, size: int, epsilon: float, delta: float) -> Event:
+        """Return one choice for each coordinate."""
+        return PureEvent(epsilon=_share_of_choices(epsilon, delta, size), count=size)
 
     def describe(self) -> str:
         """Return what is assumed of the outputs, in words."""
@@ -234,6 +248,7 @@ def subsample_aggregate(
         ),
         accounting={"method": "one aggregation in which one block may change"},
         noise=noise,
+        events=carried(aggregator.event(size, epsilon, delta)),
         simulation=source.is_simulation,
     )
     return DPRelease(value=value, certificate=certificate)

@@ -16,9 +16,10 @@ import numpy.typing as npt
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp.clip import SUM_BITS
-from pacprivacy.dp.descent_accounting import descent_figures, descent_noise
+from pacprivacy.dp.composition import carried
+from pacprivacy.dp.descent_accounting import descent_event, descent_figures, descent_noise
 from pacprivacy.dp.descent_batches import Batch, Places, check_count
-from pacprivacy.dp.noise import UNITS_PER_SCALE, check_epsilon_delta, lattice_slack
+from pacprivacy.dp.noise import HAIR, UNITS_PER_SCALE, check_epsilon_delta, lattice_slack
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise.lattice import MAX_UNITS_PER_STD, sample_discrete_gaussian
 from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
@@ -182,6 +183,8 @@ class DescentPlan:
         Which records a step looks at, and how far it goes.
     n_records : int
         Number of records; public where records are replaced, else not used.
+    n_weights : int, public
+        Length of a sum.
     epsilon, delta : float, public
         The promise.
     delta_left : float, public
@@ -193,6 +196,7 @@ class DescentPlan:
     batch: Batch
     steps: Steps
     n_records: int
+    n_weights: int
     epsilon: float
     delta: float
     delta_left: float
@@ -223,6 +227,7 @@ class DescentPlan:
             batch=batch,
             steps=steps,
             n_records=n_records,
+            n_weights=n_weights,
             epsilon=epsilon,
             delta=float(delta),
             delta_left=left,
@@ -237,6 +242,13 @@ class DescentPlan:
         figures = descent_figures(
             batch, self.n_records, n_steps=steps.n_steps, noise=self.noise, delta=self.delta_left
         )
+        event = descent_event(
+            batch,
+            self.n_records,
+            n_steps=steps.n_steps,
+            noise=self.noise,
+            n_weights=self.n_weights,
+        )
         return DPCertificate(
             epsilon=self.epsilon,
             delta=self.delta,
@@ -245,6 +257,7 @@ class DescentPlan:
             assumptions=(*assumptions, PUBLIC),
             accounting=figures,
             noise={"sum of gradients": std * steps.clip_norm},
+            events=carried(event),
             simulation=simulation,
         )
 
@@ -300,7 +313,7 @@ def private_descent(
 def split_delta(epsilon: float, delta: float, n_numbers: int) -> tuple[float, float]:
     """Return ``ε``, and what discrete noise for so many numbers leaves of ``δ``."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
-    left = delta - lattice_slack(epsilon, n_numbers)
+    left = delta * (1.0 - HAIR) - lattice_slack(epsilon, n_numbers)
     if not left > 0.5 * delta:
         raise BudgetError(
             f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "

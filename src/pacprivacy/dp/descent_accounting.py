@@ -117,8 +117,12 @@ def descent_figures(
     return dict(_figures(batch, known, n_steps, noise, delta))
 
 
-def descent_event(batch: Batch, n_records: int, *, n_steps: int, noise: float) -> GaussianEvent:
+def descent_event(
+    batch: Batch, n_records: int, *, n_steps: int, noise: float, n_weights: int = 0
+) -> GaussianEvent:
     """Return the steps as one event, its noise relative to the sensitivity of the relation.
+
+    ``n_weights`` is the number of weights that get discrete noise in every step.
 
     Examples
     --------
@@ -132,7 +136,12 @@ def descent_event(batch: Batch, n_records: int, *, n_steps: int, noise: float) -
         sampling = FixedSampling(n_records=n_records, batch_size=batch.size)
     elif isinstance(batch, ReplacementBatch):
         sampling = ReplacementSampling(n_records=n_records, batch_size=batch.size)
-    return GaussianEvent(noise_multiplier=noise / _reach(batch), count=n_steps, sampling=sampling)
+    return GaussianEvent(
+        noise_multiplier=noise / _reach(batch),
+        count=n_steps,
+        sampling=sampling,
+        n_numbers=n_weights,
+    )
 
 
 def _reach(batch: Batch) -> float:

@@ -1,10 +1,14 @@
-"""What an accountant is told: which mechanism ran, how often, on which sample of the records."""
+"""What an accountant is told: which mechanism ran, how often, on which sample of the records.
+
+An event is plain data. Certificates carry theirs as JSON, so that releases can be accounted for
+together long after they were made.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from scipy import special
@@ -13,6 +17,7 @@ from pacprivacy._checks import Vector, check_positive
 from pacprivacy.errors import BudgetError
 
 __all__ = [
+    "ApproximateEvent",
     "Event",
     "FixedSampling",
     "GaussianEvent",
@@ -30,17 +35,32 @@ _TAIL = 1e-18  # mass of rare repetitions that is counted as lost entirely
 class PoissonSampling:
     """Each record is in the batch with probability ``rate``, independently; either relation.
 
+    Parameters
+    ----------
+    rate : float in (0, 1]
+        The probability.
+    removal : float, optional
+        For the relation ``replace``, where it is required: how far *removing* a record moves the
+        numbers, over how far *replacing* one does; for a pure event, the same of its losses. A
+        batch either holds the record or not, so that removal enters whatever the relation is.
+        1/2 for sums of contributions that are clipped to a norm; much above 1 for contributions
+        that are large and alike, such as numbers between 9 and 10.
+
     Examples
     --------
     >>> PoissonSampling(rate=0.01).rate
     0.01
     """
 
+    kind: ClassVar[str] = "poisson"
     rate: float
+    removal: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 < self.rate <= 1.0:
             raise BudgetError(f"rate must be in (0, 1]; got {self.rate!r}. Use batch size / n.")
+        if self.removal is not None:
+            check_positive("removal", self.removal, advice="Use 0.5 for sums of clipped rows.")
 
     @property
     def repetitions(self) -> dict[int, float]:
@@ -58,6 +78,7 @@ class FixedSampling:
     0.01
     """
 
+    kind: ClassVar[str] = "fixed"
     n_records: int
     batch_size: int
 
@@ -85,6 +106,7 @@ class ReplacementSampling:
     0.009955
     """
 
+    kind: ClassVar[str] = "with replacement"
     n_records: int
     batch_size: int
 
@@ -111,31 +133,22 @@ class ReplacementSampling:
 Sampling: TypeAlias = PoissonSampling | FixedSampling | ReplacementSampling
 
 
-class Event(Protocol):
-    """A mechanism that ran ``count`` times, each time on a fresh sample if there is sampling."""
+class _Told:
+    """An event as plain JSON types; ``event_from_dict`` reads it."""
 
-    @property
-    def count(self) -> int:
-        """How many times it ran."""
-        ...
+    __slots__ = ()
+    kind: ClassVar[str]
 
-    @property
-    def sampling(self) -> Sampling | None:
-        """How the records of each run were drawn; None for all records."""
-        ...
-
-    @property
-    def pure_epsilon(self) -> float | None:
-        """Privacy loss of one run without sampling that is never exceeded, if there is one."""
-        ...
-
-    def profile(self, epsilon: Vector, repeats: int = 1) -> Vector:
-        """Least ``δ`` of one run without sampling, for a record that enters ``repeats`` times."""
-        ...
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return what a certificate carries."""
+        plain: dict[str, Any] = {"event": self.kind, **asdict(self)}  # type: ignore[call-overload]
+        if plain.get("sampling") is not None:
+            plain["sampling"] = {"kind": self.sampling.kind, **plain["sampling"]}  # type: ignore[attr-defined]
+        return plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GaussianEvent:
+class GaussianEvent(_Told):
     """Gaussian noise.
 
     Parameters
@@ -148,6 +161,9 @@ class GaussianEvent:
         How many times.
     sampling : PoissonSampling, FixedSampling or ReplacementSampling, optional
         How the records of each run were drawn.
+    n_numbers : int
+        How many numbers each run gave *discrete* noise from :mod:`pacprivacy.dp.noise`; the price
+        of the grid is taken from ``δ``. 0 for continuous noise.
 
     Examples
     --------
@@ -155,21 +171,24 @@ class GaussianEvent:
     array([0.00683])
     """
 
+    kind: ClassVar[str] = "gaussian"
     noise_multiplier: float
     count: int = 1
     sampling: Sampling | None = None
+    n_numbers: int = 0
 
     def __post_init__(self) -> None:
         check_positive("noise_multiplier", self.noise_multiplier, advice="Use about 1.")
         _check_count(self.count)
+        _check_numbers(self.n_numbers)
 
     @property
     def pure_epsilon(self) -> float | None:
         """None: the loss has no bound."""
         return None
 
-    def profile(self, epsilon: Vector, repeats: int = 1) -> Vector:
-        """Least ``δ`` of one run without sampling, for a record that enters ``repeats`` times."""
+    def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
+        """Least ``δ`` of one run without sampling, for ``repeats`` times the sensitivity."""
         parameter = repeats / self.noise_multiplier
         first = special.log_ndtr(parameter / 2 - epsilon / parameter)
         second = epsilon + special.log_ndtr(-parameter / 2 - epsilon / parameter)
@@ -177,7 +196,7 @@ class GaussianEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaplaceEvent:
+class LaplaceEvent(_Told):
     """Laplace noise on one number; for several numbers at once, use :class:`PureEvent`.
 
     Parameters
@@ -188,6 +207,8 @@ class LaplaceEvent:
         How many times.
     sampling : PoissonSampling, FixedSampling or ReplacementSampling, optional
         How the records of each run were drawn.
+    n_numbers : int
+        1 if the noise is discrete, from :mod:`pacprivacy.dp.noise`; 0 if it is continuous.
 
     Examples
     --------
@@ -195,27 +216,30 @@ class LaplaceEvent:
     0.5
     """
 
+    kind: ClassVar[str] = "laplace"
     noise_multiplier: float
     count: int = 1
     sampling: Sampling | None = None
+    n_numbers: int = 0
 
     def __post_init__(self) -> None:
         check_positive("noise_multiplier", self.noise_multiplier, advice="Use about 1.")
         _check_count(self.count)
+        _check_numbers(self.n_numbers)
 
     @property
     def pure_epsilon(self) -> float | None:
         """``1 / noise_multiplier``."""
         return 1.0 / self.noise_multiplier
 
-    def profile(self, epsilon: Vector, repeats: int = 1) -> Vector:
-        """Least ``δ`` of one run without sampling, for a record that enters ``repeats`` times."""
+    def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
+        """Least ``δ`` of one run without sampling, for ``repeats`` times the sensitivity."""
         largest = repeats / self.noise_multiplier
         return np.asarray(-np.expm1(np.minimum(0.0, (epsilon - largest) / 2.0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PureEvent:
+class PureEvent(_Told):
     """Any mechanism that is ``(epsilon, 0)``-private, such as the exponential mechanism.
 
     Examples
@@ -224,6 +248,7 @@ class PureEvent:
     0.1
     """
 
+    kind: ClassVar[str] = "pure"
     epsilon: float
     count: int = 1
     sampling: Sampling | None = None
@@ -237,13 +262,70 @@ class PureEvent:
         """``epsilon``."""
         return self.epsilon
 
-    def profile(self, epsilon: Vector, repeats: int = 1) -> Vector:
-        """Largest ``δ`` of one run without sampling, for a record that enters ``repeats`` times."""
+    @property
+    def n_numbers(self) -> int:
+        """0: a grid costs pure mechanisms nothing."""
+        return 0
+
+    def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
+        """Largest ``δ`` of one run without sampling, for ``repeats`` times the loss."""
         largest = repeats * self.epsilon
         # (e^L - e^ε) / (1 + e^L), in a form that does not overflow.
         return np.asarray(
             -np.expm1(np.minimum(0.0, epsilon - largest)) / (1.0 + math.exp(-largest))
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApproximateEvent(_Told):
+    """Any mechanism that is ``(epsilon, delta)``-private, when nothing more is known of it.
+
+    Examples
+    --------
+    >>> ApproximateEvent(epsilon=1.0, delta=1e-6).profile(np.array([0.0, 1.0])).round(6)
+    array([4.62118e-01, 1.00000e-06])
+    """
+
+    kind: ClassVar[str] = "approximate"
+    epsilon: float
+    delta: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        check_positive("epsilon", self.epsilon, advice="Use about 1.")
+        if isinstance(self.delta, bool) or not 0.0 < self.delta < 1.0:
+            raise BudgetError(
+                f"delta must be between 0 and 1; got {self.delta!r}. Use PureEvent for 0."
+            )
+        _check_count(self.count)
+
+    @property
+    def sampling(self) -> None:
+        """None: the promise is about all records."""
+        return None
+
+    @property
+    def pure_epsilon(self) -> None:
+        """None: the loss has no bound."""
+        return None
+
+    @property
+    def n_numbers(self) -> int:
+        """0: the grid is paid for in ``delta``."""
+        return 0
+
+    def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
+        """Largest ``δ`` of one run; ``repeats`` is 1, since there is no sampling."""
+        pure = -np.expm1(np.minimum(0.0, epsilon - self.epsilon)) / (1 + math.exp(-self.epsilon))
+        return np.asarray(self.delta + (1.0 - self.delta) * pure)
+
+
+Event: TypeAlias = GaussianEvent | LaplaceEvent | PureEvent | ApproximateEvent
+
+
+def _check_numbers(n_numbers: int) -> None:
+    if isinstance(n_numbers, bool) or not n_numbers >= 0 or int(n_numbers) != n_numbers:
+        raise BudgetError(f"n_numbers must be a whole number of at least 0; got {n_numbers!r}.")
 
 
 def _check_count(count: int) -> None:

@@ -15,9 +15,11 @@ import numpy as np
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
+from pacprivacy.dp.composition import carried
+from pacprivacy.dp.events import PureEvent
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.noise import read_source
-from pacprivacy.errors import DataError
+from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise.lattice import bernoulli_exp
 from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
 from pacprivacy.release.dp_release import DPRelease
@@ -48,7 +50,8 @@ def exponential(
         Relation that ``sensitivity`` and the promise are about.
     monotone : bool, public
         Whether neighbours move all scores in the same direction, as adding a record to counts
-        does. Then half the noise is enough.
+        does. Then half the noise is enough. For ``add_remove`` only: to replace a record is to
+        remove one and to add another, and scores move either way.
     simulate : Generator or int, optional
         Seed of the choice, for experiments; such a release protects nobody.
 
@@ -56,6 +59,11 @@ def exponential(
     -------
     DPRelease
         The value is the place of the candidate, from 0.
+
+    Raises
+    ------
+    BudgetError
+        If scores are called monotone where records are replaced.
 
     Guarantee
     ---------
@@ -68,6 +76,11 @@ def exponential(
     1
     """
     check_neighbours(neighbours)
+    if monotone and neighbours == "replace":
+        raise BudgetError(
+            "monotone must be False for neighbours='replace': what is removed lowers scores that "
+            "what is added may raise; got True. Use 'add_remove', or leave monotone out."
+        )
     source = read_source(simulate)
     chosen = choose_candidate(
         scores, sensitivity=sensitivity, epsilon=epsilon, monotone=monotone, source=source
@@ -83,6 +96,7 @@ def exponential(
             "candidates is public.",
         ),
         accounting={"method": "one exponential mechanism", "candidates": int(np.size(scores))},
+        events=carried(PureEvent(epsilon=float(epsilon))),
         simulation=source.is_simulation,
     )
     return DPRelease(value=chosen, certificate=certificate)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pacprivacy.dp.composition import carried, gaussian_event
 from pacprivacy.dp.laplace import EXACT, check_neighbours, noisy_value
 from pacprivacy.dp.noise import (
     Sampler,
@@ -158,6 +159,7 @@ def _release(
         ),
         accounting={"method": method},
         noise={"std": noisy.noise_std},
+        events=carried(gaussian_event(parameter, noisy.values.size)),
         simulation=source.is_simulation,
     )
     return DPRelease(value=noisy_value(noisy), certificate=certificate)

@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Matrix, check_positive
+from pacprivacy.dp.composition import carried
+from pacprivacy.dp.events import PureEvent
 from pacprivacy.dp.exponential import choose_candidate, score_loss
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.noise import read_source, sum_clipped
@@ -91,6 +93,7 @@ def choose_hypothesis(
         mechanism=f"exponential mechanism over {len(listed)} hypotheses",
         assumptions=(f"Losses are clipped to [0, {bound:g}]; the list of hypotheses is public.",),
         accounting={"method": "one exponential mechanism"},
+        events=carried(PureEvent(epsilon=float(epsilon))),
         notes=(
             f"With probability {1 - FAILURE:g} the total loss is within {within:.6g} of the best "
             "on the list.",

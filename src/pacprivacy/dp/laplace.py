@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.noise import Perturbed, Sampler, add_laplace, read_source
 from pacprivacy.errors import BudgetError
 from pacprivacy.release.dp_certificate import NEIGHBOURS, DPCertificate, Neighbours
@@ -75,6 +76,7 @@ def laplace(
         ),
         accounting={"method": "one Laplace mechanism"},
         noise={"laplace scale": noisy.noise_scale, "std": noisy.noise_std},
+        events=carried(noise_event(epsilon, 0.0, noisy.values.size)),
         simulation=source.is_simulation,
     )
     return DPRelease(value=noisy_value(noisy), certificate=certificate)

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
 
 from pacprivacy._checks import Vector
+from pacprivacy.dp.composition import check_relation, pure_loss
 from pacprivacy.dp.events import (
+    ApproximateEvent,
     Event,
     FixedSampling,
     GaussianEvent,
     LaplaceEvent,
     PoissonSampling,
-    PureEvent,
 )
 from pacprivacy.release.dp_certificate import Neighbours
 
-__all__ = ["ORDERS", "amplified_profile", "loss_distribution", "renyi_divergences"]
+__all__ = [
+    "ORDERS",
+    "amplified_profile",
+    "compose_losses",
+    "loss_distribution",
+    "renyi_divergences",
+]
 
 ORDERS: Final = (
     *(1 + i / 20 for i in range(1, 20)),
@@ -49,6 +56,11 @@ def amplified_profile(event: Event, epsilon: Vector) -> Vector:
         return event.profile(epsilon)
     rate = event.sampling.rate
     inner = np.log1p(np.expm1(epsilon) / rate)
+    removal = _removal(event)
+    if removal is not None:
+        share = np.exp(epsilon - inner)
+        drawn = (1.0 - share) * event.profile(inner, removal) + share * event.profile(inner)
+        return np.asarray(rate * np.minimum(drawn, event.profile(epsilon)))
     repetitions = event.sampling.repetitions
     known = sum(p * event.profile(inner, k) for k, p in repetitions.items())
     return np.asarray(known + max(0.0, rate - math.fsum(repetitions.values())))
@@ -77,9 +89,14 @@ def loss_distribution(
     >>> round(loss_distribution(event, "replace", 1e-3, 1e-5).get_epsilon_for_delta(1e-5), 2)
     4.38
     """
+    from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
+    check_relation(event, neighbours)
     step = {"value_discretization_interval": discretization}
+    if isinstance(event, ApproximateEvent):
+        promise = common.DifferentialPrivacyParameters(event.epsilon, event.delta)
+        return pld.from_privacy_parameters(promise, **step).self_compose(event.count)
     if event.sampling is None and isinstance(event, GaussianEvent):
         std = event.noise_multiplier / math.sqrt(event.count)
         return pld.from_gaussian_mechanism(standard_deviation=std, **step)
@@ -94,6 +111,31 @@ def loss_distribution(
     else:
         one = _from_profile(event, discretization, _CUT * delta / event.count)
     return one.self_compose(event.count)
+
+
+def compose_losses(
+    events: Iterable[Event], neighbours: Neighbours, discretization: float, delta: float
+) -> Any:
+    """Return the privacy-loss distribution of all events together; see :func:`loss_distribution`.
+
+    Examples
+    --------
+    >>> events = [GaussianEvent(noise_multiplier=2.0), GaussianEvent(noise_multiplier=2.0, count=3)]
+    >>> losses = compose_losses(events, "replace", 1e-3, 1e-5)
+    >>> round(losses.get_epsilon_for_delta(1e-5), 2)
+    4.38
+    """
+    listed = list(events)
+    plain = [e for e in listed if isinstance(e, GaussianEvent) and e.sampling is None]
+    others = [event for event in listed if event not in plain]
+    if plain:  # Gaussian runs on all records are one run
+        squares = math.fsum(event.count / event.noise_multiplier**2 for event in plain)
+        others.append(GaussianEvent(noise_multiplier=1.0 / math.sqrt(squares * (1 + 1e-14))))
+    combined: Any = None
+    for event in others:
+        one = loss_distribution(event, neighbours, discretization, delta)
+        combined = one if combined is None else combined.compose(one)
+    return combined
 
 
 def _from_profile(event: Event, discretization: float, least_delta: float) -> Any:
@@ -111,11 +153,30 @@ def _from_profile(event: Event, discretization: float, least_delta: float) -> An
     losses = np.asarray(rounded * discretization, dtype=np.float64)
     upper = np.clip(amplified_profile(event, losses), 0.0, 1.0)
     lower = -np.expm1(-losses) + np.exp(-losses) * upper  # the same test, with roles exchanged
-    deltas = np.concatenate([lower[:0:-1], upper])
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(
-        discretization, np.concatenate([-rounded[:0:-1], rounded]), np.minimum.accumulate(deltas)
-    )
+    deltas = np.minimum.accumulate(np.concatenate([lower[:0:-1], upper]))
+    both = np.concatenate([-rounded[:0:-1], rounded])
+    if _removal(event) is not None:
+        deltas = _convex_below(np.exp(both * discretization), deltas)
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(discretization, both, deltas)
     return pld.PrivacyLossDistribution(pmf)
+
+
+def _removal(event: Event) -> float | None:
+    """Return how far a removal moves the numbers, where Poisson batches have records replaced."""
+    return event.sampling.removal if isinstance(event.sampling, PoissonSampling) else None
+
+
+def _convex_below(x: Vector, y: Vector) -> Vector:
+    """Return the largest convex function below the points: true profiles are convex in ``e^ε``."""
+    kept: list[int] = []
+    for i in range(len(x)):
+        while len(kept) > 1:
+            a, b = kept[-2], kept[-1]
+            if (y[b] - y[a]) * (x[i] - x[b]) < (y[i] - y[b]) * (x[b] - x[a]):
+                break
+            kept.pop()
+        kept.append(i)
+    return np.interp(x, x[kept], y[kept])
 
 
 def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
@@ -127,13 +188,16 @@ def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
     >>> bool(np.allclose(divergences, np.array(ORDERS) / 8))
     True
     """
+    check_relation(event, neighbours)
     orders = np.array(ORDERS, dtype=np.float64)
     if event.sampling is None:
         if isinstance(event, GaussianEvent):
             return np.asarray(event.count * orders / (2.0 * event.noise_multiplier**2))
-        if isinstance(event, PureEvent):
-            loss = event.epsilon
-            return np.asarray(event.count * np.minimum(loss, orders * loss**2 / 2.0))
+        if isinstance(event, LaplaceEvent):
+            return _renyi_by_accountant(event, neighbours)
+    loss = pure_loss(event)
+    if loss is not None:
+        return np.asarray(event.count * np.minimum(loss, orders * loss**2 / 2.0))
     return _renyi_by_accountant(event, neighbours)
 
 

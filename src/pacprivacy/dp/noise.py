@@ -14,10 +14,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import minimize_scalar
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
-from pacprivacy.dp.gaussian import gaussian_parameter
+from pacprivacy.dp.gaussian import gaussian_delta, gaussian_parameter
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise.lattice import (
     MAX_UNITS_PER_STD,
@@ -31,6 +32,8 @@ __all__ = [
     "add_gaussian",
     "add_laplace",
     "check_epsilon_delta",
+    "lattice_distance",
+    "lattice_epsilon",
     "lattice_parameter",
     "lattice_slack",
     "read_source",
@@ -42,7 +45,9 @@ Law = Literal["laplace", "gaussian"]
 Integers = npt.NDArray[np.int64]
 
 UNITS_PER_SCALE: Final = 1 << 29  # least number of grid steps in one noise scale
+HAIR: Final = 2.0**-24  # part of δ that is left for rounding, by those who compose
 FARTHEST: Final = 2.0**61  # grid steps; beyond it numbers are clipped, so that int64 holds them
+TWELFTH: Final = Fraction(1, 1 << 33)  # of a step more: s² - 1/12 is the variance that counts
 UNITS_PER_BOUND: Final = 30  # bits of a clipped entry, so that sums of 2^22 rows are exact
 MOST_ROWS: Final = 1 << 22
 _SMALLEST, _LARGEST = 1e-100, 1e100  # far from where float64 loses digits or range
@@ -171,10 +176,19 @@ def add_gaussian(
     root += root * root < numbers.size
     # Rounding moves each number by up to one step between neighbours: √q steps together.
     steps = Fraction(float(sensitivity)) / Fraction(grid_step) + root
-    units = _check_units(math.ceil(steps / Fraction(parameter)))
+    units = _check_units(math.ceil(steps / Fraction(parameter) + TWELFTH))
     released = _perturb(numbers, grid_step, units, "gaussian", source, sampler)
     std = grid_step * units
     return Perturbed(values=released, noise_scale=std, noise_std=std, grid_step=grid_step)
+
+
+def lattice_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
+    """Return how far so many discrete numbers are from continuous ones, in total variation.
+
+    Claim L-3 for Gaussian, claim DP-5 for Laplace noise, of ``UNITS_PER_SCALE`` steps or more.
+    """
+    units = float(UNITS_PER_SCALE)
+    return n_numbers / (32.0 * units**4 if law == "gaussian" else 8.0 * units**2)
 
 
 def lattice_slack(epsilon: float, n_numbers: int) -> float:
@@ -182,11 +196,10 @@ def lattice_slack(epsilon: float, n_numbers: int) -> float:
 
     Examples
     --------
-    >>> lattice_slack(1.0, 1000) < 1e-14
+    >>> lattice_slack(8.0, 5000 * 10**6) < 1e-23  # a million weights in 5000 steps
     True
     """
-    distance = n_numbers / (16.0 * float(UNITS_PER_SCALE) ** 2)
-    return (1.0 + math.exp(min(epsilon, 700.0))) * distance
+    return (1.0 + math.exp(min(epsilon, 700.0))) * lattice_distance(n_numbers)
 
 
 def lattice_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
@@ -215,12 +228,40 @@ def lattice_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
     3.7306
     """
     epsilon, delta = check_epsilon_delta(epsilon, delta)
-    left = delta - lattice_slack(epsilon, n_numbers)
+    left = delta * (1.0 - HAIR) - lattice_slack(epsilon, n_numbers)
     if left > 0.5 * delta:
         return gaussian_parameter(epsilon, left)
     log = math.log(1.0 / delta)
     # μ²/2 + 2 sqrt(μ²/2 ln(1/δ)) = ε, rounded down.
     return math.sqrt(2.0) * epsilon / (math.sqrt(log + epsilon) + math.sqrt(log)) * (1 - 1e-12)
+
+
+def lattice_epsilon(parameter: float, delta: float, n_numbers: int) -> float:
+    """Return the least ``ε`` that :func:`lattice_parameter` grants ``μ`` for, rounded up.
+
+    Examples
+    --------
+    >>> parameter = lattice_parameter(2.0, 1e-5, 10)
+    >>> round(lattice_epsilon(parameter, 1e-5, 10), 6)
+    2.0
+    """
+    parameter = check_positive("parameter", parameter, advice="Use 1 / noise multiplier.")
+    _, delta = check_epsilon_delta(1.0, delta)
+
+    def paid(epsilon: float) -> float:  # convex: the curve falls, the price of the grid rises
+        return gaussian_delta(epsilon, parameter) + lattice_slack(epsilon, n_numbers)
+
+    rho = parameter**2 / 2.0
+    by_zcdp = (rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))) * (1 + 1e-12)
+    low, high = 0.0, by_zcdp
+    if paid(high) > delta:
+        high = float(minimize_scalar(paid, bounds=(0.0, by_zcdp), method="bounded").x)
+    if paid(high) > delta:
+        return by_zcdp  # which the grid costs nothing
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if paid(middle) <= delta else (middle, high)
+    return high
 
 
 def check_epsilon_delta(epsilon: float, delta: float) -> tuple[float, float]:

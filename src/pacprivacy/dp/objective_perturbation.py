@@ -10,6 +10,8 @@ import numpy as np
 from scipy.optimize import brentq
 
 from pacprivacy._checks import check_positive
+from pacprivacy.dp.composition import carried
+from pacprivacy.dp.events import ApproximateEvent
 from pacprivacy.dp.gaussian import gaussian_delta, gaussian_parameter
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.margins import MarginLoss, minimise_margins, read_margin_loss, sign_rows
@@ -129,6 +131,7 @@ def objective_perturbation(
             "epsilon of the solver": SOLVER_SHARE * epsilon,
         },
         noise={"std of the linear term": tilt.noise_std, "std at the end": final.noise_std},
+        events=carried(ApproximateEvent(epsilon=epsilon, delta=delta)),
         simulation=source.is_simulation,
     )
     return DPRelease(value=final.values, certificate=certificate)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.margins import MarginLoss, minimise_margins, read_margin_loss, sign_rows
 from pacprivacy.dp.noise import (
@@ -108,6 +109,7 @@ def output_perturbation(
         ),
         accounting=_accounting(delta, sensitivity),
         noise={"std": noisy.noise_std},
+        events=carried(noise_event(epsilon, delta, d)),
         notes=(
             "In expectation, noise raises the minimised sum over n records by at most "
             f"{fixed:.4g} + {each:.4g} n.",
@@ -188,6 +190,7 @@ def ridge_output_perturbation(
         ),
         accounting=_accounting(delta, sensitivity),
         noise={"std": noisy.noise_std},
+        events=carried(noise_event(epsilon, delta, d)),
         notes=(f"In expectation, noise raises the minimised sum by at most {excess:.4g}.",),
         simulation=source.is_simulation,
     )

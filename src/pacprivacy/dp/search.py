@@ -18,9 +18,11 @@ import numpy as np
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp.clip import whole_rows
+from pacprivacy.dp.composition import carried
 from pacprivacy.dp.descent import PUBLIC, Steps, describe_steps, private_descent, read_start
 from pacprivacy.dp.descent_accounting import least_number
 from pacprivacy.dp.descent_batches import Batch, FixedBatch, PoissonBatch, ReplacementBatch
+from pacprivacy.dp.events import ApproximateEvent, PureEvent
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack, read_source
 from pacprivacy.dp.sgd import LinearSums
@@ -269,6 +271,7 @@ def dp_search(
             "steps": n_steps,
         },
         noise={"sum of gradients, in clipping norms": noise},
+        events=carried(ApproximateEvent(epsilon=float(epsilon), delta=float(delta))),
         simulation=source.is_simulation,
     )
     return DPRelease(value=value, certificate=certificate)
@@ -312,13 +315,15 @@ def pure_search(
     """
     check_positive("epsilon_run", epsilon_run, advice="Use a third of what the search may cost.")
     runs = RandomRuns(mean=mean)
+    epsilon = math.nextafter(3.0 * epsilon_run, math.inf)
     certificate = DPCertificate(
-        epsilon=math.nextafter(3.0 * epsilon_run, math.inf),
+        epsilon=epsilon,
         delta=0.0,
         neighbours=neighbours,
         mechanism=f"best of a geometric number of runs (mean {mean:g})",
         assumptions=(f"One run with its score is ({epsilon_run:g}, 0)-differentially private.",),
         accounting={"method": "three times one run", "one run": float(epsilon_run)},
+        events=carried(PureEvent(epsilon=epsilon)),
         simulation=simulate is not None,
     )
     value = _best(run, runs.draw(read_source(simulate)))

@@ -10,6 +10,8 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp.adassp import LARGEST_ENTRY, clip_whole, exact_sums
+from pacprivacy.dp.composition import carried, noise_event
+from pacprivacy.dp.events import PureEvent
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.noise import (
     Perturbed,
@@ -111,6 +113,11 @@ def regression_from_statistics(
             else "two Laplace mechanisms, half of epsilon each"
         },
         noise={"std of moments": noisy[0].noise_std, "std of products": noisy[1].noise_std},
+        events=carried(
+            noise_event(epsilon, delta, len(upper[0]) + d)
+            if delta
+            else PureEvent(epsilon=float(epsilon) / 2.0, count=2)
+        ),
         simulation=source.is_simulation,
     )
     value = {

@@ -3,6 +3,7 @@
 from pacprivacy.estimators.classifiers import PrivateForestClassifier, PrivateLinearSVC
 from pacprivacy.estimators.cost import FitCost, SearchCost
 from pacprivacy.estimators.dp_aggregate import SubsampleAggregate
+from pacprivacy.estimators.dp_cost import DPFitCost, DPSearchCost
 from pacprivacy.estimators.dp_logistic import DPLogisticRegression
 from pacprivacy.estimators.dp_pate import PATEClassifier
 from pacprivacy.estimators.dp_regression import DPLinearRegression
@@ -15,9 +16,11 @@ from pacprivacy.estimators.unsupervised import PrivateKMeans, PrivatePCA
 from pacprivacy.estimators.wrapper import PrivateEstimator
 
 __all__ = [
+    "DPFitCost",
     "DPLinearRegression",
     "DPLogisticRegression",
     "DPSGDClassifier",
+    "DPSearchCost",
     "FitCost",
     "PATEClassifier",
     "PrivateEstimator",

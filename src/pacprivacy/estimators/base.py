@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, ClassVar, Final, TypeVar
 
 from sklearn.base import BaseEstimator, clone
 
@@ -16,7 +18,10 @@ from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.privatize import privatize
 from pacprivacy.release import Certificate, Release
 
-__all__ = ["PrivateBase", "read_seed"]
+__all__ = ["PrivateBase", "find_inside", "read_seed"]
+
+_LEAVES: Final = (type, str, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
+Kind = TypeVar("Kind")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -137,3 +142,22 @@ def read_seed(random_state: Any) -> int | None:
     if hasattr(random_state, "randint"):  # numpy's RandomState, as scikit-learn allows
         return int(random_state.randint(2**31 - 1))
     return coerce_seed(random_state)
+
+
+def find_inside(root: Any, kind: type[Kind]) -> Iterator[Kind]:
+    """Yield every object of a kind that can be reached from an object, not looking into it."""
+    seen: set[int] = set()
+    queue = [root]
+    while queue:
+        item = queue.pop(0)
+        if id(item) in seen or hasattr(item, "__array__") or isinstance(item, _LEAVES):
+            continue
+        seen.add(id(item))
+        if isinstance(item, kind):
+            yield item
+        elif isinstance(item, dict):
+            queue.extend(item.values())
+        elif isinstance(item, list | tuple | set):
+            queue.extend(item)
+        elif hasattr(item, "__dict__"):
+            queue.extend(vars(item).values())

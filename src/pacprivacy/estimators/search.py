@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from sklearn.base import clone
@@ -20,8 +19,11 @@ from sklearn.utils.validation import check_is_fitted
 from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.budget import limits_of
 from pacprivacy.errors import CertificateError
-from pacprivacy.estimators.base import PrivateBase
+from pacprivacy.estimators.base import PrivateBase, find_inside
 from pacprivacy.estimators.cost import FitCost, SearchCost
+from pacprivacy.estimators.dp_base import DPBase
+from pacprivacy.estimators.dp_cost import DPSearchCost
+from pacprivacy.estimators.dp_search import dp_search_cost, note_dp_fit
 from pacprivacy.noise.rules import Boxed, Empirical, rule_name
 from pacprivacy.pool import Balanced
 from pacprivacy.simulation.candidates import SUBSETS_BATCHED
@@ -33,7 +35,6 @@ _ADVICE: Final = (
     "Use scoring=ScoreWithCost(...), which notes what each fit costs, refit='score' and "
     "error_score='raise'."
 )
-_LEAVES: Final = (type, str, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,9 @@ class ScoreWithCost:
     ----------
     scoring : str or callable, optional
         How predictions are scored, as in scikit-learn; by default the estimator's ``score``.
+    public : tuple of arrays, optional
+        ``(X, y)`` that are not about the records. Every fit is scored on them instead of on the
+        fold left out; under differential privacy a choice by such scores costs nothing more.
 
     Examples
     --------
@@ -61,15 +65,19 @@ class ScoreWithCost:
     """
 
     scoring: Any = None
+    public: tuple[Any, ...] | None = None
 
     def __call__(self, estimator: Any, X: Any, y: Any = None) -> dict[str, float]:
-        """Return ``score`` and the parts of a :class:`FitCost`."""
+        """Return ``score`` and the parts of a :class:`FitCost`, or those of a DP event."""
         scorer = check_scoring(estimator, self.scoring)
-        score = float(scorer(estimator, X) if y is None else scorer(estimator, X, y))
+        data = self.public or ((X,) if y is None else (X, y))
+        score = float(scorer(estimator, *data))
+        if _is_dp(estimator):
+            return {"score": score, **note_dp_fit(estimator)}
         return {"score": score, **asdict(_measured(estimator))}
 
 
-def search_cost(search: Any) -> SearchCost:
+def search_cost(search: Any, *, delta: float | None = None) -> SearchCost | DPSearchCost:
     """Add up everything that a fitted search has released.
 
     Parameters
@@ -78,19 +86,28 @@ def search_cost(search: Any) -> SearchCost:
         Over a private estimator, or a pipeline with private steps. With
         ``scoring=ScoreWithCost(...)`` the costs are those of the certificates. Without, and for
         fits that raised, each fit is counted at what its budget allows, and at ``ln(n_subsets)``
-        where that limits only membership: whoever raised may have seen what was released.
+        where that limits only membership: whoever raised may have seen what was released. Over
+        estimators of differential privacy the events of all fits are composed; without
+        :class:`ScoreWithCost` each fit is one event of its ``epsilon`` and ``delta``.
+    delta : float, optional
+        The ``δ`` of the total, for differential privacy; the sum over all fits by default.
+
+    Returns
+    -------
+    SearchCost, or DPSearchCost for estimators of differential privacy
 
     Raises
     ------
     CertificateError
-        If nothing private is inside, or what it cost cannot be told.
+        If nothing private is inside, if both kinds are, or if what it cost cannot be told.
 
     Guarantee
     ---------
     Claim E-2. The secrets of all fits together, and all that the search released, have mutual
     information at most ``total.mi_nats``; the best guess of one record's membership in one given
     fit succeeds at most with ``total.membership``. Both hold except with probability
-    ``total.doubt`` over the draws of the proofs.
+    ``total.doubt`` over the draws of the proofs. Claim DP-23 for differential privacy: all fitted
+    models together are ``(epsilon, delta)``-private; the cost says whether that covers the choice.
 
     Examples
     --------
@@ -105,6 +122,9 @@ def search_cost(search: Any) -> SearchCost:
     5
     """
     check_is_fitted(search)
+    if _is_dp(search.estimator):
+        scored = isinstance(search.scoring, ScoreWithCost) and search.scoring.public is not None
+        return dp_search_cost(search, delta=delta, scored_on_public=scored)
     candidates = tuple(_candidate_costs(search))
     best = getattr(search, "best_estimator_", None)
     refit = FitCost() if best is None else _measured(best)
@@ -123,6 +143,17 @@ def search_cost(search: Any) -> SearchCost:
         not_promised=(*certificate.not_promised, unclear),
     )
     return replace(cost, certificate=certificate)
+
+
+def _is_dp(estimator: Any) -> bool:
+    """Tell which kind of privacy is inside; refuse both at once."""
+    dp = any(True for _ in find_inside(estimator, DPBase))
+    if dp and any(True for _ in find_inside(estimator, PrivateBase)):
+        raise CertificateError(
+            f"estimator must be private in one sense; got a {type(estimator).__name__} with PAC "
+            "and DP steps, whose costs do not add up. Search over one of them."
+        )
+    return dp
 
 
 def _composition(cost: SearchCost) -> dict[str, Any]:
@@ -180,7 +211,7 @@ def _declared(estimator: Any) -> FitCost:
     steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
     private = [step for step in steps if isinstance(step, PrivateBase)]
     others = [step for step in steps if not isinstance(step, PrivateBase)]
-    if not private or any(True for step in others for _ in _find(step)):
+    if not private or any(True for step in others for _ in find_inside(step, PrivateBase)):
         raise CertificateError(
             f"search must be over a private estimator or a pipeline of them; got "
             f"{type(estimator).__name__}, whose number of releases is not known. {_ADVICE}"
@@ -206,23 +237,5 @@ def _asked(model: PrivateBase) -> FitCost:
 
 
 def _find_fitted(estimator: Any) -> Iterator[PrivateBase]:
-    return (model for model in _find(estimator) if hasattr(model, "certificate_"))
-
-
-def _find(root: Any) -> Iterator[PrivateBase]:
-    """Yield every private estimator that can be reached from an object."""
-    seen: set[int] = set()
-    queue = [root]
-    while queue:
-        item = queue.pop(0)
-        if id(item) in seen or hasattr(item, "__array__") or isinstance(item, _LEAVES):
-            continue
-        seen.add(id(item))
-        if isinstance(item, PrivateBase):
-            yield item
-        elif isinstance(item, dict):
-            queue.extend(item.values())
-        elif isinstance(item, list | tuple | set):
-            queue.extend(item)
-        elif hasattr(item, "__dict__"):
-            queue.extend(vars(item).values())
+    found = find_inside(estimator, PrivateBase)
+    return (model for model in found if hasattr(model, "certificate_"))

@@ -32,11 +32,17 @@ DP_KINDS: Final[dict[str, str]] = {
         "the output itself shows"
     ),
 }
+ONE_RELEASE: Final = (
+    "Other releases about the same records, such as the other fits of a search: this certificate "
+    "covers one release. What several cost together is for dp.account to say."
+)
 NOT_PROMISED: Final = (
     "Nothing is said about facts that hold whether or not the record is in: what is true of "
     "the population can be learned.",
     "A person with several records, or records that depend on each other, are protected less.",
+    ONE_RELEASE,
 )
+_LISTS: Final = ("assumptions", "events", "notes", "not_promised")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +65,9 @@ class DPCertificate:
         How ``epsilon`` was found: method, and the figures of other methods beside it.
     noise : dict
         Scales of the noise by name.
+    events : tuple of dict
+        What an accountant is told about the mechanism, fixed before it ran; ``dp.account``
+        composes certificates by it. Empty where only the promise itself is known.
     simulation : bool
         Whether the randomness was seeded, so that nobody is protected.
 
@@ -81,6 +90,7 @@ class DPCertificate:
     assumptions: tuple[str, ...] = ()
     accounting: dict[str, Any] | None = None
     noise: dict[str, float] | None = None
+    events: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
     not_promised: tuple[str, ...] = NOT_PROMISED
     simulation: bool = False
@@ -166,7 +176,7 @@ class DPCertificate:
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types; an infinite epsilon as text."""
         plain = asdict(self)
-        for name in ("assumptions", "notes", "not_promised"):
+        for name in _LISTS:
             plain[name] = list(plain[name])
         if math.isinf(self.epsilon):
             plain["epsilon"] = "infinity"
@@ -189,7 +199,7 @@ class DPCertificate:
         try:
             if fields.get("epsilon") == "infinity":
                 fields["epsilon"] = math.inf
-            for name in ("assumptions", "notes", "not_promised"):
+            for name in _LISTS:
                 fields[name] = tuple(fields[name])
             return cls(**fields)
         except (KeyError, TypeError):

@@ -1,0 +1,372 @@
+"""Budgets for mechanisms whose *noise* is chosen from earlier answers: a filter and an odometer.
+
+``account`` composes events that are fixed in advance. To go on as long as the loss distribution of
+what has run so far keeps a budget is something else, and wrong: which mechanism comes next may
+depend on how the earlier ones turned out. Two ways are sound. A filter fixes the loss distribution
+of everything it will ever allow, and lets the analyst take from it in any order and any portions.
+An odometer bounds the loss at all times at once, by a supermartingale.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from fractions import Fraction
+from typing import ClassVar, Final, NoReturn
+
+import numpy as np
+from scipy import special
+from scipy.optimize import brentq
+
+from pacprivacy.dp.composition import (
+    Composed,
+    Told,
+    covers,
+    gaussian_square,
+    grid_distance,
+    pure_loss,
+    read_composed,
+)
+from pacprivacy.dp.events import (
+    ApproximateEvent,
+    Event,
+)
+from pacprivacy.dp.gaussian import gaussian_parameter
+from pacprivacy.dp.laplace import check_neighbours
+from pacprivacy.dp.loss_distribution import ORDERS, compose_losses, renyi_divergences
+from pacprivacy.dp.noise import check_epsilon_delta, lattice_distance
+from pacprivacy.errors import BudgetError, BudgetExceededError, SecretError
+from pacprivacy.release.dp_certificate import Neighbours
+from pacprivacy.release.dp_release import DPRelease
+
+__all__ = ["Filter", "Odometer"]
+
+DISCRETIZATION: Final = 1e-3  # of losses beside a pool; rounded to the safe side
+MOST_NUMBERS: Final = 1 << 40  # with discrete Gaussian noise; their grid is paid for at the start
+HAIR: Final = 2.0**-26  # part of δ that covers rounding, here and in events
+ROUNDING: Final = 2.0**-40  # relative, of the Gaussian parameter; far less than that part of δ
+
+
+class _OneProcess:
+    """What is left of a budget: a fork, a copy or a pickle of it would be a second budget."""
+
+    KIND: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+
+    def check_process(self) -> None:
+        """Refuse to go on in a fork."""
+        if os.getpid() != self._process:
+            self._refuse("another one, a fork of it")
+
+    def __reduce__(self) -> NoReturn:
+        self._refuse("a request to pickle or copy it")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise SecretError(
+            f"{self.KIND} must stay in its process; got {what}. Nothing was spent. Make one in "
+            "each process, each with a budget of its own."
+        )
+
+
+class Filter(_OneProcess):
+    """A budget ``(ε, δ)`` for mechanisms that are chosen, noise and all, from earlier answers.
+
+    Gaussian noise on all records and purely private mechanisms share one pool, in any amounts.
+    For everything else (sampled batches, promises with a ``δ`` of their own) events are reserved
+    beforehand; each can be used for itself, or for something more private of its kind, whenever
+    and whether or not it is wanted.
+
+    Parameters
+    ----------
+    epsilon, delta : float, public
+        The promise about everything that is released under the filter.
+    neighbours : {"add_remove", "replace"}, public
+        Relation that the promise is about.
+    reserved : Event or several, public
+        What may run besides; it is paid for now, the pool gets the rest.
+
+    Raises
+    ------
+    BudgetError
+        If an argument is out of range, or what is reserved takes more than the budget.
+
+    Guarantee
+    ---------
+    Claim DP-21. Everything released under the filter, whatever was chosen and whenever one stopped,
+    is ``(epsilon, delta)``-private, if all that looks at the records goes through :meth:`release`,
+    or is spent before anybody sees it.
+
+    Examples
+    --------
+    >>> from pacprivacy import dp
+    >>> budget = Filter(epsilon=1.0, delta=1e-6, neighbours="replace")
+    >>> release = budget.release(
+    ...     lambda: dp.laplace(120.0, sensitivity=1.0, epsilon=0.05, neighbours="replace")
+    ... )
+    >>> budget.spend(dp.GaussianEvent(noise_multiplier=10.0, count=5))
+    >>> budget.spend(dp.GaussianEvent(noise_multiplier=10.0))
+    Traceback (most recent call last):
+        ...
+    pacprivacy.errors.BudgetExceededError: events must be covered by what is left, ...
+    """
+
+    KIND = "a filter"
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        neighbours: Neighbours,
+        reserved: Event | Iterable[Event] = (),
+    ) -> None:
+        super().__init__()
+        self._epsilon, self._delta = check_epsilon_delta(epsilon, delta)
+        listed = list(reserved) if isinstance(reserved, Iterable) else [reserved]
+        check_neighbours(neighbours)
+        tokens = read_composed(listed, neighbours).events if listed else ()
+        self._neighbours: Neighbours = neighbours
+        distance = lattice_distance(MOST_NUMBERS) + grid_distance(tokens)
+        left = self._delta * (1.0 - HAIR) - (1.0 + math.exp(min(epsilon, 700.0))) * distance
+        if left <= self._delta / 2.0:
+            raise BudgetError(
+                f"delta must pay for the grid at epsilon {epsilon:g}; got {delta:g}. Use a larger "
+                "delta or a smaller epsilon."
+            )
+        self._parameter = _pool_beside(tokens, neighbours, self._epsilon, left)
+        self._pool = Fraction(self._parameter * (1.0 + ROUNDING)) ** 2
+        self._tokens = {token: int(token.count) for token in tokens}
+        self._taken = Fraction(0)
+        self._numbers = 0
+        self._simulation = False
+
+    @property
+    def epsilon(self) -> float:
+        """The ``ε`` of the promise; it does not depend on what is spent."""
+        return self._epsilon
+
+    @property
+    def delta(self) -> float:
+        """The ``δ`` of the promise."""
+        return self._delta
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """The relation of the promise."""
+        return self._neighbours
+
+    @property
+    def parameter_left(self) -> float:
+        """What is left of the pool: one Gaussian mechanism of this ``μ``, or several like it."""
+        left = max(0.0, 1.0 - float(self._taken / self._pool)) if self._pool else 0.0
+        return self._parameter * math.sqrt(left)
+
+    @property
+    def reserved_left(self) -> tuple[Event, ...]:
+        """Events that were reserved and are not used yet."""
+        return tuple(replace(token, count=n) for token, n in self._tokens.items() if n)
+
+    def spend(self, what: Told | Iterable[Told]) -> None:
+        """Take events, or those of certificates or releases, from the budget: all or nothing.
+
+        Raises
+        ------
+        BudgetExceededError
+            If they are not covered by what is left. A release that was refused must not be used.
+        """
+        self.check_process()
+        composed = read_composed(what, self._neighbours)
+        with self._lock:
+            self._take(composed)
+
+    def release(self, run: Callable[[], DPRelease]) -> DPRelease:
+        """Run, spend what its certificate says, and only then hand it out.
+
+        A release that the budget does not cover is thrown away unseen.
+        """
+        self.check_process()
+        made = run()
+        self.spend(made)
+        return made
+
+    def __str__(self) -> str:
+        lines = [
+            f"({self._epsilon:g}, {self._delta:g})-differential privacy, {self._neighbours}, for "
+            "all that is released under this filter",
+            f"left: Gaussian noise of parameter {self.parameter_left:.4g}",
+            *(f"left: {event}" for event in self.reserved_left),
+        ]
+        if self._simulation:
+            lines.append("SIMULATION: seeded randomness; nobody is protected.")
+        return "\n".join(lines)
+
+    def _take(self, composed: Composed) -> None:
+        tokens, taken = dict(self._tokens), self._taken
+        numbers = self._numbers + sum(e.count * e.n_numbers for e in composed.events)
+        for event in composed.events:
+            wanted = int(event.count)
+            for token, count in tokens.items():
+                if wanted and count and covers(token, event):
+                    used = min(wanted, count)
+                    tokens[token], wanted = count - used, wanted - used
+            cost = gaussian_square(event)
+            if wanted and cost is not None:
+                taken, wanted = taken + wanted * cost, 0
+            if wanted or taken > self._pool or numbers > MOST_NUMBERS:
+                raise BudgetExceededError(
+                    "events must be covered by what is left, Gaussian noise of parameter "
+                    f"{self.parameter_left:.4g} and {len(self.reserved_left)} kinds of reserved "
+                    f"events; got {event}. Use more noise, or reserve such events beforehand."
+                )
+        self._tokens, self._taken, self._numbers = tokens, taken, numbers
+        self._simulation = self._simulation or composed.simulation
+
+
+class Odometer(_OneProcess):
+    """A running bound on the privacy loss of mechanisms chosen from earlier answers.
+
+    Parameters
+    ----------
+    delta : float, public
+        Probability with which the reading may ever be too small.
+    neighbours : {"add_remove", "replace"}, public
+        Relation that the reading is about.
+
+    Guarantee
+    ---------
+    Claim DP-22. For every ``ε`` fixed beforehand, all that is released while the reading is at most
+    ``ε`` is ``(ε, delta)``-private. With continuous noise the loss is at most the reading *at all
+    times*, except with probability ``delta``.
+
+    Examples
+    --------
+    >>> from pacprivacy import dp
+    >>> odometer = Odometer(delta=1e-6, neighbours="replace")
+    >>> first = odometer.spend(dp.GaussianEvent(noise_multiplier=20.0))
+    >>> odometer.peek(dp.PureEvent(epsilon=0.1)) > odometer.epsilon == first
+    True
+    """
+
+    KIND = "an odometer"
+
+    def __init__(self, *, delta: float, neighbours: Neighbours) -> None:
+        super().__init__()
+        _, self._delta = check_epsilon_delta(1.0, delta)
+        check_neighbours(neighbours)
+        self._neighbours: Neighbours = neighbours
+        self._divergences = np.zeros(len(ORDERS))
+        self._pure: float = 0.0
+        self._numbers = 0
+        self._simulation = False
+
+    @property
+    def epsilon(self) -> float:
+        """The reading."""
+        self.check_process()
+        return self._read(self._divergences, self._pure, self._numbers)
+
+    def peek(self, what: Told | Iterable[Told]) -> float:
+        """Return what the reading would be after these events; nothing is spent."""
+        self.check_process()
+        return self._read(*self._after(read_composed(what, self._neighbours)))
+
+    def spend(self, what: Told | Iterable[Told]) -> float:
+        """Add events, or those of certificates or releases; return the reading.
+
+        Raises
+        ------
+        BudgetError
+            If nothing is known of an event's loss but one ``(ε, δ)``, or of its Rényi divergences.
+        """
+        self.check_process()
+        composed = read_composed(what, self._neighbours)
+        with self._lock:
+            self._divergences, self._pure, self._numbers = self._after(composed)
+            self._simulation = self._simulation or composed.simulation
+            return self.epsilon
+
+    def __str__(self) -> str:
+        warning = "\nSIMULATION: seeded randomness; nobody is protected."
+        return (
+            f"ε = {self.epsilon:.4g} so far at δ = {self._delta:g}, {self._neighbours}"
+            f"{warning if self._simulation else ''}"
+        )
+
+    def _after(self, composed: Composed) -> tuple[np.ndarray, float, int]:
+        divergences, pure, numbers = self._divergences, self._pure, self._numbers
+        for event in composed.events:
+            more = None
+            if not isinstance(event, ApproximateEvent):
+                more = renyi_divergences(event, self._neighbours)
+            if more is None:
+                raise BudgetError(
+                    "events must have known Rényi divergences for an odometer: one (ε, δ) says "
+                    f"nothing about the loss itself; got {event}. Use a Filter, and reserve it."
+                )
+            loss = pure_loss(event)
+            divergences = divergences + more
+            pure += math.inf if loss is None else event.count * loss
+            # Without sampling, discrete noise has the divergences of continuous noise.
+            numbers += event.count * event.n_numbers if event.sampling is not None else 0
+        return divergences, pure, numbers
+
+    def _read(self, divergences: np.ndarray, pure: float, numbers: int) -> float:
+        if pure == 0.0:
+            return 0.0
+        least = pure * (1 + 1e-12)
+        delta = self._delta * (1.0 - HAIR)
+        reading = min(least, _crossing(divergences, delta))
+        price = (1.0 + math.exp(min(reading, 700.0))) * lattice_distance(MOST_NUMBERS)
+        if numbers > MOST_NUMBERS or (numbers and price > self._delta * HAIR):
+            return least
+        return reading
+
+
+def _crossing(divergences: np.ndarray, delta: float) -> float:
+    """Return where the mean of ``exp((α - 1)(L - D_α))`` over all orders is ``1/δ``, rounded up."""
+    slopes = np.array(ORDERS, dtype=np.float64) - 1.0
+    if not np.isfinite(divergences).any():
+        return math.inf
+    log_target = math.log(len(slopes) / delta)
+
+    def excess(loss: float) -> float:
+        return float(special.logsumexp(slopes * (loss - divergences))) - log_target
+
+    high = 1.0
+    while excess(high) < 0.0:
+        high *= 2.0
+    return float(brentq(excess, 0.0, high, xtol=1e-12)) * (1 + 1e-9) + 1e-10
+
+
+def _pool_beside(
+    tokens: tuple[Event, ...], neighbours: Neighbours, epsilon: float, delta: float
+) -> float:
+    """Return the largest Gaussian parameter that fits into ``(ε, δ)`` beside what is reserved."""
+    most = gaussian_parameter(epsilon, delta)
+    if not tokens:
+        return most
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    losses = compose_losses(tokens, neighbours, DISCRETIZATION, delta)
+    if not losses.get_delta_for_epsilon(epsilon) <= delta:
+        raise BudgetError(
+            f"reserved must cost less than epsilon {epsilon:g} at delta {delta:g}. Reserve fewer "
+            "events, or with more noise."
+        )
+
+    def fits(parameter: float) -> bool:
+        std = 1.0 / (parameter * (1.0 + 2.0 * ROUNDING))
+        pool = pld.from_gaussian_mechanism(std, value_discretization_interval=DISCRETIZATION)
+        return bool(losses.compose(pool).get_delta_for_epsilon(epsilon) <= delta)
+
+    low, high = 0.0, most
+    while high - low > 1e-3 * most:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

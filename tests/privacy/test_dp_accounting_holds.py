@@ -1,0 +1,458 @@
+"""Accounting that was once too small: each attack, and what holds now."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, KFold, PredefinedSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import pacprivacy as pac
+from pacprivacy import dp
+from pacprivacy.accuracy_first import CovNR, DoublingMethod, NoiseReduction, TheoryInversion
+from pacprivacy.dp.composition import events_of
+from pacprivacy.dp.descent import DescentPlan
+from pacprivacy.dp.loss_distribution import amplified_profile
+from pacprivacy.errors import BudgetError, CertificateError
+from pacprivacy.estimators import (
+    DPLinearRegression,
+    DPLogisticRegression,
+    DPSearchCost,
+    DPSGDClassifier,
+    PATEClassifier,
+    ScoreWithCost,
+    search_cost,
+)
+from pacprivacy.release import DPCertificate
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-1, 1, size=(600, 3))
+TARGET = X @ [1.0, -1.0, 0.5]
+LABELS = TARGET > 0
+
+# --- Poisson batches of records that are replaced -------------------------------------------
+
+
+def true_delta(epsilon: float, rate: float, first: float, second: float) -> float:
+    """δ(ε) of one sum with noise 1, for a record that adds ``first`` or ``second`` if drawn."""
+    low = min(0.0, first, second) - 12.0
+    x = np.linspace(low, max(0.0, first, second) + 12.0, 20_001)
+    none, one, other = (np.exp(-((x - at) ** 2) / 2) for at in (0.0, first, second))
+    apart = rate * one - math.exp(epsilon) * rate * other - math.expm1(epsilon) * (1 - rate) * none
+    return float(np.maximum(0.0, apart).sum() * (x[1] - x[0]) / math.sqrt(2 * math.pi))
+
+
+@pytest.mark.claim("DP-4")
+def test_poisson_batches_under_replacement_need_the_removal() -> None:
+    # Numbers between 50 and 51, noise of deviation 1: replacing one moves a sum by 1.
+    rate, delta = 0.01, 1e-5
+    truth = float(brentq(lambda e: true_delta(e, rate, 51.0, 50.0) - delta, 0.0, 12.0))
+    assert truth == pytest.approx(3.139, abs=1e-3)
+    event = dp.GaussianEvent(noise_multiplier=1.0, sampling=dp.PoissonSampling(rate=rate))
+    with pytest.raises(BudgetError, match="removal must be given for Poisson batches"):
+        dp.account(event, delta=delta, neighbours="replace")  # said 0.20
+    sampling = dp.PoissonSampling(rate=rate, removal=51.0)
+    found = dp.account(
+        dp.GaussianEvent(noise_multiplier=1.0, sampling=sampling), delta=delta, neighbours="replace"
+    ).epsilons
+    known = {name: value for name, value in found.items() if value is not None}
+    assert min(known.values()) == pytest.approx(truth, rel=1e-3)
+    assert min(known.values()) >= truth - 1e-4
+    with pytest.raises(BudgetError, match="removal must be left out"):
+        dp.account(dp.GaussianEvent(noise_multiplier=1.0, sampling=sampling), delta=delta)
+
+
+@pytest.mark.claim("DP-4")
+@pytest.mark.parametrize("removal", [0.5, 1.0, 1.5, 3.0, 8.0])
+@pytest.mark.parametrize("rate", [0.01, 0.3])
+def test_the_bound_with_a_removal_holds_for_every_pair_of_contents(
+    removal: float, rate: float
+) -> None:
+    sampling = dp.PoissonSampling(rate=rate, removal=removal)
+    event = dp.GaussianEvent(noise_multiplier=1.0, sampling=sampling)
+    for epsilon in (0.0, 0.05, 0.4, 1.0, 2.5):
+        bound = float(amplified_profile(event, np.array([epsilon]))[0])
+        for first in np.linspace(-removal, removal, 9):
+            for second in (first - 1.0, first + 1.0, first / 2):
+                if abs(second) <= removal and abs(first - second) <= 1.0:
+                    assert true_delta(epsilon, rate, first, second) <= bound * (1 + 1e-4) + 1e-12
+
+
+@pytest.mark.claim("DP-5")
+def test_pure_events_and_composition_know_the_removal_too() -> None:
+    far = dp.PoissonSampling(rate=0.1, removal=20.0)
+    near = dp.PoissonSampling(rate=0.1, removal=0.5)
+    found = [
+        dp.account(
+            dp.PureEvent(epsilon=0.5, count=10, sampling=sampling), delta=1e-6, neighbours="replace"
+        )
+        for sampling in (None, far, near)
+    ]
+    none, distant, close = (accounts.epsilons for accounts in found)
+    assert distant["basic"] == none["basic"] == pytest.approx(5.0)
+    assert close["basic"] == pytest.approx(10 * math.log1p(0.1 * math.expm1(0.5)))
+    # At most one of ten batches is likely to hold the record, and then nothing hides it.
+    assert close["pld"] < distant["pld"] < none["pld"]  # type: ignore[operator]
+
+
+# --- the exponential mechanism --------------------------------------------------------------
+
+
+@pytest.mark.claim("DP-8")
+def test_monotone_scores_are_refused_where_records_are_replaced() -> None:
+    # Counts of two answers: to replace a record moves one from the first to the second.
+    def chance(scores: list[float], epsilon: float) -> float:
+        law = np.exp(epsilon * (np.array(scores) - max(scores)))  # with the noise of monotone
+        return float(law[0] * (1 - law[1] / 2))
+
+    ratio = chance([1.0, 0.0], 1.0) / chance([0.0, 1.0], 1.0)
+    assert math.log(ratio) > 1.4  # at a promised 1
+    with pytest.raises(BudgetError, match="monotone must be False for neighbours='replace'"):
+        dp.exponential(
+            [1.0, 0.0], sensitivity=1.0, epsilon=1.0, neighbours="replace", monotone=True
+        )
+    added = dp.exponential(
+        [1.0, 0.0], sensitivity=1.0, epsilon=1.0, neighbours="add_remove", monotone=True
+    )
+    assert added.certificate.epsilon == 1.0
+
+
+# --- PATE -----------------------------------------------------------------------------------
+
+
+@pytest.mark.claim("DP-16")
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0, 30.0, 61.0, 100.0])
+@pytest.mark.parametrize("n_questions", [1, 300])
+def test_the_loss_of_some_votes_is_never_above_the_promise(
+    epsilon: float, n_questions: int
+) -> None:
+    for delta in (1e-3, 1e-6, 1e-9):
+        votes = RNG.integers(0, 20, size=(n_questions, 3))
+        release = dp.label_by_votes(
+            votes, epsilon=epsilon, delta=delta, neighbours="replace", simulate=0
+        )
+        std = (release.certificate.noise or {})["std of votes"]
+        loss = dp.data_dependent_loss(votes, noise_std=std, delta=delta)
+        assert loss.epsilon <= loss.independent_epsilon <= release.certificate.epsilon
+        assert loss.independent_epsilon > 0.99 * epsilon
+
+
+def test_a_fitted_pate_says_no_more_than_its_certificate() -> None:
+    model = PATEClassifier(
+        LogisticRegression(), n_teachers=10, n_questions=40, classes=(False, True), box=(-1.0, 1.0),
+        epsilon=1.0, random_state=0, simulate=True,
+    ).fit(X, RNG.random(len(X)) < 0.5)  # fmt: skip
+    assert model.data_dependent_.epsilon <= model.certificate_.epsilon
+
+
+# --- the grid -------------------------------------------------------------------------------
+
+
+@pytest.mark.claim("G-3")
+@pytest.mark.claim("L-3")
+@pytest.mark.parametrize(("epsilon", "delta"), [(8.0, 1e-6), (2.0, 1e-9), (16.0, 1e-7)])
+def test_a_million_weights_in_five_thousand_steps_are_not_refused(
+    epsilon: float, delta: float
+) -> None:
+    plan = DescentPlan.find(
+        dp.FullBatch(n_public=50_000),
+        dp.Steps(n_steps=5000, learning_rate=0.1, clip_norm=1.0),
+        n_records=50_000,
+        n_weights=10**6,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    fewer = math.sqrt(5000) / dp.gaussian_parameter(epsilon, delta)
+    assert plan.noise == pytest.approx(fewer, rel=1e-6)  # and the grid costs no noise
+
+
+# --- certificates that are composed ---------------------------------------------------------
+
+COMMON: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
+STEPS = dp.Steps(n_steps=4, learning_rate=0.5, clip_norm=1.0)
+LOSS = dp.Logistic(classes=(False, True))
+COVARIANCE = CovNR(alpha=0.1, penalty=0.05, x_bound=2.0, y_bound=2.0)
+
+
+def descend(batch: Any) -> Any:
+    return dp.dp_sgd(X, LABELS, loss=LOSS, x_bound=2.0, batch=batch, steps=STEPS, **COMMON)
+
+
+RELEASES: dict[str, Callable[[], Any]] = {
+    "laplace": lambda: dp.laplace(1.0, sensitivity=1.0, epsilon=1.0, neighbours="replace"),
+    "two numbers": lambda: dp.laplace(
+        [1.0, 2.0], sensitivity=1.0, epsilon=1.0, neighbours="replace"
+    ),
+    "gaussian": lambda: dp.gaussian_analytic(
+        [1.0, 2.0], sensitivity=1.0, neighbours="replace", **COMMON
+    ),
+    "classical": lambda: dp.gaussian_classical(
+        1.0, sensitivity=1.0, neighbours="replace", epsilon=0.9, delta=1e-6
+    ),
+    "exponential": lambda: dp.exponential(
+        [1.0, 2.0], sensitivity=1.0, epsilon=1.0, neighbours="replace"
+    ),
+    "hypotheses": lambda: dp.choose_hypothesis(
+        [0, 1], lambda h: np.abs(TARGET - h), loss_bound=1.0, epsilon=1.0, neighbours="replace"
+    ),
+    "sum": lambda: dp.private_sum(TARGET, bound=1.0, epsilon=1.0, neighbours="add_remove"),
+    "mean": lambda: dp.private_mean(X, bound=1.0, neighbours="replace", **COMMON),
+    "adassp": lambda: dp.adassp(X, TARGET, x_bound=2.0, y_bound=2.0, **COMMON),
+    "statistics": lambda: dp.regression_from_statistics(
+        X, TARGET, x_bound=2.0, y_bound=2.0, penalty=1.0, **COMMON
+    ),
+    "pure statistics": lambda: dp.regression_from_statistics(
+        X, TARGET, x_bound=2.0, y_bound=2.0, penalty=1.0, epsilon=1.0
+    ),
+    "clipped mean": lambda: dp.subsample_aggregate(
+        np.mean, (TARGET,), n_blocks=20, size=1, aggregator=dp.ClippedMean(radius=1.0), **COMMON
+    ),
+    "grid median": lambda: dp.subsample_aggregate(
+        np.median, (TARGET,), n_blocks=20, size=1, epsilon=1.0, delta=1e-6,
+        aggregator=dp.GridMedian(lower=-1.0, upper=1.0, n_points=20),
+    ),
+    "output": lambda: dp.output_perturbation(
+        X, LABELS, classes=(False, True), penalty=10.0, x_bound=2.0, **COMMON
+    ),
+    "ridge": lambda: dp.ridge_output_perturbation(
+        X, TARGET, penalty=100.0, x_bound=2.0, y_bound=2.0, **COMMON
+    ),
+    "objective": lambda: dp.objective_perturbation(
+        X, LABELS, classes=(False, True), penalty=10.0, x_bound=2.0, **COMMON
+    ),
+    "full": lambda: descend(dp.FullBatch(n_public=600)),
+    "poisson": lambda: descend(dp.PoissonBatch(size=30, n_public=600)),
+    "fixed": lambda: descend(dp.FixedBatch(size=30)),
+    "with replacement": lambda: descend(dp.ReplacementBatch(size=30)),
+    "search": lambda: dp.dp_search(
+        X, LABELS, loss=LOSS, x_bound=2.0, batch=dp.FullBatch(n_public=600), candidates=[STEPS],
+        score=lambda w: float(w[0]), runs=dp.RandomRuns(mean=2.0), **COMMON,
+    ),
+    "pure search": lambda: dp.pure_search(
+        lambda: (1, 1.0), epsilon_run=0.2, mean=3.0, neighbours="replace"
+    ),
+    "votes": lambda: dp.label_by_votes(np.array([[9, 3]]), neighbours="replace", **COMMON),
+    "theory": lambda: TheoryInversion(method=COVARIANCE).release(X, TARGET),
+}  # fmt: skip
+
+
+@pytest.mark.claim("DP-20")
+@pytest.mark.parametrize("name", RELEASES)
+def test_every_certificate_carries_an_event_that_is_worth_its_promise(name: str) -> None:
+    release = RELEASES[name]()
+    certificate = release.certificate
+    assert certificate.events
+    again = DPCertificate.from_dict(json.loads(certificate.to_json()))
+    assert again == certificate
+    assert events_of(again) == events_of(certificate)
+    found = dp.account(release, delta=certificate.delta)
+    assert found.neighbours == certificate.neighbours
+    # Not more than promised, and not much less: the classical formula and the median waste some.
+    assert found.best[1] <= certificate.epsilon * (1 + 1e-3)
+    assert found.best[1] > 0.7 * certificate.epsilon
+    more = dp.account([certificate] * 3, delta=max(3 * certificate.delta, 1e-6)).best[1]
+    assert certificate.epsilon < more < 3.001 * certificate.epsilon
+
+
+@pytest.mark.claim("DP-20")
+def test_losses_that_were_found_afterwards_are_composed_at_their_worst() -> None:
+    gradual = NoiseReduction([1.0], sensitivity=1.0, epsilons=[0.1, 1.0, 4.0], neighbours="replace")
+    first = gradual.refine()
+    assert first.certificate.epsilon == 0.1
+    assert dp.account(first, delta=0.0).best[1] == pytest.approx(4.0)
+    for method in (COVARIANCE, DoublingMethod(method=COVARIANCE)):
+        release = method.release(X, TARGET)
+        assert dp.account(release, delta=0.0).best[1] >= release.certificate.epsilon
+    bare = DPCertificate(
+        epsilon=0.1, delta=0.0, neighbours="replace", mechanism="some", kind="dp-ex-post"
+    )
+    with pytest.raises(CertificateError, match="must carry its events"):
+        dp.account(bare, delta=1e-6)
+
+
+@pytest.mark.claim("DP-20")
+def test_what_cannot_be_composed_is_refused() -> None:
+    replaced = RELEASES["laplace"]().certificate
+    added = RELEASES["sum"]().certificate
+    with pytest.raises(CertificateError, match="one relation"):
+        dp.account([replaced, added], delta=1e-6)
+    with pytest.raises(CertificateError, match="one relation"):
+        dp.account(replaced, delta=1e-6, neighbours="add_remove")
+    with pytest.raises(BudgetError, match="delta must be above 0"):
+        dp.account(RELEASES["gaussian"](), delta=0.0)
+    with pytest.raises(BudgetError, match="events, certificates or releases"):
+        dp.account([replaced, 3.0], delta=1e-6)  # type: ignore[list-item]
+    for forged in ({"event": "magic"}, {"event": "pure", "epsilon": -1.0}, 7, {"epsilon": 1.0}):
+        plain = replaced.to_public_dict() | {"events": [forged]}
+        with pytest.raises(CertificateError, match="events must be those"):
+            dp.account(DPCertificate.from_dict(plain), delta=1e-6)
+    noiseless = DPCertificate(epsilon=math.inf, delta=0.0, neighbours="replace", mechanism="none")
+    with pytest.raises(CertificateError, match="must carry its events"):
+        dp.account(noiseless, delta=1e-6)
+    seeded = dp.laplace(1.0, sensitivity=1.0, epsilon=1.0, neighbours="replace", simulate=0)
+    assert "SIMULATION" in str(dp.account([replaced, seeded], delta=1e-6))
+
+
+# --- fits that are searched -----------------------------------------------------------------
+
+GRID = {"learning_rate": [1.0, 2.0, 4.0, 8.0]}
+
+
+def searched(scoring: Any = None, cv: Any = None, **settings: Any) -> GridSearchCV:
+    model = DPLogisticRegression(
+        **{"x_bound": 2.0, "classes": (False, True), "neighbours": "replace", "n_steps": 10}
+        | COMMON
+        | settings
+    )
+    refit = True if scoring is None else "score"
+    return GridSearchCV(
+        model, GRID, cv=KFold(5) if cv is None else cv, scoring=scoring, refit=refit
+    ).fit(X, LABELS)
+
+
+@pytest.mark.claim("DP-23")
+def test_twenty_one_fits_cost_more_than_one() -> None:
+    search = searched(ScoreWithCost())
+    one = search.best_estimator_.certificate_
+    assert one.epsilon == 1.0
+    assert any("this certificate covers one release" in said for said in one.not_promised)
+    cost = search_cost(search)
+    assert isinstance(cost, DPSearchCost)
+    assert cost.total.n_releases == 21
+    assert cost.delta == pytest.approx(21e-6)
+    # 21 Gaussian mechanisms, by the closed form.
+    parameter = math.sqrt(21) * dp.gaussian_parameter(1.0, 1e-6)
+    exact = float(brentq(lambda e: dp.gaussian_delta(e, parameter) - 21e-6, 0.1, 20.0))
+    assert exact <= cost.epsilon <= 1.01 * exact
+    assert cost.epsilon > 4.5
+    certificate = cost.certificate
+    assert certificate is not None
+    assert certificate.epsilon == cost.epsilon
+    assert dp.account(certificate, delta=21e-6).best[1] == pytest.approx(cost.epsilon, rel=0.01)
+    assert "21 fits of a search" in certificate.mechanism
+    assert "not the scores, nor the choice" in str(cost)
+    assert any("scores of the search and the choice" in said for said in certificate.not_promised)
+    assert not any("covers one release" in said for said in certificate.not_promised)
+    assert cost.to_public_dict()["total"]["n_releases"] == 21
+    assert search_cost(search, delta=1e-5).epsilon > cost.epsilon  # type: ignore[union-attr]
+
+
+@pytest.mark.claim("DP-23")
+def test_without_notes_every_fit_counts_at_its_promise() -> None:
+    cost = search_cost(searched())
+    assert isinstance(cost, DPSearchCost)
+    assert cost.total.n_releases == 21
+    told = [dp.ApproximateEvent(epsilon=1.0, delta=1e-6, count=20)]
+    least = dp.account(told, delta=20e-6, neighbours="replace").best[1]
+    assert least * 0.99 < cost.epsilon <= 21.0
+    unrefitted = GridSearchCV(
+        DPLogisticRegression(x_bound=2.0, classes=(False, True), neighbours="replace", n_steps=5),
+        {"learning_rate": [1.0]},
+        cv=KFold(2),
+        refit=False,
+    ).fit(X, LABELS)
+    with pytest.raises(CertificateError, match="which neighbours each fit is about"):
+        search_cost(unrefitted)
+
+
+@pytest.mark.claim("DP-23")
+def test_a_choice_by_public_scores_is_covered_and_paid_for() -> None:
+    public = RNG.uniform(-1, 1, size=(100, 3))
+    search = searched(ScoreWithCost(public=(public, public[:, 0] > 0)))
+    cost, plain = search_cost(search), search_cost(searched(ScoreWithCost()))
+    assert isinstance(cost, DPSearchCost)
+    assert isinstance(plain, DPSearchCost)
+    assert cost.covers_choice
+    assert not plain.covers_choice
+    assert cost.epsilon > plain.epsilon  # the last fit counts as the costliest candidate's
+    assert "the choice among them" in str(cost)
+    scores = [search.cv_results_[f"split{k}_test_score"] for k in range(5)]
+    assert np.isfinite(scores).all()
+
+
+@pytest.mark.claim("DP-23")
+def test_folds_that_depend_on_records_are_named() -> None:
+    def about_folds(**settings: Any) -> list[str]:
+        cost = search_cost(searched(ScoreWithCost(), **settings))
+        assert cost.certificate is not None
+        return [said for said in cost.certificate.not_promised if "dealt into folds" in said]
+
+    assert about_folds() == []
+    assert "labels decided" in about_folds(cv=2)[0]
+    added: dict[str, Any] = {"neighbours": "add_remove", "n_public": 600}
+    assert "one record more or less" in about_folds(cv=KFold(2), **added)[0]
+    assert about_folds(cv=PredefinedSplit(np.arange(600) % 2), **added) == []
+
+
+@pytest.mark.claim("DP-23")
+@pytest.mark.parametrize("error_score", [np.nan, 0.0, 1.0, 0.25])
+def test_fits_that_failed_count_at_what_they_asked(error_score: float) -> None:
+    model = DPLogisticRegression(
+        x_bound=2.0, classes=(False, True), neighbours="replace", n_steps=5, **COMMON
+    )
+    search = GridSearchCV(
+        model, {"clip_norm": [0.5, -1.0]}, cv=KFold(2), scoring=ScoreWithCost(), refit=False,
+        error_score=error_score,
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that fits failed, and what that makes of scores
+        search.fit(X, LABELS)
+    cost = search_cost(search)
+    assert isinstance(cost, DPSearchCost)
+    assert cost.total.n_releases == 4
+    assert cost.candidates[1][1].events == (dp.ApproximateEvent(epsilon=1.0, delta=1e-6),) * 2
+    assert cost.certificate is not None
+    assert any("failed" in said for said in cost.certificate.not_promised)
+
+
+@pytest.mark.claim("DP-23")
+@pytest.mark.parametrize(
+    "model",
+    [
+        DPSGDClassifier(x_bound=2.0, classes=(False, True), n_public=400, batch_size=40, n_steps=5),
+        DPSGDClassifier(
+            x_bound=2.0, classes=(False, True), sampling="fixed", batch_size=40, n_steps=5
+        ),
+        DPLogisticRegression(method="output", delta=0.0, x_bound=2.0, classes=(False, True)),
+        DPLogisticRegression(method="objective", x_bound=2.0, classes=(False, True)),
+        make_pipeline(FunctionTransformer(), DPLinearRegression(x_bound=2.0, y_bound=2.0)),
+    ],
+    ids=["poisson", "fixed", "pure", "objective", "pipeline"],
+)
+def test_notes_give_back_the_events_of_every_fit(model: Any) -> None:
+    regression = not hasattr(model, "classes")
+    step = "" if not regression else "dplinearregression__"
+    search = GridSearchCV(
+        model, {f"{step}fit_intercept": [False]}, cv=KFold(2), scoring=ScoreWithCost(),
+        refit="score",
+    )  # fmt: skip
+    search.fit(X, TARGET if regression else LABELS)
+    cost = search_cost(search)
+    assert isinstance(cost, DPSearchCost)
+    target = TARGET if regression else LABELS
+    fitted = model.set_params(**search.best_params_).fit(X[:300], target[:300])
+    certificate = (fitted[-1] if regression else fitted).certificate_
+    noted = cost.candidates[0][1]
+    assert noted.events == 2 * tuple(events_of(certificate))
+    assert noted.neighbours == certificate.neighbours
+    assert noted.promised == 2 * certificate.epsilon
+
+
+def test_pac_and_dp_are_not_added_up() -> None:
+    model = make_pipeline(
+        pac.PrivatePCA(2, budget=pac.Information(1.0), rule="waterfill", n_subsets=16),
+        DPLogisticRegression(x_bound=2.0, classes=(False, True), neighbours="replace", n_steps=5),
+    )
+    grid = {"dplogisticregression__learning_rate": [1.0]}
+    search = GridSearchCV(model, grid, cv=KFold(2)).fit(X, LABELS)
+    with pytest.raises(CertificateError, match="private in one sense"):
+        search_cost(search)
