@@ -37,6 +37,10 @@ def at_most(
     percent : bool
         Write a rate in per cent, without the sign.
 
+    Guarantee
+    ---------
+    Claim R-5. What is printed is at least ``bound``, and less than one unit of its last digit above.
+
     Examples
     --------
     >>> at_most(0.588161, decimals=4), at_most(0.55, decimals=2, percent=True)

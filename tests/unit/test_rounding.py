@@ -20,6 +20,7 @@ from pacprivacy.report import render_page
 SOURCE = Path(pac.__file__).parent
 
 
+@pytest.mark.claim("R-5")
 @given(st.floats(min_value=-1e12, max_value=1e12, allow_nan=False), st.integers(1, 9))
 def test_no_bound_is_printed_on_the_wrong_side(value: float, digits: int) -> None:
     exact = Decimal(repr(value))
@@ -30,6 +31,7 @@ def test_no_bound_is_printed_on_the_wrong_side(value: float, digits: int) -> Non
     assert Decimal(at_most(value, decimals=digits)) - exact <= room
 
 
+@pytest.mark.claim("R-5")
 def test_one_more_bit_is_one_more_digit() -> None:
     """What is barely above a round figure is not printed as that figure."""
     for rate in (0.55, 0.588, 0.6, 0.75):
@@ -66,6 +68,7 @@ def certificate() -> Certificate:
     return replace(found.certificate, **barely)
 
 
+@pytest.mark.claim("R-5")
 def test_text_page_and_notebook_round_the_same_bound_alike(certificate: Certificate) -> None:
     page = render_page(build_report(certificate))
     shown = {"text": str(certificate), "notebook": certificate._repr_html_(), "page": page}
