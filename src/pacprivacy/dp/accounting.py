@@ -21,7 +21,7 @@ from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack
 from pacprivacy.errors import BudgetError
 from pacprivacy.release.dp_certificate import NEIGHBOURS, Neighbours
 
-__all__ = ["METHODS", "Accounts", "account", "zcdp_epsilon"]
+__all__ = ["METHODS", "Accounts", "account", "read_events", "zcdp_epsilon"]
 
 METHODS: Final[dict[str, str]] = {
     "basic": "sum of the ε of every run, δ shared evenly",
@@ -128,7 +128,7 @@ def account(
     >>> method, round(epsilon, 2)
     ('pld', 0.72)
     """
-    listed = _read_events(events, neighbours)
+    listed = read_events(events, neighbours)
     _, delta = check_epsilon_delta(1.0, delta)
 
     def figures(at: float) -> dict[str, float | None]:
@@ -162,7 +162,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
 
 
-def _read_events(events: Event | Iterable[Event], neighbours: Neighbours) -> list[Event]:
+def read_events(events: Event | Iterable[Event], neighbours: Neighbours) -> list[Event]:
+    """Return events as a list; refuse those that the relation does not fit."""
     listed = list(events) if isinstance(events, Iterable) else [events]
     if not listed:
         raise BudgetError("events must hold at least one event. Pass what was run.")

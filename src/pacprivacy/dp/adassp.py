@@ -15,6 +15,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
+from pacprivacy.dp.advantage import noise_advantage
 from pacprivacy.dp.noise import UNITS_PER_SCALE, lattice_parameter
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise.lattice import sample_discrete_gaussian
@@ -87,6 +88,7 @@ class AdaSSP:
             epsilon=self.epsilon,
             delta=self.delta,
             neighbours=self.neighbours,
+            advantage=noise_advantage(self.epsilon, self.delta, sum(_sizes(len(self.coef)))),
             mechanism="AdaSSP ridge regression: three discrete Gaussian releases, one solve",
             assumptions=(
                 f"Rows are clipped to norm {self.x_bound:g}, targets to {self.y_bound:g}; both "
@@ -157,8 +159,7 @@ def adassp(
         raise BudgetError(f"failure must be between 0 and 1; got {failure}. Use 0.05.")
     d = features.shape[1]
     upper = np.triu_indices(d)
-    sizes = (1, len(upper[0]), d)
-    share = lattice_parameter(epsilon, delta, sum(sizes)) / float(np.sqrt(N_STATISTICS))
+    share = lattice_parameter(epsilon, delta, sum(_sizes(d))) / float(np.sqrt(N_STATISTICS))
     source: BitSource = SystemSource()
     if simulate is not None:
         source = SimulatedSource(np.random.default_rng(coerce_seed(simulate)))
@@ -224,6 +225,11 @@ def exact_sums(features: Matrix, target: Vector) -> tuple[Matrix, Vector]:
         gram += (features[rows].T @ features[rows]).astype(np.int64)
         products += (features[rows].T @ target[rows]).astype(np.int64)
     return gram.astype(np.float64), products.astype(np.float64)
+
+
+def _sizes(d: int) -> tuple[int, int, int]:
+    """Return how many numbers the three statistics have."""
+    return 1, d * (d + 1) // 2, d
 
 
 def _sensitivities(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp.clip import SUM_BITS
-from pacprivacy.dp.descent_accounting import descent_figures, descent_noise
+from pacprivacy.dp.descent_accounting import descent_advantage, descent_figures, descent_noise
 from pacprivacy.dp.descent_batches import Batch, Places, check_count
 from pacprivacy.dp.noise import UNITS_PER_SCALE, check_epsilon_delta, lattice_slack
 from pacprivacy.errors import BudgetError, DataError, MechanismError
@@ -184,11 +184,14 @@ class DescentPlan:
         What is left of ``delta`` after the price of discrete noise.
     noise : float, public
         Standard deviation of a sum's noise over the clipping norm, continuous noise assumed.
+    n_weights : int, public
+        How many numbers each step adds noise to.
     """
 
     batch: Batch
     steps: Steps
     n_records: int
+    n_weights: int
     epsilon: float
     delta: float
     delta_left: float
@@ -219,6 +222,7 @@ class DescentPlan:
             batch=batch,
             steps=steps,
             n_records=n_records,
+            n_weights=n_weights,
             epsilon=epsilon,
             delta=float(delta),
             delta_left=left,
@@ -239,6 +243,13 @@ class DescentPlan:
             neighbours=batch.neighbours,
             mechanism=f"{what} by {describe_steps(batch, steps, self.n_records)}",
             assumptions=(*assumptions, PUBLIC),
+            advantage=descent_advantage(
+                batch,
+                self.n_records,
+                n_steps=steps.n_steps,
+                noise=self.noise,
+                n_weights=self.n_weights,
+            ),
             accounting=figures,
             noise={"sum of gradients": std * steps.clip_norm},
             simulation=simulation,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from importlib import resources
 from typing import Any, Final
 
@@ -141,9 +142,16 @@ def _tiles(data: ReportData) -> list[tuple[str, str]]:
         tiles.append((mean, "the same, on average over all of them"))
     nats = f"{number_up(cert.mi_upper_nats)} nats"
     tiles.append((nats, "all that the release tells about the secret, at most"))
-    if cert.epsilon_equivalent is not None:
-        epsilon = f"ε ≈ {number_text(cert.epsilon_equivalent)}"
-        tiles.append((epsilon, "would allow the same success; not a claim of differential privacy"))
+    readings = cert.dp_readings
+    if math.isfinite(readings.pure_epsilon):
+        epsilon = f"ε ≈ {number_text(readings.pure_epsilon)}"
+        what = "of pure differential privacy would allow the same success; not a claim of it"
+        tiles.append((epsilon, what))
+        what = (
+            f"of a Gaussian mechanism would: ε ≈ {number_text(readings.gaussian_epsilon)} at "
+            f"δ = {readings.delta:g}; not a claim of differential privacy"
+        )
+        tiles.append((f"μ ≈ {number_text(readings.gaussian_mu)}", what))
     return tiles
 
 
