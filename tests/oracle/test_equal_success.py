@@ -19,6 +19,7 @@ from scipy import integrate, optimize, stats
 from pacprivacy.comparison import Comparison, compare
 from pacprivacy.comparison.models import MODELS, N_STEPS, Records
 from pacprivacy.dp import (
+    FixedSampling,
     GaussianEvent,
     LaplaceEvent,
     PoissonSampling,
@@ -270,10 +271,8 @@ def test_batches_of_a_fixed_size_gain_less_than_all_records() -> None:
     whole = advantage(GaussianEvent(noise_multiplier=2.0), neighbours="replace")
     batch = descent_advantage(FixedBatch(size=10), 100, n_steps=1, noise=4.0, n_weights=1)
     assert batch == pytest.approx(0.1 * whole, rel=1e-3)
+    sampling = FixedSampling(n_records=100, batch_size=10)
     with pytest.raises(BudgetError, match="fixed size"):
-        from pacprivacy.dp import FixedSampling
-
-        sampling = FixedSampling(n_records=100, batch_size=10)
         advantage(GaussianEvent(noise_multiplier=2.0, sampling=sampling))
 
 
@@ -294,7 +293,7 @@ def test_calibration_is_on_the_safe_side_and_close(target: float) -> None:
 def test_calibration_refuses_what_cannot_be_reached() -> None:
     with pytest.raises(BudgetError, match="target must be between 0 and 1"):
         calibrate_to_advantage(lambda e: e, 1.0)
-    with pytest.raises(BudgetError, match="none near 0.001 was found"):
+    with pytest.raises(BudgetError, match="none near"):
         calibrate_to_advantage(lambda e: 0.01 + e, 0.001)  # a δ of 0.01 is an advantage itself
 
 

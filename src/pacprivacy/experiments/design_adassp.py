@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -60,55 +62,47 @@ def adassp_rows(*, n_releases: int = 200, seed: int = 0, **options: Any) -> list
     rows = []
     for dataset in ("wine_red", "wine_white"):
         split = load_regression(dataset)
-        published = published_list("adassp_test_mse", dataset)
+        published = published_list("adassp_test_mse", dataset) or [None] * len(EPSILONS)
         n, d = split.Z.shape
+        largest = float(np.linalg.norm(split.Z, axis=1).max())
         for bound in BOUNDS:
-            norm = float(np.linalg.norm(split.Z, axis=1).max()) if bound[0] == "l" else d**0.5
-
-            def fit(epsilon: float, rng: Any, norm: float = norm, split: Any = split) -> AdaSSP:
-                return adassp(
-                    split.Z,
-                    split.target,
-                    epsilon=epsilon,
-                    delta=len(split.Z) ** -2.0,
-                    x_bound=norm,
-                    y_bound=float(np.abs(split.target).max()),
-                    simulate=rng,
-                    **options,
-                )
-
-            for calibration in CALIBRATIONS:
-                for i, pure in enumerate(EPSILONS):
-                    epsilon = pure
-                    if calibration == "equal success":
-                        epsilon = _equal_success(fit, pure, n**-2.0)
-                    rng = public_generator(seed, f"adassp {dataset} {bound}", i)
-                    fits = [fit(epsilon, rng) for _ in range(n_releases)]
-                    errors = split.test_errors(np.array([found.coef for found in fits]))
-                    at_paper = published is not None and calibration == "paper's epsilon"
-                    rows.append(
-                        AdasspRow(
-                            dataset=dataset,
-                            bound=bound,
-                            calibration=calibration,
-                            pure_epsilon=pure,
-                            success=success_for_epsilon(pure),
-                            epsilon=epsilon,
-                            delta=n**-2.0,
-                            own_success=fits[0].certificate.membership_bound,
-                            utility=float(errors.mean()),
-                            standard_error=float(errors.std() / np.sqrt(n_releases)),
-                            n_releases=n_releases,
-                            published=published[i] if published and at_paper else None,
-                        )
+            fit = partial(
+                adassp,
+                split.Z,
+                split.target,
+                delta=n**-2.0,
+                x_bound=largest if bound == "largest norm" else d**0.5,
+                y_bound=float(np.abs(split.target).max()),
+                **options,
+            )
+            for calibration, (i, pure) in product(CALIBRATIONS, enumerate(EPSILONS)):
+                told = pure if calibration == "paper's epsilon" else _equal_success(fit, pure, n)
+                rng = public_generator(seed, f"adassp {dataset} {bound}", i)
+                fits = [fit(epsilon=told, simulate=rng) for _ in range(n_releases)]
+                errors = split.test_errors(np.array([found.coef for found in fits]))
+                rows.append(
+                    AdasspRow(
+                        dataset=dataset,
+                        bound=bound,
+                        calibration=calibration,
+                        pure_epsilon=pure,
+                        success=success_for_epsilon(pure),
+                        epsilon=told,
+                        delta=n**-2.0,
+                        own_success=fits[0].certificate.membership_bound,
+                        utility=float(errors.mean()),
+                        standard_error=float(errors.std() / np.sqrt(n_releases)),
+                        n_releases=n_releases,
+                        published=published[i] if calibration == "paper's epsilon" else None,
                     )
+                )
     return rows
 
 
-def _equal_success(fit: Callable[[float, Any], AdaSSP], pure: float, delta: float) -> float:
+def _equal_success(fit: Callable[..., AdaSSP], pure: float, n_records: int) -> float:
     """Return the ``ε`` at which AdaSSP's own success is what pure privacy allows at another."""
     return calibrate_to_advantage(
-        lambda epsilon: 2.0 * fit(epsilon, 0).certificate.membership_bound - 1.0,
+        lambda epsilon: 2.0 * fit(epsilon=epsilon, simulate=0).certificate.membership_bound - 1.0,
         2.0 * success_for_epsilon(pure) - 1.0,
-        delta=delta,
+        delta=n_records**-2.0,
     )
