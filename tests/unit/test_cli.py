@@ -361,7 +361,7 @@ def test_convert_knows_when_epsilon_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        ([], "one of --mi, --success and --epsilon must be given; got 0"),
+        ([], "one of --mi, --success, --epsilon and --mu must be given; got 0"),
         (["--mi", "1", "--epsilon", "1"], "got 2 of them"),
         (["--mi", "a lot"], "--mi must be a number"),
         (["--mi", "1/0"], "--mi must be a number"),
