@@ -39,7 +39,7 @@ def at_most(
 
     Guarantee
     ---------
-    Claim R-5. What is printed is at least ``bound``, and less than one unit of its last digit above.
+    Claim R-5. What is printed is at least ``bound``, by less than one unit of its last digit.
 
     Examples
     --------

@@ -143,6 +143,7 @@ NOISELESS = {
     "rule": "exact",
     "information": None,
     "confidence": 1.0,
+    "membership_bound": 1.0,
     "epsilon_equivalent": None,
     "notes": (),
     "noise": NoiseSummary(

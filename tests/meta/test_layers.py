@@ -60,8 +60,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "privatize": STORY | THEORY | BASE,
     **dict.fromkeys(EXTENSIONS, STORY | THEORY | BASE | {"privatize"}),
     "accuracy_first": STORY | THEORY | BASE | {"privatize", "dp"},
-    # Residual-PAC is compared with the Gaussian mechanism of DP at equal success.
-    "residual": STORY | THEORY | BASE | {"privatize", "dp"},
     "datasets": frozenset({"errors", "_checks"}),
     # The top. Nothing below imports these four; among themselves they are ordered.
     "estimators": BELOW_TOP,

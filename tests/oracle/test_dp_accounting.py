@@ -21,9 +21,9 @@ from pacprivacy.dp.events import (
     PureEvent,
     ReplacementSampling,
 )
-from pacprivacy.dp.gaussian import gaussian_delta, gaussian_parameter
 from pacprivacy.dp.loss_distribution import ORDERS, amplified_profile, renyi_divergences
 from pacprivacy.errors import BudgetError
+from pacprivacy.theory.gaussian import gaussian_delta, gaussian_parameter
 
 # --- the analytic Gaussian ------------------------------------------------------------------
 

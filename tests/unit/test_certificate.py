@@ -204,6 +204,15 @@ def test_round_numbers_stay_as_they_are(certificate: Certificate) -> None:
         assert f"success above {100 * bound:.2f} %" in text
 
 
+def test_text_has_both_readings_of_differential_privacy(certificate: Certificate) -> None:
+    text = " ".join(str(replace(certificate, membership_bound=0.588)).split())
+    assert "pure DP with epsilon 0.356" in text
+    assert "Gaussian DP with mu 0.445 (epsilon 1.75 at delta 1e-05)" in text
+    assert "not a DP claim" in text
+    certain = " ".join(str(replace(certificate, membership_bound=1.0)).split())
+    assert "no finite epsilon" in certain
+
+
 def test_certain_success_has_no_epsilon(certificate: Certificate) -> None:
     data = np.random.default_rng(2).normal(size=12)
     free = pac.privatize(np.mean, data, pac.Information(50), n_subsets=16, rng=0).certificate

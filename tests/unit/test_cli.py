@@ -362,19 +362,29 @@ def test_convert_goes_both_ways() -> None:
     back = converted("--epsilon", 1, "--delta", "1e-6")
     assert back["epsilon_equivalent"] == pytest.approx(1)
     assert back["success"]["0.5"] == pytest.approx(0.7311, abs=5e-5)
+    assert back["gaussian"]["delta"] == 1e-6
+    both = converted("--success", "58.8%")
+    assert both["epsilon_equivalent"] == pytest.approx(0.356, abs=5e-4)
+    assert both["gaussian"]["mu"] == pytest.approx(0.445, abs=5e-4)
+    assert (both["gaussian"]["epsilon"], both["gaussian"]["delta"]) == (
+        pytest.approx(1.75, abs=5e-3),
+        1e-5,
+    )
+    assert converted("--mu", 0.445)["success"]["0.5"] == pytest.approx(0.588, abs=5e-5)
     at_one_percent = converted("--success", "3.213%", "--prior", "1%")
     assert at_one_percent["mi_nats"] == pytest.approx(1 / 64, abs=2e-5)
 
 
 def test_convert_knows_when_epsilon_says_nothing() -> None:
     assert converted("--mi", 1)["epsilon_equivalent"] is None
+    assert converted("--mi", 1)["gaussian"]["mu"] is None
     assert "none" in run_pac("convert", "--mi", 1).stdout
 
 
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        ([], "one of --mi, --success and --epsilon must be given; got 0"),
+        ([], "one of --mi, --success, --epsilon and --mu must be given; got 0"),
         (["--mi", "1", "--epsilon", "1"], "got 2 of them"),
         (["--mi", "a lot"], "--mi must be a number"),
         (["--mi", "1/0"], "--mi must be a number"),

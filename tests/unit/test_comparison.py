@@ -14,7 +14,7 @@ from pacprivacy.comparison import Comparison, compare
 from pacprivacy.comparison import models as compared
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.release import DPCertificate, DPRelease
-from pacprivacy.theory.posterior import success_for_epsilon
+from pacprivacy.theory.posterior import epsilon_equivalent
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0, 10, size=(400, 2))
@@ -42,22 +42,29 @@ def test_every_row_guarantees_the_same_success(model: str) -> None:
             assert row.mi_nats is None
             assert row.epsilon is not None
             assert row.delta is not None
-            assert success_for_epsilon(row.epsilon, delta=row.delta) <= 0.7 + 1e-12
+            assert row.advantage is not None
+            assert 0.999 * 0.4 <= row.advantage <= 0.4 + 1e-15
         else:
             assert row.epsilon is None
+            assert row.advantage is None
             assert row.mi_nats is not None
     assert len(found.rows) == 2 + len(compared.MODELS[model].methods)
 
 
-def test_dp_methods_are_asked_for_the_epsilon_of_the_success(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("own", [None, lambda epsilon: 0.1 * epsilon])
+def test_dp_methods_are_asked_for_the_epsilon_of_their_own_success(
+    monkeypatch: pytest.MonkeyPatch, own: Any
 ) -> None:
     asked: list[float] = []
 
     def spy(records: Any, epsilon: float, seed: int) -> DPRelease:
         asked.append(epsilon)
         certificate = DPCertificate(
-            epsilon=epsilon, delta=records.delta, neighbours="add_remove", mechanism="spy"
+            epsilon=epsilon,
+            delta=records.delta,
+            neighbours="add_remove",
+            mechanism="spy",
+            advantage=None if own is None else own(epsilon),
         )
         return DPRelease(value=np.zeros(2), certificate=certificate)
 
@@ -66,7 +73,11 @@ def test_dp_methods_are_asked_for_the_epsilon_of_the_success(
     model = replace(compared.MODELS["mean"], methods={"spy": spy})
     monkeypatch.setitem(compared.MODELS, "mean", model)
     small("mean", rules=("diagonal",), delta=1e-3)
-    assert success_for_epsilon(asked[0], delta=1e-3) == pytest.approx(0.7)
+    # Where the method knows its loss distribution, that decides; else epsilon and delta do.
+    expected = 4.0 if own is not None else epsilon_equivalent(0.7, delta=1e-3)
+    assert asked[-1] == pytest.approx(expected, rel=2e-3)
+    assert asked[-1] <= expected
+    assert len(set(asked[-3:])) == 1
 
 
 def test_the_relation_is_said_where_it_is_another_one() -> None:
@@ -76,6 +87,7 @@ def test_the_relation_is_said_where_it_is_another_one() -> None:
     assert relations["AdaSSP"] == "add_remove"
     text = str(found)
     assert "* about the content of a record" in text
+    assert "it may be 0.4000" in text
     assert max(map(len, text.splitlines())) <= 80
 
 

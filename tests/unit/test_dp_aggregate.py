@@ -14,7 +14,6 @@ from sklearn.tree import DecisionTreeClassifier
 from pacprivacy.audit import audit_dp
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.blocks import draw_blocks, map_blocks
-from pacprivacy.dp.gaussian import gaussian_parameter
 from pacprivacy.dp.noise import read_source
 from pacprivacy.dp.pate import (
     ORDERS,
@@ -25,6 +24,7 @@ from pacprivacy.dp.pate import (
     label_by_votes,
 )
 from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.theory.gaussian import gaussian_parameter
 
 # --- blocks ---------------------------------------------------------------------------------
 

@@ -41,6 +41,29 @@ def test_success_is_that_of_the_exact_trade_off() -> None:
     assert certificate(epsilon=math.inf).membership_bound == 1.0
 
 
+def test_a_known_loss_distribution_says_more_than_epsilon_and_delta() -> None:
+    own = certificate(epsilon=1.75, delta=1e-5, advantage=0.176)
+    assert own.membership_bound == pytest.approx(0.588)
+    assert "success above 58.80 %" in own.promise
+    text = " ".join(str(own).split())
+    assert "at most 58.80 %, by the mechanism's own loss distribution" in text
+    assert "epsilon and delta alone would allow 85.20 %" in text
+    assert "pure DP with epsilon 0.356" in text
+    assert "Gaussian DP with mu 0.445 (epsilon 1.75 at delta 1e-05)" in text
+    alone = certificate(epsilon=0.1, advantage=0.9)  # never above what epsilon and delta allow
+    assert alone.membership_bound == certificate(epsilon=0.1).membership_bound
+    assert "by epsilon and delta alone" in " ".join(str(certificate()).split())
+    assert DPCertificate.from_dict(json.loads(own.to_json())) == own
+    old = certificate().to_public_dict()
+    del old["advantage"]  # files from before there was one
+    assert DPCertificate.from_dict(old) == certificate()
+    for wrong in (-0.1, 1.1, math.nan):
+        with pytest.raises(BudgetError, match="advantage must be between 0 and 1"):
+            certificate(advantage=wrong)
+    with pytest.raises(CertificateError, match="right types"):
+        DPCertificate.from_dict(own.to_public_dict() | {"advantage": "small"})
+
+
 def test_an_infinite_epsilon_survives_json() -> None:
     written = json.loads(certificate(epsilon=math.inf).to_json())
     assert DPCertificate.from_dict(written).epsilon == math.inf

@@ -12,13 +12,13 @@ from scipy import stats
 from scipy.integrate import trapezoid
 
 from pacprivacy.dp.exponential import choose_candidate, exponential, score_loss
-from pacprivacy.dp.gaussian import gaussian_parameter
 from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
 from pacprivacy.dp.hypotheses import choose_hypothesis
 from pacprivacy.dp.laplace import laplace
 from pacprivacy.dp.noise import read_source
 from pacprivacy.dp.sums import private_mean, private_sum
 from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.theory.gaussian import gaussian_parameter
 
 PROMISE: dict[Any, dict[str, float]] = {
     laplace: {"epsilon": 0.5},

@@ -10,7 +10,6 @@ import pytest
 from scipy.optimize import minimize
 
 from pacprivacy.audit import audit_dp
-from pacprivacy.dp.gaussian import gaussian_parameter
 from pacprivacy.dp.margins import LogisticMargin, SmoothHinge, minimise_margins, sign_rows
 from pacprivacy.dp.objective_perturbation import (
     SOLVER_SHARE,
@@ -25,6 +24,7 @@ from pacprivacy.dp.output_perturbation import (
 )
 from pacprivacy.dp.statistics import regression_from_statistics
 from pacprivacy.errors import BudgetError, DataError, MechanismError
+from pacprivacy.theory.gaussian import gaussian_parameter
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3))

@@ -54,7 +54,8 @@ def _compare(
         typer.Option("--target-range", metavar="LO,HI", help="What the target of ridge can be."),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option("--delta", metavar="D", help="Of DP; n^-1.5 by default.")
+        float | None,
+        typer.Option("--delta", metavar="D", help="Where epsilon is read; n^-1.5 if left out."),
     ] = None,
     subsets: Annotated[
         int, typer.Option("--subsets", metavar="N", min=2, help="Candidate subsets of PAC.")
@@ -73,6 +74,9 @@ def _compare(
     quiet: Quiet = False,
 ) -> None:
     """Compare every PAC rule and every DP method at the same guaranteed membership success.
+
+    Each DP method is calibrated by its own privacy-loss distribution: its delta at epsilon = 0 is
+    the advantage that the success stands for.
 
     Everything is simulated: nothing is released and no secret is drawn. The figures depend on
     the records, so they are for the curator. The two families promise different things; the

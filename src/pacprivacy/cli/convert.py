@@ -1,4 +1,4 @@
-"""``pac convert``: information budget, success rate and epsilon, each read as the others."""
+"""``pac convert``: information budget, success rate and DP, each read as the others."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from pacprivacy._rounding import at_least, at_most, percent_at_most
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_table
 from pacprivacy.cli.numbers import format_number, read_number
 from pacprivacy.errors import BudgetError
+from pacprivacy.theory.gaussian import gaussian_success
 from pacprivacy.theory.posterior import (
+    READ_AT_DELTA,
     epsilon_equivalent,
     mi_for_success,
     posterior_success,
+    read_as_dp,
     success_for_epsilon,
 )
 
@@ -22,9 +25,11 @@ __all__ = ["convert", "convert_budget"]
 
 CAVEAT: Final = """\
 Success is the most that any guess with this prior can reach once the release is
-seen. Epsilon matches the success of guessing one record's membership at prior
-1/2 and nothing else: PAC privacy and differential privacy are different
-promises. Membership(q) bounds that one guess directly, with far less noise."""
+seen. Epsilon and mu match the success of guessing one record's membership at
+prior 1/2 and nothing else: PAC privacy and differential privacy are different
+promises. One (epsilon, delta) holds for the worst mechanism that has it; a
+Gaussian mechanism is read by its own curve. Membership(q) bounds that one guess
+directly, with far less noise."""
 SHOWN_PRIORS: Final = (0.5, 0.01)
 
 
@@ -33,10 +38,11 @@ def convert_budget(
     mi_nats: float | None = None,
     success: float | None = None,
     epsilon: float | None = None,
+    mu: float | None = None,
     prior: float = 0.5,
     delta: float = 0.0,
 ) -> dict[str, Any]:
-    """Read one of a budget, a success rate at a prior, or an epsilon as all three.
+    """Read one of a budget, a success rate at a prior, an epsilon, or the mu of Gaussian DP as all.
 
     The information budget is what the others are computed from: the largest one that keeps the
     success at what was given.
@@ -46,26 +52,40 @@ def convert_budget(
     >>> found = convert_budget(mi_nats=1 / 64)
     >>> round(found["success"]["0.5"], 5), round(found["epsilon_equivalent"], 2)
     (0.58816, 0.36)
+    >>> round(found["gaussian"]["mu"], 3), round(found["gaussian"]["epsilon"], 2)
+    (0.446, 1.75)
     """
-    given = [name for name in (mi_nats, success, epsilon) if name is not None]
+    given = [name for name in (mi_nats, success, epsilon, mu) if name is not None]
     if len(given) != 1:
         raise BudgetError(
-            f"one of --mi, --success and --epsilon must be given; got {len(given)} of them. "
+            f"one of --mi, --success, --epsilon and --mu must be given; got {len(given)} of them. "
             "Try: pac convert --mi 1/64"
         )
     if success is not None:
         mi_nats = mi_for_success(success, prior)
     elif epsilon is not None:
         mi_nats = mi_for_success(success_for_epsilon(epsilon, delta))
+    elif mu is not None:
+        mi_nats = mi_for_success(gaussian_success(mu))
     assert mi_nats is not None  # one of the three is given
     priors = [prior, *(p for p in SHOWN_PRIORS if p != prior)]
-    equivalent = epsilon_equivalent(posterior_success(mi_nats), delta)
+    reached = posterior_success(mi_nats)
+    gaussian = read_as_dp(reached, delta or READ_AT_DELTA)
     return {
         "mi_nats": mi_nats,
         "success": {format_number(p): posterior_success(mi_nats, p) for p in priors},
-        "epsilon_equivalent": equivalent if math.isfinite(equivalent) else None,
+        "epsilon_equivalent": _finite(epsilon_equivalent(reached, delta)),
         "delta": delta,
+        "gaussian": {
+            "mu": _finite(gaussian.gaussian_mu),
+            "epsilon": _finite(gaussian.gaussian_epsilon),
+            "delta": gaussian.delta,
+        },
     }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _convert(
@@ -80,6 +100,10 @@ def _convert(
         str | None,
         typer.Option("--epsilon", metavar="EPS", help="The epsilon of differential privacy."),
     ] = None,
+    mu: Annotated[
+        str | None,
+        typer.Option("--mu", metavar="MU", help="Sensitivity over noise of a Gaussian mechanism."),
+    ] = None,
     prior: Annotated[
         str,
         typer.Option("--prior", metavar="RATE", help="Success of the best guess without release."),
@@ -90,9 +114,9 @@ def _convert(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Read a budget as a success rate and as epsilon, and back."""
-    texts = {"mi_nats": mi, "success": success, "epsilon": epsilon}
-    names = {"mi_nats": "--mi", "success": "--success", "epsilon": "--epsilon"}
+    """Read a budget as a success rate, as epsilon and as Gaussian DP, and back."""
+    texts = {"mi_nats": mi, "success": success, "epsilon": epsilon, "mu": mu}
+    names = {"mi_nats": "--mi", "success": "--success", "epsilon": "--epsilon", "mu": "--mu"}
     found = convert_budget(
         **{k: None if t is None else read_number(names[k], t) for k, t in texts.items()},
         prior=read_number("--prior", prior),
@@ -111,9 +135,15 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
         (f"success of any guess, prior {100 * float(prior):.4g} %", f"{percent_at_most(rate, 3)} %")
         for prior, rate in found["success"].items()
     ]
-    epsilon, delta = found["epsilon_equivalent"], found["delta"]
-    name = "epsilon-equivalent" + (f", delta {format_number(delta)}" if delta else "")
-    rows.append((name, "none" if epsilon is None else at_most(epsilon, decimals=3)))
+    delta, gaussian = found["delta"], found["gaussian"]
+    worst = f"DP at delta {format_number(delta)}, worst case" if delta else "pure DP"
+    at = format_number(gaussian["delta"])
+    for name, value in (
+        (f"{worst}: epsilon", found["epsilon_equivalent"]),
+        ("Gaussian DP: mu", gaussian["mu"]),
+        (f"Gaussian DP: epsilon at delta {at}", gaussian["epsilon"]),
+    ):
+        rows.append((name, "none" if value is None else at_most(value, decimals=3)))
     return rows
 
 

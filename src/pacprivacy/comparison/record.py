@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 __all__ = ["PROMISES", "Comparison", "ComparisonRow"]
 
 WIDTH: Final = 80
-LARGE: Final = 1000.0
+LARGE: Final = (10.0, 1000.0)  # from here on two decimals, or four digits, are enough
 PROMISES: Final = {
     "PAC": (
         "PAC bounds what anyone learns about *which half of a known universe* was used. It does "
@@ -41,9 +41,13 @@ class ComparisonRow:
     distance : float
         Root mean square distance of released parameters from the fit on all records.
     success : float
-        Membership success that is guaranteed.
+        Membership success that is asked for.
     mi_nats, epsilon, delta : float, optional
         The promise in its own units.
+    advantage : float, optional
+        Of the best attacker on a method of differential privacy: ``δ`` at ``ε = 0`` of its own
+        privacy-loss distribution, or the best bound on it that is proved. At most
+        ``2 success - 1``, and at least 99.9 % of it.
     neighbours : str, optional
         Relation of differential privacy: a record more or less, or one with another content.
     note : str
@@ -66,6 +70,7 @@ class ComparisonRow:
     mi_nats: float | None = None
     epsilon: float | None = None
     delta: float | None = None
+    advantage: float | None = None
     neighbours: str | None = None
     n_releases: int = 0
     note: str = ""
@@ -106,6 +111,11 @@ class Comparison:
     n_records: int
     rows: tuple[ComparisonRow, ...]
 
+    @property
+    def advantage(self) -> float:
+        """What the success is above a blind guess, of what it could be: ``2 success - 1``."""
+        return 2.0 * self.success - 1.0
+
     def best(self, family: Literal["PAC", "DP"]) -> ComparisonRow:
         """Return the row of a family with the best utility."""
         mine = [row for row in self.rows if row.family == family and row.utility is not None]
@@ -128,16 +138,20 @@ class Comparison:
             f"({self.without_privacy:.4g} without privacy),",
             f"at a guaranteed membership success of {100 * self.success:.2f} % (blind guess: 50 %)",
             "",
-            f"{'':4}{'method':<23}{self.metric:>18} {'distance':>9}  promise",
+            f"{'':4}{'method':<22}{self.metric:>16}{'distance':>9}{'δ(0)':>8}  promise",
         ]
         for row in self.rows:
-            lines.append(
-                f"{row.family:<4}{row.method:<23}{_utility(row):>18} {_distance(row):>9}  "
-                f"{_promise(row)}"
-            )
+            line = f"{row.family:<4}{row.method:<22}{_utility(row):>16}"
+            if not row.note:
+                line += f"{_distance(row):>9}{_advantage(row):>8}"
+            lines.append(f"{line}  {_promise(row)}")
+        lines += [
+            "",
+            "δ(0): advantage of the best attacker on a DP method, by its own loss",
+            f"distribution; it may be {self.advantage:.4f}.",
+        ]
         if any(row.neighbours == "replace" for row in self.rows):
             lines += [
-                "",
                 "* about the content of a record; the number of records is public",
             ]
         lines += ["", "Simulated releases: seeded, they protect nobody."]
@@ -148,13 +162,20 @@ class Comparison:
     def _repr_html_(self) -> str:
         head = "".join(
             f"<th>{html.escape(name)}</th>"
-            for name in ("", "method", self.metric, "distance", "promise")
+            for name in ("", "method", self.metric, "distance", "δ(0)", "promise")
         )
         body = "".join(
             "<tr>"
             + "".join(
                 f"<td>{html.escape(cell)}</td>"
-                for cell in (row.family, row.method, _utility(row), _distance(row), _promise(row))
+                for cell in (
+                    row.family,
+                    row.method,
+                    _utility(row),
+                    _distance(row),
+                    _advantage(row),
+                    _promise(row),
+                )
             )
             + "</tr>"
             for row in self.rows
@@ -170,12 +191,18 @@ class Comparison:
 def _utility(row: ComparisonRow) -> str:
     if row.utility is None:
         return "not run"
-    large = row.utility >= LARGE  # four decimals would not fit
-    return f"{row.utility:.4g}" if large else f"{row.utility:.4f} ± {row.standard_error or 0:.4f}"
+    if row.utility >= LARGE[1]:
+        return f"{row.utility:.4g}"
+    digits = 2 if row.utility >= LARGE[0] else 4
+    return f"{row.utility:.{digits}f} ± {row.standard_error or 0:.{digits}f}"
 
 
 def _distance(row: ComparisonRow) -> str:
     return "" if row.distance is None else f"{row.distance:.3g}"
+
+
+def _advantage(row: ComparisonRow) -> str:
+    return "" if row.advantage is None else f"{row.advantage:.4f}"
 
 
 def _promise(row: ComparisonRow) -> str:

@@ -12,12 +12,13 @@ from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
 from pacprivacy.budget import Membership
 from pacprivacy.comparison.models import MODELS, Model, Records
 from pacprivacy.comparison.record import Comparison, ComparisonRow
+from pacprivacy.dp import calibrate_to_advantage
 from pacprivacy.errors import BudgetError, DataError, PacPrivacyError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Pool
+from pacprivacy.release import DPCertificate
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
-from pacprivacy.theory.posterior import epsilon_equivalent
 
 __all__ = ["RULES", "compare"]
 
@@ -51,7 +52,8 @@ def compare(
         What is fitted.
     success : float in (1/2, 1)
         The best attacker's success at guessing one record's membership, for every row: a PAC
-        budget ``Membership(success)``, and the ``(ε, δ)`` that allows the same.
+        budget ``Membership(success)``, and for each method of differential privacy the ``ε`` at
+        which its own advantage is ``2 success - 1``.
     ranges : pair of numbers or of arrays of length d
         Least and largest value of every feature. Features are clipped to them; they must be known
         without these records, since DP rests on them.
@@ -60,7 +62,8 @@ def compare(
     test : pair of arrays, optional
         Rows on which the models are judged; by default a quarter of the records is kept out.
     delta : float, optional
-        Of differential privacy; ``1/n^1.5`` by default.
+        Where the ``ε`` of a method is read; ``1/n^1.5`` by default. The noise follows from the
+        success; ``delta`` has next to no part in it.
     rules : tuple of str
         PAC noise rules.
     n_subsets, n_releases, n_dp_releases : int
@@ -72,6 +75,11 @@ def compare(
     -------
     Comparison
         For the curator: it was computed from the records without a promise.
+
+    Guarantee
+    ---------
+    Claim DP-30. ``δ(0)`` of every row of differential privacy is at most ``2 success - 1``, and at
+    least 99.9 % of it: none is given more noise than the success asks for.
 
     Examples
     --------
@@ -85,13 +93,10 @@ def compare(
     promise = Membership(success)
     seed = coerce_seed(rng)
     train, judged = _read(X, y, chosen, ranges, target_range, test, delta, seed)
-    epsilon = float(epsilon_equivalent(promise.success, delta=train.delta))
     goal = _fit_all(chosen, train)
     rows = _pac_rows(chosen, train, judged, promise, goal, rules, n_subsets, n_releases, seed)
     for name in chosen.methods:
-        rows.append(
-            _dp_row(name, chosen, train, judged, promise, epsilon, goal, n_dp_releases, seed)
-        )
+        rows.append(_dp_row(name, chosen, train, judged, promise, goal, n_dp_releases, seed))
     return Comparison(
         model=model,
         metric=chosen.metric,
@@ -242,20 +247,34 @@ def _dp_row(
     train: Records,
     judged: Records,
     promise: Membership,
-    epsilon: float,
     goal: Vector,
     n_releases: int,
     seed: int,
 ) -> ComparisonRow:
     method = model.methods[name]
     try:
+        epsilon = calibrate_to_advantage(
+            lambda trial: _advantage(method(train, trial, seed).certificate),
+            2.0 * promise.success - 1.0,
+            delta=train.delta,
+        )
         releases = [method(train, epsilon, seed + 1 + k) for k in range(n_releases)]
     except PacPrivacyError as error:
         return _refused("DP", name, promise, error)
     spent = releases[0].certificate
     found = [np.ravel(release.value) for release in releases]
     row = _row("DP", name, model, found, judged, promise, goal)
-    return replace(row, epsilon=spent.epsilon, delta=spent.delta, neighbours=spent.neighbours)
+    return replace(
+        row,
+        epsilon=spent.epsilon,
+        delta=spent.delta,
+        advantage=_advantage(spent),
+        neighbours=spent.neighbours,
+    )
+
+
+def _advantage(certificate: DPCertificate) -> float:
+    return 2.0 * certificate.membership_bound - 1.0
 
 
 def _refused(family: Any, name: str, promise: Membership, error: Exception) -> ComparisonRow:

@@ -3,10 +3,11 @@
 from pacprivacy.dp.accounting import Accounts, account, zcdp_epsilon
 from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.adassp import AdaSSP, adassp
+from pacprivacy.dp.advantage import advantage, calibrate_to_advantage
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.clip import clip
 from pacprivacy.dp.descent import Steps
-from pacprivacy.dp.descent_accounting import descent_epsilon, descent_noise
+from pacprivacy.dp.descent_accounting import descent_advantage, descent_epsilon, descent_noise
 from pacprivacy.dp.descent_batches import (
     FixedBatch,
     FullBatch,
@@ -24,7 +25,6 @@ from pacprivacy.dp.events import (
 )
 from pacprivacy.dp.exponential import exponential, score_loss
 from pacprivacy.dp.finetune import PublicFeatures, fine_tune, pretrain
-from pacprivacy.dp.gaussian import gaussian_delta, gaussian_parameter
 from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
 from pacprivacy.dp.hypotheses import choose_hypothesis
 from pacprivacy.dp.jax_sgd import dp_sgd_jax
@@ -46,6 +46,7 @@ from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_nois
 from pacprivacy.dp.sgd import dp_gd, dp_sgd
 from pacprivacy.dp.statistics import regression_from_statistics
 from pacprivacy.dp.sums import private_mean, private_sum
+from pacprivacy.theory.gaussian import gaussian_delta, gaussian_parameter
 
 __all__ = [
     "Accounts",
@@ -75,10 +76,13 @@ __all__ = [
     "Steps",
     "account",
     "adassp",
+    "advantage",
+    "calibrate_to_advantage",
     "choose_hypothesis",
     "clip",
     "count_votes",
     "data_dependent_loss",
+    "descent_advantage",
     "descent_epsilon",
     "descent_noise",
     "dp_gd",

@@ -34,13 +34,13 @@ from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
 )
-from pacprivacy.dp.gaussian import gaussian_parameter
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.loss_distribution import ORDERS, compose_losses, renyi_divergences
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_distance
 from pacprivacy.errors import BudgetError, BudgetExceededError, SecretError
 from pacprivacy.release.dp_certificate import Neighbours
 from pacprivacy.release.dp_release import DPRelease
+from pacprivacy.theory.gaussian import gaussian_parameter
 
 __all__ = ["Filter", "Odometer"]
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
+from pacprivacy.dp.advantage import noise_advantage
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.noise import UNITS_PER_SCALE, lattice_parameter
 from pacprivacy.errors import BudgetError, DataError
@@ -89,6 +90,7 @@ class AdaSSP:
             epsilon=self.epsilon,
             delta=self.delta,
             neighbours=self.neighbours,
+            advantage=noise_advantage(self.epsilon, self.delta, sum(_sizes(len(self.coef)))),
             mechanism="AdaSSP ridge regression: three discrete Gaussian releases, one solve",
             assumptions=(
                 f"Rows are clipped to norm {self.x_bound:g}, targets to {self.y_bound:g}; both "

@@ -17,7 +17,12 @@ from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp.clip import SUM_BITS
 from pacprivacy.dp.composition import carried
-from pacprivacy.dp.descent_accounting import descent_event, descent_figures, descent_noise
+from pacprivacy.dp.descent_accounting import (
+    descent_advantage,
+    descent_event,
+    descent_figures,
+    descent_noise,
+)
 from pacprivacy.dp.descent_batches import Batch, Places, check_count
 from pacprivacy.dp.noise import HAIR, UNITS_PER_SCALE, check_epsilon_delta, lattice_slack
 from pacprivacy.errors import BudgetError, DataError, MechanismError
@@ -191,6 +196,8 @@ class DescentPlan:
         What is left of ``delta`` after the price of discrete noise.
     noise : float, public
         Standard deviation of a sum's noise over the clipping norm, continuous noise assumed.
+    n_weights : int, public
+        How many numbers each step adds noise to.
     """
 
     batch: Batch
@@ -255,6 +262,13 @@ class DescentPlan:
             neighbours=batch.neighbours,
             mechanism=f"{what} by {describe_steps(batch, steps, self.n_records)}",
             assumptions=(*assumptions, PUBLIC),
+            advantage=descent_advantage(
+                batch,
+                self.n_records,
+                n_steps=steps.n_steps,
+                noise=self.noise,
+                n_weights=self.n_weights,
+            ),
             accounting=figures,
             noise={"sum of gradients": std * steps.clip_norm},
             events=carried(event),

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from pacprivacy._checks import check_positive
+from pacprivacy.dp.advantage import advantage
 from pacprivacy.dp.descent_batches import (
     Batch,
     FixedBatch,
@@ -27,12 +28,19 @@ from pacprivacy.dp.events import (
     ReplacementSampling,
     Sampling,
 )
-from pacprivacy.dp.gaussian import gaussian_delta, gaussian_parameter
 from pacprivacy.dp.loss_distribution import ORDERS, loss_distribution, renyi_divergences
 from pacprivacy.dp.noise import check_epsilon_delta
 from pacprivacy.errors import BudgetError
+from pacprivacy.theory.gaussian import gaussian_epsilon, gaussian_parameter
 
-__all__ = ["descent_epsilon", "descent_event", "descent_figures", "descent_noise", "least_number"]
+__all__ = [
+    "descent_advantage",
+    "descent_epsilon",
+    "descent_event",
+    "descent_figures",
+    "descent_noise",
+    "least_number",
+]
 
 FINE: Final = 1e-4  # of privacy loss, between the atoms of a distribution; dp-accounting's own
 COARSE: Final = 1e-3  # for searches; pessimistic as well, so the answer is safe
@@ -74,7 +82,7 @@ def descent_epsilon(
     """
     check_positive("noise", noise, advice="Use at least 0.1.")
     if isinstance(batch, FullBatch):
-        return _full_epsilon(batch, n_steps, noise, delta)
+        return gaussian_epsilon(_reach(batch) * math.sqrt(n_steps) / noise, delta)
     return _epsilon(batch, n_records, n_steps, noise, delta, FINE)
 
 
@@ -100,6 +108,25 @@ def descent_noise(
         return reach / gaussian_parameter(epsilon, delta) * (1 + 1e-12)
     known = n_records if not isinstance(batch, PoissonBatch) else 0
     return _search(batch, known, n_steps, epsilon, delta)
+
+
+def descent_advantage(
+    batch: Batch, n_records: int, *, n_steps: int, noise: float, n_weights: int
+) -> float:
+    """Return the best attacker's advantage on all steps, discrete noise for the weights included.
+
+    Guarantee
+    ---------
+    Claims G-2 and DP-30. An upper bound under ``batch.neighbours``.
+
+    Examples
+    --------
+    >>> batch = PoissonBatch(size=20, n_public=1000)
+    >>> round(descent_advantage(batch, 1000, n_steps=500, noise=2.0, n_weights=3), 3)
+    0.094
+    """
+    known = 0 if isinstance(batch, PoissonBatch) else n_records
+    return _advantage(batch, known, n_steps, noise, n_steps * n_weights)
 
 
 def descent_figures(
@@ -149,11 +176,6 @@ def _reach(batch: Batch) -> float:
     return 1.0 if batch.neighbours == "add_remove" else 2.0
 
 
-def _full_epsilon(batch: FullBatch, n_steps: int, noise: float, delta: float) -> float:
-    parameter = _reach(batch) * math.sqrt(n_steps) / noise
-    return least_number(lambda epsilon: gaussian_delta(epsilon, parameter) <= delta, 1e-12)
-
-
 def _epsilon(
     batch: Batch, n_records: int, n_steps: int, noise: float, delta: float, interval: float
 ) -> float:
@@ -182,6 +204,12 @@ def _figures(
 
         figures.append(("Rényi epsilon", float(compute_epsilon(ORDERS, divergences, delta)[0])))
     return tuple(figures)
+
+
+@lru_cache(maxsize=256)
+def _advantage(batch: Batch, n_records: int, n_steps: int, noise: float, n_numbers: int) -> float:
+    event = descent_event(batch, n_records, n_steps=n_steps, noise=noise)
+    return advantage(event, neighbours=batch.neighbours, n_numbers=n_numbers)
 
 
 @lru_cache(maxsize=256)

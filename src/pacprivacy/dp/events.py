@@ -197,7 +197,10 @@ class GaussianEvent(_Told):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaplaceEvent(_Told):
-    """Laplace noise on one number; for several numbers at once, use :class:`PureEvent`.
+    """Laplace noise, on one number or on several that move together.
+
+    Several numbers with one noise scale, and a sensitivity in the sum of absolute changes, are at
+    least as private as one number that moves by all of it (claim DP-30).
 
     Parameters
     ----------

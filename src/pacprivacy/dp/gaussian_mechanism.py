@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from pacprivacy.dp.advantage import advantage
 from pacprivacy.dp.composition import carried, gaussian_event
+from pacprivacy.dp.events import GaussianEvent
 from pacprivacy.dp.laplace import EXACT, check_neighbours, noisy_value
 from pacprivacy.dp.noise import (
     Sampler,
@@ -152,6 +154,9 @@ def _release(
         epsilon=epsilon,
         delta=delta,
         neighbours=neighbours,
+        advantage=advantage(
+            GaussianEvent(noise_multiplier=1.0 / parameter), n_numbers=noisy.values.size
+        ),
         mechanism="Gaussian mechanism: discrete Gaussian noise on a grid",
         assumptions=(
             f"Neighbours move the numbers by at most {sensitivity:g} in Euclidean length.",

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from pacprivacy.dp.advantage import noise_advantage
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.noise import Perturbed, Sampler, add_laplace, read_source
 from pacprivacy.errors import BudgetError
@@ -51,7 +52,7 @@ def laplace(
 
     Guarantee
     ---------
-    Claim DP-1. ``(epsilon, 0)``-differential privacy, if ``sensitivity`` is right.
+    Claims DP-1 and DP-30. ``(epsilon, 0)``-differential privacy, if ``sensitivity`` is right.
 
     Examples
     --------
@@ -68,6 +69,7 @@ def laplace(
         epsilon=float(epsilon),
         delta=0.0,
         neighbours=neighbours,
+        advantage=noise_advantage(epsilon, 0.0, noisy.values.size),
         mechanism="Laplace mechanism: discrete Laplace noise on a grid",
         assumptions=(
             f"Neighbours move the numbers by at most {float(sensitivity):g} in the sum of "

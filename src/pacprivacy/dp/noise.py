@@ -18,13 +18,13 @@ from scipy.optimize import minimize_scalar
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
-from pacprivacy.dp.gaussian import gaussian_delta, gaussian_parameter
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise.lattice import (
     MAX_UNITS_PER_STD,
     sample_discrete_gaussian,
     sample_discrete_laplace,
 )
+from pacprivacy.theory.gaussian import gaussian_delta, gaussian_parameter
 
 __all__ = [
     "Perturbed",

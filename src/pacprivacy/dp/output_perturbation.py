@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy.dp.advantage import noise_advantage
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.margins import MarginLoss, minimise_margins, read_margin_loss, sign_rows
@@ -102,6 +103,7 @@ def output_perturbation(
         epsilon=float(epsilon),
         delta=float(delta),
         neighbours=neighbours,
+        advantage=noise_advantage(epsilon, delta, d),
         mechanism="output perturbation of a regularised linear classifier",
         assumptions=(
             f"Rows are clipped to norm {float(x_bound):g} and labels are one of two declared; "
@@ -182,6 +184,7 @@ def ridge_output_perturbation(
         epsilon=float(epsilon),
         delta=float(delta),
         neighbours="replace",
+        advantage=noise_advantage(epsilon, delta, d),
         mechanism="output perturbation of ridge regression",
         assumptions=(
             f"Rows are clipped to norm {float(x_bound):g}, targets to {float(y_bound):g}; both "

@@ -13,6 +13,7 @@ from scipy import special
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource
+from pacprivacy.dp.advantage import noise_advantage
 from pacprivacy.dp.blocks import LEAST_RECORDS, draw_blocks, map_blocks
 from pacprivacy.dp.composition import carried, gaussian_event
 from pacprivacy.dp.laplace import check_neighbours
@@ -181,6 +182,7 @@ def label_by_votes(
         epsilon=float(epsilon),
         delta=float(delta),
         neighbours=neighbours,
+        advantage=noise_advantage(epsilon, delta, counts.size),
         mechanism=f"PATE: {len(counts)} questions answered by noisy majorities",
         assumptions=(
             "A record is in the block of one teacher, so it changes one vote for each question.",

@@ -10,6 +10,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp.adassp import LARGEST_ENTRY, clip_whole, exact_sums
+from pacprivacy.dp.advantage import noise_advantage
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.events import PureEvent
 from pacprivacy.dp.laplace import check_neighbours
@@ -102,6 +103,7 @@ def regression_from_statistics(
         epsilon=float(epsilon),
         delta=float(delta),
         neighbours=neighbours,
+        advantage=noise_advantage(epsilon, delta, len(upper[0]) + d),
         mechanism="regression from noisy second moments and products",
         assumptions=(
             f"Rows are clipped to norm {float(x_bound):g}, targets to {float(y_bound):g}; both "

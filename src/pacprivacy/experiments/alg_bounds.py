@@ -12,6 +12,7 @@ from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
 from pacprivacy.experiments.measure import Settings
 from pacprivacy.experiments.page import Page, as_budget, write_csv
 from pacprivacy.experiments.section import Job
+from pacprivacy.theory.gaussian import gaussian_equivalent
 from pacprivacy.theory.posterior import epsilon_equivalent, overlap_prior, posterior_success
 
 __all__ = ["SECTION", "BoundRow"]
@@ -32,8 +33,9 @@ STYLES: Final = (
 class BoundRow:
     """What one budget allows for one question.
 
-    ``epsilon_equivalent`` is the ε of differential privacy with the same bound on membership;
-    only for a prior of one half, and not a claim of differential privacy.
+    ``epsilon_equivalent`` is the ε of pure differential privacy with the same bound on membership,
+    ``gaussian_mu`` the μ of the Gaussian mechanism with it; only for a prior of one half, and not
+    a claim of differential privacy.
     """
 
     question: str
@@ -41,6 +43,7 @@ class BoundRow:
     mi_nats: float
     success: float
     epsilon_equivalent: float | None
+    gaussian_mu: float | None
 
 
 def bound_rows() -> Iterator[BoundRow]:
@@ -60,6 +63,7 @@ def bound_rows() -> Iterator[BoundRow]:
                 mi_nats=mi_nats,
                 success=success,
                 epsilon_equivalent=epsilon_equivalent(success) if binary else None,
+                gaussian_mu=gaussian_equivalent(success) if binary else None,
             )
 
 
@@ -71,8 +75,9 @@ class Bounds:
     title: str = "What a budget allows"
     covers: str = "Table 1, and the bound on naming many members"
     notes: tuple[str, ...] = (
-        "From kl(posterior, prior) <= MI; no data and no simulation. An ε with the same bound on "
-        "membership is printed beside it; it is not a promise of differential privacy.",
+        "From kl(posterior, prior) <= MI; no data and no simulation. The ε of pure differential "
+        "privacy with the same bound on membership is printed beside it, and the μ of a Gaussian "
+        "mechanism; they are not promises of differential privacy.",
         "The prior of naming at least k members is hypergeometric, with the square of the "
         "binomial that the printed formula lacks.",
     )
@@ -106,7 +111,7 @@ class Bounds:
         page.image(picture, "largest success that a budget allows, for five questions")
         cells = {(row.question, row.mi_nats): row for row in rows}
         page.table(
-            ["budget, nats", *questions, "same membership bound as ε"],
+            ["budget, nats", *questions, "same membership bound as pure ε", "as Gaussian μ"],
             [_cells(cells, questions, mi) for mi in MI_BUDGETS],
         )
 
@@ -119,11 +124,11 @@ def _cells(
     cells: dict[tuple[str, float], BoundRow], questions: Sequence[str], mi: float
 ) -> list[str]:
     found = [cells[question, mi] for question in questions]
-    epsilon = found[0].epsilon_equivalent
+    readings = (found[0].epsilon_equivalent, found[0].gaussian_mu)
     return [
         as_budget(mi),
         *[f"{100 * row.success:.3g} %" for row in found],
-        "none" if epsilon is None else f"{epsilon:.2f}",
+        *["none" if value is None else f"{value:.2f}" for value in readings],
     ]
 
 

@@ -109,10 +109,10 @@ class MeanFigure:
         "PAC rule, or what the decoder of SR-PAC sees. The last is **not a proof**, and the true "
         "information stands beside it.",
         "*Equal truth*: each rule's noise is scaled until the exact adversary learns the budget.",
-        "`DP Gaussian` is differential privacy (δ = 1e-5, no record clipped) at the success that "
-        "the budget implies, and `risk` bounds the guess of one record's membership at that "
-        "success: other promises than the budget, so they are not scaled. From ln 2 nats on they "
-        "have nothing to limit.",
+        "`DP Gaussian` is the Gaussian mechanism (no record clipped) whose own membership success "
+        "is what the budget implies, and `risk` bounds the guess of one record's membership at "
+        "that success: other promises than the budget, so they are not scaled. From ln 2 nats on "
+        "they have nothing to limit.",
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:

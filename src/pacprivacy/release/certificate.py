@@ -15,6 +15,7 @@ from pacprivacy.release.html import certificate_html
 from pacprivacy.release.schema import check_fields
 from pacprivacy.release.text import certificate_text, promise_text
 from pacprivacy.theory.concentration import Estimate
+from pacprivacy.theory.posterior import Readings, read_as_dp
 
 __all__ = ["SCHEMA_VERSION", "Certificate", "NoiseSummary"]
 
@@ -100,6 +101,11 @@ class Certificate:
     def digest(self) -> str:
         """SHA-256 of the certificate: what the ledger records and the report page shows."""
         return digest_of(self.to_public_dict())
+
+    @property
+    def dp_readings(self) -> Readings:
+        """What differential privacy would have to be to allow ``membership_bound``; no DP claim."""
+        return read_as_dp(min(1.0, self.membership_bound))
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types."""

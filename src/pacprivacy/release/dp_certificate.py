@@ -14,6 +14,7 @@ from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.release.digest import digest_of
 from pacprivacy.release.html import rows_html
+from pacprivacy.release.text import readings_text
 from pacprivacy.theory.posterior import success_for_epsilon
 
 __all__ = ["DP_KINDS", "DP_SCHEMA", "NEIGHBOURS", "DPCertificate", "Neighbours"]
@@ -59,6 +60,10 @@ class DPCertificate:
         What counts as a difference of one record.
     mechanism : str
         What was computed and how it was perturbed.
+    advantage : float, optional
+        ``δ`` at ``ε = 0`` of the mechanism's own privacy-loss distribution, at most: the best
+        attacker's success at prior 1/2 is half of one plus this. None where only ``epsilon`` and
+        ``delta`` are known of the mechanism.
     assumptions : tuple of str
         Clipping, bounds, declared sensitivities: what the promise rests on, in sentences.
     accounting : dict
@@ -78,6 +83,9 @@ class DPCertificate:
     ... )
     >>> round(certificate.membership_bound, 4)
     0.7311
+    >>> from dataclasses import replace
+    >>> replace(certificate, advantage=0.3935).membership_bound  # Laplace noise on numbers
+    0.69675
     >>> DPCertificate.from_dict(certificate.to_public_dict()) == certificate
     True
     """
@@ -86,6 +94,7 @@ class DPCertificate:
     delta: float
     neighbours: Neighbours
     mechanism: str
+    advantage: float | None = None
     kind: Literal["dp", "dp-ex-post"] = "dp"
     assumptions: tuple[str, ...] = ()
     accounting: dict[str, Any] | None = None
@@ -110,10 +119,25 @@ class DPCertificate:
                 f"epsilon must be above 0 and delta in [0, 1); got {self.epsilon!r} and "
                 f"{self.delta!r}. Use for example epsilon=1, delta=1e-6."
             )
+        if self.advantage is not None and not 0 <= self.advantage <= 1:
+            raise BudgetError(
+                f"advantage must be between 0 and 1; got {self.advantage!r}. "
+                "Leave it out where it is not known."
+            )
 
     @property
     def membership_bound(self) -> float:
-        """Success of any attacker at prior one half who knows all other records."""
+        """Success of any attacker at prior one half who knows all other records.
+
+        By the mechanism's own privacy-loss distribution where that is known, never more than
+        ``epsilon`` and ``delta`` allow.
+        """
+        known = 1.0 if self.advantage is None else (1.0 + self.advantage) / 2.0
+        return min(known, self._point_bound)
+
+    @property
+    def _point_bound(self) -> float:
+        """Success that ``epsilon`` and ``delta`` alone allow."""
         if math.isinf(self.epsilon):
             return 1.0
         return float(success_for_epsilon(self.epsilon, delta=self.delta))
@@ -158,12 +182,23 @@ class DPCertificate:
             ("Kind", DP_KINDS[self.kind]),
             ("Neighbours", NEIGHBOURS[self.neighbours]),
             ("Mechanism", self.mechanism),
+            ("Success", self._success_text()),
         ]
         for name, figures in (("Accounting", self.accounting), ("Noise", self.noise)):
             if figures:
                 shown = ", ".join(f"{key} {_short(value)}" for key, value in figures.items())
                 rows.append((name, shown))
         return rows
+
+    def _success_text(self) -> str:
+        bound, alone = (_at_most(rate) for rate in (self.membership_bound, self._point_bound))
+        how = "by epsilon and delta alone"
+        if self.advantage is not None:
+            how = (
+                "by the mechanism's own loss distribution (epsilon and delta alone would allow "
+                f"{alone} %)"
+            )
+        return f"at most {bound} %, {how}; {readings_text(self.membership_bound)}"
 
     def _repr_html_(self) -> str:
         return rows_html(self.promise, self._rows(), simulation=self.simulation)
@@ -221,6 +256,11 @@ class DPCertificate:
         if isinstance(content, dict) and "certificate" in content:
             content = content["certificate"]
         return cls.from_dict(content)
+
+
+def _at_most(rate: float) -> str:
+    """Return a success rate in percent, rounded up."""
+    return f"{math.ceil(1e4 * rate - 1e-6) / 100:.2f}"
 
 
 def _short(value: Any) -> str:

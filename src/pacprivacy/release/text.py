@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import Any, Final
 
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
+from pacprivacy.theory.posterior import read_as_dp
 
-__all__ = ["certificate_text", "promise_text"]
+__all__ = ["certificate_text", "promise_text", "readings_text"]
 
 WIDTH: Final = 80
 KINDS: Final = {
@@ -90,10 +92,24 @@ def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
     rows.append(("Information", text))
     if cert.get("divergences"):
         rows.append(("Other distances", _divergence_text(cert)))
-    eps = cert["epsilon_equivalent"]
-    shown = "none" if eps is None else at_most(eps, significant=3)
-    rows.append(("Epsilon", f"{shown} would allow the same membership success; not a DP claim"))
+    readings = readings_text(min(1.0, cert["membership_bound"]))
+    rows.append(("In terms of DP", f"{readings}; not a DP claim"))
     return rows
+
+
+def readings_text(success: float) -> str:
+    """Return a membership success as pure and as Gaussian differential privacy, in words."""
+    found = read_as_dp(success)
+    if math.isinf(found.pure_epsilon):
+        return "the success of no finite epsilon"
+    pure, mu, epsilon = (
+        at_most(value, significant=3)
+        for value in (found.pure_epsilon, found.gaussian_mu, found.gaussian_epsilon)
+    )
+    return (
+        f"the success of pure DP with epsilon {pure}, or of Gaussian DP with mu {mu} (epsilon "
+        f"{epsilon} at delta {found.delta:g})"
+    )
 
 
 def _divergence_text(cert: dict[str, Any]) -> str:

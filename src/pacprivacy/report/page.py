@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from importlib import resources
 from typing import Any, Final
 
@@ -141,9 +142,17 @@ def _tiles(data: ReportData) -> list[tuple[str, str]]:
         tiles.append((mean, "the same, on average over all of them"))
     nats = f"{at_most(cert.mi_upper_nats, significant=4)} nats"
     tiles.append((nats, "all that the release tells about the secret, at most"))
-    if cert.epsilon_equivalent is not None:
-        epsilon = f"ε ≈ {at_most(cert.epsilon_equivalent, significant=3)}"
-        tiles.append((epsilon, "would allow the same success; not a claim of differential privacy"))
+    readings = cert.dp_readings
+    if math.isfinite(readings.pure_epsilon):
+        epsilon = f"ε ≈ {at_most(readings.pure_epsilon, significant=3)}"
+        what = "of pure differential privacy would allow the same success; not a claim of it"
+        tiles.append((epsilon, what))
+        gaussian = at_most(readings.gaussian_epsilon, significant=3)
+        what = (
+            f"of a Gaussian mechanism would: ε ≈ {gaussian} at δ = {readings.delta:g}; not a claim "
+            "of differential privacy"
+        )
+        tiles.append((f"μ ≈ {at_most(readings.gaussian_mu, significant=3)}", what))
     return tiles
 
 

@@ -13,7 +13,8 @@ from pacprivacy.budget import Information
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import AutoConfidence, NoisePlan, Rule, calibrate
 from pacprivacy.noise.weighting import noise_covariance
-from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
+from pacprivacy.theory.gaussian import gaussian_equivalent
+from pacprivacy.theory.posterior import posterior_success
 
 __all__ = [
     "Baseline",
@@ -135,14 +136,13 @@ def mean_sensitivity(
     return (2 if neighbours == "replace" else 1) * norm / n_records
 
 
-def dp_gaussian(
-    dimension: int, mi_nats: float, *, sensitivity: float, delta: float = 1e-5
-) -> Baseline:
+def dp_gaussian(dimension: int, mi_nats: float, *, sensitivity: float) -> Baseline:
     """Gaussian mechanism of differential privacy at the success that a PAC budget allows.
 
-    An information budget bounds any guess with prior 1/2 by some success; this is the noise
-    under which (ε, δ)-differential privacy allows the same success. It is another promise, about
-    whether a record is in the data at all.
+    An information budget bounds any guess with prior 1/2 by some success ``q``; this is the noise
+    under which the best guess whether a record is in has the same: ``Φ(μ/2) = q``, ``μ`` the
+    sensitivity over the standard deviation. No ``(ε, δ)`` is in between. It is another promise,
+    about whether a record is in the data at all.
 
     Parameters
     ----------
@@ -153,8 +153,6 @@ def dp_gaussian(
     sensitivity : float > 0
         Euclidean sensitivity of the output after clipping, for example
         :func:`mean_sensitivity`.
-    delta : float
-        The δ.
 
     Examples
     --------
@@ -162,17 +160,13 @@ def dp_gaussian(
     >>> tight.total_variance > loose.total_variance > 0
     True
     """
-    # Here, because the package of baselines is large and few ask for this one.
-    from pacprivacy.dp.gaussian import gaussian_parameter
-
     reach = check_positive("sensitivity", sensitivity, advice="Clip the records first.")
-    epsilon = epsilon_equivalent(posterior_success(float(mi_nats)), delta)
-    if epsilon <= 0:
+    parameter = gaussian_equivalent(posterior_success(float(mi_nats)))
+    if parameter == 0.0:
         raise BudgetError(
-            f"delta must be below the advantage that the budget allows; got {delta}. "
-            f"Use a smaller delta."
+            f"mi_nats must allow more than a blind guess; got {mi_nats}. Use about 0.02."
         )
-    variance = 0.0 if math.isinf(epsilon) else (reach / gaussian_parameter(epsilon, delta)) ** 2
+    variance = 0.0 if math.isinf(parameter) else (reach / parameter) ** 2
     return Baseline(
         name="DP Gaussian",
         covariance=variance * np.eye(dimension),

@@ -14,6 +14,13 @@ from pacprivacy.theory.divergence import (
     bernoulli_divergence,
     divergence_success,
 )
+from pacprivacy.theory.gaussian import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_equivalent,
+    gaussian_parameter,
+    gaussian_success,
+)
 from pacprivacy.theory.information import (
     bernoulli_kl,
     binary_entropy,
@@ -24,16 +31,19 @@ from pacprivacy.theory.information import (
     log_det_bound,
 )
 from pacprivacy.theory.posterior import (
+    Readings,
     epsilon_equivalent,
     mi_for_success,
     overlap_prior,
     posterior_success,
+    read_as_dp,
     success_for_epsilon,
 )
 
 __all__ = [
     "DIVERGENCES",
     "Estimate",
+    "Readings",
     "bernoulli_divergence",
     "bernoulli_kl",
     "bernstein_estimate",
@@ -43,6 +53,11 @@ __all__ = [
     "empirical_bernstein",
     "entropy",
     "epsilon_equivalent",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_equivalent",
+    "gaussian_parameter",
+    "gaussian_success",
     "information_slack",
     "lattice_information_slack",
     "lattice_total_variation",
@@ -50,6 +65,7 @@ __all__ = [
     "mi_for_success",
     "overlap_prior",
     "posterior_success",
+    "read_as_dp",
     "std_upper_bound",
     "success_for_epsilon",
 ]

@@ -1,25 +1,32 @@
-"""Budget, success rate and equivalent ε: how to read one as another."""
+"""Budget, success rate and differential privacy: how to read one as another."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import BudgetError
+from pacprivacy.theory.gaussian import gaussian_epsilon, gaussian_equivalent
 from pacprivacy.theory.information import bernoulli_kl
 
 __all__ = [
+    "READ_AT_DELTA",
+    "Readings",
     "epsilon_equivalent",
     "mi_for_success",
     "overlap_prior",
     "posterior_success",
+    "read_as_dp",
     "success_for_epsilon",
 ]
 
 Vector = npt.NDArray[np.float64]
+
+READ_AT_DELTA: Final = 1e-5  # where the ε of a Gaussian mechanism is read off its curve
 
 # bernoulli_kl is within 1e-13 of the truth. A budget is read as this much larger when a
 # success rate is printed and as twice this much smaller when a success rate is the target, so
@@ -127,10 +134,12 @@ def mi_for_success(success: float, prior: float = 0.5) -> float:
 
 
 def epsilon_equivalent(success: float, delta: float = 0.0) -> float:
-    """Return the ε at which differential privacy allows the same membership success.
+    """Return the ε at which ``(ε, δ)`` alone allows the same membership success.
 
     It matches the success of guessing one record at prior 1/2 and nothing else: it is not a
-    claim of differential privacy.
+    claim of differential privacy. The worst mechanism with that ``(ε, δ)`` reaches the success
+    (randomised response, for δ = 0); another one stays below it, a Gaussian mechanism by far. To
+    compare with a mechanism, use its own loss distribution; :func:`read_as_dp` has both readings.
 
     Parameters
     ----------
@@ -166,7 +175,7 @@ def epsilon_equivalent(success: float, delta: float = 0.0) -> float:
 
 
 def success_for_epsilon(epsilon: float, delta: float = 0.0) -> float:
-    """Membership success that (ε, δ)-differential privacy allows at prior 1/2.
+    """Membership success that (ε, δ)-differential privacy allows at prior 1/2, at most.
 
     Parameters
     ----------
@@ -198,6 +207,55 @@ def success_for_epsilon(epsilon: float, delta: float = 0.0) -> float:
     # Written with e^-ε so that a large ε does not overflow.
     shrink = math.exp(-epsilon)
     return (1.0 + delta * shrink) / (1.0 + shrink)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """A membership success at prior 1/2 in the vocabulary of differential privacy.
+
+    Parameters
+    ----------
+    pure_epsilon : float
+        ``ε`` of pure differential privacy that allows this success, reached by randomised response.
+    gaussian_mu : float
+        ``μ`` of the Gaussian mechanism with this success.
+    gaussian_epsilon : float
+        ``ε`` of that mechanism at ``delta``.
+    delta : float
+        Where the second ``ε`` was read off.
+
+    Examples
+    --------
+    >>> round(read_as_dp(0.588).gaussian_mu, 3)
+    0.445
+    """
+
+    pure_epsilon: float
+    gaussian_mu: float
+    gaussian_epsilon: float
+    delta: float
+
+
+def read_as_dp(success: float, delta: float = READ_AT_DELTA) -> Readings:
+    """Return what differential privacy would have to be to allow the same membership success.
+
+    Two readings, because one ``(ε, δ)`` says little about a mechanism: pure differential privacy,
+    which randomised response exhausts, and the Gaussian mechanism, whose ``ε`` at a small ``δ`` is
+    several times larger at the same success. Neither is a claim of differential privacy.
+
+    Examples
+    --------
+    >>> found = read_as_dp(0.6)
+    >>> round(found.pure_epsilon, 3), round(found.gaussian_mu, 3), round(found.gaussian_epsilon, 2)
+    (0.405, 0.507, 2.02)
+    """
+    parameter = gaussian_equivalent(success)
+    return Readings(
+        pure_epsilon=epsilon_equivalent(success),
+        gaussian_mu=parameter,
+        gaussian_epsilon=gaussian_epsilon(parameter, delta),
+        delta=float(delta),
+    )
 
 
 def overlap_prior(n_records: int, n_guessed: int) -> float:

@@ -1,0 +1,352 @@
+"""PAC and DP at one success: what an attacker gains on each DP row, by code that shares nothing.
+
+The advantage of the best guess is the total variation distance of two outputs. It is computed here
+by quadrature, by convolution on a grid, and by dp-accounting asked directly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from scipy import integrate, optimize, stats
+
+from pacprivacy.comparison import Comparison, compare
+from pacprivacy.comparison.models import MODELS, N_STEPS, Records
+from pacprivacy.dp import (
+    FixedSampling,
+    GaussianEvent,
+    LaplaceEvent,
+    PoissonSampling,
+    PureEvent,
+    advantage,
+    calibrate_to_advantage,
+    descent_advantage,
+    objective_perturbation,
+)
+from pacprivacy.dp.descent_batches import FixedBatch, PoissonBatch
+from pacprivacy.dp.noise import lattice_slack
+from pacprivacy.errors import BudgetError
+from pacprivacy.release import DPRelease
+from pacprivacy.residual import dp_gaussian
+from pacprivacy.theory import (
+    gaussian_epsilon,
+    gaussian_equivalent,
+    gaussian_success,
+    posterior_success,
+    read_as_dp,
+)
+
+SUCCESS = 0.588
+TARGET = 2 * SUCCESS - 1
+
+# --- what the best attacker gains, from scratch ------------------------------------------------
+
+
+def gaussian_gain(mu: float) -> float:
+    """Half the area between two unit Gaussians at distance ``mu``."""
+    x = np.linspace(-12, 12 + mu, 40_001)
+    return float(np.trapezoid(np.abs(stats.norm.pdf(x) - stats.norm.pdf(x, mu)), x) / 2)
+
+
+def laplace_gain(shifts: tuple[float, ...], epsilon: float = 0.0, n: int = 1 << 13) -> float:
+    """``sup P(S) - e^ε Q(S)`` for unit Laplace noise: losses on a grid, convolved."""
+    x = stats.laplace.ppf((np.arange(200_000) + 0.5) / 200_000)
+    step = 4 * sum(shifts) / n
+    spectrum = np.ones(n // 2 + 1, dtype=complex)
+    for shift in set(shifts):
+        index = np.rint((np.abs(x - shift) - np.abs(x)) / step).astype(np.int64)
+        one = np.bincount(index % n, minlength=n) / len(x)
+        spectrum *= np.fft.rfft(one) ** shifts.count(shift)
+    law, losses = np.fft.irfft(spectrum, n), step * np.fft.fftfreq(n, 1 / n)
+    return float((law * np.maximum(0.0, -np.expm1(epsilon - losses)))[losses > epsilon].sum())
+
+
+def descent_gain(noise: float, rate: float, n_steps: int) -> float:
+    """Poisson-sampled Gaussian steps, by dp-accounting's accountant on its own."""
+    one = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
+    return float(PLDAccountant().compose(one, n_steps).get_delta(0.0))
+
+
+def parameter_at(epsilon: float, delta: float) -> float:
+    """``μ`` of the Gaussian mechanism that has ``delta`` at ``epsilon``, by a root of the curve."""
+
+    def excess(mu: float) -> float:
+        first = stats.norm.cdf(mu / 2 - epsilon / mu)
+        return float(first - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu) - delta)
+
+    return float(optimize.brentq(excess, 1e-3, 20.0))
+
+
+# --- every row of a comparison -----------------------------------------------------------------
+
+
+def gain_of(method: str, release: DPRelease, n_features: int) -> float:
+    """What an attacker gains on a release, from its promise or its noise."""
+    certificate = release.certificate
+    if method == "Laplace":
+        return laplace_gain((certificate.epsilon / n_features,) * n_features)
+    if method == "DP-SGD":
+        assert certificate.accounting is not None
+        return descent_gain(certificate.accounting["noise multiplier"], 0.1, N_STEPS)
+    if method == "objective perturbation":
+        assert certificate.accounting is not None
+        left = certificate.accounting["epsilon of the linear term"]
+        # The linear term; the solver's share is 2 % of ε and adds less than a quarter of that.
+        tilt = gaussian_gain(parameter_at(left, certificate.delta))
+        return tilt + 0.25 * certificate.accounting["epsilon of the solver"]
+    return gaussian_gain(parameter_at(certificate.epsilon, certificate.delta))
+
+
+def check_rows(found: Comparison, records: Records) -> None:
+    target = 2 * found.success - 1
+    rows = [row for row in found.rows if row.family == "DP"]
+    assert [row.method for row in rows] == list(MODELS[found.model].methods)
+    for row in rows:
+        assert row.advantage is not None, row.note
+        assert 0.99 * target <= row.advantage <= target
+        assert row.epsilon is not None
+        release = MODELS[found.model].methods[row.method](records, row.epsilon, 0)
+        gain = gain_of(row.method, release, records.X.shape[1])
+        within = 0.03 if row.method == "objective perturbation" else 0.01
+        assert gain == pytest.approx(target, rel=within), row.method
+
+
+def mapped(X: Any, y: Any, model: str, delta: float) -> Records:
+    low, high = X.min(axis=0), X.max(axis=0)
+    target = None
+    if model == "ridge":
+        target = 2 * (y - y.min()) / (y.max() - y.min()) - 1
+    elif model == "logistic":
+        target = np.where(y == np.unique(y)[1], 1.0, -1.0)
+    return Records(X=2 * (X - low) / (high - low) - 1, y=target, delta=delta)
+
+
+def few(X: Any, y: Any, n: int) -> tuple[Any, Any]:
+    chosen = np.random.default_rng(0).choice(len(X), size=n, replace=False)
+    return X[chosen], y[chosen]
+
+
+@pytest.mark.claim("DP-30")
+@pytest.mark.parametrize(
+    ("table", "models"),
+    [
+        ("rice", ("mean", "logistic")),
+        ("wine_white", ("mean", "ridge")),
+        ("adult", ("mean", "logistic")),
+    ],
+)
+def test_every_dp_row_has_the_advantage_of_the_target(
+    table: str, models: tuple[str, ...], require_data: Callable[..., None]
+) -> None:
+    from pacprivacy import datasets
+
+    names = {
+        "rice": ("rice_cammeo_osmancik.arff.gz",),
+        "wine_white": ("winequality-white.csv.gz",),
+        "adult": ("adult.data.gz", "adult.test.gz"),
+    }
+    require_data(*names[table])
+    data = getattr(datasets, f"load_{table}")()
+    columns = [0, 4, 10, 11, 12] if table == "adult" else slice(None)
+    X, y = few(data.X[:, columns], data.y, 400)
+    for model in models:
+        X_used = X[:, :3] if model == "mean" else X
+        found = compare(
+            X_used,
+            None if model == "mean" else y,
+            model=model,
+            success=SUCCESS,
+            ranges=(X_used.min(axis=0), X_used.max(axis=0)),
+            target_range=(y.min(), y.max()),
+            test=None if model == "mean" else (X_used, y),
+            delta=1e-4,
+            rules=("diagonal",),
+            n_subsets=8,
+            n_releases=2,
+            n_dp_releases=2,
+            rng=0,
+        )
+        check_rows(found, mapped(X_used, y, model, 1e-4))
+
+
+def test_the_noise_does_not_depend_on_where_epsilon_is_read() -> None:
+    X = np.random.default_rng(0).uniform(size=(300, 2))
+    stds = []
+    for delta in (1e-3, 1e-8):
+        found = compare(
+            X,
+            model="mean",
+            success=SUCCESS,
+            ranges=(0, 1),
+            delta=delta,
+            rules=("diagonal",),
+            n_subsets=8,
+            n_releases=2,
+            n_dp_releases=2,
+            rng=0,
+        )
+        row = next(row for row in found.rows if row.method == "Gaussian")
+        release = MODELS["mean"].methods["Gaussian"](
+            Records(X=2 * X - 1, y=None, delta=delta), row.epsilon or 0.0, 0
+        )
+        assert release.certificate.noise is not None
+        stds.append(release.certificate.noise["std"])
+    assert stds[0] == pytest.approx(stds[1], rel=1e-6)
+    assert stds[0] * 300 / math.sqrt(2) == pytest.approx(1 / 0.445, rel=2e-3)
+
+
+# --- closed forms and compositions -------------------------------------------------------------
+
+
+@pytest.mark.claim("DP-30")
+def test_the_handbook_figures() -> None:
+    assert gaussian_equivalent(SUCCESS) == pytest.approx(0.445, abs=5e-4)
+    assert gaussian_epsilon(gaussian_equivalent(SUCCESS), 1e-5) == pytest.approx(1.75, abs=5e-3)
+    readings = read_as_dp(SUCCESS)
+    assert readings.pure_epsilon == pytest.approx(0.356, abs=5e-4)
+    assert readings.gaussian_epsilon / readings.pure_epsilon > 4.5
+    for success in (0.5 + 1e-9, 0.51, 0.6, 0.9, 0.999999):
+        mu = gaussian_equivalent(success)
+        assert gaussian_success(mu) <= success
+        assert gaussian_success(mu) == pytest.approx(success, abs=1e-12)
+        assert 2 * success - 1 == pytest.approx(gaussian_gain(mu), abs=1e-6)
+
+
+@pytest.mark.claim("DP-30")
+@pytest.mark.parametrize("success", [0.52, 0.588, 0.75, 0.95])
+def test_epsilon_of_the_gaussian_curve_is_on_the_safe_side(success: float) -> None:
+    mu = gaussian_equivalent(success)
+    for delta in (1e-3, 1e-5, 1e-9):
+        epsilon = gaussian_epsilon(mu, delta)
+        if epsilon > 0:
+            assert parameter_at(epsilon, delta) == pytest.approx(mu, rel=1e-6)
+    assert gaussian_epsilon(0.0, 1e-5) == 0.0
+    assert gaussian_epsilon(math.inf, 1e-5) == math.inf
+
+
+@pytest.mark.claim("DP-30")
+def test_closed_forms_are_total_variation_distances() -> None:
+    several = [GaussianEvent(noise_multiplier=4.0, count=4), GaussianEvent(noise_multiplier=2.0)]
+    assert advantage(several) == pytest.approx(gaussian_gain(math.sqrt(0.5)), abs=1e-6)
+    for epsilon in (0.1, 1.0, 3.0):
+        found = advantage(LaplaceEvent(noise_multiplier=1 / epsilon))
+        assert found == pytest.approx(laplace_gain((epsilon,)), abs=1e-4)
+        coin = 1 / (1 + math.exp(-epsilon))  # randomised response tells the truth so often
+        assert advantage(PureEvent(epsilon=epsilon)) == pytest.approx(2 * coin - 1)
+
+
+@pytest.mark.claim("DP-30")
+@pytest.mark.parametrize("shifts", [(0.5, 0.5), (0.9, 0.1), (1.0, 2.0), (0.3,) * 10])
+def test_several_laplace_numbers_are_no_worse_than_one(shifts: tuple[float, ...]) -> None:
+    whole = sum(shifts)
+    for epsilon in np.linspace(0.0, whole, 7)[:-1]:
+        several = laplace_gain(shifts, float(epsilon))
+        assert several <= laplace_gain((whole,), float(epsilon)) + 1e-4
+    assert laplace_gain(shifts) < 0.97 * (1 - math.exp(-whole / 2))  # and it is not a tie
+    composed = advantage(
+        [LaplaceEvent(noise_multiplier=1 / s, count=shifts.count(s)) for s in set(shifts)]
+    )
+    assert composed == pytest.approx(laplace_gain(shifts), rel=5e-3)
+
+
+@pytest.mark.claim("DP-30")
+@pytest.mark.parametrize(("noise", "rate", "steps"), [(2.0, 0.1, 60), (1.0, 0.01, 300)])
+def test_sampled_steps_agree_with_the_accountant(noise: float, rate: float, steps: int) -> None:
+    event = GaussianEvent(noise_multiplier=noise, count=steps, sampling=PoissonSampling(rate=rate))
+    found = advantage(event)
+    assert found == pytest.approx(descent_gain(noise, rate, steps), rel=1e-3)
+    batch = PoissonBatch(size=1000 * rate, n_public=1000)
+    again = descent_advantage(batch, 1000, n_steps=steps, noise=noise, n_weights=3)
+    assert found <= again <= found + 2 * lattice_slack(0.0, 3 * steps) + 1e-15
+
+
+@pytest.mark.claim("DP-30")
+def test_batches_of_a_fixed_size_gain_less_than_all_records() -> None:
+    whole = advantage(GaussianEvent(noise_multiplier=2.0), neighbours="replace")
+    batch = descent_advantage(FixedBatch(size=10), 100, n_steps=1, noise=4.0, n_weights=1)
+    assert batch == pytest.approx(0.1 * whole, rel=1e-3)
+    sampling = FixedSampling(n_records=100, batch_size=10)
+    with pytest.raises(BudgetError, match="fixed size"):
+        advantage(GaussianEvent(noise_multiplier=2.0, sampling=sampling))
+
+
+@pytest.mark.claim("DP-30")
+@pytest.mark.parametrize("target", [1e-3, 0.05, TARGET, 0.5, 0.95])
+def test_calibration_is_on_the_safe_side_and_close(target: float) -> None:
+    seen = []
+
+    def curve(epsilon: float) -> float:
+        seen.append(epsilon)
+        return 1 - math.exp(-epsilon / 2)
+
+    found = calibrate_to_advantage(curve, target)
+    assert 0.999 * target <= curve(found) <= target
+    assert len(seen) < 15
+
+
+def test_calibration_refuses_what_cannot_be_reached() -> None:
+    with pytest.raises(BudgetError, match="target must be between 0 and 1"):
+        calibrate_to_advantage(lambda e: e, 1.0)
+    with pytest.raises(BudgetError, match="none near"):
+        calibrate_to_advantage(lambda e: 0.01 + e, 0.001)  # a δ of 0.01 is an advantage itself
+
+
+def test_the_baseline_of_residual_privacy_has_the_success_of_the_budget() -> None:
+    for mi_nats in (1 / 64, 1 / 4):
+        found = dp_gaussian(3, mi_nats, sensitivity=0.04)
+        mu = 0.04 / math.sqrt(found.covariance[0, 0])
+        assert gaussian_gain(mu) == pytest.approx(2 * posterior_success(mi_nats) - 1, rel=1e-4)
+
+
+# --- objective perturbation --------------------------------------------------------------------
+
+
+@pytest.mark.claim("DP-31")
+@pytest.mark.parametrize("penalty", [0.1, 0.5, 5.0])
+@pytest.mark.parametrize("mu", [0.2, 0.5, 1.5])
+def test_curvature_has_no_part_in_the_advantage(penalty: float, mu: float) -> None:
+    """The law of the tilted minimiser of ``n`` rows and of one more, by quadrature."""
+    noise = 1.0 / mu
+
+    def density(theta: Any, rows: list[float]) -> Any:
+        slope = sum(-row / (1 + np.exp(row * theta)) for row in rows) + penalty * theta
+        bend = sum(row**2 / (4 * np.cosh(row * theta / 2) ** 2) for row in rows) + penalty
+        return stats.norm.pdf(-slope, 0, noise) * bend
+
+    theta = np.linspace(-60, 60, 40_001) / max(0.1, min(1.0, penalty))
+    for rows in ([], [1.0], [0.7, -1.0, 0.4]):
+        for extra in (1.0, -0.6):
+            less = density(theta, rows)
+            more = density(theta, [*rows, extra])
+            assert integrate.trapezoid(more, theta) == pytest.approx(1, abs=1e-3)
+            gain = integrate.trapezoid(np.abs(less - more), theta) / 2
+            assert gain <= gaussian_gain(mu) + 1e-4
+
+
+@pytest.mark.claim("DP-31")
+def test_certificate_of_objective_perturbation_counts_tilt_and_solver() -> None:
+    X = np.random.default_rng(0).uniform(-1, 1, size=(300, 2))
+    settings: dict[str, Any] = {
+        "classes": (False, True),
+        "penalty": 10.0,
+        "x_bound": 1.5,
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "simulate": 0,
+    }
+    one = objective_perturbation(X, X[:, 0] > 0, **settings).certificate
+    assert one.accounting is not None
+    mu = parameter_at(one.accounting["epsilon of the linear term"], 1e-5)
+    solver = one.accounting["epsilon of the solver"]
+    assert one.advantage is not None
+    # Between the tilt alone, and the two added up.
+    assert gaussian_gain(mu) < one.advantage < gaussian_gain(mu) + math.tanh(solver / 2)
+    two = objective_perturbation(X, X[:, 0] > 0, neighbours="replace", **settings).certificate
+    assert two.advantage is not None
+    assert two.membership_bound <= (1 + two.advantage) / 2
