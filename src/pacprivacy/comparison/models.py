@@ -97,8 +97,8 @@ def _laplace_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
     )
     # A record moves each mean by 1/n at most: as many runs on one number, not one that moves by
     # d/n at once, which is what the certificate of a sum of absolute values has to reckon with.
-    each = dp.LaplaceEvent(noise_multiplier=d / epsilon, count=d)
-    advantage = dp.advantage(each, neighbours="add_remove", n_numbers=d)
+    each = dp.LaplaceEvent(noise_multiplier=d / epsilon, count=d, n_numbers=1)
+    advantage = dp.advantage(each, neighbours="add_remove")
     certificate = replace(
         release.certificate,
         advantage=advantage,

@@ -10,17 +10,17 @@ An odometer bounds the loss at all times at once, by a supermartingale.
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
-from typing import ClassVar, Final, NoReturn
+from typing import Final
 
 import numpy as np
 from scipy import special
 from scipy.optimize import brentq
 
+from pacprivacy._random import ProcessBound
 from pacprivacy.dp.composition import (
     Composed,
     Told,
@@ -37,7 +37,7 @@ from pacprivacy.dp.events import (
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.loss_distribution import ORDERS, compose_losses, renyi_divergences
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_distance
-from pacprivacy.errors import BudgetError, BudgetExceededError, SecretError
+from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.release.dp_certificate import Neighbours
 from pacprivacy.release.dp_release import DPRelease
 from pacprivacy.theory.gaussian import gaussian_parameter
@@ -50,31 +50,7 @@ HAIR: Final = 2.0**-26  # part of δ that covers rounding, here and in events
 ROUNDING: Final = 2.0**-40  # relative, of the Gaussian parameter; far less than that part of δ
 
 
-class _OneProcess:
-    """What is left of a budget: a fork, a copy or a pickle of it would be a second budget."""
-
-    KIND: ClassVar[str]
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-
-    def check_process(self) -> None:
-        """Refuse to go on in a fork."""
-        if os.getpid() != self._process:
-            self._refuse("another one, a fork of it")
-
-    def __reduce__(self) -> NoReturn:
-        self._refuse("a request to pickle or copy it")
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise SecretError(
-            f"{self.KIND} must stay in its process; got {what}. Nothing was spent. Make one in "
-            "each process, each with a budget of its own."
-        )
-
-
-class Filter(_OneProcess):
+class Filter(ProcessBound):
     """A budget ``(ε, δ)`` for mechanisms that are chosen, noise and all, from earlier answers.
 
     Gaussian noise on all records and purely private mechanisms share one pool, in any amounts.
@@ -126,7 +102,7 @@ class Filter(_OneProcess):
         neighbours: Neighbours,
         reserved: Event | Iterable[Event] = (),
     ) -> None:
-        super().__init__()
+        self._lock = threading.Lock()
         self._epsilon, self._delta = check_epsilon_delta(epsilon, delta)
         listed = list(reserved) if isinstance(reserved, Iterable) else [reserved]
         check_neighbours(neighbours)
@@ -228,7 +204,7 @@ class Filter(_OneProcess):
         self._simulation = self._simulation or composed.simulation
 
 
-class Odometer(_OneProcess):
+class Odometer(ProcessBound):
     """A running bound on the privacy loss of mechanisms chosen from earlier answers.
 
     Parameters
@@ -256,7 +232,7 @@ class Odometer(_OneProcess):
     KIND = "an odometer"
 
     def __init__(self, *, delta: float, neighbours: Neighbours) -> None:
-        super().__init__()
+        self._lock = threading.Lock()
         _, self._delta = check_epsilon_delta(1.0, delta)
         check_neighbours(neighbours)
         self._neighbours: Neighbours = neighbours

@@ -14,10 +14,10 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from pacprivacy.dp.composition import read_composed
+from pacprivacy.dp.composition import grid_distance, read_composed
 from pacprivacy.dp.events import Event, GaussianEvent, LaplaceEvent, PureEvent
 from pacprivacy.dp.loss_distribution import loss_distribution
-from pacprivacy.dp.noise import lattice_parameter, lattice_slack
+from pacprivacy.dp.noise import lattice_parameter
 from pacprivacy.errors import BudgetError
 from pacprivacy.release.dp_certificate import Neighbours
 from pacprivacy.theory.gaussian import gaussian_epsilon, gaussian_equivalent
@@ -35,7 +35,6 @@ def advantage(
     events: Event | Iterable[Event],
     *,
     neighbours: Neighbours = "add_remove",
-    n_numbers: int = 0,
     discretization: float = DISCRETIZATION,
 ) -> float:
     """Return the advantage of the best attacker on mechanisms that ran on the same records.
@@ -47,9 +46,6 @@ def advantage(
         which its records were sampled; they may be chosen adaptively.
     neighbours : {"add_remove", "replace"}, public
         Relation of the promise, and of the sensitivity that noise multipliers are relative to.
-    n_numbers : int, public
-        How many numbers got discrete noise from :mod:`pacprivacy.dp.noise`, over all runs. 0 for
-        continuous noise.
     discretization : float, public
         Step of privacy-loss distributions, where there is no closed form.
 
@@ -84,8 +80,8 @@ def advantage(
             one = loss_distribution(event, neighbours, discretization, TAIL)
             combined = one if combined is None else combined.compose(one)
         found = float(combined.get_delta_for_epsilon(0.0))
-    # Twice the numbers, as in ``account``: for a Laplace law the grid costs twice a Gaussian's.
-    return min(1.0, found * (1 + ROUNDED) + lattice_slack(0.0, 2 * n_numbers))
+    # Each of the two laws is that far from its continuous one, in total variation.
+    return min(1.0, found * (1 + ROUNDED) + 2 * grid_distance(listed))
 
 
 def noise_advantage(epsilon: float, delta: float, n_numbers: int) -> float:
@@ -101,9 +97,9 @@ def noise_advantage(epsilon: float, delta: float, n_numbers: int) -> float:
     (0.3935, 0.1066)
     """
     if delta == 0.0:
-        return advantage(LaplaceEvent(noise_multiplier=1.0 / epsilon), n_numbers=n_numbers)
+        return advantage(LaplaceEvent(noise_multiplier=1.0 / epsilon, n_numbers=n_numbers))
     parameter = lattice_parameter(epsilon, delta, n_numbers)
-    return advantage(GaussianEvent(noise_multiplier=1.0 / parameter), n_numbers=n_numbers)
+    return advantage(GaussianEvent(noise_multiplier=1.0 / parameter, n_numbers=n_numbers))
 
 
 def calibrate_to_advantage(

@@ -126,7 +126,7 @@ def descent_advantage(
     0.094
     """
     known = 0 if isinstance(batch, PoissonBatch) else n_records
-    return _advantage(batch, known, n_steps, noise, n_steps * n_weights)
+    return _advantage(batch, known, n_steps, noise, n_weights)
 
 
 def descent_figures(
@@ -207,9 +207,9 @@ def _figures(
 
 
 @lru_cache(maxsize=256)
-def _advantage(batch: Batch, n_records: int, n_steps: int, noise: float, n_numbers: int) -> float:
-    event = descent_event(batch, n_records, n_steps=n_steps, noise=noise)
-    return advantage(event, neighbours=batch.neighbours, n_numbers=n_numbers)
+def _advantage(batch: Batch, n_records: int, n_steps: int, noise: float, n_weights: int) -> float:
+    event = descent_event(batch, n_records, n_steps=n_steps, noise=noise, n_weights=n_weights)
+    return advantage(event, neighbours=batch.neighbours)
 
 
 @lru_cache(maxsize=256)

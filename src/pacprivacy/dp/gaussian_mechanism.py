@@ -155,7 +155,7 @@ def _release(
         delta=delta,
         neighbours=neighbours,
         advantage=advantage(
-            GaussianEvent(noise_multiplier=1.0 / parameter), n_numbers=noisy.values.size
+            GaussianEvent(noise_multiplier=1.0 / parameter, n_numbers=noisy.values.size)
         ),
         mechanism="Gaussian mechanism: discrete Gaussian noise on a grid",
         assumptions=(
