@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 LARGEST_OUTPUT = 1e140
+SMALLEST_RANGE = 1e-140  # squares of what is between the two are normal numbers, with room to spare
 
 Vector: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = npt.NDArray[np.float64]

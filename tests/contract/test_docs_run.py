@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
+from pacprivacy.budget import Information, Membership
+from pacprivacy.noise import RULES, AutoConfidence, Basis, Boxed, Empirical, Rule, calibrate
+from pacprivacy.noise.costs import Exact, Protect, Shaped
+from pacprivacy.pool import Half
 from pages import RUN, read_blocks, read_commands, run_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,6 +60,34 @@ def test_nothing_is_left_out() -> None:
     fences = {path: path.read_text(encoding="utf-8").count("```") for path in pages()}
     counted = {path: 2 * len(list(read_blocks(path.read_text("utf-8")))) for path in pages()}
     assert fences == counted, "every fence needs a language"
+
+
+def rules_in_the_docs() -> dict[str, str]:
+    """Every rule of the table of noise rules, and the kind that it says; *exact* where none is."""
+    page = (DOCS / "theory" / "noise.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w]+)(?:\(.*?\))?` \| (.*?) \|", page, re.MULTILINE)
+    said = {name: re.search(r"\*(exact|confidence|empirical)\*", text) for name, text in rows}
+    return {name: kind[1] if kind else "exact" for name, kind in said.items()}
+
+
+def test_rules_have_the_kind_that_the_docs_say() -> None:
+    values = np.random.default_rng(0).uniform(size=(24, 2))
+    pool = Half(n_subsets=24).draw(12, rng=0)
+    made: dict[str, Rule] = {
+        "Basis": Basis(np.eye(2)),
+        "Exact": Exact(cost=np.ones(2)),
+        "Protect": Protect(np.eye(2)[:1]),
+        "Shaped": Shaped(np.eye(2)),
+        "AutoConfidence": AutoConfidence(),
+        "Boxed": Boxed(low=0.0, high=1.0),
+        "Empirical": Empirical(),
+    }
+    told = rules_in_the_docs()
+    assert set(told) >= {*made, *RULES} - {"basis", "confidence"}
+    for name, kind in told.items():
+        budget = Membership(0.9) if name == "risk" else Information(0.5)
+        plan = calibrate(values, budget, rule=made.get(name, name), pool=pool, rng=0)
+        assert plan.kind == kind, f"{name} is of kind {plan.kind}"
 
 
 def test_what_pages_must_have_is_there() -> None:

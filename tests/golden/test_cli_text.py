@@ -117,6 +117,8 @@ def certificate(**changes: Any) -> Certificate:
                 mean_without_release=0.57,
                 worst_without_release=0.58,
                 n_sets=8,
+                mean_increment=0.0812,
+                largest_increment=0.1234,
             ),
         ),
         "noise": NoiseSummary(

@@ -368,7 +368,7 @@ def test_side_knowledge_without_a_release_is_counting(
         kept = masks[(masks[:, told] == masks[secret, told]).all(axis=1)]
         rest = np.delete(kept, told, axis=1).mean(axis=0)
         assert found.mean_without_release == pytest.approx(np.maximum(rest, 1 - rest).max())
-        assert found.worst_success >= found.worst_without_release - 0.05
+        assert found.worst_success >= found.worst_without_release
 
 
 def test_side_knowledge_of_a_noiseless_release_is_certainty() -> None:
@@ -376,13 +376,78 @@ def test_side_knowledge_of_a_noiseless_release_is_certainty() -> None:
     law = Law(groups=np.arange(16))
     found = side_knowledge(np.zeros((16, 1)), pool, law, n_told=1, n_draws=16, rng=0)
     assert found.mean_success == pytest.approx(1.0)
-    assert found.mean_increment >= 0
+    assert found.mean_increment is not None
+    assert found.mean_increment > 0
 
 
 def test_side_knowledge_of_a_silent_release_adds_nothing() -> None:
     pool = Balanced(n_subsets=16).draw(8, rng=6)
     found = side_knowledge(np.zeros((16, 1)), pool, Law(), n_told=2, n_draws=16, rng=0)
-    assert found.mean_success == pytest.approx(found.mean_without_release)
+    assert found.mean_success == found.mean_without_release
+    assert found.mean_increment == found.largest_increment == 0.0
+
+
+def told_by_enumeration(
+    points: Vector, prior: Vector, masks: npt.NDArray[np.bool_], n_told: int
+) -> list[tuple[float, float, float, float]]:
+    """Every set of told units with every answer: its probability, the best guess about any other
+    unit before and after the release, and the most that one unit gains. By quadrature."""
+    n_units, found = masks.shape[1], []
+    sets = list(itertools.combinations(range(n_units), n_told))
+    for told in sets:
+        others = [i for i in range(n_units) if i not in told]
+        for answer in itertools.product([False, True], repeat=n_told):
+            agree = (masks[:, told] == answer).all(axis=1)
+            if not agree.any():
+                continue
+            mass = float(prior[agree].sum())
+            joint, step = joint_density(points[agree], prior[agree] / mass)
+            before, after = [], []
+            for i in others:
+                inside = masks[agree, i]
+                sides = joint[:, inside].sum(axis=1), joint[:, ~inside].sum(axis=1)
+                after.append(float(np.maximum(*sides).sum()) * step)
+                before.append(max(float(side.sum()) * step for side in sides))
+            gains = np.subtract(after, before)
+            found.append((mass / len(sets), max(before), max(after), float(gains.max())))
+    return found
+
+
+@pytest.mark.claim("A-2")
+@pytest.mark.parametrize("uniform", [True, False])
+@pytest.mark.parametrize("n_told", [1, 2])
+def test_the_increment_is_that_of_one_unit(n_told: int, uniform: bool) -> None:
+    """Six units, eight candidates: every set of told units with every answer, by integrals.
+
+    What side knowledge alone tells for certain has nothing to gain; the difference of the two best
+    guesses then says next to nothing of what the release tells about the others.
+    """
+    pool = Balanced(n_subsets=8).draw(6, rng=1)
+    masks = pool.masks()
+    rng = np.random.default_rng(2)
+    points = rng.normal(size=8)
+    prior = np.full(8, 1 / 8) if uniform else rng.dirichlet(np.full(8, 4.0))
+    told = told_by_enumeration(points, prior, masks, n_told)
+    mass, before, after, gain = np.array(told).T
+    assert mass.sum() == pytest.approx(1.0)
+    assert mass @ gain > 5 * (mass @ after - mass @ before)  # a difference of maxima hides it
+    found = side_knowledge(
+        points[:, None],
+        pool,
+        Law(),
+        n_told=n_told,
+        log_belief=np.log(prior),
+        n_sets=400,
+        n_draws=4096,
+        rng=0,
+    )
+    assert found.mean_increment is not None
+    assert found.largest_increment is not None
+    # figures of a set have a spread of about 0.1, draws one of at most 0.4
+    assert found.mean_without_release == pytest.approx(mass @ before, abs=0.03)
+    assert found.mean_success == pytest.approx(mass @ after, abs=0.03)
+    assert found.mean_increment == pytest.approx(mass @ gain, abs=0.03)
+    assert gain.max() - 0.01 <= found.largest_increment <= gain.max() + 0.03
 
 
 def test_side_knowledge_alone_at_ten_thousand_records() -> None:

@@ -17,6 +17,9 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.errors import SecretError
 from pacprivacy.mechanism import Mechanism
+from pacprivacy.noise import Boxed, calibrate
+from pacprivacy.noise.iid import N_RESERVE
+from pacprivacy.noise.plan import Observation
 from pacprivacy.release import Release, Secret
 
 ASSESS = importlib.import_module("pacprivacy.release.assess")
@@ -235,3 +238,39 @@ def test_nothing_is_printed_or_warned(
         warnings.simplefilter("error")
         release_of(3, monkeypatch, pac.Membership(0.7), rule=None)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.claim("N-7")
+@pytest.mark.parametrize("shape", ["diagonal", "isotropic"])
+def test_reserved_subsets_leave_no_trace_in_a_boxed_plan(shape: str) -> None:
+    """The secret is one of the reserved: what is not noise must not depend on any of them.
+
+    The second coordinate never moves in the simulation, and its mean is not its value to the last
+    bit; whether it moves among the reserved must not show in the centre.
+    """
+    pool = pac.Half(n_subsets=50 + N_RESERVE).draw(20, rng=0)
+    rng = np.random.default_rng(1)
+    simulated = np.stack([rng.uniform(size=50), np.full(50, 0.1)], axis=1)
+    assert simulated[:, 1].mean() != 0.1
+    reserved = np.stack([rng.uniform(size=N_RESERVE), np.full(N_RESERVE, 0.1)], axis=1)
+    moved, jumped = reserved.copy(), reserved.copy()
+    moved[:, 0], moved[3, 1], jumped[:] = rng.uniform(size=N_RESERVE), 0.9, 7.0
+    rule = Boxed(low=0.0, high=1.0, shape=shape)
+    plans = [
+        calibrate(np.concatenate([simulated, end]), pac.Information(0.2), rule=rule, pool=pool)
+        for end in (reserved, moved, jumped)
+    ]
+    seen = {
+        (
+            plan.center.tobytes(),
+            plan.grid_step.tobytes(),
+            plan.units_per_std.tobytes(),
+            plan.points[:50].tobytes(),
+            plan.log_det_nats,
+            plan.notes,
+            repr(plan),
+            plan.value_of(Observation(integers=np.array([5, 7]), group=None)).tobytes(),
+        )
+        for plan in plans
+    }
+    assert len(seen) == 1

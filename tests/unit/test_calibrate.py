@@ -46,6 +46,15 @@ def cheaper_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- refusals -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("rule", ["waterfill", "diagonal", "risk"])
+@pytest.mark.parametrize("n_subsets", [8, 32])
+def test_the_pool_of_other_outputs_is_refused(outputs: Matrix, rule: str, n_subsets: int) -> None:
+    """Its first subsets would give priors of candidates that the outputs do not have."""
+    other = Balanced(n_subsets=n_subsets).draw(10, rng=0)
+    with pytest.raises(PoolError, match="one subset per output"):
+        calibrate(outputs, Membership(0.9), rule=rule, pool=other, rng=0)
+
+
 @pytest.mark.parametrize("rule", ["fancy", "basis", "Waterfill", 3])
 def test_unknown_rules_are_refused(outputs: Matrix, rule: object) -> None:
     with pytest.raises(BudgetError, match="rule must be one of"):

@@ -152,6 +152,37 @@ def test_missing_files_and_fields_are_refused(certificate: Certificate, tmp_path
         Certificate.from_dict({**certificate.to_public_dict(), "extra": 1})
 
 
+def test_a_file_of_version_0_1_has_no_increments_and_stays_as_it_is(
+    certificate: Certificate,
+) -> None:
+    """Its digest may be in a ledger: what was not recorded is not invented."""
+    plain = certificate.to_public_dict()
+    for item in plain["side_knowledge"]:
+        del item["mean_increment"], item["largest_increment"]
+    old = Certificate.from_dict(plain)
+    assert json.loads(old.to_json()) == plain
+    assert "not recorded" in str(old)
+    del plain["side_knowledge"][0]["n_sets"]
+    with pytest.raises(CertificateError, match="side_knowledge"):
+        Certificate.from_dict(plain)
+    half = certificate.to_public_dict()
+    del half["side_knowledge"][0]["mean_increment"]
+    with pytest.raises(CertificateError, match="side_knowledge"):
+        Certificate.from_dict(half)
+
+
+def test_increments_are_at_least_the_differences_of_the_best_guesses(
+    certificate: Certificate,
+) -> None:
+    """The unit that is guessed best afterwards gained at least what the best guess gained."""
+    for item in certificate.side_knowledge:
+        assert item.mean_increment is not None
+        assert item.largest_increment is not None
+        assert item.mean_success - item.mean_without_release <= item.mean_increment + 1e-12
+        assert 0 < item.mean_increment <= item.largest_increment <= 0.5
+    assert "any one unit" in " ".join(str(certificate).split())
+
+
 def test_the_text_fits_a_terminal_and_says_the_essentials(certificate: Certificate) -> None:
     text = str(certificate)
     assert max(map(len, text.splitlines())) <= 80

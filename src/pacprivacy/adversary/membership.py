@@ -144,11 +144,7 @@ def risk_of_view(
     view: View, pool: Candidates, *, n_draws: int, gamma: float, rng: np.random.Generator
 ) -> MembershipRisk:
     """Estimate (5) on a view; see :func:`membership_risk`."""
-    if pool.n_subsets != view.n_subsets:
-        raise PoolError(
-            f"pool must have one subset per output; got {pool.n_subsets} subsets for "
-            f"{view.n_subsets} outputs. Pass the pool the outputs were computed on."
-        )
+    _check_same_subsets(view, pool)
     blocks = SignBlocks(pool, np.float64, None)
     total, total_sq = np.zeros(pool.n_units), np.zeros(pool.n_units)
     mean_total = mean_sq = 0.0
@@ -172,6 +168,14 @@ def risk_of_view(
         gamma=gamma,
         slack=view.slack,
     )
+
+
+def _check_same_subsets(view: View, pool: Candidates) -> None:
+    if pool.n_subsets != view.n_subsets:
+        raise PoolError(
+            f"pool must have one subset per output; got {pool.n_subsets} subsets for "
+            f"{view.n_subsets} outputs. Pass the pool the outputs were computed on."
+        )
 
 
 def _variance(total: Any, total_sq: Any, n_draws: int) -> Any:
@@ -275,6 +279,7 @@ def membership_risk(
 
 def noiseless_risk(view: View, pool: Candidates) -> Vector:
     """Success per unit when nothing but the group of the secret is seen; exact, no draws."""
+    _check_same_subsets(view, pool)
     weights = np.exp(view.log_prior)
     groups = view.groups if view.groups is not None else np.zeros(view.n_subsets, dtype=np.int64)
     order = np.argsort(groups, kind="stable")

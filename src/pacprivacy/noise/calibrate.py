@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief
+from pacprivacy._checks import SMALLEST_RANGE, Matrix, Vector, as_outputs, check_log_belief
 from pacprivacy._random import coerce_seed
 from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.adversary.membership import Candidates, noiseless_risk
 from pacprivacy.adversary.view import make_view
 from pacprivacy.budget import AnyBudget, Limits, limits_of
-from pacprivacy.errors import BudgetError, PoolError
+from pacprivacy.errors import BudgetError, MechanismError, PoolError
 from pacprivacy.noise.certify import Problem, certify
 from pacprivacy.noise.costs import Exact, Protect, Shaped
 from pacprivacy.noise.covariance import covariance_plan
@@ -111,6 +111,7 @@ def calibrate(
     groups, nats = distinct_outputs(values, log_p)
     if is_free(groups, nats, limits, caps, pool, log_p):
         return noiseless_plan(values, groups, nats, rule=name)
+    check_range(values)
     beta = gaussian_budget(limits, caps, priors)
     search = search_of(chosen, limits_membership=caps is not None)
     if search is None:
@@ -227,6 +228,15 @@ def resolve_caps(
             f"Use a Balanced pool (prior exactly 1/2), more subsets, or a larger success."
         )
     return caps, priors
+
+
+def check_range(values: Matrix) -> None:
+    """Refuse outputs that differ by less than can be squared."""
+    if float((values.max(axis=0) - values.min(axis=0)).max()) < SMALLEST_RANGE:
+        raise MechanismError(
+            f"outputs must differ by at least {SMALLEST_RANGE:g} somewhere, so that the difference "
+            f"can be squared; they differ by less. Rescale them inside the mechanism."
+        )
 
 
 def gaussian_budget(limits: Limits, caps: Vector | None, priors: Vector | None) -> float:

@@ -30,6 +30,7 @@ __all__ = ["Problem", "attach_information", "attach_membership", "certify"]
 INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
 MEMBERSHIP_COST = 2 * 10**11  # multiplications in one verification
 POSTERIOR_COST = 10**8  # posterior entries in one verification of membership
+FEW_SUBSETS = 64  # a draw among fewer candidates costs about as much as among these
 INFORMATION_MARGIN = 0.004  # share of the budget that the interval may take, if draws allow
 MEMBERSHIP_MARGIN = 0.02
 PILOT_FOR = 1 << 15  # a proof of this many draws is what the first pilot looks like
@@ -38,6 +39,8 @@ MAX_TIGHTENINGS = 2
 SMALL_GAIN = 2e-3  # a scale that is smaller by less than this is not worth another proof
 SAFE_SHARE = 0.8  # share of the room left by a proof that the next attempt tries to use
 SMALLEST_SCALE = 1e-12
+LARGEST_RATIO = 2.0**39  # of an output to the noise; the lattice has room for a little more
+LATTICE_STEPS = 8
 SCALE_TOLERANCE = 3e-4
 
 
@@ -167,7 +170,7 @@ def _effort(shape: Scalable, problem: Problem) -> Effort:
             pilot.variance,
             width=pilot.range[1] - pilot.range[0],
             gamma=gamma / 2,
-            most=max(4096, INFORMATION_COST // m),
+            most=max(4096, INFORMATION_COST // max(m, FEW_SUBSETS)),
         )
     risk_draws, risk_room = 0, 0.0
     if problem.caps is not None and problem.pool is not None:
@@ -179,7 +182,8 @@ def _effort(shape: Scalable, problem: Problem) -> Effort:
         variance = risk.excess(scale)[1]
         priors = np.full(n_units, 0.5) if problem.priors is None else problem.priors
         room = MEMBERSHIP_MARGIN * float((problem.caps - priors).min())
-        most = max(2048, min(MEMBERSHIP_COST // (m * n_units), POSTERIOR_COST // m))
+        entries = POSTERIOR_COST // max(m, FEW_SUBSETS)
+        most = max(2048, min(MEMBERSHIP_COST // (m * n_units), entries))
         risk_draws, risk_room = _draws_for(
             room, variance, width=0.5, gamma=gamma / (4 * n_units), most=most
         )
@@ -207,7 +211,10 @@ class _Search:
 
     def __init__(self, shape: Scalable, problem: Problem) -> None:
         self._shape, self._problem = shape, problem
-        self._probe = Probe(shape.view(problem.spread, problem.log_p), problem.rng("propose"))
+        view = shape.view(problem.spread, problem.log_p)
+        self._probe = Probe(view, problem.rng("propose"))
+        farthest = float(np.abs(view.points).max(initial=0.0))
+        self._least = max(SMALLEST_SCALE, farthest / LARGEST_RATIO)
         self._risk: RiskProbe | None = None
         if problem.caps is not None and problem.pool is not None:
             self._risk = RiskProbe(self._probe, problem.pool, problem.caps)
@@ -215,7 +222,7 @@ class _Search:
 
     def smallest(self, information_room: float, membership_room: float) -> float:
         """Return the smallest scale at which every limit holds with this much room."""
-        scale = SMALLEST_SCALE
+        scale = self._least
         if self._problem.mi_nats is not None:
             scale = max(scale, self._information_scale(self._problem.mi_nats, information_room))
         if self._risk is not None:
@@ -224,7 +231,7 @@ class _Search:
 
     def tightened(self, scale: float, proved: NoisePlan) -> float:
         """Return a smaller scale that uses up most of what a proof left over."""
-        problem, candidates = self._problem, [SMALLEST_SCALE]
+        problem, candidates = self._problem, [self._least]
         if problem.mi_nats is not None:
             if proved.information is None:
                 return scale  # the Gaussian bound is what binds, and it has no room
@@ -248,20 +255,32 @@ class _Search:
 
     def _information_scale(self, beta: float, room: float) -> float:
         """Return the smaller of the scale the Gaussian bound needs and the one the truth needs."""
-        weights, groups = np.exp(self._problem.log_p), self._shape.groups
-        points = self._shape.view(self._problem.spread, self._problem.log_p).points
-
-        def gaussian_excess(scale: float) -> float:
-            return log_det_of_points(points / scale, weights, groups) - beta * (1 - 1e-6)
-
-        by_bound = smallest_scale(gaussian_excess, tolerance=1e-9)
+        by_bound = self._bound_scale(beta)
         if room >= beta:
             return by_bound
         truth = self._probe
         by_truth = smallest_scale(
             lambda c: truth.information(c)[0] - beta + room, tolerance=SCALE_TOLERANCE
         )
-        return min(by_bound, by_truth)
+        # The bound needs no draws; a scale smaller by a hair would need millions.
+        return by_truth if by_truth < by_bound * (1 - SMALL_GAIN) else by_bound
+
+    def _bound_scale(self, beta: float) -> float:
+        """Return the scale at which the Gaussian bound holds, on the lattice that is used."""
+        problem, shape = self._problem, self._shape
+        weights, groups = np.exp(problem.log_p), shape.groups
+        points = shape.view(problem.spread, problem.log_p).points
+
+        def excess(scale: float) -> float:
+            return log_det_of_points(points / scale, weights, groups) - beta * (1 - 1e-6)
+
+        scale = max(self._least, smallest_scale(excess, tolerance=1e-9))
+        for attempt in range(LATTICE_STEPS):
+            plan = shape.scaled(scale).plan(problem.spread, rule="")
+            if log_det_of_plan(plan, weights) <= beta:
+                break
+            scale *= 1 + 1e-6 * 4**attempt  # rounding to the grid moved the points a little apart
+        return scale
 
     def _membership_scale(self, risk: RiskProbe, room: float) -> float:
         priors, caps = self._problem.priors, self._problem.caps

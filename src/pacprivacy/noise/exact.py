@@ -20,7 +20,7 @@ from pacprivacy.adversary.information import information_of_view
 from pacprivacy.noise.closed_form import waterfill
 from pacprivacy.noise.plan import Integers
 from pacprivacy.noise.probe import Probe, smallest_scale
-from pacprivacy.noise.shape import Shape, axis_shape
+from pacprivacy.noise.shape import Shape, axis_shape, least_scale
 from pacprivacy.noise.spread import Spread
 from pacprivacy.theory.information import entropy
 
@@ -90,12 +90,18 @@ def refine(
     n_steps: int,
     watch: Callable[[int, float], None] | None = None,
 ) -> Shape:
-    """Run the damped fixed point from one start; return its best iterate at the budget."""
+    """Run the damped fixed point from one start; return its best iterate at the budget.
+
+    Where the budget allows any scale, however small, that is the least that is worth a name.
+    """
     seed = int(rng.integers(2**63))
     shape, best, stalled = start, None, 0
     for step in range(n_steps + 1):
         probe = Probe(shape.view(spread, log_p), np.random.default_rng(seed), n_draws=N_DRAWS)
         scale = smallest_scale(lambda c, p=probe: p.information(c)[0] - mi_nats)  # type: ignore[misc]
+        least = least_scale(shape, spread)
+        if scale <= least:
+            return shape.scaled(least)
         shape = shape.scaled(scale)
         if watch is not None:
             watch(step, shape.total_variance)

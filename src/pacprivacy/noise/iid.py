@@ -1,8 +1,8 @@
 """Noise for a fresh, independent secret subset: certificates of kind *confidence* and *empirical*.
 
 Here the secret is not one of a known pool but a new draw from an infinite family of subsets, so
-the covariance of its output is estimated. The last few subsets are kept out of the estimate; the
-secret is one of those.
+the covariance of its output is estimated. The last few subsets are kept out of the estimate and
+of the centre that the noise is added to; the secret is one of those.
 """
 
 from __future__ import annotations
@@ -71,14 +71,12 @@ def calibrate_iid(outputs: object, rule: IidRule, *, mi_nats: float, n_units: in
         values = np.clip(values, rule.low, rule.high)
     variances = iid_variances(values, rule)
     axes = np.flatnonzero(variances > 0).astype(np.int64)
-    moving = np.ptp(values, axis=0) > 0
-    if moving[variances == 0].any():
+    if isinstance(rule, Empirical) and np.ptp(values[:, variances == 0], axis=0).any():
         raise BudgetError(
-            "the spread must be seen in the simulation; a coordinate moves on the secret's side "
-            "only. Use more subsets or the rule Boxed(...)."
+            "a coordinate that moves must have a variance in the simulation; one has none. "
+            "Use more subsets, rescale the output, or use the rule Boxed(...)."
         )
-    center = values[:-N_RESERVE].mean(axis=0)
-    center[~moving] = values[0, ~moving]
+    center = _center(values[:-N_RESERVE])
     for shrink in SHRINKS:
         noise_var = FORMULAS[rule.shape](variances, mi_nats=mi_nats * (1 - shrink))
         plan = make_plan(
@@ -98,6 +96,18 @@ def calibrate_iid(outputs: object, rule: IidRule, *, mi_nats: float, n_units: in
         f"mi_nats must be large enough for the lattice of {len(axes)} directions; got "
         f"{mi_nats}. Use a larger budget."
     )
+
+
+def _center(simulated: Matrix) -> Vector:
+    """Return the mean of the simulated outputs; a coordinate that is constant keeps its value.
+
+    The reserved outputs have no part in it: the secret is one of them, and the centre is released
+    to the last bit.
+    """
+    center: Vector = simulated.mean(axis=0)
+    still = np.ptp(simulated, axis=0) == 0
+    center[still] = simulated[0, still]
+    return center
 
 
 def iid_log_det(

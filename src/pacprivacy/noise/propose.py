@@ -17,6 +17,7 @@ from pacprivacy.budget import AnyBudget, limits_of
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.calibrate import (
     calibrate,
+    check_range,
     distinct_outputs,
     gaussian_budget,
     is_free,
@@ -69,6 +70,7 @@ def propose_variance(
     groups, nats = distinct_outputs(values, log_p)
     if is_free(groups, nats, limits, caps, pool, log_p):
         return 0.0
+    check_range(values)
     if isinstance(rule, Shaped):  # nothing to search for: what is proved is found as fast
         plan = calibrate(values, budget, rule=rule, pool=pool, log_belief=log_belief, rng=rng)
         return plan.total_variance

@@ -14,7 +14,7 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary.membership import Candidates
 from pacprivacy.noise.closed_form import waterfill
 from pacprivacy.noise.probe import Probe, RiskProbe, smallest_scale
-from pacprivacy.noise.shape import Shape, axis_shape
+from pacprivacy.noise.shape import Shape, axis_shape, least_scale
 from pacprivacy.noise.spread import Spread
 
 __all__ = ["risk_shapes", "unit_shifts"]
@@ -38,7 +38,7 @@ def risk_shapes(
         probe = RiskProbe(Probe(shape.view(spread, log_p), rng, n_draws=1024), pool, caps)
         probe.focus(1.0)
         scale = smallest_scale(lambda c, p=probe: p.excess(c)[0], tolerance=0.02)  # type: ignore[misc]
-        scaled.append(shape.scaled(scale))
+        scaled.append(shape.scaled(max(scale, least_scale(shape, spread))))
     return sorted(scaled, key=lambda shape: shape.total_variance)
 
 

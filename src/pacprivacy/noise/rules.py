@@ -7,7 +7,13 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from pacprivacy._checks import Matrix, check_positive, freeze
+from pacprivacy._checks import (
+    LARGEST_OUTPUT,
+    SMALLEST_RANGE,
+    Matrix,
+    check_positive,
+    freeze,
+)
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.costs import Exact, Protect, Shaped
 
@@ -67,9 +73,11 @@ class AutoConfidence:
     """The papers' Auto-PAC with confidence, as a shape of noise.
 
     The papers relate ``security`` to the number of simulations only up to an unnamed constant,
-    so their formula proves nothing by itself. On a pool the noise it gives is checked with the
-    log-determinant bound like that of any other rule. ``share`` of the budget is the main term;
-    the rest pays for estimation.
+    so their formula proves nothing by itself. Here it only proposes: the secret is one of the
+    pool, whose covariance is known, and the noise is checked with the log-determinant bound like
+    that of any other rule. So the certificate is of kind *exact*, without failure probability, and
+    not of kind *confidence* or *empirical* (:class:`Boxed`, :class:`Empirical`). ``share`` of the
+    budget is the main term; the rest pays for estimation.
 
     Examples
     --------
@@ -118,10 +126,17 @@ class Boxed:
     name: ClassVar[str] = "boxed"
 
     def __post_init__(self) -> None:
-        if not (np.isfinite([self.low, self.high]).all() and self.low < self.high):
+        ends = np.array([self.low, self.high], dtype=np.float64)
+        if not (np.isfinite(ends).all() and self.low < self.high):
             raise BudgetError(
                 f"low must be below high and both finite; got {self.low!r} and {self.high!r}. "
                 f"Declare the range that the output is clipped to."
+            )
+        if np.abs(ends).max() > LARGEST_OUTPUT or self.high - self.low < SMALLEST_RANGE:
+            raise BudgetError(
+                f"high - low must be at least {SMALLEST_RANGE:g} and both below {LARGEST_OUTPUT:g} "
+                f"in size, so that the range can be squared; got {self.low!r} and {self.high!r}. "
+                f"Rescale the mechanism's output."
             )
         if self.shape not in {"diagonal", "isotropic"}:
             raise BudgetError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -13,7 +14,9 @@ from pacprivacy.noise.frames import SpreadFrame
 from pacprivacy.noise.plan import Integers, NoisePlan, Revealed, make_plan
 from pacprivacy.noise.spread import Spread
 
-__all__ = ["Scalable", "Shape", "axis_shape"]
+__all__ = ["Scalable", "Shape", "axis_shape", "least_scale"]
+
+LEAST_NOISE = 1e-18  # of the spread's variance: a search that may go on stops here
 
 
 class Scalable(Protocol):
@@ -91,3 +94,12 @@ def axis_shape(noise_var: Vector) -> Shape:
     """Return noise along the principal directions themselves."""
     keep = noise_var > 0
     return Shape(rotation=np.eye(len(noise_var))[:, keep], noise_var=noise_var[keep])
+
+
+def least_scale(shape: Shape, spread: Spread) -> float:
+    """Return the scale below which a shape is as good as no noise.
+
+    Some budgets are met by any noise along the directions of the spread, however little (outputs
+    that are nearly atoms). Without an end a search would follow them down to zero.
+    """
+    return math.sqrt(LEAST_NOISE * float(spread.eigenvalues.sum()) / shape.total_variance)

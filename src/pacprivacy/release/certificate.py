@@ -112,6 +112,7 @@ class Certificate:
         plain = asdict(self)
         for name in ("side_knowledge", "divergences", "public", "not_promised", "notes"):
             plain[name] = list(plain[name])
+        plain["side_knowledge"] = [item.to_public_dict() for item in self.side_knowledge]
         if not self.divergences:  # as in files of version 0.1, whose digests are in ledgers
             del plain["divergences"]
         return plain

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pacprivacy.errors import CertificateError
@@ -96,11 +96,15 @@ def _list(check: Check) -> Check:
     return check_all
 
 
-def _record(fields: Mapping[str, Check], *, complete: bool = True) -> Check:
+def _record(
+    fields: Mapping[str, Check], *, complete: bool = True, later: Sequence[str] = ()
+) -> Check:
+    """Take an object; the fields in ``later`` are missing, all of them, in files of version 0.1."""
+
     def check(name: str, value: Any) -> None:
         if not isinstance(value, dict):
             raise _refuse(name, "an object", value)
-        if complete and set(value) != set(fields):
+        if complete and set(value) not in (set(fields), set(fields) - set(later)):
             raise _refuse(name, f"an object of {', '.join(fields)}", sorted(map(str, value)))
         for key, item in value.items():
             fields.get(key, _fact)(f"{name}.{str(key)[:40]}", item)
@@ -157,7 +161,10 @@ _TOLD: Final = _record(
         "mean_without_release": _SHARE,
         "worst_without_release": _SHARE,
         "n_sets": _count(),
-    }
+        "mean_increment": _SHARE,
+        "largest_increment": _SHARE,
+    },
+    later=("mean_increment", "largest_increment"),
 )
 _DIVERGENCE: Final = _record(
     {"name": _divergence_name, "estimate": _estimate, "success": _inferences}

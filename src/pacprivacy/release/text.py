@@ -130,12 +130,23 @@ def _percent(estimate: dict[str, Any]) -> str:
 def _side_text(cert: dict[str, Any]) -> str:
     if not cert["side_knowledge"]:
         return "not computed for this kind"
+    n_sets = max(item["n_sets"] for item in cert["side_knowledge"])
     parts = [
         f"told {item['n_told']}: {100 * item['mean_without_release']:.1f} -> "
-        f"{100 * item['mean_success']:.1f} % (worst {100 * item['worst_success']:.1f})"
+        f"{100 * item['mean_success']:.1f} %{_increment_text(item)}"
         for item in cert["side_knowledge"]
     ]
-    return "success on the worst other unit before -> after this release; " + "; ".join(parts)
+    return (
+        "best guess about any other unit before -> after this release, then the most that it adds "
+        f"for any one unit (mean and largest of {n_sets} sampled sets); " + "; ".join(parts)
+    )
+
+
+def _increment_text(item: dict[str, Any]) -> str:
+    if "mean_increment" not in item:  # as in files of version 0.1
+        return ", not recorded"
+    mean, largest = (percent_at_most(item[f"{name}_increment"], 1) for name in ("mean", "largest"))
+    return f", +{mean} (+{largest})"
 
 
 def _pool_text(cert: dict[str, Any]) -> str:

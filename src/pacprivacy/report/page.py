@@ -101,13 +101,15 @@ def _facts(data: ReportData) -> dict[str, Any]:
         "side": [
             (
                 f"{item.n_told} {cert.unit if item.n_told == 1 else units}",
+                *(f"{100 * rate:.1f} %" for rate in (item.mean_without_release, item.mean_success)),
                 *(
-                    f"{100 * rate:.1f} %"
-                    for rate in (item.mean_without_release, item.mean_success, item.worst_success)
+                    "not recorded" if added is None else f"+{percent_at_most(added, 1)}"
+                    for added in (item.mean_increment, item.largest_increment)
                 ),
             )
             for item in cert.side_knowledge
         ],
+        "side_sets": max((item.n_sets for item in cert.side_knowledge), default=0),
         "confidence": _confidence(data),
         "provenance": _provenance(data),
         "certificate_json": cert.to_json(),
