@@ -248,7 +248,11 @@ def test_every_field_altered_is_refused_and_so_is_every_field_removed(
     shutil.copy(folder / kind / "curator.npz", tmp_path / "curator.npz")
     path = tmp_path / "release.json"
     for name in plain:
-        swapped = {**plain, name: other.get(name)}
+        # Two budgets of half a nat may be met to more digits than verify compares.
+        borrowed = other.get(name)
+        if isinstance(borrowed, float) and borrowed == pytest.approx(plain[name], rel=1e-6):
+            borrowed *= 0.9
+        swapped = {**plain, name: borrowed}
         without = {key: value for key, value in plain.items() if key != name}
         for forged in (swapped, without):
             if forged != plain:
