@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pacprivacy.errors import DataError
-from pacprivacy.experiments.published import NOT_AVAILABLE
+from papers.published import NOT_AVAILABLE
 
 __all__ = ["Page", "as_budget", "as_number", "as_percent", "make_folder", "write_csv"]
 

@@ -10,8 +10,8 @@ import csv
 from pathlib import Path
 from typing import Final
 
-from pacprivacy.datasets import cache_folder, search_folders
 from pacprivacy.errors import DataError
+from papers.datasets import cache_folder, search_folders
 
 __all__ = ["NOT_AVAILABLE", "Published", "find_reference"]
 

@@ -16,10 +16,13 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.experiments import alg_kmeans, alg_pca, alg_svm
-from pacprivacy.experiments.alg_protocol import Task, load_split
-from pacprivacy.experiments.measure import FULL, measure_paper
-from pacprivacy.experiments.rows import Row
+from papers.alg import kmeans as alg_kmeans
+from papers.alg import pca as alg_pca
+from papers.alg import svm as alg_svm
+from papers.alg.measure import measure_paper
+from papers.alg.protocol import Task, load_split
+from papers.alg.rows import Row
+from papers.run import FULL
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "alg_agreement.json"
 TASKS = (

@@ -19,10 +19,12 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.experiments import alg_kmeans, alg_svm
-from pacprivacy.experiments.alg_protocol import Task, load_split
-from pacprivacy.experiments.measure import FULL, measure_ours, measure_paper
-from pacprivacy.experiments.rows import Row
+from papers.alg import kmeans as alg_kmeans
+from papers.alg import svm as alg_svm
+from papers.alg.measure import measure_ours, measure_paper
+from papers.alg.protocol import Task, load_split
+from papers.alg.rows import Row
+from papers.run import FULL
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "alg_utility.json"

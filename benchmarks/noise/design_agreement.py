@@ -20,10 +20,10 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.experiments.design_data import load_binary
-from pacprivacy.experiments.design_descent import descent_rows
-from pacprivacy.experiments.design_ridge import ridge_rows
-from pacprivacy.experiments.design_rows import DesignRow
+from papers.design.data import load_binary
+from papers.design.descent import descent_rows
+from papers.design.ridge import ridge_rows
+from papers.design.rows import DesignRow
 
 N_TRIALS = 500
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "design_agreement.json"

@@ -24,10 +24,10 @@ from threadpoolctl import threadpool_limits
 
 import pacprivacy as pac
 from pacprivacy._random import public_generator
-from pacprivacy.experiments.alg_kmeans import FIGURE
-from pacprivacy.experiments.alg_protocol import Split, Task, load_split
 from pacprivacy.pool import Balanced, Half
 from pacprivacy.simulation import run_mechanism
+from papers.alg.kmeans import FIGURE
+from papers.alg.protocol import Split, Task, load_split
 
 TOLERANCE = 1e-6
 CHECK_EVERY = 10

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pacprivacy.experiments.accuracy_first_checks import CHECKS
-from pacprivacy.experiments.accuracy_first_section import LOGISTIC, RAW, RIDGE
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.run import Paper
-from pacprivacy.experiments.target_section import TARGETS
+from papers.accuracy_first.checks import CHECKS
+from papers.accuracy_first.section import LOGISTIC, RAW, RIDGE
+from papers.accuracy_first.target_section import TARGETS
+from papers.run import Paper, Settings
 
 __all__ = ["ACCURACY_FIRST"]
 

@@ -12,11 +12,10 @@ import numpy as np
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.accuracy_first.above_threshold import InteractiveAboveThreshold, plan_threshold
 from pacprivacy.accuracy_first.search import Candidates, search_by_doubling, search_by_reduction
-from pacprivacy.experiments.accuracy_first_data import STUDIES
-from pacprivacy.experiments.accuracy_first_rows import CALIBRATIONS, GAMMA, N_LEVELS
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_number, write_csv
-from pacprivacy.experiments.section import Job
+from papers.accuracy_first.data import STUDIES
+from papers.accuracy_first.searches import CALIBRATIONS, GAMMA, N_LEVELS
+from papers.page import Page, as_number, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["CHECKS", "CheckRow", "measure_checks"]
 

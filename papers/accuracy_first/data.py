@@ -20,7 +20,7 @@ from pacprivacy.accuracy_first.theory import (
     ridge_radius,
     smooth_output_epsilon,
 )
-from pacprivacy.datasets import load_california_housing, load_kdd99, load_wine_white
+from papers.datasets import load_california_housing, load_kdd99, load_wine_white
 
 __all__ = ["STUDIES", "Study"]
 

@@ -20,7 +20,7 @@ from pacprivacy.accuracy_first.search import (
     search_by_doubling,
     search_by_reduction,
 )
-from pacprivacy.experiments.accuracy_first_data import STUDIES, Study
+from papers.accuracy_first.data import STUDIES, Study
 
 __all__ = ["CALIBRATIONS", "GAMMA", "METHODS", "N_LEVELS", "SearchRow", "measure_study"]
 

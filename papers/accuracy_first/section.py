@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pacprivacy.experiments.accuracy_first_data import STUDIES
-from pacprivacy.experiments.accuracy_first_rows import METHODS, SearchRow, measure_study
-from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_number, write_csv
-from pacprivacy.experiments.section import Job
+from papers.accuracy_first.data import STUDIES
+from papers.accuracy_first.searches import METHODS, SearchRow, measure_study
+from papers.charts import Line, Panel, Style, draw_panels
+from papers.page import Page, as_number, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["LOGISTIC", "RAW", "RIDGE", "SearchSection", "tightened_doubling"]
 

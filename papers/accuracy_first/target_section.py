@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_percent, write_csv
-from pacprivacy.experiments.section import Job
-from pacprivacy.experiments.target_runs import TASKS, TargetRow, measure_target
+from papers.accuracy_first.targets import TASKS, TargetRow, measure_target
+from papers.page import Page, as_percent, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["TARGETS", "Targets"]
 

@@ -19,12 +19,12 @@ from pacprivacy.accounting import Accuracy
 from pacprivacy.accounting.refinement import Refinement, level_shares
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import Information, Limits
-from pacprivacy.datasets import Dataset, load_dry_bean, load_rice
-from pacprivacy.experiments.simulate import simulate_pool
 from pacprivacy.mechanism import KMeans, LinearSVM
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import Outputs, run_mechanism
+from papers.datasets import Dataset, load_dry_bean, load_rice
+from papers.simulate import simulate_pool
 
 __all__ = ["TASKS", "TargetRow", "measure_target"]
 

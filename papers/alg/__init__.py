@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from pacprivacy.experiments import (
-    alg_attack,
-    alg_bounds,
-    alg_forest,
-    alg_kmeans,
-    alg_mean,
-    alg_pca,
-    alg_svm,
-)
-from pacprivacy.experiments.measure import FULL, QUICK, Settings
-from pacprivacy.experiments.run import Paper
+from papers.alg import attack as alg_attack
+from papers.alg import bounds as alg_bounds
+from papers.alg import forest as alg_forest
+from papers.alg import kmeans as alg_kmeans
+from papers.alg import mean as alg_mean
+from papers.alg import pca as alg_pca
+from papers.alg import svm as alg_svm
+from papers.run import FULL, QUICK, Paper, Settings
 
 __all__ = ["ALG"]
 

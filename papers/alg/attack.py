@@ -12,16 +12,16 @@ from threadpoolctl import threadpool_limits
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.audit import audit
 from pacprivacy.budget import AnyBudget, Information, Membership
-from pacprivacy.experiments import alg_kmeans, alg_svm
-from pacprivacy.experiments.alg_protocol import DATASETS, Task, load_split
-from pacprivacy.experiments.charts import INK, Line, Panel, Style, draw_panels
-from pacprivacy.experiments.figure import BUDGET_LABEL, budget_ticks
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_budget, as_percent, write_csv
-from pacprivacy.experiments.section import Job
 from pacprivacy.pool import Balanced
 from pacprivacy.privatize import privatize
 from pacprivacy.theory.posterior import posterior_success
+from papers.alg import kmeans as alg_kmeans
+from papers.alg import svm as alg_svm
+from papers.alg.models import BUDGET_LABEL, budget_ticks
+from papers.alg.protocol import DATASETS, Task, load_split
+from papers.charts import INK, Line, Panel, Style, draw_panels
+from papers.page import Page, as_budget, as_percent, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["SECTION", "AttackRow", "measure_attacks"]
 

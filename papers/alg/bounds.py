@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pacprivacy.experiments.alg_protocol import MI_BUDGETS
-from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_budget, write_csv
-from pacprivacy.experiments.section import Job
 from pacprivacy.theory.posterior import epsilon_equivalent, overlap_prior, posterior_success
+from papers.charts import Line, Panel, Style, draw_panels
+from papers.page import Page, as_budget, write_csv
+from papers.run import MI_BUDGETS, Job, Settings
 
 __all__ = ["SECTION", "BoundRow"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pacprivacy.experiments.alg_protocol import CLASSES, Task
-from pacprivacy.experiments.figure import Figure
 from pacprivacy.mechanism import Forest
+from papers.alg.models import Figure
+from papers.alg.protocol import CLASSES, Task
 
 __all__ = ["FIGURE"]
 

@@ -21,13 +21,6 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary.membership import membership_risk
 from pacprivacy.budget import AnyBudget, Information, Membership
-from pacprivacy.experiments.alg_protocol import DATASETS, load_split
-from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
-from pacprivacy.experiments.figure import BUDGET_LABEL, budget_ticks
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_budget, as_number, as_percent, write_csv
-from pacprivacy.experiments.section import Job
-from pacprivacy.experiments.simulate import simulate_pool
 from pacprivacy.mechanism import Mean
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.closed_form import proportional
@@ -36,6 +29,12 @@ from pacprivacy.noise.plan import NoisePlan, make_plan
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory.posterior import posterior_success
+from papers.alg.models import BUDGET_LABEL, budget_ticks
+from papers.alg.protocol import DATASETS, load_split
+from papers.charts import Line, Panel, Style, draw_panels
+from papers.page import Page, as_budget, as_number, as_percent, write_csv
+from papers.run import Job, Settings
+from papers.simulate import simulate_pool
 
 __all__ = ["SECTION", "MeanRow", "individual_variances", "measure_mean"]
 

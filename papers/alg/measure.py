@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -13,66 +11,24 @@ from threadpoolctl import threadpool_limits
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.budget import AnyBudget, Information, Membership
-from pacprivacy.experiments.alg_protocol import MI_BUDGETS, Model, Split, Task, load_split
-from pacprivacy.experiments.published import Published
-from pacprivacy.experiments.rows import Row, Rule
-from pacprivacy.experiments.simulate import simulate_fresh, simulate_pool
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.closed_form import isotropic_max, proportional
 from pacprivacy.pool import Balanced, Half, Pool, PoolStrategy
 from pacprivacy.simulation import Outputs, run_mechanism
 from pacprivacy.theory.posterior import posterior_success
+from papers.alg.protocol import Model, Split, Task, load_split
+from papers.alg.rows import Row, Rule
+from papers.published import Published
+from papers.run import Settings
+from papers.simulate import simulate_fresh, simulate_pool
 
-__all__ = ["FULL", "QUICK", "Settings", "measure_ours", "measure_paper", "run_task"]
+__all__ = ["measure_ours", "measure_paper", "run_task"]
 
 _PAPER_FORMULAS: Final[dict[Rule, Callable[..., Vector]]] = {
     "diagonal": proportional,
     "isotropic_max": isotropic_max,
 }
 _PUBLISHED_NOISE: Final = {"diagonal": "aniso", "isotropic_max": "iso"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How much work a run does; results depend on nothing else, workers included.
-
-    Attributes
-    ----------
-    mi_budgets : tuple of float
-        Budgets in nats.
-    n_halves : int
-        Independent halves of the paper's protocol: as many for the variances as for releases.
-    n_noises : int
-        Noise draws per released half in the paper's protocol.
-    n_subsets : int
-        Subsets of our pool.
-    n_releases : int
-        Simulated releases per cell on our pool.
-    n_trials : int
-        Trainings per cell where every one is a descent of its own.
-    n_repeats : int
-        Runs of a protocol with fresh subsets, where one run has an error that the next one shows.
-    seed : int
-        Seed of pools, releases and proofs.
-    checkpoints : Path, optional
-        Folder for outputs that are slow to compute, so that a run can be stopped and resumed.
-    """
-
-    mi_budgets: tuple[float, ...] = MI_BUDGETS
-    n_halves: int = 4000
-    n_noises: int = 4
-    n_subsets: int = 512
-    n_releases: int = 4000
-    n_trials: int = 500
-    n_repeats: int = 8
-    seed: int = 0
-    checkpoints: Path | None = None
-
-
-FULL: Final = Settings()
-QUICK: Final = Settings(
-    mi_budgets=(1 / 64, 1 / 4), n_halves=400, n_noises=4, n_subsets=64, n_releases=400
-)
 
 
 def run_task(task: Task, settings: Settings) -> list[Row]:

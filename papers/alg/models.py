@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pacprivacy.experiments.alg_protocol import DATASETS, Task
-from pacprivacy.experiments.charts import INK, Line, Panel, Style, draw_panels
-from pacprivacy.experiments.measure import Settings, run_task
-from pacprivacy.experiments.page import Page, as_budget, as_number, as_percent, write_csv
-from pacprivacy.experiments.rows import Row, Rule
-from pacprivacy.experiments.section import Job
+from papers.alg.measure import run_task
+from papers.alg.protocol import DATASETS, Task
+from papers.alg.rows import Row, Rule
+from papers.charts import INK, Line, Panel, Style, draw_panels
+from papers.page import Page, as_budget, as_number, as_percent, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["BUDGET_LABEL", "Figure", "budget_ticks"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pacprivacy.experiments.alg_protocol import PublishedKey, Task
-from pacprivacy.experiments.figure import Figure
 from pacprivacy.mechanism import PCA
+from papers.alg.models import Figure
+from papers.alg.protocol import PublishedKey, Task
 
 __all__ = ["FIGURE"]
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.experiments import alg_kmeans, alg_svm
-from pacprivacy.experiments.alg_protocol import DATASETS, Task, load_split
-from pacprivacy.experiments.charts import INK, new_figure, soften
-from pacprivacy.experiments.measure import FULL, Settings, measure_ours
-from pacprivacy.experiments.page import make_folder, write_csv
-from pacprivacy.experiments.rows import Row
+from pacprivacy.errors import DataError
+from papers.alg import kmeans as alg_kmeans
+from papers.alg import svm as alg_svm
+from papers.alg.measure import measure_ours
+from papers.alg.protocol import DATASETS, Task, load_split
+from papers.alg.rows import Row
+from papers.charts import INK, new_figure, soften
+from papers.page import make_folder, write_csv
+from papers.run import FULL, Settings
 
-__all__ = ["PICTURE", "draw_picture", "draw_rows", "measure_picture"]
+__all__ = ["PICTURE", "draw_picture", "draw_rows", "measure_picture", "reproduce"]
 
 TASKS: Final = ("dry_bean_svm_regularised", "rice_kmeans")
 BUDGETS: Final = (1 / 256, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)
@@ -26,6 +29,20 @@ LOOKS: Final = {
     "risk": ("ours: risk", "#0072B2", "o"),
     "pool diagonal": ("paper's rule, same halves", "#D55E00", "s"),
 }
+
+
+def reproduce(
+    folder: Path,
+    *,
+    quick: bool,
+    only: Sequence[str],
+    n_jobs: int,
+    report: Callable[[object], None],
+) -> Path:
+    """Draw the picture; ``pac reproduce`` calls this."""
+    if quick or only:
+        raise DataError("picture must be run without --quick and --only. Leave them out.")
+    return draw_picture(folder, n_jobs=n_jobs)
 
 
 def draw_picture(folder: Path, *, n_jobs: int = -1, settings: Settings = PICTURE) -> Path:

@@ -16,19 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, freeze
-from pacprivacy.datasets import (
+from pacprivacy.mechanism import PCA, Forest, KMeans, LinearSVM
+from papers.alg.rows import Metric
+from papers.datasets import (
     Dataset,
     load_cifar10_subset,
     load_dry_bean,
     load_iris,
     load_rice,
 )
-from pacprivacy.experiments.rows import Metric
-from pacprivacy.mechanism import PCA, Forest, KMeans, LinearSVM
 
-__all__ = ["DATASETS", "MI_BUDGETS", "Model", "PublishedKey", "Split", "Task", "load_split"]
+__all__ = ["DATASETS", "Model", "PublishedKey", "Split", "Task", "load_split"]
 
-MI_BUDGETS: Final = tuple(2.0**power for power in range(-7, 3))  # 1/128 .. 4 nats
 SHUFFLE_SEED: Final = 0
 IRIS_TRAIN: Final = 100
 TRAIN_SHARE: Final = 0.7

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pacprivacy.experiments.alg_protocol import CLASSES, PublishedKey, Task
-from pacprivacy.experiments.figure import Figure
 from pacprivacy.mechanism import LinearSVM
+from papers.alg.models import Figure
+from papers.alg.protocol import CLASSES, PublishedKey, Task
 
 __all__ = ["FIGURE"]
 

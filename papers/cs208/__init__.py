@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pacprivacy.experiments import cs208_finetune, cs208_search, cs208_section
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.run import Paper
+from papers.cs208 import finetune as cs208_finetune
+from papers.cs208 import search as cs208_search
+from papers.cs208 import section as cs208_section
+from papers.run import Paper, Settings
 
 __all__ = ["CS208"]
 

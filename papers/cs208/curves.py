@@ -14,8 +14,8 @@ from pacprivacy._random import public_generator
 from pacprivacy.dp import ClippedMean, GridMedian, count_votes, label_by_votes, subsample_aggregate
 from pacprivacy.dp.noise import read_source
 from pacprivacy.estimators import DPLogisticRegression, DPSGDClassifier
-from pacprivacy.experiments.cs208_data import Study, load_study
 from pacprivacy.release import DPCertificate
+from papers.cs208.data import Study, load_study
 
 __all__ = ["DELTA", "METHODS", "CurveRow", "measure_curve", "non_private_accuracy", "scaled_rows"]
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, freeze
-from pacprivacy.datasets import load_adult, load_mnist, one_hot
 from pacprivacy.errors import DataError
+from papers.datasets import load_adult, load_mnist, one_hot
 
 __all__ = ["STUDIES", "Study", "load_study"]
 

@@ -12,14 +12,13 @@ from threadpoolctl import threadpool_limits
 
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
-from pacprivacy.datasets import load_cifar10_subset
 from pacprivacy.dp import PoissonBatch, Softmax, Steps, dp_sgd
 from pacprivacy.dp.finetune import PublicFeatures, pretrain
-from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
-from pacprivacy.experiments.cs208_methods import DELTA
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, write_csv
-from pacprivacy.experiments.section import Job
+from papers.charts import Line, Panel, Style, draw_panels
+from papers.cs208.curves import DELTA
+from papers.datasets import load_cifar10_subset
+from papers.page import Page, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["SECTION", "TunedRow"]
 

@@ -22,13 +22,12 @@ from pacprivacy.dp import (
     dp_sgd,
     search_noise,
 )
-from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
-from pacprivacy.experiments.cs208_data import load_study
-from pacprivacy.experiments.cs208_methods import DELTA, scaled_rows
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_number, write_csv
-from pacprivacy.experiments.section import Job
 from pacprivacy.release import DPRelease
+from papers.charts import Line, Panel, Style, draw_panels
+from papers.cs208.curves import DELTA, scaled_rows
+from papers.cs208.data import load_study
+from papers.page import Page, as_number, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["SECTION", "SearchRow"]
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pacprivacy.experiments.charts import INK, Line, Panel, Style, draw_panels
-from pacprivacy.experiments.cs208_data import STUDIES
-from pacprivacy.experiments.cs208_methods import CurveRow, measure_curve
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_number, write_csv
-from pacprivacy.experiments.section import Job
+from papers.charts import INK, Line, Panel, Style, draw_panels
+from papers.cs208.curves import CurveRow, measure_curve
+from papers.cs208.data import STUDIES
+from papers.page import Page, as_number, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["AGGREGATE", "BATCHES", "DESCENT", "PERTURBATION", "CurveSection"]
 

@@ -5,16 +5,16 @@ Pillow. Set ``PACPRIVACY_DATA`` to a folder that holds the files; set ``PACPRIVA
 forbid downloads.
 """
 
-from pacprivacy.datasets.media import (
+from papers.datasets.media import (
     load_ag_news,
     load_cifar10_subset,
     load_cifar100_subset,
     load_mnist,
 )
-from pacprivacy.datasets.mixed import load_adult, load_bank, load_kdd99
-from pacprivacy.datasets.record import Dataset, one_hot
-from pacprivacy.datasets.store import cache_folder, find_file, search_folders
-from pacprivacy.datasets.tabular import (
+from papers.datasets.mixed import load_adult, load_bank, load_kdd99
+from papers.datasets.record import Dataset, one_hot
+from papers.datasets.store import cache_folder, find_file, search_folders
+from papers.datasets.tabular import (
     load_california_housing,
     load_credit_default,
     load_dry_bean,

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy.datasets.record import Dataset
-from pacprivacy.datasets.store import read_file
 from pacprivacy.errors import DataError
+from papers.datasets.record import Dataset
+from papers.datasets.store import read_file
 
 __all__ = ["load_ag_news", "load_cifar10_subset", "load_cifar100_subset", "load_mnist"]
 

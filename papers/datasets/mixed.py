@@ -1,7 +1,7 @@
 """Loaders of the tables with categorical columns: Adult, Bank Marketing, KDD Cup 1999.
 
 Categories become integer codes in alphabetical order; ``Dataset.categories`` says what each
-code stands for and :func:`~pacprivacy.datasets.one_hot` turns them into indicators. A missing
+code stands for and :func:`~papers.datasets.one_hot` turns them into indicators. A missing
 value (``?`` in Adult, ``unknown`` in Bank) is a category of its own.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pacprivacy.datasets.record import Dataset
-from pacprivacy.datasets.store import read_file
-from pacprivacy.datasets.tables import Table, parse_rows, split_classes, split_header
+from papers.datasets.record import Dataset
+from papers.datasets.store import read_file
+from papers.datasets.tables import Table, parse_rows, split_classes, split_header
 
 __all__ = ["load_adult", "load_bank", "load_kdd99"]
 

@@ -1,9 +1,9 @@
 """Find a data file, check its bytes, unpack it; download it if the publisher offers it.
 
-Folders are searched in this order: ``$PACPRIVACY_DATA``, ``../shared/data`` beside the current
-folder and beside the source checkout, the user's cache folder. A file that is in none of them
-is downloaded into the cache unless ``$PACPRIVACY_OFFLINE`` is set. Bytes are checked against
-the catalogue every time they are read; a file with the wrong checksum is never skipped over.
+Folders are searched in this order: ``$PACPRIVACY_DATA``, ``../shared/data`` beside the source
+checkout, the user's cache folder. A file that is in none of them is downloaded into the cache
+unless ``$PACPRIVACY_OFFLINE`` is set. Bytes are checked against the catalogue every time they are
+read; a file with the wrong checksum is never skipped over.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from pacprivacy.datasets.catalogue import FILES, DataFile
 from pacprivacy.errors import DataError
+from papers.datasets.catalogue import FILES, DataFile
 
 __all__ = ["cache_folder", "find_file", "read_file", "search_folders"]
 
@@ -60,8 +60,7 @@ def search_folders() -> tuple[Path, ...]:
     named = os.environ.get("PACPRIVACY_DATA")
     if named:
         folders.append(Path(named))
-    folders.append(Path.cwd().parent / "shared" / "data")
-    checkout = Path(__file__).resolve().parents[3]
+    checkout = Path(__file__).resolve().parents[2]
     if (checkout / "pyproject.toml").is_file():
         folders.append(checkout.parent / "shared" / "data")
     folders.append(cache_folder())

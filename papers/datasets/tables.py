@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy.datasets.store import read_file
+from papers.datasets.store import read_file
 
 __all__ = ["Table", "parse_rows", "read_arff", "split_classes", "split_header", "split_target"]
 

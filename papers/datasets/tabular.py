@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 from sklearn import datasets as sklearn_datasets
 
-from pacprivacy.datasets.record import Dataset
-from pacprivacy.datasets.tables import (
+from papers.datasets.record import Dataset
+from papers.datasets.tables import (
     Table,
     parse_rows,
     read_arff,

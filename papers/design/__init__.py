@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from pacprivacy.experiments import (
-    design_bound,
-    design_decomposition,
-    design_descent_section,
-    design_equal,
-    design_gain,
-    design_ridge_section,
-    design_secret_section,
-    responses_section,
-)
-from pacprivacy.experiments.design_rows import DESIGN_BUDGETS
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.run import Paper
+from papers.design import bound as design_bound
+from papers.design import decomposition as design_decomposition
+from papers.design import descent_section as design_descent_section
+from papers.design import equal as design_equal
+from papers.design import gain as design_gain
+from papers.design import ridge_section as design_ridge_section
+from papers.design import secret_section as design_secret_section
+from papers.design.rows import DESIGN_BUDGETS
+from papers.responses import section as responses_section
+from papers.run import Paper, Settings
 
 __all__ = ["DESIGN"]
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from pacprivacy._random import public_generator
 from pacprivacy.dp import adassp
-from pacprivacy.experiments.design_data import load_regression
-from pacprivacy.experiments.design_rows import published_list
+from papers.design.data import load_regression
+from papers.design.rows import published_list
 
 __all__ = ["AdasspRow", "adassp_rows"]
 

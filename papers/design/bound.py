@@ -14,13 +14,6 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import public_generator
-from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
-from pacprivacy.experiments.design_data import load_binary
-from pacprivacy.experiments.design_descent import N_STEPS
-from pacprivacy.experiments.design_rows import DESIGN_BUDGETS, Mode
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_budget, as_number, write_csv
-from pacprivacy.experiments.section import Job
 from pacprivacy.theory.descent import (
     contraction_bound,
     descent_bound,
@@ -28,6 +21,12 @@ from pacprivacy.theory.descent import (
     subset_mean_variance,
 )
 from pacprivacy.theory.design import noise_ratio
+from papers.charts import Line, Panel, Style, draw_panels
+from papers.design.data import load_binary
+from papers.design.descent import N_STEPS
+from papers.design.rows import DESIGN_BUDGETS, Mode
+from papers.page import Page, as_budget, as_number, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["SECTION", "BoundRow", "bound_rows"]
 

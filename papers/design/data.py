@@ -18,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
-from pacprivacy.datasets import (
+from pacprivacy.design import Objective, fit_ica, fit_standard
+from pacprivacy.design.logistic import with_constant
+from papers.datasets import (
     Dataset,
     load_california_housing,
     load_credit_default,
@@ -26,8 +28,6 @@ from pacprivacy.datasets import (
     load_wine_red,
     load_wine_white,
 )
-from pacprivacy.design import Objective, fit_ica, fit_standard
-from pacprivacy.design.logistic import with_constant
 
 __all__ = [
     "NAMES",

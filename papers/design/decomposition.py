@@ -16,13 +16,12 @@ import numpy as np
 from pacprivacy._random import public_generator
 from pacprivacy.design import Penalty
 from pacprivacy.design.penalty import penalty_per_coordinate
-from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
-from pacprivacy.experiments.design_data import NAMES, load_regression
-from pacprivacy.experiments.design_ridge import PoissonSums, fit_poisson
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_budget, as_number, write_csv
-from pacprivacy.experiments.section import Job
 from pacprivacy.theory.design import noise_ratio, released_error
+from papers.charts import Line, Panel, Style, draw_panels
+from papers.design.data import NAMES, load_regression
+from papers.design.ridge import PoissonSums, fit_poisson
+from papers.page import Page, as_budget, as_number, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["SECTION", "DecompositionRow", "decomposition_rows"]
 

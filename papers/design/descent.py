@@ -16,9 +16,9 @@ from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import StepRule
 from pacprivacy.design.fresh import simulate_fresh
-from pacprivacy.experiments.design_data import BinarySplit, load_binary
-from pacprivacy.experiments.design_rows import DESIGN_BUDGETS, DesignRow, Mode, published_cell
 from pacprivacy.theory.design import noise_ratio
+from papers.design.data import BinarySplit, load_binary
+from papers.design.rows import DESIGN_BUDGETS, DesignRow, Mode, published_cell
 
 __all__ = ["N_STEPS", "SETTINGS", "choose_steps", "descent_rows", "fresh_accuracies"]
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pacprivacy.experiments.design_data import NAMES
-from pacprivacy.experiments.design_descent import SETTINGS, descent_rows
-from pacprivacy.experiments.design_pool import PoolRow, pool_rows
-from pacprivacy.experiments.design_rows import DesignRow
-from pacprivacy.experiments.design_table import draw_tables, write_rows, write_table
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page
-from pacprivacy.experiments.section import Job
+from papers.design.data import NAMES
+from papers.design.descent import SETTINGS, descent_rows
+from papers.design.pool import PoolRow, pool_rows
+from papers.design.rows import DesignRow
+from papers.design.tables import draw_tables, write_rows, write_table
+from papers.page import Page
+from papers.run import Job, Settings
 
 __all__ = ["SECTION", "DescentTables"]
 

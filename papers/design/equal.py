@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pacprivacy.experiments.charts import INK, new_figure, soften
-from pacprivacy.experiments.design_data import NAMES, REGRESSION
-from pacprivacy.experiments.design_descent import descent_rows
-from pacprivacy.experiments.design_pool import PoolRow, pool_rows
-from pacprivacy.experiments.design_ridge import ridge_rows
-from pacprivacy.experiments.design_rows import DesignRow
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_number, as_percent, write_csv
-from pacprivacy.experiments.section import Job
 from pacprivacy.theory.posterior import posterior_success
+from papers.charts import INK, new_figure, soften
+from papers.design.data import NAMES, REGRESSION
+from papers.design.descent import descent_rows
+from papers.design.pool import PoolRow, pool_rows
+from papers.design.ridge import ridge_rows
+from papers.design.rows import DesignRow
+from papers.page import Page, as_number, as_percent, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["MI_NATS", "SECTION", "EqualRow", "equal_row"]
 

@@ -16,15 +16,14 @@ from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import Penalty, StepRule
 from pacprivacy.design.penalty import penalty_per_coordinate
-from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
-from pacprivacy.experiments.design_data import RegressionSplit, load_binary, load_regression
-from pacprivacy.experiments.design_descent import N_STEPS
-from pacprivacy.experiments.design_ridge import PoissonSums, fit_poisson
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_budget, as_number, write_csv
-from pacprivacy.experiments.section import Job
 from pacprivacy.theory.descent import descent_bound, descent_step
 from pacprivacy.theory.design import noise_ratio, released_error, ridge_error_ratio
+from papers.charts import Line, Panel, Style, draw_panels
+from papers.design.data import RegressionSplit, load_binary, load_regression
+from papers.design.descent import N_STEPS
+from papers.design.ridge import PoissonSums, fit_poisson
+from papers.page import Page, as_budget, as_number, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["SECTION", "GainRow", "gain_rows"]
 

@@ -19,14 +19,14 @@ from pacprivacy._random import public_generator
 from pacprivacy.budget import AnyBudget, Information, Membership
 from pacprivacy.design import LinearTransform, LogisticFit, OrthogonalRidge, Penalty
 from pacprivacy.design.logistic import with_constant
-from pacprivacy.experiments.design_data import REGRESSION, load_binary, load_regression
-from pacprivacy.experiments.simulate import simulate_pool
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.propose import propose_variance
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory.posterior import posterior_success
+from papers.design.data import REGRESSION, load_binary, load_regression
+from papers.simulate import simulate_pool
 
 __all__ = ["RULES", "PoolRow", "PoolRule", "pool_rows"]
 

@@ -16,9 +16,9 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import Penalty
 from pacprivacy.design.penalty import Snr, penalty_per_coordinate
-from pacprivacy.experiments.design_data import RegressionSplit, load_regression
-from pacprivacy.experiments.design_rows import DESIGN_BUDGETS, DesignRow, Mode, published_cell
 from pacprivacy.theory.design import noise_ratio
+from papers.design.data import RegressionSplit, load_regression
+from papers.design.rows import DESIGN_BUDGETS, DesignRow, Mode, published_cell
 
 __all__ = ["SETTINGS", "PoissonSums", "fit_poisson", "ridge_rows"]
 

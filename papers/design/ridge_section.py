@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pacprivacy.experiments.design_adassp import EPSILONS, AdasspRow, adassp_rows
-from pacprivacy.experiments.design_data import NAMES
-from pacprivacy.experiments.design_pool import RULES, PoolRow, pool_rows
-from pacprivacy.experiments.design_ridge import SETTINGS, ridge_rows
-from pacprivacy.experiments.design_rows import DesignRow
-from pacprivacy.experiments.design_table import draw_tables, write_rows, write_table
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_number, as_percent
-from pacprivacy.experiments.section import Job
 from pacprivacy.theory.posterior import success_for_epsilon
+from papers.design.adassp import EPSILONS, AdasspRow, adassp_rows
+from papers.design.data import NAMES
+from papers.design.pool import RULES, PoolRow, pool_rows
+from papers.design.ridge import SETTINGS, ridge_rows
+from papers.design.rows import DesignRow
+from papers.design.tables import draw_tables, write_rows, write_table
+from papers.page import Page, as_number, as_percent
+from papers.run import Job, Settings
 
 __all__ = ["SECTION", "RidgeTables"]
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Final, Literal
 
 from pacprivacy.errors import DataError
-from pacprivacy.experiments.published import find_reference
+from papers.published import find_reference
 
 __all__ = ["DESIGN_BUDGETS", "DesignRow", "Mode", "published_cell", "published_list"]
 

@@ -15,14 +15,14 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource, public_generator, uniform_below
 from pacprivacy.design.follow import Split, follow_secret
 from pacprivacy.design.steps import split_budget
-from pacprivacy.experiments.design_data import BinarySplit, load_binary
-from pacprivacy.experiments.design_descent import (
+from pacprivacy.pool import Balanced, Pool
+from pacprivacy.theory.posterior import posterior_success
+from papers.design.data import BinarySplit, load_binary
+from papers.design.descent import (
     N_STEPS,
     choose_steps,
     fresh_accuracies,
 )
-from pacprivacy.pool import Balanced, Pool
-from pacprivacy.theory.posterior import posterior_success
 
 __all__ = ["GradientsOfPool", "SecretRow", "secret_row"]
 

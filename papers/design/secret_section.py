@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
-from pacprivacy.experiments.design_secret import SecretRow, secret_row
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_budget, as_number, as_percent, write_csv
-from pacprivacy.experiments.section import Job
+from papers.charts import Line, Panel, Style, draw_panels
+from papers.design.secret import SecretRow, secret_row
+from papers.page import Page, as_budget, as_number, as_percent, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["SECTION", "SameSecret"]
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pacprivacy.experiments.charts import INK, Line, Panel, Style, draw_panels
-from pacprivacy.experiments.design_data import NAMES
-from pacprivacy.experiments.design_pool import PoolRow, PoolRule
-from pacprivacy.experiments.design_rows import DesignRow, Mode
-from pacprivacy.experiments.figure import BUDGET_LABEL, budget_ticks
-from pacprivacy.experiments.page import Page, as_budget, as_number, as_percent, write_csv
 from pacprivacy.theory.posterior import posterior_success
+from papers.alg.models import BUDGET_LABEL, budget_ticks
+from papers.charts import INK, Line, Panel, Style, draw_panels
+from papers.design.data import NAMES
+from papers.design.pool import PoolRow, PoolRule
+from papers.design.rows import DesignRow, Mode
+from papers.page import Page, as_budget, as_number, as_percent, write_csv
 
 __all__ = ["draw_tables", "write_rows", "write_table"]
 

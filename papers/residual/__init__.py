@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from pacprivacy.experiments import measure, residual_logits, residual_mean, residual_soundness
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.run import Paper
+from papers import run
+from papers.residual import logits as residual_logits
+from papers.residual import mean as residual_mean
+from papers.residual import soundness as residual_soundness
+from papers.run import Paper, Settings
 
 __all__ = ["RESIDUAL"]
 
 FULL: Final = replace(
-    measure.FULL,
+    run.FULL,
     mi_budgets=(1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0, 2.0),
     n_subsets=256,
     n_releases=100_000,
 )
-QUICK: Final = replace(
-    measure.QUICK, mi_budgets=(1 / 16, 1 / 4, 1.0), n_subsets=64, n_releases=20_000
-)
+QUICK: Final = replace(run.QUICK, mi_budgets=(1 / 16, 1 / 4, 1.0), n_subsets=64, n_releases=20_000)
 PROTOCOL: Final = (
     "All releases on this page are **simulations** on public data. They protect nobody.",
     "`Efficient-PAC` is our `diagonal` and `Auto-PAC` our `spectral`: noise in proportion to the "

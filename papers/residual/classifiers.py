@@ -19,14 +19,14 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, freeze
 from pacprivacy._random import public_generator
-from pacprivacy.datasets import (
+from pacprivacy.errors import PacPrivacyError
+from papers.datasets import (
     Dataset,
     load_ag_news,
     load_cifar10_subset,
     load_cifar100_subset,
     load_mnist,
 )
-from pacprivacy.errors import PacPrivacyError
 
 __all__ = ["CLASSIFIED", "Logits", "fit_classifier", "fit_logits", "image_features"]
 

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.experiments.charts import Panel, draw_panels
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_budget, as_number, write_csv
-from pacprivacy.experiments.residual_classifiers import CLASSIFIED, fit_logits
-from pacprivacy.experiments.residual_laws import law_of_learned, law_of_rule
-from pacprivacy.experiments.residual_rows import (
+from pacprivacy.noise import Protect, Rule, contrasts
+from pacprivacy.residual.learned import Training, learn_curve
+from papers.charts import Panel, draw_panels
+from papers.page import Page, as_budget, as_number, write_csv
+from papers.residual.classifiers import CLASSIFIED, fit_logits
+from papers.residual.laws import law_of_learned, law_of_rule
+from papers.residual.rows import (
     FULL_TRAINING,
     QUICK_TRAINING,
     STYLES,
@@ -25,9 +26,7 @@ from pacprivacy.experiments.residual_rows import (
     noise_order,
     panel,
 )
-from pacprivacy.experiments.section import Job
-from pacprivacy.noise import Protect, Rule, contrasts
-from pacprivacy.residual.learned import Training, learn_curve
+from papers.run import Job, Settings
 
 __all__ = ["SECTION", "Effort", "measure_logits"]
 

@@ -13,12 +13,19 @@ from threadpoolctl import threadpool_limits
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
 from pacprivacy.budget import Membership
-from pacprivacy.experiments.alg_protocol import DATASETS, load_split
-from pacprivacy.experiments.charts import Panel, draw_panels
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_budget, as_number, write_csv
-from pacprivacy.experiments.residual_laws import Law, law_of_learned, law_of_rule
-from pacprivacy.experiments.residual_rows import (
+from pacprivacy.mechanism import Mean
+from pacprivacy.noise import calibrate
+from pacprivacy.noise.weighting import noise_covariance
+from pacprivacy.pool import Balanced, Pool
+from pacprivacy.residual.baselines import dp_gaussian, mean_sensitivity
+from pacprivacy.residual.learned import Training, learn_curve
+from pacprivacy.simulation import run_mechanism
+from pacprivacy.theory.posterior import posterior_success
+from papers.alg.protocol import DATASETS, load_split
+from papers.charts import Panel, draw_panels
+from papers.page import Page, as_budget, as_number, write_csv
+from papers.residual.laws import Law, law_of_learned, law_of_rule
+from papers.residual.rows import (
     FULL_TRAINING,
     QUICK_TRAINING,
     STYLES,
@@ -29,15 +36,7 @@ from pacprivacy.experiments.residual_rows import (
     noise_order,
     panel,
 )
-from pacprivacy.experiments.section import Job
-from pacprivacy.mechanism import Mean
-from pacprivacy.noise import calibrate
-from pacprivacy.noise.weighting import noise_covariance
-from pacprivacy.pool import Balanced, Pool
-from pacprivacy.residual.baselines import dp_gaussian, mean_sensitivity
-from pacprivacy.residual.learned import Training, learn_curve
-from pacprivacy.simulation import run_mechanism
-from pacprivacy.theory.posterior import posterior_success
+from papers.run import Job, Settings
 
 __all__ = ["SECTION", "measure_means"]
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
-from pacprivacy.experiments.charts import Line, Panel, Style
-from pacprivacy.experiments.page import as_budget
-from pacprivacy.experiments.residual_laws import Law, simulate_noise, true_information
 from pacprivacy.residual.learned import Training
+from papers.charts import Line, Panel, Style
+from papers.page import as_budget
+from papers.residual.laws import Law, simulate_noise, true_information
 
 __all__ = [
     "FULL_TRAINING",

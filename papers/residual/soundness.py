@@ -16,11 +16,6 @@ from threadpoolctl import threadpool_limits
 
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
-from pacprivacy.experiments.alg_protocol import load_split
-from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_budget, as_number, write_csv
-from pacprivacy.experiments.section import Job
 from pacprivacy.mechanism import Mean
 from pacprivacy.noise.closed_form import waterfill
 from pacprivacy.noise.exact import refine
@@ -29,6 +24,10 @@ from pacprivacy.noise.spread import spread_of
 from pacprivacy.pool import Balanced
 from pacprivacy.residual.learned import Training, check_learned, learn_curve
 from pacprivacy.simulation import run_mechanism
+from papers.alg.protocol import load_split
+from papers.charts import Line, Panel, Style, draw_panels
+from papers.page import Page, as_budget, as_number, write_csv
+from papers.run import Job, Settings
 
 __all__ = ["SECTION", "SoundRow", "enumerable_means", "measure_decoder"]
 

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Vector, freeze
-from pacprivacy.datasets import Dataset, cache_folder, load_adult, load_bank
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation.models import train_subsets
+from papers.datasets import Dataset, cache_folder, load_adult, load_bank
 
 __all__ = ["DATASETS", "N_SUBSETS", "Answers", "load_answers", "make_booster", "split_dataset"]
 

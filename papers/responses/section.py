@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page, as_number, as_percent, write_csv
-from pacprivacy.experiments.responses import (
+from papers.charts import Line, Panel, Style, draw_panels
+from papers.page import Page, as_number, as_percent, write_csv
+from papers.responses.models import N_SUBSETS, load_answers
+from papers.responses.transcripts import (
     BOUND_POWERS,
     BOUND_QUESTIONS,
     BoundCell,
@@ -21,8 +21,7 @@ from pacprivacy.experiments.responses import (
     bound_cells,
     measure_responses,
 )
-from pacprivacy.experiments.responses_models import N_SUBSETS, load_answers
-from pacprivacy.experiments.section import Job
+from papers.run import Job, Settings
 
 __all__ = ["LONG_POWER", "LONG_RUN", "SECTION", "Responses"]
 

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.accounting.responder import Responder
-from pacprivacy.experiments.published import Published
-from pacprivacy.experiments.responses_models import Answers, load_answers
 from pacprivacy.theory.posterior import posterior_success
+from papers.published import Published
+from papers.responses.models import Answers, load_answers
 
 __all__ = [
     "BOUND_POWERS",

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pacprivacy.experiments import accuracy_first_rows, accuracy_first_section
-from pacprivacy.experiments.accuracy_first import ACCURACY_FIRST
-from pacprivacy.experiments.accuracy_first_checks import measure_checks
-from pacprivacy.experiments.accuracy_first_data import STUDIES
-from pacprivacy.experiments.accuracy_first_rows import SearchRow, measure_study
-from pacprivacy.experiments.run import run_paper
+from papers.accuracy_first import ACCURACY_FIRST
+from papers.accuracy_first import searches as accuracy_first_rows
+from papers.accuracy_first import section as accuracy_first_section
+from papers.accuracy_first.checks import measure_checks
+from papers.accuracy_first.data import STUDIES
+from papers.accuracy_first.searches import SearchRow, measure_study
 
 WINE = "winequality-white.csv.gz"
 HOUSES = "california_housing_sklearn.csv.gz"
@@ -62,7 +62,7 @@ def test_doubling_is_not_held_to_a_looser_test_than_ours(rows: dict[str, SearchR
 def test_the_claims_of_the_paper_hold(require_data: Callable[..., None]) -> None:
     require_data(WINE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pacprivacy.experiments.accuracy_first_checks.N_LEVELS", 100)
+        patch.setattr("papers.accuracy_first.checks.N_LEVELS", 100)
         found = {row.claim: row for row in measure_checks(30, 1)}
     for row in found.values():
         slack = 5 * np.sqrt(row.at_most / row.n_runs) if row.at_most < 1 else 0.0
@@ -76,7 +76,7 @@ def test_the_page_shows_every_method_and_says_what_is_missing(
     require_data(WINE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(accuracy_first_rows, "N_LEVELS", 100)
-        page = run_paper(ACCURACY_FIRST, tmp_path, quick=True, only=("raw",), n_jobs=1)
+        page = ACCURACY_FIRST.reproduce(tmp_path, quick=True, only=("raw",), n_jobs=1)
     text = page.read_text(encoding="utf-8")
     for label in accuracy_first_section.LABELS.values():
         assert label in text

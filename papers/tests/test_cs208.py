@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pacprivacy.experiments import cs208_finetune, cs208_methods, cs208_search, cs208_section
-from pacprivacy.experiments.cs208 import CS208
-from pacprivacy.experiments.cs208_data import Study, load_study
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.run import run_paper
+from pacprivacy.dp import Logistic, PoissonBatch, Steps, dp_sgd
+from papers.cs208 import CS208
+from papers.cs208 import curves as cs208_methods
+from papers.cs208 import finetune as cs208_finetune
+from papers.cs208 import search as cs208_search
+from papers.cs208 import section as cs208_section
+from papers.cs208.data import Study, load_study
+from papers.datasets import load_mnist
+from papers.run import Settings
 
 
 def made_up() -> Study:
@@ -60,8 +64,8 @@ def test_page_shows_curves_and_relations(tmp_path: Path, monkeypatch: pytest.Mon
     section = replace(cs208_section.PERTURBATION, methods=("objective", "DP-GD"))
     monkeypatch.setattr(cs208_section, "QUICK_EPSILONS", (1.0, 4.0))
     paper = replace(CS208, sections=(section,))
-    page = run_paper(
-        paper, tmp_path, quick=True, n_jobs=1, settings=Settings(n_trials=2)
+    page = paper.reproduce(
+        tmp_path, quick=True, n_jobs=1, settings=Settings(n_trials=2)
     ).read_text()
     assert "simulations" in page
     assert "objective (add or remove)" in page
@@ -105,3 +109,26 @@ def test_adult_is_scaled_by_public_constants(require_data: Any) -> None:
     assert study.X.max() <= 1.0
     clipped = np.mean(np.linalg.norm(study.X, axis=1) > study.x_bound)
     assert clipped < 0.05
+
+
+def test_mnist_zero_against_seven(require_data: Any) -> None:
+    require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
+    mnist = load_mnist()
+    parts = []
+    for images, labels in ((mnist.X, mnist.y), (mnist.X_test, mnist.y_test)):
+        chosen = (labels == 0) | (labels == 7)
+        flat = images[chosen].reshape(-1, 784) / 255.0
+        parts.append((np.column_stack([flat, np.ones(len(flat))]), labels[chosen]))
+    (X, y), (X_test, y_test) = parts
+    release = dp_sgd(
+        X,
+        y,
+        loss=Logistic(classes=(0, 7)),
+        epsilon=1.0,
+        delta=1e-5,
+        x_bound=10.0,
+        batch=PoissonBatch(size=600, n_public=12_000),
+        steps=Steps(n_steps=100, learning_rate=1.0, clip_norm=1.0),
+    )
+    assert np.mean(np.where(X_test @ release.value > 0, 7, 0) == y_test) >= 0.98
+    assert not release.certificate.simulation

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pacprivacy import datasets
-from pacprivacy.datasets import Dataset, store
-from pacprivacy.datasets.catalogue import FILES, DataFile
 from pacprivacy.errors import DataError
+from papers import datasets
+from papers.datasets import Dataset, store
+from papers.datasets.catalogue import FILES, DataFile
 
 Require = Callable[..., None]
 
@@ -70,10 +70,10 @@ def load(require_data: Require) -> Callable[[str], Dataset]:
 def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine on which no data file is found: a bare checkout, an empty cache."""
     monkeypatch.delenv("PACPRIVACY_DATA", raising=False)
-    working = tmp_path / "checkout"
-    working.mkdir()
-    monkeypatch.chdir(working)
-    monkeypatch.setattr(store, "__file__", str(tmp_path / "a" / "b" / "c" / "d" / "store.py"))
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    (checkout / "pyproject.toml").touch()
+    monkeypatch.setattr(store, "__file__", str(checkout / "papers" / "datasets" / "store.py"))
     monkeypatch.setattr(store, "cache_folder", lambda: tmp_path / "cache")
     return tmp_path
 
@@ -226,6 +226,13 @@ def test_cifar10_tiles_are_whole_images(load: Callable[[str], Dataset]) -> None:
     inside = np.abs(images[:, 1:] - images[:, :-1]).mean(axis=(0, 2, 3))
     across = np.abs(images[1:, 0] - images[:-1, -1]).mean()
     assert inside.max() < 0.6 * across
+
+
+@pytest.mark.parametrize("name", ["cifar10_subset", "cifar100_subset"])
+def test_no_test_image_is_a_training_image(name: str, load: Callable[[str], Dataset]) -> None:
+    dataset = load(name)
+    train = {image.tobytes() for image in np.asarray(dataset.X)}
+    assert not [k for k, image in enumerate(np.asarray(dataset.X_test)) if image.tobytes() in train]
 
 
 @pytest.mark.parametrize(("name", "mean"), [("wine_red", 5.6360), ("wine_white", 5.8779)])
@@ -398,18 +405,13 @@ def test_plain_checksums_are_those_of_the_unpacked_files(require_data: Require) 
 def test_folders_are_searched_in_the_stated_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    working = tmp_path / "checkout"
-    working.mkdir()
-    monkeypatch.chdir(working)
     monkeypatch.setenv("PACPRIVACY_DATA", str(tmp_path / "named"))
-    folders = store.search_folders()
-    assert folders[:2] == (tmp_path / "named", tmp_path / "shared" / "data")
-    assert folders[-1] == store.cache_folder()
-    repository = Path(__file__).resolve().parents[2]
-    assert repository.parent / "shared" / "data" in folders
+    checkout = Path(__file__).resolve().parents[2]
+    shared = checkout.parent / "shared" / "data"
+    assert store.search_folders() == (tmp_path / "named", shared, store.cache_folder())
 
 
-def test_working_folder_finds_the_shared_folder_beside_it(empty_machine: Path) -> None:
+def test_checkout_finds_the_shared_folder_beside_it(empty_machine: Path) -> None:
     shared = empty_machine / "shared" / "data"
     shared.mkdir(parents=True)
     assert store.find_file("dry_bean.arff.gz") is None
@@ -477,7 +479,7 @@ def test_tests_without_data_fail_in_ci_and_skip_elsewhere(
     empty_machine: Path, monkeypatch: pytest.MonkeyPatch, require_data: Require
 ) -> None:
     monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match=r"dry_bean\.arff\.gz.*provide the data"):
+    with pytest.raises(pytest.fail.Exception, match=r"dry_bean\.arff\.gz.*provide them"):
         require_data("dry_bean.arff.gz")
     monkeypatch.delenv("CI")
     with pytest.raises(pytest.skip.Exception, match=r"dry_bean\.arff\.gz"):

@@ -13,24 +13,20 @@ from typer.testing import CliRunner
 
 from pacprivacy.cli import app
 from pacprivacy.design import Objective
-from pacprivacy.experiments import design_gain
-from pacprivacy.experiments.design import DESIGN
-from pacprivacy.experiments.design_data import (
+from papers.design import DESIGN
+from papers.design import gain as design_gain
+from papers.design.data import (
     NAMES,
     BinarySplit,
     RegressionSplit,
-    load_binary,
-    load_regression,
 )
-from pacprivacy.experiments.design_decomposition import decomposition_rows
-from pacprivacy.experiments.design_equal import equal_row
-from pacprivacy.experiments.design_pool import pool_rows
-from pacprivacy.experiments.design_secret import secret_row
-from pacprivacy.experiments.measure import Settings
-from pacprivacy.experiments.page import Page
-from pacprivacy.experiments.run import run_paper
-from pacprivacy.experiments.section import Job
+from papers.design.decomposition import decomposition_rows
+from papers.design.pool import pool_rows
+from papers.design.secret import secret_row
+from papers.page import Page
+from papers.run import Job, Settings
 
+Require = Callable[..., None]
 TINY = Settings(
     mi_budgets=(1 / 64, 1 / 4), n_subsets=16, n_releases=40, n_trials=6, n_repeats=2, seed=3
 )
@@ -73,7 +69,7 @@ def small_data() -> Iterator[None]:
     """Put small problems in the place of the data."""
     with pytest.MonkeyPatch.context() as patch:
         for module in MODULES:
-            place = f"pacprivacy.experiments.design_{module}"
+            place = f"papers.design.{module}"
             patch.setattr(f"{place}.load_binary", binary, raising=False)
             patch.setattr(f"{place}.load_regression", regression, raising=False)
         yield
@@ -85,7 +81,7 @@ def page(small_data: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("design")
     sections = tuple(section for section in DESIGN.sections if section.name != "responses")
     small = replace(DESIGN, sections=sections)
-    return run_paper(small, folder, quick=True, n_jobs=1, settings=TINY)
+    return small.reproduce(folder, quick=True, n_jobs=1, settings=TINY)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -206,40 +202,6 @@ def test_penalty_for_the_noise_of_risk_pays_at_small_budgets(small_data: None) -
     assert found["risk, shrunk"] < found["risk"]
 
 
-def test_risk_beats_conscious_design_at_equal_success(
-    require_data: Callable[..., None],
-) -> None:
-    require_data("winequality-red.csv.gz")
-    row = equal_row("wine_red", n_repeats=1, n_subsets=64, n_releases=300)
-    assert row.success == pytest.approx(0.58816, abs=1e-5)
-    assert row.gain > 0.1
-    assert row.risk < row.same_information
-    assert row.risk_nats > 1 / 64  # what is paid for it
-
-
-# --- the data ----------------------------------------------------------------------------------
-
-
-def test_credit_has_no_target_among_its_features(require_data: Callable[..., None]) -> None:
-    require_data("default_credit_card_clients.csv.gz")
-    split = load_binary("credit")
-    assert split.has_constant
-    assert (split.X[:, -1] == 1.0).all()
-    best = split.objective.minimise(split.X, split.y)
-    assert 0.79 <= float(split.accuracies(best[None])[0]) <= 0.82
-    related = np.corrcoef(np.column_stack([split.X[:, :-1], split.y]).T)[-1, :-1]
-    assert np.abs(related).max() < 0.5
-
-
-def test_housing_is_split_like_wine(require_data: Callable[..., None]) -> None:
-    require_data("california_housing_sklearn.csv.gz")
-    split = load_regression("housing")
-    assert split.Z.shape == (16512, 8)
-    np.testing.assert_allclose(split.Z.T @ split.Z / len(split.Z), np.eye(8), atol=1e-6)
-    best = split.Z.T @ split.target / np.square(split.Z).sum(axis=0)
-    assert float(split.test_errors(best[None])[0]) == pytest.approx(0.556, abs=0.005)
-
-
 # --- work that is kept -------------------------------------------------------------------------
 
 
@@ -281,16 +243,16 @@ def _count(calls: list[int], last: int) -> list[Line]:
 def test_full_run_goes_on_where_it_was(tmp_path: Path) -> None:
     section = Counting(calls=[])
     paper = replace(DESIGN, sections=(section,))
-    first = run_paper(paper, tmp_path, n_jobs=1).read_text(encoding="utf-8").split("##")[-1]
-    again = run_paper(paper, tmp_path, n_jobs=1).read_text(encoding="utf-8").split("##")[-1]
+    first = paper.reproduce(tmp_path, n_jobs=1).read_text(encoding="utf-8").split("##")[-1]
+    again = paper.reproduce(tmp_path, n_jobs=1).read_text(encoding="utf-8").split("##")[-1]
     assert section.calls == [0]
     assert first == again
     assert "number=0.1, text='ä', missing=None" in first
     other = replace(paper, sections=(replace(section, last=1),))
-    run_paper(other, tmp_path, n_jobs=1)
+    other.reproduce(tmp_path, n_jobs=1)
     assert section.calls == [0, 1], "other arguments are other work"
     kept = sorted((tmp_path / "checkpoints").iterdir())
     assert [path.suffix for path in kept] == [".json", ".json"]
     assert json.loads(kept[0].read_text(encoding="utf-8"))
-    run_paper(paper, tmp_path, quick=True, n_jobs=1)
+    paper.reproduce(tmp_path, quick=True, n_jobs=1)
     assert section.calls == [0, 1, 0], "a quick run keeps nothing"

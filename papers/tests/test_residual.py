@@ -8,22 +8,24 @@ import numpy as np
 import pytest
 
 from pacprivacy.adversary import exact_information
-from pacprivacy.experiments import residual_logits, residual_mean, residual_soundness
-from pacprivacy.experiments.page import Page
-from pacprivacy.experiments.residual import QUICK, RESIDUAL
-from pacprivacy.experiments.residual_classifiers import CLASSIFIED, fit_logits
-from pacprivacy.experiments.residual_laws import (
+from pacprivacy.noise import Protect, calibrate, contrasts
+from pacprivacy.noise.spread import spread_of
+from pacprivacy.residual.learned import Gaussian, LearnedNoise
+from pacprivacy.residual.learned.record import History
+from papers.page import Page
+from papers.residual import QUICK, RESIDUAL
+from papers.residual import logits as residual_logits
+from papers.residual import mean as residual_mean
+from papers.residual import soundness as residual_soundness
+from papers.residual.classifiers import CLASSIFIED, fit_logits
+from papers.residual.laws import (
     law_of_learned,
     law_of_rule,
     simulate_noise,
     true_information,
 )
-from pacprivacy.experiments.residual_rows import Measure, NoiseRow, measure_law, noise_order
-from pacprivacy.experiments.residual_soundness import SoundRow
-from pacprivacy.noise import Protect, calibrate, contrasts
-from pacprivacy.noise.spread import spread_of
-from pacprivacy.residual.learned import Gaussian, LearnedNoise
-from pacprivacy.residual.learned.record import History
+from papers.residual.rows import Measure, NoiseRow, measure_law, noise_order
+from papers.residual.soundness import SoundRow
 
 OUTPUTS = np.random.default_rng(0).standard_normal((48, 3)) @ np.diag([3.0, 1.0, 0.2])
 

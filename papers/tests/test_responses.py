@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from pacprivacy.experiments.page import Page
-from pacprivacy.experiments.responses import BOUND_TABLE, bound_cells, measure_responses
-from pacprivacy.experiments.responses_models import Answers, load_answers, split_dataset
-from pacprivacy.experiments.responses_section import SECTION
 from pacprivacy.pool import Balanced
-from reference import require_reference
+from papers.page import Page
+from papers.responses.models import Answers, load_answers, split_dataset
+from papers.responses.section import SECTION
+from papers.responses.transcripts import BOUND_TABLE, bound_cells, measure_responses
 
 M, Q = 16, 300
 
@@ -24,7 +23,7 @@ def answers():
     return Answers(scores=scores, truth=truth, nonprivate=0.9, pool=pool)
 
 
-def test_bounds_are_the_published_ones():
+def test_bounds_are_the_published_ones(require_reference):
     require_reference(BOUND_TABLE)
     cells = bound_cells()
     assert len(cells) == 56
@@ -74,7 +73,7 @@ def test_answers_are_trained_once_and_then_read(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 3))
     y = (X[:, 0] > 0).astype(int)
-    module = "pacprivacy.experiments.responses_models"
+    module = "papers.responses.models"
     monkeypatch.setattr(f"{module}.split_dataset", lambda _: (X[:80], X[80:], y[:80], y[80:], []))
     first = load_answers("adult", n_subsets=2, folder=tmp_path)
     assert first.scores.shape == (2, 40)

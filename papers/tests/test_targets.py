@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pacprivacy.experiments.target_runs import WANTED, measure_target
+from papers.accuracy_first.targets import WANTED, measure_target
 
 
 @pytest.mark.claim("S-3")
@@ -29,7 +29,7 @@ def test_an_unreachable_target_spends_the_cap_and_says_so(
 ) -> None:
     from dataclasses import replace
 
-    from pacprivacy.experiments import target_runs
+    from papers.accuracy_first import targets as target_runs
 
     require_data("rice_cammeo_osmancik.arff.gz")
     task = replace(target_runs.TASKS["rice k-means"], at_least=0.99, cap_nats=0.25)
@@ -42,11 +42,10 @@ def test_an_unreachable_target_spends_the_cap_and_says_so(
 def test_the_section_is_on_the_page_of_accuracy_first(
     require_data: Callable[..., None], tmp_path: Path
 ) -> None:
-    from pacprivacy.experiments.accuracy_first import ACCURACY_FIRST
-    from pacprivacy.experiments.run import run_paper
+    from papers.accuracy_first import ACCURACY_FIRST
 
     require_data("rice_cammeo_osmancik.arff.gz")
-    page = run_paper(ACCURACY_FIRST, tmp_path, quick=True, only=("pac",), n_jobs=1)
+    page = ACCURACY_FIRST.reproduce(tmp_path, quick=True, only=("pac",), n_jobs=1)
     text = page.read_text()
     assert "The PAC counterpart" in text
     assert "| rice k-means | 85.00 % | 0.99 |" in text

@@ -1,7 +1,6 @@
 """Private gradient descent: gradients, budgets, beliefs, fresh secrets, and what attackers get."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -486,30 +485,3 @@ def test_fresh_runs_say_what_they_do_not_hide() -> None:
     still = descend_fresh((flat, y), pac.Information(0.1), Descent(n_steps=2), simulate=True, rng=0)
     assert still.weights[3] == 0.0
     assert "SIMULATION" in str(still)
-
-
-# --- the papers' table ------------------------------------------------------------------------
-
-
-def test_conscious_steps_win_on_mnist(require_data: Callable[..., None]) -> None:
-    require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
-    from pacprivacy.experiments.design_descent import descent_rows
-
-    rows = descent_rows(settings=("oracle",), mi_budgets=(1 / 4, 1 / 64), n_trials=24, seed=1)
-    for post_hoc, conscious in zip(rows[::2], rows[1::2], strict=True):
-        assert conscious.mode == "conscious"
-        assert conscious.utility >= post_hoc.utility
-        if conscious.published is not None:
-            assert conscious.agrees(within=0.05)
-
-
-@pytest.mark.claim("D-3")
-def test_measured_error_stays_under_its_bounds_on_mnist(require_data: Callable[..., None]) -> None:
-    require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
-    from pacprivacy.experiments.design_bound import bound_rows
-
-    post_hoc, conscious = bound_rows(mi_budgets=(1 / 4,), n_trials=8)
-    for row in (post_hoc, conscious):
-        assert row.error - 4 * row.standard_error < row.sharp <= row.bound
-    assert conscious.bound < 0.1 * post_hoc.bound
-    assert conscious.error < post_hoc.error
