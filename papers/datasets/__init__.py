@@ -11,14 +11,16 @@ from papers.datasets.media import (
     load_cifar100_subset,
     load_mnist,
 )
-from papers.datasets.mixed import load_adult, load_bank, load_kdd99
 from papers.datasets.record import Dataset, one_hot
 from papers.datasets.store import cache_folder, find_file, search_folders
-from papers.datasets.tabular import (
+from papers.datasets.tables import (
+    load_adult,
+    load_bank,
     load_california_housing,
     load_credit_default,
     load_dry_bean,
     load_iris,
+    load_kdd99,
     load_rice,
     load_wine_red,
     load_wine_white,

@@ -18,7 +18,7 @@ import pytest
 from pacprivacy.errors import DataError
 from papers import datasets
 from papers.datasets import Dataset, store
-from papers.datasets.catalogue import FILES, DataFile
+from papers.datasets.store import FILES, DataFile
 
 Require = Callable[..., None]
 
