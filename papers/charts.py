@@ -9,8 +9,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from pacprivacy.errors import PacPrivacyError
+from pacprivacy.theory.posterior import posterior_success
+from papers.page import as_budget
 
-__all__ = ["INK", "Line", "Panel", "Style", "draw_panels", "new_figure", "soften"]
+__all__ = [
+    "BUDGET_LABEL",
+    "INK",
+    "Line",
+    "Panel",
+    "Style",
+    "budget_ticks",
+    "draw_panels",
+    "new_figure",
+    "soften",
+]
 
 INK: Final = "#333333"
 GRID: Final = "#DDDDDD"
@@ -20,6 +32,7 @@ MOST_COLUMNS: Final = 3
 LEGEND_WIDTH: Final = 3.0  # of one entry, in inches
 DPI: Final = 150
 LEAST_RATIO: Final = 5.0  # of the largest to the least value on a logarithmic axis
+BUDGET_LABEL: Final = "budget in nats; below it the guaranteed membership success"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +54,25 @@ class Line:
     x: tuple[float, ...]
     y: tuple[float, ...]
 
+    @classmethod
+    def of(
+        cls, label: str, style: Style, rows: Sequence[Any], y: str, *, x: str = "mi_nats"
+    ) -> Line:
+        """Return one field of some records against another; missing values are left out."""
+        points = [(getattr(row, x), getattr(row, y)) for row in rows]
+        known = [(place, value) for place, value in points if value is not None]
+        return cls(
+            label=label,
+            style=style,
+            x=tuple(float(place) for place, _ in known),
+            y=tuple(float(value) for _, value in known),
+        )
+
+    @classmethod
+    def level(cls, label: str, style: Style, y: float) -> Line:
+        """Return a level across the panel."""
+        return cls(label=label, style=style, x=(), y=(y,))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
@@ -50,6 +82,7 @@ class Panel:
     ylabel: str
     lines: tuple[Line, ...]
     log_y: bool = False  # where the values are far apart
+    percent: bool = False  # whether values are rates, to be drawn in percent
     least_span: float = 0.0  # of the vertical axis: smaller differences do not matter
 
 
@@ -99,6 +132,12 @@ def draw_panels(
     return path
 
 
+def budget_ticks(budgets: Sequence[float]) -> list[tuple[float, str]]:
+    """Name budgets on an axis; every other one where there are many."""
+    chosen = budgets[:: 2 if len(budgets) > 6 else 1]
+    return [(mi, f"{as_budget(mi)}\n{100 * posterior_success(mi):.1f} %") for mi in chosen]
+
+
 def soften(axes: Any) -> None:
     """Take the frame away and leave a light grid."""
     axes.tick_params(length=0, labelsize=8.5, labelcolor=INK)
@@ -112,11 +151,13 @@ def _draw_panel(axes: Any, panel: Panel, ticks: Sequence[tuple[float, str]]) -> 
     axes.set_xscale("log", base=2)
     if panel.log_y:
         _scale_log(axes, [y for line in panel.lines for y in line.y])
+    scale = 100.0 if panel.percent else 1.0
     for line in panel.lines:
+        values = [scale * y for y in line.y]
         if line.x:
-            axes.plot(line.x, line.y, **_look(line.style))
+            axes.plot(line.x, values, **_look(line.style))
         else:
-            axes.axhline(line.y[0], color=line.style.colour, linestyle=line.style.line, lw=1.3)
+            axes.axhline(values[0], color=line.style.colour, linestyle=line.style.line, lw=1.3)
     low, high = axes.get_ylim()
     if high - low < panel.least_span:
         middle = 0.5 * (low + high)

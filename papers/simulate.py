@@ -6,10 +6,27 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource
+from pacprivacy.budget import Information, Membership
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.noise.plan import NoisePlan, Observation
+from pacprivacy.theory.posterior import posterior_success
 
-__all__ = ["simulate_fresh", "simulate_pool"]
+__all__ = ["budget_of", "simulate_fresh", "simulate_pool"]
+
+
+def budget_of(rule: str, mi_nats: float) -> Information | Membership:
+    """Return what a rule is held to: ``risk`` to the success that the information implies.
+
+    Examples
+    --------
+    >>> budget_of("exact", 0.25)
+    Information(mi_nats=0.25)
+    >>> round(budget_of("risk", 1 / 64).success, 3)
+    0.588
+    """
+    if rule.startswith("risk"):
+        return Membership(posterior_success(mi_nats))
+    return Information(mi_nats)
 
 
 def simulate_pool(plan: NoisePlan, n_releases: int, rng: np.random.Generator) -> Matrix:

@@ -16,12 +16,9 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from papers.alg import kmeans as alg_kmeans
-from papers.alg import pca as alg_pca
-from papers.alg import svm as alg_svm
-from papers.alg.measure import measure_paper
+from papers.alg import models
+from papers.alg.measure import Row, measure_paper
 from papers.alg.protocol import Task, load_split
-from papers.alg.rows import Row
 from papers.run import FULL
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "alg_agreement.json"
@@ -77,11 +74,9 @@ def measure(task: Task) -> dict[str, Any]:
 
 def main() -> int:
     """Measure, print and store."""
-    figures = (alg_kmeans.FIGURE, alg_svm.FIGURE, alg_pca.FIGURE)
-    tasks = {task.name: task for figure in figures for task in figure.tasks}
     found = []
     for name in TASKS:
-        found.append(measure(tasks[name]))
+        found.append(measure(models.TASKS[name]))
         print(json.dumps(found[-1]), flush=True)
     content = {"n_halves": FULL.n_halves, "n_noises": FULL.n_noises, "rows": found}
     RESULT.parent.mkdir(exist_ok=True)

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from papers.alg import attack as alg_attack
-from papers.alg import bounds as alg_bounds
-from papers.alg import forest as alg_forest
-from papers.alg import kmeans as alg_kmeans
-from papers.alg import mean as alg_mean
-from papers.alg import pca as alg_pca
-from papers.alg import svm as alg_svm
+from papers.alg import attack, bounds, mean, models
 from papers.run import FULL, QUICK, Paper, Settings
 
 __all__ = ["ALG"]
@@ -48,13 +42,13 @@ ALG: Final = Paper(
     title="PAC-Private Algorithms (Sridhar, Xiao, Devadas, S&P 2025), recomputed",
     protocol=PROTOCOL,
     sections=(
-        alg_kmeans.FIGURE,
-        alg_svm.FIGURE,
-        alg_pca.FIGURE,
-        alg_forest.FIGURE,
-        alg_mean.SECTION,
-        alg_attack.SECTION,
-        alg_bounds.SECTION,
+        models.KMEANS,
+        models.SVM,
+        models.COMPONENTS,
+        models.FOREST,
+        mean.SECTION,
+        attack.SECTION,
+        bounds.SECTION,
     ),
     full=FULL,
     quick=QUICK,

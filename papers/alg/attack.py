@@ -7,26 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from threadpoolctl import threadpool_limits
-
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.audit import audit
-from pacprivacy.budget import AnyBudget, Information, Membership
 from pacprivacy.pool import Balanced
 from pacprivacy.privatize import privatize
 from pacprivacy.theory.posterior import posterior_success
-from papers.alg import kmeans as alg_kmeans
-from papers.alg import svm as alg_svm
-from papers.alg.models import BUDGET_LABEL, budget_ticks
+from papers.alg.models import TASKS
 from papers.alg.protocol import DATASETS, Task, load_split
-from papers.charts import INK, Line, Panel, Style, draw_panels
+from papers.charts import BUDGET_LABEL, INK, Line, Panel, Style, budget_ticks, draw_panels
 from papers.page import Page, as_budget, as_percent, write_csv
 from papers.run import Job, Settings
+from papers.simulate import budget_of
 
 __all__ = ["SECTION", "AttackRow", "measure_attacks"]
 
-TASKS: Final = ("iris_kmeans", "iris_svm", "iris_svm_regularised")
-QUICK_TASKS: Final = ("iris_kmeans",)
+ATTACKED: Final = ("iris_kmeans", "iris_svm", "iris_svm_regularised")
 BUDGETS: Final = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
 RULES: Final = {"diagonal": "paper's formula", "risk": "`risk`"}
 ATTACKS: Final = {
@@ -75,14 +70,12 @@ def measure_attacks(
     pool = strategy.draw(len(split.y_train), rng=rng, strata=split.y_train)
     for rule in RULES:
         for mi_nats in budgets:
-            success = posterior_success(mi_nats)
-            budget: AnyBudget = Membership(success) if rule == "risk" else Information(mi_nats)
             stream = public_generator(settings.seed, f"{task.name} attack", round(1e9 * mi_nats))
             seed = coerce_seed(stream)
             release = privatize(
                 task.ours,
                 task.data(split),
-                budget,
+                budget_of(rule, mi_nats),
                 pool=pool,
                 rule=rule,
                 rng=seed,
@@ -100,7 +93,7 @@ def measure_attacks(
                     success=found.success.value,
                     lower=found.success.lower,
                     upper=found.success.upper,
-                    promised=min(success, found.bound),
+                    promised=min(posterior_success(mi_nats), found.bound),
                     verdict=found.verdict,
                     n_trials=found.n_trials,
                     n_subsets=settings.n_subsets,
@@ -125,17 +118,15 @@ class Attacks:
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
         """Return one piece of work per model."""
         budgets = tuple(mi for mi in BUDGETS if mi in settings.mi_budgets)
-        names = QUICK_TASKS if quick else TASKS
-        tasks = [*alg_kmeans.FIGURE.tasks, *alg_svm.FIGURE.tasks]
         trials = 2000 if quick else 10_000
         return tuple(
             Job(
-                name=f"{task.title}, attacks",
-                function=_rows,
-                arguments=(task, budgets, trials, settings),
+                name=f"{TASKS[name].title}, attacks",
+                function=measure_attacks,
+                arguments=(TASKS[name], budgets, trials, settings),
             )
-            for task in tasks
-            if task.name in names and budgets
+            for name in (ATTACKED[:1] if quick else ATTACKED)
+            if budgets
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
@@ -156,28 +147,21 @@ class Attacks:
         )
 
 
-def _rows(
-    task: Task, budgets: Sequence[float], n_trials: int, settings: Settings
-) -> list[AttackRow]:
-    with threadpool_limits(limits=1):
-        return list(measure_attacks(task, budgets, n_trials, settings))
-
-
 def _panel(rows: Sequence[AttackRow]) -> Panel:
     lines = [
-        Line(
-            label=f"{ATTACKS[attack]}, {RULES[rule].strip('`')}",
-            style=style,
-            x=tuple(row.mi_nats for row in rows if (row.rule, row.attack) == (rule, attack)),
-            y=tuple(100 * row.success for row in rows if (row.rule, row.attack) == (rule, attack)),
+        Line.of(
+            f"{ATTACKS[attack]}, {RULES[rule].strip('`')}",
+            style,
+            [row for row in rows if (row.rule, row.attack) == (rule, attack)],
+            "success",
         )
         for (rule, attack), style in STYLES.items()
     ]
-    budgets = sorted({row.mi_nats for row in rows})
-    bound = tuple(100 * posterior_success(mi) for mi in budgets)
-    lines.append(Line(label="promised at most", style=PROMISED, x=tuple(budgets), y=bound))
+    budgets = tuple(sorted({row.mi_nats for row in rows}))
+    bound = tuple(posterior_success(mi) for mi in budgets)
+    lines.append(Line(label="promised at most", style=PROMISED, x=budgets, y=bound))
     title = f"{DATASETS[rows[0].dataset]}, {rows[0].model}"
-    return Panel(title=title, ylabel="success, %", lines=tuple(lines))
+    return Panel(title=title, ylabel="success, %", lines=tuple(lines), percent=True)
 
 
 def _cells(row: AttackRow) -> list[str]:

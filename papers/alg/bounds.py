@@ -12,7 +12,7 @@ from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_budget, write_csv
 from papers.run import MI_BUDGETS, Job, Settings
 
-__all__ = ["SECTION", "BoundRow"]
+__all__ = ["SECTION", "BoundRow", "bound_rows"]
 
 N_RECORDS: Final = 100  # of the question "at least k of the members": the universe of Iris
 GUESSED: Final = (29, 32, 35)
@@ -77,22 +77,17 @@ class Bounds:
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
         """Return the formulas as one piece of work."""
-        return (Job(name="bounds", function=_rows, arguments=()),)
+        return (Job(name="bounds", function=bound_rows),)
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
         """Write the CSV file and the plot, and put both on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         questions = list(dict.fromkeys(row.question for row in rows))
         lines = tuple(
-            Line(
-                label=question,
-                style=style,
-                x=tuple(row.mi_nats for row in rows if row.question == question),
-                y=tuple(100 * row.success for row in rows if row.question == question),
-            )
+            Line.of(question, style, [row for row in rows if row.question == question], "success")
             for question, style in zip(questions, STYLES, strict=True)
         )
-        panel = Panel(title="", ylabel="success at most, %", lines=lines)
+        panel = Panel(title="", ylabel="success at most, %", lines=lines, percent=True)
         ticks = [(mi, as_budget(mi)) for mi in MI_BUDGETS]
         picture = draw_panels(
             stem.with_suffix(".png"),
@@ -107,10 +102,6 @@ class Bounds:
             ["budget, nats", *questions, "same membership bound as ε"],
             [_cells(cells, questions, mi) for mi in MI_BUDGETS],
         )
-
-
-def _rows() -> list[BoundRow]:
-    return list(bound_rows())
 
 
 def _cells(

@@ -15,12 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 from scipy.spatial.distance import cdist
-from threadpoolctl import threadpool_limits
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary.membership import membership_risk
-from pacprivacy.budget import AnyBudget, Information, Membership
 from pacprivacy.mechanism import Mean
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.closed_form import proportional
@@ -29,12 +27,11 @@ from pacprivacy.noise.plan import NoisePlan, make_plan
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory.posterior import posterior_success
-from papers.alg.models import BUDGET_LABEL, budget_ticks
 from papers.alg.protocol import DATASETS, load_split
-from papers.charts import Line, Panel, Style, draw_panels
+from papers.charts import BUDGET_LABEL, Line, Panel, Style, budget_ticks, draw_panels
 from papers.page import Page, as_budget, as_number, as_percent, write_csv
 from papers.run import Job, Settings
-from papers.simulate import simulate_pool
+from papers.simulate import budget_of, simulate_pool
 
 __all__ = ["SECTION", "MeanRow", "individual_variances", "measure_mean"]
 
@@ -113,9 +110,7 @@ def measure_mean(dataset: str, settings: Settings) -> Iterator[MeanRow]:
 
 def _plan(rule: str, values: Matrix, pool: Pool, mi_nats: float, seed: int) -> NoisePlan:
     if rule != "individual":
-        success = posterior_success(mi_nats)
-        budget: AnyBudget = Membership(success) if rule == "risk" else Information(mi_nats)
-        return calibrate(values, budget, rule=rule, pool=pool, rng=seed)
+        return calibrate(values, budget_of(rule, mi_nats), rule=rule, pool=pool, rng=seed)
     center = values.mean(axis=0)
     noise_var = individual_variances(values, pool, mi_nats=mi_nats)
     axes = np.flatnonzero(noise_var > 0).astype(np.int64)
@@ -148,7 +143,7 @@ class MeanTable:
         """Return one piece of work per data set."""
         chosen = ("iris",) if quick else ("iris", "rice", "dry_bean")
         return tuple(
-            Job(name=f"{DATASETS[name]}, mean", function=_rows, arguments=(name, settings))
+            Job(name=f"{DATASETS[name]}, mean", function=measure_mean, arguments=(name, settings))
             for name in chosen
         )
 
@@ -169,19 +164,9 @@ class MeanTable:
             _write_table(page, [row for row in rows if row.dataset == name])
 
 
-def _rows(dataset: str, settings: Settings) -> list[MeanRow]:
-    with threadpool_limits(limits=1):
-        return list(measure_mean(dataset, settings))
-
-
 def _panel(rows: Sequence[MeanRow]) -> Panel:
     lines = tuple(
-        Line(
-            label=label,
-            style=style,
-            x=tuple(row.mi_nats for row in rows if row.rule == rule),
-            y=tuple(row.noise_variance for row in rows if row.rule == rule),
-        )
+        Line.of(label, style, [row for row in rows if row.rule == rule], "noise_variance")
         for rule, (label, style) in STYLES.items()
     )
     title = f"{DATASETS[rows[0].dataset]}, mean"

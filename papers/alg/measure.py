@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
-from pacprivacy.budget import AnyBudget, Information, Membership
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.closed_form import isotropic_max, proportional
 from pacprivacy.pool import Balanced, Half, Pool, PoolStrategy
 from pacprivacy.simulation import Outputs, run_mechanism
 from pacprivacy.theory.posterior import posterior_success
-from papers.alg.protocol import Model, Split, Task, load_split
-from papers.alg.rows import Row, Rule
+from papers.alg.protocol import Metric, Model, Split, Task, load_split
 from papers.published import Published
 from papers.run import Settings
-from papers.simulate import simulate_fresh, simulate_pool
+from papers.simulate import budget_of, simulate_fresh, simulate_pool
 
-__all__ = ["measure_ours", "measure_paper", "run_task"]
+__all__ = ["Row", "Rule", "measure_ours", "measure_paper", "measure_task"]
+
+Rule = Literal["diagonal", "isotropic_max", "pool diagonal", "exact", "risk"]
 
 _PAPER_FORMULAS: Final[dict[Rule, Callable[..., Vector]]] = {
     "diagonal": proportional,
@@ -31,11 +31,62 @@ _PAPER_FORMULAS: Final[dict[Rule, Callable[..., Vector]]] = {
 _PUBLISHED_NOISE: Final = {"diagonal": "aniso", "isotropic_max": "iso"}
 
 
-def run_task(task: Task, settings: Settings) -> list[Row]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What simulated releases of one model under one noise rule and budget are worth.
+
+    Attributes
+    ----------
+    task, dataset, model : str
+        The experiment, its data and the model with its parameter.
+    metric : str
+        What ``utility`` is: accuracy (higher is better) or restoration error (lower is better),
+        on the test rows.
+    rule : str
+        ``diagonal`` and ``isotropic_max`` follow the paper's protocol: variances estimated on
+        independent halves, releases of fresh halves. ``pool diagonal`` is the paper's formula on
+        our pool, ``exact`` and ``risk`` are our rules on that pool.
+    mi_nats : float
+        The budget of the row.
+    success : float
+        Guaranteed bound on the success of guessing one record's membership: what the budget
+        implies, or for ``risk`` what was asked for and proved.
+    mi_upper_nats : float
+        Proved bound on the information that the release gives away; for the paper's protocol,
+        which proves nothing, the budget itself.
+    utility, standard_error : float
+        Mean over the simulated releases, and its standard error.
+    no_noise : float
+        The same model without noise, on the same halves.
+    noise_variance : float
+        Total variance of the noise.
+    n_subsets, n_releases : int
+        Halves that the noise was calibrated on; releases that were simulated.
+    published : float or None
+        The published figure of this cell, where it is known.
+    """
+
+    task: str
+    dataset: str
+    model: str
+    metric: Metric
+    rule: Rule
+    mi_nats: float
+    success: float
+    mi_upper_nats: float
+    utility: float
+    standard_error: float
+    no_noise: float
+    noise_variance: float
+    n_subsets: int
+    n_releases: int
+    published: float | None = None
+
+
+def measure_task(task: Task, settings: Settings) -> list[Row]:
     """Return the rows of one task: the paper's protocol, then ours."""
     split = load_split(task.dataset, task.transformer)
-    with threadpool_limits(limits=1):
-        return [*measure_paper(task, split, settings), *measure_ours(task, split, settings)]
+    return [*measure_paper(task, split, settings), *measure_ours(task, split, settings)]
 
 
 def measure_paper(task: Task, split: Split, settings: Settings) -> Iterator[Row]:
@@ -87,13 +138,11 @@ def measure_ours(
     no_noise = _scores(task, split, outputs, outputs.values).mean()
     for rule in rules:
         for mi_nats in settings.mi_budgets:
-            success = posterior_success(mi_nats)
-            if rule == "risk" and success >= 1.0:
+            if rule == "risk" and posterior_success(mi_nats) >= 1.0:
                 continue  # every guess is allowed: there is nothing to calibrate to
-            budget: AnyBudget = Membership(success) if rule == "risk" else Information(mi_nats)
             plan = calibrate(
                 outputs.values,
-                budget,
+                budget_of(rule, mi_nats),
                 rule=rule.removeprefix("pool "),
                 pool=pool,
                 rng=settings.seed,

@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from pacprivacy.errors import DataError
-from papers.alg import kmeans as alg_kmeans
-from papers.alg import svm as alg_svm
-from papers.alg.measure import measure_ours
+from papers.alg import models
+from papers.alg.measure import Row, measure_ours
 from papers.alg.protocol import DATASETS, Task, load_split
-from papers.alg.rows import Row
 from papers.charts import INK, new_figure, soften
 from papers.page import make_folder, write_csv
 from papers.run import FULL, Settings
@@ -57,15 +56,8 @@ def draw_picture(folder: Path, *, n_jobs: int = -1, settings: Settings = PICTURE
     settings : Settings
         How much work to do, and where slow outputs are kept.
     """
-    from joblib import Parallel, delayed
-
     make_folder(folder)
-    tasks = [
-        task
-        for name in TASKS
-        for task in (*alg_kmeans.FIGURE.tasks, *alg_svm.FIGURE.tasks)
-        if task.name == name
-    ]
+    tasks = [models.TASKS[name] for name in TASKS]
     found = Parallel(n_jobs=n_jobs)(delayed(measure_picture)(task, settings) for task in tasks)
     write_csv(folder / "accuracy.csv", [row for rows in found for row in rows])
     return draw_rows(folder / "accuracy.png", found)

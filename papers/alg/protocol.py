@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
+from sklearn import preprocessing
+from sklearn.utils import shuffle
 
 from pacprivacy._checks import Matrix, freeze
 from pacprivacy.mechanism import PCA, Forest, KMeans, LinearSVM
-from papers.alg.rows import Metric
 from papers.datasets import (
     Dataset,
     load_cifar10_subset,
@@ -26,13 +27,14 @@ from papers.datasets import (
     load_rice,
 )
 
-__all__ = ["DATASETS", "Model", "PublishedKey", "Split", "Task", "load_split"]
+__all__ = ["CLASSES", "DATASETS", "Metric", "Model", "PublishedKey", "Split", "Task", "load_split"]
 
 SHUFFLE_SEED: Final = 0
 IRIS_TRAIN: Final = 100
 TRAIN_SHARE: Final = 0.7
 PIXEL_RANGE: Final = 255.0
 
+Metric = Literal["accuracy", "restoration error"]
 Model = KMeans | LinearSVM | PCA | Forest
 
 DATASETS: Final[dict[str, str]] = {
@@ -141,8 +143,6 @@ def load_split(dataset: str, transformer: str) -> Split:
     the next row is dropped; the rest are test rows. The CIFAR-10 subset has its own test rows
     (the published run tested on a train batch), and pixels are divided by 255.
     """
-    from sklearn.utils import shuffle
-
     loaded = _LOADERS[dataset]()
     if loaded.X_test is not None and loaded.y_test is not None:
         return Split(
@@ -163,8 +163,6 @@ def load_split(dataset: str, transformer: str) -> Split:
 
 
 def _transformer(name: str) -> Any:
-    from sklearn import preprocessing
-
     return {
         "min-max": preprocessing.MinMaxScaler,
         "standard": preprocessing.StandardScaler,

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pacprivacy.theory.posterior import posterior_success
-from papers.alg.models import BUDGET_LABEL, budget_ticks
-from papers.charts import INK, Line, Panel, Style, draw_panels
+from papers.charts import BUDGET_LABEL, INK, Line, Panel, Style, budget_ticks, draw_panels
 from papers.design.data import NAMES
 from papers.design.pool import PoolRow, PoolRule
 from papers.design.rows import DesignRow, Mode

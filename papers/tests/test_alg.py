@@ -20,17 +20,11 @@ from pacprivacy.noise.closed_form import proportional
 from pacprivacy.pool import Balanced
 from pacprivacy.theory.posterior import posterior_success
 from papers import published
-from papers.alg import ALG, picture
-from papers.alg import attack as alg_attack
-from papers.alg import forest as alg_forest
-from papers.alg import kmeans as alg_kmeans
-from papers.alg import mean as alg_mean
-from papers.alg import pca as alg_pca
-from papers.alg import svm as alg_svm
+from papers.alg import ALG, attack, mean, picture
 from papers.alg.bounds import bound_rows
-from papers.alg.measure import measure_paper
+from papers.alg.measure import Row, measure_paper
+from papers.alg.models import COMPONENTS, FOREST, KMEANS, SVM, TASKS
 from papers.alg.protocol import Task, load_split
-from papers.alg.rows import Row
 from papers.page import as_number, write_csv
 from papers.published import Published
 from papers.run import MI_BUDGETS, QUICK, Progress, Settings
@@ -42,8 +36,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 RICE = "rice_cammeo_osmancik.arff.gz"
 BEAN = "dry_bean.arff.gz"
 
-FIGURES = (alg_kmeans.FIGURE, alg_svm.FIGURE, alg_pca.FIGURE, alg_forest.FIGURE)
-TASKS = {task.name: task for figure in FIGURES for task in figure.tasks}
+FIGURES = (KMEANS, SVM, COMPONENTS, FOREST)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -146,7 +139,7 @@ def test_individual_noise_is_the_published_formula() -> None:
             moves.append((values[k] - values[nearest]) ** 2)
         std = np.sqrt(np.mean(moves, axis=0))
         worst = np.maximum(worst, std * std.sum() / (2 * 0.25))
-    found = alg_mean.individual_variances(values, pool, mi_nats=0.25)
+    found = mean.individual_variances(values, pool, mi_nats=0.25)
     assert found == pytest.approx(worst, rel=1e-9)
 
 
@@ -168,7 +161,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Progress]]
     """Run a small page: one model, the mean, the attacks and the formulas."""
     folder = tmp_path_factory.mktemp("reproduce")
     seen: list[Progress] = []
-    only_iris = replace(alg_kmeans.FIGURE, quick=("iris_kmeans",))
+    only_iris = replace(KMEANS, quick=("iris_kmeans",))
     small = replace(ALG, sections=(only_iris, *ALG.sections[4:]))
     small.reproduce(folder, quick=True, n_jobs=1, report=seen.append, settings=TINY)
     return folder, seen
@@ -210,7 +203,7 @@ def test_page_says_what_was_done(run: tuple[Path, list[Progress]]) -> None:
 
 def test_attacks_and_true_risks_stay_below_the_promise(run: tuple[Path, list[Progress]]) -> None:
     attacks = read_csv(run[0] / "alg_attack.csv")
-    assert {row["rule"] for row in attacks} == set(alg_attack.RULES)
+    assert {row["rule"] for row in attacks} == set(attack.RULES)
     assert all(float(row["lower"]) <= float(row["promised"]) for row in attacks)
     assert all(row["verdict"] == "holds" for row in attacks)
     means = read_csv(run[0] / "alg_mean.csv")
