@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from papers.design.data import load_binary
 from papers.design.descent import descent_rows
 from papers.design.ridge import ridge_rows
-from papers.design.rows import DesignRow
+from papers.design.tables import DesignRow
 
 N_TRIALS = 500
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "design_agreement.json"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from papers.accuracy_first.checks import CHECKS
-from papers.accuracy_first.section import LOGISTIC, RAW, RIDGE
-from papers.accuracy_first.target_section import TARGETS
+from papers.accuracy_first import checks, searches, targets
 from papers.run import Paper, Settings
 
 __all__ = ["ACCURACY_FIRST"]
@@ -41,7 +39,13 @@ ACCURACY_FIRST: Final = Paper(
     name="accuracy-first",
     title="Accuracy First (Ligett, Neel, Roth, Waggoner, Wu, NIPS 2017), recomputed",
     protocol=PROTOCOL,
-    sections=(LOGISTIC, RIDGE, RAW, CHECKS, TARGETS),
+    sections=(
+        searches.LOGISTIC,
+        searches.RIDGE,
+        searches.RAW,
+        checks.SECTION,
+        targets.SECTION,
+    ),
     full=Settings(n_releases=20),
     quick=Settings(n_releases=3),
     reference=None,

@@ -17,7 +17,7 @@ from papers.accuracy_first.searches import CALIBRATIONS, GAMMA, N_LEVELS
 from papers.page import Page, as_number, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["CHECKS", "CheckRow", "measure_checks"]
+__all__ = ["SECTION", "CheckRow", "measure_checks"]
 
 ALPHA, SENSITIVITY = 0.1, 1e-3
 
@@ -158,4 +158,4 @@ class Checks:
         )
 
 
-CHECKS: Final = Checks()
+SECTION: Final = Checks()

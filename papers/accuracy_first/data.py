@@ -8,6 +8,7 @@ from functools import cache
 from typing import Final
 
 import numpy as np
+from sklearn.preprocessing import PolynomialFeatures
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
@@ -68,8 +69,6 @@ def _prepare_kdd99(seed: int) -> LogisticProblem:
 
 @cache
 def _prepare_table(name: str, degree: int) -> RidgeProblem:
-    from sklearn.preprocessing import PolynomialFeatures
-
     dataset = load_wine_white() if name == "wine" else load_california_housing()
     low, high = dataset.X.min(axis=0), dataset.X.max(axis=0)
     scaled = (dataset.X - low) / (high - low)

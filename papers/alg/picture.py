@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
 
 from pacprivacy.errors import DataError
 from papers.alg import models
@@ -16,7 +15,7 @@ from papers.alg.measure import Row, measure_ours
 from papers.alg.protocol import DATASETS, Task, load_split
 from papers.charts import INK, new_figure, soften
 from papers.page import make_folder, write_csv
-from papers.run import FULL, Settings
+from papers.run import FULL, Job, Settings
 
 __all__ = ["PICTURE", "draw_picture", "draw_rows", "measure_picture", "reproduce"]
 
@@ -58,7 +57,10 @@ def draw_picture(folder: Path, *, n_jobs: int = -1, settings: Settings = PICTURE
     """
     make_folder(folder)
     tasks = [models.TASKS[name] for name in TASKS]
-    found = Parallel(n_jobs=n_jobs)(delayed(measure_picture)(task, settings) for task in tasks)
+    jobs = [
+        Job(name=task.title, function=measure_picture, arguments=(task, settings)) for task in tasks
+    ]
+    found = Parallel(n_jobs=n_jobs)(delayed(job.run)() for job in jobs)
     write_csv(folder / "accuracy.csv", [row for rows in found for row in rows])
     return draw_rows(folder / "accuracy.png", found)
 
@@ -86,8 +88,7 @@ def draw_rows(path: Path, panels: Sequence[Sequence[Row]]) -> Path:
 def measure_picture(task: Task, settings: Settings) -> list[Row]:
     """Return the rows of one panel: the paper's rule and ``risk`` on the same pool."""
     split = load_split(task.dataset, task.transformer)
-    with threadpool_limits(limits=1):
-        return list(measure_ours(task, split, settings, rules=("pool diagonal", "risk")))
+    return list(measure_ours(task, split, settings, rules=("pool diagonal", "risk")))
 
 
 def _draw(axes: Any, rows: Sequence[Row]) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from papers.cs208 import finetune as cs208_finetune
-from papers.cs208 import search as cs208_search
-from papers.cs208 import section as cs208_section
+from papers.cs208 import curves, finetune, search
 from papers.run import Paper, Settings
 
 __all__ = ["CS208"]
@@ -35,12 +33,12 @@ CS208: Final = Paper(
     title="Differentially private learning (CS208, lectures on machine learning)",
     protocol=PROTOCOL,
     sections=(
-        cs208_section.DESCENT,
-        cs208_section.BATCHES,
-        cs208_section.PERTURBATION,
-        cs208_section.AGGREGATE,
-        cs208_search.SECTION,
-        cs208_finetune.SECTION,
+        curves.DESCENT,
+        curves.BATCHES,
+        curves.PERTURBATION,
+        curves.AGGREGATE,
+        search.SECTION,
+        finetune.SECTION,
     ),
     full=Settings(n_trials=10),
     quick=Settings(n_trials=2),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from sklearn.linear_model import LogisticRegression
 
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
@@ -51,8 +51,6 @@ def measure_tuning(
     epsilons: Sequence[float], n_public: int, n_epochs: int, n_runs: int, seed: int
 ) -> list[TunedRow]:
     """Pre-train on public classes and train last layers on the others, for every ``ε``."""
-    from sklearn.linear_model import LogisticRegression
-
     data = load_cifar10_subset()
     assert data.X_test is not None
     assert data.y_test is not None
@@ -60,37 +58,34 @@ def measure_tuning(
     order = public_generator(seed, "public images").permutation(int(public.sum()))[:n_public]
     images, labels = data.X[public][order], data.y[public][order]
     found = []
-    with threadpool_limits(limits=1):
-        networks = {
-            "public features": pretrain(
-                images, labels, n_features=N_FEATURES, n_epochs=n_epochs, rng=seed
-            ),
-            "untrained features": pretrain(
-                images, labels, n_features=N_FEATURES, n_epochs=0, rng=seed
-            ),
-            "pooled pixels": None,
-        }
-        y, y_test = data.y[~public], data.y_test[tested]
-        for name, network in networks.items():
-            rows = _features(network, data.X[~public])
-            rows_test = _features(network, data.X_test[tested])
-            level = LogisticRegression(C=10.0, max_iter=1000).fit(rows, y).score(rows_test, y_test)
-            for place, epsilon in enumerate(epsilons):
-                scores = []
-                for run in range(n_runs):
-                    generator = public_generator(seed, f"tuning {name}", place, run)
-                    scores.append(_tune((rows, y), (rows_test, y_test), epsilon, generator))
-                spread = float(np.std(scores, ddof=1)) if n_runs > 1 else 0.0
-                found.append(
-                    TunedRow(
-                        features=name,
-                        epsilon=epsilon,
-                        accuracy=float(np.mean(scores)),
-                        standard_error=spread / float(np.sqrt(n_runs)),
-                        no_noise=float(level),
-                        n_runs=n_runs,
-                    )
+    networks = {
+        "public features": pretrain(
+            images, labels, n_features=N_FEATURES, n_epochs=n_epochs, rng=seed
+        ),
+        "untrained features": pretrain(images, labels, n_features=N_FEATURES, n_epochs=0, rng=seed),
+        "pooled pixels": None,
+    }
+    y, y_test = data.y[~public], data.y_test[tested]
+    for name, network in networks.items():
+        rows = _features(network, data.X[~public])
+        rows_test = _features(network, data.X_test[tested])
+        level = LogisticRegression(C=10.0, max_iter=1000).fit(rows, y).score(rows_test, y_test)
+        for place, epsilon in enumerate(epsilons):
+            scores = []
+            for run in range(n_runs):
+                generator = public_generator(seed, f"tuning {name}", place, run)
+                scores.append(_tune((rows, y), (rows_test, y_test), epsilon, generator))
+            spread = float(np.std(scores, ddof=1)) if n_runs > 1 else 0.0
+            found.append(
+                TunedRow(
+                    features=name,
+                    epsilon=epsilon,
+                    accuracy=float(np.mean(scores)),
+                    standard_error=spread / float(np.sqrt(n_runs)),
+                    no_noise=float(level),
+                    n_runs=n_runs,
                 )
+            )
     return found
 
 
@@ -150,11 +145,9 @@ class TuningSection:
         lines: list[Line] = []
         for name in names:
             chosen = [row for row in rows if row.features == name]
-            x, y = (tuple(getattr(row, part) for row in chosen) for part in ("epsilon", "accuracy"))
-            lines.append(Line(label=name, style=STYLES[name], x=x, y=y))
+            lines.append(Line.of(name, STYLES[name], chosen, "accuracy", x="epsilon"))
             level = Style(colour=STYLES[name].colour, line=":")
-            label = f"{name}, no privacy"
-            lines.append(Line(label=label, style=level, x=(), y=(chosen[0].no_noise,)))
+            lines.append(Line.level(f"{name}, no privacy", level, chosen[0].no_noise))
         picture = draw_panels(
             stem.with_suffix(".png"),
             [Panel(title="five private classes", ylabel="accuracy", lines=tuple(lines))],

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
@@ -72,33 +71,32 @@ def measure_search(how: str, epsilons: Sequence[float], n_runs: int, seed: int) 
         return float(np.mean((public @ weights > 0) == (answers == data.classes[1])))
 
     found = []
-    with threadpool_limits(limits=1):
-        for epsilon in epsilons:
-            common: dict[str, Any] = {
-                "loss": Logistic(classes=data.classes),
-                "epsilon": epsilon,
-                "delta": DELTA,
-                "x_bound": float(np.sqrt(2.0)),
-                "batch": batch,
-            }
-            train, noise = _trainer(how, batch, epsilon, score)
-            scores = []
-            for run in range(n_runs):
-                # The same seeds for every ε and way, so that differences are not of luck alone.
-                generator = public_generator(seed, "search", run)
-                release = train(rows, data.y, generator, common)
-                weights = release.value["weights"] if how != ALONE else release.value
-                scores.append(np.mean((tested @ weights > 0) == (data.y_test == data.classes[1])))
-            found.append(
-                SearchRow(
-                    how=how,
-                    epsilon=epsilon,
-                    accuracy=float(np.mean(scores)),
-                    standard_error=float(np.std(scores, ddof=1) / np.sqrt(n_runs)),
-                    noise_multiplier=noise,
-                    n_runs=n_runs,
-                )
+    for epsilon in epsilons:
+        common: dict[str, Any] = {
+            "loss": Logistic(classes=data.classes),
+            "epsilon": epsilon,
+            "delta": DELTA,
+            "x_bound": float(np.sqrt(2.0)),
+            "batch": batch,
+        }
+        train, noise = _trainer(how, batch, epsilon, score)
+        scores = []
+        for run in range(n_runs):
+            # The same seeds for every ε and way, so that differences are not of luck alone.
+            generator = public_generator(seed, "search", run)
+            release = train(rows, data.y, generator, common)
+            weights = release.value["weights"] if how != ALONE else release.value
+            scores.append(np.mean((tested @ weights > 0) == (data.y_test == data.classes[1])))
+        found.append(
+            SearchRow(
+                how=how,
+                epsilon=epsilon,
+                accuracy=float(np.mean(scores)),
+                standard_error=float(np.std(scores, ddof=1) / np.sqrt(n_runs)),
+                noise_multiplier=noise,
+                n_runs=n_runs,
             )
+        )
     return found
 
 
@@ -191,12 +189,7 @@ def _accuracy(row: SearchRow) -> str:
 
 def _lines(rows: Sequence[SearchRow], ways: Sequence[str], name: str) -> tuple[Line, ...]:
     return tuple(
-        Line(
-            label=how,
-            style=STYLES[place],
-            x=tuple(row.epsilon for row in rows if row.how == how),
-            y=tuple(getattr(row, name) for row in rows if row.how == how),
-        )
+        Line.of(how, STYLES[place], [row for row in rows if row.how == how], name, x="epsilon")
         for place, how in enumerate(ways)
     )
 

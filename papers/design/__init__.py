@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from papers.design import bound as design_bound
-from papers.design import decomposition as design_decomposition
-from papers.design import descent_section as design_descent_section
-from papers.design import equal as design_equal
-from papers.design import gain as design_gain
-from papers.design import ridge_section as design_ridge_section
-from papers.design import secret_section as design_secret_section
-from papers.design.rows import DESIGN_BUDGETS
-from papers.responses import section as responses_section
+from papers import responses
+from papers.design import bound, decomposition, descent, equal, gain, ridge, secret
+from papers.design.tables import DESIGN_BUDGETS, PUBLISHED
 from papers.run import Paper, Settings
 
 __all__ = ["DESIGN"]
@@ -47,19 +41,19 @@ DESIGN: Final = Paper(
     title="Privacy-Conscious Algorithm Design (Sridhar, Zhu, Devadas, S&P 2026), recomputed",
     protocol=PROTOCOL,
     sections=(
-        design_equal.SECTION,
-        design_decomposition.SECTION,
-        design_ridge_section.SECTION,
-        design_gain.SECTION,
-        design_descent_section.SECTION,
-        design_bound.SECTION,
-        design_secret_section.SECTION,
-        responses_section.SECTION,
+        equal.SECTION,
+        decomposition.SECTION,
+        ridge.SECTION,
+        gain.SECTION,
+        descent.SECTION,
+        bound.SECTION,
+        secret.SECTION,
+        responses.SECTION,
     ),
     full=Settings(mi_budgets=DESIGN_BUDGETS, n_subsets=256, n_releases=1000),
     quick=Settings(
         mi_budgets=(1 / 64, 1 / 4), n_subsets=64, n_releases=400, n_trials=24, n_repeats=2
     ),
-    reference="design_tables.json",
+    reference=PUBLISHED,
     amount=_amount,
 )

@@ -24,7 +24,7 @@ from pacprivacy.theory.design import noise_ratio
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import load_binary
 from papers.design.descent import N_STEPS
-from papers.design.rows import DESIGN_BUDGETS, Mode
+from papers.design.tables import DESIGN_BUDGETS, MODES, Mode
 from papers.page import Page, as_budget, as_number, write_csv
 from papers.run import Job, Settings
 
@@ -80,9 +80,8 @@ def bound_rows(
     seed: int = 0,
 ) -> list[BoundRow]:
     """Return measured errors and bounds, post-hoc and conscious, for every budget."""
-    modes: tuple[Mode, ...] = ("post-hoc", "conscious")
     return [
-        _row(dataset, mi_nats, mode, n_trials, seed) for mi_nats in mi_budgets for mode in modes
+        _row(dataset, mi_nats, mode, n_trials, seed) for mi_nats in mi_budgets for mode in MODES
     ]
 
 
@@ -166,8 +165,8 @@ class Bound:
         return tuple(
             Job(
                 name=f"bounds, {mi_nats:g} nats",
-                function=_rows,
-                arguments=(mi_nats, n_trials, settings.seed),
+                function=bound_rows,
+                options={"mi_budgets": (mi_nats,), "n_trials": n_trials, "seed": settings.seed},
                 kind=BoundRow,
             )
             for mi_nats in settings.mi_budgets
@@ -200,16 +199,8 @@ class Bound:
         )
 
 
-def _rows(mi_nats: float, n_trials: int, seed: int) -> list[BoundRow]:
-    return bound_rows(mi_budgets=(mi_nats,), n_trials=n_trials, seed=seed)
-
-
 def _panel(rows: Sequence[BoundRow]) -> Panel:
-    x = tuple(row.mi_nats for row in rows)
-    lines = tuple(
-        Line(label=label, style=style, x=x, y=tuple(getattr(row, field) for row in rows))
-        for field, (label, style) in LOOKS.items()
-    )
+    lines = tuple(Line.of(label, style, rows, field) for field, (label, style) in LOOKS.items())
     return Panel(title=f"{rows[0].mode} step", ylabel="squared error", lines=lines, log_y=True)
 
 

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.model_selection import train_test_split
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy.design import Objective, fit_ica, fit_standard
@@ -152,8 +153,6 @@ def load_binary(name: str) -> BinarySplit:
 
 
 def _split(loaded: Dataset) -> tuple[Matrix, Matrix, Vector, Vector]:
-    from sklearn.model_selection import train_test_split
-
     X, X_test, y, y_test = train_test_split(
         loaded.X, loaded.y, test_size=TEST_SHARE, random_state=SPLIT_SEED
     )

@@ -132,9 +132,14 @@ class Decomposition:
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
         """Return the one piece of work."""
-        arguments = (settings.mi_budgets, settings.n_releases, settings.seed)
         return (
-            Job(name="decomposition", function=_rows, arguments=arguments, kind=DecompositionRow),
+            Job(
+                name="decomposition",
+                function=decomposition_rows,
+                arguments=(settings.mi_budgets,),
+                options={"n_releases": settings.n_releases, "seed": settings.seed},
+                kind=DecompositionRow,
+            ),
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
@@ -157,18 +162,11 @@ class Decomposition:
         )
 
 
-def _rows(budgets: tuple[float, ...], n_releases: int, seed: int) -> list[DecompositionRow]:
-    return decomposition_rows(budgets, n_releases=n_releases, seed=seed)
-
-
 def _parts(rows: Sequence[DecompositionRow]) -> Panel:
-    x = tuple(row.multiple for row in rows)
     lines = [
-        Line(label=label, style=style, x=x, y=tuple(getattr(row, part) for row in rows))
-        for part, (label, style) in PARTS.items()
+        Line.of(label, style, rows, part, x="multiple") for part, (label, style) in PARTS.items()
     ]
-    measured = tuple(row.measured for row in rows)
-    lines.append(Line(label="simulated releases", style=MEASURED, x=x, y=measured))
+    lines.append(Line.of("simulated releases", MEASURED, rows, "measured", x="multiple"))
     title = f"parts at {as_budget(rows[0].mi_nats)} nats"
     return Panel(title=title, ylabel="squared error", lines=tuple(lines), log_y=True)
 
@@ -177,9 +175,8 @@ def _totals(rows: Sequence[DecompositionRow], budgets: Sequence[float]) -> Panel
     lines = []
     for mi, colour in zip(budgets, SHADES[-len(budgets) :], strict=False):
         own = [row for row in rows if row.mi_nats == mi]
-        x, y = tuple(row.multiple for row in own), tuple(row.total for row in own)
         style = Style(colour=colour, marker="")
-        lines.append(Line(label=f"sum, {as_budget(mi)} nats", style=style, x=x, y=y))
+        lines.append(Line.of(f"sum, {as_budget(mi)} nats", style, own, "total", x="multiple"))
         there = (_at_chosen(own),)
         lines.append(Line(label="chosen by formula", style=CHOSEN, x=(own[0].chosen,), y=there))
     return Panel(title="sums", ylabel="squared error", lines=tuple(lines), log_y=True)

@@ -1,4 +1,4 @@
-"""Table 4 of [DESIGN]: private logistic regression by gradient descent.
+"""Private logistic regression by gradient descent: Table 4 of [DESIGN], and two more data sets.
 
 The paper's protocol: ``μ|w|²/2``, 50 steps, a fresh Poisson(1/2) subset for every step and
 coordinate, noise of ``C`` times the closed-form variance, ``C = dT/2B``, one step size for each
@@ -8,7 +8,10 @@ anybody.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -17,10 +20,22 @@ from pacprivacy._random import public_generator
 from pacprivacy.design import StepRule
 from pacprivacy.design.fresh import simulate_fresh
 from pacprivacy.theory.design import noise_ratio
-from papers.design.data import BinarySplit, load_binary
-from papers.design.rows import DESIGN_BUDGETS, DesignRow, Mode, published_cell
+from papers.design.data import NAMES, BinarySplit, load_binary
+from papers.design.pool import PoolRow, pool_rows
+from papers.design.tables import (
+    DESIGN_BUDGETS,
+    MODES,
+    DesignRow,
+    Mode,
+    draw_tables,
+    published_cell,
+    write_rows,
+    write_table,
+)
+from papers.page import Page
+from papers.run import Job, Settings
 
-__all__ = ["N_STEPS", "SETTINGS", "choose_steps", "descent_rows", "fresh_accuracies"]
+__all__ = ["N_STEPS", "SECTION", "SETTINGS", "choose_steps", "descent_rows", "fresh_accuracies"]
 
 N_STEPS: Final = 50
 N_TRIALS: Final = 500
@@ -54,11 +69,10 @@ def descent_rows(
         Seed of subsets and noise.
     """
     split = load_binary(dataset)
-    modes: tuple[Mode, ...] = ("post-hoc", "conscious")
     rows = []
     for setting in settings:
         for mi_nats in mi_budgets:
-            for mode in modes:
+            for mode in MODES:
                 steps = choose_steps(split, setting, mi_nats=mi_nats, mode=mode)
                 rng = public_generator(seed, f"{split.name} {setting} {mode}", int(1 / mi_nats))
                 accuracies = fresh_accuracies(split, steps, mi_nats, n_trials=n_trials, rng=rng)
@@ -109,3 +123,69 @@ def fresh_accuracies(
         )
         found.append(split.accuracies(weights))
     return np.concatenate(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescentTables:
+    """The section on gradient descent."""
+
+    name: str = "descent"
+    title: str = "Logistic regression"
+    covers: str = "Tables 3 and 4 (MNIST 0 or 7); MNIST 7 or 9 and credit with the same code"
+    notes: tuple[str, ...] = (
+        "*Paper's rule*: gradient descent with 50 steps, a fresh secret and noise for every step "
+        "and coordinate. Whether a record was ever used is not hidden in this model: its prior is "
+        "1 - 2^-(50 d). A training either finds the direction or does not, so that the post-hoc "
+        "cells vary widely between seeds.",
+        "*Ours*: the fitted weights of one secret half of a balanced pool, released once, with the "
+        "paper's penalty: `PrivateLogisticRegression` on the paper's features. The penalty is not "
+        "chosen for the noise, so that at the same information and small budgets conscious "
+        "descent can be ahead of `exact`.",
+        "The published conscious cells of e0 = 0.1 are up to 0.08 above ours, those of the other "
+        "rows agree; why is not known.",
+        "Credit default: the target column is not among the features (published: 1.00 with it), "
+        "and a constant column takes the place of the intercept.",
+    )
+    datasets: tuple[str, ...] = ("mnist_0v7", "mnist_7v9", "credit")
+    quick_datasets: tuple[str, ...] = ("mnist_0v7",)
+
+    def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
+        """Return the paper's protocol and our rules for every data set."""
+        jobs = []
+        for dataset in self.quick_datasets if quick else self.datasets:
+            title = NAMES[dataset]
+            for setting in ("oracle", "e0=1") if quick else tuple(SETTINGS):
+                paper = {
+                    "dataset": dataset,
+                    "settings": (setting,),
+                    "mi_budgets": settings.mi_budgets,
+                    "n_trials": settings.n_trials,
+                    "seed": settings.seed,
+                }
+                name = f"{title}, {setting}: paper"
+                jobs.append(Job(name=name, function=descent_rows, options=paper, kind=DesignRow))
+            ours = {"n_subsets": settings.n_subsets, "n_releases": settings.n_releases}
+            jobs += [
+                Job(
+                    name=f"{title}, {mi_nats:g} nats: ours",
+                    function=pool_rows,
+                    arguments=(dataset, (mi_nats,), ("exact", "risk")),
+                    options=ours,
+                    kind=PoolRow,
+                )
+                for mi_nats in settings.mi_budgets
+            ]
+        return tuple(jobs)
+
+    def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
+        """Write CSV files and the plot, and put plot and tables on the page."""
+        paper = [row for row in rows if isinstance(row, DesignRow)]
+        ours = [row for row in rows if isinstance(row, PoolRow)]
+        write_rows(stem, rows)
+        picture = draw_tables(stem.with_suffix(".png"), self.title, paper, ours)
+        page.image(picture, "accuracy against the budget")
+        for dataset in dict.fromkeys(row.dataset for row in paper):
+            write_table(page, dataset, paper, ours)
+
+
+SECTION: Final = DescentTables()

@@ -18,7 +18,7 @@ from papers.design.data import NAMES, REGRESSION
 from papers.design.descent import descent_rows
 from papers.design.pool import PoolRow, pool_rows
 from papers.design.ridge import ridge_rows
-from papers.design.rows import DesignRow
+from papers.design.tables import DesignRow
 from papers.page import Page, as_number, as_percent, write_csv
 from papers.run import Job, Settings
 
@@ -150,18 +150,19 @@ class Equal:
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
         """Return one job for each data set."""
-        sizes = (
-            settings.n_trials,
-            settings.n_repeats,
-            settings.n_subsets,
-            settings.n_releases,
-            settings.seed,
-        )
+        sizes = {
+            "n_trials": settings.n_trials,
+            "n_repeats": settings.n_repeats,
+            "n_subsets": settings.n_subsets,
+            "n_releases": settings.n_releases,
+            "seed": settings.seed,
+        }
         return tuple(
             Job(
                 name=f"{NAMES[dataset]}: equal success",
-                function=_rows,
-                arguments=(dataset, *sizes),
+                function=equal_row,
+                arguments=(dataset,),
+                options=sizes,
                 kind=EqualRow,
             )
             for dataset in (self.quick_datasets if quick else self.datasets)
@@ -185,21 +186,6 @@ class Equal:
             ],
             [_cells(row) for row in rows],
         )
-
-
-def _rows(
-    dataset: str, n_trials: int, n_repeats: int, n_subsets: int, n_releases: int, seed: int
-) -> list[EqualRow]:
-    return [
-        equal_row(
-            dataset,
-            n_trials=n_trials,
-            n_repeats=n_repeats,
-            n_subsets=n_subsets,
-            n_releases=n_releases,
-            seed=seed,
-        )
-    ]
 
 
 def _cells(row: EqualRow) -> list[str]:

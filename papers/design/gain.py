@@ -179,7 +179,9 @@ class Gain:
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
         """Return the one piece of work."""
-        return (Job(name="gains", function=_rows, arguments=(settings.seed,), kind=GainRow),)
+        return (
+            Job(name="gains", function=gain_rows, options={"seed": settings.seed}, kind=GainRow),
+        )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
         """Write the CSV file and the plots, and put both on the page."""
@@ -209,30 +211,17 @@ class Gain:
         )
 
 
-def _rows(seed: int) -> list[GainRow]:
-    return gain_rows(seed=seed)
-
-
 def _panel(rows: Sequence[GainRow], kind: Kind, title: str, ylabel: str) -> Panel:
     lines = []
     own = [row for row in rows if row.kind == kind]
     for number, case in enumerate(dict.fromkeys(row.case for row in own)):
         chosen = [row for row in own if row.case == case]
-        x = tuple(row.mi_nats for row in chosen)
         style = STYLES[kind][number]
-        lines.append(
-            Line(
-                label=case,
-                style=style,
-                x=x,
-                y=tuple(row.predicted for row in chosen),
-            )
-        )
-        found = tuple(row.measured for row in chosen if row.measured is not None)
-        if found:
-            circle = Style(colour=style.colour, line="none", hollow=True)
-            lines.append(Line(label=f"{case}, measured", style=circle, x=x, y=found))
-    return Panel(title=title, ylabel=ylabel, lines=tuple(lines), log_y=True)
+        lines.append(Line.of(case, style, chosen, "predicted"))
+        circle = Style(colour=style.colour, line="none", hollow=True)
+        lines.append(Line.of(f"{case}, measured", circle, chosen, "measured"))
+    drawn = tuple(line for line in lines if line.y)
+    return Panel(title=title, ylabel=ylabel, lines=drawn, log_y=True)
 
 
 def _cell(row: GainRow) -> str:

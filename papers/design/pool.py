@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
-from pacprivacy.budget import AnyBudget, Information, Membership
 from pacprivacy.design import LinearTransform, LogisticFit, OrthogonalRidge, Penalty
 from pacprivacy.design.logistic import with_constant
 from pacprivacy.mechanism import Mechanism
@@ -26,7 +24,7 @@ from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory.posterior import posterior_success
 from papers.design.data import REGRESSION, load_binary, load_regression
-from papers.simulate import simulate_pool
+from papers.simulate import budget_of, simulate_pool
 
 __all__ = ["RULES", "PoolRow", "PoolRule", "pool_rows"]
 
@@ -112,13 +110,12 @@ def pool_rows(
     )
     fits = _Fits(model, pool)
     rows = []
-    with threadpool_limits(limits=1):
-        for rule in rules:
-            if rule == "risk, shrunk" and not model.is_ridge:
-                continue
-            for mi_nats in mi_budgets:
-                rng = public_generator(seed, f"{dataset} {rule}", round(1e9 * mi_nats))
-                rows.append(_row(dataset, fits, rule, mi_nats, n_releases, rng))
+    for rule in rules:
+        if rule == "risk, shrunk" and not model.is_ridge:
+            continue
+        for mi_nats in mi_budgets:
+            rng = public_generator(seed, f"{dataset} {rule}", round(1e9 * mi_nats))
+            rows.append(_row(dataset, fits, rule, mi_nats, n_releases, rng))
     return rows
 
 
@@ -147,8 +144,7 @@ class _Fits:
             return None
         # The noise of risk, over the spread of the fits: what the budget d/2C would ask for.
         plain = self.values(None)
-        budget = Membership(posterior_success(mi_nats))
-        asked = propose_variance(plain, budget, pool=self.pool, rng=0)
+        asked = propose_variance(plain, budget_of(rule, mi_nats), pool=self.pool, rng=0)
         return float(plain.shape[1] * plain.var(axis=0).sum() / (2.0 * asked))
 
 
@@ -160,16 +156,15 @@ def _row(
     n_releases: int,
     rng: np.random.Generator,
 ) -> PoolRow:
-    model, success = fits.model, posterior_success(mi_nats)
-    budget: AnyBudget = Information(mi_nats) if rule == "exact" else Membership(success)
+    model = fits.model
     values = fits.values(fits.aim(rule, mi_nats))
-    plan = calibrate(values, budget, pool=fits.pool, rng=0)
+    plan = calibrate(values, budget_of(rule, mi_nats), pool=fits.pool, rng=0)
     scores = model.scores(simulate_pool(plan, n_releases, rng))
     return PoolRow(
         dataset=dataset,
         rule=rule,
         mi_nats=mi_nats,
-        success=success,
+        success=posterior_success(mi_nats),
         mi_upper_nats=plan.mi_upper,
         metric=model.metric,
         utility=float(scores.mean()),

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+from pacprivacy.errors import DataError
 from pacprivacy.theory.posterior import posterior_success
 from papers.charts import BUDGET_LABEL, INK, Line, Panel, Style, budget_ticks, draw_panels
 from papers.design.data import NAMES
 from papers.design.pool import PoolRow, PoolRule
-from papers.design.rows import DesignRow, Mode
 from papers.page import Page, as_budget, as_number, as_percent, write_csv
+from papers.published import find_reference
 
-__all__ = ["draw_tables", "write_rows", "write_table"]
+__all__ = [
+    "DESIGN_BUDGETS",
+    "MODES",
+    "DesignRow",
+    "Mode",
+    "draw_tables",
+    "published_cell",
+    "published_list",
+    "write_rows",
+    "write_table",
+]
 
+Mode = Literal["post-hoc", "conscious"]
+
+DESIGN_BUDGETS: Final = tuple(4.0**-power for power in range(1, 6))  # 1/4 .. 1/1024 nats
+PUBLISHED: Final = "design_tables.json"
 MODES: Final[dict[Mode, tuple[str, str, Style, Style]]] = {
     "post-hoc": (
         "post-hoc, paper's rule",
@@ -40,6 +58,80 @@ RULE_STYLES: Final[dict[PoolRule, tuple[str, Style]]] = {
 ORACLE: Final = "oracle"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignRow:
+    """What simulated releases of one design at one budget are worth.
+
+    Attributes
+    ----------
+    dataset, setting : str
+        The data, and how the signal (ridge) or the distance to go (descent) is known.
+    mode : str
+        ``post-hoc``: parameters that are best without privacy; ``conscious``: best with it.
+    mi_nats : float
+        Total budget, split evenly over dimensions and steps.
+    metric : str
+        What ``utility`` is, on the test rows.
+    utility, standard_error : float
+        Mean over the simulated releases, and its standard error.
+    n_releases : int
+        Number of simulated releases.
+    published : float or None
+        The published figure, where it is at hand.
+    """
+
+    dataset: str
+    setting: str
+    mode: Mode
+    mi_nats: float
+    metric: Literal["mean squared error", "accuracy"]
+    utility: float
+    standard_error: float
+    n_releases: int
+    published: float | None
+
+    def agrees(self, *, within: float, relative: float = 0.0) -> bool | None:
+        """Whether utility and published figure are this close; None where there is none."""
+        if self.published is None:
+            return None
+        return abs(self.utility - self.published) <= max(within, relative * abs(self.published))
+
+
+def published_cell(
+    table: str, dataset: str, setting: str, *, mi_nats: float, mode: Mode
+) -> float | None:
+    """Return a published figure; None where the reference tables are not at hand."""
+    tables = _load()
+    if tables is None or mi_nats not in tables["mi_total"]:
+        return None
+    cells = [found for key, found in tables[table].items() if key.split("(")[0] == dataset]
+    if not cells or setting not in cells[0]:
+        return None
+    pair = cells[0][setting][tables["mi_total"].index(mi_nats)]
+    return float(pair[mode == "conscious"])
+
+
+def published_list(table: str, dataset: str) -> list[float] | None:
+    """Return a published row of figures; None where the reference tables are not at hand."""
+    tables = _load()
+    return None if tables is None else [float(cell) for cell in tables[table][dataset]]
+
+
+@cache
+def _load() -> dict[str, Any] | None:
+    path = find_reference(PUBLISHED)
+    if path is None:
+        return None
+    try:
+        loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path} must be readable JSON; got {type(error).__name__}. "
+            "Put the original file in its place, or take it away."
+        ) from error
+    return loaded
+
+
 def draw_tables(
     path: Path, title: str, paper: Sequence[DesignRow], ours: Sequence[PoolRow]
 ) -> Path:
@@ -59,13 +151,12 @@ def _panel(dataset: str, paper: Sequence[DesignRow], ours: Sequence[PoolRow]) ->
     own = [row for row in paper if row.dataset == dataset and row.setting == ORACLE]
     for mode, (label, published, style, hollow) in MODES.items():
         cells = [row for row in own if row.mode == mode]
-        lines.append(_line(label, style, [(row.mi_nats, row.utility) for row in cells]))
-        known = [(row.mi_nats, row.published) for row in cells if row.published is not None]
-        lines.append(_line(published, hollow, known))
+        lines.append(Line.of(label, style, cells, "utility"))
+        lines.append(Line.of(published, hollow, cells, "published"))
     released = [row for row in ours if row.dataset == dataset]
     for rule, (label, style) in RULE_STYLES.items():
-        chosen = [(row.mi_nats, row.utility) for row in released if row.rule == rule]
-        lines.append(_line(label, style, chosen))
+        chosen = [row for row in released if row.rule == rule]
+        lines.append(Line.of(label, style, chosen, "utility"))
     level = tuple(row.no_noise for row in released if row.rule == "risk")[:1]
     lines.append(
         Line(label="no noise, half the data", style=Style(colour=INK, line=":"), x=(), y=level)
@@ -75,15 +166,6 @@ def _panel(dataset: str, paper: Sequence[DesignRow], ours: Sequence[PoolRow]) ->
         ylabel=own[0].metric,
         lines=tuple(line for line in lines if line.y),
         log_y=own[0].metric == "mean squared error",
-    )
-
-
-def _line(label: str, style: Style, points: Sequence[tuple[float, float]]) -> Line:
-    return Line(
-        label=label,
-        style=style,
-        x=tuple(x for x, _ in points),
-        y=tuple(y for _, y in points),
     )
 
 
@@ -144,8 +226,7 @@ def _main_cells(
     mi: float,
 ) -> list[str]:
     cells = [as_budget(mi), as_percent(posterior_success(mi))]
-    modes: tuple[Mode, ...] = ("post-hoc", "conscious")
-    for mode in modes:
+    for mode in MODES:
         row = _find(own, ORACLE, mode, mi)
         cells += [as_number(row.published, 2), _measured(row)]
     cells += [_measured(released[rule, mi]) for rule in rules]
@@ -154,8 +235,7 @@ def _main_cells(
 
 
 def _pair(own: Sequence[DesignRow], setting: str, mi: float) -> str:
-    modes: tuple[Mode, ...] = ("post-hoc", "conscious")
-    post_hoc, conscious = (_find(own, setting, mode, mi) for mode in modes)
+    post_hoc, conscious = (_find(own, setting, mode, mi) for mode in MODES)
     text = f"{as_number(post_hoc.utility)} → {as_number(conscious.utility)}"
     if post_hoc.published is None or conscious.published is None:
         return text

@@ -6,9 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from papers import run
-from papers.residual import logits as residual_logits
-from papers.residual import mean as residual_mean
-from papers.residual import soundness as residual_soundness
+from papers.residual import logits, mean, soundness
 from papers.run import Paper, Settings
 
 __all__ = ["RESIDUAL"]
@@ -44,7 +42,7 @@ RESIDUAL: Final = Paper(
     name="residual",
     title="Residual-PAC Privacy, recomputed",
     protocol=PROTOCOL,
-    sections=(residual_mean.SECTION, residual_logits.SECTION, residual_soundness.SECTION),
+    sections=(mean.SECTION, logits.SECTION, soundness.SECTION),
     full=FULL,
     quick=QUICK,
     reference=None,

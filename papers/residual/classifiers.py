@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.feature_extraction.text import HashingVectorizer
 
 from pacprivacy._checks import Matrix, freeze
 from pacprivacy._random import public_generator
@@ -101,8 +102,6 @@ def image_features(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
 
 def text_features(texts: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Return hashed bags of words, shape (n, N_HASHES)."""
-    from sklearn.feature_extraction.text import HashingVectorizer
-
     joined = [" ".join(parts) for parts in texts]
     hashed = HashingVectorizer(n_features=N_HASHES, norm="l2").transform(joined)
     dense: npt.NDArray[np.float32] = hashed.astype(np.float32).toarray() * 16.0

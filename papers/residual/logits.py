@@ -7,21 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from threadpoolctl import threadpool_limits
-
 from pacprivacy.noise import Protect, Rule, contrasts
 from pacprivacy.residual.learned import Training, learn_curve
 from papers.charts import Panel, draw_panels
 from papers.page import Page, as_budget, as_number, write_csv
 from papers.residual.classifiers import CLASSIFIED, fit_logits
-from papers.residual.laws import law_of_learned, law_of_rule
-from papers.residual.rows import (
+from papers.residual.laws import (
     FULL_TRAINING,
     QUICK_TRAINING,
     STYLES,
     VERSIONS,
     Measure,
     NoiseRow,
+    law_of_learned,
+    law_of_rule,
     measure_law,
     noise_order,
     panel,
@@ -133,7 +132,7 @@ class LogitFigure:
         return tuple(
             Job(
                 name=f"{CLASSIFIED[name][0]}, logits",
-                function=_rows,
+                function=measure_logits,
                 arguments=(name, effort, settings.seed),
                 kind=NoiseRow,
             )
@@ -207,11 +206,6 @@ def _write_table(page: Page, rows: Sequence[NoiseRow]) -> None:
                 )
             ],
         )
-
-
-def _rows(dataset: str, effort: Effort, seed: int) -> list[NoiseRow]:
-    with threadpool_limits(limits=1):
-        return list(measure_logits(dataset, effort, seed))
 
 
 SECTION: Final = LogitFigure()

@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from threadpoolctl import threadpool_limits
-
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
-from pacprivacy.budget import Membership
 from pacprivacy.mechanism import Mean
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.weighting import noise_covariance
@@ -20,23 +17,25 @@ from pacprivacy.pool import Balanced, Pool
 from pacprivacy.residual.baselines import dp_gaussian, mean_sensitivity
 from pacprivacy.residual.learned import Training, learn_curve
 from pacprivacy.simulation import run_mechanism
-from pacprivacy.theory.posterior import posterior_success
 from papers.alg.protocol import DATASETS, load_split
 from papers.charts import Panel, draw_panels
 from papers.page import Page, as_budget, as_number, write_csv
-from papers.residual.laws import Law, law_of_learned, law_of_rule
-from papers.residual.rows import (
+from papers.residual.laws import (
     FULL_TRAINING,
     QUICK_TRAINING,
     STYLES,
     VERSIONS,
+    Law,
     Measure,
     NoiseRow,
+    law_of_learned,
+    law_of_rule,
     measure_law,
     noise_order,
     panel,
 )
 from papers.run import Job, Settings
+from papers.simulate import budget_of
 
 __all__ = ["SECTION", "measure_means"]
 
@@ -90,8 +89,7 @@ def _differential(values: Matrix, n_records: int, mi_nats: float) -> Law:
 
 
 def _risk(values: Matrix, pool: Pool, mi_nats: float, seed: int) -> Law:
-    budget = Membership(posterior_success(mi_nats))
-    plan = calibrate(values, budget, rule="risk", pool=pool, rng=seed)
+    plan = calibrate(values, budget_of("risk", mi_nats), rule="risk", pool=pool, rng=seed)
     return Law(method="risk", covariance=noise_covariance(plan), claimed_nats=None)
 
 
@@ -120,7 +118,7 @@ class MeanFigure:
         return tuple(
             Job(
                 name=f"{DATASETS[name]}, noise on the mean",
-                function=_rows,
+                function=measure_means,
                 arguments=(name, settings, training),
                 kind=NoiseRow,
             )
@@ -191,11 +189,6 @@ def _write_table(page: Page, rows: Sequence[NoiseRow]) -> None:
             for row in claimed
         ],
     )
-
-
-def _rows(dataset: str, settings: Settings, training: Training) -> list[NoiseRow]:
-    with threadpool_limits(limits=1):
-        return list(measure_means(dataset, settings, training))
 
 
 SECTION: Final = MeanFigure()

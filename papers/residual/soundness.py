@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
@@ -152,7 +151,7 @@ class SoundnessFigure:
         return tuple(
             Job(
                 name=f"soundness, {decoder}",
-                function=_rows,
+                function=measure_decoder,
                 arguments=(decoder, budgets, base, settings.seed),
                 kind=SoundRow,
             )
@@ -195,13 +194,7 @@ class SoundnessFigure:
 
 
 def _line(rows: Sequence[SoundRow], name: str, field: str) -> Line:
-    mine = [row for row in rows if row.decoder == name]
-    return Line(
-        label=name,
-        style=STYLES[name],
-        x=tuple(row.mi_nats for row in mine),
-        y=tuple(float(getattr(row, field)) for row in mine),
-    )
+    return Line.of(name, STYLES[name], [row for row in rows if row.decoder == name], field)
 
 
 def _write_table(page: Page, rows: Sequence[SoundRow]) -> None:
@@ -219,11 +212,6 @@ def _write_table(page: Page, rows: Sequence[SoundRow]) -> None:
             for row in rows
         ],
     )
-
-
-def _rows(decoder: str, budgets: Sequence[float], base: Training, seed: int) -> list[SoundRow]:
-    with threadpool_limits(limits=1):
-        return list(measure_decoder(decoder, budgets, base, seed))
 
 
 SECTION: Final = SoundnessFigure()

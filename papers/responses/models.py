@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.model_selection import train_test_split
 
 from pacprivacy._checks import Vector, freeze
 from pacprivacy.pool import Balanced, Pool
@@ -77,8 +79,6 @@ class Answers:
 
 def split_dataset(name: str) -> tuple[Any, Any, Any, Any, list[int]]:
     """Return train and test rows and labels, and which columns hold categories."""
-    from sklearn.model_selection import train_test_split
-
     loaded = DATASETS[name]()
     X, y = loaded.X, loaded.y
     if loaded.X_test is not None and loaded.y_test is not None:
@@ -93,8 +93,6 @@ def split_dataset(name: str) -> tuple[Any, Any, Any, Any, list[int]]:
 
 def make_booster(categorical: list[int]) -> Any:
     """Return the model that every subset trains."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
     return HistGradientBoostingClassifier(
         max_depth=4,
         learning_rate=0.1,

@@ -10,11 +10,7 @@ import numpy as np
 import pytest
 
 from pacprivacy.dp import Logistic, PoissonBatch, Steps, dp_sgd
-from papers.cs208 import CS208
-from papers.cs208 import curves as cs208_methods
-from papers.cs208 import finetune as cs208_finetune
-from papers.cs208 import search as cs208_search
-from papers.cs208 import section as cs208_section
+from papers.cs208 import CS208, curves, finetune, search
 from papers.cs208.data import Study, load_study
 from papers.datasets import load_mnist
 from papers.run import Settings
@@ -40,19 +36,17 @@ def made_up() -> Study:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (cs208_methods, cs208_search):
+    for module in (curves, search):
         monkeypatch.setattr(module, "load_study", lambda name: made_up())
-    monkeypatch.setattr(cs208_methods, "N_TEACHERS", 40)
-    monkeypatch.setattr(cs208_methods, "N_BLOCKS", 40)
-    monkeypatch.setattr(cs208_methods, "N_ASKED", 50)
+    monkeypatch.setattr(curves, "N_TEACHERS", 40)
+    monkeypatch.setattr(curves, "N_BLOCKS", 40)
+    monkeypatch.setattr(curves, "N_ASKED", 50)
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize(
-    "method", sorted(set(cs208_methods.METHODS) - {"with replacement", "Poisson"})
-)
+@pytest.mark.parametrize("method", sorted(set(curves.METHODS) - {"with replacement", "Poisson"}))
 def test_every_method_learns_where_there_is_little_noise(method: str) -> None:
-    (row,) = cs208_methods.measure_curve("adult", method, (4.0,), 1, 0)
+    (row,) = curves.measure_curve("adult", method, (4.0,), 1, 0)
     assert row.no_noise > 0.95
     assert row.accuracy > 0.85
     assert row.delta == 1e-5
@@ -61,8 +55,8 @@ def test_every_method_learns_where_there_is_little_noise(method: str) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_page_shows_curves_and_relations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    section = replace(cs208_section.PERTURBATION, methods=("objective", "DP-GD"))
-    monkeypatch.setattr(cs208_section, "QUICK_EPSILONS", (1.0, 4.0))
+    section = replace(curves.PERTURBATION, methods=("objective", "DP-GD"))
+    monkeypatch.setattr(curves, "QUICK_EPSILONS", (1.0, 4.0))
     paper = replace(CS208, sections=(section,))
     page = paper.reproduce(
         tmp_path, quick=True, n_jobs=1, settings=Settings(n_trials=2)
@@ -76,8 +70,8 @@ def test_page_shows_curves_and_relations(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("small")
 def test_search_beats_a_setting_at_random(tmp_path: Path) -> None:
-    ways = (cs208_search.ALONE, "search, mean 5")
-    rows = [row for how in ways for row in cs208_search.measure_search(how, (2.0,), 3, 0)]
+    ways = (search.ALONE, "search, mean 5")
+    rows = [row for how in ways for row in search.measure_search(how, (2.0,), 3, 0)]
     assert rows[1].noise_multiplier > rows[0].noise_multiplier
     assert rows[1].accuracy > 0.9
     made: list[Any] = []
@@ -86,7 +80,7 @@ def test_search_beats_a_setting_at_random(tmp_path: Path) -> None:
         def __getattr__(self, name: str) -> Any:
             return lambda *arguments, **named: made.append(name)
 
-    cs208_search.SECTION.write(Page(), rows, tmp_path / "search")  # type: ignore[arg-type]
+    search.SECTION.write(Page(), rows, tmp_path / "search")  # type: ignore[arg-type]
     assert made == ["image", "table"]
 
 
@@ -97,7 +91,7 @@ def test_sections_of_the_course_are_all_there() -> None:
         quick = section.jobs(CS208.quick, quick=True)
         full = section.jobs(CS208.full, quick=False)
         assert 0 < len(quick) <= len(full)
-    assert cs208_finetune.SECTION.jobs(CS208.quick, quick=True)[0].kind is cs208_finetune.TunedRow
+    assert finetune.SECTION.jobs(CS208.quick, quick=True)[0].kind is finetune.TunedRow
 
 
 def test_adult_is_scaled_by_public_constants(require_data: Any) -> None:

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from pacprivacy.cli import app
 from pacprivacy.design import Objective
-from papers.design import DESIGN
-from papers.design import gain as design_gain
+from papers.design import DESIGN, gain
 from papers.design.data import (
     NAMES,
     BinarySplit,
@@ -31,7 +30,7 @@ TINY = Settings(
     mi_budgets=(1 / 64, 1 / 4), n_subsets=16, n_releases=40, n_trials=6, n_repeats=2, seed=3
 )
 PNG = b"\x89PNG\r\n\x1a\n"
-MODULES = ("adassp", "bound", "decomposition", "descent", "gain", "pool", "ridge", "secret")
+MODULES = ("bound", "decomposition", "descent", "gain", "pool", "ridge", "secret")
 
 
 def regression(name: str) -> RegressionSplit:
@@ -171,7 +170,7 @@ def test_parts_of_the_error_add_up_to_that_of_releases(small_data: None) -> None
 
 
 def test_ratio_of_bounds_has_the_known_values() -> None:
-    rows = {(row.case, row.mi_nats): row.predicted for row in design_gain._bounds()}
+    rows = {(row.case, row.mi_nats): row.predicted for row in gain._bounds()}
     assert round(1 / rows["bounds, e0² = 1", 1 / 4], 2) == 8.61
     assert round(1 / rows["bounds, e0² = 10", 1 / 4], 2) == 2.75
     assert round(1 / rows["bounds, e0² = 1", 1 / 64], 1) == 122.1
@@ -179,7 +178,7 @@ def test_ratio_of_bounds_has_the_known_values() -> None:
 
 
 def test_gains_are_measured_where_they_are_predicted(small_data: None) -> None:
-    rows = [row for row in design_gain.gain_rows(n_subsets=1000) if row.kind == "ridge"]
+    rows = [row for row in gain.gain_rows(n_subsets=1000) if row.kind == "ridge"]
     assert len({row.case for row in rows}) == 3
     for row in rows:
         assert row.measured is not None

@@ -5,12 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from papers.design.adassp import adassp_rows
 from papers.design.bound import bound_rows
 from papers.design.data import load_binary, load_regression
 from papers.design.descent import descent_rows
 from papers.design.equal import equal_row
-from papers.design.ridge import ridge_rows
+from papers.design.ridge import adassp_rows, ridge_rows
 
 Require = Callable[..., None]
 

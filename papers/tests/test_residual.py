@@ -13,18 +13,18 @@ from pacprivacy.noise.spread import spread_of
 from pacprivacy.residual.learned import Gaussian, LearnedNoise
 from pacprivacy.residual.learned.record import History
 from papers.page import Page
-from papers.residual import QUICK, RESIDUAL
-from papers.residual import logits as residual_logits
-from papers.residual import mean as residual_mean
-from papers.residual import soundness as residual_soundness
+from papers.residual import QUICK, RESIDUAL, logits, mean, soundness
 from papers.residual.classifiers import CLASSIFIED, fit_logits
 from papers.residual.laws import (
+    Measure,
+    NoiseRow,
     law_of_learned,
     law_of_rule,
+    measure_law,
+    noise_order,
     simulate_noise,
     true_information,
 )
-from papers.residual.rows import Measure, NoiseRow, measure_law, noise_order
 from papers.residual.soundness import SoundRow
 
 OUTPUTS = np.random.default_rng(0).standard_normal((48, 3)) @ np.diag([3.0, 1.0, 0.2])
@@ -143,7 +143,7 @@ def test_every_section_names_its_work_and_its_data() -> None:
     assert len({job.name for job in full}) == len(full)
     subsets = {name for name, (title, _) in CLASSIFIED.items() if "subset" in title}
     assert subsets == {"cifar10", "cifar100", "ag_news"}
-    assert any("which input" in note for note in residual_logits.SECTION.notes)
+    assert any("which input" in note for note in logits.SECTION.notes)
 
 
 def noise_rows(dataset: str) -> list[NoiseRow]:
@@ -171,8 +171,8 @@ def noise_rows(dataset: str) -> list[NoiseRow]:
 
 def test_pages_show_every_rule_and_the_order(tmp_path: Path) -> None:
     page = Page("test")
-    residual_mean.SECTION.write(page, noise_rows("iris"), tmp_path / "mean")
-    residual_logits.SECTION.write(page, noise_rows("mnist"), tmp_path / "logits")
+    mean.SECTION.write(page, noise_rows("iris"), tmp_path / "mean")
+    logits.SECTION.write(page, noise_rows("mnist"), tmp_path / "logits")
     row = SoundRow(
         decoder="network",
         mi_nats=0.25,
@@ -185,7 +185,7 @@ def test_pages_show_every_rule_and_the_order(tmp_path: Path) -> None:
         fixed_point=1.0,
         n_steps=10,
     )
-    residual_soundness.SECTION.write(page, [row], tmp_path / "sound")
+    soundness.SECTION.write(page, [row], tmp_path / "sound")
     text = page.save(tmp_path / "page.md").read_text(encoding="utf-8")
     for name in ("mean.png", "logits_equal_claim.png", "logits_equal_truth.png", "sound.png"):
         assert (tmp_path / name).stat().st_size > 5000

@@ -5,8 +5,8 @@ import pytest
 
 from pacprivacy.pool import Balanced
 from papers.page import Page
+from papers.responses import SECTION
 from papers.responses.models import Answers, load_answers, split_dataset
-from papers.responses.section import SECTION
 from papers.responses.transcripts import BOUND_TABLE, bound_cells, measure_responses
 
 M, Q = 16, 300
