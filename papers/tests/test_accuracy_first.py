@@ -98,7 +98,7 @@ def test_runs_stay_near_the_target_and_below_the_fixed_budget(
     require_data: Require,
 ) -> None:
     require_data(RICE)
-    row = measure_target("rice k-means", n_runs=200, n_subsets=64)
+    row = measure_target("rice k-means", n_runs=100, n_subsets=64)
     assert row.reached == 1.0
     assert row.within_a_point >= WANTED
     assert row.fixed_nats is not None

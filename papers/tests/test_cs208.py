@@ -71,7 +71,7 @@ def test_page_shows_curves_and_relations(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("small")
 def test_search_beats_a_setting_at_random(tmp_path: Path) -> None:
     ways = (search.ALONE, "search, mean 5")
-    rows = [row for how in ways for row in search.measure_search(how, (2.0,), 3, 0)]
+    rows = [row for how in ways for row in search.measure_search(how, (2.0,), 2, 0)]
     assert rows[1].noise_multiplier > rows[0].noise_multiplier
     assert rows[1].accuracy > 0.9
     made: list[Any] = []

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import pacprivacy as pac
 from pacprivacy.cli import app
-from pacprivacy.design import Objective
+from pacprivacy.design import Descent, Objective, descend_fresh
+from pacprivacy.theory.design import noise_ratio
 from papers.design import DESIGN, gain
 from papers.design.data import (
     NAMES,
@@ -20,15 +22,14 @@ from papers.design.data import (
     RegressionSplit,
 )
 from papers.design.decomposition import decomposition_rows
+from papers.design.descent import train_fresh
 from papers.design.pool import pool_rows
 from papers.design.secret import secret_row
 from papers.page import Page
 from papers.run import Job, Settings
 
 Require = Callable[..., None]
-TINY = Settings(
-    mi_budgets=(1 / 64, 1 / 4), n_subsets=16, n_releases=40, n_trials=6, n_repeats=2, seed=3
-)
+TINY = Settings(mi_budgets=(1 / 4,), n_subsets=16, n_releases=40, n_trials=6, n_repeats=2, seed=3)
 PNG = b"\x89PNG\r\n\x1a\n"
 MODULES = ("bound", "decomposition", "descent", "gain", "pool", "ridge", "secret")
 
@@ -196,9 +197,39 @@ def test_attackers_of_one_secret_stay_under_their_bounds(small_data: None) -> No
 
 
 def test_penalty_for_the_noise_of_risk_pays_at_small_budgets(small_data: None) -> None:
-    rows = pool_rows("wine_red", (1 / 1024,), n_subsets=16, n_releases=300)
+    rules = ("risk", "risk, shrunk")
+    rows = pool_rows("wine_red", (1 / 1024,), rules, n_subsets=16, n_releases=300)
     found = {row.rule: row.utility for row in rows}
     assert found["risk, shrunk"] < found["risk"]
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_batched_trials_follow_the_law_of_drawn_subsets(loss: str) -> None:
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(24, 3)) * np.linspace(2.0, 0.5, 3)
+    y = np.where(X @ np.ones(3) + generator.logistic(size=24) > 0, 1.0, -1.0)
+    X, objective = X - X.mean(axis=0), Objective(loss=loss, l2=0.3)
+    descent = Descent(objective=objective, n_steps=4, step=0.2)
+    ratios = np.full(4, float(noise_ratio(0.8, n_dimensions=3, n_steps=4)))
+    one_by_one = np.array(
+        [
+            descend_fresh((X, y), pac.Information(0.8), descent, rng=trial, simulate=True).weights
+            for trial in range(400)
+        ]
+    )
+    batched = train_fresh(
+        X,
+        y,
+        objective,
+        np.full(3, 0.2),
+        ratios,
+        n_trials=20_000,
+        rng=np.random.default_rng(0),
+    )
+    errors = one_by_one.std(axis=0) / np.sqrt(400)
+    assert (np.abs(one_by_one.mean(axis=0) - batched.mean(axis=0)) < 5 * errors).all()
+    # Relative standard error of a standard deviation: 1/sqrt(2 * 400) = 3.5 %.
+    np.testing.assert_allclose(one_by_one.std(axis=0), batched.std(axis=0), rtol=0.16)
 
 
 # --- work that is kept -------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def test_wine_tables_are_reproduced(require_data: Require, require_reference: Re
 
 def test_wine_table_is_near_the_published_one(require_data: Require) -> None:
     require_data("winequality-red.csv.gz", "winequality-white.csv.gz")
-    rows = adassp_rows(n_releases=40)
+    rows = adassp_rows(n_releases=20)
     assert len(rows) == 20
     for row in rows:
         if row.bound == "largest norm" and row.published is not None:
@@ -56,7 +56,7 @@ def test_wine_table_is_near_the_published_one(require_data: Require) -> None:
 
 def test_conscious_steps_win_on_mnist(require_data: Require) -> None:
     require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
-    rows = descent_rows(settings=("oracle",), mi_budgets=(1 / 4, 1 / 64), n_trials=24, seed=1)
+    rows = descent_rows(settings=("oracle",), mi_budgets=(1 / 4, 1 / 64), n_trials=8, seed=1)
     for post_hoc, conscious in zip(rows[::2], rows[1::2], strict=True):
         assert conscious.mode == "conscious"
         assert conscious.utility >= post_hoc.utility
@@ -78,7 +78,7 @@ def test_risk_beats_conscious_design_at_equal_success(
     require_data: Require,
 ) -> None:
     require_data("winequality-red.csv.gz")
-    row = equal_row("wine_red", n_repeats=1, n_subsets=64, n_releases=300)
+    row = equal_row("wine_red", n_repeats=1, n_subsets=32, n_releases=300)
     assert row.success == pytest.approx(0.58816, abs=1e-5)
     assert row.gain > 0.1
     assert row.risk < row.same_information

@@ -222,6 +222,63 @@ def test_every_named_package_of_the_library_is_seen() -> None:
     assert sum(1 for _ in Tree(SOURCE).imports()) > 10
 
 
+# --- the papers, on top of the library ------------------------------------------------------
+
+# What one paper may use of another: its protocol, or its section.
+OF_OTHER_PAPERS = {"design": {"responses"}, "residual": {"alg"}}
+SHARED = {"charts", "datasets", "page", "published", "run", "simulate"}
+
+
+def imported_by(text: str) -> set[str]:
+    """The modules that a text imports, absolutely and anywhere."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def paper_violations(root: Path) -> list[str]:
+    """Imports of the papers that are against their layers, in words."""
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        unit, *_ = path.relative_to(root).with_suffix("").parts
+        if unit == "tests":
+            continue
+        allowed = SHARED | (
+            {unit} | OF_OTHER_PAPERS.get(unit, set()) if unit not in SHARED else set()
+        )
+        for module in sorted(imported_by(path.read_text(encoding="utf-8"))):
+            top, _, rest = module.partition(".")
+            if module.startswith(f"{PACKAGE}.cli"):
+                found.append(f"{path.relative_to(root)} imports {module}: papers know no command")
+            if top == PAPERS and rest.split(".")[0] not in allowed:
+                found.append(f"{path.relative_to(root)} imports {module}: another paper")
+    return found
+
+
+def test_papers_keep_their_layers(tmp_path: Path) -> None:
+    root = SOURCE.parents[1] / PAPERS
+    assert {path.stem for path in root.glob("*.py")} - {"__init__"} <= SHARED
+    found = paper_violations(root)
+    assert not found, "imports against the layers:\n  " + "\n  ".join(found)
+    for name, text in {
+        "alg/bad.py": "from pacprivacy.cli import app",
+        "run.py": "from papers.alg import ALG",
+        "cs208/bad.py": "def f():\n    import papers.alg.mean",
+        "design/fine.py": "from papers import responses\nfrom papers.run import Job",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert [line.split(" ")[0] for line in paper_violations(tmp_path)] == [
+        "alg/bad.py",
+        "cs208/bad.py",
+        "run.py",
+    ]
+
+
 # --- the checker itself ---------------------------------------------------------------------
 
 CLEAN = {

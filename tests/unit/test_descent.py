@@ -13,7 +13,6 @@ from pacprivacy.design.follow import descend_in_session, follow_secret
 from pacprivacy.design.fresh import (
     UNITS_PER_STD,
     fresh_noise,
-    simulate_fresh,
     subset_means,
 )
 from pacprivacy.design.gradient import MeanGradient
@@ -446,32 +445,6 @@ def test_subset_means_are_means_of_subsets() -> None:
     for j in range(2):
         assert {float(x) for x in drawn[:, j].round(12)} <= {round(x, 12) for x in possible[j]}
     assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.2  # every coordinate has a secret of its own
-
-
-@pytest.mark.parametrize("objective", LOSSES, ids=lambda o: o.loss)
-def test_batched_trials_follow_the_law_of_drawn_subsets(objective: Objective) -> None:
-    X, y = classes(n=24)
-    descent = Descent(objective=objective, n_steps=4, step=0.2)
-    ratios = np.full(4, float(noise_ratio(0.8, n_dimensions=3, n_steps=4)))
-    one_by_one = np.array(
-        [
-            descend_fresh((X, y), pac.Information(0.8), descent, rng=trial, simulate=True).weights
-            for trial in range(800)
-        ]
-    )
-    batched = simulate_fresh(
-        X,
-        y,
-        objective,
-        np.full(3, 0.2),
-        ratios,
-        n_trials=20_000,
-        rng=np.random.default_rng(0),
-    )
-    errors = one_by_one.std(axis=0) / math.sqrt(800)
-    assert (np.abs(one_by_one.mean(axis=0) - batched.mean(axis=0)) < 5 * errors).all()
-    # Relative standard error of a standard deviation: 1/sqrt(2 * 800) = 2.5 %.
-    np.testing.assert_allclose(one_by_one.std(axis=0), batched.std(axis=0), rtol=0.12)
 
 
 def test_fresh_runs_say_what_they_do_not_hide() -> None:
