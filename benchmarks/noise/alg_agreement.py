@@ -39,7 +39,7 @@ ERROR, RELATIVE_ERROR = 0.01, 0.1
 def agrees(row: Row) -> bool:
     """Whether one cell is as near to the published figure as it must be."""
     if row.published is None:
-        raise SystemExit("the published figures are not at hand; see the experiments' page")
+        raise SystemExit("the published figures are not at hand; see docs/howto/reproduce.md")
     difference = abs(row.utility - row.published)
     if row.metric == "accuracy":
         return difference <= ACCURACY

@@ -40,7 +40,7 @@ def ridge() -> dict[str, Any]:
     housing = ridge_rows(datasets=("housing",), settings=("oracle",))
     known = [(row, row.published) for row in wine if row.published is not None]
     if len(known) != len(wine):
-        raise SystemExit("the published figures are not at hand; see the experiments' page")
+        raise SystemExit("the published figures are not at hand; see docs/howto/reproduce.md")
     far, figure = max(known, key=lambda pair: abs(pair[0].utility / pair[1] - 1))
     return {
         "wine_cells": len(wine),
