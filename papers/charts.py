@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pacprivacy.errors import PacPrivacyError
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 from papers.page import as_budget
 
 __all__ = [

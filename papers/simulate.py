@@ -7,9 +7,10 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource
 from pacprivacy.budget import Information, Membership
+from pacprivacy.noise import NoisePlan
 from pacprivacy.noise.lattice import sample_discrete_gaussian
-from pacprivacy.noise.plan import NoisePlan, Observation
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.noise.plan import Observation
+from pacprivacy.theory import posterior_success
 
 __all__ = ["budget_of", "simulate_fresh", "simulate_pool"]
 

@@ -11,7 +11,7 @@ from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.audit import audit
 from pacprivacy.pool import Balanced
 from pacprivacy.privatize import privatize
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 from papers.alg.models import TASKS
 from papers.alg.protocol import DATASETS, Task, load_split
 from papers.charts import BUDGET_LABEL, INK, Line, Panel, Style, budget_ticks, draw_panels

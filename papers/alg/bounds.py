@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pacprivacy.theory.posterior import epsilon_equivalent, overlap_prior, posterior_success
+from pacprivacy.theory import epsilon_equivalent, overlap_prior, posterior_success
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_budget, write_csv
 from papers.run import MI_BUDGETS, Job, Settings

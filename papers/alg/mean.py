@@ -18,15 +18,15 @@ from scipy.spatial.distance import cdist
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
-from pacprivacy.adversary.membership import membership_risk
+from pacprivacy.adversary import membership_risk
 from pacprivacy.mechanism import Mean
-from pacprivacy.noise import calibrate
+from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.noise.closed_form import proportional
 from pacprivacy.noise.frames import AxisFrame
-from pacprivacy.noise.plan import NoisePlan, make_plan
+from pacprivacy.noise.plan import make_plan
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 from papers.alg.protocol import DATASETS, load_split
 from papers.charts import BUDGET_LABEL, Line, Panel, Style, budget_ticks, draw_panels
 from papers.page import Page, as_budget, as_number, as_percent, write_csv

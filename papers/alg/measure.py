@@ -14,7 +14,7 @@ from pacprivacy.noise import calibrate
 from pacprivacy.noise.closed_form import isotropic_max, proportional
 from pacprivacy.pool import Balanced, Half, Pool, PoolStrategy
 from pacprivacy.simulation import Outputs, run_mechanism
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 from papers.alg.protocol import Metric, Model, Split, Task, load_split
 from papers.published import Published
 from papers.run import Settings

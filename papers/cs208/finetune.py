@@ -12,8 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
-from pacprivacy.dp import PoissonBatch, Softmax, Steps, dp_sgd
-from pacprivacy.dp.finetune import PublicFeatures, pretrain
+from pacprivacy.dp import PoissonBatch, PublicFeatures, Softmax, Steps, dp_sgd, pretrain
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.cs208.curves import DELTA
 from papers.datasets import load_cifar10_subset

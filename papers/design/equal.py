@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 from papers.charts import INK, new_figure, soften
 from papers.design.data import NAMES, REGRESSION
 from papers.design.descent import descent_rows

@@ -22,7 +22,7 @@ from pacprivacy.noise import calibrate
 from pacprivacy.noise.propose import propose_variance
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 from papers.design.data import REGRESSION, load_binary, load_regression
 from papers.simulate import budget_of, simulate_pool
 

@@ -25,8 +25,8 @@ from pacprivacy._random import public_generator
 from pacprivacy.design import Penalty
 from pacprivacy.design.penalty import Snr, penalty_per_coordinate
 from pacprivacy.dp import adassp
+from pacprivacy.theory import success_for_epsilon
 from pacprivacy.theory.design import noise_ratio
-from pacprivacy.theory.posterior import success_for_epsilon
 from papers.design.data import NAMES, RegressionSplit, load_regression
 from papers.design.pool import RULES, PoolRow, pool_rows
 from papers.design.tables import (

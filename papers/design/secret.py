@@ -18,7 +18,7 @@ from pacprivacy._random import SimulatedSource, public_generator, uniform_below
 from pacprivacy.design.follow import Split, follow_secret
 from pacprivacy.design.steps import split_budget
 from pacprivacy.pool import Balanced, Pool
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import BinarySplit, load_binary
 from papers.design.descent import (

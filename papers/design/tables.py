@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pacprivacy.errors import DataError
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 from papers.charts import BUDGET_LABEL, INK, Line, Panel, Style, budget_ticks, draw_panels
 from papers.design.data import NAMES
 from papers.design.pool import PoolRow, PoolRule

@@ -15,14 +15,15 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._random import public_generator
+from pacprivacy.adversary import View
 from pacprivacy.adversary.information import information_of_view
-from pacprivacy.adversary.view import View, make_view
+from pacprivacy.adversary.view import make_view
 from pacprivacy.budget import Information
 from pacprivacy.noise import Rule, calibrate
 from pacprivacy.noise.probe import Probe, smallest_scale
 from pacprivacy.noise.weighting import noise_covariance
 from pacprivacy.residual.learned import LearnedNoise, Training
-from pacprivacy.theory.concentration import Estimate
+from pacprivacy.theory import Estimate
 from papers.charts import Line, Panel, Style
 from papers.page import as_budget
 

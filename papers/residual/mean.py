@@ -14,7 +14,7 @@ from pacprivacy.mechanism import Mean
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.weighting import noise_covariance
 from pacprivacy.pool import Balanced, Pool
-from pacprivacy.residual.baselines import dp_gaussian, mean_sensitivity
+from pacprivacy.residual import dp_gaussian, mean_sensitivity
 from pacprivacy.residual.learned import Training, learn_curve
 from pacprivacy.simulation import run_mechanism
 from papers.alg.protocol import DATASETS, load_split

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.accounting.responder import Responder
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_number, as_percent, write_csv
 from papers.published import Published

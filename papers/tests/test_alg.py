@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from pacprivacy.budget import Information
 from pacprivacy.cli import app
-from pacprivacy.design.tune import TuneResult, tune
+from pacprivacy.design import TuneResult, tune
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import LinearSVM
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.closed_form import proportional
 from pacprivacy.pool import Balanced
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 from papers import published
 from papers.alg import ALG, attack, mean, picture
 from papers.alg.bounds import bound_rows
