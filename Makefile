@@ -23,8 +23,9 @@ $(BASE): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $(BASE)
 
-$(STAMP): $(BASE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+$(STAMP): $(BASE) papers/pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' \
+		--editable ./papers
 	@touch $(STAMP)
 
 demo: $(BASE)

@@ -19,8 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pacprivacy.experiments.accuracy_first import ACCURACY_FIRST
-from pacprivacy.experiments.run import run_paper
+from papers.accuracy_first import ACCURACY_FIRST
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "accuracy_first.json"
 REQUIRED = ("kdd99", "wine_2")
@@ -77,7 +76,7 @@ def judge(rows: list[dict[str, str]]) -> dict[str, Any]:
 
 def main(folder: Path) -> int:
     """Measure, print and store."""
-    run_paper(ACCURACY_FIRST, folder, report=lambda done: print(done.name, flush=True))
+    ACCURACY_FIRST.reproduce(folder, report=lambda done: print(done.name, flush=True))
     rows = [row for name in ("logistic", "ridge", "raw") for row in read_section(folder, name)]
     studies = list(dict.fromkeys(row["study"] for row in rows))
     found = [judge([row for row in rows if row["study"] == study]) for study in studies]

@@ -16,10 +16,10 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.experiments import alg_kmeans, alg_pca, alg_svm
-from pacprivacy.experiments.alg_protocol import Task, load_split
-from pacprivacy.experiments.measure import FULL, measure_paper
-from pacprivacy.experiments.rows import Row
+from papers.alg import models
+from papers.alg.measure import Row, measure_paper
+from papers.alg.protocol import Task, load_split
+from papers.run import FULL
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "alg_agreement.json"
 TASKS = (
@@ -39,7 +39,7 @@ ERROR, RELATIVE_ERROR = 0.01, 0.1
 def agrees(row: Row) -> bool:
     """Whether one cell is as near to the published figure as it must be."""
     if row.published is None:
-        raise SystemExit("the published figures are not at hand; see the experiments' page")
+        raise SystemExit("the published figures are not at hand; see docs/howto/reproduce.md")
     difference = abs(row.utility - row.published)
     if row.metric == "accuracy":
         return difference <= ACCURACY
@@ -74,11 +74,9 @@ def measure(task: Task) -> dict[str, Any]:
 
 def main() -> int:
     """Measure, print and store."""
-    figures = (alg_kmeans.FIGURE, alg_svm.FIGURE, alg_pca.FIGURE)
-    tasks = {task.name: task for figure in figures for task in figure.tasks}
     found = []
     for name in TASKS:
-        found.append(measure(tasks[name]))
+        found.append(measure(models.TASKS[name]))
         print(json.dumps(found[-1]), flush=True)
     content = {"n_halves": FULL.n_halves, "n_noises": FULL.n_noises, "rows": found}
     RESULT.parent.mkdir(exist_ok=True)

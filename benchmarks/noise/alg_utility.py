@@ -19,10 +19,10 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.experiments import alg_kmeans, alg_svm
-from pacprivacy.experiments.alg_protocol import Task, load_split
-from pacprivacy.experiments.measure import FULL, measure_ours, measure_paper
-from pacprivacy.experiments.rows import Row
+from papers.alg import models
+from papers.alg.measure import Row, measure_ours, measure_paper
+from papers.alg.protocol import Task, load_split
+from papers.run import FULL
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "alg_utility.json"
@@ -78,10 +78,9 @@ def _figures(task: Task, cells: dict[Any, Row], mi: float) -> dict[str, Any]:
 def main() -> int:
     """Measure, print and store."""
     wanted = [*MOST_POINTS_LOST, *LEAST_POINTS_GAINED]
-    tasks = {task.name: task for task in (*alg_kmeans.FIGURE.tasks, *alg_svm.FIGURE.tasks)}
     found = []
     for name in wanted:
-        found += measure(tasks[name])
+        found += measure(models.TASKS[name])
         for row in found[-2:]:
             print(json.dumps(row), flush=True)
     content = {"n_subsets": SETTINGS.n_subsets, "n_releases": SETTINGS.n_releases, "rows": found}

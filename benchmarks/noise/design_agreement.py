@@ -20,10 +20,10 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.experiments.design_data import load_binary
-from pacprivacy.experiments.design_descent import descent_rows
-from pacprivacy.experiments.design_ridge import ridge_rows
-from pacprivacy.experiments.design_rows import DesignRow
+from papers.design.data import load_binary
+from papers.design.descent import descent_rows
+from papers.design.ridge import ridge_rows
+from papers.design.tables import DesignRow
 
 N_TRIALS = 500
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "design_agreement.json"
@@ -40,7 +40,7 @@ def ridge() -> dict[str, Any]:
     housing = ridge_rows(datasets=("housing",), settings=("oracle",))
     known = [(row, row.published) for row in wine if row.published is not None]
     if len(known) != len(wine):
-        raise SystemExit("the published figures are not at hand; see the experiments' page")
+        raise SystemExit("the published figures are not at hand; see docs/howto/reproduce.md")
     far, figure = max(known, key=lambda pair: abs(pair[0].utility / pair[1] - 1))
     return {
         "wine_cells": len(wine),

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pacprivacy.experiments.cs208_finetune import measure_tuning
+from papers.cs208.finetune import measure_tuning
 
 N_RUNS = 5
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -21,8 +21,8 @@ import numpy as np
 from dp_accounting.pld import PLDAccountant
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.datasets import load_mnist
 from pacprivacy.dp import Logistic, PoissonBatch, Steps, dp_sgd
+from papers.datasets import load_mnist
 
 N_RUNS, REQUIRED = 10, 0.98
 EPSILON, DELTA = 1.0, 1e-5

@@ -22,8 +22,8 @@ import numpy as np
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.experiments.design_data import NAMES
-from pacprivacy.experiments.design_equal import equal_row
+from papers.design.data import NAMES
+from papers.design.equal import equal_row
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "equal_success.json"
 

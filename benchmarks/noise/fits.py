@@ -24,10 +24,10 @@ from threadpoolctl import threadpool_limits
 
 import pacprivacy as pac
 from pacprivacy._random import public_generator
-from pacprivacy.experiments.alg_kmeans import FIGURE
-from pacprivacy.experiments.alg_protocol import Split, Task, load_split
 from pacprivacy.pool import Balanced, Half
 from pacprivacy.simulation import run_mechanism
+from papers.alg.models import TASKS
+from papers.alg.protocol import Split, Task, load_split
 
 TOLERANCE = 1e-6
 CHECK_EVERY = 10
@@ -83,7 +83,7 @@ def certified_fits(task: Task, split: Split) -> tuple[int, str, float]:
 
 def main() -> int:
     """Count, print and store."""
-    task = next(task for task in FIGURE.tasks if task.name == "rice_kmeans")
+    task = TASKS["rice_kmeans"]
     split = load_split(task.dataset, task.transformer)
     with threadpool_limits(limits=1):
         needed = [fits_until_stable(task, split, seed) for seed in SEEDS]

@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pacprivacy.experiments.residual_logits import QUICK, measure_logits
-from pacprivacy.experiments.residual_soundness import BASE, BUDGETS, DECODERS, measure_decoder
+from papers.residual.logits import QUICK, measure_logits
+from papers.residual.soundness import BASE, BUDGETS, DECODERS, measure_decoder
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "learned_agreement.json"
 GAUSSIAN_RULES = ("Efficient-PAC", "Auto-PAC", "waterfill")

@@ -21,9 +21,9 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.datasets import load_adult
 from pacprivacy.dp import count_votes, data_dependent_loss, label_by_votes
 from pacprivacy.dp.noise import read_source
+from papers.datasets import load_adult
 
 N_RUNS, N_TEACHERS, DELTA, WITHIN = 8, 250, 1e-5, 0.03
 EPSILONS = (0.5, 1.0, 2.0, 5.0)

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.experiments.design_secret import secret_row
+from papers.design.secret import secret_row
 
 N_TRIALS, WITHIN, BUDGET = 1000, 0.02, 1 / 4
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "same_secret.json"

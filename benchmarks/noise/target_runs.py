@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.experiments.target_runs import TASKS, WANTED, measure_target
+from papers.accuracy_first.targets import TASKS, WANTED, measure_target
 
 N_RUNS = 1000
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "target_runs.json"

@@ -21,10 +21,10 @@ from threadpoolctl import threadpool_limits
 
 from pacprivacy.budget import Information
 from pacprivacy.design.tune import TuneResult, tune, tune_budgets
-from pacprivacy.experiments.alg_protocol import load_split
 from pacprivacy.mechanism import LinearSVM
 from pacprivacy.pool import Balanced
 from pacprivacy.report.tune_plot import plot_tune
+from papers.alg.protocol import load_split
 
 MI_NATS, N_SUBSETS, N_RELEASES, WITHIN, AHEAD = 1 / 16, 256, 1000, 0.01, 0.10
 COARSE = [10.0**power for power in range(-7, 1)]

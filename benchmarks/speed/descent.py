@@ -20,11 +20,10 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.design.fresh import simulate_fresh
-from pacprivacy.experiments.design_data import BinarySplit, load_binary
-from pacprivacy.experiments.design_descent import N_STEPS, choose_steps
 from pacprivacy.theory.descent import subset_mean_variance
 from pacprivacy.theory.design import noise_ratio
+from papers.design.data import BinarySplit, load_binary
+from papers.design.descent import N_STEPS, choose_steps, train_fresh
 
 N_TRIALS, N_TIMED, LEAST_RATIO, BUDGET = 100, 4, 20.0, 1 / 4
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "descent.json"
@@ -58,7 +57,7 @@ def main() -> int:
 
     def batch(n_trials: int) -> tuple[float, np.ndarray]:
         started = time.perf_counter()
-        weights = simulate_fresh(
+        weights = train_fresh(
             split.X, split.y, split.objective, steps, ratios, n_trials=n_trials, rng=rng
         )
         return time.perf_counter() - started, weights

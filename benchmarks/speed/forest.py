@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from pacprivacy.datasets import load_rice
 from pacprivacy.mechanism import Forest, coerce_data
 from pacprivacy.pool import Balanced
+from papers.datasets import load_rice
 
 LEAST_RATIO = 100.0
 N_LOOPS = 7

@@ -37,8 +37,8 @@ def read_arguments() -> argparse.Namespace:
 
 def run(*, timed: bool) -> dict[str, Any]:
     """Train the classifier, then the noise; a pass that is not timed stops early."""
-    from pacprivacy.experiments.residual_classifiers import fit_logits
     from pacprivacy.residual.learned import Training, check_learned, learn_curve
+    from papers.residual.classifiers import fit_logits
 
     training = Training(
         n_steps=200, chunk=50, warm_up=50, batch=1024, hidden=128, patience=4, tolerance=1e-9

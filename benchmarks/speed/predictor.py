@@ -26,9 +26,9 @@ from pacprivacy._random import SystemSource
 from pacprivacy.accounting.responder import Responder
 from pacprivacy.budget import Information
 from pacprivacy.estimators import PrivatePredictor
-from pacprivacy.experiments.responses import measure_responses
-from pacprivacy.experiments.responses_models import load_answers, make_booster, split_dataset
 from pacprivacy.pool import Pool
+from papers.responses.models import load_answers, make_booster, split_dataset
+from papers.responses.transcripts import measure_responses
 
 N_QUERIES, BUDGET, LEAST_RATE, WITHIN = 100_000, 2.0**-20, 5000.0, 0.005
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "predictor.json"

@@ -21,10 +21,10 @@ import numpy as np
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.datasets import load_wine_white
 from pacprivacy.design import OrthogonalRidge, Penalty
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.pool import Poisson
+from papers.datasets import load_wine_white
 
 N_SUBSETS, LEAST_RATIO, N_TIMINGS = 1024, 50.0, 5
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "ridge.json"

@@ -101,7 +101,7 @@ def test_what_pages_must_have_is_there() -> None:
 def named_tests() -> Iterator[tuple[str, str, str]]:
     for path in pages():
         text = path.read_text(encoding="utf-8")
-        for file, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
+        for file, test in re.findall(r"`((?:papers/)?tests/[\w/]+\.py)(?:::(\w+))?`", text):
             yield name_of(path), file, test
 
 

@@ -160,6 +160,20 @@ def test_tutorial_with_a_table_of_their_own(environment: Path, tmp_path: Path) -
     assert (tmp_path / "study.db").is_file()
 
 
+def test_papers_are_not_in_the_wheel(wheel: Path, environment: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        folders = {tuple(name.split("/")[:2]) for name in archive.namelist()}
+    assert not folders & {("papers", "__init__.py"), ("pacprivacy", "datasets")}
+    assert ("pacprivacy", "experiments") not in folders
+    done = subprocess.run(
+        [str(environment / "pac"), "reproduce", "alg"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "the papers must be installed" in line
+    assert "pip install --editable ./papers" in line
+
+
 def test_wrong_words_get_one_line(environment: Path, tmp_path: Path) -> None:
     words = ["release", "nothing.csv", "--model", "mean", "--budget", "mi<=1", "-o", "out"]
     done = subprocess.run(

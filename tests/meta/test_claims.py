@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "pacprivacy"
 CLAIMS = ROOT / "docs" / "claims"
-TESTS = ROOT / "tests"
+TESTS = (ROOT / "tests", ROOT / "papers" / "tests")
 
 CLAIM_ID = r"[A-Z]{1,3}-[0-9]+"
 HEADING = re.compile(rf"^#{{2,4}}\s+(?:Claim\s+)?({CLAIM_ID})\b", re.MULTILINE)
@@ -43,7 +43,7 @@ def marked_claims(text: str) -> Iterator[str]:
 
 def claims_in_tests() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for path in sorted(TESTS.rglob("test_*.py")):
+    for path in sorted(path for folder in TESTS for path in folder.rglob("test_*.py")):
         for claim in marked_claims(path.read_text(encoding="utf-8")):
             found.setdefault(claim, []).append(path.relative_to(ROOT).as_posix())
     return found

@@ -12,8 +12,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "pacprivacy"
 
-MAX_LINES = 400
-MAY_TOUCH_OS_RANDOMNESS = {"_random.py", "noise/lattice.py"}
+PAPERS = ROOT / "papers"
+
+MAX_LINES = 600
+MAY_TOUCH_OS_RANDOMNESS = {SOURCE / "_random.py", SOURCE / "noise" / "lattice.py"}
 
 OS_GENERATORS = {"os.urandom", "os.getrandom", "random.SystemRandom", "uuid.uuid4"}
 
@@ -32,7 +34,9 @@ SEEDABLE = {
 
 
 def sources() -> list[Path]:
-    return sorted(SOURCE.rglob("*.py"))
+    """Every module of the library and of the papers."""
+    papers = (path for path in PAPERS.rglob("*.py") if "tests" not in path.parts)
+    return [*sorted(SOURCE.rglob("*.py")), *sorted(papers)]
 
 
 def complain(rule: str, found: list[str]) -> None:
@@ -156,7 +160,7 @@ def test_only_two_modules_touch_the_operating_systems_randomness() -> None:
         [
             f"{path.relative_to(ROOT)}:{use}"
             for path in sources()
-            if path.relative_to(SOURCE).as_posix() not in MAY_TOUCH_OS_RANDOMNESS
+            if path not in MAY_TOUCH_OS_RANDOMNESS
             for use in os_randomness(path.read_text(encoding="utf-8"))
         ],
     )
@@ -258,6 +262,24 @@ def test_machine_paths_are_found_and_addresses_are_not() -> None:
     assert not list(machine_paths("#!/usr/bin/env bash"))
 
 
+# --- no data in the library -----------------------------------------------------------------
+
+DATA_LOOKUP = re.compile(r"""PACPRIVACY_DATA|shared["'/ ]+data|urlopen""")
+
+
+def test_the_library_looks_for_no_data_files() -> None:
+    complain(
+        "files of public data are found by papers/datasets; the library reads what it is given",
+        [
+            f"{path.relative_to(ROOT)}: {match[0]}"
+            for path in sorted(SOURCE.rglob("*.py"))
+            if (match := DATA_LOOKUP.search(path.read_text(encoding="utf-8")))
+        ],
+    )
+    assert DATA_LOOKUP.search((PAPERS / "datasets" / "store.py").read_text(encoding="utf-8"))
+    assert DATA_LOOKUP.search('Path.cwd().parent / "shared" / "data"') is not None
+
+
 # --- public names ---------------------------------------------------------------------------
 
 INITS = [path for path in sources() if path.name == "__init__.py"]
@@ -278,7 +300,7 @@ def explicit_all(tree: ast.Module) -> list[str] | None:
     return None
 
 
-@pytest.mark.parametrize("path", INITS, ids=lambda p: p.parent.relative_to(SOURCE).as_posix())
+@pytest.mark.parametrize("path", INITS, ids=lambda p: p.parent.relative_to(ROOT).as_posix())
 def test_every_package_says_what_it_is_and_what_it_offers(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     where = path.relative_to(ROOT)
@@ -287,7 +309,8 @@ def test_every_package_says_what_it_is_and_what_it_offers(path: Path) -> None:
     names = explicit_all(tree)
     assert names is not None, f"{where} needs an explicit __all__ = [...] of strings"
     assert len(set(names)) == len(names), f"{where} lists a name twice in __all__"
-    package = ".".join(["pacprivacy", *path.parent.relative_to(SOURCE).parts])
+    top = SOURCE.parent if SOURCE in path.parents else ROOT
+    package = ".".join(path.parent.relative_to(top).parts)
     module = importlib.import_module(package)
     missing = [name for name in names if not hasattr(module, name)]
     assert not missing, f"{package}.__all__ names {missing}, which {package} does not define"

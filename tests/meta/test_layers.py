@@ -15,6 +15,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "pacprivacy"
 PACKAGE = "pacprivacy"
+PAPERS = "papers"  # beside the library, on top of it: the library does not know them
 
 NUMBERED = {
     "pool": 1,
@@ -37,7 +38,7 @@ THROUGH_THE_DOOR = frozenset({"release", "accounting", "audit"})
 THEORY = frozenset({"theory"})
 STORY = frozenset(name for name, number in NUMBERED.items() if number <= NUMBERED["accounting"])
 EXTENSIONS = frozenset({"design", "residual", "dp", "accuracy_first"})
-BELOW_TOP = BASE | THEORY | frozenset(NUMBERED) | EXTENSIONS | {"privatize", "datasets", ""}
+BELOW_TOP = BASE | THEORY | frozenset(NUMBERED) | EXTENSIONS | {"privatize", ""}
 
 
 def _numbered(name: str) -> frozenset[str]:
@@ -60,12 +61,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "privatize": STORY | THEORY | BASE,
     **dict.fromkeys(EXTENSIONS, STORY | THEORY | BASE | {"privatize"}),
     "accuracy_first": STORY | THEORY | BASE | {"privatize", "dp"},
-    "datasets": frozenset({"errors", "_checks"}),
-    # The top. Nothing below imports these four; among themselves they are ordered.
+    # The top. Nothing below imports these three; among themselves they are ordered.
     "estimators": BELOW_TOP,
     "comparison": BELOW_TOP,
-    "experiments": BELOW_TOP | {"estimators", "comparison"},
-    "cli": BELOW_TOP | {"estimators", "experiments", "comparison"},
+    "cli": BELOW_TOP | {"estimators", "comparison"},
     "__main__": frozenset({"cli"}),
     # The facade gathers public names; PrivateEstimator is one of them.
     "": BELOW_TOP - {""} | {"estimators", "comparison"},
@@ -96,11 +95,11 @@ class Tree:
             self.modules[".".join(parts)] = ast.parse(path.read_text(encoding="utf-8"))
 
     def imports(self) -> Iterator[Import]:
-        """Every import of the package by one of its own modules."""
+        """Every import of the package, or of the papers, by one of its own modules."""
         for where, tree in self.modules.items():
             for node in ast.walk(tree):
                 for module, name in self._targets(where, node):
-                    if module.split(".")[0] == PACKAGE:
+                    if module.split(".")[0] in (PACKAGE, PAPERS):
                         line = getattr(node, "lineno", 0)
                         yield Import(where=where, line=line, module=module, name=name)
 
@@ -182,11 +181,14 @@ def violations(root: Path) -> list[str]:
         found.append(f"{unit} is not in the table; say in MAY_IMPORT what it may import")
     for item in tree.imports():
         source, target = unit_of(item.where), unit_of(item.module)
-        if source == target or source not in MAY_IMPORT:
-            continue
         place = f"{item.where}:{item.line} imports {item.module}" + (
             f".{item.name}" if item.name else ""
         )
+        if item.module.split(".")[0] == PAPERS:
+            found.append(f"{place}; the library knows no papers")
+            continue
+        if source == target or source not in MAY_IMPORT:
+            continue
         if target not in MAY_IMPORT[source]:
             allowed = ", ".join(sorted(MAY_IMPORT[source])) or "nothing"
             found.append(f"{place}; {source or '__init__'} may import only: {allowed}")
@@ -221,6 +223,63 @@ def test_every_named_package_of_the_library_is_seen() -> None:
     assert sum(1 for _ in Tree(SOURCE).imports()) > 10
 
 
+# --- the papers, on top of the library ------------------------------------------------------
+
+# What one paper may use of another: its protocol, or its section.
+OF_OTHER_PAPERS = {"design": {"responses"}, "residual": {"alg"}}
+SHARED = {"charts", "datasets", "page", "published", "run", "simulate"}
+
+
+def imported_by(text: str) -> set[str]:
+    """The modules that a text imports, absolutely and anywhere."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def paper_violations(root: Path) -> list[str]:
+    """Imports of the papers that are against their layers, in words."""
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        unit, *_ = path.relative_to(root).with_suffix("").parts
+        if unit == "tests":
+            continue
+        allowed = SHARED | (
+            {unit} | OF_OTHER_PAPERS.get(unit, set()) if unit not in SHARED else set()
+        )
+        for module in sorted(imported_by(path.read_text(encoding="utf-8"))):
+            top, _, rest = module.partition(".")
+            if module.startswith(f"{PACKAGE}.cli"):
+                found.append(f"{path.relative_to(root)} imports {module}: papers know no command")
+            if top == PAPERS and rest.split(".")[0] not in allowed:
+                found.append(f"{path.relative_to(root)} imports {module}: another paper")
+    return found
+
+
+def test_papers_keep_their_layers(tmp_path: Path) -> None:
+    root = SOURCE.parents[1] / PAPERS
+    assert {path.stem for path in root.glob("*.py")} - {"__init__"} <= SHARED
+    found = paper_violations(root)
+    assert not found, "imports against the layers:\n  " + "\n  ".join(found)
+    for name, text in {
+        "alg/bad.py": "from pacprivacy.cli import app",
+        "run.py": "from papers.alg import ALG",
+        "cs208/bad.py": "def f():\n    import papers.alg.mean",
+        "design/fine.py": "from papers import responses\nfrom papers.run import Job",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert [line.split(" ")[0] for line in paper_violations(tmp_path)] == [
+        "alg/bad.py",
+        "cs208/bad.py",
+        "run.py",
+    ]
+
+
 # --- the checker itself ---------------------------------------------------------------------
 
 CLEAN = {
@@ -246,8 +305,7 @@ CLEAN = {
         "def verify(): ...\n"
     ),
     "report/__init__.py": "from pacprivacy.release import Release\nfrom pacprivacy import errors\n",
-    "cli/__init__.py": "from pacprivacy import privatize\nimport pacprivacy.experiments\n",
-    "experiments/__init__.py": "",
+    "cli/__init__.py": "from pacprivacy import privatize\n",
 }
 
 
@@ -290,8 +348,9 @@ def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
         ("accounting__in__bad", "from ..privatize import privatize", "accounting may import only"),
         ("privatize", "from pacprivacy.audit import attack", "privatize may import only"),
         ("privatize", "from pacprivacy.cli import app", "privatize may import only"),
-        ("design__in__bad", "from ..experiments import table", "design may import only"),
-        ("experiments__in__bad", "from ..cli import app", "experiments may import only"),
+        ("design__in__bad", "from ..estimators import table", "design may import only"),
+        ("cli__in__bad", "from papers.alg import ALG", "cli.bad:1 imports papers.alg"),
+        ("pool__in__bad", "def f():\n    import papers", "pool.bad:2 imports papers"),
         ("__init__", "from pacprivacy.cli import app", "__init__ may import only"),
         ("report__in__bad", "from ..release import verify", "record types"),
         ("report__in__bad", "from ..release.release import Loose", "record types"),

@@ -12,7 +12,6 @@ PACKAGES = (
     "pacprivacy.adversary",
     "pacprivacy.audit",
     "pacprivacy.budget",
-    "pacprivacy.datasets",
     "pacprivacy.design",
     "pacprivacy.dp",
     "pacprivacy.errors",
@@ -52,11 +51,7 @@ def lacks(obj: object) -> list[str]:
 
 def public(package: str) -> list[str]:
     module = importlib.import_module(package)
-    names = set(module.__all__) - CONSTANTS.get(package, set())
-    if package == "pacprivacy.datasets":
-        # Loaders of files that are not on every machine; tests/unit/test_datasets.py runs them.
-        names = {name for name in names if not name.startswith("load_") or name == "load_iris"}
-    return sorted(names)
+    return sorted(set(module.__all__) - CONSTANTS.get(package, set()))
 
 
 @pytest.mark.parametrize(

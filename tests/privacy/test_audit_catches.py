@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 from sklearn.cluster import KMeans
+from sklearn.datasets import load_iris
 
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
@@ -18,7 +19,6 @@ from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.audit import Promise, Releases, Target, audit
 from pacprivacy.audit.attack import Guess
 from pacprivacy.audit.run import _measure
-from pacprivacy.datasets import load_iris
 from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.release import Release
 
@@ -28,7 +28,7 @@ N_SUBSETS = 64
 
 @pytest.fixture(scope="module")
 def iris() -> Array:
-    features = load_iris().X
+    features = load_iris().data
     low, high = features.min(axis=0), features.max(axis=0)
     return (features - low) / (high - low)
 

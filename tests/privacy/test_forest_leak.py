@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.stats import beta as beta_law
+from sklearn.datasets import load_iris
 
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import exact_information, membership_risk
 from pacprivacy.budget import Information
-from pacprivacy.datasets import load_iris
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Forest, coerce_data
 from pacprivacy.noise import NoisePlan, calibrate
@@ -64,13 +64,13 @@ class WithBareLabels:
 
 @cache
 def case() -> Case:
-    iris = load_iris()
-    pool = Balanced(n_subsets=128, stratify=True).draw(iris.n_records, rng=1, strata=iris.y)
-    outputs = run_mechanism(Forest(), (iris.X, iris.y), pool)
+    X, y = load_iris(return_X_y=True)
+    pool = Balanced(n_subsets=128, stratify=True).draw(len(y), rng=1, strata=y)
+    outputs = run_mechanism(Forest(), (X, y), pool)
     values = [outputs.structure.restore(row) for row in outputs.values]
     labels = np.stack([value["leaves"].argmax(axis=2).ravel() for value in values])
     return Case(
-        data=(iris.X, iris.y),
+        data=(X, y),
         pool=pool,
         full=np.array(outputs.values),
         thresholds=np.stack([value["thresholds"].ravel() for value in values]),

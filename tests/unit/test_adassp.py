@@ -181,16 +181,3 @@ def test_adassp_is_refused_in_words() -> None:
         adassp(X * np.nan, y, **good)
     with pytest.raises(BudgetError, match="delta must be between"):
         gaussian_parameter(1.0, 2.0)
-
-
-def test_wine_table_is_near_the_published_one(require_data: object) -> None:
-    require_data("winequality-red.csv.gz", "winequality-white.csv.gz")  # type: ignore[operator]
-    from pacprivacy.experiments.design_adassp import adassp_rows
-
-    rows = adassp_rows(n_releases=40)
-    assert len(rows) == 20
-    for row in rows:
-        if row.bound == "largest norm" and row.published is not None:
-            assert row.utility == pytest.approx(row.published, abs=0.03)
-    clipped = [row for row in rows if row.bound == "typical norm"]
-    assert clipped[0].utility < 0.45  # red wine at the largest ε

@@ -1,7 +1,6 @@
 """Private gradient descent: gradients, budgets, beliefs, fresh secrets, and what attackers get."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from pacprivacy.design.follow import descend_in_session, follow_secret
 from pacprivacy.design.fresh import (
     UNITS_PER_STD,
     fresh_noise,
-    simulate_fresh,
     subset_means,
 )
 from pacprivacy.design.gradient import MeanGradient
@@ -449,32 +447,6 @@ def test_subset_means_are_means_of_subsets() -> None:
     assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.2  # every coordinate has a secret of its own
 
 
-@pytest.mark.parametrize("objective", LOSSES, ids=lambda o: o.loss)
-def test_batched_trials_follow_the_law_of_drawn_subsets(objective: Objective) -> None:
-    X, y = classes(n=24)
-    descent = Descent(objective=objective, n_steps=4, step=0.2)
-    ratios = np.full(4, float(noise_ratio(0.8, n_dimensions=3, n_steps=4)))
-    one_by_one = np.array(
-        [
-            descend_fresh((X, y), pac.Information(0.8), descent, rng=trial, simulate=True).weights
-            for trial in range(800)
-        ]
-    )
-    batched = simulate_fresh(
-        X,
-        y,
-        objective,
-        np.full(3, 0.2),
-        ratios,
-        n_trials=20_000,
-        rng=np.random.default_rng(0),
-    )
-    errors = one_by_one.std(axis=0) / math.sqrt(800)
-    assert (np.abs(one_by_one.mean(axis=0) - batched.mean(axis=0)) < 5 * errors).all()
-    # Relative standard error of a standard deviation: 1/sqrt(2 * 800) = 2.5 %.
-    np.testing.assert_allclose(one_by_one.std(axis=0), batched.std(axis=0), rtol=0.12)
-
-
 def test_fresh_runs_say_what_they_do_not_hide() -> None:
     X, y = classes()
     run = descend_fresh((X, y), pac.Information(0.1), Descent(n_steps=2))
@@ -486,30 +458,3 @@ def test_fresh_runs_say_what_they_do_not_hide() -> None:
     still = descend_fresh((flat, y), pac.Information(0.1), Descent(n_steps=2), simulate=True, rng=0)
     assert still.weights[3] == 0.0
     assert "SIMULATION" in str(still)
-
-
-# --- the papers' table ------------------------------------------------------------------------
-
-
-def test_conscious_steps_win_on_mnist(require_data: Callable[..., None]) -> None:
-    require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
-    from pacprivacy.experiments.design_descent import descent_rows
-
-    rows = descent_rows(settings=("oracle",), mi_budgets=(1 / 4, 1 / 64), n_trials=24, seed=1)
-    for post_hoc, conscious in zip(rows[::2], rows[1::2], strict=True):
-        assert conscious.mode == "conscious"
-        assert conscious.utility >= post_hoc.utility
-        if conscious.published is not None:
-            assert conscious.agrees(within=0.05)
-
-
-@pytest.mark.claim("D-3")
-def test_measured_error_stays_under_its_bounds_on_mnist(require_data: Callable[..., None]) -> None:
-    require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
-    from pacprivacy.experiments.design_bound import bound_rows
-
-    post_hoc, conscious = bound_rows(mi_budgets=(1 / 4,), n_trials=8)
-    for row in (post_hoc, conscious):
-        assert row.error - 4 * row.standard_error < row.sharp <= row.bound
-    assert conscious.bound < 0.1 * post_hoc.bound
-    assert conscious.error < post_hoc.error

@@ -460,28 +460,3 @@ def test_bad_input_is_refused_before_anything_is_drawn(monkeypatch: pytest.Monke
     for bad in ({"n_steps": 0}, {"l2": -1.0}, {"l2": 3.0}):
         with pytest.raises((BudgetError, MechanismError)):
             Steps(**({"n_steps": 1, "learning_rate": 0.5, "clip_norm": 1.0} | bad))
-
-
-def test_mnist_zero_against_seven(require_data: Any) -> None:
-    require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
-    from pacprivacy.datasets import load_mnist
-
-    mnist = load_mnist()
-    parts = []
-    for images, labels in ((mnist.X, mnist.y), (mnist.X_test, mnist.y_test)):
-        chosen = (labels == 0) | (labels == 7)
-        flat = images[chosen].reshape(-1, 784) / 255.0
-        parts.append((np.column_stack([flat, np.ones(len(flat))]), labels[chosen]))
-    (X, y), (X_test, y_test) = parts
-    release = dp_sgd(
-        X,
-        y,
-        loss=Logistic(classes=(0, 7)),
-        epsilon=1.0,
-        delta=1e-5,
-        x_bound=10.0,
-        batch=PoissonBatch(size=600, n_public=12_000),
-        steps=Steps(n_steps=100, learning_rate=1.0, clip_norm=1.0),
-    )
-    assert np.mean(np.where(X_test @ release.value > 0, 7, 0) == y_test) >= 0.98
-    assert not release.certificate.simulation

@@ -7,8 +7,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
-from pacprivacy.datasets import load_iris
 from pacprivacy.errors import BudgetError, PacPrivacyError
 from pacprivacy.noise.closed_form import waterfill
 from pacprivacy.noise.exact import refine
@@ -42,7 +42,7 @@ def _compile_quickly() -> Iterator[None]:
 
 @cache
 def iris_means() -> np.ndarray:
-    features = load_iris().X
+    features = load_iris().data
     low, high = features.min(axis=0), features.max(axis=0)
     pool = Balanced(n_subsets=16).draw(len(features), rng=0)
     scaled = (features - low) / (high - low)

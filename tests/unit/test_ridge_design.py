@@ -25,7 +25,6 @@ from pacprivacy.mechanism import coerce_data
 from pacprivacy.pool import Balanced, Poisson
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory.design import noise_ratio
-from reference import require_reference
 
 
 def correlated(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -333,17 +332,3 @@ def test_private_ridge_chooses_its_penalty_by_the_budget() -> None:
         PrivateRidge("best").fit(*correlated())  # type: ignore[arg-type]
     with pytest.raises(MechanismError, match="form must be"):
         PrivateRidge(form="both").fit(*correlated())  # type: ignore[arg-type]
-
-
-# --- the papers' tables -----------------------------------------------------------------------
-
-
-def test_wine_tables_are_reproduced(require_data: Callable[..., None]) -> None:
-    require_data("winequality-red.csv.gz", "winequality-white.csv.gz")
-    require_reference("design_tables.json")
-    from pacprivacy.experiments.design_ridge import ridge_rows
-
-    rows = ridge_rows(n_repeats=4, seed=1)
-    assert len(rows) == 80
-    off = [row for row in rows if not row.agrees(within=0.02, relative=0.05)]
-    assert not off

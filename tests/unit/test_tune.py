@@ -160,36 +160,3 @@ def test_picture_is_written(heavy, tmp_path):
     assert path.stat().st_size > 10_000
     with pytest.raises(MechanismError, match=r"tune\.png"):
         plot_tune(curves, tmp_path / "tune.gif")
-
-
-def test_tuned_svm_is_near_the_best_on_rice(require_data):
-    """At 1/16 nats: within a point of the best C on a finer grid, ten points ahead of C = 1.
-
-    The choice is made on the universe's own rows; another pool and the test rows judge it. Smaller
-    than benchmarks/noise/tune_svm.py, which has the full grids.
-    """
-    require_data("rice_cammeo_osmancik.arff.gz")
-    from pacprivacy.experiments.alg_protocol import load_split
-
-    split = load_split("rice", "power and standard")
-    universe, judge = (split.X_train, split.y_train), LinearSVM(classes=(0, 1))
-
-    def release(grid, X, y, seed):
-        return tune(
-            lambda C: LinearSVM(C=C, classes=(0, 1)),
-            grid,
-            universe,
-            pac.Information(1 / 16),
-            lambda value: float(np.mean(judge.predict(value, X) == y)),
-            pool=Balanced(n_subsets=48, stratify=True),
-            rule="waterfill",
-            n_releases=150,
-            rng=seed,
-        )
-
-    tuned = release([1e-6, 1e-4, 1e-3, 1e-2, 1.0], *universe, 0)
-    grid = sorted({tuned.best, 1e-5, 3e-4, 3e-3, 0.1, 1.0})
-    judged = release(grid, split.X_test, split.y_test, 1)
-    accuracy = {point.theta: point.utility for point in judged.points}
-    assert judged.best_point.utility - accuracy[tuned.best] <= 0.01
-    assert accuracy[tuned.best] - accuracy[1.0] >= 0.1

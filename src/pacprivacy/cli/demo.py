@@ -67,11 +67,10 @@ def _demo(
     """
     # These take a while, and bring in scikit-learn: the other verbs would wait for them in vain.
     from joblib import Parallel, delayed
-
-    from pacprivacy.datasets import load_iris
+    from sklearn.datasets import load_iris
 
     begin = time.perf_counter()
-    flowers = load_iris().X
+    flowers = load_iris().data
     models: dict[str, Mechanism] = {"mean": Mean(), "kmeans": KMeans(n_clusters=3)}
     cases = [(model, success) for model in models for success in BUDGETS]
     with show_status(f"privatising {len(cases)} times", quiet=quiet):

@@ -1,23 +1,46 @@
-"""``pac reproduce``: a paper's tables and figures, recomputed."""
+"""``pac reproduce``: a paper's tables and figures, recomputed.
+
+The papers are not part of the library: they live in the folder ``papers`` of the source checkout,
+which registers them under the entry points ``pacprivacy.papers``. Each is a function that writes
+its files into a folder and returns its page.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 
 import typer
 
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
 from pacprivacy.errors import DataError
 
-__all__ = ["reproduce"]
+__all__ = ["GROUP", "Reproduce", "reproduce"]
 
-PAPERS: Final = ("alg", "design", "residual", "accuracy-first", "cs208", "picture")
+GROUP: Final = "pacprivacy.papers"
+
+
+class Reproduce(Protocol):
+    """What an entry point of the group is: it writes its files and returns its page."""
+
+    def __call__(
+        self,
+        folder: Path,
+        *,
+        quick: bool,
+        only: Sequence[str],
+        n_jobs: int,
+        report: Callable[[object], None],
+    ) -> Path:
+        """Do the work; ``report`` is told about every piece that is done."""
+        ...
 
 
 def _reproduce(
     paper: Annotated[
-        str, typer.Argument(metavar="PAPER", help=f"What to recompute: {', '.join(PAPERS)}.")
+        str, typer.Argument(metavar="PAPER", help="What to recompute: see the names below.")
     ],
     quick: Annotated[
         bool, typer.Option("--quick", help="A small run of every kind of figure, minutes.")
@@ -37,53 +60,43 @@ def _reproduce(
 ) -> None:
     """Recompute the tables and figures of a paper, as CSV, PNG and a page.
 
+    Needs the source checkout with its folder papers installed: pip install --editable ./papers.
+
     alg: PAC-Private Algorithms. design: Privacy-Conscious Algorithm Design, and private answers.
-    residual: Residual-PAC Privacy (needs jax). accuracy-first: Accuracy First. cs208: learning
-    under differential privacy (needs jax). A full run takes up to an hour on two cores; what was
-    done is kept in DIR/checkpoints when it is stopped. picture: the picture of the README.
+    residual: Residual-PAC Privacy. accuracy-first: Accuracy First. cs208: learning under
+    differential privacy. A full run takes up to an hour on two cores; what was done is kept in
+    DIR/checkpoints when it is stopped. picture: the picture of the README.
     Everything is simulated on public data: what is written protects nobody.
     """
     if jobs == 0 or jobs < -1:
         raise DataError(f"jobs must be a positive number, or -1; got {jobs}. Use -1 for all cores.")
-    if paper == "picture":
-        if quick or only is not None:
-            raise DataError("picture must be run without --quick and --only. Leave them out.")
-        page = _picture(output, jobs)
-    elif paper in PAPERS:
-        page = _paper(paper, output, jobs, quick=quick, only=only, quiet=quiet or as_json)
-    else:
-        raise DataError(f"paper must be one of {', '.join(PAPERS)}; got {paper!r}.")
+    run = _find(paper)
+    silent = quiet or as_json
+    page = run(
+        output,
+        quick=quick,
+        only=() if only is None else tuple(part.strip() for part in only.split(",")),
+        n_jobs=jobs,
+        report=lambda progress: None if silent else show(str(progress)),
+    )
     if as_json:
         show_json({"paper": paper, "page": str(page)})
     elif not quiet:
         show(f"Wrote {page}")
 
 
-def _picture(output: Path, jobs: int) -> Path:
-    # The experiments bring scikit-learn along; other verbs need not wait for it.
-    from pacprivacy.experiments.picture import draw_picture
-
-    return draw_picture(output, n_jobs=jobs)
-
-
-def _paper(
-    name: str, output: Path, jobs: int, *, quick: bool, only: str | None, quiet: bool
-) -> Path:
-    from pacprivacy.experiments.accuracy_first import ACCURACY_FIRST
-    from pacprivacy.experiments.alg import ALG
-    from pacprivacy.experiments.cs208 import CS208
-    from pacprivacy.experiments.design import DESIGN
-    from pacprivacy.experiments.residual import RESIDUAL
-    from pacprivacy.experiments.run import Progress, run_paper
-
-    def tell(progress: Progress) -> None:
-        if not quiet:
-            count = f"{progress.n_done}/{progress.n_jobs}"
-            show(f"{count} {progress.name}: {progress.seconds:.0f} s")
-
-    names = tuple(part.strip() for part in only.split(",")) if only is not None else ()
-    paper = {one.name: one for one in (ALG, DESIGN, RESIDUAL, ACCURACY_FIRST, CS208)}[name]
-    return run_paper(paper, output, quick=quick, only=names, n_jobs=jobs, report=tell)
+def _find(paper: str) -> Reproduce:
+    """Return the paper of this name among those that are registered."""
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if not found:
+        raise DataError(
+            "the papers must be installed; got none, since they are in the source checkout and not "
+            "in the package. In a checkout run: pip install --editable ./papers"
+        )
+    if paper not in found:
+        raise DataError(f"paper must be one of {', '.join(sorted(found))}; got {paper!r}.")
+    run: Reproduce = found[paper].load()
+    return run
 
 
 reproduce = Verb(

@@ -19,14 +19,13 @@ from pacprivacy._random import public_generator as generator_of
 from pacprivacy.budget import Information
 from pacprivacy.design.descent import Descent
 from pacprivacy.design.gradient import read_targets
-from pacprivacy.design.objective import Objective
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.theory.descent import subset_mean_variance
 from pacprivacy.theory.information import information_slack, lattice_total_variation
 
-__all__ = ["FreshRun", "descend_fresh", "fresh_noise", "simulate_fresh"]
+__all__ = ["FreshRun", "descend_fresh", "fresh_noise"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -210,65 +209,3 @@ def subset_means(columns: Matrix, source: BitSource) -> Vector:
         sizes = bits.sum(axis=0, dtype=np.int64)
         if sizes.all():  # a column without records has probability 2^-n; all are redrawn then
             return np.asarray(np.where(bits.view(np.bool_), columns, 0.0).sum(axis=0) / sizes)
-
-
-def simulate_fresh(
-    X: Matrix,
-    targets: Vector,
-    objective: Objective,
-    steps: Vector,
-    ratios: Vector,
-    *,
-    n_trials: int,
-    rng: np.random.Generator,
-) -> Matrix:
-    """Simulate many descents with fresh secrets at once, for experiments.
-
-    A subset's mean gradient is replaced by a normal variable of the same mean and variance, both
-    exact, so that a step of all trials is three matrix products. In single precision.
-
-    Parameters
-    ----------
-    X, targets, objective, steps
-        As in :func:`descend_fresh`; step sizes of shape (d,).
-    ratios : array of shape (T,), public
-        Noise ratio ``C`` of each step: noise variance over the gradient's variance.
-    n_trials : int
-        Number of descents.
-    rng : Generator
-        Seeded: a simulation.
-
-    Returns
-    -------
-    array of shape (n_trials, d)
-        The last iterate of every trial.
-    """
-    single = np.float32
-    features, squares = X.astype(single), np.square(X, dtype=np.float64).astype(single)
-    column, n = targets.astype(single)[:, None], len(X)
-    share = single(subset_mean_variance(1.0, n) * n / (n - 1))
-    strides, shrink = np.asarray(steps, dtype=single)[:, None], single(objective.l2)
-    weights = np.zeros((X.shape[1], n_trials), dtype=single)
-    for ratio in ratios:
-        slopes = _slopes_in_place(objective, features @ weights, column)
-        mean = features.T @ slopes / single(n)
-        second = squares.T @ np.square(slopes, out=slopes) / single(n)
-        spread = np.maximum(second - np.square(mean), 0.0) * (share * single(1.0 + ratio))
-        noise = np.sqrt(spread) * rng.standard_normal(mean.shape, dtype=single)
-        weights -= strides * (mean + shrink * weights + noise)
-    return np.asarray(weights.T, dtype=np.float64)
-
-
-def _slopes_in_place(
-    objective: Objective, scores: npt.NDArray[np.float32], targets: npt.NDArray[np.float32]
-) -> npt.NDArray[np.float32]:
-    """Return :meth:`Objective.slopes` in the memory of ``scores``."""
-    if objective.loss == "squared":
-        scores -= targets
-        return scores
-    scores *= targets
-    with np.errstate(over="ignore"):  # an infinite exponential is a slope of zero
-        np.exp(scores, out=scores)
-    scores += 1.0
-    np.divide(-targets, scores, out=scores)
-    return scores

@@ -1,0 +1,161 @@
+"""Two claims of [AF] put to the test: the accuracy of AboveThreshold, and the factor of two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from pacprivacy._random import SimulatedSource, public_generator
+from pacprivacy.accuracy_first import InteractiveAboveThreshold, plan_threshold
+from pacprivacy.accuracy_first.search import Candidates, search_by_doubling, search_by_reduction
+from papers.accuracy_first.data import STUDIES
+from papers.accuracy_first.searches import CALIBRATIONS, GAMMA, N_LEVELS
+from papers.page import Page, as_number, write_csv
+from papers.run import Job, Settings
+
+__all__ = ["SECTION", "CheckRow", "measure_checks"]
+
+ALPHA, SENSITIVITY = 0.1, 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRow:
+    """A claim, what it promises and what was measured."""
+
+    claim: str
+    at_most: float
+    measured: float
+    n_runs: int
+
+
+def measure_checks(n_runs: int, seed: int) -> list[CheckRow]:
+    """Return the rows of both claims."""
+    return [*_accuracy(n_runs, seed), *_factor_two(n_runs, seed)]
+
+
+def _accuracy(n_runs: int, seed: int) -> Iterator[CheckRow]:
+    """Ask 1000 times about candidates that must be refused, and about one that must not be."""
+    for calibration in CALIBRATIONS:
+        plan = plan_threshold(
+            ALPHA,
+            gamma=GAMMA,
+            n_levels=N_LEVELS,
+            sensitivity=SENSITIVITY,
+            calibration=calibration,
+        )
+        source = SimulatedSource(public_generator(seed, f"threshold {calibration}"))
+        wrong_yes = wrong_no = 0
+        for _ in range(n_runs):
+            search = InteractiveAboveThreshold(
+                threshold=plan.threshold,
+                sensitivity=SENSITIVITY,
+                epsilon=plan.epsilon,
+                source=source,
+            )
+            wrong_yes += any(search.ask(-ALPHA) for _ in range(N_LEVELS))
+            other = InteractiveAboveThreshold(
+                threshold=plan.threshold,
+                sensitivity=SENSITIVITY,
+                epsilon=plan.epsilon,
+                source=source,
+            )
+            wrong_no += not other.ask(0.0)
+        yield CheckRow(
+            claim=f"{calibration}: a yes among 1000 candidates of excess α",
+            at_most=GAMMA,
+            measured=wrong_yes / n_runs,
+            n_runs=n_runs,
+        )
+        yield CheckRow(
+            claim=f"{calibration}: a no to a perfect candidate",
+            at_most=GAMMA if calibration == "theorem" else 1.0,
+            measured=wrong_no / n_runs,
+            n_runs=n_runs,
+        )
+
+
+def _factor_two(n_runs: int, seed: int) -> Iterator[CheckRow]:
+    """Compare what the releases cost, tests apart, on raw wine."""
+    problem = STUDIES["wine_1"].prepare(seed)
+    source = SimulatedSource(public_generator(seed, "factor two"))
+    few = max(3, n_runs // 10)
+    reduced = [
+        search_by_reduction(
+            Candidates(problem, alpha=0.02, n_levels=N_LEVELS, source=source),
+            alpha=0.02,
+            gamma=GAMMA,
+            calibration="tight",
+            source=source,
+        )
+        for _ in range(few)
+    ]
+    doubled = [
+        search_by_doubling(problem, alpha=0.02, gamma=GAMMA, source=source) for _ in range(few)
+    ]
+    ratio = [run.level_epsilon * problem.n_records / 2.0 ** (run.level - 1) for run in doubled]
+    yield CheckRow(
+        claim="doubling: releases over the level it stops at",
+        at_most=2.0,
+        measured=float(np.mean(ratio)),
+        n_runs=few,
+    )
+    mean = np.mean([run.level_epsilon for run in doubled])
+    yield CheckRow(
+        claim="doubling's releases over noise reduction's, mean",
+        at_most=float("inf"),
+        measured=float(mean / np.mean([run.level_epsilon for run in reduced])),
+        n_runs=few,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """The section on the paper's claims."""
+
+    name: str = "checks"
+    title: str = "Claims of the paper"
+    covers: str = "the accuracy theorem of AboveThreshold, and the factor of two of composition"
+    notes: tuple[str, ...] = (
+        "AboveThreshold: 1000 candidates whose excess risk is exactly α, of which none should be "
+        "accepted; and a candidate without excess risk, which should be. The theorem promises both "
+        "with probability 1 - γ; the tight calibration promises the first only, and meets it "
+        "nearly with equality.",
+        "Factor of two: doubling releases at 1, 2, 4, ... times the first level, so its releases "
+        "cost 2 - 2^(1-k) times the one it stops at. Noise reduction pays for the last one alone. "
+        "Doubling also stops only at powers of two, so the measured ratio is larger than two.",
+    )
+
+    def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
+        """Return the checks as one piece of work."""
+        n_runs = 50 if quick else 500
+        return (
+            Job(
+                name="claims of the paper",
+                function=measure_checks,
+                arguments=(n_runs, settings.seed),
+                kind=CheckRow,
+            ),
+        )
+
+    def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
+        """Write the CSV file and the table."""
+        write_csv(stem.with_suffix(".csv"), rows)
+        page.table(
+            ["claim", "at most", "measured", "runs"],
+            [
+                [
+                    row.claim,
+                    "no bound" if row.at_most in (1.0, float("inf")) else as_number(row.at_most),
+                    as_number(row.measured),
+                    str(row.n_runs),
+                ]
+                for row in rows
+            ],
+        )
+
+
+SECTION: Final = Checks()

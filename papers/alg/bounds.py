@@ -1,0 +1,124 @@
+"""Table 1 of [ALG] and its general form: what a budget allows, by formula alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pacprivacy.theory import epsilon_equivalent, overlap_prior, posterior_success
+from pacprivacy.theory.gaussian import gaussian_equivalent
+from papers.charts import Line, Panel, Style, draw_panels
+from papers.page import Page, as_budget, write_csv
+from papers.run import MI_BUDGETS, Job, Settings
+
+__all__ = ["SECTION", "BoundRow", "bound_rows"]
+
+N_RECORDS: Final = 100  # of the question "at least k of the members": the universe of Iris
+GUESSED: Final = (29, 32, 35)
+SINGLE_PRIORS: Final = (0.5, 0.01)
+STYLES: Final = (
+    Style(colour="#D55E00", marker="s"),
+    Style(colour="#0072B2", marker="D", line="-."),
+    Style(colour="#009E73", marker="o"),
+    Style(colour="#CC79A7", marker="^", line="--"),
+    Style(colour="#E69F00", marker="v", line=":"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundRow:
+    """What one budget allows for one question.
+
+    ``epsilon_equivalent`` is the ε of pure differential privacy with the same bound on membership,
+    ``gaussian_mu`` the μ of the Gaussian mechanism with it; only for a prior of one half, and not
+    a claim of differential privacy.
+    """
+
+    question: str
+    prior: float
+    mi_nats: float
+    success: float
+    epsilon_equivalent: float | None
+    gaussian_mu: float | None
+
+
+def bound_rows() -> Iterator[BoundRow]:
+    """Return the bounds for two priors, and for naming many of the members."""
+    questions = [(f"any guess with prior {100 * p:g} %", p) for p in SINGLE_PRIORS]
+    questions += [
+        (f"at least {k} of {N_RECORDS // 2} members of {N_RECORDS}", overlap_prior(N_RECORDS, k))
+        for k in GUESSED
+    ]
+    for question, prior in questions:
+        for mi_nats in MI_BUDGETS:
+            success = posterior_success(mi_nats, prior)
+            binary = prior == 0.5 and success < 1.0
+            yield BoundRow(
+                question=question,
+                prior=prior,
+                mi_nats=mi_nats,
+                success=success,
+                epsilon_equivalent=epsilon_equivalent(success) if binary else None,
+                gaussian_mu=gaussian_equivalent(success) if binary else None,
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The section on what a budget allows."""
+
+    name: str = "bounds"
+    title: str = "What a budget allows"
+    covers: str = "Table 1, and the bound on naming many members"
+    notes: tuple[str, ...] = (
+        "From kl(posterior, prior) <= MI; no data and no simulation. The ε of pure differential "
+        "privacy with the same bound on membership is printed beside it, and the μ of a Gaussian "
+        "mechanism; they are not promises of differential privacy.",
+        "The prior of naming at least k members is hypergeometric, with the square of the "
+        "binomial that the printed formula lacks.",
+    )
+
+    def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
+        """Return the formulas as one piece of work."""
+        return (Job(name="bounds", function=bound_rows),)
+
+    def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
+        """Write the CSV file and the plot, and put both on the page."""
+        write_csv(stem.with_suffix(".csv"), rows)
+        questions = list(dict.fromkeys(row.question for row in rows))
+        lines = tuple(
+            Line.of(question, style, [row for row in rows if row.question == question], "success")
+            for question, style in zip(questions, STYLES, strict=True)
+        )
+        panel = Panel(title="", ylabel="success at most, %", lines=lines, percent=True)
+        ticks = [(mi, as_budget(mi)) for mi in MI_BUDGETS]
+        picture = draw_panels(
+            stem.with_suffix(".png"),
+            [panel],
+            title=self.title,
+            xlabel="budget, nats",
+            ticks=ticks,
+        )
+        page.image(picture, "largest success that a budget allows, for five questions")
+        cells = {(row.question, row.mi_nats): row for row in rows}
+        page.table(
+            ["budget, nats", *questions, "same membership bound as pure ε", "as Gaussian μ"],
+            [_cells(cells, questions, mi) for mi in MI_BUDGETS],
+        )
+
+
+def _cells(
+    cells: dict[tuple[str, float], BoundRow], questions: Sequence[str], mi: float
+) -> list[str]:
+    found = [cells[question, mi] for question in questions]
+    readings = (found[0].epsilon_equivalent, found[0].gaussian_mu)
+    return [
+        as_budget(mi),
+        *[f"{100 * row.success:.3g} %" for row in found],
+        *["none" if value is None else f"{value:.2f}" for value in readings],
+    ]
+
+
+SECTION: Final = Bounds()

@@ -1,0 +1,233 @@
+"""Measure one task under the paper's protocol and under ours, on simulated releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy._random import public_generator
+from pacprivacy.noise import calibrate
+from pacprivacy.noise.closed_form import isotropic_max, proportional
+from pacprivacy.pool import Balanced, Half, Pool, PoolStrategy
+from pacprivacy.simulation import Outputs, run_mechanism
+from pacprivacy.theory import posterior_success
+from papers.alg.protocol import Metric, Model, Split, Task, load_split
+from papers.published import Published
+from papers.run import Settings
+from papers.simulate import budget_of, simulate_fresh, simulate_pool
+
+__all__ = ["Row", "Rule", "measure_ours", "measure_paper", "measure_task"]
+
+Rule = Literal["diagonal", "isotropic_max", "pool diagonal", "exact", "risk"]
+
+_PAPER_FORMULAS: Final[dict[Rule, Callable[..., Vector]]] = {
+    "diagonal": proportional,
+    "isotropic_max": isotropic_max,
+}
+_PUBLISHED_NOISE: Final = {"diagonal": "aniso", "isotropic_max": "iso"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What simulated releases of one model under one noise rule and budget are worth.
+
+    Attributes
+    ----------
+    task, dataset, model : str
+        The experiment, its data and the model with its parameter.
+    metric : str
+        What ``utility`` is: accuracy (higher is better) or restoration error (lower is better),
+        on the test rows.
+    rule : str
+        ``diagonal`` and ``isotropic_max`` follow the paper's protocol: variances estimated on
+        independent halves, releases of fresh halves. ``pool diagonal`` is the paper's formula on
+        our pool, ``exact`` and ``risk`` are our rules on that pool.
+    mi_nats : float
+        The budget of the row.
+    success : float
+        Guaranteed bound on the success of guessing one record's membership: what the budget
+        implies, or for ``risk`` what was asked for and proved.
+    mi_upper_nats : float
+        Proved bound on the information that the release gives away; for the paper's protocol,
+        which proves nothing, the budget itself.
+    utility, standard_error : float
+        Mean over the simulated releases, and its standard error.
+    no_noise : float
+        The same model without noise, on the same halves.
+    noise_variance : float
+        Total variance of the noise.
+    n_subsets, n_releases : int
+        Halves that the noise was calibrated on; releases that were simulated.
+    published : float or None
+        The published figure of this cell, where it is known.
+    """
+
+    task: str
+    dataset: str
+    model: str
+    metric: Metric
+    rule: Rule
+    mi_nats: float
+    success: float
+    mi_upper_nats: float
+    utility: float
+    standard_error: float
+    no_noise: float
+    noise_variance: float
+    n_subsets: int
+    n_releases: int
+    published: float | None = None
+
+
+def measure_task(task: Task, settings: Settings) -> list[Row]:
+    """Return the rows of one task: the paper's protocol, then ours."""
+    split = load_split(task.dataset, task.transformer)
+    return [*measure_paper(task, split, settings), *measure_ours(task, split, settings)]
+
+
+def measure_paper(task: Task, split: Split, settings: Settings) -> Iterator[Row]:
+    """Follow the paper: estimated variances, float noise, every release on a fresh half.
+
+    Nothing is proved about these releases; the bounds of the rows are what the budget would
+    imply if the estimated variances were the true ones.
+    """
+    n_halves = min(settings.n_halves, task.max_halves)
+    n_noises = max(1, min(settings.n_noises, task.max_releases // n_halves))
+    halves = Half(n_subsets=n_halves, every_class=True)
+    run = _Runner(task, split, settings)
+    spread = run.outputs(task.paper, halves, "estimate")[0].values.var(axis=0)
+    fresh = run.outputs(task.paper, halves, "release")[0]
+    no_noise = _scores(task, split, fresh, fresh.values).mean()
+    for rule, formula in _PAPER_FORMULAS.items():
+        for mi_nats in settings.mi_budgets:
+            noise_var = formula(spread, mi_nats=mi_nats)
+            rng = public_generator(settings.seed, f"{task.name} {rule}", _index(mi_nats))
+            values = simulate_fresh(fresh.values, noise_var, n_noises, rng)
+            # Noise draws on one half share that half: means over a half are independent.
+            scores = _scores(task, split, fresh, values).reshape(n_halves, n_noises)
+            yield _row(
+                task,
+                rule=rule,
+                mi_nats=mi_nats,
+                mi_upper_nats=mi_nats,
+                scores=scores.mean(axis=1),
+                no_noise=float(no_noise),
+                noise_variance=float(noise_var.sum()),
+                n_subsets=n_halves,
+                n_releases=scores.size,
+                published=_published(task, rule, mi_nats),
+            )
+
+
+def measure_ours(
+    task: Task,
+    split: Split,
+    settings: Settings,
+    *,
+    rules: tuple[Rule, ...] = ("pool diagonal", "exact", "risk"),
+) -> Iterator[Row]:
+    """Release from a balanced, stratified pool, certified; ``risk`` at the same success."""
+    n_subsets = min(settings.n_subsets, task.max_subsets)
+    n_releases = min(settings.n_releases, task.max_releases)
+    strategy = Balanced(n_subsets=n_subsets, stratify=True)
+    outputs, pool = _Runner(task, split, settings).outputs(task.ours, strategy, "pool")
+    no_noise = _scores(task, split, outputs, outputs.values).mean()
+    for rule in rules:
+        for mi_nats in settings.mi_budgets:
+            if rule == "risk" and posterior_success(mi_nats) >= 1.0:
+                continue  # every guess is allowed: there is nothing to calibrate to
+            plan = calibrate(
+                outputs.values,
+                budget_of(rule, mi_nats),
+                rule=rule.removeprefix("pool "),
+                pool=pool,
+                rng=settings.seed,
+            )
+            rng = public_generator(settings.seed, f"{task.name} {rule}", _index(mi_nats))
+            values = simulate_pool(plan, n_releases, rng)
+            yield _row(
+                task,
+                rule=rule,
+                mi_nats=mi_nats,
+                mi_upper_nats=plan.mi_upper,
+                scores=_scores(task, split, outputs, values),
+                no_noise=float(no_noise),
+                noise_variance=plan.total_variance,
+                n_subsets=n_subsets,
+                n_releases=n_releases,
+            )
+
+
+class _Runner:
+    """Draws pools and runs models on them, each from its own named stream."""
+
+    def __init__(self, task: Task, split: Split, settings: Settings) -> None:
+        self._task, self._split, self._settings = task, split, settings
+
+    def outputs(self, model: Model, strategy: PoolStrategy, stream: str) -> tuple[Outputs, Pool]:
+        """Return the model's outputs on a pool, from the checkpoint as far as there is one."""
+        task, split, seed = self._task, self._split, self._settings.seed
+        rng = public_generator(seed, f"{task.name} {stream}")
+        pool = strategy.draw(len(split.y_train), rng=rng, strata=split.y_train)
+        checkpoint = None
+        if self._settings.checkpoints is not None:
+            self._settings.checkpoints.mkdir(parents=True, exist_ok=True)
+            name = f"{task.name}-{stream}-{pool.n_subsets}-{seed}.pac-checkpoint"
+            checkpoint = self._settings.checkpoints / name
+        found = run_mechanism(
+            model, task.data(split), pool, rng=seed, n_jobs=1, progress=False, checkpoint=checkpoint
+        )
+        return found, pool
+
+
+def _scores(task: Task, split: Split, outputs: Outputs, values: Matrix) -> Matrix:
+    return np.array([task.score(outputs.restore(vector), split) for vector in values])
+
+
+def _index(mi_nats: float) -> int:
+    """Name the stream of a budget by its value: it does not depend on which others are run."""
+    return round(1e9 * mi_nats)
+
+
+def _published(task: Task, rule: str, mi_nats: float) -> float | None:
+    key = task.published
+    if key is None:
+        return None
+    keys = {**key.keys, "noise": _PUBLISHED_NOISE[rule], "mi": mi_nats}
+    return Published(key.table).value(key.column, **keys)
+
+
+def _row(
+    task: Task,
+    *,
+    rule: Rule,
+    mi_nats: float,
+    mi_upper_nats: float,
+    scores: Matrix,
+    no_noise: float,
+    noise_variance: float,
+    n_subsets: int,
+    n_releases: int,
+    published: float | None = None,
+) -> Row:
+    return Row(
+        task=task.name,
+        dataset=task.dataset,
+        model=task.model,
+        metric=task.metric,
+        rule=rule,
+        mi_nats=mi_nats,
+        success=posterior_success(mi_nats),
+        mi_upper_nats=mi_upper_nats,
+        utility=float(scores.mean()),
+        standard_error=float(scores.std(ddof=1) / np.sqrt(len(scores))),
+        no_noise=no_noise,
+        noise_variance=noise_variance,
+        n_subsets=n_subsets,
+        n_releases=n_releases,
+        published=published,
+    )

@@ -1,0 +1,250 @@
+"""Figure 7 of [DESIGN] turned round: one secret throughout against fresh ones, and the attacker.
+
+Many trainings on one balanced pool, each with a secret of its own; the attacker knows the pool
+and everything released, and computes the exact posterior. A simulation on public data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy._random import SimulatedSource, public_generator, uniform_below
+from pacprivacy.design.follow import Split, follow_secret
+from pacprivacy.design.steps import split_budget
+from pacprivacy.pool import Balanced, Pool
+from pacprivacy.theory import posterior_success
+from papers.charts import Line, Panel, Style, draw_panels
+from papers.design.data import BinarySplit, load_binary
+from papers.design.descent import (
+    N_STEPS,
+    choose_steps,
+    fresh_accuracies,
+)
+from papers.page import Page, as_budget, as_number, as_percent, write_csv
+from papers.run import Job, Settings
+
+__all__ = ["SECTION", "GradientsOfPool", "SecretRow", "secret_row"]
+
+_STREAM: Final = "same secret"
+N_TRIALS: Final = 200  # in a full run; benchmarks/noise/same_secret.py has a thousand
+N_TRIALS_QUICK: Final = 8
+LEAST_SPAN: Final = 0.04  # twice the difference in accuracy that would matter
+ACCURACIES: Final = {
+    "accuracy": ("one secret throughout", Style(colour="#009E73", marker="o")),
+    "fresh_accuracy": ("fresh secrets", Style(colour="#D55E00", marker="s", line="--")),
+}
+SUCCESSES: Final = {
+    "membership_bound": ("membership, bound", Style(colour="#0072B2", marker="", line=":")),
+    "worst_membership": ("worst record", Style(colour="#0072B2", marker="v", line="-.")),
+    "membership": ("membership, measured", Style(colour="#0072B2", marker="D")),
+    "named_bound": ("naming the subset, bound", Style(colour="#CC79A7", marker="", line=":")),
+    "named": ("naming the subset, measured", Style(colour="#CC79A7", marker="^")),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRow:
+    """Trainings with one secret at one budget, and what attackers made of them.
+
+    Attributes
+    ----------
+    mi_nats : float
+        Total budget of a training.
+    accuracy, standard_error : float
+        Mean test accuracy, and its standard error.
+    fresh_accuracy, fresh_standard_error : float
+        The same with fresh secrets at the same total.
+    named, named_bound : float
+        How often the most probable subset was the secret one, and the bound on that.
+    membership, membership_bound : float
+        How often membership of a record was guessed right, mean over records, and the bound.
+    worst_membership : float
+        The attacker's mean posterior success on the record where it is highest.
+    learned_nats : float
+        Mean of what was really learned.
+    n_trials, n_subsets : int
+        Trainings, and candidates.
+    """
+
+    mi_nats: float
+    accuracy: float
+    standard_error: float
+    fresh_accuracy: float
+    fresh_standard_error: float
+    named: float
+    named_bound: float
+    membership: float
+    worst_membership: float
+    membership_bound: float
+    learned_nats: float
+    n_trials: int
+    n_subsets: int
+    split: Split
+
+
+class GradientsOfPool:
+    """All candidates' gradients by one product with their masks, in single precision."""
+
+    def __init__(self, split: BinarySplit, pool: Pool) -> None:
+        self._split = split
+        self._features = split.X.astype(np.float32)
+        self._masks = pool.masks().astype(np.float32)
+        self._sizes = self._masks.sum(axis=1, dtype=np.float64)[:, None]
+
+    def __call__(self, weights: Matrix) -> Matrix:
+        """Return the gradients at some weights, shape (m, d)."""
+        objective = self._split.objective
+        slopes = objective.slopes(self._split.X @ weights, self._split.y).astype(np.float32)
+        sums = self._masks @ (self._features * slopes[:, None])
+        gradients: Matrix = sums / self._sizes + objective.l2 * weights
+        return gradients
+
+
+def secret_row(
+    *,
+    dataset: str = "mnist_0v7",
+    mi_nats: float = 1 / 4,
+    n_trials: int = 1000,
+    n_subsets: int = 128,
+    split: Split = "uniform",
+    seed: int = 0,
+) -> SecretRow:
+    """Train ``n_trials`` times with one secret each; attack every training."""
+    data = load_binary(dataset)
+    pool = Balanced(n_subsets=n_subsets).draw(len(data.y), rng=seed)
+    masks, gradients = pool.masks(), GradientsOfPool(data, pool)
+    steps = choose_steps(data, "oracle", mi_nats=mi_nats, mode="conscious")
+    budgets = split_budget(mi_nats, N_STEPS)
+    accuracies, learned = np.empty(n_trials), np.empty(n_trials)
+    named, guessed = np.empty(n_trials, dtype=np.bool_), np.empty(n_trials)
+    success: Vector = np.zeros(pool.n_units)
+    for trial in range(n_trials):
+        run = follow_secret(
+            gradients,
+            steps,
+            budgets,
+            n_subsets=n_subsets,
+            source=_source(seed, trial),
+            split=split,
+        )
+        secret = uniform_below(_source(seed, trial), n_subsets)  # the first thing that was drawn
+        belief = np.exp(run.belief.log_p)
+        inside = belief @ masks
+        accuracies[trial] = data.accuracies(run.weights[None])[0]
+        named[trial] = int(belief.argmax()) == secret
+        guessed[trial] = np.mean((inside > 0.5) == masks[secret])
+        learned[trial] = run.belief.learned_nats
+        success += np.maximum(inside, 1.0 - inside) / n_trials
+    rng = public_generator(seed, "fresh secrets")
+    fresh = fresh_accuracies(data, steps, mi_nats, n_trials=n_trials, rng=rng)
+    return SecretRow(
+        mi_nats=mi_nats,
+        accuracy=float(accuracies.mean()),
+        standard_error=float(accuracies.std() / np.sqrt(n_trials)),
+        fresh_accuracy=float(fresh.mean()),
+        fresh_standard_error=float(fresh.std() / np.sqrt(n_trials)),
+        named=float(named.mean()),
+        named_bound=posterior_success(mi_nats, 1.0 / n_subsets),
+        membership=float(guessed.mean()),
+        worst_membership=float(success.max()),
+        membership_bound=posterior_success(mi_nats, 0.5),
+        learned_nats=float(learned.mean()),
+        n_trials=n_trials,
+        n_subsets=n_subsets,
+        split=split,
+    )
+
+
+def _source(seed: int, trial: int) -> SimulatedSource:
+    return SimulatedSource(public_generator(seed, _STREAM, trial))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SameSecret:
+    """The section on one secret throughout."""
+
+    name: str = "secret"
+    title: str = "One secret throughout the descent"
+    covers: str = "Figure 7: the same secret against fresh ones, MNIST 0 or 7, 50 steps"
+    notes: tuple[str, ...] = (
+        "One secret half of 128 for all steps and coordinates, noise calibrated to what the "
+        "attacker believes by then; against a fresh secret for every step and coordinate at the "
+        "same total. Conscious steps in both.",
+        "The attackers know the pool and all releases and compute the exact posterior: they name "
+        "the most probable subset, or guess each record's membership. No other attack does better.",
+        "*Worst record* is the mean posterior success on the record where it is highest, taken "
+        "after the fact over few trainings, so that it is a little too high.",
+    )
+
+    def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
+        """Return one job for each budget."""
+        n_trials = min(settings.n_trials, N_TRIALS_QUICK if quick else N_TRIALS)
+        return tuple(
+            Job(
+                name=f"one secret, {mi_nats:g} nats",
+                function=secret_row,
+                options={"mi_nats": mi_nats, "n_trials": n_trials, "seed": settings.seed},
+                kind=SecretRow,
+            )
+            for mi_nats in settings.mi_budgets
+        )
+
+    def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
+        """Write the CSV file and the plots, and put both on the page."""
+        write_csv(stem.with_suffix(".csv"), rows)
+        ordered = sorted(rows, key=lambda row: float(row.mi_nats))
+        picture = draw_panels(
+            stem.with_suffix(".png"),
+            [
+                _panel("Accuracy", "accuracy on test rows", ordered, ACCURACIES),
+                _panel("Attackers", "success rate", ordered, SUCCESSES),
+            ],
+            title=self.title,
+            xlabel="budget of the whole training, nats",
+            ticks=[(row.mi_nats, as_budget(row.mi_nats)) for row in ordered],
+        )
+        page.image(picture, "accuracy with one secret and with fresh ones, and attackers")
+        page.table(
+            [
+                "budget, nats",
+                "one secret",
+                "fresh secrets",
+                "membership",
+                "worst record",
+                "bound",
+                "naming the subset",
+                "bound",
+                "trainings",
+            ],
+            [_cells(row) for row in reversed(ordered)],
+        )
+
+
+def _panel(
+    title: str, ylabel: str, rows: Sequence[SecretRow], fields: dict[str, tuple[str, Style]]
+) -> Panel:
+    lines = tuple(Line.of(label, style, rows, field) for field, (label, style) in fields.items())
+    return Panel(title=title, ylabel=ylabel, lines=lines, least_span=LEAST_SPAN)
+
+
+def _cells(row: SecretRow) -> list[str]:
+    return [
+        as_budget(row.mi_nats),
+        f"{as_number(row.accuracy, 4)} ± {row.standard_error:.1g}",
+        f"{as_number(row.fresh_accuracy, 4)} ± {row.fresh_standard_error:.1g}",
+        as_percent(row.membership),
+        as_percent(row.worst_membership),
+        as_percent(row.membership_bound),
+        as_percent(row.named),
+        as_percent(row.named_bound),
+        str(row.n_trials),
+    ]
+
+
+SECTION: Final = SameSecret()

@@ -1,0 +1,296 @@
+"""What a paper's page is made of, and how it is run: the same for every paper.
+
+A :class:`Paper` has sections (figure groups). A section says which pieces of work it consists of
+(:class:`Job`), for some :class:`Settings`, and how the rows that they return are shown. Pieces are
+shared out over worker processes; each draws from streams that are named by what it does, so that
+results depend on the settings alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
+
+from pacprivacy.errors import DataError
+from papers.page import Page, make_folder
+from papers.published import find_reference
+
+__all__ = ["FULL", "MI_BUDGETS", "QUICK", "Job", "Paper", "Progress", "Section", "Settings"]
+
+MI_BUDGETS: Final = tuple(2.0**power for power in range(-7, 3))  # 1/128 .. 4 nats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How much work a run does; results depend on nothing else, workers included.
+
+    Attributes
+    ----------
+    mi_budgets : tuple of float
+        Budgets in nats.
+    n_halves : int
+        Independent halves of the paper's protocol: as many for the variances as for releases.
+    n_noises : int
+        Noise draws per released half in the paper's protocol.
+    n_subsets : int
+        Subsets of our pool.
+    n_releases : int
+        Simulated releases per cell on our pool.
+    n_trials : int
+        Trainings per cell where every one is a descent of its own.
+    n_repeats : int
+        Runs of a protocol with fresh subsets, where one run has an error that the next one shows.
+    seed : int
+        Seed of pools, releases and proofs.
+    checkpoints : Path, optional
+        Folder for outputs that are slow to compute, so that a run can be stopped and resumed.
+    """
+
+    mi_budgets: tuple[float, ...] = MI_BUDGETS
+    n_halves: int = 4000
+    n_noises: int = 4
+    n_subsets: int = 512
+    n_releases: int = 4000
+    n_trials: int = 500
+    n_repeats: int = 8
+    seed: int = 0
+    checkpoints: Path | None = None
+
+
+FULL: Final = Settings()
+QUICK: Final = Settings(
+    mi_budgets=(1 / 64, 1 / 4), n_halves=400, n_noises=4, n_subsets=64, n_releases=400
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A piece of work: ``function(*arguments, **options)`` returns one record or several.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    function, arguments, options
+        What to do. Arguments that print alike must mean the same.
+    kind : type, optional
+        The class of the records, if they hold numbers and text only: a full run then keeps them,
+        so that it can be stopped and goes on where it was.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    kind: type[Any] | None = None
+
+    def run(self) -> list[Any]:
+        """Do the work, on one thread: workers are processes."""
+        with threadpool_limits(limits=1):
+            found = self.function(*self.arguments, **self.options)
+            return [found] if is_dataclass(found) else list(found)
+
+    def run_once(self, folder: Path) -> list[Any]:
+        """Read the rows if the work was done before; do it and keep them if it was not."""
+        if self.kind is None:
+            return self.run()
+        same = f"{self.function.__module__}.{self.function.__qualname__}{self.arguments!r}"
+        if self.options:
+            same += repr(dict(self.options))
+        digest = hashlib.sha256(same.encode()).hexdigest()[:12]
+        path = folder / f"{re.sub('[^a-z0-9]+', '-', self.name.lower())}-{digest}.json"
+        if path.is_file():
+            return [self.kind(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+        rows = self.run()
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps([asdict(row) for row in rows]), encoding="utf-8")
+        partial.replace(path)
+        return rows
+
+
+class Section(Protocol):
+    """A figure group of a paper: of ``--only``, of the files, and of the page."""
+
+    @property
+    def name(self) -> str:
+        """Short name."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """Heading."""
+        ...
+
+    @property
+    def covers(self) -> str:
+        """Which tables and figures of the paper it stands for."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know about the protocol."""
+        ...
+
+    def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
+        """Return the work of a quick or of a full run."""
+        ...
+
+    def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
+        """Write ``stem``.csv and ``stem``.png and put both on the page."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What just finished: its name, its place in the count, and its seconds."""
+
+    name: str
+    n_done: int
+    n_jobs: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.n_done}/{self.n_jobs} {self.name}: {self.seconds:.0f} s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """A paper whose tables and figures are recomputed.
+
+    Attributes
+    ----------
+    name : str
+        Short name: of the command line and of the files.
+    title : str
+        Heading of the page.
+    protocol : tuple of str
+        What a reader must know about all sections.
+    sections : tuple of Section
+        The figure groups, in the order of the page.
+    full, quick : Settings
+        How much work the two kinds of run do.
+    reference : str or None
+        A file of published figures, by which the page tells whether they are at hand; none for a
+        paper that prints no numbers.
+    amount : callable
+        Says in one sentence how much work some settings are.
+    """
+
+    name: str
+    title: str
+    protocol: tuple[str, ...]
+    sections: tuple[Section, ...]
+    full: Settings
+    quick: Settings
+    reference: str | None
+    amount: Callable[[Settings], str]
+
+    def reproduce(
+        self,
+        folder: Path,
+        *,
+        quick: bool = False,
+        only: Sequence[str] = (),
+        n_jobs: int = -1,
+        report: Callable[[Progress], None] | None = None,
+        settings: Settings | None = None,
+    ) -> Path:
+        """Recompute the tables and figures; ``pac reproduce`` calls this.
+
+        Parameters
+        ----------
+        folder : Path
+            Where ``<paper>.md``, ``<paper>_<figure>.csv`` and ``<paper>_<figure>.png`` go.
+        quick : bool
+            Fewer budgets, data sets, subsets and releases.
+        only : sequence of str
+            Names of figure groups; all by default.
+        n_jobs : int
+            Worker processes; -1 for all cores. Results do not depend on it.
+        report : callable, optional
+            Told about every piece of work that finished.
+        settings : Settings, optional
+            How much work to do, instead of the quick or the full settings.
+
+        Returns
+        -------
+        Path
+            The page.
+        """
+        chosen = self._choose(only)
+        make_folder(folder)
+        full = replace(self.full, checkpoints=folder / "checkpoints")
+        used = settings or (self.quick if quick else full)
+        jobs = [(place, job) for place, s in enumerate(chosen) for job in s.jobs(used, quick=quick)]
+        begin = time.perf_counter()
+        results = _run(jobs, n_jobs, used.checkpoints, report)
+        page = self._begin_page(used, quick=quick, seconds=time.perf_counter() - begin)
+        for number, section in enumerate(chosen):
+            rows = [row for place, found in results if place == number for row in found]
+            if not rows:
+                continue
+            page.heading(section.title)
+            page.text(f"Stands for: {section.covers}.")
+            page.bullets(section.notes)
+            section.write(page, rows, folder / f"{self.name}_{section.name}")
+        return page.save(folder / f"{self.name}.md")
+
+    def _choose(self, only: Sequence[str]) -> list[Section]:
+        """Return the sections of these names; all if there are none."""
+        known = [section.name for section in self.sections]
+        unknown = [name for name in only if name not in known]
+        if unknown:
+            raise DataError(
+                f"only must name figures among {', '.join(known)}; got {unknown[0]!r}. "
+                "Leave it out for all of them."
+            )
+        return [section for section in self.sections if not only or section.name in only]
+
+    def _begin_page(self, settings: Settings, *, quick: bool, seconds: float) -> Page:
+        page = Page(self.title)
+        kind = "quick" if quick else "full"
+        page.text(
+            f"Made by `pac reproduce {self.name}{' --quick' if quick else ''}`: the {kind} run, "
+            f"{seconds:.0f} seconds. {self.amount(settings)}"
+        )
+        page.heading("Protocol")
+        page.bullets(self.protocol)
+        if self.reference is not None and find_reference(self.reference) is None:
+            page.text("The published figures are **not available** on this machine.")
+        return page
+
+
+def _run(
+    jobs: Sequence[tuple[int, Job]],
+    n_jobs: int,
+    kept: Path | None,
+    report: Callable[[Progress], None] | None,
+) -> list[tuple[int, list[Any]]]:
+    """Share the work out; return rows with the number of their section, in the order of jobs."""
+    results: dict[int, list[Any]] = {}
+    tasks = (delayed(_timed)(number, job, kept) for number, (_, job) in enumerate(jobs))
+    done = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)(tasks)
+    for number, rows, seconds in done:
+        results[number] = rows
+        if report is not None:
+            name = jobs[number][1].name
+            report(
+                Progress(name=name, n_done=len(results), n_jobs=len(jobs), seconds=seconds),
+            )
+    return [(place, results[number]) for number, (place, _) in enumerate(jobs)]
+
+
+def _timed(number: int, job: Job, kept: Path | None) -> tuple[int, list[Any], float]:
+    begin = time.perf_counter()
+    rows = job.run() if kept is None else job.run_once(kept)
+    return number, rows, time.perf_counter() - begin

@@ -1,0 +1,129 @@
+"""The page of [AF]: its problems, its rows, its files, and that it does not mix up methods."""
+
+import csv
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from papers.accuracy_first import ACCURACY_FIRST, searches, targets
+from papers.accuracy_first.checks import measure_checks
+from papers.accuracy_first.data import STUDIES
+from papers.accuracy_first.searches import SearchRow, measure_study
+from papers.accuracy_first.targets import WANTED, measure_target
+
+Require = Callable[..., None]
+
+WINE = "winequality-white.csv.gz"
+RICE = "rice_cammeo_osmancik.arff.gz"
+HOUSES = "california_housing_sklearn.csv.gz"
+
+
+@pytest.fixture(scope="module")
+def rows(require_data: Require) -> dict[str, SearchRow]:
+    require_data(WINE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searches, "N_LEVELS", 200)
+        return {row.method: row for row in measure_study("wine_1", (0.1,), 4, 0)}
+
+
+def test_the_tables_have_as_many_features_as_the_page_says(
+    require_data: Require,
+) -> None:
+    require_data(WINE, HOUSES)
+    for name in ("wine_1", "wine_2", "california_1", "california_3"):
+        problem = STUDIES[name].prepare(0)
+        assert STUDIES[name].title.endswith(f"p = {len(problem.best)}")
+
+
+def test_losses_are_the_sum_of_their_parts(rows: dict[str, SearchRow]) -> None:
+    assert set(rows) == set(searches.METHODS)
+    for row in rows.values():
+        assert row.epsilon == pytest.approx(row.test_epsilon + row.level_epsilon)
+        assert row.n_runs == 4
+    assert rows["theorem"].test_epsilon > 2 * rows["tight"].test_epsilon
+    assert rows["printed"].test_epsilon == rows["sure"].test_epsilon == 0.0
+    assert rows["tight"].share_accurate == rows["printed"].share_accurate == 1.0
+
+
+def test_few_features_make_the_theorems_noise_reduction_lose(rows: dict[str, SearchRow]) -> None:
+    assert rows["theorem"].epsilon > rows["doubling"].epsilon > rows["tight"].epsilon
+
+
+def test_doubling_is_not_held_to_a_looser_test_than_ours(rows: dict[str, SearchRow]) -> None:
+    row = rows["doubling"]
+    fair = searches.tightened_doubling(row)
+    assert row.level_epsilon < fair < row.epsilon
+    # One test with noise of scale α/2x errs with probability e^-x/2; x for all of them together.
+    x = (fair - row.level_epsilon) / row.test_epsilon * np.log(row.n_levels / 0.1)
+    assert 1 - (1 - np.exp(-x) / 2) ** row.n_levels == pytest.approx(0.1)
+    assert fair > rows["tight"].epsilon
+
+
+def test_the_claims_of_the_paper_hold(require_data: Require) -> None:
+    require_data(WINE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("papers.accuracy_first.checks.N_LEVELS", 100)
+        found = {row.claim: row for row in measure_checks(30, 1)}
+    for row in found.values():
+        slack = 5 * np.sqrt(row.at_most / row.n_runs) if row.at_most < 1 else 0.0
+        assert row.measured <= row.at_most + slack
+    assert found["doubling: releases over the level it stops at"].measured > 1.9
+
+
+def test_the_page_shows_every_method_and_says_what_is_missing(
+    tmp_path: Path, require_data: Require
+) -> None:
+    require_data(WINE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searches, "N_LEVELS", 100)
+        page = ACCURACY_FIRST.reproduce(tmp_path, quick=True, only=("raw",), n_jobs=1)
+    text = page.read_text(encoding="utf-8")
+    for label in searches.LABELS.values():
+        assert label in text
+    assert "**simulations**" in text
+    assert any("not available" in note for note in searches.RIDGE.notes)
+    with (tmp_path / "accuracy-first_raw.csv").open(encoding="utf-8") as stream:
+        assert len(list(csv.DictReader(stream))) == 10
+    assert (tmp_path / "accuracy-first_raw.png").stat().st_size > 10_000
+
+
+# --- the PAC counterpart --------------------------------------------------------------------
+
+
+@pytest.mark.claim("S-3")
+def test_runs_stay_near_the_target_and_below_the_fixed_budget(
+    require_data: Require,
+) -> None:
+    require_data(RICE)
+    row = measure_target("rice k-means", n_runs=100, n_subsets=64)
+    assert row.reached == 1.0
+    assert row.within_a_point >= WANTED
+    assert row.fixed_nats is not None
+    assert row.mean_spent < row.fixed_nats
+    assert row.largest_spent <= row.cap_nats
+    assert row.mean_accuracy < row.accuracy_without_noise
+
+
+def test_an_unreachable_target_spends_the_cap_and_says_so(
+    require_data: Require, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_data(RICE)
+    task = replace(targets.TASKS["rice k-means"], at_least=0.99, cap_nats=0.25)
+    monkeypatch.setitem(targets.TASKS, "rice k-means", task)
+    row = measure_target("rice k-means", n_runs=5, n_subsets=64)
+    assert row.reached == 0.0
+    assert 0.24 < row.mean_spent <= 0.25
+
+
+def test_the_section_is_on_the_page_of_accuracy_first(
+    require_data: Require, tmp_path: Path
+) -> None:
+    require_data(RICE)
+    page = ACCURACY_FIRST.reproduce(tmp_path, quick=True, only=("pac",), n_jobs=1)
+    text = page.read_text()
+    assert "The PAC counterpart" in text
+    assert "| rice k-means | 85.00 % | 0.99 |" in text
+    assert (tmp_path / "accuracy-first_pac.csv").exists()

@@ -1,0 +1,85 @@
+"""The data and the tables of [DESIGN]: the split, and agreement with published figures."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from papers.design.bound import bound_rows
+from papers.design.data import load_binary, load_regression
+from papers.design.descent import descent_rows
+from papers.design.equal import equal_row
+from papers.design.ridge import adassp_rows, ridge_rows
+
+Require = Callable[..., None]
+
+
+def test_credit_has_no_target_among_its_features(require_data: Require) -> None:
+    require_data("default_credit_card_clients.csv.gz")
+    split = load_binary("credit")
+    assert split.has_constant
+    assert (split.X[:, -1] == 1.0).all()
+    best = split.objective.minimise(split.X, split.y)
+    assert 0.79 <= float(split.accuracies(best[None])[0]) <= 0.82
+    related = np.corrcoef(np.column_stack([split.X[:, :-1], split.y]).T)[-1, :-1]
+    assert np.abs(related).max() < 0.5
+
+
+def test_housing_is_split_like_wine(require_data: Require) -> None:
+    require_data("california_housing_sklearn.csv.gz")
+    split = load_regression("housing")
+    assert split.Z.shape == (16512, 8)
+    np.testing.assert_allclose(split.Z.T @ split.Z / len(split.Z), np.eye(8), atol=1e-6)
+    best = split.Z.T @ split.target / np.square(split.Z).sum(axis=0)
+    assert float(split.test_errors(best[None])[0]) == pytest.approx(0.556, abs=0.005)
+
+
+def test_wine_tables_are_reproduced(require_data: Require, require_reference: Require) -> None:
+    require_data("winequality-red.csv.gz", "winequality-white.csv.gz")
+    require_reference("design_tables.json")
+    rows = ridge_rows(n_repeats=4, seed=1)
+    assert len(rows) == 80
+    off = [row for row in rows if not row.agrees(within=0.02, relative=0.05)]
+    assert not off
+
+
+def test_wine_table_is_near_the_published_one(require_data: Require) -> None:
+    require_data("winequality-red.csv.gz", "winequality-white.csv.gz")
+    rows = adassp_rows(n_releases=20)
+    assert len(rows) == 20
+    for row in rows:
+        if row.bound == "largest norm" and row.published is not None:
+            assert row.utility == pytest.approx(row.published, abs=0.03)
+    clipped = [row for row in rows if row.bound == "typical norm"]
+    assert clipped[0].utility < 0.45  # red wine at the largest ε
+
+
+def test_conscious_steps_win_on_mnist(require_data: Require) -> None:
+    require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
+    rows = descent_rows(settings=("oracle",), mi_budgets=(1 / 4, 1 / 64), n_trials=8, seed=1)
+    for post_hoc, conscious in zip(rows[::2], rows[1::2], strict=True):
+        assert conscious.mode == "conscious"
+        assert conscious.utility >= post_hoc.utility
+        if conscious.published is not None:
+            assert conscious.agrees(within=0.05)
+
+
+@pytest.mark.claim("D-3")
+def test_measured_error_stays_under_its_bounds_on_mnist(require_data: Require) -> None:
+    require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
+    post_hoc, conscious = bound_rows(mi_budgets=(1 / 4,), n_trials=8)
+    for row in (post_hoc, conscious):
+        assert row.error - 4 * row.standard_error < row.sharp <= row.bound
+    assert conscious.bound < 0.1 * post_hoc.bound
+    assert conscious.error < post_hoc.error
+
+
+def test_risk_beats_conscious_design_at_equal_success(
+    require_data: Require,
+) -> None:
+    require_data("winequality-red.csv.gz")
+    row = equal_row("wine_red", n_repeats=1, n_subsets=32, n_releases=300)
+    assert row.success == pytest.approx(0.58816, abs=1e-5)
+    assert row.gain > 0.1
+    assert row.risk < row.same_information
+    assert row.risk_nats > 1 / 64  # what is paid for it

@@ -1,0 +1,197 @@
+"""The page of [RPAC] on problems small enough for a test."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pacprivacy.adversary import exact_information
+from pacprivacy.noise import Protect, calibrate, contrasts
+from pacprivacy.noise.spread import spread_of
+from pacprivacy.residual.learned import Gaussian, LearnedNoise
+from pacprivacy.residual.learned.record import History
+from papers.page import Page
+from papers.residual import QUICK, RESIDUAL, logits, mean, soundness
+from papers.residual.classifiers import CLASSIFIED, fit_logits
+from papers.residual.laws import (
+    Measure,
+    NoiseRow,
+    law_of_learned,
+    law_of_rule,
+    measure_law,
+    noise_order,
+    simulate_noise,
+    true_information,
+)
+from papers.residual.soundness import SoundRow
+
+OUTPUTS = np.random.default_rng(0).standard_normal((48, 3)) @ np.diag([3.0, 1.0, 0.2])
+
+
+def test_truth_of_a_rule_is_that_of_the_exact_adversary() -> None:
+    import pacprivacy as pac
+
+    for rule in ("diagonal", "spectral"):
+        law = law_of_rule(rule, OUTPUTS, rule, 0.5, 0)
+        plan = calibrate(OUTPUTS, pac.Information(0.5), rule=rule)
+        assert law.total_variance == pytest.approx(plan.total_variance)
+        found = true_information(law, OUTPUTS, n_draws=20_000, seed=0)
+        other = exact_information(OUTPUTS, plan, n_draws=20_000, rng=1)
+        assert found.lower <= other.upper
+        assert other.lower <= found.upper
+
+
+def test_laws_at_equal_truth_tell_the_budget() -> None:
+    for rule in ("diagonal", "waterfill"):
+        law = law_of_rule(rule, OUTPUTS, rule, 1.0, 0).at_true_information(OUTPUTS, 1.0, 0)
+        found = true_information(law, OUTPUTS, n_draws=40_000, seed=1)
+        assert found.value == pytest.approx(1.0, rel=0.02)
+
+
+def test_noise_outside_the_span_of_the_outputs_helps_the_attacker() -> None:
+    """Diagonal noise on outputs of one direction: its other part tells the noise along it."""
+    line = np.linspace(-1, 1, 16)[:, None] * np.array([1.0, 1.0])
+    law = law_of_rule("diagonal", line, "diagonal", 0.3, 0)
+    skewed = replace(law, covariance=np.array([[1.0, 0.99], [0.99, 1.0]]))
+    plain = replace(law, covariance=np.eye(2))
+    narrow = replace(law, covariance=np.array([[1.0, -0.9], [-0.9, 1.0]]))
+    values = [
+        true_information(one, line, n_draws=10_000, seed=0).value for one in (skewed, plain, narrow)
+    ]
+    assert values == sorted(values)
+
+
+def test_simulated_noise_has_the_covariance() -> None:
+    law = law_of_rule("waterfill", OUTPUTS, "waterfill", 0.5, 0)
+    noise = simulate_noise(law, 200_000, np.random.default_rng(0))
+    np.testing.assert_allclose(
+        np.cov(noise.T), law.covariance, atol=0.02 * np.abs(law.covariance).max()
+    )
+
+
+def learned_by_hand() -> LearnedNoise:
+    m = len(OUTPUTS)
+    empty = np.zeros(0)
+    return LearnedNoise(
+        family=Gaussian(full=True),
+        follower="mlp",
+        mi_nats=0.5,
+        claimed_nats=0.4,
+        claimed_error=0.0,
+        params={"log_std": np.log([1.0, 2.0, 3.0]), "lower": np.tri(3, k=-1)},
+        spread=spread_of(OUTPUTS, np.full(m, 1 / m)),
+        log_p=np.full(m, -np.log(m)),
+        history=History(noise=empty, claimed_nats=empty.copy(), penalty=empty.copy()),
+        stopped_early=False,
+        seed=0,
+    )
+
+
+def test_learned_noise_in_the_outputs_coordinates() -> None:
+    learned = learned_by_hand()
+    law = law_of_learned("SR-PAC, learned", learned)
+    assert law.claimed_nats == 0.4
+    assert law.total_variance == pytest.approx(learned.total_variance)
+    basis = learned.spread.basis
+    assert basis is not None
+    factor = learned.family.factor(learned.params, np)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(law.covariance, basis @ factor @ factor.T @ basis.T)
+
+
+def test_protected_logit_differences_keep_more_accuracy_at_equal_information(
+    require_data: Any,
+) -> None:
+    require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
+    logits = fit_logits("mnist", n_train=1024, n_epochs=3, n_candidates=64, seed=0)
+    assert logits.test_accuracy > 0.5
+    measure = Measure(
+        dataset="mnist",
+        values=logits.values,
+        labels=logits.labels,
+        n_draws=4000,
+        n_releases=400_000,
+        seed=0,
+    )
+    rules = {
+        "protect": Protect(contrasts(10), weight=1e4),
+        "Auto-PAC": "spectral",
+        "waterfill": "waterfill",
+        "Efficient-PAC": "diagonal",
+    }
+    rows = {
+        name: measure_law(
+            law_of_rule(name, logits.values, rule, 0.25, 0), 0.25, "equal claim", measure
+        )
+        for name, rule in rules.items()
+    }
+    best = rows.pop("protect")
+    assert best.claimed_nats is not None
+    assert best.claimed_nats <= 0.25
+    for row in rows.values():
+        assert best.accuracy is not None
+        assert row.accuracy is not None
+        assert row.standard_error is not None
+        assert best.accuracy > row.accuracy + 2 * row.standard_error
+
+
+def test_every_section_names_its_work_and_its_data() -> None:
+    jobs = [job for section in RESIDUAL.sections for job in section.jobs(QUICK, quick=True)]
+    full = [job for section in RESIDUAL.sections for job in section.jobs(QUICK, quick=False)]
+    assert len(jobs) < len(full)
+    assert len({job.name for job in full}) == len(full)
+    subsets = {name for name, (title, _) in CLASSIFIED.items() if "subset" in title}
+    assert subsets == {"cifar10", "cifar100", "ag_news"}
+    assert any("which input" in note for note in logits.SECTION.notes)
+
+
+def noise_rows(dataset: str) -> list[NoiseRow]:
+    return [
+        NoiseRow(
+            dataset=dataset,
+            method=method,
+            version=version,  # type: ignore[arg-type]
+            mi_nats=mi,
+            claimed_nats=None if method == "risk" else mi,
+            true_nats=mi,
+            true_upper=mi,
+            noise_variance=(1 + rank) / mi,
+            accuracy=0.5 / (1 + rank),
+            standard_error=0.001,
+            no_noise=0.9,
+            n_candidates=8,
+            n_train=100,
+        )
+        for rank, method in enumerate(("SR-PAC, learned", "exact", "Auto-PAC", "Efficient-PAC"))
+        for version in ("equal claim", "equal truth")
+        for mi in (0.25, 1.0)
+    ]
+
+
+def test_pages_show_every_rule_and_the_order(tmp_path: Path) -> None:
+    page = Page("test")
+    mean.SECTION.write(page, noise_rows("iris"), tmp_path / "mean")
+    logits.SECTION.write(page, noise_rows("mnist"), tmp_path / "logits")
+    row = SoundRow(
+        decoder="network",
+        mi_nats=0.25,
+        claimed_nats=0.25,
+        claimed_error=0.001,
+        true_nats=1.0,
+        true_lower=0.9,
+        true_upper=1.1,
+        noise_variance=0.5,
+        fixed_point=1.0,
+        n_steps=10,
+    )
+    soundness.SECTION.write(page, [row], tmp_path / "sound")
+    text = page.save(tmp_path / "page.md").read_text(encoding="utf-8")
+    for name in ("mean.png", "logits_equal_claim.png", "logits_equal_truth.png", "sound.png"):
+        assert (tmp_path / name).stat().st_size > 5000
+        assert name in text
+    assert (tmp_path / "sound.csv").read_text().startswith("decoder,mi_nats")
+    order = noise_order(noise_rows("iris"), "equal claim", 0.25)
+    assert order.endswith("SR-PAC, learned 4, exact 8, Auto-PAC 12, Efficient-PAC 16.")
+    assert order in text
+    assert "0.7500" in text  # the shortfall
