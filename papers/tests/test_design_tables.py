@@ -46,12 +46,25 @@ def test_wine_tables_are_reproduced(require_data: Require, require_reference: Re
 def test_wine_table_is_near_the_published_one(require_data: Require) -> None:
     require_data("winequality-red.csv.gz", "winequality-white.csv.gz")
     rows = adassp_rows(n_releases=20)
-    assert len(rows) == 20
+    assert len(rows) == 40
     for row in rows:
         if row.bound == "largest norm" and row.published is not None:
             assert row.utility == pytest.approx(row.published, abs=0.03)
     clipped = [row for row in rows if row.bound == "typical norm"]
     assert clipped[0].utility < 0.45  # red wine at the largest ε
+
+
+def test_wine_table_has_adassp_at_its_own_success(require_data: Require) -> None:
+    require_data("winequality-red.csv.gz", "winequality-white.csv.gz")
+    rows = adassp_rows(n_releases=5)
+    found = {(r.dataset, r.bound, r.calibration, r.pure_epsilon): r for r in rows}
+    for (dataset, bound, calibration, epsilon), row in found.items():
+        if calibration == "equal success":
+            gain, asked = 2 * row.own_success - 1, 2 * row.success - 1
+            assert 0.999 * asked <= gain <= asked
+            paper = found[dataset, bound, "paper's epsilon", epsilon]
+            assert 2 * paper.own_success - 1 < 0.25 * asked  # a fifth of what the budget allows
+            assert paper.epsilon < row.epsilon
 
 
 def test_conscious_steps_win_on_mnist(require_data: Require) -> None:

@@ -38,6 +38,10 @@ def test_json_has_both_families(people: Path) -> None:
     found = json.loads(out)
     assert {row["family"] for row in found["rows"]} == {"PAC", "DP"}
     assert "universe" in found["promises"]["PAC"]
+    assert found["advantage"] == pytest.approx(0.176)
+    for row in found["rows"]:
+        if row["family"] == "DP":
+            assert 0.99 * 0.176 <= row["advantage"] <= found["advantage"]
 
 
 def test_table_and_picture(people: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ __all__ = ["PROMISES", "Comparison", "ComparisonRow"]
 
 WIDTH: Final = 80
 LARGE: Final = (10.0, 1000.0)  # from here on two decimals, or four digits, are enough
+SMALL: Final = 1e-3
 PROMISES: Final = {
     "PAC": (
         "PAC bounds what anyone learns about *which half of a known universe* was used. It does "
@@ -130,7 +131,7 @@ class Comparison:
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types."""
-        return asdict(self) | {"promises": PROMISES}
+        return asdict(self) | {"advantage": self.advantage, "promises": PROMISES}
 
     def __str__(self) -> str:
         lines = [
@@ -193,6 +194,8 @@ def _utility(row: ComparisonRow) -> str:
         return "not run"
     if row.utility >= LARGE[1]:
         return f"{row.utility:.4g}"
+    if 0 < row.utility < SMALL:
+        return f"{row.utility:.1e} ± {row.standard_error or 0:.0e}"
     digits = 2 if row.utility >= LARGE[0] else 4
     return f"{row.utility:.{digits}f} ± {row.standard_error or 0:.{digits}f}"
 

@@ -43,7 +43,8 @@ def advantage(
     ----------
     events : Event or several, public
         :class:`GaussianEvent`, :class:`LaplaceEvent`, :class:`PureEvent`, each with the way in
-        which its records were sampled; they may be chosen adaptively.
+        which its records were sampled. What is computed may depend on what was released before,
+        the events may not.
     neighbours : {"add_remove", "replace"}, public
         Relation of the promise, and of the sensitivity that noise multipliers are relative to.
     discretization : float, public
