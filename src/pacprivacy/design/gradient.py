@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, freeze
 from pacprivacy.design.objective import Objective
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import BatchMechanism
+from pacprivacy.mechanism.base import Mechanism
 from pacprivacy.mechanism.columns import read_columns
 from pacprivacy.mechanism.data import Data
 from pacprivacy.mechanism.sums import subset_sizes, subset_sums
@@ -21,7 +21,7 @@ __all__ = ["MeanGradient", "read_targets"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeanGradient(BatchMechanism):
+class MeanGradient(Mechanism):
     """Mean gradient over a subset, at weights that everybody knows.
 
     Parameters
@@ -69,10 +69,6 @@ class MeanGradient(BatchMechanism):
         shrink = self.objective.l2 * self.weights.ravel()
         gradients: Matrix = sums / subset_sizes(pool)[:, None] + shrink
         return gradients
-
-    def template(self, data: Data) -> Matrix:
-        """Return zeros of the shape of the weights."""
-        return np.zeros_like(self.weights)
 
     def _read(self, parts: tuple[Any, ...]) -> tuple[Matrix, Matrix]:
         X, targets = read_targets(parts, self.name)

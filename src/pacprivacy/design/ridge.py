@@ -18,7 +18,7 @@ from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy.design.penalty import Penalty, joint_penalty, penalty_per_coordinate
 from pacprivacy.design.transform import LinearTransform, fit_ica, fit_standard, fit_whitening
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import BatchMechanism
+from pacprivacy.mechanism.base import Mechanism
 from pacprivacy.mechanism.columns import read_columns
 from pacprivacy.mechanism.data import Data
 from pacprivacy.mechanism.inputs import read_labelled
@@ -53,15 +53,11 @@ class RidgeFrame:
         return {"coef": coef, "intercept": self.target_mean - float(self.transform.mean @ coef)}
 
 
-class _Ridge(BatchMechanism):
+class _Ridge(Mechanism):
     """What both forms share: the frame, and what is made of a released value."""
 
     __slots__ = ()
     frame: RidgeFrame | None
-
-    def template(self, data: Data) -> Vector:
-        """Return zeros, one for each coefficient."""
-        return np.zeros(self._fixed().transform.n_outputs)
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Turn released coefficients into those of the original features, with the intercept."""

@@ -133,7 +133,7 @@ class TuneResult:
 
     def mechanism(self) -> Tuned:
         """Return the mechanism at the best value; its certificates carry the note."""
-        return Tuned.of(as_mechanism(self._make(self.best)), self.note)
+        return Tuned(inner=as_mechanism(self._make(self.best)), note=self.note)
 
     def __repr__(self) -> str:
         best = self.best_point

@@ -15,9 +15,10 @@ from pacprivacy.accounting.responder import AnswerOdometer, Responder
 from pacprivacy.budget import AnyBudget, Information, limits_of
 from pacprivacy.errors import BudgetError, MechanismError, SecretError
 from pacprivacy.estimators.base import read_seed
-from pacprivacy.estimators.inputs import check_classes, choose_pool, read_new, read_supervised
+from pacprivacy.estimators.inputs import read_new, read_supervised
 from pacprivacy.mechanism import EstimatorFit, coerce_data
 from pacprivacy.mechanism.data import is_table, read_table
+from pacprivacy.mechanism.inputs import check_classes, choose_pool
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate
 from pacprivacy.simulation.models import train_subsets

@@ -17,8 +17,6 @@ from pacprivacy.budget import AnyBudget, Membership
 from pacprivacy.errors import MechanismError
 from pacprivacy.estimators.base import PrivateBase, read_seed
 from pacprivacy.estimators.inputs import (
-    check_classes,
-    choose_pool,
     read_features,
     read_new,
     read_supervised,
@@ -26,6 +24,7 @@ from pacprivacy.estimators.inputs import (
 from pacprivacy.mechanism import EstimatorFit
 from pacprivacy.mechanism.data import is_table
 from pacprivacy.mechanism.estimators import last_step
+from pacprivacy.mechanism.inputs import check_classes, choose_pool
 
 __all__ = ["PrivateEstimator"]
 

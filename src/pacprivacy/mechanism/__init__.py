@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from pacprivacy.mechanism.adapter import EstimatorFit
-from pacprivacy.mechanism.base import BatchMechanism, FunctionMechanism, Mechanism, as_mechanism
+from pacprivacy.mechanism.base import (
+    Batch,
+    FunctionMechanism,
+    Mechanism,
+    Wrapper,
+    as_mechanism,
+    batch_of,
+)
 from pacprivacy.mechanism.data import Data, coerce_data
 from pacprivacy.mechanism.estimators import register_released
 from pacprivacy.mechanism.flatten import Structure, flatten
@@ -15,7 +22,7 @@ from pacprivacy.mechanism.svm import LinearSVM
 
 __all__ = [
     "PCA",
-    "BatchMechanism",
+    "Batch",
     "Covariance",
     "Data",
     "EstimatorFit",
@@ -27,7 +34,9 @@ __all__ = [
     "Mean",
     "Mechanism",
     "Structure",
+    "Wrapper",
     "as_mechanism",
+    "batch_of",
     "coerce_data",
     "flatten",
     "register_released",

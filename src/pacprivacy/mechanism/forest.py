@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import BatchMechanism
+from pacprivacy.mechanism.base import Mechanism
 from pacprivacy.mechanism.data import Data
 from pacprivacy.mechanism.forest_layout import (
     Layout,
@@ -37,7 +37,7 @@ _CHUNK: Final = 2**15  # rows times trees, or counts, at a time: they stay in th
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forest(BatchMechanism):
+class Forest(Mechanism):
     """A forest that says everything it knows through one measured vector.
 
     Every tree is complete and tests one public feature per level. A node's threshold is chosen
@@ -211,14 +211,6 @@ class Forest(BatchMechanism):
             each = (leaves.reshape(len(chunk), -1), thresholds.reshape(len(chunk), -1))
             values.append(np.hstack(each))
         return np.vstack(values)
-
-    def template(self, data: Data) -> dict[str, Matrix]:
-        """Return zeros of the output's shape."""
-        n_classes = len(self._layout().classes)
-        return {
-            "thresholds": np.zeros((self.n_trees, 2**self.depth - 1)),
-            "leaves": np.zeros((self.n_trees, 2**self.depth, n_classes)),
-        }
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Return the released forest in the units of the features, with its public parts."""

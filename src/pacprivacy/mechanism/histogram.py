@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import BatchMechanism
+from pacprivacy.mechanism.base import Mechanism
 from pacprivacy.mechanism.columns import read_columns, read_numbers
 from pacprivacy.mechanism.data import Data
 from pacprivacy.mechanism.sums import subset_sums
@@ -23,7 +23,7 @@ Edges = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram(BatchMechanism):
+class Histogram(Mechanism):
     """Counts per bin, one histogram per column.
 
     As in ``numpy.histogram``, bins are half-open but the last one, and rows outside the range
@@ -110,10 +110,6 @@ class Histogram(BatchMechanism):
 
         sums = subset_sums(pool, features, len(edges) * n_bins)
         return self._scale(sums.reshape(-1, len(edges), n_bins)).reshape(len(sums), -1)
-
-    def template(self, data: Data) -> Any:
-        """Return zeros of the output's shape."""
-        return np.zeros(self._shape(data.parts))
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Return the released counts with the (public) edges they belong to."""

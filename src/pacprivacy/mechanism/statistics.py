@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import BatchMechanism
+from pacprivacy.mechanism.base import Mechanism
 from pacprivacy.mechanism.columns import read_columns, read_numbers
 from pacprivacy.mechanism.data import Data
 from pacprivacy.mechanism.histogram import Histogram
@@ -22,7 +22,7 @@ Matrix = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mean(BatchMechanism):
+class Mean(Mechanism):
     """Mean over the rows: a number for one-dimensional data, else an array of one row's shape.
 
     Examples
@@ -51,14 +51,9 @@ class Mean(BatchMechanism):
         means: Matrix = centre + sums / subset_sizes(pool)[:, None]
         return means
 
-    def template(self, data: Data) -> Any:
-        """Return zeros of the output's shape."""
-        shape = read_numbers(data.parts, self.name).shape[1:]
-        return np.zeros(shape) if shape else 0.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Covariance(BatchMechanism):
+class Covariance(Mechanism):
     """Covariance matrix of the columns.
 
     The measured vector is the upper triangle, row by row; the released value is the symmetric
@@ -112,11 +107,6 @@ class Covariance(BatchMechanism):
         first, second = sums[:, :p], sums[:, p:]
         scatter = second - first[:, rows_of] * first[:, columns_of] / sizes
         return scatter / (sizes - self.ddof)
-
-    def template(self, data: Data) -> Any:
-        """Return zeros, one for each entry of the upper triangle."""
-        p = read_columns(data.parts, self.name).shape[1]
-        return np.zeros(p * (p + 1) // 2)
 
     def finish(self, value: Any) -> Matrix:
         """Return the symmetric matrix with that upper triangle."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from pacprivacy._random import coerce_seed
 from pacprivacy.errors import PoolError
-from pacprivacy.mechanism import BatchMechanism, Data, Mechanism
+from pacprivacy.mechanism import Data, Mechanism, batch_of
 from pacprivacy.pool import Balanced, Pool, PoolStrategy
 from pacprivacy.simulation.checkpoint import read_checkpoint_seed
 
@@ -57,8 +57,7 @@ def draw_candidates(
     if n_subsets is not None:
         strategy = strategy.with_subsets(n_subsets)
     elif strategy.n_subsets is None:
-        batched = isinstance(mechanism, BatchMechanism)
-        default = SUBSETS_BATCHED if batched else SUBSETS_BLACK_BOX
+        default = SUBSETS_BLACK_BOX if batch_of(mechanism) is None else SUBSETS_BATCHED
         strategy = strategy.with_subsets(default)
         notes = (
             f"{default} subsets is the default here; a larger n_subsets lowers what side "

@@ -10,7 +10,7 @@ import numpy as np
 
 from pacprivacy._random import coerce_seed
 from pacprivacy.errors import DataError
-from pacprivacy.mechanism import BatchMechanism, as_mechanism, coerce_data
+from pacprivacy.mechanism import as_mechanism, batch_of, coerce_data
 from pacprivacy.pool import Pool
 from pacprivacy.simulation.batch import run_at_once
 from pacprivacy.simulation.checkpoint import read_header
@@ -96,8 +96,9 @@ def run_mechanism(
     own: list[Notice] = []
     try:
         with collect_notices(own), single_threaded():
-            if isinstance(prepared, BatchMechanism):
-                values, structure = run_at_once(prepared, job, pool)
+            batch = batch_of(prepared)
+            if batch is not None:
+                values, structure = run_at_once(batch, job, pool)
             else:
                 values, structure = run.execute(n_jobs=n_jobs, progress=progress)
     except BaseException:
