@@ -20,7 +20,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pacprivacy.budget import Information
-from pacprivacy.design.tune import TuneResult, tune, tune_budgets
+from pacprivacy.design.tuning import TuneResult, tune, tune_budgets
 from pacprivacy.experiments.alg_protocol import load_split
 from pacprivacy.mechanism import LinearSVM
 from pacprivacy.pool import Balanced

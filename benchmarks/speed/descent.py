@@ -23,8 +23,7 @@ from threadpoolctl import threadpool_limits
 from pacprivacy.design.fresh import simulate_fresh
 from pacprivacy.experiments.design_data import BinarySplit, load_binary
 from pacprivacy.experiments.design_descent import N_STEPS, choose_steps
-from pacprivacy.theory.descent import subset_mean_variance
-from pacprivacy.theory.design import noise_ratio
+from pacprivacy.theory.design import noise_ratio, subset_mean_variance
 
 N_TRIALS, N_TIMED, LEAST_RATIO, BUDGET = 100, 4, 20.0, 1 / 4
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "descent.json"

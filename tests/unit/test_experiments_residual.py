@@ -23,7 +23,7 @@ from pacprivacy.experiments.residual_soundness import SoundRow
 from pacprivacy.noise import Protect, calibrate, contrasts
 from pacprivacy.noise.spread import spread_of
 from pacprivacy.residual.learned import Gaussian, LearnedNoise
-from pacprivacy.residual.learned.record import History
+from pacprivacy.residual.learned.learn import History
 
 OUTPUTS = np.random.default_rng(0).standard_normal((48, 3)) @ np.diag([3.0, 1.0, 0.2])
 

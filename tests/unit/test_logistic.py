@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 import pacprivacy as pac
 from pacprivacy.design import LogisticFit, Objective, class_scores
 from pacprivacy.design.logistic import with_constant
-from pacprivacy.design.transform import fit_standard
+from pacprivacy.design.ridge import fit_standard
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.logistic import PrivateLogisticRegression
 from pacprivacy.mechanism import coerce_data

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.design.tune import simulate_releases, tune, tune_budgets
-from pacprivacy.design.tuned import Tuned
+from pacprivacy.design.tuning import Tuned, simulate_releases, tune, tune_budgets
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import LinearSVM, Mean, as_mechanism, batch_of, coerce_data
 from pacprivacy.noise import calibrate

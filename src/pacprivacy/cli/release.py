@@ -19,7 +19,7 @@ from pacprivacy.mechanism import batch_of
 from pacprivacy.noise.rules import rule_name
 from pacprivacy.privatize import privatize
 from pacprivacy.release import Release
-from pacprivacy.simulation.candidates import SUBSETS_BATCHED
+from pacprivacy.simulation.run import SUBSETS_BATCHED
 from pacprivacy.tables.models import find_model, read_study
 
 __all__ = ["release", "save_release"]

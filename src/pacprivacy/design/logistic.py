@@ -16,12 +16,11 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.design.objective import Objective
-from pacprivacy.design.transform import LinearTransform, fit_standard
+from pacprivacy.design.ridge import LinearTransform, fit_standard
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.columns import read_columns
-from pacprivacy.mechanism.data import Data
-from pacprivacy.mechanism.inputs import (
+from pacprivacy.mechanism.data import Data, read_columns
+from pacprivacy.mechanism.labels import (
     Classes,
     check_count,
     code_labels,
@@ -29,8 +28,6 @@ from pacprivacy.mechanism.inputs import (
     read_labelled,
 )
 from pacprivacy.pool import Pool
-
-__all__ = ["ClassFrame", "LogisticFit", "class_scores"]
 
 Array = npt.NDArray[np.float64]
 

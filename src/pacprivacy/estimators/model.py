@@ -12,7 +12,7 @@ from pacprivacy.estimators.inputs import (
     read_supervised,
 )
 from pacprivacy.mechanism import Mechanism
-from pacprivacy.mechanism.inputs import check_classes, choose_pool
+from pacprivacy.mechanism.labels import check_classes, choose_pool
 
 __all__ = ["PrivateModel"]
 

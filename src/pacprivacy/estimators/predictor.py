@@ -10,6 +10,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from pacprivacy._random import SimulatedSource, SystemSource, coerce_seed, public_generator
+from pacprivacy._threads import single_threaded
 from pacprivacy.accounting.answer_certificate import AnswerTerms, certify_answers
 from pacprivacy.accounting.responder import AnswerOdometer, Responder
 from pacprivacy.budget import AnyBudget, Information, limits_of
@@ -18,11 +19,10 @@ from pacprivacy.estimators.base import read_seed
 from pacprivacy.estimators.inputs import read_new, read_supervised
 from pacprivacy.mechanism import EstimatorFit, coerce_data
 from pacprivacy.mechanism.data import is_table, read_table
-from pacprivacy.mechanism.inputs import check_classes, choose_pool
+from pacprivacy.mechanism.labels import check_classes, choose_pool
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate
-from pacprivacy.simulation.models import train_subsets
-from pacprivacy.simulation.threads import single_threaded
+from pacprivacy.simulation.backends import train_subsets
 from pacprivacy.theory.posterior import mi_for_success
 
 __all__ = ["PrivatePredictor", "project_to_simplex"]

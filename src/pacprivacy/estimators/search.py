@@ -24,7 +24,7 @@ from pacprivacy.estimators.base import PrivateBase
 from pacprivacy.estimators.cost import FitCost, SearchCost
 from pacprivacy.noise.rules import Boxed, Empirical, rule_name
 from pacprivacy.pool import Balanced
-from pacprivacy.simulation.candidates import SUBSETS_BATCHED
+from pacprivacy.simulation.run import SUBSETS_BATCHED
 from pacprivacy.theory.posterior import posterior_success
 
 __all__ = ["ScoreWithCost", "search_cost"]

@@ -23,8 +23,8 @@ from pacprivacy.estimators.inputs import (
 )
 from pacprivacy.mechanism import EstimatorFit
 from pacprivacy.mechanism.data import is_table
-from pacprivacy.mechanism.estimators import last_step
-from pacprivacy.mechanism.inputs import check_classes, choose_pool
+from pacprivacy.mechanism.labels import check_classes, choose_pool
+from pacprivacy.mechanism.sklearn import last_step
 
 __all__ = ["PrivateEstimator"]
 

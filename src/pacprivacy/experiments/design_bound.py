@@ -21,13 +21,13 @@ from pacprivacy.experiments.design_rows import DESIGN_BUDGETS, Mode
 from pacprivacy.experiments.measure import Settings
 from pacprivacy.experiments.page import Page, as_budget, as_number, write_csv
 from pacprivacy.experiments.section import Job
-from pacprivacy.theory.descent import (
+from pacprivacy.theory.design import (
     contraction_bound,
     descent_bound,
     descent_step_exact,
+    noise_ratio,
     subset_mean_variance,
 )
-from pacprivacy.theory.design import noise_ratio
 
 __all__ = ["SECTION", "BoundRow", "bound_rows"]
 

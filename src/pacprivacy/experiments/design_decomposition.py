@@ -15,7 +15,7 @@ import numpy as np
 
 from pacprivacy._random import public_generator
 from pacprivacy.design import Penalty
-from pacprivacy.design.penalty import penalty_per_coordinate
+from pacprivacy.design.ridge import penalty_per_coordinate
 from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
 from pacprivacy.experiments.design_data import NAMES, load_regression
 from pacprivacy.experiments.design_ridge import PoissonSums, fit_poisson

@@ -15,7 +15,7 @@ import numpy as np
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import Penalty, StepRule
-from pacprivacy.design.penalty import penalty_per_coordinate
+from pacprivacy.design.ridge import penalty_per_coordinate
 from pacprivacy.experiments.charts import Line, Panel, Style, draw_panels
 from pacprivacy.experiments.design_data import RegressionSplit, load_binary, load_regression
 from pacprivacy.experiments.design_descent import N_STEPS
@@ -23,8 +23,13 @@ from pacprivacy.experiments.design_ridge import PoissonSums, fit_poisson
 from pacprivacy.experiments.measure import Settings
 from pacprivacy.experiments.page import Page, as_budget, as_number, write_csv
 from pacprivacy.experiments.section import Job
-from pacprivacy.theory.descent import descent_bound, descent_step
-from pacprivacy.theory.design import noise_ratio, released_error, ridge_error_ratio
+from pacprivacy.theory.design import (
+    descent_bound,
+    descent_step,
+    noise_ratio,
+    released_error,
+    ridge_error_ratio,
+)
 
 __all__ = ["SECTION", "GainRow", "gain_rows"]
 

@@ -15,7 +15,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import Penalty
-from pacprivacy.design.penalty import Snr, penalty_per_coordinate
+from pacprivacy.design.ridge import Snr, penalty_per_coordinate
 from pacprivacy.experiments.design_data import RegressionSplit, load_regression
 from pacprivacy.experiments.design_rows import DESIGN_BUDGETS, DesignRow, Mode, published_cell
 from pacprivacy.theory.design import noise_ratio

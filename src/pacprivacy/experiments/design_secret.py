@@ -13,8 +13,8 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource, public_generator, uniform_below
-from pacprivacy.design.follow import Split, follow_secret
-from pacprivacy.design.steps import split_budget
+from pacprivacy.design.descent import Split, follow_secret
+from pacprivacy.design.objective import split_budget
 from pacprivacy.experiments.design_data import BinarySplit, load_binary
 from pacprivacy.experiments.design_descent import (
     N_STEPS,

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Vector, freeze
 from pacprivacy.datasets import Dataset, cache_folder, load_adult, load_bank
 from pacprivacy.pool import Balanced, Pool
-from pacprivacy.simulation.models import train_subsets
+from pacprivacy.simulation.backends import train_subsets
 
 __all__ = ["DATASETS", "N_SUBSETS", "Answers", "load_answers", "make_booster", "split_dataset"]
 

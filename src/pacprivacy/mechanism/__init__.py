@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pacprivacy.mechanism.adapter import EstimatorFit
 from pacprivacy.mechanism.base import (
     Batch,
     FunctionMechanism,
@@ -12,11 +11,11 @@ from pacprivacy.mechanism.base import (
     batch_of,
 )
 from pacprivacy.mechanism.data import Data, coerce_data
-from pacprivacy.mechanism.estimators import register_released
 from pacprivacy.mechanism.flatten import Structure, flatten
 from pacprivacy.mechanism.forest import Forest
 from pacprivacy.mechanism.kmeans import KMeans
 from pacprivacy.mechanism.pca import PCA
+from pacprivacy.mechanism.sklearn import EstimatorFit, register_released
 from pacprivacy.mechanism.statistics import Covariance, Histogram, Mean
 from pacprivacy.mechanism.svm import LinearSVM
 

@@ -15,8 +15,6 @@ from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import Data
 from pacprivacy.pool import Pool
 
-__all__ = ["Batch", "FunctionMechanism", "Mechanism", "Wrapper", "as_mechanism", "batch_of"]
-
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
 
 

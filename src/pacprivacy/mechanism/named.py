@@ -16,18 +16,6 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.mechanism.base import Wrapper
 
-__all__ = [
-    "Columns",
-    "Named",
-    "describe_centres",
-    "describe_columns",
-    "describe_components",
-    "describe_counts",
-    "describe_matrix",
-    "describe_plain",
-    "describe_planes",
-]
-
 FLAT: Final = 1e-12  # a spread below this share of the column's size is rounding error
 
 

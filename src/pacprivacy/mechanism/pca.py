@@ -9,20 +9,14 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import freeze
+from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism
 from pacprivacy.mechanism.canonical import align_basis, orthonormalise
-from pacprivacy.mechanism.columns import read_columns
-from pacprivacy.mechanism.data import Data
-from pacprivacy.mechanism.inputs import check_count
-from pacprivacy.mechanism.sums import subset_sizes, subset_sums
+from pacprivacy.mechanism.data import Data, read_columns
+from pacprivacy.mechanism.labels import check_count
+from pacprivacy.mechanism.statistics import subset_sizes, subset_sums
 from pacprivacy.pool import Pool
-
-__all__ = ["PCA", "MomentPCA"]
-
-Matrix = npt.NDArray[np.float64]
-Vector = npt.NDArray[np.float64]
 
 _MOST_COLUMNS: Final = 32  # of moments kept for all subsets at once: 4.5 KB for each subset
 _CLEAR_GAP: Final = 1e-4  # between eigenvalues; rounding is then far below what is compared

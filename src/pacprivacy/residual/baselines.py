@@ -15,15 +15,6 @@ from pacprivacy.noise import AutoConfidence, NoisePlan, Rule, calibrate
 from pacprivacy.noise.weighting import noise_covariance
 from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
 
-__all__ = [
-    "Baseline",
-    "auto_pac",
-    "auto_pac_confidence",
-    "dp_gaussian",
-    "efficient_pac",
-    "mean_sensitivity",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:

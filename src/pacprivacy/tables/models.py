@@ -24,7 +24,7 @@ from pacprivacy.mechanism import (
     Mean,
     Mechanism,
 )
-from pacprivacy.mechanism.inputs import check_classes, choose_pool
+from pacprivacy.mechanism.labels import check_classes, choose_pool
 from pacprivacy.mechanism.named import (
     Columns,
     Named,

@@ -7,24 +7,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Matrix
 from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.mechanism.columns import read_columns
-from pacprivacy.mechanism.data import is_table, read_table, table_columns
+from pacprivacy.mechanism.data import is_table, read_columns, read_table, table_columns
 from pacprivacy.pool import Balanced, PoolStrategy
 from pacprivacy.pool.units import encode_labels
 
-__all__ = [
-    "Classes",
-    "check_classes",
-    "check_count",
-    "check_varying",
-    "choose_pool",
-    "code_labels",
-    "find_classes",
-    "read_labelled",
-]
-
-Matrix = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 Labels = npt.NDArray[Any]
 Classes = tuple[Any, ...]
