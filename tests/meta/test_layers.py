@@ -27,7 +27,7 @@ NUMBERED = {
     "audit": 8,
     "report": 9,
 }
-BASE = frozenset({"budget", "errors", "_checks", "_random", "_version"})
+BASE = frozenset({"budget", "errors", "_checks", "_random", "_threads", "_version"})
 # The one door upwards: a record that can be drawn calls ``report`` through it, by name and when a
 # picture is asked for. Nothing is imported until then, and no figure comes back into a record.
 DOOR = "_plots"
@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "theory": frozenset({"errors", "_checks"}),
     "errors": frozenset(),
     "_version": frozenset(),
+    "_threads": frozenset(),
     "_checks": frozenset({"errors"}),
     "_random": frozenset({"errors", "_checks"}),
     "budget": frozenset({"errors", "_checks"}) | THEORY,
