@@ -20,7 +20,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pacprivacy.budget import Information
-from pacprivacy.design.tune import TuneResult, tune, tune_budgets
+from pacprivacy.design.tuning import TuneResult, tune, tune_budgets
 from pacprivacy.mechanism import LinearSVM
 from pacprivacy.pool import Balanced
 from pacprivacy.report.tune_plot import plot_tune

@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.theory.descent import subset_mean_variance
-from pacprivacy.theory.design import noise_ratio
+from pacprivacy.theory.design import noise_ratio, subset_mean_variance
 from papers.design.data import BinarySplit, load_binary
 from papers.design.descent import N_STEPS, choose_steps, train_fresh
 

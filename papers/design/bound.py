@@ -14,13 +14,13 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import public_generator
-from pacprivacy.theory.descent import (
+from pacprivacy.theory.design import (
     contraction_bound,
     descent_bound,
     descent_step_exact,
+    noise_ratio,
     subset_mean_variance,
 )
-from pacprivacy.theory.design import noise_ratio
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import load_binary
 from papers.design.descent import N_STEPS

@@ -15,7 +15,7 @@ import numpy as np
 
 from pacprivacy._random import public_generator
 from pacprivacy.design import Penalty
-from pacprivacy.design.penalty import penalty_per_coordinate
+from pacprivacy.design.ridge import penalty_per_coordinate
 from pacprivacy.theory.design import noise_ratio, released_error
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import NAMES, load_regression

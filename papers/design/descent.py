@@ -19,8 +19,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import Objective, StepRule
-from pacprivacy.theory.descent import subset_mean_variance
-from pacprivacy.theory.design import noise_ratio
+from pacprivacy.theory.design import noise_ratio, subset_mean_variance
 from papers.design.data import NAMES, BinarySplit, load_binary
 from papers.design.pool import PoolRow, pool_rows
 from papers.design.tables import (

@@ -15,9 +15,14 @@ import numpy as np
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import Penalty, StepRule
-from pacprivacy.design.penalty import penalty_per_coordinate
-from pacprivacy.theory.descent import descent_bound, descent_step
-from pacprivacy.theory.design import noise_ratio, released_error, ridge_error_ratio
+from pacprivacy.design.ridge import penalty_per_coordinate
+from pacprivacy.theory.design import (
+    descent_bound,
+    descent_step,
+    noise_ratio,
+    released_error,
+    ridge_error_ratio,
+)
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import RegressionSplit, load_binary, load_regression
 from papers.design.descent import N_STEPS

@@ -25,7 +25,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import Penalty
-from pacprivacy.design.penalty import Snr, penalty_per_coordinate
+from pacprivacy.design.ridge import Snr, penalty_per_coordinate
 from pacprivacy.dp import AdaSSP, adassp, calibrate_to_advantage
 from pacprivacy.theory import success_for_epsilon
 from pacprivacy.theory.design import noise_ratio

@@ -15,8 +15,8 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource, public_generator, uniform_below
-from pacprivacy.design.follow import Split, follow_secret
-from pacprivacy.design.steps import split_budget
+from pacprivacy.design.descent import Split, follow_secret
+from pacprivacy.design.objective import split_budget
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.theory import posterior_success
 from papers.charts import Line, Panel, Style, draw_panels

@@ -11,7 +11,7 @@ from pacprivacy.adversary import exact_information
 from pacprivacy.noise import Protect, calibrate, contrasts
 from pacprivacy.noise.spread import spread_of
 from pacprivacy.residual.learned import Gaussian, LearnedNoise
-from pacprivacy.residual.learned.record import History
+from pacprivacy.residual.learned.learn import History
 from papers.page import Page
 from papers.residual import QUICK, RESIDUAL, logits, mean, soundness
 from papers.residual.classifiers import CLASSIFIED, fit_logits

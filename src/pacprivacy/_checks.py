@@ -10,21 +10,12 @@ import numpy.typing as npt
 
 from pacprivacy.errors import BudgetError, MechanismError, PacPrivacyError, PoolError
 
-__all__ = [
-    "Matrix",
-    "Vector",
-    "as_outputs",
-    "check_even_subsets",
-    "check_log_belief",
-    "check_positive",
-    "freeze",
-]
-
 LARGEST_OUTPUT = 1e140
 SMALLEST_RANGE = 1e-140  # squares of what is between the two are normal numbers, with room to spare
 
 Vector: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = npt.NDArray[np.float64]
+Integers: TypeAlias = npt.NDArray[np.int64]
 
 
 def freeze(array: npt.NDArray[np.generic]) -> None:

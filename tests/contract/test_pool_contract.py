@@ -11,7 +11,7 @@ import pytest
 
 from pacprivacy.errors import PoolError
 from pacprivacy.pool import DEFAULT_SUBSETS, Balanced, Half, Poisson, Pool
-from pacprivacy.pool.bits import padding
+from pacprivacy.pool.pool import padding
 
 N = 61
 STRATA = np.repeat(["a", "b", "c"], [30, 21, 10])

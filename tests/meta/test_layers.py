@@ -28,7 +28,7 @@ NUMBERED = {
     "audit": 8,
     "report": 9,
 }
-BASE = frozenset({"budget", "errors", "_checks", "_random", "_rounding", "_version"})
+BASE = frozenset({"budget", "errors", "_checks", "_random", "_rounding", "_threads", "_version"})
 # Functions that a page may call: how errors and printed bounds read is said once, at the base.
 SPOKEN = frozenset({"errors", "_rounding"})
 # The one door upwards: a record that can be drawn calls ``report`` through it, by name and when a
@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "_version": frozenset(),
     "_rounding": frozenset(),
+    "_threads": frozenset(),
     "_checks": frozenset({"errors"}),
     "_random": frozenset({"errors", "_checks"}),
     "budget": frozenset({"errors", "_checks", "_rounding"}) | THEORY,
@@ -63,8 +64,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "accuracy_first": STORY | THEORY | BASE | {"privatize", "dp"},
     # The top. Nothing below imports these three; among themselves they are ordered.
     "estimators": BELOW_TOP,
+    "tables": STORY | THEORY | BASE | {"design"},
     "comparison": BELOW_TOP,
-    "cli": BELOW_TOP | {"estimators", "comparison"},
+    "cli": BELOW_TOP | {"estimators", "tables", "comparison"},
     "__main__": frozenset({"cli"}),
     # The facade gathers public names; PrivateEstimator is one of them.
     "": BELOW_TOP - {""} | {"estimators", "comparison"},

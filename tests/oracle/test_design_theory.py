@@ -7,21 +7,19 @@ import numpy as np
 import pytest
 
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory.descent import (
+from pacprivacy.theory.design import (
     contraction_bound,
     descent_bound,
     descent_shares,
     descent_step,
     descent_step_exact,
     mean_inverse_size,
-    subset_mean_variance,
-)
-from pacprivacy.theory.design import (
     noise_ratio,
     released_error,
     ridge_error,
     ridge_error_ratio,
     ridge_penalty,
+    subset_mean_variance,
 )
 
 GOLDEN = (np.sqrt(np.longdouble(5)) - 1) / 2

@@ -27,10 +27,10 @@ from pacprivacy.theory.concentration import clopper_pearson
 Array = npt.NDArray[np.float64]
 
 ASSESS = importlib.import_module("pacprivacy.release.assess")
-BALANCED = importlib.import_module("pacprivacy.pool.balanced")
+BALANCED = importlib.import_module("pacprivacy.pool.strategies")
 PRIVATIZE = importlib.import_module("pacprivacy.privatize")
 SESSION = importlib.import_module("pacprivacy.accounting.session")
-WORKER = importlib.import_module("pacprivacy.simulation.worker")
+WORKER = importlib.import_module("pacprivacy.simulation.backends")
 
 N_RELEASES = 4000
 GAMMA = 1e-3

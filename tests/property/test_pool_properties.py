@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pacprivacy.pool import Balanced, Half, Poisson, Pool
-from pacprivacy.pool.bits import draw_fixed_size, padding, popcount
+from pacprivacy.pool.pool import draw_fixed_size, padding, popcount
 from pacprivacy.pool.units import encode_labels
 
 # The same examples on every run; no deadline, since machines are shared.

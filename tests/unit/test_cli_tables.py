@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pacprivacy.cli import tables
-from pacprivacy.cli.columns import numeric_matrix, unit_labels
-from pacprivacy.cli.tables import Table, read_table
 from pacprivacy.errors import DataError
+from pacprivacy.tables import files as tables
+from pacprivacy.tables.files import Table, numeric_matrix, read_table, unit_labels
 
 
 def write(folder: Path, text: str) -> Path:

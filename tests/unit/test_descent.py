@@ -9,21 +9,18 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.adversary import Belief
 from pacprivacy.design import Descent, Objective, StepRule, descend, descend_fresh
-from pacprivacy.design.follow import descend_in_session, follow_secret
+from pacprivacy.design.descent import descend_in_session, follow_secret, uniform_plan
 from pacprivacy.design.fresh import (
     UNITS_PER_STD,
     fresh_noise,
     subset_means,
 )
-from pacprivacy.design.gradient import MeanGradient
-from pacprivacy.design.split import uniform_plan
-from pacprivacy.design.steps import split_budget
+from pacprivacy.design.objective import MeanGradient, split_budget
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise.bounds import log_det_of_plan
 from pacprivacy.pool import Balanced, Poisson
-from pacprivacy.theory.descent import descent_step_exact, subset_mean_variance
-from pacprivacy.theory.design import noise_ratio
+from pacprivacy.theory.design import descent_step_exact, noise_ratio, subset_mean_variance
 from pacprivacy.theory.information import information_slack
 from pacprivacy.theory.posterior import posterior_success
 

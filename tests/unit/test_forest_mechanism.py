@@ -15,7 +15,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Forest, coerce_data, flatten
-from pacprivacy.mechanism.forest_tree import bin_columns, fence_grids
+from pacprivacy.mechanism.trees import bin_columns, fence_grids
 from pacprivacy.pool import Balanced, Poisson
 from pacprivacy.simulation import run_mechanism
 

@@ -12,7 +12,7 @@ import sklearn.cluster
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import KMeans, coerce_data, flatten
 from pacprivacy.mechanism.canonical import match_rows, order_by_label
-from pacprivacy.mechanism.lloyd import draw_start, run_lloyd
+from pacprivacy.mechanism.kmeans import draw_start, run_lloyd
 from pacprivacy.pool import Balanced
 from pacprivacy.simulation import run_mechanism
 

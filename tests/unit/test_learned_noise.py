@@ -23,7 +23,7 @@ from pacprivacy.residual.learned import (
     plan_from,
 )
 from pacprivacy.residual.learned.families import draw_noise
-from pacprivacy.residual.learned.record import History
+from pacprivacy.residual.learned.learn import History
 
 FAMILIES = [Gaussian(), Gaussian(full=True), Mixture(size=3), Flow(n_layers=3, hidden=4)]
 NAMES = [family.name for family in FAMILIES]

@@ -13,7 +13,7 @@ import pytest
 
 from pacprivacy.errors import PoolError
 from pacprivacy.pool import Balanced, Half, Poisson, Pool
-from pacprivacy.pool.bits import complement, draw_fixed_size, padding, popcount
+from pacprivacy.pool.pool import complement, draw_fixed_size, padding, popcount
 from pacprivacy.pool.units import encode_labels, resolve_strata, resolve_units
 
 

@@ -18,7 +18,7 @@ from pacprivacy.design import (
     fit_whitening,
     predict_ridge,
 )
-from pacprivacy.design.penalty import joint_penalty, penalty_per_coordinate
+from pacprivacy.design.ridge import joint_penalty, penalty_per_coordinate
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.ridge import PrivateRidge
 from pacprivacy.mechanism import coerce_data

@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 
 from pacprivacy._random import public_generator
 from pacprivacy.errors import DataError, InterruptedRun, MechanismError
-from pacprivacy.mechanism import BatchMechanism, Data, Mean, Mechanism, as_mechanism
+from pacprivacy.mechanism import Data, Mean, Mechanism, as_mechanism
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import Outputs, run_mechanism
 from pacprivacy.simulation.backends import choose_batch_size
@@ -289,7 +289,7 @@ def test_a_filter_that_makes_warnings_errors_does_not_change_the_function() -> N
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sum(BatchMechanism):
+class Sum(Mechanism):
     """A batch mechanism with a fault to choose."""
 
     fault: str = ""
@@ -309,9 +309,6 @@ class Sum(BatchMechanism):
             values[7, 2] = np.nan
         return values[:, :2] if self.fault == "shape" else values
 
-    def template(self, data: Data) -> Any:
-        return np.zeros((3, 1)) if self.fault == "template" else np.zeros(3)
-
 
 def test_batch_mechanisms_run_at_once_and_need_no_checkpoint(tmp_path: Path) -> None:
     outputs = run(Sum(), checkpoint=tmp_path / "unused")
@@ -325,7 +322,6 @@ def test_batch_mechanisms_run_at_once_and_need_no_checkpoint(tmp_path: Path) -> 
         ("value", "batch must agree with evaluate"),
         ("nan", "failed on subset 7: value must be finite"),
         ("shape", r"batch must return shape \(16, 3\); got \(16, 2\)"),
-        ("template", "batch must agree with evaluate"),
     ],
 )
 def test_faulty_batches_are_refused(fault: str, message: str) -> None:

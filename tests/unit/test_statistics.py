@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Covariance, Data, Histogram, Mean, coerce_data, flatten, sums
+from pacprivacy.mechanism import Covariance, Data, Histogram, Mean, coerce_data, flatten
+from pacprivacy.mechanism import statistics as sums
 from pacprivacy.pool import Balanced, Poisson, Pool
 
 RNG = np.random.default_rng(0)
@@ -55,7 +56,6 @@ def test_batch_agrees_with_evaluate(
     # Relative to the largest entry of the column: a mean near zero has no relative accuracy.
     scale = np.abs(single).max(axis=0)
     assert (np.abs(batch - single) <= 1e-10 * scale).all()
-    assert flatten(prepared.template(record))[1].size == batch.shape[1]
 
 
 def test_batch_handles_subsets_of_unequal_size() -> None:

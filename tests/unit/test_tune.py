@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.design.tune import simulate_releases, tune, tune_budgets
-from pacprivacy.design.tuned import TunedBatch
+from pacprivacy.design.tuning import Tuned, simulate_releases, tune, tune_budgets
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import BatchMechanism, LinearSVM, Mean, as_mechanism, coerce_data
+from pacprivacy.mechanism import LinearSVM, Mean, as_mechanism, batch_of, coerce_data
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Balanced
 from pacprivacy.report.tune_plot import plot_tune
@@ -97,8 +96,8 @@ def test_tuned_mechanism_still_runs_at_once(heavy):
         **RULE,
     )
     mechanism = found.mechanism()
-    assert isinstance(mechanism, TunedBatch)
-    assert isinstance(mechanism, BatchMechanism)
+    assert isinstance(mechanism, Tuned)
+    assert batch_of(mechanism) is not None
     pool = Balanced(n_subsets=16).draw(len(heavy), rng=0)
     plain = run_mechanism(Mean(), heavy, pool, rng=0)
     tuned = run_mechanism(mechanism, heavy, pool, rng=0)

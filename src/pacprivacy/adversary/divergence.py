@@ -19,7 +19,7 @@ from pacprivacy.adversary.draws import draw_blocks, posterior
 from pacprivacy.adversary.information import DEFAULT_GAMMA, default_draws
 from pacprivacy.adversary.view import Observable, View, view_of
 from pacprivacy.theory.concentration import Estimate, bernstein_estimate
-from pacprivacy.theory.divergence import DivergenceName, divergence_success
+from pacprivacy.theory.posterior import DivergenceName, divergence_success
 
 __all__ = ["Divergence", "divergences", "divergences_of_view", "noiseless_divergences"]
 

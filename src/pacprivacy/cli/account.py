@@ -7,21 +7,20 @@ for another one, and goes on with the same secret half.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
 from pacprivacy import accounting
 from pacprivacy.budget import AnyBudget, Information, Membership, parse_budget
-from pacprivacy.cli.study import Study
 from pacprivacy.errors import BudgetError, LedgerError
-from pacprivacy.mechanism import BatchMechanism, Data, Mechanism, coerce_data
+from pacprivacy.mechanism import Batch, Data, Wrapper, batch_of, coerce_data
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Release
+from pacprivacy.tables.models import Study
 
 __all__ = ["Account", "release_in_session"]
 
@@ -124,10 +123,7 @@ def release_in_session(
     **options: Any,
 ) -> Release:
     """Release the study's mechanism in its session; what it costs is in the ledger before."""
-    inner, universe = study.mechanism, coerce_data(study.universe)
-    mechanism: Mechanism = Rows(inner=inner, universe=universe)
-    if isinstance(inner, BatchMechanism):
-        mechanism = BatchedRows(inner=inner, universe=universe)
+    mechanism = Rows(inner=study.mechanism, universe=coerce_data(study.universe))
     with account.open_session(study, source, **options) as session:
         return session.release(mechanism, budget, rule=rule, checkpoint=checkpoint)
 
@@ -183,45 +179,21 @@ class WithLabels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows(Mechanism):
+class Rows(Wrapper):
     """A mechanism that is given row numbers and looks the rows up in its own universe."""
 
-    inner: Mechanism
     universe: Data = field(repr=False, compare=False)
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return self.inner.name
-
-    @property
-    def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe or declared."""
-        return self.inner.public
 
     def prepare(self, data: Data) -> Self:
         """Return the mechanism fixed with the whole universe where it needs to be."""
-        return type(self)(inner=self.inner.prepare(self.universe), universe=self.universe)
+        return replace(self, inner=self.inner.prepare(self.universe))
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the value for one subset of row numbers."""
         return self.inner.evaluate(self.universe.take(parts[0]), rng)
 
-    def finish(self, value: Any) -> Any:
-        """Post-process a released value."""
-        return self.inner.finish(value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchedRows(Rows, BatchMechanism):
-    """The same, for a mechanism that evaluates all subsets at once."""
-
-    inner: BatchMechanism
-
-    def batch(self, data: Data, pool: Pool) -> npt.NDArray[np.float64]:
-        """Return the flattened values of all subsets."""
-        return self.inner.batch(self.universe, pool)
-
-    def template(self, data: Data) -> Any:
-        """Return a value of the right structure."""
-        return self.inner.template(self.universe)
+    @property
+    def batch(self) -> Batch | None:
+        """All subsets at once, on the universe itself."""
+        inner = batch_of(self.inner)
+        return None if inner is None else lambda data, pool: inner(self.universe, pool)

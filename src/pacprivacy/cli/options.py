@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from pacprivacy.cli.console import one_of
-from pacprivacy.cli.models import MODELS, ModelOptions
 from pacprivacy.cli.numbers import read_pair
 from pacprivacy.errors import DataError
 from pacprivacy.noise import RULES
 from pacprivacy.report.figures import FORMATS
+from pacprivacy.tables.models import MODELS, ModelOptions
 
 __all__ = ["check_plot", "read_options"]
 

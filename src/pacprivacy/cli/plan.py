@@ -14,11 +14,9 @@ from pacprivacy._random import coerce_seed
 from pacprivacy.budget import AnyBudget, Membership, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
-from pacprivacy.cli.models import find_model
 from pacprivacy.cli.numbers import format_number, read_number
-from pacprivacy.cli.study import Study, read_study
 from pacprivacy.errors import BudgetError
-from pacprivacy.mechanism import BatchMechanism, as_mechanism, coerce_data, flatten
+from pacprivacy.mechanism import as_mechanism, batch_of, coerce_data, flatten
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.calibrate import check_feasible
 from pacprivacy.noise.propose import propose_variance
@@ -26,6 +24,7 @@ from pacprivacy.noise.rules import rule_name
 from pacprivacy.pool import Pool
 from pacprivacy.report import PlanRow, plot_plan
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
+from pacprivacy.tables.models import Study, find_model, read_study
 
 __all__ = ["plan", "read_budgets"]
 
@@ -101,7 +100,7 @@ def _plan(
         rule_name(rule)
     options.check_plot(plot)
     study = read_study(data, model, asked)
-    silent = quiet or not isinstance(study.mechanism, BatchMechanism)
+    silent = quiet or batch_of(study.mechanism) is None
     with warnings.catch_warnings(), show_status("trying the budgets", quiet=silent):
         if quiet:
             warnings.simplefilter("ignore")

@@ -13,15 +13,14 @@ from pacprivacy.budget import limits_of, parse_budget
 from pacprivacy.cli import account as accounts
 from pacprivacy.cli import options
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
-from pacprivacy.cli.models import find_model
 from pacprivacy.cli.numbers import format_number
-from pacprivacy.cli.study import read_study
 from pacprivacy.errors import DataError
-from pacprivacy.mechanism import BatchMechanism
+from pacprivacy.mechanism import batch_of
 from pacprivacy.noise.rules import rule_name
 from pacprivacy.privatize import privatize
 from pacprivacy.release import Release
-from pacprivacy.simulation.candidates import SUBSETS_BATCHED
+from pacprivacy.simulation.run import SUBSETS_BATCHED
+from pacprivacy.tables.models import find_model, read_study
 
 __all__ = ["release", "save_release"]
 
@@ -111,7 +110,7 @@ def _release(
     check_folder(output)
     study = read_study(data, model, asked)
     # A mechanism that runs subset by subset has a progress bar of its own.
-    silent = quiet or not isinstance(study.mechanism, BatchMechanism)
+    silent = quiet or batch_of(study.mechanism) is None
     with warnings.catch_warnings(), show_status("finding the noise", quiet=silent):
         if quiet:
             warnings.simplefilter("ignore")

@@ -1,15 +1,21 @@
 """Algorithms that know of the noise to come: penalties and step sizes chosen for the release."""
 
-from pacprivacy.design.descent import Descent, descend
-from pacprivacy.design.follow import DescentRun, descend_in_session
+from pacprivacy.design.descent import Descent, DescentRun, descend, descend_in_session
 from pacprivacy.design.fresh import FreshRun, descend_fresh
 from pacprivacy.design.logistic import LogisticFit, class_scores
-from pacprivacy.design.objective import Objective
-from pacprivacy.design.penalty import Oracle, Penalty
-from pacprivacy.design.ridge import JointRidge, OrthogonalRidge, predict_ridge
-from pacprivacy.design.steps import StepRule
-from pacprivacy.design.transform import LinearTransform, fit_ica, fit_standard, fit_whitening
-from pacprivacy.design.tune import TunePoint, TuneResult, tune, tune_budgets
+from pacprivacy.design.objective import Objective, StepRule
+from pacprivacy.design.ridge import (
+    JointRidge,
+    LinearTransform,
+    Oracle,
+    OrthogonalRidge,
+    Penalty,
+    fit_ica,
+    fit_standard,
+    fit_whitening,
+    predict_ridge,
+)
+from pacprivacy.design.tuning import TunePoint, TuneResult, tune, tune_budgets
 
 __all__ = [
     "Descent",

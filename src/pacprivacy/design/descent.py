@@ -1,18 +1,16 @@
-"""Private gradient descent about one secret subset, with one certificate for all of it.
-
-At every step all candidates' gradients at the current iterate are computed, noise is calibrated
-against the attacker's belief, the secret candidate's gradient is released, and the belief is
-updated. The iterates are functions of what was released, so all of them may be published.
-"""
+"""Split the budget of one release evenly over its coordinates, as the papers do."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy import _version
+from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._random import (
     BitSource,
     SimulatedSource,
@@ -20,18 +18,349 @@ from pacprivacy._random import (
     coerce_seed,
     public_generator,
 )
-from pacprivacy.budget import Information
-from pacprivacy.design.certificate import descent_certificate
-from pacprivacy.design.follow import DescentRun, Split, follow_secret
-from pacprivacy.design.gradient import MeanGradient, read_targets
-from pacprivacy.design.objective import Objective
-from pacprivacy.design.steps import Shares, StepRule, split_budget
+from pacprivacy.accounting import Session
+from pacprivacy.adversary import Belief
+from pacprivacy.budget import AnyBudget, Information
+from pacprivacy.design.objective import (
+    MeanGradient,
+    Objective,
+    Shares,
+    StepRule,
+    read_targets,
+    split_budget,
+)
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
+from pacprivacy.noise import NoisePlan, Rule, calibrate
+from pacprivacy.noise.bounds import log_det_of_plan
+from pacprivacy.noise.covariance import axis_variances
+from pacprivacy.noise.frames import AxisFrame
+from pacprivacy.noise.plan import make_plan
+from pacprivacy.noise.spread import weighted_mean
 from pacprivacy.pool import Pool, PoolStrategy
+from pacprivacy.release import Certificate, Release, Secret
+from pacprivacy.release.certificate import NoiseSummary
+from pacprivacy.release.promises import not_promised, open_parts
 from pacprivacy.simulation import draw_candidates
+from pacprivacy.theory.design import noise_ratio
+from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
 
-__all__ = ["Descent", "descend"]
+_MOST_TRIES: Final = 20
+
+
+def uniform_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> NoisePlan:
+    """Give every coordinate that moves the same share: noise of ``d/2b`` times its variance.
+
+    Parameters
+    ----------
+    values : array of shape (m, d), curator-only
+        The output on every candidate.
+    log_p : array of shape (m,)
+        The attacker's normalised log belief; variances are weighted by it.
+    mi_nats : float > 0, public
+        Budget ``b`` of this release.
+
+    Guarantee
+    ---------
+    Claim D-6. The log-determinant bound of the integer noise, lattice slack included, is at most
+    ``mi_nats``.
+    """
+    weights = np.exp(log_p)
+    center = weighted_mean(values, weights)
+    variances = axis_variances(values, center, weights)
+    axes = np.flatnonzero(variances > 0).astype(np.int64)
+    budget = mi_nats * (1 - 1e-9)
+    for _ in range(_MOST_TRIES):
+        ratio = noise_ratio(budget, n_dimensions=max(1, len(axes)))
+        plan = make_plan(
+            rule="uniform",
+            frame=AxisFrame(axes=axes, center=center),
+            center=center,
+            noise_std=np.sqrt(ratio * variances[axes]),
+            values=values,
+        )
+        plan = replace(plan, log_det_nats=log_det_of_plan(plan, weights))
+        if plan.log_det_nats <= mi_nats:
+            return plan
+        # The lattice's slack hardly depends on the budget: leave room for what was too much.
+        budget -= max(1.1 * (plan.log_det_nats - mi_nats), 1e-6 * budget)
+        if budget <= 0:
+            break
+    raise BudgetError(
+        f"mi_nats must be large enough for the lattice of {len(axes)} directions; got {mi_nats}. "
+        "Use a larger budget, or fewer steps."
+    )
+
+
+_PRIORS: Final = ("0.5", "0.01")
+
+
+def summarise_noise(plan: NoisePlan) -> NoiseSummary:
+    """Return the noise of one step in a few public numbers."""
+    std = plan.noise_std
+    moves = len(std) > 0
+    return NoiseSummary(
+        total_variance=plan.total_variance,
+        smallest_std=float(std.min()) if moves else 0.0,
+        largest_std=float(std.max()) if moves else 0.0,
+        n_directions=plan.n_directions,
+        smallest_grid_step=float(plan.grid_step.min()) if moves else 0.0,
+        smallest_units_per_std=int(plan.units_per_std.min()) if moves else 0,
+    )
+
+
+def merge_noise(steps: Sequence[NoiseSummary]) -> NoiseSummary:
+    """Return the noise of all steps: the sum of variances, the extremes of the rest."""
+    noisy = [step for step in steps if step.n_directions] or list(steps)
+    return NoiseSummary(
+        total_variance=sum(step.total_variance for step in steps),
+        smallest_std=min(step.smallest_std for step in noisy),
+        largest_std=max(step.largest_std for step in noisy),
+        n_directions=max(step.n_directions for step in noisy),
+        smallest_grid_step=min(step.smallest_grid_step for step in noisy),
+        smallest_units_per_std=min(step.smallest_units_per_std for step in noisy),
+    )
+
+
+def descent_certificate(
+    *,
+    budgets: Vector,
+    noise: Sequence[NoiseSummary],
+    pool: Pool,
+    budget: Information,
+    names: tuple[str, str, str],
+    shape: tuple[int, ...],
+    public: tuple[str, ...],
+    notes: tuple[str, ...],
+    simulation: bool,
+) -> Certificate:
+    """Write down what the budgets of all steps add up to.
+
+    ``names`` are the rule, the mechanism and the output in words.
+
+    Guarantee
+    ---------
+    Claim D-7. The sum of the budgets bounds the information of everything released.
+    """
+    total = math.fsum(budgets.tolist())
+    success = posterior_success(total, pool.worst_prior)
+    epsilon = epsilon_equivalent(success)
+    rule, mechanism, output = names
+    together = merge_noise(noise)
+    return Certificate(
+        kind="exact",
+        budget=str(budget),
+        rule=rule,
+        mechanism=mechanism,
+        output=output,
+        scheme=pool.scheme,
+        unit="group of rows" if pool.row_units is not None else "record",
+        n_subsets=pool.n_subsets,
+        n_units=pool.n_units,
+        prior=pool.worst_prior,
+        dimension=math.prod(shape),
+        log_det_nats=total,
+        information=None,
+        mi_upper_nats=total,
+        any_inference={prior: posterior_success(total, float(prior)) for prior in _PRIORS},
+        membership=None,
+        membership_mean=None,
+        membership_bound=success,
+        epsilon_equivalent=epsilon if math.isfinite(epsilon) else None,
+        side_knowledge=(),
+        noise=together,
+        confidence=1.0,
+        public=(
+            "the universe of records, the mechanism and the noise law",
+            f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
+            *public,
+        ),
+        not_promised=not_promised(
+            pool, mi_upper=total, exact_facts=open_parts(together.n_directions, math.prod(shape))
+        ),
+        notes=notes,
+        simulation=simulation,
+        composition={
+            "release_number": len(budgets),
+            "secrets": "one for all releases",
+            "spent_nats_so_far": total,
+            "total_nats": budget.mi_nats,
+            "session_success_bound": success,
+        },
+        software=_version.__version__,
+    )
+
+
+Split: TypeAlias = Literal["waterfill", "uniform"]
+Gradients: TypeAlias = Callable[[Matrix], Matrix]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DescentRun:
+    """What a descent released.
+
+    Parameters
+    ----------
+    weights : array of shape (d,) or (d, k), public
+        The last iterate.
+    path : array of shape (T + 1, ...), public
+        All iterates, the start included.
+    budgets : array of shape (T,), public
+        Budget of each step, fixed before the first.
+    charges : array of shape (T,), public
+        What each release really needed, given the ones before: an odometer. It depends on the
+        releases, so its sum is not the bound; the budgets are.
+    belief : Belief
+        The attacker's belief over the pool at the end; public for whoever knows the pool.
+    noise : tuple of NoiseSummary, public
+        The noise of each step.
+    certificate : Certificate or None, public
+        What is promised about the whole descent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> from pacprivacy import Information
+    >>> from pacprivacy.design import Descent, descend
+    >>> y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    >>> run = descend((X, y), Information(0.5), Descent(n_steps=5), n_subsets=32, rng=0)
+    >>> run.path.shape, float(run.budgets.sum()) <= 0.5
+    ((6, 2), True)
+    """
+
+    weights: Matrix
+    path: Matrix
+    budgets: Vector
+    charges: Vector
+    belief: Belief = field(repr=False)
+    noise: tuple[NoiseSummary, ...] = field(repr=False)
+    certificate: Certificate | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for array in (self.weights, self.path, self.budgets, self.charges):
+            freeze(array)
+
+    @property
+    def mi_nats(self) -> float:
+        """Proved bound on the information of everything released, in nats."""
+        return math.fsum(self.budgets.tolist())
+
+
+def follow_secret(
+    gradients: Gradients,
+    steps: Matrix,
+    budgets: Vector,
+    *,
+    n_subsets: int,
+    source: BitSource,
+    split: Split = "waterfill",
+) -> DescentRun:
+    """Descend along the noisy gradients of one secret candidate, drawn from ``source``.
+
+    Parameters
+    ----------
+    gradients : callable, curator-only
+        Maps public weights to the flattened gradients of all candidates, shape (m, d).
+    steps : array of the shape of the weights, public
+        Step sizes.
+    budgets : array of shape (T,), public
+        Budget of each step in nats.
+    n_subsets : int, public
+        Number of candidates.
+    source : BitSource
+        Where the secret and the noise come from.
+    split : "waterfill" or "uniform", public
+        How the budget of a step is spread over directions.
+
+    Guarantee
+    ---------
+    Claim D-7. ``MI(secret; all releases) <= Σ budgets``.
+    """
+    weights = np.zeros(steps.shape)
+    path, charges, noise = [weights], [], []
+    belief, secret = Belief.uniform(n_subsets), None
+    for mi_nats in budgets:
+        values = gradients(weights)
+        plan = _plan(values, belief, float(mi_nats), split)
+        if secret is None:  # drawn only after every candidate was evaluated
+            secret = Secret(n_subsets, source)
+        observation = secret.observe(plan, source)
+        belief = belief.updated(plan.log_likelihood(observation))
+        weights = weights - steps * plan.value_of(observation).reshape(steps.shape)
+        path.append(weights)
+        charges.append(max(0.0, plan.mi_upper))
+        noise.append(summarise_noise(plan))
+    return DescentRun(
+        weights=weights.copy(),
+        path=np.stack(path),
+        budgets=np.array(budgets, dtype=np.float64),
+        charges=np.array(charges),
+        belief=belief,
+        noise=tuple(noise),
+    )
+
+
+def _plan(values: Matrix, belief: Belief, mi_nats: float, split: Split) -> NoisePlan:
+    if split == "uniform":
+        return uniform_plan(values, belief.log_p, mi_nats=mi_nats)
+    return calibrate(values, Information(mi_nats), rule="waterfill", log_belief=belief.log_p)
+
+
+def descend_in_session(
+    session: Session,
+    objective: Objective,
+    steps: Matrix,
+    budgets: list[AnyBudget],
+    *,
+    rule: Rule | None = None,
+) -> tuple[Matrix, tuple[Release, ...]]:
+    """Descend by ordinary releases of a session: every step is certified and recorded.
+
+    The reference for :func:`descend`, which gives the same weights for the same secret and noise
+    without a full certificate at each step. Membership budgets work here too.
+
+    Parameters
+    ----------
+    session : Session
+        Over the data ``(X, y)``; each step is one of its releases.
+    objective : Objective, public
+        Loss and penalty.
+    steps : array of the shape of the weights, public
+        Step sizes.
+    budgets : list of budgets, public
+        One for each step.
+    rule : str or rule object, optional
+        Noise rule of every step; by default the session's.
+
+    Returns
+    -------
+    weights, releases
+        The last iterate, and the releases.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.design import Objective
+    >>> y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    >>> budgets = [pac.Information(1 / 8)] * 2
+    >>> with pac.Session((X, y), budget=pac.Information(1), n_subsets=16, rng=0) as session:
+    ...     weights, releases = descend_in_session(
+    ...         session, Objective(), np.full(2, 0.5), budgets, rule="waterfill"
+    ...     )
+    >>> weights.shape, len(releases)
+    ((2,), 2)
+    """
+    weights = np.zeros(np.shape(steps))
+    releases = []
+    for budget in budgets:
+        here = MeanGradient(objective=objective, weights=weights)
+        release = session.release(here, budget, rule=rule)
+        releases.append(release)
+        weights = weights - steps * np.asarray(release.value)
+    return weights, tuple(releases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

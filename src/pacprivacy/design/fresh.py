@@ -11,23 +11,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy._checks import Integers, Matrix, Vector, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
 from pacprivacy._random import public_generator as generator_of
 from pacprivacy.budget import Information
 from pacprivacy.design.descent import Descent
-from pacprivacy.design.gradient import read_targets
+from pacprivacy.design.objective import read_targets
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise.lattice import sample_discrete_gaussian
-from pacprivacy.theory.descent import subset_mean_variance
+from pacprivacy.theory.design import subset_mean_variance
 from pacprivacy.theory.information import information_slack, lattice_total_variation
-
-__all__ = ["FreshRun", "descend_fresh", "fresh_noise"]
-
-Integers = npt.NDArray[np.int64]
 
 UNITS_PER_STD: Final = 1 << 29  # so fine that rounding to the grid costs a billionth
 

@@ -16,12 +16,11 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.design.objective import Objective
-from pacprivacy.design.transform import LinearTransform, fit_standard
+from pacprivacy.design.ridge import LinearTransform, fit_standard
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import BatchMechanism
-from pacprivacy.mechanism.columns import read_columns
-from pacprivacy.mechanism.data import Data
-from pacprivacy.mechanism.inputs import (
+from pacprivacy.mechanism.base import Mechanism
+from pacprivacy.mechanism.data import Data, read_columns
+from pacprivacy.mechanism.labels import (
     Classes,
     check_count,
     code_labels,
@@ -29,8 +28,6 @@ from pacprivacy.mechanism.inputs import (
     read_labelled,
 )
 from pacprivacy.pool import Pool
-
-__all__ = ["ClassFrame", "LogisticFit", "class_scores"]
 
 Array = npt.NDArray[np.float64]
 
@@ -89,7 +86,7 @@ class ClassFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogisticFit(BatchMechanism):
+class LogisticFit(Mechanism):
     """Weights of a regularised logistic regression, one against the rest if there are many classes.
 
     The measured value has shape (d + 1,) or (d + 1, k): weights of the standardised features and
@@ -162,13 +159,6 @@ class LogisticFit(BatchMechanism):
             fitted = [self._descend(rows, column, inside) for column in columns.T]
             blocks.append(np.stack(fitted, axis=2).reshape(len(subsets), -1))
         return np.concatenate(blocks)
-
-    def template(self, data: Data) -> Array:
-        """Return zeros of the shape of the weights."""
-        frame = self._fixed()
-        n_classes = len(frame.classes)
-        width = frame.transform.n_outputs + 1
-        return np.zeros(width) if n_classes == 2 else np.zeros((width, n_classes))
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Turn released weights into those of the original features."""

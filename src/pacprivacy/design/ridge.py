@@ -1,31 +1,333 @@
-"""Ridge regression, all subsets in one batched solve: one coordinate at a time, or jointly.
+"""Public linear transforms of the features, fitted on the whole universe.
 
-What is measured are the coefficients in public coordinates. The transform into them, the mean of
-the target and the penalty come from the universe: public in this model, and named in the
-certificate.
+After :func:`fit_ica` or :func:`fit_whitening` the columns have mean 0, variance 1 and no
+correlation over the universe, so that a regression falls apart into one-dimensional ones.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, freeze
-from pacprivacy.design.penalty import Penalty, joint_penalty, penalty_per_coordinate
-from pacprivacy.design.transform import LinearTransform, fit_ica, fit_standard, fit_whitening
+from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import BatchMechanism
-from pacprivacy.mechanism.columns import read_columns
-from pacprivacy.mechanism.data import Data
-from pacprivacy.mechanism.inputs import read_labelled
-from pacprivacy.mechanism.sums import subset_sums
+from pacprivacy.mechanism.base import Mechanism
+from pacprivacy.mechanism.data import Data, read_columns
+from pacprivacy.mechanism.labels import read_labelled
+from pacprivacy.mechanism.statistics import subset_sums
 from pacprivacy.pool import Pool
+from pacprivacy.theory.design import noise_ratio, ridge_penalty
 
-__all__ = ["JointRidge", "OrthogonalRidge", "RidgeFrame", "predict_ridge"]
+_RANK_TOLERANCE: Final = 1e-10  # singular values below this share of the largest are rounding
+_ICA_STEPS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinearTransform:
+    """``z = (x - mean) @ matrix``; public, because it comes from the universe or from outside.
+
+    Parameters
+    ----------
+    mean : array of shape (p,), public
+        Subtracted first.
+    matrix : array of shape (p, d), public
+        One column for each new coordinate.
+    description : str, public
+        How it was found, for the certificate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> halved = LinearTransform(mean=np.ones(2), matrix=np.eye(2) / 2, description="declared")
+    >>> halved.apply(np.array([[3.0, 1.0]]))
+    array([[1., 0.]])
+    """
+
+    mean: Vector
+    matrix: Matrix
+    description: str
+
+    def __post_init__(self) -> None:
+        mean, matrix = np.array(self.mean, dtype=np.float64), np.array(self.matrix, dtype=float)
+        if matrix.ndim != 2 or mean.shape != matrix.shape[:1] or matrix.size == 0:
+            raise MechanismError(
+                f"matrix must have one row for each entry of mean; got shapes {matrix.shape} and "
+                f"{mean.shape}. Pass mean of shape (p,) and matrix of shape (p, d)."
+            )
+        for name, array in (("mean", mean), ("matrix", matrix)):
+            freeze(array)
+            object.__setattr__(self, name, array)
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of new coordinates."""
+        return int(self.matrix.shape[1])
+
+    def apply(self, X: Matrix) -> Matrix:
+        """Return the new coordinates of the rows."""
+        if X.shape[1] != len(self.mean):
+            raise MechanismError(
+                f"X must have {len(self.mean)} columns; got {X.shape[1]}. "
+                "Use the columns that the transform was made for."
+            )
+        moved: Matrix = (X - self.mean) @ self.matrix
+        return moved
+
+
+def fit_standard(X: Matrix) -> LinearTransform:
+    """Subtract the mean and divide by the standard deviation; a constant column becomes zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> fit_standard(X).apply(X).std(axis=0).round(6)
+    array([1., 1.])
+    """
+    std = X.std(axis=0)
+    scale = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
+    return LinearTransform(
+        mean=X.mean(axis=0),
+        matrix=np.diag(scale),
+        description="means and standard deviations of the features over the universe",
+    )
+
+
+def fit_whitening(X: Matrix) -> LinearTransform:
+    """Rotate standardised features to their principal axes, each scaled to variance 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> np.allclose(np.cov(fit_whitening(X).apply(X).T, ddof=0), np.eye(2))
+    True
+    """
+    standard = fit_standard(X)
+    _, singular, axes = np.linalg.svd(standard.apply(X), full_matrices=False)
+    keep = _kept(singular)
+    whiten = axes[keep].T * (np.sqrt(len(X)) / singular[keep])
+    return LinearTransform(
+        mean=standard.mean,
+        matrix=standard.matrix @ whiten,
+        description="principal axes of the standardised features over the universe, whitened",
+    )
+
+
+def fit_ica(X: Matrix, *, seed: int = 0) -> LinearTransform:
+    """Find independent components of the standardised features: the papers' choice.
+
+    A whitening followed by a rotation; columns are uncorrelated over the universe whether or not
+    the search for the rotation has converged, so that is not reported.
+
+    Parameters
+    ----------
+    X : array of shape (n, p), curator-only
+        The universe's features.
+    seed : int, public
+        Where the search starts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> np.allclose(np.cov(fit_ica(X).apply(X).T, ddof=0), np.eye(2))
+    True
+    """
+    # scikit-learn takes a second to import; only those who fit with it pay for it.
+    from sklearn.decomposition import FastICA
+    from sklearn.exceptions import ConvergenceWarning
+
+    before = fit_standard(X)
+    rank = int(np.count_nonzero(_kept(np.linalg.svd(before.apply(X), compute_uv=False))))
+    if rank < X.shape[1]:
+        before = fit_whitening(X)  # fewer columns, none of them constant or repeated
+    search = FastICA(
+        n_components=rank, whiten="unit-variance", random_state=seed, max_iter=_ICA_STEPS
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        search.fit(before.apply(X))
+    return LinearTransform(
+        mean=before.mean,
+        matrix=before.matrix @ np.asarray(search.components_).T,
+        description="independent components (FastICA, variance 1) of the standardised features "
+        "over the universe",
+    )
+
+
+def _kept(singular: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.bool_]:
+    keep: npt.NDArray[np.bool_] = singular > _RANK_TOLERANCE * singular.max(initial=0.0)
+    if not keep.any():
+        raise MechanismError(
+            "X must have a column that varies; got constant ones only. Add features that differ "
+            "between records."
+        )
+    return keep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Oracle:
+    """Coefficients and target noise known from elsewhere: a theory, or other, public data.
+
+    Parameters
+    ----------
+    signal : array of shape (d,), public
+        Coefficients, in the coordinates that are regressed on.
+    noise_var : float > 0, public
+        Variance of the target around the regression.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Penalty(snr=Oracle(signal=np.array([1.0, 2.0]), noise_var=0.5)).mi_nats is None
+    True
+    """
+
+    signal: Vector
+    noise_var: float
+
+    def __post_init__(self) -> None:
+        signal = np.array(self.signal, dtype=np.float64).reshape(-1)
+        if not np.isfinite(signal).all():
+            raise MechanismError(
+                f"signal must be finite numbers; got an array of shape {signal.shape} with others. "
+                "Pass one coefficient for each coordinate."
+            )
+        check_positive("noise_var", self.noise_var, advice="Pass a variance.", error=MechanismError)
+        freeze(signal)
+        object.__setattr__(self, "signal", signal)
+
+
+Snr: TypeAlias = Literal["universe"] | float | Oracle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Penalty:
+    """Regularisation that knows of the noise to come.
+
+    Parameters
+    ----------
+    mi_nats : float, public, optional
+        The information budget of the release; the penalty is ``1 + d/2B`` times the one that is
+        best without privacy (claim D-2). None gives the latter, the *post-hoc* penalty.
+    snr : "universe", float or Oracle, public
+        Squared coefficient over target noise: estimated on the whole universe (default; the
+        certificate says so), one constant for every coordinate, or known from elsewhere.
+
+    Examples
+    --------
+    >>> Penalty(mi_nats=0.5).ratio(4), Penalty().ratio(4)
+    (4.0, 0.0)
+    """
+
+    mi_nats: float | None = None
+    snr: Snr = field(default="universe")
+
+    def __post_init__(self) -> None:
+        if self.mi_nats is not None:
+            check_positive("mi_nats", self.mi_nats, advice="Use the budget of the release.")
+        if isinstance(self.snr, str) and self.snr != "universe":
+            raise MechanismError(
+                f"snr must be 'universe', a positive number or an Oracle; got {self.snr!r}. "
+                "Leave it out to estimate it on the universe."
+            )
+        if not isinstance(self.snr, str | Oracle):
+            check_positive("snr", self.snr, advice="Use about 1.", error=MechanismError)
+
+    def ratio(self, n_outputs: int) -> float:
+        """Return the noise ratio ``C`` that the penalty prepares for."""
+        if self.mi_nats is None:
+            return 0.0
+        return float(noise_ratio(self.mi_nats, n_dimensions=n_outputs))
+
+    def describe(self) -> str:
+        """Return one public sentence for the certificate."""
+        source = {
+            True: "a signal-to-noise ratio estimated on the whole universe",
+            False: "a signal-to-noise ratio given from outside",
+        }[self.snr == "universe"]
+        aim = "without regard to the noise" if self.mi_nats is None else "for the noise to come"
+        return f"ridge penalty: chosen {aim}, from {source}; it does not depend on the secret"
+
+
+def penalty_per_coordinate(penalty: Penalty | float, Z: Matrix, target: Vector) -> Vector:
+    """Return one penalty for each orthogonal coordinate; infinite where there is no signal.
+
+    Parameters
+    ----------
+    penalty : Penalty or float, public
+        A number is used for every coordinate.
+    Z, target : arrays of shapes (n, d) and (n,), curator-only
+        The universe in orthogonal coordinates, and its centred target.
+    """
+    d = Z.shape[1]
+    if not isinstance(penalty, Penalty):
+        return np.full(d, check_penalty(penalty))
+    if isinstance(penalty.snr, Oracle):
+        signal, noise_var = _matching(penalty.snr, d), penalty.snr.noise_var
+    elif penalty.snr == "universe":
+        signal = Z.T @ target / np.square(Z).sum(axis=0)
+        noise_var = _residual_variance(target - Z @ signal, d)
+    else:
+        signal, noise_var = np.full(d, np.sqrt(float(penalty.snr))), 1.0
+    return ridge_penalty(signal, noise_var, ratio=penalty.ratio(d))
+
+
+def joint_penalty(penalty: Penalty | float, Z: Matrix, target: Vector) -> float:
+    """Return one penalty for a ridge regression on correlated, standardised coordinates.
+
+    The mean squared coefficient stands for ``w²``: ``(1+C) d σ²/|w|²``.
+    """
+    d = Z.shape[1]
+    if not isinstance(penalty, Penalty):
+        return check_penalty(penalty)
+    if isinstance(penalty.snr, Oracle):
+        signal, noise_var = _matching(penalty.snr, d), penalty.snr.noise_var
+    elif penalty.snr == "universe":
+        signal = np.asarray(np.linalg.lstsq(Z, target, rcond=None)[0], dtype=np.float64)
+        noise_var = _residual_variance(target - Z @ signal, d)
+    else:
+        signal, noise_var = np.full(d, np.sqrt(float(penalty.snr))), 1.0
+    power = float(np.mean(np.square(signal)))
+    found = float(ridge_penalty(np.sqrt(power), noise_var, ratio=penalty.ratio(d)))
+    if not np.isfinite(found):
+        raise MechanismError(
+            "snr must be above 0 for a joint ridge regression; got a target without signal. "
+            "Give the penalty as a number."
+        )
+    return found
+
+
+def check_penalty(value: float) -> float:
+    """Return a penalty as a float; refuse negative, infinite and missing ones."""
+    number = float(value)
+    if not 0.0 <= number < np.inf:
+        raise MechanismError(
+            f"penalty must be a number of at least 0, or a Penalty; got {value!r}. Use about 1."
+        )
+    return number
+
+
+def _matching(oracle: Oracle, d: int) -> Vector:
+    if len(oracle.signal) != d:
+        raise MechanismError(
+            f"signal must have one coefficient for each of {d} coordinates; got "
+            f"{len(oracle.signal)}. Give it in the coordinates that are regressed on."
+        )
+    return oracle.signal
+
+
+def _residual_variance(residuals: Vector, d: int) -> float:
+    """Return the variance around the regression; a target without noise counts as rounding."""
+    left = max(1, len(residuals) - d - 1)
+    return max(float(residuals @ residuals) / left, float(np.finfo(np.float64).tiny))
+
 
 _POST_HOC: Final = Penalty()
 _SOLVE_NUMBERS: Final = 2**23  # float64 numbers of Gram matrices held at a time, about 64 MB
@@ -53,15 +355,11 @@ class RidgeFrame:
         return {"coef": coef, "intercept": self.target_mean - float(self.transform.mean @ coef)}
 
 
-class _Ridge(BatchMechanism):
+class _Ridge(Mechanism):
     """What both forms share: the frame, and what is made of a released value."""
 
     __slots__ = ()
     frame: RidgeFrame | None
-
-    def template(self, data: Data) -> Vector:
-        """Return zeros, one for each coefficient."""
-        return np.zeros(self._fixed().transform.n_outputs)
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Turn released coefficients into those of the original features, with the intercept."""

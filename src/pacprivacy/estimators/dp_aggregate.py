@@ -18,8 +18,8 @@ from pacprivacy.dp.losses import encode_labels
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes
 from pacprivacy.estimators.inputs import read_new, read_supervised
-from pacprivacy.mechanism.estimators import declare_released
 from pacprivacy.mechanism.flatten import Structure, flatten
+from pacprivacy.mechanism.sklearn import declare_released
 
 __all__ = ["SubsampleAggregate"]
 

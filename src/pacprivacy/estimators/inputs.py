@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism.data import MINIMUM_ROWS
-from pacprivacy.pool import Balanced, PoolStrategy
-from pacprivacy.pool.units import encode_labels
 
-__all__ = ["check_classes", "choose_pool", "read_features", "read_new", "read_supervised"]
+__all__ = ["read_features", "read_new", "read_supervised"]
 
 Numbers = npt.NDArray[Any]
 Labels = npt.NDArray[Any]
@@ -51,42 +48,6 @@ def read_new(estimator: Any, X: Any, *, dtype: Any = np.float64) -> Numbers:
     check_is_fitted(estimator)
     features: Numbers = _validate(estimator, X=X, reset=False, dtype=dtype)
     return features
-
-
-def check_classes(y: Labels) -> None:
-    """Refuse targets of a classifier with one class, or with a class of one record.
-
-    Raises
-    ------
-    DataError
-        Before anything is computed.
-    """
-    check_classification_targets(y)
-    counts = np.unique(y, return_counts=True)[1]
-    if len(counts) < 2:
-        raise DataError(
-            f"y must hold at least two classes; got {len(counts)} class. "
-            "Pass labels that differ between records."
-        )
-    if counts.min() < 2:
-        raise DataError(
-            "y must hold at least two records of every class; got a class with one. That record "
-            "could not be hidden: merge rare classes, or drop them."
-        )
-
-
-def choose_pool(y: Labels, units: Any) -> PoolStrategy:
-    """Return a pool in which no class goes missing: halves of every class, where possible.
-
-    Records of one unit are in or out together. If their labels differ, classes cannot be halved
-    and plain halves are taken; a subset without some class is then refused when it is met.
-    """
-    if units is None:
-        return Balanced(stratify=True)
-    codes, n_units = encode_labels(units, len(y), name="units")
-    labels, _ = encode_labels(y, len(y), name="y")
-    pairs = np.unique(np.stack([codes, labels]), axis=1).shape[1]
-    return Balanced(stratify=pairs == n_units)
 
 
 def _validate(estimator: Any, **data: Any) -> Any:

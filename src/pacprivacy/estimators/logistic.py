@@ -20,12 +20,13 @@ from pacprivacy.design import (
     descend,
 )
 from pacprivacy.design.logistic import ClassFrame
-from pacprivacy.design.steps import Shares
+from pacprivacy.design.objective import Shares
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.base import read_seed
-from pacprivacy.estimators.inputs import check_classes, choose_pool, read_new, read_supervised
+from pacprivacy.estimators.inputs import read_new, read_supervised
 from pacprivacy.estimators.model import PrivateModel
 from pacprivacy.mechanism import coerce_data
+from pacprivacy.mechanism.labels import check_classes, choose_pool
 from pacprivacy.simulation import draw_candidates
 
 __all__ = ["PrivateLogisticRegression"]

@@ -8,12 +8,11 @@ from sklearn.base import is_classifier
 
 from pacprivacy.estimators.base import PrivateBase, read_seed
 from pacprivacy.estimators.inputs import (
-    check_classes,
-    choose_pool,
     read_features,
     read_supervised,
 )
 from pacprivacy.mechanism import Mechanism
+from pacprivacy.mechanism.labels import check_classes, choose_pool
 
 __all__ = ["PrivateModel"]
 

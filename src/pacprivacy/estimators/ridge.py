@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 
 from pacprivacy.budget import AnyBudget, Membership, limits_of
 from pacprivacy.design import JointRidge, OrthogonalRidge, Penalty, predict_ridge
-from pacprivacy.design.penalty import Snr
+from pacprivacy.design.ridge import Snr
 from pacprivacy.errors import MechanismError
 from pacprivacy.estimators.base import PrivateBase, read_seed
 from pacprivacy.estimators.inputs import read_new, read_supervised

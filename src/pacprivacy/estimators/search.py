@@ -26,7 +26,7 @@ from pacprivacy.estimators.dp_cost import DPSearchCost
 from pacprivacy.estimators.dp_search import dp_search_cost, note_dp_fit
 from pacprivacy.noise.rules import Boxed, Empirical, rule_name
 from pacprivacy.pool import Balanced
-from pacprivacy.simulation.candidates import SUBSETS_BATCHED
+from pacprivacy.simulation.run import SUBSETS_BATCHED
 from pacprivacy.theory.posterior import posterior_success
 
 __all__ = ["ScoreWithCost", "search_cost"]

@@ -17,15 +17,14 @@ from pacprivacy.budget import AnyBudget, Membership
 from pacprivacy.errors import MechanismError
 from pacprivacy.estimators.base import PrivateBase, read_seed
 from pacprivacy.estimators.inputs import (
-    check_classes,
-    choose_pool,
     read_features,
     read_new,
     read_supervised,
 )
 from pacprivacy.mechanism import EstimatorFit
 from pacprivacy.mechanism.data import is_table
-from pacprivacy.mechanism.estimators import last_step
+from pacprivacy.mechanism.labels import check_classes, choose_pool
+from pacprivacy.mechanism.sklearn import last_step
 
 __all__ = ["PrivateEstimator"]
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from pacprivacy.mechanism.adapter import EstimatorFit
-from pacprivacy.mechanism.base import BatchMechanism, FunctionMechanism, Mechanism, as_mechanism
+from pacprivacy.mechanism.base import (
+    Batch,
+    FunctionMechanism,
+    Mechanism,
+    Wrapper,
+    as_mechanism,
+    batch_of,
+)
 from pacprivacy.mechanism.data import Data, coerce_data
-from pacprivacy.mechanism.estimators import register_released
 from pacprivacy.mechanism.flatten import Structure, flatten
 from pacprivacy.mechanism.forest import Forest
 from pacprivacy.mechanism.kmeans import KMeans
 from pacprivacy.mechanism.pca import PCA
+from pacprivacy.mechanism.sklearn import EstimatorFit, register_released
 from pacprivacy.mechanism.statistics import Covariance, Histogram, Mean
 from pacprivacy.mechanism.svm import LinearSVM
 
 __all__ = [
     "PCA",
-    "BatchMechanism",
+    "Batch",
     "Covariance",
     "Data",
     "EstimatorFit",
@@ -27,7 +33,9 @@ __all__ = [
     "Mean",
     "Mechanism",
     "Structure",
+    "Wrapper",
     "as_mechanism",
+    "batch_of",
     "coerce_data",
     "flatten",
     "register_released",

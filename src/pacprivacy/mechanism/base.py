@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,15 @@ from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import Data
 from pacprivacy.pool import Pool
 
-__all__ = ["BatchMechanism", "FunctionMechanism", "Mechanism", "as_mechanism"]
+Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
 
 
 @runtime_checkable
 class Mechanism(Protocol):
     """A deterministic function of a subset, once its public generator is fixed.
 
-    Subclass it to inherit ``prepare`` and ``finish`` that do nothing.
+    Subclass it to inherit ``prepare`` and ``finish`` that do nothing. A mechanism that can
+    evaluate all subsets at once has one more method, ``batch``; see :func:`batch_of`.
 
     Examples
     --------
@@ -63,26 +64,60 @@ class Mechanism(Protocol):
         return value
 
 
-@runtime_checkable
-class BatchMechanism(Mechanism, Protocol):
-    """A mechanism that can evaluate all subsets at once, usually by matrix products.
+def batch_of(mechanism: Mechanism) -> Batch | None:
+    """Return the mechanism's ``batch``, or None where it is evaluated subset by subset.
+
+    ``batch(data, pool)`` is an optional method: the flattened values of all subsets at once,
+    shape (m, d), usually by matrix products.
 
     Examples
     --------
     >>> from pacprivacy.mechanism import Mean
-    >>> isinstance(Mean(), BatchMechanism), isinstance(as_mechanism(max), BatchMechanism)
-    (True, False)
+    >>> batch_of(Mean()) is None, batch_of(as_mechanism(max)) is None
+    (False, True)
+    """
+    found: Batch | None = getattr(mechanism, "batch", None)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapper(Mechanism):
+    """A mechanism around another one: what it does not change, it hands on.
+
+    Parameters
+    ----------
+    inner : Mechanism, public
+        What is computed.
     """
 
-    __slots__ = ()
+    inner: Mechanism
 
-    def batch(self, data: Data, pool: Pool) -> npt.NDArray[np.float64]:
-        """Return the flattened values of all subsets, shape (m, d)."""
-        ...
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        return self.inner.name
 
-    def template(self, data: Data) -> Any:
-        """Return any value with the structure that :meth:`evaluate` returns."""
-        ...
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was computed from the whole universe or declared."""
+        return self.inner.public
+
+    def prepare(self, data: Data) -> Self:
+        """Fix the mechanism inside with the whole universe where it needs to be."""
+        return replace(self, inner=self.inner.prepare(data))
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the value for one subset."""
+        return self.inner.evaluate(parts, rng)
+
+    @property
+    def batch(self) -> Batch | None:
+        """All subsets at once, where the mechanism inside can."""
+        return batch_of(self.inner)
+
+    def finish(self, value: Any) -> Any:
+        """Post-process a released value."""
+        return self.inner.finish(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["align_basis", "match_rows", "order_by_label", "orthonormalise"]
-
-Matrix = npt.NDArray[np.float64]
+from pacprivacy._checks import Matrix
 
 
 def match_rows(rows: Matrix, reference: Matrix) -> Matrix:

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from narwhals.exceptions import NarwhalsError
 
-from pacprivacy.errors import DataError
-
-__all__ = ["MINIMUM_ROWS", "Data", "coerce_data", "is_table", "read_table", "table_columns"]
+from pacprivacy._checks import Matrix
+from pacprivacy.errors import DataError, MechanismError
 
 MINIMUM_ROWS: Final = 4
 
@@ -244,3 +243,35 @@ def _digest_items(state: Any, items: list[Any]) -> None:
     for item in items:
         text = repr(item).encode()
         state.update(len(text).to_bytes(8, "little") + text)
+
+
+def read_numbers(parts: tuple[Any, ...], name: str) -> Matrix:
+    """Return the only part as float64, in its own shape; a frame as a matrix."""
+    if len(parts) != 1:
+        raise MechanismError(
+            f"{name} must be given one part; got {len(parts)}. Pass X alone, or stack the columns."
+        )
+    part = parts[0]
+    if is_table(part):
+        table = read_table(part)
+        columns = [_as_float(column.to_numpy(), name) for _, column in table_columns(table)]
+        return columns[0] if isinstance(table, nw.Series) else np.column_stack(columns)
+    return _as_float(np.asarray(part), name)
+
+
+def _as_float(array: npt.NDArray[Any], name: str) -> Matrix:
+    if array.dtype.kind not in "biuf":
+        raise MechanismError(
+            f"{name} must be given numbers; got dtype {array.dtype}. Drop or encode that column."
+        )
+    return array.astype(np.float64, copy=False)
+
+
+def read_columns(parts: tuple[Any, ...], name: str) -> Matrix:
+    """Return the only part as a float64 matrix of rows and columns."""
+    X = read_numbers(parts, name)
+    if X.ndim > 2:
+        raise MechanismError(
+            f"{name} must be given a table of rows and columns; got {X.ndim} axes. Reshape it."
+        )
+    return X[:, None] if X.ndim == 1 else X

@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import is_table
-from pacprivacy.mechanism.estimators import build_estimator, is_estimator
 from pacprivacy.mechanism.nodes import (
     ArrayNode,
     MappingNode,
@@ -24,13 +24,10 @@ from pacprivacy.mechanism.nodes import (
     ScalarNode,
     SequenceNode,
     StaticNode,
+    build_table,
     find_difference,
 )
-from pacprivacy.mechanism.tables import build_table
-
-__all__ = ["Structure", "flatten"]
-
-Vector = npt.NDArray[np.float64]
+from pacprivacy.mechanism.sklearn import build_estimator, is_estimator
 
 _DESCRIBE_LIMIT: Final = 200
 _KEY_TYPES: Final = (str, bytes, int, float, bool, type(None), np.str_, np.integer, np.bool_)

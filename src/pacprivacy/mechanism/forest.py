@@ -1,4 +1,4 @@
-"""A random forest of complete trees whose thresholds and leaf scores are all measured."""
+"""Predictions of a released forest: post-processing, which costs no privacy."""
 
 from __future__ import annotations
 
@@ -9,27 +9,58 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Integers, Matrix
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import BatchMechanism
-from pacprivacy.mechanism.data import Data
-from pacprivacy.mechanism.forest_layout import (
+from pacprivacy.mechanism.base import Mechanism
+from pacprivacy.mechanism.data import Data, read_columns
+from pacprivacy.mechanism.labels import Classes, check_count, find_classes, read_labelled
+from pacprivacy.mechanism.trees import (
+    GrownTrees,
     Layout,
+    SplitRule,
     Table,
+    TreeRows,
     as_table,
     check_features,
     choose_features,
     find_ranges,
+    grow_trees,
 )
-from pacprivacy.mechanism.forest_predict import forest_scores
-from pacprivacy.mechanism.forest_split import SplitRule
-from pacprivacy.mechanism.forest_tree import GrownTrees, TreeRows, grow_trees
-from pacprivacy.mechanism.inputs import Classes, check_count, find_classes, read_labelled
 from pacprivacy.pool import Pool
 
-__all__ = ["Forest"]
 
-Matrix: TypeAlias = npt.NDArray[np.float64]
-Integers: TypeAlias = npt.NDArray[np.int64]
+def forest_scores(value: Mapping[str, Any], X: Any) -> Matrix:
+    """Return the mean leaf score of every class over the trees, shape (n_rows, n_classes).
+
+    Parameters
+    ----------
+    value : dict
+        A released forest; nothing else is looked at.
+    X : array or frame of shape (n_rows, n_columns)
+    """
+    if "features" not in value or "classes" not in value:
+        raise MechanismError(
+            "value must be a released forest with features and classes; got one without. "
+            "Pass what finish returns, in the units of X."
+        )
+    rows = read_columns((X,), "Forest")
+    features = np.asarray(value["features"], dtype=np.int64)
+    if features.max() >= rows.shape[1]:
+        raise MechanismError(
+            f"X must have at least {int(features.max()) + 1} columns; got {rows.shape[1]}. "
+            "Pass the columns that the forest was fitted on."
+        )
+    thresholds, leaves = np.asarray(value["thresholds"]), np.asarray(value["leaves"])
+    total = np.zeros((len(rows), leaves.shape[2]))
+    for tree, columns in enumerate(features):
+        node = np.zeros(len(rows), dtype=np.int64)
+        for column in columns:
+            node = 2 * node + 2 - (rows[:, column] < thresholds[tree, node])
+        total += leaves[tree, node - thresholds.shape[1]]
+    mean: Matrix = total / len(features)
+    return mean
+
+
 Reference: TypeAlias = Literal["low", "middle", "universe"]
 
 _DEEPEST: Final = 12
@@ -37,13 +68,13 @@ _CHUNK: Final = 2**15  # rows times trees, or counts, at a time: they stay in th
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forest(BatchMechanism):
+class Forest(Mechanism):
     """A forest that says everything it knows through one measured vector.
 
     Every tree is complete and tests one public feature per level. A node's threshold is chosen
     on a public grid over the feature's range by the class entropy that the split leaves,
     averaged over neighbouring points and pulled to a public reference, so that it moves little
-    between subsets; :class:`~pacprivacy.mechanism.forest_split.SplitRule` has the formula. A
+    between subsets; :class:`~pacprivacy.mechanism.trees.SplitRule` has the formula. A
     leaf holds one score per class, never a bare label: labels are read off the *released*
     scores. (Published code noised the thresholds and let the labels out as they were.)
 
@@ -211,14 +242,6 @@ class Forest(BatchMechanism):
             each = (leaves.reshape(len(chunk), -1), thresholds.reshape(len(chunk), -1))
             values.append(np.hstack(each))
         return np.vstack(values)
-
-    def template(self, data: Data) -> dict[str, Matrix]:
-        """Return zeros of the output's shape."""
-        n_classes = len(self._layout().classes)
-        return {
-            "thresholds": np.zeros((self.n_trees, 2**self.depth - 1)),
-            "leaves": np.zeros((self.n_trees, 2**self.depth, n_classes)),
-        }
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Return the released forest in the units of the features, with its public parts."""

@@ -9,20 +9,14 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import freeze
+from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import BatchMechanism, Mechanism
+from pacprivacy.mechanism.base import Mechanism
 from pacprivacy.mechanism.canonical import align_basis, orthonormalise
-from pacprivacy.mechanism.columns import read_columns
-from pacprivacy.mechanism.data import Data
-from pacprivacy.mechanism.inputs import check_count
-from pacprivacy.mechanism.sums import subset_sizes, subset_sums
+from pacprivacy.mechanism.data import Data, read_columns
+from pacprivacy.mechanism.labels import check_count
+from pacprivacy.mechanism.statistics import subset_sizes, subset_sums
 from pacprivacy.pool import Pool
-
-__all__ = ["PCA", "MomentPCA"]
-
-Matrix = npt.NDArray[np.float64]
-Vector = npt.NDArray[np.float64]
 
 _MOST_COLUMNS: Final = 32  # of moments kept for all subsets at once: 4.5 KB for each subset
 _CLEAR_GAP: Final = 1e-4  # between eigenvalues; rounding is then far below what is compared
@@ -156,7 +150,7 @@ class PCA(Mechanism):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MomentPCA(PCA, BatchMechanism):
+class MomentPCA(PCA):
     """The same for few columns: all subsets at once, from sums of products of columns."""
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
@@ -185,12 +179,6 @@ class MomentPCA(PCA, BatchMechanism):
         components = np.swapaxes(vectors, 1, 2)[:, ::-1][:, : self.n_components]
         aligned = align_basis(components, basis).reshape(len(sums), -1)
         return aligned if self.centre == "universe" else np.hstack([aligned, mean + shifts])
-
-    def template(self, data: Data) -> dict[str, Matrix]:
-        """Return zeros of the output's shape."""
-        mean, basis = self._fixed_reference()
-        components = {"components": np.zeros_like(basis)}
-        return components if self.centre == "universe" else components | {"mean": 0.0 * mean}
 
 
 def _rounding(X: Matrix) -> float:

@@ -1,28 +1,88 @@
-"""Statistics that are evaluated on all subsets at once: mean and covariance."""
+"""Sums over the rows of every subset at once, by matrix products in bounded memory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Matrix
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import BatchMechanism
-from pacprivacy.mechanism.columns import read_columns, read_numbers
-from pacprivacy.mechanism.data import Data
-from pacprivacy.mechanism.histogram import Histogram
-from pacprivacy.mechanism.sums import subset_sizes, subset_sums
+from pacprivacy.mechanism.base import Mechanism
+from pacprivacy.mechanism.data import Data, read_columns, read_numbers
 from pacprivacy.pool import Pool
 
-__all__ = ["Covariance", "Histogram", "Mean"]
+Features = Callable[[npt.NDArray[np.int64]], Matrix]
 
-Matrix = npt.NDArray[np.float64]
+_CHUNK_NUMBERS: Final = 2**23  # float64 numbers held at a time, about 64 MB
+
+
+def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
+    """Return the sum of the features over the rows of every subset.
+
+    Parameters
+    ----------
+    pool : Pool
+        The subsets.
+    features : callable
+        Maps row numbers to a float64 matrix with one line per row and ``n_features`` columns.
+    n_features : int
+        Width of the result.
+
+    Returns
+    -------
+    array of shape (m, n_features), curator-only
+        Never more than about 64 MB of temporary memory beyond it.
+    """
+    width = max(1, _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features))
+    signed = np.zeros((pool.n_subsets, n_features))
+    total = np.zeros(n_features)
+    order, starts = _rows_by_unit(pool)
+    for start in range(0, pool.n_units, width):
+        stop = min(start + width, pool.n_units)
+        block = _unit_features(features, order, starts, start, stop)
+        total += block.sum(axis=0)
+        signed += pool.signs(start, stop, np.float64) @ block
+    # A unit counts +1 when it is in and -1 when it is out: the sum over those in is the mean
+    # of the signed sum and the total. Exact for counts below 2**52.
+    return (signed + total) / 2.0
+
+
+def subset_sizes(pool: Pool) -> Matrix:
+    """Return the number of rows of every subset, shape (m,)."""
+    sizes = subset_sums(pool, lambda rows: np.ones((len(rows), 1)), 1)
+    return sizes[:, 0]
+
+
+def _rows_by_unit(
+    pool: Pool,
+) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]:
+    if pool.row_units is None:
+        return None, None
+    order = np.argsort(pool.row_units, kind="stable").astype(np.int64)
+    starts = np.searchsorted(pool.row_units[order], np.arange(pool.n_units + 1))
+    return order, starts.astype(np.int64)
+
+
+def _unit_features(
+    features: Features,
+    order: npt.NDArray[np.int64] | None,
+    starts: npt.NDArray[np.int64] | None,
+    start: int,
+    stop: int,
+) -> Matrix:
+    if order is None or starts is None:
+        return features(np.arange(start, stop, dtype=np.int64))
+    first, last = int(starts[start]), int(starts[stop])
+    block = features(order[first:last])
+    return np.add.reduceat(block, starts[start:stop] - first, axis=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mean(BatchMechanism):
+class Mean(Mechanism):
     """Mean over the rows: a number for one-dimensional data, else an array of one row's shape.
 
     Examples
@@ -51,14 +111,9 @@ class Mean(BatchMechanism):
         means: Matrix = centre + sums / subset_sizes(pool)[:, None]
         return means
 
-    def template(self, data: Data) -> Any:
-        """Return zeros of the output's shape."""
-        shape = read_numbers(data.parts, self.name).shape[1:]
-        return np.zeros(shape) if shape else 0.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Covariance(BatchMechanism):
+class Covariance(Mechanism):
     """Covariance matrix of the columns.
 
     The measured vector is the upper triangle, row by row; the released value is the symmetric
@@ -113,11 +168,6 @@ class Covariance(BatchMechanism):
         scatter = second - first[:, rows_of] * first[:, columns_of] / sizes
         return scatter / (sizes - self.ddof)
 
-    def template(self, data: Data) -> Any:
-        """Return zeros, one for each entry of the upper triangle."""
-        p = read_columns(data.parts, self.name).shape[1]
-        return np.zeros(p * (p + 1) // 2)
-
     def finish(self, value: Any) -> Matrix:
         """Return the symmetric matrix with that upper triangle."""
         triangle = np.asarray(value, dtype=np.float64)
@@ -132,3 +182,176 @@ class Covariance(BatchMechanism):
                 f"Covariance must see more than {self.ddof} rows in a subset; got {smallest}. "
                 "Use more records or a pool of larger subsets."
             )
+
+
+Edges = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram(Mechanism):
+    """Counts per bin, one histogram per column.
+
+    As in ``numpy.histogram``, bins are half-open but the last one, and rows outside the range
+    are not counted.
+
+    Parameters
+    ----------
+    bins : int or sequence of float, public
+        Number of bins of equal width, or the edges themselves (the same for every column).
+    range : pair of float, sequence of pairs, or None, public
+        Lowest and highest edge, for all columns or for each. None takes the minimum and maximum
+        of every column over the *whole universe*; this is public and named in the certificate.
+    density : bool, public
+        Divide by the number of counted rows and by the width of the bin.
+    edges : optional
+        Set by :meth:`prepare`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pacprivacy.mechanism import coerce_data
+    >>> ages = np.array([3.0, 12.0, 15.0, 31.0])
+    >>> histogram = Histogram(bins=[0, 10, 20, 40]).prepare(coerce_data(ages))
+    >>> histogram.evaluate((ages,), np.random.default_rng(0))
+    array([1., 2., 1.])
+    """
+
+    bins: int | Sequence[float] = 10
+    range: tuple[float, float] | Sequence[tuple[float, float]] | None = None
+    density: bool = False
+    edges: Edges | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bins, int | np.integer):
+            if self.bins < 1:
+                raise MechanismError(f"bins must be at least 1; got {self.bins}. Use about 10.")
+        else:
+            if self.range is not None:
+                raise MechanismError(
+                    "range must be None when bins gives the edges; got both. Drop one of them."
+                )
+            object.__setattr__(self, "bins", _check_edges(self.bins))
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        return "Histogram"
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """Where the edges come from."""
+        if self.range is None and isinstance(self.bins, int | np.integer):
+            return ("histogram range: minimum and maximum of every column over the universe",)
+        return ("histogram edges: declared by the curator",)
+
+    def prepare(self, data: Data) -> Self:
+        """Fix the edges for every column."""
+        X = read_columns(data.parts, self.name)
+        return replace(self, edges=self._column_edges(X))
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the counts of one subset, shape (columns, bins) or (bins,)."""
+        edges = self._fixed_edges()
+        X = read_columns(parts, self.name)
+        counts = np.vstack(
+            [
+                np.bincount(_locate(x, e), minlength=len(e))[:-1]
+                for x, e in zip(X.T, edges, strict=True)
+            ]
+        ).astype(np.float64)
+        return self._scale(counts).reshape(self._shape(parts))
+
+    def batch(self, data: Data, pool: Pool) -> Matrix:
+        """Return the counts of all subsets, shape (m, columns * bins)."""
+        edges = self._fixed_edges()
+        X = read_columns(data.parts, self.name)
+        n_bins = len(edges[0]) - 1
+
+        def features(rows: npt.NDArray[np.int64]) -> Matrix:
+            hits = np.zeros((len(rows), len(edges), n_bins + 1))
+            for column, column_edges in enumerate(edges):
+                hits[np.arange(len(rows)), column, _locate(X[rows, column], column_edges)] = 1.0
+            return hits[:, :, :n_bins].reshape(len(rows), -1)
+
+        sums = subset_sums(pool, features, len(edges) * n_bins)
+        return self._scale(sums.reshape(-1, len(edges), n_bins)).reshape(len(sums), -1)
+
+    def finish(self, value: Any) -> dict[str, Any]:
+        """Return the released counts with the (public) edges they belong to."""
+        edges = np.asarray(self._fixed_edges())
+        return {"counts": value, "edges": edges[0] if np.ndim(value) == 1 else edges}
+
+    def _column_edges(self, X: Matrix) -> Edges:
+        if not isinstance(self.bins, int | np.integer):
+            edges = tuple(float(edge) for edge in self.bins)
+            return (edges,) * int(X.shape[1])
+        lows, highs = _limits(self.range, X)
+        return tuple(
+            tuple(np.linspace(low, high, int(self.bins) + 1).tolist())
+            for low, high in zip(lows, highs, strict=True)
+        )
+
+    def _fixed_edges(self) -> Edges:
+        if self.edges is None:
+            raise MechanismError(
+                "edges must be fixed before a subset is evaluated; got None. "
+                "Call prepare(data) with the whole universe first."
+            )
+        return self.edges
+
+    def _shape(self, parts: tuple[Any, ...]) -> tuple[int, ...]:
+        edges = self._fixed_edges()
+        n_bins = len(edges[0]) - 1
+        return (n_bins,) if read_numbers(parts, self.name).ndim == 1 else (len(edges), n_bins)
+
+    def _scale(self, counts: Matrix) -> Matrix:
+        if not self.density:
+            return counts
+        total = counts.sum(axis=-1, keepdims=True)
+        if not total.all():
+            raise MechanismError(
+                "density must have at least one row inside the range in every subset; got a "
+                "subset with none. Widen range or use density=False."
+            )
+        widths = np.diff(np.asarray(self._fixed_edges()), axis=-1)
+        scaled: Matrix = counts / total / widths
+        return scaled
+
+
+def _locate(x: Matrix, edges: tuple[float, ...]) -> npt.NDArray[np.int64]:
+    """Return the bin of every value; values outside get the number of bins."""
+    where = np.searchsorted(edges, x, side="right") - 1
+    last = len(edges) - 2
+    where[x == edges[-1]] = last
+    where[(where < 0) | (where > last)] = last + 1
+    return where.astype(np.int64, copy=False)
+
+
+def _limits(limits: Any, X: Matrix) -> tuple[Matrix, Matrix]:
+    if limits is None:
+        lows, highs = X.min(axis=0), X.max(axis=0)
+        flat = lows == highs
+        return np.where(flat, lows - 0.5, lows), np.where(flat, highs + 0.5, highs)
+    pairs = np.asarray(limits, dtype=np.float64)
+    if pairs.shape == (2,):
+        pairs = np.tile(pairs, (X.shape[1], 1))
+    if pairs.shape != (X.shape[1], 2) or not np.isfinite(pairs).all():
+        raise MechanismError(
+            f"range must be one pair (low, high) or one for each of {X.shape[1]} columns; got "
+            f"shape {pairs.shape}. Use None to take the range of the universe."
+        )
+    if not (pairs[:, 0] < pairs[:, 1]).all():
+        raise MechanismError("range must have low < high; got an empty range. Swap the two.")
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _check_edges(bins: Sequence[float]) -> tuple[float, ...]:
+    edges = np.asarray(bins, dtype=np.float64)
+    if edges.ndim != 1 or len(edges) < 2 or not np.isfinite(edges).all():
+        raise MechanismError(
+            f"bins must be a count or at least two finite edges; got shape {edges.shape}. "
+            "Write bins=10 or bins=[0, 1, 2]."
+        )
+    if not (np.diff(edges) > 0).all():
+        raise MechanismError("bins must increase; got edges out of order. Sort them.")
+    return tuple(edges.tolist())

@@ -9,12 +9,11 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import check_positive
+from pacprivacy._checks import Matrix, check_positive
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.columns import read_columns
-from pacprivacy.mechanism.data import Data
-from pacprivacy.mechanism.inputs import (
+from pacprivacy.mechanism.data import Data, read_columns
+from pacprivacy.mechanism.labels import (
     Classes,
     check_count,
     check_varying,
@@ -22,10 +21,6 @@ from pacprivacy.mechanism.inputs import (
     find_classes,
     read_labelled,
 )
-
-__all__ = ["LinearSVM"]
-
-Matrix = npt.NDArray[np.float64]
 
 _SEED: Final = 0  # of the order in which the dual solver visits the rows; public
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pacprivacy.pool.balanced import Balanced
-from pacprivacy.pool.half import Half
-from pacprivacy.pool.poisson import Poisson
 from pacprivacy.pool.pool import Pool
-from pacprivacy.pool.strategy import DEFAULT_SUBSETS, PoolStrategy
+from pacprivacy.pool.strategies import DEFAULT_SUBSETS, Balanced, Half, Poisson, PoolStrategy
 
 __all__ = ["DEFAULT_SUBSETS", "Balanced", "Half", "Poisson", "Pool", "PoolStrategy"]

@@ -1,4 +1,4 @@
-"""The pool record: which units are in which candidate subset, one bit each."""
+"""Subsets as packed bits, in the layout of :func:`numpy.packbits`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,61 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Vector
 from pacprivacy.errors import PoolError
-from pacprivacy.pool.bits import Bits, complement, padding, popcount
 
-__all__ = ["MIN_UNITS", "Pool"]
+Bits = npt.NDArray[np.uint8]
+
+_POPCOUNT: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
+    axis=1, dtype=np.uint8
+)
+
+
+def popcount(packed: Bits) -> int:
+    """Count the ones in a packed row."""
+    return int(_POPCOUNT[packed].sum(dtype=np.int64))
+
+
+def padding(n_units: int) -> int:
+    """Return the bits of the last byte that stand for no unit, as a byte."""
+    return 0xFF >> (n_units % 8) if n_units % 8 else 0
+
+
+def complement(packed: Bits, n_units: int) -> Bits:
+    """Return the packed complement of a packed subset."""
+    other = ~packed
+    other[-1] &= 0xFF ^ padding(n_units)
+    return other
+
+
+def draw_fixed_size(rng: np.random.Generator, n_units: int, size: int) -> Bits:
+    """Draw a uniform subset of exactly ``size`` of ``n_units`` units, packed.
+
+    Fair bits give a uniform subset of a random size; given its size it is uniform, and
+    moving uniformly chosen units in or out until the size fits keeps it so. This needs
+    one bit and no integer per unit, and is quick for sizes near one half.
+    """
+    packed = np.frombuffer(rng.bytes(-(-n_units // 8)), dtype=np.uint8).copy()
+    packed[-1] &= 0xFF ^ padding(n_units)
+    surplus = popcount(packed) - size
+    missing = abs(surplus)
+    while missing:
+        where = rng.integers(0, n_units, size=2 * missing + 16)
+        inside = (packed[where >> 3] >> (7 - (where & 7)).astype(np.uint8)) & 1
+        where = where[inside == (surplus > 0)]
+        # The first appearances, in order: what rejection one at a time would have accepted.
+        _, first = np.unique(where, return_index=True)
+        where = where[np.sort(first)][:missing]
+        np.bitwise_xor.at(packed, where >> 3, (128 >> (where & 7)).astype(np.uint8))
+        missing -= len(where)
+    return packed
+
 
 MIN_UNITS: Final = 4
 SCHEMA_VERSION: Final = 1
 _CHUNK_CELLS: Final = 2**21  # subset-unit cells unpacked at a time: bounds temporary memory
 
 Mask = npt.NDArray[np.bool_]
-Vector = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from pacprivacy.errors import PoolError
 from pacprivacy.pool.pool import MIN_UNITS
 
-__all__ = ["encode_labels", "resolve_strata", "resolve_units"]
-
 Codes = npt.NDArray[np.int32]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pacprivacy.errors import CertificateError
 from pacprivacy.release.text import KINDS
-from pacprivacy.theory.divergence import DIVERGENCES
+from pacprivacy.theory.posterior import DIVERGENCES
 
 __all__ = ["check_fields"]
 

@@ -42,7 +42,7 @@ class CurvePoint(Protocol):
 
 
 class Curve(Protocol):
-    """What :func:`pacprivacy.design.tune` returns, as far as a picture cares."""
+    """What :func:`pacprivacy.design.tuning` returns, as far as a picture cares."""
 
     @property
     def points(self) -> Sequence[CurvePoint]:

@@ -10,25 +10,31 @@ from pacprivacy.residual.baselines import (
 )
 from pacprivacy.residual.curves import BudgetCurve, budget_curve
 from pacprivacy.residual.examples import EXAMPLES, example_outputs
-from pacprivacy.residual.gap import Gap, corrected_budget, exact_gap
-from pacprivacy.residual.joint import JointPlan, joint_plan
+from pacprivacy.residual.gap import (
+    Gap,
+    ReleaseSampler,
+    corrected_budget,
+    exact_gap,
+    sliced_gap,
+    variational_gap,
+)
 from pacprivacy.residual.quantities import (
     Residual,
     compose_entropies,
     intrinsic_privacy,
     posterior_disadvantage,
+    reference_law,
     residual_privacy,
 )
-from pacprivacy.residual.reference import reference_law
-from pacprivacy.residual.slices import sliced_gap
 from pacprivacy.residual.stackelberg import (
     Equilibrium,
+    JointPlan,
     Step,
     anisotropy,
     free_budget,
+    joint_plan,
     stackelberg,
 )
-from pacprivacy.residual.variational import ReleaseSampler, variational_gap
 
 __all__ = [
     "EXAMPLES",

@@ -16,15 +16,6 @@ from pacprivacy.noise.weighting import noise_covariance
 from pacprivacy.theory.gaussian import gaussian_equivalent
 from pacprivacy.theory.posterior import posterior_success
 
-__all__ = [
-    "Baseline",
-    "auto_pac",
-    "auto_pac_confidence",
-    "dp_gaussian",
-    "efficient_pac",
-    "mean_sensitivity",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:

@@ -15,8 +15,6 @@ from pacprivacy.errors import BudgetError
 from pacprivacy.noise import Rule, calibrate
 from pacprivacy.residual.stackelberg import anisotropy
 
-__all__ = ["BudgetCurve", "budget_curve"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetCurve:

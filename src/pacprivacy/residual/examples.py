@@ -14,8 +14,6 @@ from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
 from pacprivacy.errors import MechanismError
 
-__all__ = ["EXAMPLES", "example_outputs"]
-
 EXAMPLES: Final = (
     "gaussian",
     "bimodal",

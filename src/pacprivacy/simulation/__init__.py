@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pacprivacy.simulation.candidates import draw_candidates
+from pacprivacy._threads import few_threads
 from pacprivacy.simulation.checkpoint import read_checkpoint_seed
-from pacprivacy.simulation.outputs import Outputs
-from pacprivacy.simulation.run import run_mechanism
-from pacprivacy.simulation.threads import few_threads
+from pacprivacy.simulation.run import Outputs, draw_candidates, run_mechanism
 
 __all__ = ["Outputs", "draw_candidates", "few_threads", "read_checkpoint_seed", "run_mechanism"]

@@ -1,24 +1,348 @@
-"""Running batches of subsets here or through joblib, whose backends are all ours."""
+"""The simulation subset by subset: first one checked, the others fanned out, all kept."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+import threading
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Data, Structure
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy._threads import single_threaded
+from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
+from pacprivacy.mechanism import Data, Mechanism, Structure, coerce_data, flatten
 from pacprivacy.pool import Pool
-from pacprivacy.simulation.worker import BatchResult, Failure, Job, run_batch
+from pacprivacy.simulation.checkpoint import Checkpoint, Header
+from pacprivacy.simulation.progress import Notice, collect_notices, show_progress
 
-__all__ = ["choose_batch_size", "count_workers", "make_batches", "run_subsets"]
+
+@dataclass(slots=True, kw_only=True)
+class SubsetRun:
+    """One run of a mechanism over a pool.
+
+    Parameters
+    ----------
+    job : Job
+        The mechanism, the data and the seed.
+    pool : Pool
+        The subsets.
+    path : Path or None
+        The checkpoint.
+
+    Attributes
+    ----------
+    n_done : int, public
+        How many subsets are finished.
+    notices : list of Notice
+        Warnings that came back from workers.
+    """
+
+    job: Job
+    pool: Pool
+    path: Path | None
+    n_done: int = 0
+    notices: list[Notice] = field(default_factory=list)
+
+    def execute(self, *, n_jobs: int | None, progress: bool | None) -> tuple[Matrix, Structure]:
+        """Return the values of all subsets and their common structure."""
+        try:
+            return self._execute(n_jobs, progress)
+        except KeyboardInterrupt:
+            raise InterruptedRun(self._stopped()) from None
+
+    def _execute(self, n_jobs: int | None, progress: bool | None) -> tuple[Matrix, Structure]:
+        n_workers = count_workers(n_jobs)
+        start = time.perf_counter()
+        first, structure = self._evaluate_first()
+        seconds = time.perf_counter() - start
+        values = np.empty((self.pool.n_subsets, first.size))
+        finished = np.zeros(self.pool.n_subsets, dtype=np.bool_)
+        with ExitStack() as stack:
+            file = self._open_checkpoint(stack, first.size)
+            if file is not None:
+                file.load(values, finished)
+            if finished[0]:
+                self._compare_with_checkpoint(values[0], first)
+            else:
+                self._compare_with_second_run(first)
+            self.n_done = int(finished.sum())
+            advance = stack.enter_context(
+                show_progress(self.pool.n_subsets, done=self.n_done, enabled=progress)
+            )
+
+            def accept(batch: BatchResult) -> None:
+                if file is not None and batch.values:
+                    file.append(batch.values)
+                for k, vector in batch.values.items():
+                    values[k] = vector
+                self.notices.extend(batch.notices)
+                self.n_done += len(batch.values)
+                advance(len(batch.values))
+
+            if not finished[0]:
+                accept(BatchResult(values={0: first}, failure=None))
+            left = [k for k in range(1, self.pool.n_subsets) if not finished[k]]
+            size = choose_batch_size(len(left), seconds, n_workers)
+            batches = make_batches(self.pool, left, size)
+            with closing(run_subsets(self.job, structure, batches, n_jobs=n_jobs)) as results:
+                for batch in results:
+                    accept(batch)
+        return values, structure
+
+    def _evaluate_first(self) -> tuple[Vector, Structure]:
+        try:
+            return self.job.evaluate(0, self.pool.rows(0))
+        except Exception as error:
+            raise explain(0, error).to_error() from error
+
+    def _open_checkpoint(self, stack: ExitStack, n_outputs: int) -> Checkpoint | None:
+        if self.path is None:
+            return None
+        header = Header(
+            mechanism=self.job.mechanism.name,
+            data=self.job.data.digest(),
+            pool=self.pool.digest(),
+            n_subsets=self.pool.n_subsets,
+            n_outputs=n_outputs,
+            seed=self.job.seed,
+            pool_seed=self.pool.seed,
+        )
+        return stack.enter_context(Checkpoint(self.path, header))
+
+    def _compare_with_checkpoint(self, stored: Vector, first: Vector) -> None:
+        if stored.tobytes() != first.tobytes():
+            raise CheckpointError(
+                f"checkpoint must come from the same function; got {self.path}, whose values "
+                "differ on subset 0. The function or a library has changed, or it is not "
+                "deterministic: delete the file and start again."
+            )
+
+    def _compare_with_second_run(self, first: Vector) -> None:
+        again, _ = self._evaluate_first()
+        if again.tobytes() != first.tobytes():
+            raise MechanismError(
+                "the mechanism must be deterministic; got two different values on subset 0. "
+                "Take a parameter rng and draw from it only, or fix random_state. (The global "
+                "generator of numpy is not seeded here.)"
+            )
+
+    def _stopped(self) -> str:
+        text = f"stopped after {self.n_done} of {self.pool.n_subsets} subsets; "
+        if self.path is None:
+            return text + "pass checkpoint='some file' next time to be able to resume."
+        return text + f"run the same call again with checkpoint={str(self.path)!r} to resume."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Everything a worker needs besides the rows of a subset."""
+
+    mechanism: Mechanism
+    data: Data
+    seed: int
+    home: int = field(default_factory=os.getpid)
+
+    def evaluate(self, k: int, rows: npt.NDArray[np.int64]) -> tuple[Vector, Structure]:
+        """Run the mechanism on subset ``k`` and flatten its value."""
+        rng = public_generator(self.seed, "mechanism", k)
+        vector, structure = flatten(self.mechanism.evaluate(self.data.take(rows), rng))
+        if not vector.size:
+            raise MechanismError(
+                "value must hold at least one number; got none. "
+                "Return what is to be released as numbers or arrays."
+            )
+        if not np.isfinite(vector).all():
+            raise MechanismError(
+                f"value must be finite; got {np.count_nonzero(~np.isfinite(vector))} NaN or "
+                f"infinite entries out of {vector.size}. Make the function total: regularise, "
+                "clip, or return a fixed number where it is not defined."
+            )
+        return vector, structure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A subset on which the mechanism failed."""
+
+    subset: int
+    reason: str
+    details: str
+
+    def to_error(self) -> MechanismError:
+        """Return the exception to raise in the caller's process."""
+        error = MechanismError(f"the mechanism failed on subset {self.subset}: {self.reason}")
+        if self.details:
+            error.add_note(self.details)
+        return error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """What comes back from a worker."""
+
+    values: dict[int, Vector]
+    failure: Failure | None
+    notices: tuple[Notice, ...] = ()
+
+
+def run_batch(
+    job: Job, structure: Structure, subsets: tuple[int, ...], packed: npt.NDArray[np.uint8]
+) -> BatchResult:
+    """Run the mechanism on several subsets, up to the first failure.
+
+    Parameters
+    ----------
+    job : Job
+    structure : Structure
+        The structure of the first subset, which every other must share.
+    subsets : tuple of int
+        Their numbers.
+    packed : uint8 array
+        Their rows as packed bits, one line for each.
+    """
+    # Warnings are global to a process: they can be collected here only if no other thread of
+    # this process evaluates subsets. The caller's process collects its own.
+    if os.getpid() == job.home or threading.current_thread() is not threading.main_thread():
+        return _run_batch(job, structure, subsets, packed)
+    notices: list[Notice] = []
+    with collect_notices(notices):
+        result = _run_batch(job, structure, subsets, packed)
+    return replace(result, notices=tuple(notices))
+
+
+def _run_batch(
+    job: Job, structure: Structure, subsets: tuple[int, ...], packed: npt.NDArray[np.uint8]
+) -> BatchResult:
+    values: dict[int, Vector] = {}
+    failure = None
+    with single_threaded():
+        for k, line in zip(subsets, packed, strict=True):
+            rows = np.flatnonzero(np.unpackbits(line, count=job.data.n_rows)).astype(np.int64)
+            try:
+                vector, found = job.evaluate(k, rows)
+            except Exception as error:
+                failure = explain(k, error)
+                break
+            where = structure.difference(found)
+            if where is not None:
+                failure = Failure(subset=k, reason=_explain_difference(where), details="")
+                break
+            values[k] = vector
+    return BatchResult(values=values, failure=failure)
+
+
+def explain(k: int, error: Exception) -> Failure:
+    """Describe an exception by type and message; it may not survive the way to the caller."""
+    if isinstance(error, MechanismError):
+        return Failure(subset=k, reason=str(error), details="")
+    reason = (
+        f"{type(error).__name__}: {str(error).rstrip('.')}. "
+        "Make the function work on every subset of the pool, or draw a pool with larger or "
+        "stratified subsets; no subset may be left out."
+    )
+    return Failure(subset=k, reason=reason, details=_short_traceback(error))
+
+
+def _explain_difference(where: str) -> str:
+    return (
+        f"{where} must have the same shape, keys and labels for every subset; got something else "
+        "than on subset 0. Fix the shape (or the list of classes) in the function, or stratify "
+        "the pool so that every subset has every class."
+    )
+
+
+def _short_traceback(error: Exception) -> str:
+    return "".join(traceback.format_exception(error)[-6:]).rstrip()
+
+
+Train = Callable[[tuple[Any, ...], np.random.Generator], Any]
+
+
+def train_subsets(
+    train: Train,
+    data: Any,
+    pool: Pool,
+    *,
+    n_jobs: int | None = None,
+    rng: np.random.Generator | int | None = None,
+) -> tuple[Any, ...]:
+    """Return ``train(rows of subset k, generator of subset k)`` for every subset, in order.
+
+    Unlike :func:`run_mechanism` this keeps objects, such as fitted models, and measures nothing:
+    whoever releases a function of them has to measure that function.
+
+    Parameters
+    ----------
+    train : callable
+        Takes the parts of the data at the subset's rows, and the subset's public generator.
+    data : array, frame, or tuple of those
+        The universe.
+    pool : Pool
+        The subsets.
+    n_jobs : int, optional
+        Workers, through joblib; results do not depend on them.
+    rng : Generator, int or None
+        Seed of the public streams.
+
+    Returns
+    -------
+    tuple, curator-only
+
+    Raises
+    ------
+    MechanismError
+        If training fails on a subset; names the lowest-numbered one that came back as failed.
+    """
+    import joblib  # slow to import, not always needed
+
+    universe = coerce_data(data)
+    if universe.n_rows != pool.n_rows:
+        raise DataError(
+            f"data must have as many rows as the pool ({pool.n_rows}); got {universe.n_rows}. "
+            "Draw the pool for this data."
+        )
+    seed, numbers = coerce_seed(rng), range(pool.n_subsets)
+    if count_workers(n_jobs) == 1:
+        trained = [_train_one(train, universe, pool.rows(k), seed, k) for k in numbers]
+    else:
+        tasks = (
+            joblib.delayed(_train_one)(train, universe, pool.rows(k), seed, k) for k in numbers
+        )
+        try:
+            trained = joblib.Parallel(n_jobs=n_jobs)(tasks)
+        except (KeyboardInterrupt, MechanismError):
+            raise
+        except Exception as error:
+            raise MechanismError(
+                f"training must run in worker processes; got {type(error).__name__}: {error}. "
+                "Use fewer workers, n_jobs=1, or joblib.parallel_config(backend='threading')."
+            ) from error
+    for result in trained:
+        if isinstance(result, Failure):
+            raise result.to_error()
+    return tuple(trained)
+
+
+def _train_one(
+    train: Train, data: Data, rows: npt.NDArray[np.int64], seed: int, k: int
+) -> Any | Failure:
+    with single_threaded():
+        try:
+            return train(data.take(rows), public_generator(seed, "mechanism", k))
+        except Exception as error:
+            return explain(k, error)
+
 
 Batch = tuple[tuple[int, ...], npt.NDArray[np.uint8]]
 

@@ -20,9 +20,8 @@ from typing import BinaryIO, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import CheckpointError
-
-__all__ = ["Checkpoint", "Header", "read_checkpoint_seed", "read_header"]
 
 MAGIC: Final = b"PACCHECKPOINT\n"
 SCHEMA_VERSION: Final = 1
@@ -31,9 +30,6 @@ _RECORD: Final = struct.Struct("<II")
 _CRC: Final = struct.Struct("<I")
 _MODE: Final = 0o600
 _MAX_HEADER: Final = 1 << 20
-
-Vector = npt.NDArray[np.float64]
-Matrix = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,26 +1,193 @@
-"""Run a mechanism on every subset of a pool."""
+"""The record of a simulation: the mechanism's value on every subset of the pool."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
+from pacprivacy._checks import Matrix
 from pacprivacy._random import coerce_seed
-from pacprivacy.errors import DataError
-from pacprivacy.mechanism import BatchMechanism, as_mechanism, coerce_data
-from pacprivacy.pool import Pool
-from pacprivacy.simulation.batch import run_at_once
-from pacprivacy.simulation.checkpoint import read_header
-from pacprivacy.simulation.notices import Notice, collect_notices, show_notices
-from pacprivacy.simulation.outputs import Outputs
-from pacprivacy.simulation.subsets import SubsetRun
-from pacprivacy.simulation.threads import single_threaded
-from pacprivacy.simulation.worker import Job
+from pacprivacy._threads import single_threaded
+from pacprivacy.errors import DataError, MechanismError, PoolError
+from pacprivacy.mechanism import (
+    Batch,
+    Data,
+    Mechanism,
+    Structure,
+    as_mechanism,
+    batch_of,
+    coerce_data,
+)
+from pacprivacy.pool import Balanced, Pool, PoolStrategy
+from pacprivacy.simulation.backends import Job, SubsetRun
+from pacprivacy.simulation.checkpoint import read_checkpoint_seed, read_header
+from pacprivacy.simulation.progress import Notice, collect_notices, show_notices
 
-__all__ = ["run_mechanism"]
+SCHEMA_VERSION: Final = 1
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outputs:
+    """Values of a mechanism on all subsets.
+
+    Parameters
+    ----------
+    values : float64 array of shape (m, d), read-only, curator-only
+        Row ``k`` is the flattened value on subset ``k``.
+    structure : Structure, public
+        How to build a value from a vector; equal for all subsets.
+    mechanism_name : str, public
+        Name for the certificate.
+    public : tuple of str, public
+        What was computed from the whole universe or declared.
+    seed : int, curator-only
+        Seed of the mechanism's public streams.
+    finish : callable, public
+        Post-processing of a released value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.simulation import run_mechanism
+    >>> pool = pac.Balanced(n_subsets=8).draw(20, rng=0)
+    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
+    >>> outputs.n_subsets, outputs.n_outputs, outputs.mechanism_name
+    (8, 1, 'mean')
+    """
+
+    values: npt.NDArray[np.float64] = field(repr=False)
+    structure: Structure
+    mechanism_name: str
+    public: tuple[str, ...] = ()
+    seed: int = field(repr=False)
+    finish: Callable[[Any], Any] = field(default=_unchanged, repr=False)
+
+    def __post_init__(self) -> None:
+        values = np.ascontiguousarray(self.values, dtype=np.float64).view()
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
+
+    @property
+    def n_subsets(self) -> int:
+        """Number of subsets m."""
+        return int(self.values.shape[0])
+
+    @property
+    def n_outputs(self) -> int:
+        """Length d of the measured vector."""
+        return int(self.values.shape[1])
+
+    def restore(self, vector: npt.ArrayLike) -> Any:
+        """Turn a released vector into the value the user sees (claim M-1)."""
+        return self.finish(self.structure.restore(vector))
+
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return what may be published, as plain JSON types."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "mechanism": self.mechanism_name,
+            "output": self.structure.describe(),
+            "n_subsets": self.n_subsets,
+            "n_outputs": self.n_outputs,
+            "public": list(self.public),
+        }
+
+
+SUBSETS_BATCHED = 1024
+SUBSETS_BLACK_BOX = 256
+
+
+def draw_candidates(
+    mechanism: Mechanism,
+    data: Data,
+    pool: Pool | PoolStrategy | None,
+    *,
+    n_subsets: int | None = None,
+    units: Any = None,
+    checkpoint: str | Path | None = None,
+    rng: np.random.Generator | int | None = None,
+    n_reserve: int = 0,
+) -> tuple[Pool, tuple[str, ...]]:
+    """Return the pool for a run, and public notes on how its size was chosen.
+
+    A pool that is already drawn is used as it is. ``n_subsets=None`` means 1024 where the
+    mechanism evaluates all subsets by matrix products, and 256 for a black box; ``n_reserve``
+    more are drawn for a secret that must be independent of the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pacprivacy.mechanism import as_mechanism, coerce_data
+    >>> data = coerce_data(np.arange(20.0))
+    >>> pool, notes = draw_candidates(as_mechanism(np.mean), data, None, n_subsets=8, rng=0)
+    >>> pool.n_subsets, notes
+    (8, ())
+    """
+    if isinstance(pool, Pool):
+        if n_subsets not in (None, pool.n_subsets) or units is not None:
+            raise PoolError(
+                "n_subsets and units must be left out when a drawn pool is given. "
+                "Pass a strategy such as Balanced() to have it drawn."
+            )
+        return pool, ()
+    strategy: PoolStrategy = Balanced() if pool is None else pool
+    notes: tuple[str, ...] = ()
+    if n_subsets is not None:
+        strategy = strategy.with_subsets(n_subsets)
+    elif strategy.n_subsets is None:
+        default = SUBSETS_BLACK_BOX if batch_of(mechanism) is None else SUBSETS_BATCHED
+        strategy = strategy.with_subsets(default)
+        notes = (
+            f"{default} subsets is the default here; a larger n_subsets lowers what side "
+            f"knowledge gives away and often the noise, for proportionally more work.",
+        )
+    if n_reserve:
+        strategy = strategy.with_subsets((strategy.n_subsets or 0) + n_reserve)
+    stored = None if checkpoint is None or rng is not None else read_checkpoint_seed(checkpoint)
+    seed = coerce_seed(rng) if stored is None else stored
+    labels = data.parts[-1] if len(data.parts) > 1 else None
+    return strategy.draw(data.n_rows, rng=seed, units=units, strata=labels), notes
+
+
+_TOLERANCE: Final = 1e-8  # far above rounding, far below any real difference in the formula
+
+
+def run_at_once(batch: Batch, job: Job, pool: Pool) -> tuple[Matrix, Structure]:
+    """Return the values of all subsets and their structure, which is that of ``evaluate``.
+
+    The shape, the finiteness, and the value on the first subset are checked.
+    """
+    values = np.asarray(batch(job.data, pool), dtype=np.float64)
+    vector, structure = job.evaluate(0, pool.rows(0))
+    if values.shape != (pool.n_subsets, vector.size):
+        raise MechanismError(
+            f"batch must return shape {(pool.n_subsets, vector.size)}; got {values.shape}. "
+            "It must agree with evaluate."
+        )
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if bad.size:
+        raise MechanismError(
+            f"the mechanism failed on subset {bad[0]}: value must be finite; got NaN or infinite "
+            "entries. Use more records per subset or a mechanism that is defined on few."
+        )
+    tolerance = _TOLERANCE * float(np.abs(vector).max())
+    if np.abs(vector - values[0]).max() > tolerance:
+        raise MechanismError(
+            "batch must agree with evaluate; got another value on subset 0. "
+            "Compute the same function in both."
+        )
+    return values, structure
 
 
 def run_mechanism(
@@ -96,8 +263,9 @@ def run_mechanism(
     own: list[Notice] = []
     try:
         with collect_notices(own), single_threaded():
-            if isinstance(prepared, BatchMechanism):
-                values, structure = run_at_once(prepared, job, pool)
+            batch = batch_of(prepared)
+            if batch is not None:
+                values, structure = run_at_once(batch, job, pool)
             else:
                 values, structure = run.execute(n_jobs=n_jobs, progress=progress)
     except BaseException:

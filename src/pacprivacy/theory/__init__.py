@@ -9,11 +9,6 @@ from pacprivacy.theory.concentration import (
     empirical_bernstein,
     std_upper_bound,
 )
-from pacprivacy.theory.divergence import (
-    DIVERGENCES,
-    bernoulli_divergence,
-    divergence_success,
-)
 from pacprivacy.theory.gaussian import (
     gaussian_delta,
     gaussian_epsilon,
@@ -31,7 +26,10 @@ from pacprivacy.theory.information import (
     log_det_bound,
 )
 from pacprivacy.theory.posterior import (
+    DIVERGENCES,
     Readings,
+    bernoulli_divergence,
+    divergence_success,
     epsilon_equivalent,
     mi_for_success,
     overlap_prior,

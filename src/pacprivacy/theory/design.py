@@ -3,24 +3,19 @@
 A release whose every coordinate gets noise of ``C`` times its own variance over subsets has the
 error ``Bias² + (1 + C) Variance + floor``. ``C``, the *noise ratio*, grows as the budget shrinks,
 so a private release wants more regularisation than a public one. Everything broadcasts over
-dimensions and budgets. Gradient descent is in :mod:`pacprivacy.theory.descent`.
+dimensions and budgets. Gradient descent is in :mod:`pacprivacy.theory.design`.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
+from scipy import special, stats
 
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory.ranges import Array, above_zero, not_negative
-
-__all__ = [
-    "noise_ratio",
-    "released_error",
-    "ridge_error",
-    "ridge_error_ratio",
-    "ridge_penalty",
-]
+from pacprivacy.theory.concentration import Array, above_zero, not_negative
 
 
 def noise_ratio(mi_nats: npt.ArrayLike, *, n_dimensions: int = 1, n_steps: int = 1) -> Array:
@@ -172,3 +167,306 @@ def ridge_error_ratio(quality: npt.ArrayLike, *, ratio: npt.ArrayLike) -> Array:
     """
     q, c = not_negative("quality", quality), not_negative("ratio", ratio)
     return np.asarray((c + 1.0) * np.square(q + 1.0) / ((q + c + 1.0) * (q * c + q + 1.0)))
+
+
+_NEWTON_STEPS: Final = 3  # from the Wright omega function's 1e-16 these only remove cancellation
+_TAIL_STDS: Final = 12.0  # a binomial is beyond these with probability below 1e-30
+
+
+def descent_bound(
+    step: npt.ArrayLike,
+    *,
+    start_error: npt.ArrayLike,
+    gradient_var: npt.ArrayLike,
+    convexity: npt.ArrayLike,
+    n_steps: int,
+    ratio: npt.ArrayLike = 0.0,
+) -> Array:
+    """Bound ``J`` on the squared error of the last iterate of noisy gradient descent.
+
+    Parameters
+    ----------
+    step : float or array, public
+        Step size ``η``; at most ``1/L``, the inverse of the smoothness.
+    start_error : float or array >= 0, curator-only
+        Squared distance ``e0²`` of the start from the optimum.
+    gradient_var : float or array >= 0, curator-only
+        Bound ``σ²`` on the variance of a subset's gradient.
+    convexity : float or array > 0, public
+        Strong convexity ``μ``; the penalty at least.
+    n_steps : int >= 1, public
+        Number of steps ``T``.
+    ratio : float or array >= 0, public
+        Noise ratio ``C`` of one step.
+
+    Returns
+    -------
+    array
+        ``(1-ημ)^T e0² + (η/μ)(C+1)σ²(1-(1-ημ)^T)``.
+
+    Guarantee
+    ---------
+    Claim D-3. For every ``μ``-strongly convex, ``L``-smooth objective (quadratic or not),
+    ``0 < η <= 1/L`` and gradients that are unbiased over subsets, the expected squared distance
+    of the last iterate from the optimum is at most the result.
+
+    Examples
+    --------
+    >>> float(descent_bound(0.1, start_error=1.0, gradient_var=1.0, convexity=1.0,
+    ...                     n_steps=50, ratio=100.0).round(3))
+    10.053
+    """
+    eta, mu = np.asarray(step, dtype=np.float64), _convexity(convexity)
+    spread = (1.0 + not_negative("ratio", ratio)) * not_negative("gradient_var", gradient_var)
+    with np.errstate(divide="ignore"):
+        log_left = _check_steps(n_steps) * np.log1p(-eta * mu)
+    return np.asarray(
+        np.exp(log_left) * not_negative("start_error", start_error)
+        - eta / mu * spread * np.expm1(log_left)
+    )
+
+
+def contraction_bound(
+    step: npt.ArrayLike,
+    *,
+    start_error: npt.ArrayLike,
+    released_var: npt.ArrayLike,
+    convexity: npt.ArrayLike,
+) -> Array:
+    """Bound on the squared error of the last iterate, from what each step really released.
+
+    Sharper than :func:`descent_bound`: a gradient step contracts the *squared* error by
+    ``(1-ημ)²``, and every step brings its own variance.
+
+    Parameters
+    ----------
+    step : float or array of shape (...,), public
+        Step size ``η``, at most ``1/L``.
+    start_error : float or array of shape (...,) >= 0, curator-only
+        Squared distance of the start from the optimum.
+    released_var : array of shape (T, ...), curator-only
+        Expected squared deviation of each released gradient from the gradient over the universe,
+        all dimensions together: subset variance plus noise variance.
+    convexity : float or array of shape (...,) > 0, public
+        Strong convexity ``μ``.
+
+    Guarantee
+    ---------
+    Claim D-3. Same conditions as :func:`descent_bound`.
+    """
+    eta, mu = np.asarray(step, dtype=np.float64), _convexity(convexity)
+    error = not_negative("start_error", start_error)
+    for variance in not_negative("released_var", released_var):
+        error = np.square(1.0 - eta * mu) * error + np.square(eta) * variance
+    return np.asarray(error)
+
+
+def descent_step(
+    *,
+    start_error: npt.ArrayLike,
+    gradient_var: npt.ArrayLike,
+    convexity: npt.ArrayLike,
+    n_steps: int,
+    ratio: npt.ArrayLike = 0.0,
+    largest: npt.ArrayLike = np.inf,
+) -> Array:
+    """Step size by formula: the minimiser of ``J`` with ``(1-ημ)^T`` replaced by ``exp(-ημT)``.
+
+    Parameters
+    ----------
+    start_error, gradient_var, convexity, n_steps, ratio
+        As in :func:`descent_bound`; ``ratio=0`` gives the post-hoc step ``η∞``.
+    largest : float or array > 0, public
+        Cap; pass ``1/L``.
+
+    Returns
+    -------
+    array
+        ``(z - W(e^z))/α``, ``z = α e0²/β + 1``, ``α = μT``, ``β = (1+C)σ²/μ``, at most
+        ``largest``. ``W(e^z)`` is the Wright omega function, which does not overflow.
+
+    Guarantee
+    ---------
+    Claim D-4.
+
+    Examples
+    --------
+    >>> problem = dict(start_error=10.0, gradient_var=1.0, convexity=1.0, n_steps=50)
+    >>> float(descent_step(**problem).round(4))
+    0.1241
+    """
+    pull, alpha = _pull(start_error, gradient_var, convexity, n_steps=n_steps, ratio=ratio)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scaled = np.log(np.real(special.wrightomega(pull + 1.0)))
+        # e^u + u = z; near u = 0 the logarithm has lost digits that Newton's steps bring back.
+        for _ in range(_NEWTON_STEPS):
+            scaled = scaled - np.where(
+                scaled < 1.0, (np.expm1(scaled) + scaled - pull) / (np.exp(scaled) + 1.0), 0.0
+            )
+    scaled = np.where(np.isinf(pull), np.inf, scaled)
+    return np.asarray(
+        np.minimum(scaled / alpha, above_zero("largest", largest, advice="Pass 1/L."))
+    )
+
+
+def descent_step_exact(
+    *,
+    start_error: npt.ArrayLike,
+    gradient_var: npt.ArrayLike,
+    convexity: npt.ArrayLike,
+    n_steps: int,
+    ratio: npt.ArrayLike = 0.0,
+    largest: npt.ArrayLike = np.inf,
+) -> Array:
+    """Step size that minimises ``J`` itself, on ``[0, min(largest, 1/μ)]``.
+
+    Takes and returns the same as :func:`descent_step`.
+
+    Guarantee
+    ---------
+    Claim D-4. ``J`` has one stationary point on ``(0, 1/μ)``, a minimum; it is bracketed and
+    halved down to neighbouring doubles.
+
+    Examples
+    --------
+    >>> problem = dict(start_error=10.0, gradient_var=1.0, convexity=1.0, n_steps=50)
+    >>> float(descent_step_exact(**problem).round(4))
+    0.1189
+    """
+    pull, _ = _pull(start_error, gradient_var, convexity, n_steps=n_steps, ratio=ratio)
+    mu = _convexity(convexity)
+    cap = np.minimum(above_zero("largest", largest, advice="Pass 1/L.") * mu, 1.0)
+    pull, cap, mu = np.broadcast_arrays(pull, cap, mu)
+    flat, edge = pull.ravel(), cap.ravel()
+    # Non-negative doubles are ordered like their bit patterns: bisecting those ends on the
+    # smallest double at which J no longer falls, in at most 62 steps.
+    low, high = np.zeros_like(edge).view(np.int64), edge.copy().view(np.int64)
+    while np.any(high - low > 1):
+        middle = low + (high - low) // 2
+        falls = _stationarity(middle.view(np.float64), n_steps) < flat
+        low, high = np.where(falls, middle, low), np.where(falls, high, middle)
+    best = np.where(flat > 0.0, high.view(np.float64), 0.0)
+    return np.asarray(best.reshape(pull.shape) / mu)
+
+
+def descent_shares(step: float, *, convexity: float, n_steps: int) -> Array:
+    """Shares of the budget per step that minimise ``J``: later steps get more.
+
+    Noise of an early step is contracted by every later one. With shares ``b_t`` the bound holds
+    ``Σ_t (1-ημ)^(T-1-t) / b_t``, least for ``b_t ∝ (1-ημ)^((T-1-t)/2)``.
+
+    Returns
+    -------
+    array of shape (T,)
+        Positive, sums to 1.
+
+    Examples
+    --------
+    >>> descent_shares(0.5, convexity=1.0, n_steps=3).round(3)
+    array([0.227, 0.32 , 0.453])
+    """
+    keep = 1.0 - float(step) * float(_convexity(convexity))
+    if not 0.0 < keep <= 1.0:
+        raise BudgetError(
+            f"step must be at least 0 and below 1/convexity; got {step}. Cap it at 1/L."
+        )
+    ages = np.arange(_check_steps(n_steps) - 1, -1, -1, dtype=np.float64)
+    # The first shares of a long run may be too small for a double: keep them positive.
+    logs = np.maximum(0.5 * ages * np.log(keep), -300.0)
+    shares: Array = np.exp(logs) / np.exp(logs).sum()
+    return shares
+
+
+def mean_inverse_size(n_records: int, *, rate: float = 0.5) -> float:
+    """Return ``E[1/k | k >= 1]`` for ``k ~ Binomial(n, rate)``, the size of a Poisson subset.
+
+    Examples
+    --------
+    >>> round(mean_inverse_size(2), 6)  # one record with probability 2/3, else two
+    0.833333
+    """
+    if n_records < 1 or not 0.0 < rate <= 1.0:
+        raise BudgetError(
+            f"n_records must be at least 1 and rate above 0 and at most 1; got {n_records} and "
+            f"{rate}. Use rate 0.5 for the smallest prior."
+        )
+    middle = n_records * rate
+    reach = _TAIL_STDS * np.sqrt(middle * (1.0 - rate)) + 50.0
+    sizes = np.arange(max(1, int(middle - reach)), min(n_records, int(middle + reach) + 1) + 1)
+    weights = stats.binom.pmf(sizes, n_records, rate)
+    return float((weights / sizes).sum() / weights.sum())
+
+
+def subset_mean_variance(
+    sample_variance: npt.ArrayLike, n_records: int, *, rate: float = 0.5
+) -> Array:
+    """Variance of the mean over a Poisson subset, given that it is not empty.
+
+    Parameters
+    ----------
+    sample_variance : float or array >= 0, curator-only
+        Variance over the universe of what is averaged, divisor ``n - 1``.
+    n_records : int >= 2, public
+        Size of the universe.
+    rate : float in (0, 1], public
+        Probability that a record is in.
+
+    Returns
+    -------
+    array, curator-only
+        ``s² (E[1/k | k >= 1] - 1/n)``.
+
+    Guarantee
+    ---------
+    Claim D-5. Exact: no estimate, whatever the values are.
+
+    Examples
+    --------
+    >>> float(subset_mean_variance(1.0, 2).round(6))  # means a, b, (a+b)/2 with |a-b| = √2
+    0.333333
+    """
+    if n_records < 2:
+        raise BudgetError(f"n_records must be at least 2; got {n_records}. Pass more records.")
+    spread = not_negative("sample_variance", sample_variance)
+    return np.asarray(spread * (mean_inverse_size(n_records, rate=rate) - 1.0 / n_records))
+
+
+def _pull(
+    start_error: npt.ArrayLike,
+    gradient_var: npt.ArrayLike,
+    convexity: npt.ArrayLike,
+    *,
+    n_steps: int,
+    ratio: npt.ArrayLike,
+) -> tuple[Array, Array]:
+    """Return ``α e0²/β`` and ``α``; without gradient variance the first is infinite."""
+    mu = _convexity(convexity)
+    spread = (1.0 + not_negative("ratio", ratio)) * not_negative("gradient_var", gradient_var)
+    alpha = mu * _check_steps(n_steps)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        pull = alpha * mu * not_negative("start_error", start_error) / spread
+    return np.where(np.isnan(pull), 0.0, pull), np.asarray(alpha)
+
+
+def _stationarity(shrink: Array, n_steps: int) -> Array:
+    """Return the increasing function whose value ``α e0²/β`` marks the minimum of ``J``.
+
+    ``T h + (1-h)((1-h)^-T - 1)`` at ``h = ημ``; convex, zero at zero.
+    """
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        log_keep = np.log1p(-shrink)
+        # One power is kept apart so that the end h = 1 is T for T = 1 and infinite beyond.
+        powers = np.exp((1 - n_steps) * log_keep) if n_steps > 1 else np.ones_like(shrink)
+        grown = np.where(shrink < 0.5, (1.0 - shrink) * np.expm1(-n_steps * log_keep), 0.0)
+        grown = np.where(shrink < 0.5, grown, powers - (1.0 - shrink))
+    return np.asarray(n_steps * shrink + grown)
+
+
+def _convexity(value: npt.ArrayLike) -> Array:
+    return above_zero("convexity", value, advice="Use an l2 penalty: it is the strong convexity.")
+
+
+def _check_steps(n_steps: int) -> int:
+    if n_steps < 1:
+        raise BudgetError(f"n_steps must be at least 1; got {n_steps}. Take one step.")
+    return n_steps

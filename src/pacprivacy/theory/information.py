@@ -8,19 +8,8 @@ from typing import Final, overload
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Vector
 from pacprivacy.errors import BudgetError
-
-__all__ = [
-    "bernoulli_kl",
-    "binary_entropy",
-    "entropy",
-    "information_slack",
-    "lattice_information_slack",
-    "lattice_total_variation",
-    "log_det_bound",
-]
-
-Vector = npt.NDArray[np.float64]
 
 # Sums of a few correctly rounded terms are within a few units of 2^-52 of the truth; bounds
 # are enlarged by this much so that the printed figure is never below the real one.

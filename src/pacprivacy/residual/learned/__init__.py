@@ -4,13 +4,21 @@ What is learned is *not certified*. :func:`check_learned` measures what a learne
 :func:`plan_from` turns the shape of Gaussian noise into a plan with a proof of its own.
 """
 
-from pacprivacy.residual.learned.check import Shortfall, check_learned, plan_from
-from pacprivacy.residual.learned.critic import NeuralCritic, fit_neural_critic
-from pacprivacy.residual.learned.families import Gaussian, Mixture
-from pacprivacy.residual.learned.flow import Flow
-from pacprivacy.residual.learned.learn import LearningStep, learn_curve, learn_noise
-from pacprivacy.residual.learned.record import LearnedNoise
-from pacprivacy.residual.learned.settings import Training
+from pacprivacy.residual.learned.check import (
+    NeuralCritic,
+    Shortfall,
+    check_learned,
+    fit_neural_critic,
+    plan_from,
+)
+from pacprivacy.residual.learned.families import Flow, Gaussian, Mixture
+from pacprivacy.residual.learned.learn import (
+    LearnedNoise,
+    LearningStep,
+    Training,
+    learn_curve,
+    learn_noise,
+)
 
 __all__ = [
     "Flow",

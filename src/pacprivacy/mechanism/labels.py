@@ -7,20 +7,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.columns import read_columns
-from pacprivacy.mechanism.data import is_table, read_table, table_columns
+from pacprivacy._checks import Matrix
+from pacprivacy.errors import DataError, MechanismError
+from pacprivacy.mechanism.data import is_table, read_columns, read_table, table_columns
+from pacprivacy.pool import Balanced, PoolStrategy
+from pacprivacy.pool.units import encode_labels
 
-__all__ = [
-    "Classes",
-    "check_count",
-    "check_varying",
-    "code_labels",
-    "find_classes",
-    "read_labelled",
-]
-
-Matrix = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 Labels = npt.NDArray[Any]
 Classes = tuple[Any, ...]
@@ -150,3 +142,41 @@ def _read_labels(part: Any, name: str) -> Labels:
             f"{y.shape} and dtype {y.dtype}. Pass a vector of classes."
         )
     return y
+
+
+def check_classes(y: Labels) -> None:
+    """Refuse targets of a classifier with one class, or with a class of one record.
+
+    Raises
+    ------
+    DataError
+        Before anything is computed.
+    """
+    from sklearn.utils.multiclass import check_classification_targets
+
+    check_classification_targets(y)
+    counts = np.unique(y, return_counts=True)[1]
+    if len(counts) < 2:
+        raise DataError(
+            f"y must hold at least two classes; got {len(counts)} class. "
+            "Pass labels that differ between records."
+        )
+    if counts.min() < 2:
+        raise DataError(
+            "y must hold at least two records of every class; got a class with one. That record "
+            "could not be hidden: merge rare classes, or drop them."
+        )
+
+
+def choose_pool(y: Labels, units: Any) -> PoolStrategy:
+    """Return a pool in which no class goes missing: halves of every class, where possible.
+
+    Records of one unit are in or out together. If their labels differ, classes cannot be halved
+    and plain halves are taken; a subset without some class is then refused when it is met.
+    """
+    if units is None:
+        return Balanced(stratify=True)
+    codes, n_units = encode_labels(units, len(y), name="units")
+    labels, _ = encode_labels(y, len(y), name="y")
+    pairs = np.unique(np.stack([codes, labels]), axis=1).shape[1]
+    return Balanced(stratify=pairs == n_units)

@@ -16,8 +16,6 @@ from typing import Final
 
 from threadpoolctl import threadpool_limits
 
-__all__ = ["few_threads", "single_threaded"]
-
 # For libraries that a mechanism imports while it runs: they read these when they are loaded.
 _VARIABLES: Final = (
     "OMP_NUM_THREADS",

@@ -1,33 +1,22 @@
-"""Mechanisms on standardised columns, whose released value has names and units again.
+"""Mechanisms whose released value carries the names and the units of the columns.
 
-Means and standard deviations of the columns are those of the whole universe: public, and the same
-for every subset. Putting them back on released numbers is post-processing (claim M-1).
+Names, means and scales of the columns and the edges of a histogram are those of the whole
+universe: public, and the same for every subset. Putting them back on released numbers is
+post-processing (claim M-1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy.cli.described import column_scales
-from pacprivacy.mechanism import BatchMechanism, Data, Mechanism
-from pacprivacy.pool import Pool
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.mechanism.base import Wrapper
 
-__all__ = [
-    "Columns",
-    "Named",
-    "describe_centres",
-    "describe_components",
-    "describe_plain",
-    "describe_planes",
-]
-
-Vector = npt.NDArray[np.float64]
-Matrix = npt.NDArray[np.float64]
+FLAT: Final = 1e-12  # a spread below this share of the column's size is rounding error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,6 +34,12 @@ class Columns:
         return columns, (X - columns.centre) / columns.scales
 
     @classmethod
+    def scaled(cls, names: tuple[str, ...], X: Matrix) -> tuple[Columns, Matrix]:
+        """Return the columns with standard deviation 1 over the universe."""
+        columns = cls(names=names, centre=np.zeros(len(names)), scales=column_scales(X))
+        return columns, X / columns.scales
+
+    @classmethod
     def plain(cls, names: tuple[str, ...]) -> Columns:
         """Return columns that stay as they are."""
         return cls(names=names, centre=np.zeros(len(names)), scales=np.ones(len(names)))
@@ -52,74 +47,80 @@ class Columns:
     @property
     def public(self) -> tuple[str, ...]:
         """What was computed from the whole universe."""
-        if not self.centre.any() and (self.scales == 1).all():
+        if self.centre.any():
+            return (
+                "column means and standard deviations: of the whole universe; noise figures are "
+                "in these units",
+            )
+        if (self.scales == 1).all():
             return ()
         return (
-            "column means and standard deviations: of the whole universe; noise figures are in "
-            "these units",
+            "column scales: standard deviations over the universe; noise figures are in these "
+            "units",
         )
 
 
-Describe = Callable[[Columns, Any], dict[str, Any]]
+def column_scales(X: Matrix) -> Vector:
+    """Return the standard deviation of every column over the universe; 1 where it is constant.
+
+    The noise rules make the *total* noise small. Without a common scale a column of small numbers
+    would drown in the noise that a column of large ones needs.
+    """
+    spread = X.std(axis=0)
+    scales: Vector = np.where(spread > FLAT * np.abs(X).max(axis=0), spread, 1.0)
+    return scales
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named(Mechanism):
+class Named(Wrapper):
     """A mechanism whose columns have names and scales.
 
     Parameters
     ----------
     inner : Mechanism, public
-        What is computed, on standardised columns.
+        What is computed, on the columns as ``columns`` scales them.
     columns : Columns, public
         Names, means and scales.
     describe : callable, public
         From the columns and the *released* value to what the user reads.
     """
 
-    inner: Mechanism
     columns: Columns = field(repr=False, compare=False)
-    describe: Describe
+    describe: Callable[[Columns, Any], dict[str, Any]]
 
     @property
     def name(self) -> str:
         """Name shown in the certificate."""
         count = len(self.columns.names)
-        return f"{self.inner.name} on {count} column{'s' * (count != 1)}"
+        return f"{self.inner.name} of {count} column{'s' * (count != 1)}"
 
     @property
     def public(self) -> tuple[str, ...]:
         """What was computed from the whole universe or declared."""
         return (*self.columns.public, *self.inner.public)
 
-    def prepare(self, data: Data) -> Named:
-        """Return the mechanism fixed with the whole universe where it needs to be."""
-        prepared = self.inner.prepare(data)
-        kind = NamedBatch if isinstance(prepared, BatchMechanism) else Named
-        return kind(inner=prepared, columns=self.columns, describe=self.describe)
-
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the value on one subset."""
-        return self.inner.evaluate(parts, rng)
-
     def finish(self, value: Any) -> dict[str, Any]:
         """Put names and units back on released numbers."""
         return self.describe(self.columns, self.inner.finish(value))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedBatch(Named, BatchMechanism):
-    """The same, for a mechanism that evaluates all subsets at once."""
+def describe_columns(columns: Columns, value: Any) -> dict[str, Any]:
+    """Return one number for each column."""
+    return dict(zip(columns.names, map(float, value * columns.scales), strict=True))
 
-    def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the values on all subsets."""
-        assert isinstance(self.inner, BatchMechanism)  # prepare() made sure
-        return self.inner.batch(data, pool)
 
-    def template(self, data: Data) -> Any:
-        """Return a value of the mechanism's structure."""
-        assert isinstance(self.inner, BatchMechanism)  # prepare() made sure
-        return self.inner.template(data)
+def describe_matrix(columns: Columns, value: Any) -> dict[str, Any]:
+    """Return a matrix with the names of its rows and columns."""
+    scales = columns.scales
+    return {"columns": list(columns.names), "matrix": value * np.outer(scales, scales)}
+
+
+def describe_counts(columns: Columns, value: Any) -> dict[str, Any]:
+    """Return counts and edges for each column."""
+    return {
+        name: {"edges": edges, "counts": counts}
+        for name, edges, counts in zip(columns.names, value["edges"], value["counts"], strict=True)
+    }
 
 
 def describe_centres(columns: Columns, value: Any) -> dict[str, Any]:

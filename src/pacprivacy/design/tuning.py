@@ -1,9 +1,4 @@
-"""Choose a parameter for the release and not for the fit: by simulating the release.
-
-A parameter that is best without noise is rarely best with it: what is stable between subsets
-needs less noise. For every value the mechanism runs on all subsets of a pool, noise is calibrated
-to the budget, releases are simulated and their utility is averaged.
-"""
+"""A mechanism whose parameter was chosen on the universe, and says so in its certificates."""
 
 from __future__ import annotations
 
@@ -16,16 +11,34 @@ import numpy as np
 from pacprivacy._checks import Matrix
 from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
 from pacprivacy.budget import AnyBudget
-from pacprivacy.design.tuned import Tuned, note_choice
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import as_mechanism, coerce_data
+from pacprivacy.mechanism import Wrapper, as_mechanism, coerce_data
 from pacprivacy.noise import NoisePlan, Rule, calibrate
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.noise.plan import Observation
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
 
-__all__ = ["TunePoint", "TuneResult", "tune", "tune_budgets"]
+
+def note_choice(theta: Any, n_values: int, n_subsets: int) -> str:
+    """Return what a certificate has to say about a tuned parameter."""
+    return (
+        f"the parameter {theta!r}, chosen among {n_values} by simulated releases from {n_subsets} "
+        "subsets of the universe: it depends on the universe and not on the secret"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned(Wrapper):
+    """A mechanism with one more line about what is public."""
+
+    note: str
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What the mechanism says, and how its parameter was chosen."""
+        return (*self.inner.public, self.note)
+
 
 Make = Callable[[Any], Any]
 Utility = Callable[[Any], float]
@@ -133,7 +146,7 @@ class TuneResult:
 
     def mechanism(self) -> Tuned:
         """Return the mechanism at the best value; its certificates carry the note."""
-        return Tuned.of(as_mechanism(self._make(self.best)), self.note)
+        return Tuned(inner=as_mechanism(self._make(self.best)), note=self.note)
 
     def __repr__(self) -> str:
         best = self.best_point

@@ -1,0 +1,438 @@
+"""What every way of drawing a pool has in common."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy.errors import PoolError
+from pacprivacy.pool.pool import Bits, Pool, complement, draw_fixed_size
+from pacprivacy.pool.units import Codes, resolve_strata, resolve_units
+
+DEFAULT_SUBSETS: Final = 256
+MAX_TRIES: Final = 1000  # redraws of one subset before a conditioned strategy gives up
+
+
+class PoolStrategy(Protocol):
+    """Anything that can draw a pool: :class:`Balanced`, :class:`Half`, :class:`Poisson`.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> for strategy in (pac.Balanced(), pac.Half(), pac.Poisson()):
+    ...     print(strategy.with_subsets(8).draw(20, rng=0).scheme)
+    balanced
+    half
+    poisson(0.5)
+    """
+
+    @property
+    def n_subsets(self) -> int | None:
+        """Number of subsets; ``None`` leaves the choice to the caller."""
+        ...
+
+    def with_subsets(self, n_subsets: int) -> Self:
+        """Return the same strategy with that many subsets."""
+        ...
+
+    def draw(
+        self,
+        n_records: int,
+        *,
+        rng: np.random.Generator | int | None = None,
+        units: npt.ArrayLike | None = None,
+        strata: npt.ArrayLike | None = None,
+    ) -> Pool:
+        """Draw a pool over ``n_records`` records, or over the distinct ``units`` among them."""
+        ...
+
+
+def check_n_subsets(n_subsets: object, *, even: bool = False) -> None:
+    """Refuse a number of subsets that no pool can have; ``None`` passes."""
+    if n_subsets is None:
+        return
+    whole = isinstance(n_subsets, (int, np.integer)) and not isinstance(n_subsets, bool)
+    if not whole or n_subsets < 2 or (even and n_subsets % 2):  # type: ignore[operator]
+        kind = "an even integer of at least 2" if even else "an integer of at least 2"
+        raise PoolError(
+            f"n_subsets must be {kind}; got {n_subsets!r}. "
+            "Use 256, or more when the mechanism is cheap."
+        )
+
+
+_BLOCK_UNITS: Final = 4096  # a multiple of 8; part of the definition of what a seed draws
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balanced:
+    """Every unit in exactly half of the subsets: random halves and their complements.
+
+    The default. Knowing the pool does not help to guess who is in.
+
+    Parameters
+    ----------
+    n_subsets : even int >= 2, optional
+        Number of subsets; 256 when nothing else decides.
+    independent : bool
+        Draw for every unit its own random half of the subsets, instead of complementary
+        pairs of subsets. Sizes then vary around half the units.
+    stratify : bool
+        Every subset takes half of the units of every label in ``strata``.
+
+    Examples
+    --------
+    >>> pool = Balanced(n_subsets=64).draw(150, rng=0)
+    >>> set(pool.sizes().tolist()), set(pool.counts().tolist()), pool.worst_prior
+    ({75}, {32}, 0.5)
+    """
+
+    n_subsets: int | None = None
+    independent: bool = False
+    stratify: bool = False
+
+    def __post_init__(self) -> None:
+        check_n_subsets(self.n_subsets, even=True)
+        if self.independent and self.stratify:
+            raise PoolError(
+                "stratify must be False when independent=True; got True. "
+                "Units that choose their subsets on their own cannot be stratified: drop one."
+            )
+
+    def with_subsets(self, n_subsets: int) -> Self:
+        """Return the same strategy with that many subsets."""
+        return replace(self, n_subsets=n_subsets)
+
+    def draw(
+        self,
+        n_records: int,
+        *,
+        rng: np.random.Generator | int | None = None,
+        units: npt.ArrayLike | None = None,
+        strata: npt.ArrayLike | None = None,
+    ) -> Pool:
+        """Draw the pool.
+
+        Parameters
+        ----------
+        n_records : int, public
+            Number of rows of the data.
+        rng : Generator, int or None
+            Seed of the pool, kept by the curator; None draws a fresh one.
+        units : array of n_records labels, optional
+            Rows with equal labels are in or out together.
+        strata : array of n_records labels, optional
+            Needed when ``stratify``, otherwise ignored.
+
+        Guarantee
+        ---------
+        Claim P-1. Every unit is in exactly ``n_subsets / 2`` subsets, so that with a uniform
+        secret index its membership is a fair coin, also for whoever knows the pool.
+        """
+        n_units, row_units = resolve_units(n_records, units)
+        labels = None
+        if self.stratify:
+            labels = resolve_strata(strata, n_records, row_units, wanted_by="stratify=True")
+        m = self.n_subsets or DEFAULT_SUBSETS
+        seed = coerce_seed(rng)
+        if self.independent:
+            bits = _draw_columns(seed, m, n_units)
+        else:
+            bits = _draw_pairs(seed, m, n_units, labels)
+        return Pool(
+            bits=bits,
+            n_units=n_units,
+            scheme=self._scheme(),
+            prior=0.5,
+            independent=False,
+            complement_pairs=not self.independent,
+            row_units=row_units,
+            seed=seed,
+        )
+
+    def _scheme(self) -> str:
+        if self.independent:
+            return "balanced-independent"
+        return "balanced-stratified" if self.stratify else "balanced"
+
+
+def _draw_pairs(seed: int, m: int, n_units: int, labels: Codes | None) -> Bits:
+    """Draw m/2 halves, and put the complement of number k at k + m/2."""
+    members = None if labels is None else _members(labels)
+    bits = np.empty((m, -(-n_units // 8)), dtype=np.uint8)
+    for k in range(m // 2):
+        rng = public_generator(seed, "pool", k)
+        if members is None:
+            bits[k] = draw_fixed_size(rng, n_units, n_units // 2)
+        else:
+            bits[k] = _draw_stratified(rng, n_units, members)
+        bits[k + m // 2] = complement(bits[k], n_units)
+    return bits
+
+
+def _members(labels: Codes) -> list[Codes]:
+    order = np.argsort(labels, kind="stable").astype(np.int32)
+    return np.split(order, np.cumsum(np.bincount(labels))[:-1])
+
+
+def _draw_stratified(rng: np.random.Generator, n_units: int, members: list[Codes]) -> Bits:
+    """Draw half of every stratum; half of the odd strata, at random, give one unit more.
+
+    With q odd strata the total is ``(n - q)/2 + floor(q/2) = floor(n/2)``.
+    """
+    odd = np.array([s for s, units in enumerate(members) if len(units) % 2], dtype=np.int64)
+    larger = set(rng.permutation(odd)[: len(odd) // 2].tolist())
+    mask = np.zeros(n_units, dtype=np.bool_)
+    for s, units in enumerate(members):
+        packed = draw_fixed_size(rng, len(units), len(units) // 2 + (s in larger))
+        mask[units] = np.unpackbits(packed, count=len(units)).view(np.bool_)
+    return np.packbits(mask)
+
+
+def _draw_columns(seed: int, m: int, n_units: int) -> Bits:
+    """Draw for every unit a uniform set of m/2 subset numbers, block by block of units."""
+    bits = np.empty((m, -(-n_units // 8)), dtype=np.uint8)
+    for block, start in enumerate(range(0, n_units, _BLOCK_UNITS)):
+        stop = min(start + _BLOCK_UNITS, n_units)
+        rng = public_generator(seed, "pool", block)
+        columns = _draw_balanced_columns(rng, m, stop - start)
+        bits[:, start // 8 : -(-stop // 8)] = np.packbits(columns, axis=1)
+    return bits
+
+
+def _draw_balanced_columns(rng: np.random.Generator, m: int, width: int) -> npt.NDArray[np.uint8]:
+    """Draw ``width`` independent uniform columns of m/2 ones and m/2 zeros.
+
+    Fair bits first; then every column that is off flips uniformly chosen entries on its heavy
+    side, one at a time, until it is even. As in :func:`draw_fixed_size` this is uniform.
+    """
+    packed = np.frombuffer(rng.bytes(-(-m * width // 8)), dtype=np.uint8)
+    columns = np.unpackbits(packed, count=m * width).reshape(m, width)
+    surplus = columns.sum(axis=0, dtype=np.int64) - m // 2
+    active = np.flatnonzero(surplus)
+    while active.size:
+        row = rng.integers(0, m, size=active.size)
+        heavy = surplus[active] > 0
+        hit = columns[row, active] == heavy
+        columns[row[hit], active[hit]] ^= 1
+        surplus[active[hit]] -= np.where(heavy[hit], 1, -1)
+        active = active[surplus[active] != 0]
+    return columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Half:
+    """Independent uniform subsets of half the units.
+
+    The distribution of the papers. Once the pool is known, some units are in more than half
+    of the subsets: see :meth:`Pool.priors`; :class:`Balanced` has no such units.
+
+    Parameters
+    ----------
+    n_subsets : int >= 2, optional
+        Number of subsets; 256 when nothing else decides.
+    every_class : bool
+        Condition every subset on holding at least one unit of every label in ``strata``,
+        by redrawing whole subsets. The condition is part of the public distribution.
+
+    Examples
+    --------
+    >>> pool = Half(n_subsets=64).draw(150, rng=0)
+    >>> set(pool.sizes().tolist()), pool.worst_prior > 0.5
+    ({75}, True)
+    """
+
+    n_subsets: int | None = None
+    every_class: bool = False
+
+    def __post_init__(self) -> None:
+        check_n_subsets(self.n_subsets)
+
+    def with_subsets(self, n_subsets: int) -> Self:
+        """Return the same strategy with that many subsets."""
+        return replace(self, n_subsets=n_subsets)
+
+    def draw(
+        self,
+        n_records: int,
+        *,
+        rng: np.random.Generator | int | None = None,
+        units: npt.ArrayLike | None = None,
+        strata: npt.ArrayLike | None = None,
+    ) -> Pool:
+        """Draw the pool.
+
+        Parameters
+        ----------
+        n_records : int, public
+            Number of rows of the data.
+        rng : Generator, int or None
+            Seed of the pool, kept by the curator; None draws a fresh one.
+        units : array of n_records labels, optional
+            Rows with equal labels are in or out together.
+        strata : array of n_records labels, optional
+            Needed when ``every_class``, otherwise ignored.
+
+        Guarantee
+        ---------
+        Claim P-2. Before the pool is drawn every unit is in with probability
+        ``floor(n/2)/n``; with ``every_class`` ``Pool.prior`` is an upper bound.
+        """
+        n_units, row_units = resolve_units(n_records, units)
+        classes = None
+        if self.every_class:
+            classes = resolve_strata(strata, n_records, row_units, wanted_by="every_class=True")
+        m = self.n_subsets or DEFAULT_SUBSETS
+        seed = coerce_seed(rng)
+        bits = np.empty((m, -(-n_units // 8)), dtype=np.uint8)
+        for k in range(m):
+            stream = public_generator(seed, "pool", k)
+            bits[k] = _draw_half(stream, n_units, classes)
+        return Pool(
+            bits=bits,
+            n_units=n_units,
+            scheme="half-every-class" if self.every_class else "half",
+            prior=_prior(n_units, classes),
+            independent=True,
+            complement_pairs=False,
+            row_units=row_units,
+            seed=seed,
+            notes=() if classes is None else (_EVERY_CLASS_NOTE,),
+        )
+
+
+_EVERY_CLASS_NOTE: Final = (
+    "Every subset is conditioned on holding at least one unit of every class: "
+    "a subset without is redrawn as a whole."
+)
+
+
+def _draw_half(rng: np.random.Generator, n_units: int, classes: Codes | None) -> Bits:
+    if classes is None:
+        return draw_fixed_size(rng, n_units, n_units // 2)
+    n_classes = int(classes.max()) + 1
+    for _ in range(MAX_TRIES):
+        packed = draw_fixed_size(rng, n_units, n_units // 2)
+        present = np.zeros(n_classes, dtype=np.bool_)
+        present[classes[np.unpackbits(packed, count=n_units).view(np.bool_)]] = True
+        if present.all():
+            return packed
+    raise PoolError(
+        f"every_class must be attainable within {MAX_TRIES} tries per subset; got none that "
+        f"held all {n_classes} classes. Merge rare classes, or use Balanced(stratify=True)."
+    )
+
+
+def _prior(n_units: int, classes: Codes | None) -> float:
+    """Bound the best blind guess of one unit's membership before the pool is drawn.
+
+    Conditioning on an event of probability at least ``c`` multiplies no probability by more
+    than ``1/c``; a class of size s is absent with probability at most ``(1 - size/n)**s``.
+    """
+    larger = (n_units + 1) // 2 / n_units
+    if classes is None:
+        return larger
+    absent = float((larger ** np.bincount(classes).astype(np.float64)).sum())
+    return min(1.0, larger / (1.0 - absent)) if absent < 1.0 else 1.0
+
+
+_BLOCK_UNITS_POISSON: Final = 65536
+_NOTE: Final = "Every subset is conditioned on not being empty: an empty one is redrawn."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poisson:
+    """Each unit in each subset independently with probability ``rate``.
+
+    Parameters
+    ----------
+    n_subsets : int >= 2, optional
+        Number of subsets; 256 when nothing else decides.
+    rate : float in (0, 1)
+        Probability that a unit is in a subset. An empty subset is redrawn.
+
+    Examples
+    --------
+    >>> pool = Poisson(n_subsets=64, rate=0.25).draw(150, rng=0)
+    >>> pool.prior
+    0.75
+    """
+
+    n_subsets: int | None = None
+    rate: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_n_subsets(self.n_subsets)
+        number = isinstance(self.rate, (int, float, np.floating))
+        if not number or not 0.0 < self.rate < 1.0:
+            raise PoolError(
+                f"rate must be strictly between 0 and 1; got {self.rate!r}. "
+                "Use 0.5 for the smallest prior."
+            )
+
+    def with_subsets(self, n_subsets: int) -> Self:
+        """Return the same strategy with that many subsets."""
+        return replace(self, n_subsets=n_subsets)
+
+    def draw(
+        self,
+        n_records: int,
+        *,
+        rng: np.random.Generator | int | None = None,
+        units: npt.ArrayLike | None = None,
+        strata: npt.ArrayLike | None = None,
+    ) -> Pool:
+        """Draw the pool.
+
+        Parameters
+        ----------
+        n_records : int, public
+            Number of rows of the data.
+        rng : Generator, int or None
+            Seed of the pool, kept by the curator; None draws a fresh one.
+        units : array of n_records labels, optional
+            Rows with equal labels are in or out together.
+        strata : array of n_records labels, optional
+            Ignored; accepted so that every strategy is called alike.
+
+        Guarantee
+        ---------
+        Claim P-2. Before the pool is drawn every unit is in with probability
+        ``rate / (1 - (1 - rate)**n)``: the condition that no subset is empty is counted.
+        """
+        n_units, row_units = resolve_units(n_records, units)
+        m = self.n_subsets or DEFAULT_SUBSETS
+        seed = coerce_seed(rng)
+        rate = float(self.rate)
+        bits = np.empty((m, -(-n_units // 8)), dtype=np.uint8)
+        for k in range(m):
+            _fill_coins(bits[k], public_generator(seed, "pool", k), n_units, rate)
+        inside = min(1.0, rate / -math.expm1(n_units * math.log1p(-rate)))
+        return Pool(
+            bits=bits,
+            n_units=n_units,
+            scheme=f"poisson({rate:.12g})",
+            prior=max(inside, 1.0 - inside),
+            independent=True,
+            complement_pairs=False,
+            row_units=row_units,
+            seed=seed,
+            notes=(_NOTE,),
+        )
+
+
+def _fill_coins(packed: Bits, rng: np.random.Generator, n_units: int, rate: float) -> None:
+    for _ in range(MAX_TRIES):
+        for start in range(0, n_units, _BLOCK_UNITS_POISSON):
+            coins = rng.random(min(_BLOCK_UNITS_POISSON, n_units - start)) < rate
+            packed[start // 8 : -(-(start + len(coins)) // 8)] = np.packbits(coins)
+        if packed.any():
+            return
+    raise PoolError(
+        f"rate must be large enough for a non-empty subset within {MAX_TRIES} tries; got "
+        f"{rate} for {n_units} units. Use a rate of at least 1/{n_units}."
+    )

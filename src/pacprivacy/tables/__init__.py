@@ -1,0 +1,16 @@
+"""Data as people have it: tables in files, their columns, and the models that run on them."""
+
+from pacprivacy.tables.files import Table, numeric_matrix, read_table, unit_labels
+from pacprivacy.tables.models import MODELS, ModelOptions, Study, find_model, read_study
+
+__all__ = [
+    "MODELS",
+    "ModelOptions",
+    "Study",
+    "Table",
+    "find_model",
+    "numeric_matrix",
+    "read_study",
+    "read_table",
+    "unit_labels",
+]
