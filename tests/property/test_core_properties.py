@@ -19,15 +19,20 @@ from pacprivacy.budget import (
     AnyBudget,
     EpsilonEquivalent,
     Information,
+    Limits,
     Membership,
     limits_of,
     parse_budget,
 )
 from pacprivacy.errors import BudgetError
+from pacprivacy.mechanism import flatten
 from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.noise.calibrate import NOISELESS
 from pacprivacy.pool import Balanced, Pool
-from pacprivacy.release import Bundle, Certificate
+from pacprivacy.release import Bundle, Certificate, Context
+from pacprivacy.release.assess import bundle_of
+from pacprivacy.release.composition import SessionPart, Spent
+from pacprivacy.simulation import Outputs
 from pacprivacy.theory.concentration import Estimate
 
 Matrix = npt.NDArray[np.float64]
@@ -479,7 +484,28 @@ def test_bundles_survive_a_file(
     pool = Balanced(n_subsets=m).draw(9, rng=seed)
     budget = Information(50.0 if free else 0.05)
     plan = calibrate(values, budget, rule="waterfill", log_belief=log_p)
-    bundle = Bundle.of(values, pool, log_p, plan, seed=2**100 + seed, simulation=free)
+    seen = plan.observe(int(np.argmax(log_p)), SimulatedSource(seed))
+    spent = Spent(n_releases=3, nats=0.1 * d, success=1e-3)
+    part = SessionPart(
+        total=Limits(mi_nats=2.0, success=0.9),
+        before=spent,
+        share=Limits(mi_nats=0.05),
+        fresh=free,
+        observation=seen,
+    )
+    _, structure = flatten(np.zeros(d))
+    context = Context(
+        outputs=Outputs(values=values, structure=structure, mechanism_name="ä", seed=0),
+        pool=pool,
+        budget=budget & Membership(0.7) & EpsilonEquivalent(2.0),
+        log_p=log_p,
+        gamma=1e-9,
+        seed=2**100 + seed,
+        simulation=free,
+        notes=("a note",),
+        session=part,
+    )
+    bundle = bundle_of(plan, context)
     path: Path = tmp_path_factory.mktemp("bundle") / "curator.npz"
     bundle.save(path)
     again = Bundle.load(path)
@@ -490,6 +516,14 @@ def test_bundles_survive_a_file(
     assert again.pool.digest() == pool.digest()
     assert (again.seed, again.simulation, again.proofs) == (2**100 + seed, free, bundle.proofs)
     assert (again.groups is None) == (bundle.groups is None)
+    assert (again.stated, again.gamma) == (bundle.stated, 1e-9)
+    assert again.session is not None
+    assert again.session.observation is not None
+    assert np.array_equal(again.session.observation.integers, seen.integers)
+    assert again.session.observation.group == seen.group
+    assert replace(again.session, observation=None) == replace(part, observation=None)
+    after = Belief(log_p=log_p).updated(plan.log_likelihood(seen))
+    assert np.array_equal(again.belief_after(again.session.observation).log_p, after.log_p)
     assert path.stat().st_mode & 0o077 == 0
 
 
