@@ -20,9 +20,9 @@ import numpy as np
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from pacprivacy.accounting import Ledger
 from pacprivacy.cli.main import app
 from pacprivacy.errors import PacPrivacyError
+from pacprivacy.ledger import Ledger
 
 GARBAGE = (
     *("", "x", "-1", "0", "1", "3", "1e400", "nan", "inf", "-0.0", "1.5", "9" * 30, "ü☃", "a,b"),

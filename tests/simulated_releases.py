@@ -27,9 +27,9 @@ from typer.testing import CliRunner
 import pacprivacy as pac
 from pacprivacy import accuracy_first, design, dp, estimators, mechanism, noise, residual
 from pacprivacy._random import SimulatedSource, SystemSource
-from pacprivacy.accounting import Ledger
 from pacprivacy.audit import audit
 from pacprivacy.cli import app
+from pacprivacy.ledger import Ledger
 
 # --- doors: how the library is seeded and read; with the imports, what a new name touches first --
 

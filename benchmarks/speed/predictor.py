@@ -23,10 +23,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pacprivacy._random import SystemSource
-from pacprivacy.accounting.responder import Responder
 from pacprivacy.budget import Information
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.pool import Pool
+from pacprivacy.session.answers import Responder
 from papers.responses.models import load_answers, make_booster, split_dataset
 from papers.responses.transcripts import measure_responses
 

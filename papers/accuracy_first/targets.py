@@ -16,13 +16,13 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource, public_generator
-from pacprivacy.accounting import Accuracy
-from pacprivacy.accounting.refinement import Refinement, level_shares
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import Information, Limits
 from pacprivacy.mechanism import KMeans, LinearSVM
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Balanced, Pool
+from pacprivacy.session import Accuracy
+from pacprivacy.session.refinement import Refinement, level_shares
 from pacprivacy.simulation import Outputs, run_mechanism
 from papers.datasets import Dataset, load_dry_bean, load_rice
 from papers.page import Page, as_percent, write_csv

@@ -21,9 +21,9 @@ from pacprivacy._random import public_generator
 from pacprivacy.adversary import membership_risk
 from pacprivacy.mechanism import Mean
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.noise.closed_form import proportional
-from pacprivacy.noise.frames import AxisFrame
+from pacprivacy.noise.formulas import proportional
 from pacprivacy.noise.plan import make_plan
+from pacprivacy.noise.spread import AxisFrame
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory import posterior_success

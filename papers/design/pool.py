@@ -19,7 +19,7 @@ from pacprivacy.design import LinearTransform, LogisticFit, OrthogonalRidge, Pen
 from pacprivacy.design.logistic import with_constant
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import calibrate
-from pacprivacy.noise.propose import propose_variance
+from pacprivacy.noise.calibration import propose_variance
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory import posterior_success

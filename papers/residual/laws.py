@@ -20,8 +20,8 @@ from pacprivacy.adversary.information import information_of_view
 from pacprivacy.adversary.view import make_view
 from pacprivacy.budget import Information
 from pacprivacy.noise import Rule, calibrate
-from pacprivacy.noise.probe import Probe, smallest_scale
-from pacprivacy.noise.weighting import noise_covariance
+from pacprivacy.noise.search import Probe, smallest_scale
+from pacprivacy.noise.shapes import noise_covariance
 from pacprivacy.residual.learned import LearnedNoise, Training
 from pacprivacy.theory import Estimate
 from papers.charts import Line, Panel, Style

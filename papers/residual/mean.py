@@ -12,7 +12,7 @@ from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
 from pacprivacy.mechanism import Mean
 from pacprivacy.noise import calibrate
-from pacprivacy.noise.weighting import noise_covariance
+from pacprivacy.noise.shapes import noise_covariance
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.residual import dp_gaussian, mean_sensitivity
 from pacprivacy.residual.learned import Training, learn_curve

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._random import SimulatedSource, public_generator
-from pacprivacy.accounting.responder import Responder
+from pacprivacy.session.answers import Responder
 from pacprivacy.theory import posterior_success
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_number, as_percent, write_csv

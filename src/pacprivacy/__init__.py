@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pacprivacy._version import __version__
-from pacprivacy.accounting import Accuracy, Session
 from pacprivacy.budget import (
     EpsilonEquivalent,
     Information,
@@ -22,6 +21,7 @@ from pacprivacy.budget import (
 from pacprivacy.pool import Balanced, Half, Poisson, Pool
 from pacprivacy.privatize import privatize
 from pacprivacy.release import Certificate, Release, verify
+from pacprivacy.session import Accuracy, Session
 
 if TYPE_CHECKING:
     from pacprivacy.comparison import compare

@@ -156,7 +156,7 @@ class LedgerError(PacPrivacyError):
 
     Examples
     --------
-    >>> from pacprivacy.accounting import Ledger
+    >>> from pacprivacy.ledger import Ledger
     >>> Ledger("no such folder/study.db")
     Traceback (most recent call last):
         ...

@@ -13,7 +13,7 @@ import pytest
 
 from pacprivacy.budget import Information, Membership
 from pacprivacy.noise import RULES, AutoConfidence, Basis, Boxed, Empirical, Rule, calibrate
-from pacprivacy.noise.costs import Exact, Protect, Shaped
+from pacprivacy.noise.rules import Exact, Protect, Shaped
 from pacprivacy.pool import Half
 from pages import RUN, read_blocks, read_commands, run_page
 

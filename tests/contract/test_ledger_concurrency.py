@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pacprivacy.accounting import Charge, Ledger
+from pacprivacy.ledger import Charge, Ledger
 
 N_PROCESSES = 8
 N_SPENDS = 200
@@ -21,7 +21,7 @@ N_ALLOWED = 1000
 FORKS = """
 import json, os, sys
 from pathlib import Path
-import pacprivacy.accounting.ledger
+import pacprivacy.ledger.ledger
 
 where, folder, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 gate, opener = os.pipe()
@@ -44,7 +44,7 @@ sys.exit(any(failed))
 """
 
 SPEND = """
-from pacprivacy.accounting import Charge, Ledger
+from pacprivacy.ledger import Charge, Ledger
 from pacprivacy.errors import BudgetExceededError
 
 def work(where, who):
@@ -62,7 +62,7 @@ def work(where, who):
 """
 
 CREATE = """
-from pacprivacy.accounting import Charge, Ledger
+from pacprivacy.ledger import Charge, Ledger
 from pacprivacy.errors import BudgetError
 
 def work(where, who):

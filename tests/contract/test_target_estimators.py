@@ -10,9 +10,9 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 import pacprivacy as pac
-from pacprivacy.accounting import GradualRelease
 from pacprivacy.errors import BudgetError
 from pacprivacy.estimators import PrivateLogisticRegression, PrivateRidge
+from pacprivacy.session import GradualRelease
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 2)) + np.repeat([[0.0], [4.0]], 60, axis=0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pacprivacy.cli.report_data import build_report
+from pacprivacy.cli.report import build_report
 from pacprivacy.release import Certificate
 from pacprivacy.report import CuratorFigures, CurvePoint, ReportData, UtilityCurve, render_page
 

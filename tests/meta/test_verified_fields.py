@@ -13,7 +13,7 @@ import pacprivacy as pac
 from pacprivacy.cli import app
 from pacprivacy.noise import Boxed
 from pacprivacy.release import Certificate, Verified, verify
-from pacprivacy.release.verify import NOT_CHECKABLE, NOT_CHECKABLE_ANSWERS, NOT_CHECKABLE_IID
+from pacprivacy.release.verification import NOT_CHECKABLE, NOT_CHECKABLE_ANSWERS, NOT_CHECKABLE_IID
 
 FIELDS = {field.name for field in fields(Certificate)}
 DATA = np.random.default_rng(0).normal(size=(24, 1))

@@ -16,15 +16,14 @@ from pacprivacy.adversary import (
     membership_risk,
     side_knowledge,
 )
-from pacprivacy.adversary.controls import fit_controls
-from pacprivacy.adversary.draws import draw_releases, posterior_entropy
+from pacprivacy.adversary.information import fit_controls
 from pacprivacy.adversary.membership import noiseless_risk
-from pacprivacy.adversary.view import make_view, view_of
+from pacprivacy.adversary.view import draw_releases, make_view, posterior_entropy, view_of
 from pacprivacy.budget import Information
 from pacprivacy.noise import calibrate
-from pacprivacy.noise.bounds import log_det_of_plan, log_det_of_points
-from pacprivacy.noise.frames import AxisFrame
+from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.plan import NoisePlan, Observation, Revealed
+from pacprivacy.noise.spread import AxisFrame
 from pacprivacy.pool import Balanced, Half, Pool
 from pacprivacy.residual import example_outputs
 from pacprivacy.theory.information import information_slack

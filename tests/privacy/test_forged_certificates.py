@@ -25,9 +25,9 @@ from pacprivacy.cli import app
 from pacprivacy.cli.verify import verify as verify_verb
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import AnswerBundle, Bundle, Certificate, certify_answers, load_bundle
-from pacprivacy.release.assess import write_certificate
+from pacprivacy.release.certify import write_certificate
 from pacprivacy.release.composition import SessionPart
-from pacprivacy.release.rebuild import prove_again
+from pacprivacy.release.verification import prove_again
 
 Plain = dict[str, Any]
 DATA = np.random.default_rng(0).normal(size=(24, 2))
@@ -44,7 +44,7 @@ def spread(x: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    assess = importlib.import_module("pacprivacy.release.assess")
+    assess = importlib.import_module("pacprivacy.release.certify")
     root = tmp_path_factory.mktemp("curator")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assess, "information_draws", lambda m: 2048)

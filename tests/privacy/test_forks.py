@@ -26,18 +26,18 @@ from sklearn.tree import DecisionTreeClassifier
 
 import pacprivacy as pac
 from pacprivacy._random import Process, ProcessBound, SystemSource, fresh_seed
-from pacprivacy.accounting import Charge, Ledger
-from pacprivacy.accounting.account import Account
-from pacprivacy.accounting.responder import Responder
 from pacprivacy.accuracy_first import InteractiveAboveThreshold, NoiseReduction
 from pacprivacy.accuracy_first.noise_reduction import NoisyLevels
 from pacprivacy.dp.descent import StepNoise
 from pacprivacy.errors import LedgerError, SecretError
 from pacprivacy.estimators import PrivatePredictor
+from pacprivacy.ledger import Charge, Ledger
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.query import UnitNoise
 from pacprivacy.pool import Balanced
 from pacprivacy.release import Secret
+from pacprivacy.session.account import Account
+from pacprivacy.session.answers import Responder
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork"),

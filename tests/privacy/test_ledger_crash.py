@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.accounting import Ledger
-from pacprivacy.accounting.session_state import StateFile
 from pacprivacy.adversary import Belief
 from pacprivacy.errors import SecretError
+from pacprivacy.ledger import Ledger
+from pacprivacy.session.state import StateFile
 
 N_KILLS = 50
 TOTAL = 10.0
@@ -29,9 +29,9 @@ import json, os, signal, sys, time
 from pathlib import Path
 import numpy as np
 import pacprivacy as pac
-import pacprivacy.accounting.account as account
-import pacprivacy.accounting.files as files
-from pacprivacy.accounting.ledger import Ledger
+import pacprivacy.session.account as account
+import pacprivacy._files as files
+from pacprivacy.ledger.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.release import Secret
 
@@ -83,7 +83,7 @@ POINTS = {
 def session(tell, point, plant):
     around(Ledger, "reserve", after=lambda: os.write(tell, b"."))
     if plant == "skipped ledger":
-        from pacprivacy.accounting.book import Unrecorded
+        from pacprivacy.session.state import Unrecorded
         for name in ("spend", "keep", "commit"):
             setattr(account.Account, name, getattr(Unrecorded, name))
         around(account.Account, "commit", after=lambda: os.write(tell, b"."))

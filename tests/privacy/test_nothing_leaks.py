@@ -22,8 +22,8 @@ from pacprivacy.noise.iid import N_RESERVE
 from pacprivacy.noise.plan import Observation
 from pacprivacy.release import Release, Secret
 
-ASSESS = importlib.import_module("pacprivacy.release.assess")
-PUBLISH = importlib.import_module("pacprivacy.release.publish")
+ASSESS = importlib.import_module("pacprivacy.release.certify")
+PUBLISH = importlib.import_module("pacprivacy.release.release")
 M = 64
 DATA = np.random.default_rng(0).normal(size=(20, 2))
 CURATOR_WORDS = {
@@ -106,7 +106,7 @@ def test_two_secrets_give_the_same_first_session_certificate(
 
 def test_later_session_figures_follow_from_the_released_values_alone() -> None:
     """Two sessions with different secrets that released the same values agree on everything."""
-    session_module = importlib.import_module("pacprivacy.accounting.session")
+    session_module = importlib.import_module("pacprivacy.session.session")
     found = []
     for secret in (3, 50):
         with pytest.MonkeyPatch.context() as patch:

@@ -26,10 +26,10 @@ from pacprivacy.theory.concentration import clopper_pearson
 
 Array = npt.NDArray[np.float64]
 
-ASSESS = importlib.import_module("pacprivacy.release.assess")
+ASSESS = importlib.import_module("pacprivacy.release.certify")
 BALANCED = importlib.import_module("pacprivacy.pool.strategies")
 PRIVATIZE = importlib.import_module("pacprivacy.privatize")
-SESSION = importlib.import_module("pacprivacy.accounting.session")
+SESSION = importlib.import_module("pacprivacy.session.session")
 WORKER = importlib.import_module("pacprivacy.simulation.backends")
 
 N_RELEASES = 4000
@@ -347,7 +347,7 @@ def test_a_session_draws_its_secret_after_the_first_simulation(
 def test_the_certificate_is_written_before_any_noise_is_drawn(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish = importlib.import_module("pacprivacy.release.publish")
+    publish = importlib.import_module("pacprivacy.release.release")
     trace = Trace(monkeypatch)
     real = publish.write_certificate
 

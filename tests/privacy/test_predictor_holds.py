@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.accounting import answering
-from pacprivacy.accounting.answering import ScoreQuestions, VoteQuestions
-from pacprivacy.accounting.responder import Responder
 from pacprivacy.noise.query import UnitNoise, vote_gap
 from pacprivacy.pool import Balanced
+from pacprivacy.session import answers as answering
+from pacprivacy.session.answers import Responder, ScoreQuestions, VoteQuestions
 from pacprivacy.theory.posterior import posterior_success
 
 M, N_UNITS, N_TRANSCRIPTS, N_QUESTIONS = 16, 10, 2000, 40

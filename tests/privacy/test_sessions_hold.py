@@ -16,7 +16,7 @@ import pytest
 from scipy.special import logsumexp
 
 import pacprivacy as pac
-from pacprivacy.noise.closed_form import waterfill
+from pacprivacy.noise.formulas import waterfill
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.theory.concentration import clopper_pearson, empirical_bernstein
 from pacprivacy.theory.posterior import posterior_success
@@ -24,8 +24,8 @@ from pacprivacy.theory.posterior import posterior_success
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-ASSESS = importlib.import_module("pacprivacy.release.assess")
-CERTIFY = importlib.import_module("pacprivacy.noise.certify")
+ASSESS = importlib.import_module("pacprivacy.release.certify")
+CERTIFY = importlib.import_module("pacprivacy.noise.proof")
 CONFIDENCE = 0.999
 GAMMA = 1 - CONFIDENCE
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import pacprivacy.noise.certify
-import pacprivacy.noise.probe
+import pacprivacy.noise.proof
+import pacprivacy.noise.search
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import Belief, exact_information, membership_risk
 from pacprivacy.budget import (
@@ -27,10 +27,10 @@ from pacprivacy.budget import (
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import flatten
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.noise.calibrate import NOISELESS
+from pacprivacy.noise.calibration import NOISELESS
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import Bundle, Certificate, Context
-from pacprivacy.release.assess import bundle_of
+from pacprivacy.release.certify import bundle_of
 from pacprivacy.release.composition import SessionPart, Spent
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory.concentration import Estimate
@@ -129,10 +129,10 @@ def truth_by_group(
 def quick_search() -> object:
     """Searches with few draws: proofs get wider, never wrong."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pacprivacy.noise.certify, "INFORMATION_COST", 10**5)
-        patch.setattr(pacprivacy.noise.certify, "MEMBERSHIP_COST", 10**6)
-        patch.setattr(pacprivacy.noise.certify, "POSTERIOR_COST", 10**5)
-        patch.setattr(pacprivacy.noise.probe, "PROBE_ELEMENTS", 1 << 14)
+        patch.setattr(pacprivacy.noise.proof, "INFORMATION_COST", 10**5)
+        patch.setattr(pacprivacy.noise.proof, "MEMBERSHIP_COST", 10**6)
+        patch.setattr(pacprivacy.noise.proof, "POSTERIOR_COST", 10**5)
+        patch.setattr(pacprivacy.noise.search, "PROBE_ELEMENTS", 1 << 14)
         yield
 
 

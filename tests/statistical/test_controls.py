@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pacprivacy.adversary.controls import CLIP, CLIP_MEAN, fit_controls
-from pacprivacy.adversary.draws import Draws, draw_releases, posterior_entropy
-from pacprivacy.adversary.view import make_view
+from pacprivacy.adversary.information import CLIP, CLIP_MEAN, fit_controls
+from pacprivacy.adversary.view import Draws, draw_releases, make_view, posterior_entropy
 
 N_DRAWS = 60_000
 

@@ -24,17 +24,18 @@ from pacprivacy.audit import (
     results_text,
 )
 from pacprivacy.audit.attack import Guess
-from pacprivacy.audit.likelihood_ratio import (
+from pacprivacy.audit.membership import (
+    NoiseModel,
     empirical_guess,
     fit_empirical,
     fit_gaussian,
     gaussian_guess,
+    learn_noise,
     mean_shifts,
+    posteriors,
+    unit_probabilities,
 )
-from pacprivacy.audit.overlap import blind_bounds
-from pacprivacy.audit.posterior import NoiseModel, learn_noise, posteriors, unit_probabilities
-from pacprivacy.audit.precision import reachable
-from pacprivacy.audit.reconstruction import nearest_candidates
+from pacprivacy.audit.reconstruction import blind_bounds, nearest_candidates, reachable
 from pacprivacy.errors import AuditError
 from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.release import Release

@@ -9,14 +9,14 @@ import numpy.typing as npt
 import pytest
 from scipy.special import ndtri
 
-import pacprivacy.noise.certify
+import pacprivacy.noise.proof
 from pacprivacy.adversary import MembershipRisk, exact_information, membership_risk
 from pacprivacy.budget import EpsilonEquivalent, Information, Membership
 from pacprivacy.errors import BudgetError, MechanismError, PoolError
 from pacprivacy.noise import AutoConfidence, Basis, Boxed, Empirical, calibrate
-from pacprivacy.noise.calibrate import NOISELESS, check_feasible, distinct_outputs
+from pacprivacy.noise.calibration import NOISELESS, check_feasible, distinct_outputs
 from pacprivacy.noise.iid import N_RESERVE, iid_log_det
-from pacprivacy.noise.risk import unit_shifts
+from pacprivacy.noise.search import unit_shifts
 from pacprivacy.noise.spread import spread_of
 from pacprivacy.pool import Balanced, Half, Pool
 from pacprivacy.theory.posterior import mi_for_success
@@ -38,9 +38,9 @@ def outputs(pool: Pool) -> Matrix:
 
 @pytest.fixture(autouse=True)
 def cheaper_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacprivacy.noise.certify, "INFORMATION_COST", 5 * 10**7)
-    monkeypatch.setattr(pacprivacy.noise.certify, "MEMBERSHIP_COST", 10**8)
-    monkeypatch.setattr(pacprivacy.noise.certify, "POSTERIOR_COST", 10**6)
+    monkeypatch.setattr(pacprivacy.noise.proof, "INFORMATION_COST", 5 * 10**7)
+    monkeypatch.setattr(pacprivacy.noise.proof, "MEMBERSHIP_COST", 10**8)
+    monkeypatch.setattr(pacprivacy.noise.proof, "POSTERIOR_COST", 10**6)
 
 
 # --- refusals -------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_atoms_may_leave_without_noise_and_are_counted() -> None:
 def test_an_impossible_proof_falls_back_to_the_closed_form(
     outputs: Matrix, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pacprivacy.noise.certify, "POSTERIOR_COST", 1)
+    monkeypatch.setattr(pacprivacy.noise.proof, "POSTERIOR_COST", 1)
     plan = calibrate(outputs, Membership(0.5005), pool=pool, rng=9)
     gaussian = calibrate(outputs, Membership(0.5005), rule="waterfill", pool=pool)
     assert plan.total_variance == gaussian.total_variance
@@ -241,13 +241,13 @@ def test_a_proof_that_fails_is_repeated_with_more_noise(
 ) -> None:
     """Proofs that come out three points worse than proposed: noise grows until they pass."""
     usual = calibrate(outputs, Membership(0.65), pool=pool, rng=11)
-    real = pacprivacy.noise.certify.risk_of_view
+    real = pacprivacy.noise.proof.risk_of_view
 
     def worse(*args: Any, **options: Any) -> MembershipRisk:
         found = real(*args, **options)
         return replace(found, upper_per_unit=found.upper_per_unit + 0.03)
 
-    monkeypatch.setattr(pacprivacy.noise.certify, "risk_of_view", worse)
+    monkeypatch.setattr(pacprivacy.noise.proof, "risk_of_view", worse)
     plan = calibrate(outputs, Membership(0.65), pool=pool, rng=11)
     assert plan.membership is not None
     assert (plan.membership.upper_per_unit <= 0.65).all()

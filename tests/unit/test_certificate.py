@@ -20,7 +20,7 @@ from pacprivacy.release.certificate import Certificate
 from pacprivacy.release.promises import LOOPHOLE, SCOPE
 from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
 
-ASSESS = importlib.import_module("pacprivacy.release.assess")
+ASSESS = importlib.import_module("pacprivacy.release.certify")
 
 
 @pytest.fixture(scope="module")

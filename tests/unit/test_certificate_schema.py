@@ -14,7 +14,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.errors import CertificateError
 from pacprivacy.release.bundle import Bundle
-from pacprivacy.release.schema import FIELDS
+from pacprivacy.release.certificate import FIELDS
 
 WRONG: tuple[Any, ...] = (
     None,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pacprivacy.accounting import Charge, Ledger
 from pacprivacy.cli import app
+from pacprivacy.ledger import Charge, Ledger
 
 
 def pac(*args: object, code: int = 0) -> Any:

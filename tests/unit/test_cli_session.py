@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from pacprivacy.accounting import Ledger, Session, certificate_digest
 from pacprivacy.cli.main import app
+from pacprivacy.ledger import Ledger
 from pacprivacy.release import Bundle, Certificate
+from pacprivacy.session import Session
+from pacprivacy.session.account import certificate_digest
 
 
 @pytest.fixture

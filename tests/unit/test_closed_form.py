@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtri
 
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.closed_form import isotropic, isotropic_max, proportional, waterfill
+from pacprivacy.noise.formulas import isotropic, isotropic_max, proportional, waterfill
 from pacprivacy.theory.information import log_det_bound
 
 Vector = npt.NDArray[np.float64]

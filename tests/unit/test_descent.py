@@ -18,7 +18,7 @@ from pacprivacy.design.fresh import (
 from pacprivacy.design.objective import MeanGradient, split_budget
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import coerce_data
-from pacprivacy.noise.bounds import log_det_of_plan
+from pacprivacy.noise.formulas import log_det_of_plan
 from pacprivacy.pool import Balanced, Poisson
 from pacprivacy.theory.design import descent_step_exact, noise_ratio, subset_mean_variance
 from pacprivacy.theory.information import information_slack

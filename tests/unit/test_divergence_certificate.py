@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.adversary.divergence import divergences_of_view, noiseless_divergences
+from pacprivacy.adversary.information import divergences_of_view, noiseless_divergences
 from pacprivacy.adversary.view import make_view
 
 

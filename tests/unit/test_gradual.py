@@ -12,14 +12,14 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource, public_generator
-from pacprivacy.accounting import GradualRelease
-from pacprivacy.accounting.refinement import Refinement, level_shares
 from pacprivacy.budget import AnyBudget, Information, Limits, Membership
 from pacprivacy.errors import BudgetError, CertificateError, MechanismError
-from pacprivacy.noise import calibrate, certify
-from pacprivacy.noise.certify import Problem
-from pacprivacy.noise.rescale import rescale
+from pacprivacy.noise import calibrate
+from pacprivacy.noise import proof as certify
+from pacprivacy.noise.proof import Problem, rescale
 from pacprivacy.noise.spread import spread_of
+from pacprivacy.session import GradualRelease
+from pacprivacy.session.refinement import Refinement, level_shares
 
 DATA = np.random.default_rng(0).normal(size=(60, 3))
 

@@ -10,9 +10,9 @@ import pacprivacy as pac
 from pacprivacy.adversary import exact_information
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import Shaped, calibrate
-from pacprivacy.noise.propose import propose_variance
+from pacprivacy.noise.calibration import propose_variance
+from pacprivacy.noise.shapes import noise_covariance
 from pacprivacy.noise.spread import spread_of
-from pacprivacy.noise.weighting import noise_covariance
 from pacprivacy.residual.learned import (
     Flow,
     Gaussian,

@@ -10,9 +10,9 @@ import pytest
 from sklearn.datasets import load_iris
 
 from pacprivacy.errors import BudgetError, PacPrivacyError
-from pacprivacy.noise.closed_form import waterfill
-from pacprivacy.noise.exact import refine
-from pacprivacy.noise.shape import axis_shape
+from pacprivacy.noise.formulas import waterfill
+from pacprivacy.noise.search import refine
+from pacprivacy.noise.shapes import axis_shape
 from pacprivacy.noise.spread import spread_of
 from pacprivacy.pool import Balanced
 from pacprivacy.residual.learned import (

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 import sqlalchemy
 
-from pacprivacy.accounting import Charge, Ledger, LedgerEntry
-from pacprivacy.accounting import ledger_schema as schema
-from pacprivacy.accounting.amounts import Units
-from pacprivacy.accounting.ledger_chain import entry_hash
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError
+from pacprivacy.ledger import Charge, Ledger, LedgerEntry
+from pacprivacy.ledger import database as schema
+from pacprivacy.ledger import ledger as ledger_module
+from pacprivacy.ledger.amounts import Units
+from pacprivacy.ledger.chain import entry_hash
 
 DIGEST = "ab" * 32
 
@@ -264,7 +265,6 @@ def test_a_commit_needs_its_reservation_in_the_ledger(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A planted bug: the reservation is made up, nothing is written."""
-    from pacprivacy.accounting import ledger as module
 
     def skipped(connection: object, line: object) -> LedgerEntry:
         return LedgerEntry(
@@ -282,7 +282,7 @@ def test_a_commit_needs_its_reservation_in_the_ledger(
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "append", skipped)
+        patch.setattr(ledger_module, "append", skipped)
         reservation = ledger.reserve("people", "ann", both(), "mean")
     with pytest.raises(LedgerError, match="is not in the ledger"):
         ledger.commit(reservation, DIGEST)
@@ -368,10 +368,9 @@ def test_an_overspent_chain_is_reported_though_its_hashes_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A planted bug: the check of the budget is skipped."""
-    from pacprivacy.accounting import ledger as module
 
     ledger = filled(tmp_path / "study.db")
-    monkeypatch.setattr(module, "check_spend", lambda *_: None)
+    monkeypatch.setattr(ledger_module, "check_spend", lambda *_: None)
     ledger.reserve("people", "ann", Charge(mi_nats=5), "mean")
     found = ledger.verify()
     assert (found.broken_entry, found.problem) == (8, "entry 8 is broken: it goes over a budget")
@@ -565,7 +564,7 @@ def fill_up(ledger: Ledger) -> None:
 def test_a_full_ledger_says_so_and_spends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pacprivacy.accounting import ledger_database as module
+    from pacprivacy.ledger import database as module
 
     ledger = filled(tmp_path / "study.db")
     before = ledger.entries()

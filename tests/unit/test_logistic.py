@@ -11,7 +11,7 @@ from pacprivacy.design import LogisticFit, Objective, class_scores
 from pacprivacy.design.logistic import with_constant
 from pacprivacy.design.ridge import fit_standard
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.estimators.logistic import PrivateLogisticRegression
+from pacprivacy.estimators.classifiers import PrivateLogisticRegression
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.pool import Balanced, Poisson
 

@@ -12,7 +12,6 @@ from pacprivacy.adversary import exact_information
 from pacprivacy.budget import Information
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise import calibrate
-from pacprivacy.noise.frames import AxisFrame
 from pacprivacy.noise.plan import (
     UNITS_PER_STD,
     NoisePlan,
@@ -21,6 +20,7 @@ from pacprivacy.noise.plan import (
     lattice_grid,
     make_plan,
 )
+from pacprivacy.noise.spread import AxisFrame
 
 Matrix = npt.NDArray[np.float64]
 

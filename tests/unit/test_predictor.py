@@ -13,13 +13,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
-from pacprivacy.accounting.answering import ScoreQuestions, VoteQuestions
-from pacprivacy.accounting.responder import Responder
 from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError, SecretError
 from pacprivacy.estimators.predictor import project_to_simplex
-from pacprivacy.noise.bounds import log_det_of_points
-from pacprivacy.noise.closed_form import waterfill
 from pacprivacy.noise.covariance import covariance_plan
+from pacprivacy.noise.formulas import log_det_of_points, waterfill
 from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.query import (
     LEAST_NATS,
@@ -32,6 +29,7 @@ from pacprivacy.noise.query import (
     waterfill_level,
 )
 from pacprivacy.pool import Balanced
+from pacprivacy.session.answers import Responder, ScoreQuestions, VoteQuestions
 from pacprivacy.theory.information import binary_entropy
 from pacprivacy.theory.posterior import posterior_success
 
@@ -211,7 +209,7 @@ def test_an_interruption_leaves_the_worst_case_spent(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pacprivacy.accounting.answering._answer_votes", stop)
+    monkeypatch.setattr("pacprivacy.session.answers._answer_votes", stop)
     votes = np.array([[0, 1, 0, 1]] * 8 + [[1, 0, 1, 0]] * 8)
     with pytest.raises(KeyboardInterrupt):
         responder.answer_votes(votes, n_classes=2)

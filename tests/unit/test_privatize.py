@@ -26,8 +26,8 @@ from pacprivacy.noise import Boxed, Empirical
 from pacprivacy.pool import Balanced, Half, Poisson
 from pacprivacy.release import Release, verify
 
-ASSESS = importlib.import_module("pacprivacy.release.assess")
-CERTIFY = importlib.import_module("pacprivacy.noise.certify")
+ASSESS = importlib.import_module("pacprivacy.release.certify")
+CERTIFY = importlib.import_module("pacprivacy.noise.proof")
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = (X[:, 0] + 0.3 * np.random.default_rng(1).normal(size=40) > 0).astype(int)
 

@@ -7,15 +7,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import pacprivacy.adversary.draws
-import pacprivacy.noise.certify
-import pacprivacy.noise.exact
-import pacprivacy.noise.probe
+import pacprivacy.adversary.view
+import pacprivacy.noise.proof
+import pacprivacy.noise.search
 from pacprivacy.budget import Information, Membership
 from pacprivacy.errors import BudgetError, MechanismError, PacPrivacyError
 from pacprivacy.noise import AutoConfidence, Basis, Boxed, Empirical, calibrate
+from pacprivacy.noise.calibration import propose_variance
 from pacprivacy.noise.iid import N_RESERVE
-from pacprivacy.noise.propose import propose_variance
 from pacprivacy.pool import Balanced, Half
 
 Matrix = npt.NDArray[np.float64]
@@ -42,12 +41,12 @@ def of_size(size: float, n_subsets: int) -> dict[str, Matrix]:
 
 @pytest.fixture
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacprivacy.noise.certify, "INFORMATION_COST", 10**5)
-    monkeypatch.setattr(pacprivacy.noise.certify, "MEMBERSHIP_COST", 10**6)
-    monkeypatch.setattr(pacprivacy.noise.certify, "POSTERIOR_COST", 10**5)
-    monkeypatch.setattr(pacprivacy.noise.exact, "N_DRAWS", 128)
-    monkeypatch.setattr(pacprivacy.noise.exact, "GAP_COST", 1 << 15)
-    monkeypatch.setattr(pacprivacy.noise.probe, "PROBE_ELEMENTS", 1 << 12)
+    monkeypatch.setattr(pacprivacy.noise.proof, "INFORMATION_COST", 10**5)
+    monkeypatch.setattr(pacprivacy.noise.proof, "MEMBERSHIP_COST", 10**6)
+    monkeypatch.setattr(pacprivacy.noise.proof, "POSTERIOR_COST", 10**5)
+    monkeypatch.setattr(pacprivacy.noise.search, "N_DRAWS", 128)
+    monkeypatch.setattr(pacprivacy.noise.search, "GAP_COST", 1 << 15)
+    monkeypatch.setattr(pacprivacy.noise.search, "PROBE_ELEMENTS", 1 << 12)
 
 
 def is_calibrated(values: Matrix, budget: Any, **options: Any) -> bool:
@@ -107,7 +106,7 @@ def test_a_small_budget_on_a_small_pool_takes_few_draws(
     success: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The closed form is as good as any simulation there, and needs no draws at all."""
-    drawn, real = 0, pacprivacy.adversary.draws.draw_releases
+    drawn, real = 0, pacprivacy.adversary.view.draw_releases
 
     def counted(view: Any, n_draws: int, rng: np.random.Generator) -> Any:
         nonlocal drawn
@@ -115,7 +114,7 @@ def test_a_small_budget_on_a_small_pool_takes_few_draws(
         assert drawn < 2 * 10**7, "the search runs away"
         return real(view, n_draws, rng)
 
-    monkeypatch.setattr(pacprivacy.adversary.draws, "draw_releases", counted)
+    monkeypatch.setattr(pacprivacy.adversary.view, "draw_releases", counted)
     pool = Balanced(n_subsets=4).draw(20, rng=0)
     data = np.random.default_rng(0).normal(size=(20, 3))
     values = np.array([data[mask].mean(axis=0) for mask in pool.masks()])
@@ -127,17 +126,17 @@ def test_a_small_budget_on_a_small_pool_takes_few_draws(
 def test_a_draw_among_few_candidates_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """The proofs of a pool of four take no more draws than those of a pool of sixty-four."""
     efforts = []
-    real = pacprivacy.noise.certify._effort
+    real = pacprivacy.noise.proof._effort
 
     def noted(*args: Any) -> Any:
         efforts.append(real(*args))
         raise BudgetError("seen enough")
 
-    monkeypatch.setattr(pacprivacy.noise.certify, "_effort", noted)
+    monkeypatch.setattr(pacprivacy.noise.proof, "_effort", noted)
     pool = Balanced(n_subsets=4).draw(8, rng=0)
     values = np.random.default_rng(0).standard_cauchy(size=(4, 2))
     calibrate(values, Information(1e-3) & Membership(0.501), rule="exact", pool=pool, rng=0)
     assert efforts
     for effort in efforts:
-        assert effort.information_draws <= pacprivacy.noise.certify.INFORMATION_COST / 64
-        assert effort.membership_draws <= pacprivacy.noise.certify.POSTERIOR_COST / 64
+        assert effort.information_draws <= pacprivacy.noise.proof.INFORMATION_COST / 64
+        assert effort.membership_draws <= pacprivacy.noise.proof.POSTERIOR_COST / 64

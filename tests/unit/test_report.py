@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy._rounding import percent_at_most
-from pacprivacy.accounting import Ledger
 from pacprivacy.audit import AuditResult
 from pacprivacy.cli import app
-from pacprivacy.cli.report_data import build_report
+from pacprivacy.cli.report import build_report
 from pacprivacy.errors import CertificateError
+from pacprivacy.ledger import Ledger
 from pacprivacy.release import Certificate, Release
 from pacprivacy.report import (
     CuratorFigures,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import pacprivacy as pac
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
-from pacprivacy.cli.report_data import build_report
+from pacprivacy.cli.report import build_report
 from pacprivacy.release import Certificate, DPCertificate
 from pacprivacy.report import render_page
 

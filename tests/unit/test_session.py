@@ -29,9 +29,9 @@ from pacprivacy.release import verify
 from pacprivacy.release.composition import charge_of
 from pacprivacy.theory.posterior import posterior_success
 
-ASSESS = importlib.import_module("pacprivacy.release.assess")
-CERTIFY = importlib.import_module("pacprivacy.noise.certify")
-PUBLISH = importlib.import_module("pacprivacy.release.publish")
+ASSESS = importlib.import_module("pacprivacy.release.certify")
+CERTIFY = importlib.import_module("pacprivacy.noise.proof")
+PUBLISH = importlib.import_module("pacprivacy.release.release")
 DATA = np.random.default_rng(0).normal(size=(24, 2))
 
 

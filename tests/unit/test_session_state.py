@@ -18,9 +18,6 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.accounting import Charge, Ledger, certificate_digest
-from pacprivacy.accounting.account import Account
-from pacprivacy.accounting.session_state import SessionState, StateFile
 from pacprivacy.errors import (
     BudgetError,
     BudgetExceededError,
@@ -29,8 +26,11 @@ from pacprivacy.errors import (
     PoolError,
     SecretError,
 )
+from pacprivacy.ledger import Charge, Ledger
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.release import Secret
+from pacprivacy.session.account import Account, certificate_digest
+from pacprivacy.session.state import SessionState, StateFile
 
 DATA = np.random.default_rng(3).normal(size=(8, 1))
 SOURCE = Path(pac.__file__).parent
@@ -577,7 +577,7 @@ def test_the_belief_is_stored_before_the_users_code_sees_the_value(study: Path, 
 def test_what_fails_before_the_spend_costs_nothing(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules["pacprivacy.release.publish"]
+    module = sys.modules["pacprivacy.release.release"]
     before = Ledger(study).entries()
     with begin(study) as session:
         with pytest.raises(pac.errors.MechanismError):
@@ -605,7 +605,7 @@ def test_a_full_disk_under_the_state(study: Path, monkeypatch: pytest.MonkeyPatc
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    from pacprivacy.accounting import files
+    from pacprivacy import _files as files
 
     with begin(study) as session:
         before = read_belief(study.parent)

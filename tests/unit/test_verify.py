@@ -16,19 +16,18 @@ from pacprivacy.budget import Limits
 from pacprivacy.errors import CertificateError
 from pacprivacy.mechanism import flatten
 from pacprivacy.noise import Boxed
-from pacprivacy.noise.bounds import log_det_of_plan
-from pacprivacy.noise.shape import Shape
+from pacprivacy.noise.formulas import log_det_of_plan
+from pacprivacy.noise.shapes import Shape
 from pacprivacy.noise.spread import spread_of
 from pacprivacy.pool import Half, Pool
 from pacprivacy.release import Bundle, Certificate, Context, Release, Secret, publish, verify
 from pacprivacy.release.composition import SessionPart
-from pacprivacy.release.rebuild import rebuild
-from pacprivacy.release.verify import compare
+from pacprivacy.release.verification import compare, rebuild
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory.concentration import Estimate
 
-ASSESS = importlib.import_module("pacprivacy.release.assess")
-CERTIFY = importlib.import_module("pacprivacy.noise.certify")
+ASSESS = importlib.import_module("pacprivacy.release.certify")
+CERTIFY = importlib.import_module("pacprivacy.noise.proof")
 DATA = np.random.default_rng(0).normal(size=(24, 2))
 
 

@@ -7,8 +7,8 @@ import pacprivacy as pac
 from pacprivacy.adversary import exact_information
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import Exact, Protect, calibrate, contrasts
-from pacprivacy.noise.propose import propose_variance
-from pacprivacy.noise.weighting import noise_covariance
+from pacprivacy.noise.calibration import propose_variance
+from pacprivacy.noise.shapes import noise_covariance
 
 RNG = np.random.default_rng(0)
 OUTPUTS = RNG.normal(size=(128, 4)) @ RNG.normal(size=(4, 4))

@@ -5,10 +5,8 @@ posterior computed here, so its success is a certificate and not the result of o
 """
 
 from pacprivacy.adversary.belief import Belief
-from pacprivacy.adversary.criterion import criterion_success
-from pacprivacy.adversary.divergence import Divergence, divergences
-from pacprivacy.adversary.information import exact_information
-from pacprivacy.adversary.membership import MembershipRisk, membership_risk
+from pacprivacy.adversary.information import Divergence, divergences, exact_information
+from pacprivacy.adversary.membership import MembershipRisk, criterion_success, membership_risk
 from pacprivacy.adversary.side_knowledge import SideKnowledge, side_knowledge
 from pacprivacy.adversary.view import View, view_of
 

@@ -1,22 +1,193 @@
-"""The true mutual information between the secret index and a release."""
+"""Variance reduction for the information: known means, and candidates where the doubt is.
+
+The information gain of a simulated release is predicted from the candidate and from the noise by
+functions whose means are known exactly; only the rest is averaged. Candidates on which the rest
+varies most are drawn more often and weighted down. The mean stays what it was, every draw stays
+bounded, and the variance falls by a factor of 5 to 50.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from pacprivacy._checks import Vector
+from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.controls import Controls, fit_controls
-from pacprivacy.adversary.draws import Draws, draw_blocks, posterior_entropy
-from pacprivacy.adversary.view import Observable, View, view_of
+from pacprivacy.adversary.view import (
+    Draws,
+    Observable,
+    View,
+    draw_blocks,
+    posterior,
+    posterior_entropy,
+    view_of,
+)
 from pacprivacy.theory.concentration import Estimate, bernstein_estimate, empirical_bernstein
 from pacprivacy.theory.information import information_slack
+from pacprivacy.theory.posterior import DivergenceName, divergence_success
 
-__all__ = ["DEFAULT_GAMMA", "exact_information", "information_of_view"]
+CLIP: Final = 2.5  # squares of the noise count up to the square of this
+CLIP_MEAN: Final = (
+    math.erf(CLIP / math.sqrt(2))
+    - CLIP * math.sqrt(2 / math.pi) * math.exp(-(CLIP**2) / 2)
+    + CLIP**2 * math.erfc(CLIP / math.sqrt(2))
+)  # E min(n², CLIP²) for a standard normal n
+LINEAR_CLIP: Final = 4.0  # standard deviations
+MAX_STARTS: Final = 2048  # larger pools do without the gain at the candidates themselves
+BLOCK: Final = 1 << 19
+QUANTILES: Final = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99)
+FEWEST: Final = 48  # pilot draws for which a bin has coefficients of its own
+ROUNDING: Final = 1e-12
+EVEN_SHARE: Final = 0.5  # of the draws are from the belief itself, so no weight exceeds its inverse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controls:
+    """A prediction of the gain with known mean, and the law that candidates are drawn from.
+
+    The prediction for candidate ``j`` and noise ``n`` is ``base[j]`` plus two functions of the
+    noise with mean zero: ``gradient[j]·n``, clipped symmetrically, and clipped squares along the
+    ``axes``, each less its mean. Curator-only.
+    """
+
+    base: Vector
+    gradient: Matrix
+    clip: Vector
+    curvature: Vector
+    axes: Matrix
+    linear: Vector
+    quadratic: Vector
+    prior: Vector
+    proposal: Vector
+
+    def predict(self, draws: Draws) -> Vector:
+        """Return the predicted gain of each draw."""
+        j = draws.indices
+        first, second = _noise_terms(self.gradient, self.axes, self.curvature, draws)
+        first = np.clip(first, -self.clip[j], self.clip[j])
+        predicted: Vector = self.base[j] + self.linear[j] * first + self.quadratic[j] * second
+        return predicted
+
+    def adjust(self, draws: Draws, gains: Vector) -> Vector:
+        """Return numbers whose mean over draws of the proposal is that of the gains."""
+        weights = self.prior[draws.indices] / self.proposal[draws.indices]
+        adjusted: Vector = self.mean + weights * (gains - self.predict(draws))
+        return adjusted
+
+    @property
+    def mean(self) -> float:
+        """Mean of the prediction over candidates and noise."""
+        return float(self.prior @ self.base)
+
+    def range(self, low: float, high: float) -> tuple[float, float]:
+        """Return numbers between which ``adjust`` lies for gains between ``low`` and ``high``."""
+        total = float(self.curvature.sum())
+        ends = np.stack([self.quadratic * total * (CLIP**2 - CLIP_MEAN)])
+        ends = np.concatenate([ends, -self.quadratic[None] * total * CLIP_MEAN])
+        swing = np.abs(self.linear) * self.clip
+        least = self.base + ends.min(axis=0) - swing
+        most = self.base + ends.max(axis=0) + swing
+        weights = self.prior / self.proposal
+        below = self.mean + float((weights * (low - most)).min())
+        above = self.mean + float((weights * (high - least)).max())
+        room = ROUNDING * (1 + abs(below) + abs(above))
+        return below - room, above + room
+
+    def drawn_from(self, view: View) -> View:
+        """Return the view with the proposal in place of the belief, to draw from."""
+        return replace(view, log_prior=np.log(self.proposal))
+
+
+def _noise_terms(
+    gradient: Matrix, axes: Matrix, curvature: Vector, draws: Draws
+) -> tuple[Vector, Vector]:
+    first = np.einsum("iq,iq->i", gradient[draws.indices], draws.noise)
+    squares = np.minimum(np.square(draws.noise @ axes), CLIP**2) - CLIP_MEAN
+    return first, squares @ curvature
+
+
+def fit_controls(view: View, draws: Draws, gains: Vector) -> Controls:
+    """Fit a prediction on pilot draws, separately for candidates of different standing.
+
+    Whatever the fit, the known means are those of the functions, so nothing rests on it.
+    """
+    prior, points = np.exp(view.log_prior), view.points
+    values, axes = np.linalg.eigh((points.T * prior) @ points)
+    values = np.maximum(values, 0.0)
+    curvature = values / (1 + values) ** 2  # of the gain of a Gaussian of this covariance
+    along = points @ axes
+    own = np.square(along) @ curvature
+    start, gradient = own, (along * curvature) @ axes.T
+    if view.n_subsets <= MAX_STARTS:
+        start, gradient = _gain_at_candidates(view)
+    first, second = _noise_terms(gradient, axes, curvature, draws)
+    bins = _bins(start, draws)
+    j, m = draws.indices, view.n_subsets
+    base, clip = np.empty(m), np.empty(m)
+    linear, quadratic, doubt = np.empty(m), np.empty(m), np.empty(m)
+    for bin_ in range(int(bins.max()) + 1):
+        mine, chosen = bins == bin_, bins[j] == bin_
+        clip[mine] = LINEAR_CLIP * float(first[chosen].std())
+        clipped = np.clip(first[chosen], -clip[mine][0], clip[mine][0])
+        table = np.column_stack(
+            [np.ones(len(clipped)), own[j[chosen]], start[j[chosen]], clipped, second[chosen]]
+        )
+        c = np.linalg.lstsq(table, gains[chosen], rcond=1e-8)[0]
+        base[mine] = c[0] + c[1] * own[mine] + c[2] * start[mine]
+        linear[mine], quadratic[mine] = c[3], c[4]
+        doubt[mine] = float(np.std(gains[chosen] - table @ c))
+    even = np.where(prior > 0, prior, 0.0)
+    uneven = even * np.maximum(doubt, 1e-12)
+    proposal = EVEN_SHARE * even + (1 - EVEN_SHARE) * uneven / uneven.sum()
+    return Controls(
+        base=base,
+        gradient=gradient,
+        clip=clip,
+        curvature=curvature,
+        axes=axes,
+        linear=linear,
+        quadratic=quadratic,
+        prior=prior,
+        proposal=np.maximum(proposal, 1e-300),
+    )
+
+
+def _bins(start: Vector, draws: Draws) -> npt.NDArray[np.int64]:
+    """Sort candidates into bins by their standing; each bin has enough pilot draws."""
+    edges = np.unique(np.quantile(start[draws.indices], QUANTILES))
+    bins = np.searchsorted(edges, start, side="right")
+    counts = np.bincount(bins[draws.indices], minlength=len(edges) + 1)
+    kept, filled = np.zeros(len(counts), dtype=np.int64), 0
+    label = 0
+    for place, count in enumerate(counts):
+        kept[place] = label
+        filled += int(count)
+        if filled >= FEWEST and counts[place + 1 :].sum() >= FEWEST:
+            label, filled = label + 1, 0
+    return kept[bins]
+
+
+def _gain_at_candidates(view: View) -> tuple[Vector, Matrix]:
+    """Return the gain of a release that equals a candidate's output, and its gradient there."""
+    m, points = view.n_subsets, view.points
+    gain, gradient = np.empty(m), np.empty_like(points)
+    block = max(16, BLOCK // m)
+    for begin in range(0, m, block):
+        rows = np.arange(begin, min(begin + block, m))
+        draws = Draws(indices=rows, noise=np.zeros((len(rows), points.shape[1])))
+        p = posterior(view, draws)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(p > 0, np.log(p) - view.log_prior, 0.0)
+        weighted = p * ratio
+        gain[rows] = weighted.sum(axis=1)
+        gradient[rows] = weighted @ points - gain[rows, None] * (p @ points)
+    return gain, gradient
+
 
 DEFAULT_GAMMA = 1e-9
 MOST_PILOT_DRAWS: Final = 8192
@@ -24,7 +195,7 @@ FEWEST_PILOT_DRAWS: Final = 512
 MOST_DIRECTIONS: Final = 256  # beyond, the prediction costs as much as the posterior
 
 
-def default_draws(n_subsets: int) -> int:
+def information_draws(n_subsets: int) -> int:
     """Draws that take a few seconds at most."""
     return int(np.clip(4 * 10**7 // n_subsets, 4096, 400_000))
 
@@ -155,5 +326,170 @@ def exact_information(
     """
     view = view_of(outputs, plan, log_belief)
     generator = public_generator(coerce_seed(rng), "information")
-    draws = n_draws or default_draws(view.n_subsets)
+    draws = n_draws or information_draws(view.n_subsets)
     return information_of_view(view, n_draws=draws, gamma=gamma, rng=generator)
+
+
+ROUND_UP: Final = 1 + 1e-12
+Summand = Callable[[Matrix, Vector], Vector]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """One divergence of (secret, release) from independence, and what it leaves any attacker.
+
+    ``success`` maps a prior success (as text) to the largest success after the release.
+
+    Examples
+    --------
+    >>> closed = Estimate(value=0.1, lower=0.1, upper=0.1, confidence=1.0, n_draws=0)
+    >>> found = Divergence.of("total variation", closed)
+    >>> round(found.success["0.5"], 6)
+    0.6
+    """
+
+    name: DivergenceName
+    estimate: Estimate
+    success: dict[str, float]
+
+    @classmethod
+    def of(cls, name: DivergenceName, estimate: Estimate) -> Divergence:
+        """Return the record with its success rates at the priors that certificates print."""
+        success = {p: divergence_success(name, estimate.upper, float(p)) for p in ("0.5", "0.01")}
+        return cls(name=name, estimate=estimate, success=success)
+
+
+def _total_variation(p: Matrix, prior: Vector) -> Vector:
+    distance: Vector = 0.5 * np.abs(p - prior).sum(axis=1)
+    return distance
+
+
+def _chi_square(p: Matrix, prior: Vector) -> Vector:
+    excess: Vector = np.square(p) @ (1 / prior) - 1
+    return np.maximum(excess, 0.0)
+
+
+def _squared_hellinger(p: Matrix, prior: Vector) -> Vector:
+    distance: Vector = 1 - np.sqrt(p) @ np.sqrt(prior)
+    return np.maximum(distance, 0.0)
+
+
+SUMMANDS: Final[Mapping[DivergenceName, Summand]] = {
+    "total variation": _total_variation,
+    "chi-square": _chi_square,
+    "squared Hellinger": _squared_hellinger,
+}
+
+
+def divergences_of_view(
+    view: View, *, n_draws: int, gamma: float, rng: np.random.Generator
+) -> tuple[Divergence, ...]:
+    """Estimate total variation, chi-square and squared Hellinger on a view, together.
+
+    Guarantee
+    ---------
+    Claim RP-2. All three are at most their upper ends with probability at least ``1 - gamma``
+    over the draws.
+    """
+    prior = np.exp(view.log_prior)
+    alive = prior > 0
+    known = prior[alive]
+    widest = float(1 / known.min()) - 1
+    sums = np.zeros((len(SUMMANDS), 2))
+    for draws in draw_blocks(view, n_draws, rng):
+        p = posterior(view, draws)[:, alive]
+        for row, summand in enumerate(SUMMANDS.values()):
+            found = summand(p, known)
+            sums[row] += found.sum(), found @ found
+    tau = view.slack
+    slack = {
+        "total variation": 2 * tau,
+        "chi-square": 4 * len(known) * tau + 2 * tau * float((1 / known).sum()),
+        "squared Hellinger": 4 * math.sqrt(tau) + 4 * tau,
+    }
+    result = []
+    for (name, _), (total, total_sq) in zip(SUMMANDS.items(), sums, strict=True):
+        high = widest if name == "chi-square" else 1.0
+        mean = min(total / n_draws, high)
+        variance = max(0.0, (total_sq - n_draws * mean**2) / (n_draws - 1))
+        found_for = bernstein_estimate(
+            mean, variance, n_draws, low=0.0, high=max(high, 1e-300), gamma=gamma / len(SUMMANDS)
+        )
+        result.append(Divergence.of(name, _widened(found_for, slack[name], high)))
+    return tuple(result)
+
+
+def noiseless_divergences(view: View) -> tuple[Divergence, ...]:
+    """Return the divergences of a release without noise, in closed form.
+
+    The attacker learns the group of the secret, so the posterior is the belief inside it.
+    """
+    prior = np.exp(view.log_prior)
+    groups = np.zeros(len(prior), dtype=np.int64) if view.groups is None else view.groups
+    mass = np.bincount(groups, prior)
+    mass = mass[mass > 0]
+    found: dict[DivergenceName, float] = {
+        "total variation": float(mass @ (1 - mass)),
+        "chi-square": float(len(mass) - 1),
+        "squared Hellinger": float(mass @ (1 - np.sqrt(mass))),
+    }
+    return tuple(Divergence.of(name, _closed(max(0.0, value))) for name, value in found.items())
+
+
+def _closed(value: float) -> Estimate:
+    upper = value * ROUND_UP
+    return Estimate(value=value, lower=value, upper=upper, confidence=1.0, n_draws=0)
+
+
+def _widened(estimate: Estimate, slack: float, high: float) -> Estimate:
+    return Estimate(
+        value=estimate.value,
+        lower=max(0.0, estimate.lower - slack),
+        upper=max(estimate.value, min(high, estimate.upper + slack)),
+        confidence=estimate.confidence,
+        n_draws=estimate.n_draws,
+    )
+
+
+def divergences(
+    outputs: object,
+    plan: Observable,
+    *,
+    log_belief: Vector | None = None,
+    n_draws: int | None = None,
+    gamma: float = DEFAULT_GAMMA,
+    rng: np.random.Generator | int | None = None,
+) -> tuple[Divergence, ...]:
+    """Return total variation, chi-square and squared Hellinger from independence.
+
+    Parameters
+    ----------
+    outputs : array of shape (m, d), curator-only
+        One row per candidate subset.
+    plan : NoisePlan
+        The noise under which one row is released.
+    log_belief : array of shape (m,), optional
+        What the attacker believed before; uniform by default.
+    n_draws : int, optional
+        Simulated releases; by default as many as a few seconds allow.
+    gamma : float
+        Probability that one of the upper ends is wrong.
+
+    Guarantee
+    ---------
+    Claim RP-2. All are at most their upper ends with probability ``1 - gamma`` over the draws.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.noise import calibrate
+    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
+    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
+    >>> variation, chi_square, hellinger = divergences(outputs, plan, n_draws=20_000, rng=0)
+    >>> hellinger.estimate.value <= variation.estimate.value
+    True
+    """
+    view = view_of(outputs, plan, log_belief)
+    generator = public_generator(coerce_seed(rng), "divergences")
+    draws = n_draws or information_draws(view.n_subsets)
+    return divergences_of_view(view, n_draws=draws, gamma=gamma, rng=generator)

@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.draws import draw_blocks, posterior
 from pacprivacy.adversary.membership import BIG_BLOCK, Candidates, SignBlocks
-from pacprivacy.adversary.view import Observable, View, make_view, view_of
+from pacprivacy.adversary.view import Observable, View, draw_blocks, make_view, posterior, view_of
 
 __all__ = ["SideKnowledge", "side_knowledge"]
 

@@ -4,14 +4,18 @@ Nothing here comes from ``noise``: an auditor that shares the calibrator's code 
 mistakes.
 """
 
-from pacprivacy.audit.attack import Attack, Guess, Promise, Trained
-from pacprivacy.audit.bayes import Bayes, Naming
+from pacprivacy.audit.attack import (
+    Attack,
+    AuditResult,
+    AuditResults,
+    Guess,
+    Promise,
+    Trained,
+    results_text,
+)
 from pacprivacy.audit.differential import DPAudit, audit_dp
-from pacprivacy.audit.likelihood_ratio import LikelihoodRatio
-from pacprivacy.audit.overlap import FreeOverlap, Overlap
-from pacprivacy.audit.precision import Precision
-from pacprivacy.audit.reconstruction import Reconstruction
-from pacprivacy.audit.result import AuditResult, AuditResults, results_text
+from pacprivacy.audit.membership import Bayes, LikelihoodRatio, Naming
+from pacprivacy.audit.reconstruction import FreeOverlap, Overlap, Precision, Reconstruction
 from pacprivacy.audit.run import ATTACKS, DEFAULT_ATTACKS, audit
 from pacprivacy.audit.target import Releases, Target
 

@@ -9,13 +9,9 @@ from typing import Final
 import numpy as np
 
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.audit.attack import Attack, Promise, Trained
-from pacprivacy.audit.bayes import Bayes, Naming
-from pacprivacy.audit.likelihood_ratio import LikelihoodRatio
-from pacprivacy.audit.overlap import FreeOverlap, Overlap
-from pacprivacy.audit.precision import Precision
-from pacprivacy.audit.reconstruction import Reconstruction
-from pacprivacy.audit.result import AuditResult, AuditResults
+from pacprivacy.audit.attack import Attack, AuditResult, AuditResults, Promise, Trained
+from pacprivacy.audit.membership import Bayes, LikelihoodRatio, Naming
+from pacprivacy.audit.reconstruction import FreeOverlap, Overlap, Precision, Reconstruction
 from pacprivacy.audit.target import Releases, Target
 from pacprivacy.errors import AuditError
 from pacprivacy.release import Bundle, Certificate, Release

@@ -14,12 +14,13 @@ from typing import Annotated, Any, Self
 import numpy as np
 import typer
 
-from pacprivacy import accounting
+from pacprivacy import ledger as ledgers
 from pacprivacy.budget import AnyBudget, Information, Membership, parse_budget
 from pacprivacy.errors import BudgetError, LedgerError
 from pacprivacy.mechanism import Batch, Data, Wrapper, batch_of, coerce_data
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Release
+from pacprivacy.session import Session
 from pacprivacy.tables.models import Study
 
 __all__ = ["Account", "release_in_session"]
@@ -92,7 +93,7 @@ class Account:
             state=state,
         )
 
-    def open_session(self, study: Study, source: Path, **options: Any) -> accounting.Session:
+    def open_session(self, study: Study, source: Path, **options: Any) -> Session:
         """Open the session, or go on with it; a new one is under the ledger's budget."""
         pool = study.pool
         if pool is not None:
@@ -101,15 +102,15 @@ class Account:
         options |= {"ledger": self.ledger, "dataset": self.dataset, "principal": self.principal}
         options |= {"state": self.state, "pool": pool, "units": study.units}
         if self.total is not None:
-            return accounting.Session(rows, budget=self.total, **options)
-        book = accounting.Ledger(self.ledger, create=False)
+            return Session(rows, budget=self.total, **options)
+        book = ledgers.Ledger(self.ledger, create=False)
         try:
-            return accounting.Session.resume(rows, **options)
+            return Session.resume(rows, **options)
         except BudgetError:  # nothing to go on with
             total = _total_of(book, self.dataset, self.principal)
             if total is None:
                 raise
-        return accounting.Session(rows, budget=total, **options)
+        return Session(rows, budget=total, **options)
 
 
 def release_in_session(
@@ -139,7 +140,7 @@ def _rows_of(study: Study, source: Path) -> Data:
     return coerce_data(tuple(parts))
 
 
-def _total_of(book: accounting.Ledger, dataset: str, principal: str | None) -> AnyBudget | None:
+def _total_of(book: ledgers.Ledger, dataset: str, principal: str | None) -> AnyBudget | None:
     """Return the tightest budget that the ledger has for this session, as a total."""
     balances = book.balance(dataset, principal or "default")
 

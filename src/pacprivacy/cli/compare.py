@@ -10,8 +10,16 @@ import typer
 
 from pacprivacy.budget import limits_of, parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import AsJson, Quiet, Verb, one_of, show, show_json, show_status
-from pacprivacy.cli.numbers import read_pair
+from pacprivacy.cli.console import (
+    AsJson,
+    Quiet,
+    Verb,
+    one_of,
+    read_pair,
+    show,
+    show_json,
+    show_status,
+)
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.tables.files import Table, numeric_matrix, read_table, unit_labels
 

@@ -8,8 +8,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy._rounding import at_least, at_most, percent_at_most
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_table
-from pacprivacy.cli.numbers import format_number, read_number
+from pacprivacy.cli.console import (
+    AsJson,
+    Quiet,
+    Verb,
+    format_number,
+    read_number,
+    show,
+    show_json,
+    show_table,
+)
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory.gaussian import gaussian_success
 from pacprivacy.theory.posterior import (

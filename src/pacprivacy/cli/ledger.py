@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 # The ledger itself is imported on first use, through its package: SQLAlchemy takes a while.
-from pacprivacy import accounting
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_table
-from pacprivacy.cli.numbers import format_number, read_number
+from pacprivacy import ledger as ledgers
+from pacprivacy.cli.console import (
+    AsJson,
+    Quiet,
+    Verb,
+    format_number,
+    read_number,
+    show,
+    show_json,
+    show_table,
+)
 from pacprivacy.errors import BudgetError, LedgerError
 
 if TYPE_CHECKING:
-    from pacprivacy.accounting import Balance, LedgerEntry
+    from pacprivacy.ledger import Balance, LedgerEntry
 
 __all__ = ["ledger"]
 
@@ -90,8 +98,8 @@ def _create(
             "one of --mi, --increment and --epsilon must be given; got none. "
             "Try: pac ledger create study.db --dataset people --mi 1"
         )
-    limits = accounting.Charge(**amounts)
-    entry = accounting.Ledger(where).create_budget(dataset, principal, limits=limits)
+    limits = ledgers.Charge(**amounts)
+    entry = ledgers.Ledger(where).create_budget(dataset, principal, limits=limits)
     if as_json:
         show_json(entry.to_public_dict())
     elif not quiet:
@@ -105,7 +113,7 @@ def _show(
 
     What is reserved counts as spent, also where a crash left no release behind.
     """
-    book = accounting.Ledger(where, create=False)
+    book = ledgers.Ledger(where, create=False)
     balances = [b for b in book.balances() if dataset is None or b.dataset in (dataset, "*")]
     found = book.verify()
     if as_json:
@@ -152,7 +160,7 @@ def _spend_log(
     'reserve' spends, 'commit' says that the release exists, 'cancel' gives back what was not
     used. A reserve without a commit was left by a crash; it stays spent.
     """
-    entries = accounting.Ledger(where, create=False).entries(dataset=dataset, principal=principal)
+    entries = ledgers.Ledger(where, create=False).entries(dataset=dataset, principal=principal)
     if as_json:
         show_json([entry.to_public_dict() for entry in entries])
     elif not quiet:
@@ -194,7 +202,7 @@ def _verify(
     nobody who writes the ledger can reach it: with --head, entries that were written anew are
     found out too.
     """
-    book = accounting.Ledger(where, create=False)
+    book = ledgers.Ledger(where, create=False)
     found = book.verify(head=head)
     if as_json:
         show_json(_verification(found, book.label))
@@ -228,7 +236,7 @@ def _export(
 
     It holds names, amounts, times and digests of certificates; nothing about a secret.
     """
-    book = accounting.Ledger(where, create=False)
+    book = ledgers.Ledger(where, create=False)
     written = book.export(output)
     if as_json:
         show_json({"ledger": book.label, "file": str(written)})

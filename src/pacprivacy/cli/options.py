@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pacprivacy.cli.console import one_of
-from pacprivacy.cli.numbers import read_pair
+from pacprivacy.cli.console import one_of, read_pair
 from pacprivacy.errors import DataError
 from pacprivacy.noise import RULES
 from pacprivacy.report.figures import FORMATS

@@ -13,13 +13,21 @@ import typer
 from pacprivacy._random import coerce_seed
 from pacprivacy.budget import AnyBudget, Membership, parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
-from pacprivacy.cli.numbers import format_number, read_number
+from pacprivacy.cli.console import (
+    AsJson,
+    Quiet,
+    Verb,
+    format_number,
+    read_number,
+    show,
+    show_json,
+    show_status,
+    show_table,
+)
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import as_mechanism, batch_of, coerce_data, flatten
 from pacprivacy.noise import calibrate
-from pacprivacy.noise.calibrate import check_feasible
-from pacprivacy.noise.propose import propose_variance
+from pacprivacy.noise.calibration import check_feasible, propose_variance
 from pacprivacy.noise.rules import rule_name
 from pacprivacy.pool import Pool
 from pacprivacy.report import PlanRow, plot_plan

@@ -12,8 +12,7 @@ import typer
 from pacprivacy.budget import limits_of, parse_budget
 from pacprivacy.cli import account as accounts
 from pacprivacy.cli import options
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
-from pacprivacy.cli.numbers import format_number
+from pacprivacy.cli.console import AsJson, Quiet, Verb, format_number, show, show_json, show_status
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import batch_of
 from pacprivacy.noise.rules import rule_name

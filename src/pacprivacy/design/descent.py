@@ -18,7 +18,6 @@ from pacprivacy._random import (
     coerce_seed,
     public_generator,
 )
-from pacprivacy.accounting import Session
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import AnyBudget, Information
 from pacprivacy.design.objective import (
@@ -32,15 +31,15 @@ from pacprivacy.design.objective import (
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import NoisePlan, Rule, calibrate
-from pacprivacy.noise.bounds import log_det_of_plan
 from pacprivacy.noise.covariance import axis_variances
-from pacprivacy.noise.frames import AxisFrame
+from pacprivacy.noise.formulas import log_det_of_plan
 from pacprivacy.noise.plan import make_plan
-from pacprivacy.noise.spread import weighted_mean
+from pacprivacy.noise.spread import AxisFrame, weighted_mean
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate, Release, Secret
 from pacprivacy.release.certificate import NoiseSummary
 from pacprivacy.release.promises import not_promised, open_parts
+from pacprivacy.session import Session
 from pacprivacy.simulation import draw_candidates
 from pacprivacy.theory.design import noise_ratio
 from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success

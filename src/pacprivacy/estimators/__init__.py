@@ -1,6 +1,10 @@
 """scikit-learn estimators whose fit is a private release with a certificate."""
 
-from pacprivacy.estimators.classifiers import PrivateForestClassifier, PrivateLinearSVC
+from pacprivacy.estimators.classifiers import (
+    PrivateForestClassifier,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+)
 from pacprivacy.estimators.cost import FitCost, SearchCost
 from pacprivacy.estimators.dp_aggregate import SubsampleAggregate
 from pacprivacy.estimators.dp_cost import DPFitCost, DPSearchCost
@@ -8,7 +12,6 @@ from pacprivacy.estimators.dp_logistic import DPLogisticRegression
 from pacprivacy.estimators.dp_pate import PATEClassifier
 from pacprivacy.estimators.dp_regression import DPLinearRegression
 from pacprivacy.estimators.dp_sgd import DPSGDClassifier
-from pacprivacy.estimators.logistic import PrivateLogisticRegression
 from pacprivacy.estimators.predictor import PrivatePredictor
 from pacprivacy.estimators.ridge import PrivateRidge
 from pacprivacy.estimators.search import ScoreWithCost, search_cost

@@ -1,4 +1,4 @@
-"""What all private estimators share: their settings, the release, and what travels."""
+"""What ``fit`` is given: features and targets checked as scikit-learn checks them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,92 @@ from copy import copy
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
-from sklearn.base import BaseEstimator, clone
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pacprivacy._random import coerce_seed
-from pacprivacy.accounting import Accuracy
+from pacprivacy.errors import DataError
+from pacprivacy.mechanism import Mechanism
+from pacprivacy.mechanism.data import MINIMUM_ROWS
+from pacprivacy.mechanism.labels import check_classes, choose_pool
 from pacprivacy.noise import Rule
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.privatize import privatize
 from pacprivacy.release import Certificate, Release
+from pacprivacy.session import Accuracy
 
-__all__ = ["PrivateBase", "find_inside", "read_seed"]
+Numbers = npt.NDArray[Any]
+Labels = npt.NDArray[Any]
+
+
+def read_features(estimator: Any, X: Any) -> Numbers:
+    """Check the features of ``fit``, and note their number and names on the estimator."""
+    features: Numbers = _validate(estimator, X=X)
+    return features
+
+
+def read_supervised(
+    estimator: Any, X: Any, y: Any, *, numeric: bool = False, wide: bool = False
+) -> tuple[Numbers, Labels]:
+    """Check features and target of ``fit``.
+
+    Parameters
+    ----------
+    estimator : estimator
+        On which number and names of the features are noted.
+    X, y : array or frame
+        Features and target.
+    numeric : bool
+        Whether the target must be numbers.
+    wide : bool
+        Whether the target may have several columns.
+    """
+    features, target = _validate(estimator, X=X, y=y, y_numeric=numeric, multi_output=wide)
+    return features, _plain_labels(target)
+
+
+def read_new(estimator: Any, X: Any, *, dtype: Any = np.float64) -> Numbers:
+    """Check features that a fitted estimator is applied to; refuse one that is not fitted."""
+    check_is_fitted(estimator)
+    features: Numbers = _validate(estimator, X=X, reset=False, dtype=dtype)
+    return features
+
+
+def _validate(estimator: Any, **data: Any) -> Any:
+    """Run scikit-learn's checks, without those of its messages that quote records."""
+    least = MINIMUM_ROWS if data.get("reset", True) else 1
+    problem = ""
+    try:
+        checked = validate_data(estimator, ensure_min_samples=least, order="C", **data)
+        features = checked[0] if isinstance(checked, tuple) else checked
+        if features.dtype.kind in "biuf":
+            return checked
+    except ValueError as error:
+        problem = str(error)
+        if not any(quoting in problem for quoting in ("array=", "convert string", "bytes/str")):
+            raise
+    if "array=" in problem:
+        raise DataError(
+            "X must have two axes, records and features; got another number of axes. Reshape your "
+            "data, with X.reshape(-1, 1) if there is one feature."
+        )
+    raise DataError(
+        "X must hold numbers; got strings. Encode these columns, or drop them: an encoder fitted "
+        "on all records is public, one inside the estimator is part of what is measured."
+    )
+
+
+def _plain_labels(y: Labels) -> Labels:
+    """Give labels that came in an object array their own type."""
+    if y.dtype.kind != "O" or all(isinstance(label, str) for label in y.flat):
+        return y
+    plain = np.array(y.tolist())
+    return plain if plain.dtype.kind in "biuf" else y
+
 
 _LEAVES: Final = (type, str, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 Kind = TypeVar("Kind")
@@ -161,3 +235,49 @@ def find_inside(root: Any, kind: type[Kind]) -> Iterator[Kind]:
             queue.extend(item)
         elif hasattr(item, "__dict__"):
             queue.extend(vars(item).values())
+
+
+class PrivateModel(PrivateBase):
+    """A mechanism of the library with scikit-learn's interface."""
+
+    def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:
+        """Fit on every candidate subset, then release one of the fits with noise.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_records, n_features)
+            The universe of records.
+        y : array of shape (n_records,)
+            Labels, if this is a classifier; else ignored.
+        units : array of shape (n_records,), optional
+            Group label of each record, when a person has several records.
+
+        Raises
+        ------
+        DataError, PoolError, MechanismError, BudgetError
+            Nothing was released.
+        """
+        self._forget()
+        mechanism = self._mechanism()
+        data: Any
+        if is_classifier(self):
+            data = read_supervised(self, X, y)
+            check_classes(data[1])
+            pool = choose_pool(data[1], units)
+        else:
+            data, pool = read_features(self, X), None
+        seed = read_seed(self.random_state)
+        self._release(mechanism, data, pool=pool, units=units, rng=seed)
+        return self
+
+    def _adopt(self, value: Any) -> None:
+        for name, attribute in self._attributes(value).items():
+            setattr(self, name, attribute)
+
+    def _mechanism(self) -> Mechanism:
+        """Return what is computed, with this estimator's parameters."""
+        raise NotImplementedError
+
+    def _attributes(self, value: Any) -> dict[str, Any]:
+        """Return the fitted attributes, given the released value alone."""
+        raise NotImplementedError

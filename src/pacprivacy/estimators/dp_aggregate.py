@@ -16,8 +16,8 @@ from pacprivacy._random import public_generator
 from pacprivacy.dp import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.losses import encode_labels
 from pacprivacy.errors import BudgetError, MechanismError
+from pacprivacy.estimators.base import read_new, read_supervised
 from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes
-from pacprivacy.estimators.inputs import read_new, read_supervised
 from pacprivacy.mechanism.flatten import Structure, flatten
 from pacprivacy.mechanism.sklearn import declare_released
 

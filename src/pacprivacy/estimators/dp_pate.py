@@ -16,9 +16,8 @@ from pacprivacy.dp import count_votes, data_dependent_loss, label_by_votes
 from pacprivacy.dp.noise import check_epsilon_delta, read_source
 from pacprivacy.dp.pate import DataDependentLoss
 from pacprivacy.errors import BudgetError
-from pacprivacy.estimators.base import read_seed
+from pacprivacy.estimators.base import read_new, read_seed, read_supervised
 from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes
-from pacprivacy.estimators.inputs import read_new, read_supervised
 
 __all__ = ["PATEClassifier"]
 

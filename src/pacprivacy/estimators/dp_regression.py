@@ -13,8 +13,8 @@ from sklearn.base import RegressorMixin
 from pacprivacy._checks import check_positive
 from pacprivacy.dp import adassp, regression_from_statistics, ridge_output_perturbation
 from pacprivacy.errors import BudgetError, MechanismError
+from pacprivacy.estimators.base import read_new, read_supervised
 from pacprivacy.estimators.dp_base import DPBase
-from pacprivacy.estimators.inputs import read_new, read_supervised
 from pacprivacy.release.dp_release import DPRelease
 
 __all__ = ["DPLinearRegression"]

@@ -13,8 +13,8 @@ from sklearn.base import ClassifierMixin
 
 from pacprivacy._checks import check_positive
 from pacprivacy.errors import BudgetError
+from pacprivacy.estimators.base import read_new, read_supervised
 from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes
-from pacprivacy.estimators.inputs import read_new, read_supervised
 from pacprivacy.release.dp_release import DPRelease
 
 __all__ = ["DPLinearClassifier"]

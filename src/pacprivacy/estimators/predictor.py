@@ -13,16 +13,15 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from pacprivacy._random import SimulatedSource, SystemSource, coerce_seed, public_generator
 from pacprivacy._threads import single_threaded
-from pacprivacy.accounting.responder import AnswerOdometer, Responder
 from pacprivacy.budget import AnyBudget, Information
 from pacprivacy.errors import BudgetError, MechanismError, SecretError
-from pacprivacy.estimators.base import read_seed
-from pacprivacy.estimators.inputs import read_new, read_supervised
+from pacprivacy.estimators.base import read_new, read_seed, read_supervised
 from pacprivacy.mechanism import EstimatorFit, coerce_data
 from pacprivacy.mechanism.data import is_table, read_table
 from pacprivacy.mechanism.labels import check_classes, choose_pool
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import AnswerBundle, certify_answers
+from pacprivacy.session.answers import AnswerOdometer, Responder
 from pacprivacy.simulation.backends import train_subsets
 
 __all__ = ["PrivatePredictor", "project_to_simplex"]

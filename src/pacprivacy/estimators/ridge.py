@@ -13,11 +13,10 @@ from pacprivacy.budget import AnyBudget, Membership, limits_of
 from pacprivacy.design import JointRidge, OrthogonalRidge, Penalty, predict_ridge
 from pacprivacy.design.ridge import Snr
 from pacprivacy.errors import MechanismError
-from pacprivacy.estimators.base import PrivateBase, read_seed
-from pacprivacy.estimators.inputs import read_new, read_supervised
+from pacprivacy.estimators.base import PrivateBase, read_new, read_seed, read_supervised
 from pacprivacy.mechanism import Mechanism, coerce_data
 from pacprivacy.noise import Boxed, Empirical
-from pacprivacy.noise.propose import propose_variance
+from pacprivacy.noise.calibration import propose_variance
 from pacprivacy.pool import Pool
 from pacprivacy.simulation import draw_candidates, run_mechanism
 

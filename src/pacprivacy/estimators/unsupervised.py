@@ -11,8 +11,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transfor
 from sklearn.metrics.pairwise import euclidean_distances
 
 from pacprivacy.budget import AnyBudget, Membership
-from pacprivacy.estimators.inputs import read_new
-from pacprivacy.estimators.model import PrivateModel
+from pacprivacy.estimators.base import PrivateModel, read_new
 from pacprivacy.mechanism import PCA, KMeans, Mechanism
 
 __all__ = ["PrivateKMeans", "PrivatePCA"]

@@ -15,10 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from pacprivacy._random import public_generator
 from pacprivacy.budget import AnyBudget, Membership
 from pacprivacy.errors import MechanismError
-from pacprivacy.estimators.base import PrivateBase, read_seed
-from pacprivacy.estimators.inputs import (
+from pacprivacy.estimators.base import (
+    PrivateBase,
     read_features,
     read_new,
+    read_seed,
     read_supervised,
 )
 from pacprivacy.mechanism import EstimatorFit

@@ -1,10 +1,20 @@
 """From a budget and the outputs on every subset to a noise plan."""
 
-from pacprivacy.noise.calibrate import calibrate
-from pacprivacy.noise.costs import Exact, Protect, Shaped, contrasts
+from pacprivacy.noise.calibration import calibrate
 from pacprivacy.noise.iid import calibrate_iid
 from pacprivacy.noise.plan import NoisePlan
-from pacprivacy.noise.rules import RULES, AutoConfidence, Basis, Boxed, Empirical, Rule
+from pacprivacy.noise.rules import (
+    RULES,
+    AutoConfidence,
+    Basis,
+    Boxed,
+    Empirical,
+    Exact,
+    Protect,
+    Rule,
+    Shaped,
+    contrasts,
+)
 
 __all__ = [
     "RULES",

@@ -11,15 +11,24 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.bounds import log_det_of_plan
-from pacprivacy.noise.closed_form import isotropic, isotropic_max, proportional, waterfill
-from pacprivacy.noise.costs import Exact, Protect
-from pacprivacy.noise.frames import AxisFrame, PublicFrame, SpreadFrame
+from pacprivacy.noise.formulas import (
+    isotropic,
+    isotropic_max,
+    log_det_of_plan,
+    proportional,
+    waterfill,
+)
 from pacprivacy.noise.plan import NoisePlan, make_plan
-from pacprivacy.noise.rules import AutoConfidence, Basis, Rule, rule_name
-from pacprivacy.noise.shape import axis_shape
-from pacprivacy.noise.spread import Spread, spread_of, weighted_mean
-from pacprivacy.noise.weighting import Weighting, weigh
+from pacprivacy.noise.rules import AutoConfidence, Basis, Exact, Protect, Rule, rule_name
+from pacprivacy.noise.shapes import Weighting, axis_shape, weigh
+from pacprivacy.noise.spread import (
+    AxisFrame,
+    PublicFrame,
+    Spread,
+    SpreadFrame,
+    spread_of,
+    weighted_mean,
+)
 
 __all__ = ["axis_variances", "covariance_plan"]
 

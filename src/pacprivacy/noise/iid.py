@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, as_outputs
 from pacprivacy.errors import BudgetError, PoolError
-from pacprivacy.noise.closed_form import isotropic, isotropic_max, proportional
-from pacprivacy.noise.frames import AxisFrame
+from pacprivacy.noise.formulas import isotropic, isotropic_max, proportional
 from pacprivacy.noise.plan import NoisePlan, make_plan
 from pacprivacy.noise.rules import Boxed, Empirical, IidRule
+from pacprivacy.noise.spread import AxisFrame
 from pacprivacy.theory.concentration import std_upper_bound
 from pacprivacy.theory.information import (
     information_slack,

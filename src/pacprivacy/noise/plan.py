@@ -18,9 +18,9 @@ from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._random import BitSource
 from pacprivacy.adversary.membership import MembershipRisk
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.noise.frames import Frame
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.noise.rules import IidRule
+from pacprivacy.noise.spread import Frame
 from pacprivacy.theory.concentration import Estimate
 from pacprivacy.theory.information import lattice_total_variation
 

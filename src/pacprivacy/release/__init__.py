@@ -1,14 +1,13 @@
 """What leaves: a value with certified noise, its certificate, and how to check it."""
 
 from pacprivacy.release.answers import AnswerBundle, certify_answers
-from pacprivacy.release.assess import Context, assess, write_certificate
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import Certificate
+from pacprivacy.release.certify import Context, assess, write_certificate
 from pacprivacy.release.dp_certificate import DPCertificate
 from pacprivacy.release.dp_release import DPRelease
-from pacprivacy.release.publish import Secret, publish
-from pacprivacy.release.release import Release
-from pacprivacy.release.verify import Verified, load_bundle, verify
+from pacprivacy.release.release import Release, Secret, publish
+from pacprivacy.release.verification import Verified, load_bundle, verify
 
 __all__ = [
     "AnswerBundle",

@@ -12,9 +12,9 @@ from pacprivacy.budget import AnyBudget, Information, limits_of
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.query import UNITS
 from pacprivacy.pool import Pool
-from pacprivacy.release.archive import Arrays, plain_budget, read_budget, write_archive
-from pacprivacy.release.assess import finite_epsilon, public_items, unit_name
+from pacprivacy.release.bundle import Arrays, plain_budget, read_budget, write_archive
 from pacprivacy.release.certificate import Certificate, NoiseSummary
+from pacprivacy.release.certify import finite_epsilon, public_items, unit_name
 from pacprivacy.release.promises import not_promised
 from pacprivacy.theory.posterior import mi_for_success, posterior_success
 

@@ -12,9 +12,8 @@ from typing import Any, Final, Literal, Self
 from pacprivacy import _version
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.errors import BudgetError, CertificateError
-from pacprivacy.release.digest import digest_of
-from pacprivacy.release.html import rows_html
-from pacprivacy.release.text import readings_text
+from pacprivacy.release.certificate import digest_of
+from pacprivacy.release.text import readings_text, rows_html
 from pacprivacy.theory.posterior import success_for_epsilon
 
 __all__ = ["DP_KINDS", "DP_SCHEMA", "NEIGHBOURS", "DPCertificate", "Neighbours"]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pacprivacy.release.dp_certificate import DP_SCHEMA, DPCertificate
-from pacprivacy.release.html import release_html
 from pacprivacy.release.release import plain_value
+from pacprivacy.release.text import release_html
 
 __all__ = ["DPRelease"]
 

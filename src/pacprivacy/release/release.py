@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
 from pacprivacy._plots import draw
+from pacprivacy._random import BitSource, ProcessBound, uniform_below
+from pacprivacy.errors import SecretError
+from pacprivacy.noise.plan import NoisePlan, Observation
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
-from pacprivacy.release.html import release_html
-
-__all__ = ["Release", "plain_value"]
+from pacprivacy.release.certify import Context, assess, bundle_of, write_certificate
+from pacprivacy.release.text import release_html
+from pacprivacy.simulation import few_threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,3 +103,124 @@ def plain_value(value: Any) -> Any:
         fitted = {k: plain_value(v) for k, v in vars(value).items() if k.endswith("_")}
         return {"estimator": type(value).__name__, "attributes": fitted}
     return np.asarray(value).tolist()
+
+
+Seen_co = TypeVar("Seen_co", covariant=True)
+
+
+class Sampler(Protocol[Seen_co]):
+    """Something that draws what leaves, given the secret index: a noise plan, or many at once."""
+
+    def observe(self, index: int, source: BitSource) -> Seen_co:
+        """Draw the noise around the output of candidate ``index``."""
+        ...
+
+
+class Secret(ProcessBound):
+    """The index of the subset that is really used. It cannot be printed, copied or forked.
+
+    Examples
+    --------
+    >>> from pacprivacy._random import SystemSource
+    >>> Secret(256, SystemSource())
+    Secret(one of 256)
+    """
+
+    __slots__ = ("_index", "_n_subsets")
+    KIND = "the secret"
+    INSTEAD = "Save the release, not the session."
+
+    def __init__(self, n_subsets: int, source: BitSource, *, first: int = 0) -> None:
+        self._index = first + uniform_below(source, n_subsets - first)
+        self._n_subsets = n_subsets
+
+    def __repr__(self) -> str:
+        return f"Secret(one of {self._n_subsets})"
+
+    def to_storage(self) -> int:
+        """Return the index, for the session's own file (mode 0600) and nothing else."""
+        self.check_process()
+        return self._index
+
+    @classmethod
+    def from_storage(cls, index: int, n_subsets: int) -> Self:
+        """Rebuild the secret of a session that goes on."""
+        if not 0 <= index < n_subsets:
+            raise SecretError("the stored secret must be of this pool. Restore the session's file.")
+        secret = cls.__new__(cls)
+        secret._index, secret._n_subsets = index, n_subsets
+        return secret
+
+    def observe(self, plan: Sampler[Seen_co], source: BitSource) -> Seen_co:
+        """Draw the noise around the secret's output; refuse in a fork."""
+        self.check_process()
+        return plan.observe(self._index, source)
+
+
+def _nothing() -> None:
+    """Spend nothing: for a release outside any account."""
+
+
+def _unchanged(
+    observation: Observation, certificate: Certificate, bundle: Bundle
+) -> tuple[Certificate, Bundle]:
+    """Remember nothing: for a release outside any account."""
+    return certificate, bundle
+
+
+def publish(
+    plan: NoisePlan,
+    context: Context,
+    secret: Secret,
+    source: BitSource,
+    *,
+    spend: Callable[[], None] = _nothing,
+    keep: Callable[[Observation, Certificate, Bundle], tuple[Certificate, Bundle]] = _unchanged,
+) -> tuple[Release, Observation]:
+    """Write the certificate, then draw the noise and build the released value.
+
+    ``spend`` is called before the secret is used: a session books the charge there, so that
+    whatever fails before costs nothing and whatever fails after stays spent. ``keep`` is called
+    with what was seen, before any code of the user's is: a session stores the belief there, and
+    returns certificate and bundle with what their readers can have learned.
+
+    Guarantee
+    ---------
+    Claim R-2. The certificate is complete before the secret is touched; the value is a function
+    of the observation, the pool's outputs and the structure that all subsets share.
+    Claim R-4. In a fork of the process that drew the secret, nothing is spent or drawn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.noise import calibrate
+    >>> from pacprivacy.simulation import run_mechanism
+    >>> pool, budget = pac.Balanced(n_subsets=8).draw(20, rng=0), pac.Information(1 / 4)
+    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
+    >>> plan = calibrate(outputs.values, budget, rule="waterfill")
+    >>> from pacprivacy._random import SystemSource
+    >>> context = Context(
+    ...     outputs=outputs,
+    ...     pool=pool,
+    ...     budget=budget,
+    ...     log_p=np.full(8, -np.log(8)),
+    ...     gamma=1e-9,
+    ...     seed=0,
+    ...     simulation=False,
+    ... )
+    >>> source = SystemSource()
+    >>> release, _ = publish(plan, context, Secret(8, source), source)
+    >>> release.certificate.kind
+    'exact'
+    """
+    with few_threads(context.pool.n_subsets * context.pool.n_units):
+        plan = assess(plan, context)
+        bundle = bundle_of(plan, context)
+        certificate = write_certificate(bundle, plan)
+    secret.check_process()
+    spend()
+    observation = secret.observe(plan, source)
+    certificate, bundle = keep(observation, certificate, bundle)
+    value = context.outputs.restore(plan.value_of(observation))
+    return Release(value=value, certificate=certificate, bundle=bundle), observation

@@ -1,14 +1,15 @@
 """Residual-PAC: what is left private, how far the Gaussian bound is off, and noise beyond it."""
 
-from pacprivacy.residual.baselines import (
+from pacprivacy.residual.curves import (
     Baseline,
+    BudgetCurve,
     auto_pac,
     auto_pac_confidence,
+    budget_curve,
     dp_gaussian,
     efficient_pac,
     mean_sensitivity,
 )
-from pacprivacy.residual.curves import BudgetCurve, budget_curve
 from pacprivacy.residual.examples import EXAMPLES, example_outputs
 from pacprivacy.residual.gap import (
     Gap,

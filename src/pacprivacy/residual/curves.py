@@ -1,19 +1,173 @@
-"""True information and noise against the budget, and how steep both are."""
+"""What others would add: the papers' PAC rules and differential privacy at equal success."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from pacprivacy._checks import Vector, as_outputs, check_log_belief, freeze
+from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, check_positive, freeze
 from pacprivacy._random import coerce_seed
 from pacprivacy.adversary.information import exact_information
 from pacprivacy.budget import Information
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise import Rule, calibrate
+from pacprivacy.noise import AutoConfidence, NoisePlan, Rule, calibrate
+from pacprivacy.noise.shapes import noise_covariance
 from pacprivacy.residual.stackelberg import anisotropy
+from pacprivacy.theory.gaussian import gaussian_equivalent
+from pacprivacy.theory.posterior import posterior_success
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """Noise of a baseline in the output's coordinates; curator-only.
+
+    Attributes
+    ----------
+    name : str
+        Which baseline.
+    covariance : array of shape (d, d)
+        Of the noise.
+    promise : {"PAC", "DP"}
+        What it stands for: another promise where it is differential privacy.
+    mi_upper : float or None
+        Proved information on the pool; None for differential privacy, which speaks of no pool.
+
+    Examples
+    --------
+    >>> outputs = np.random.default_rng(0).normal(size=(32, 2))
+    >>> auto_pac(outputs, 0.25).name
+    'Auto-PAC'
+    """
+
+    name: str
+    covariance: Matrix
+    promise: Literal["PAC", "DP"]
+    mi_upper: float | None
+
+    def __post_init__(self) -> None:
+        freeze(self.covariance)
+
+    @property
+    def total_variance(self) -> float:
+        """Expected squared length of the noise."""
+        return float(np.trace(self.covariance))
+
+
+def _pac(name: str, outputs: object, mi_nats: float, rule: Rule) -> Baseline:
+    plan: NoisePlan = calibrate(as_outputs(outputs), Information(mi_nats), rule=rule)
+    return Baseline(
+        name=name, covariance=noise_covariance(plan), promise="PAC", mi_upper=plan.mi_upper
+    )
+
+
+def auto_pac(outputs: object, mi_nats: float) -> Baseline:
+    """Auto-PAC: noise in proportion to the spread along the principal directions.
+
+    Examples
+    --------
+    >>> outputs = np.random.default_rng(0).normal(size=(32, 2))
+    >>> found = auto_pac(outputs, 0.25)
+    >>> found.mi_upper <= 0.25
+    True
+    """
+    return _pac("Auto-PAC", outputs, mi_nats, "spectral")
+
+
+def auto_pac_confidence(
+    outputs: object,
+    mi_nats: float,
+    *,
+    security: float = 1e-3,
+    share: float = 0.9,
+    radius: float = 1.0,
+) -> Baseline:
+    """Auto-PAC with confidence: eigenvalues inflated for their estimation.
+
+    The parameters are those of :class:`pacprivacy.noise.AutoConfidence`.
+
+    Examples
+    --------
+    >>> outputs = np.random.default_rng(0).normal(size=(32, 2))
+    >>> plain, sure = auto_pac(outputs, 0.25), auto_pac_confidence(outputs, 0.25)
+    >>> sure.total_variance > plain.total_variance
+    True
+    """
+    rule = AutoConfidence(security=security, share=share, radius=radius)
+    return _pac("Auto-PAC with confidence", outputs, mi_nats, rule)
+
+
+def efficient_pac(outputs: object, mi_nats: float) -> Baseline:
+    """Efficient-PAC: noise in proportion to the spread of each output coordinate.
+
+    Examples
+    --------
+    >>> outputs = np.random.default_rng(0).normal(size=(32, 2)) @ [[1.0, 0.9], [0.0, 0.1]]
+    >>> efficient_pac(outputs, 0.25).total_variance > auto_pac(outputs, 0.25).total_variance
+    True
+    """
+    return _pac("Efficient-PAC", outputs, mi_nats, "diagonal")
+
+
+def mean_sensitivity(
+    clip_norm: float, n_records: int, *, neighbours: Literal["replace", "add or remove"] = "replace"
+) -> float:
+    """Return how far one record moves the mean of records clipped to a norm.
+
+    ``2 C / n`` when a record is replaced by another, ``C / n`` when one is added to or removed
+    from a sum that is divided by a public ``n``.
+
+    Examples
+    --------
+    >>> mean_sensitivity(1.0, 50)
+    0.04
+    """
+    norm = check_positive("clip_norm", clip_norm, advice="Use a bound on most records' norm.")
+    if n_records < 1:
+        raise BudgetError(f"n_records must be positive; got {n_records}. Count the records.")
+    return (2 if neighbours == "replace" else 1) * norm / n_records
+
+
+def dp_gaussian(dimension: int, mi_nats: float, *, sensitivity: float) -> Baseline:
+    """Gaussian mechanism of differential privacy at the success that a PAC budget allows.
+
+    An information budget bounds any guess with prior 1/2 by some success ``q``; this is the noise
+    under which the best guess whether a record is in has the same: ``Φ(μ/2) = q``, ``μ`` the
+    sensitivity over the standard deviation. No ``(ε, δ)`` is in between. It is another promise,
+    about whether a record is in the data at all.
+
+    Parameters
+    ----------
+    dimension : int
+        Of the output.
+    mi_nats : float > 0
+        The PAC budget.
+    sensitivity : float > 0
+        Euclidean sensitivity of the output after clipping, for example
+        :func:`mean_sensitivity`.
+
+    Examples
+    --------
+    >>> tight, loose = (dp_gaussian(4, b, sensitivity=0.04) for b in (1 / 64, 1 / 4))
+    >>> tight.total_variance > loose.total_variance > 0
+    True
+    """
+    reach = check_positive("sensitivity", sensitivity, advice="Clip the records first.")
+    parameter = gaussian_equivalent(posterior_success(float(mi_nats)))
+    if parameter == 0.0:
+        raise BudgetError(
+            f"mi_nats must allow more than a blind guess; got {mi_nats}. Use about 0.02."
+        )
+    variance = 0.0 if math.isinf(parameter) else (reach / parameter) ** 2
+    return Baseline(
+        name="DP Gaussian",
+        covariance=variance * np.eye(dimension),
+        promise="DP",
+        mi_upper=None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +240,7 @@ def budget_curve(
     budgets : sequence of float
         In nats, increasing.
     rule, log_belief
-        As in :func:`pacprivacy.noise.calibrate`.
+        As in :func:`pacprivacy.noise.calibration`.
     n_draws : int, optional
         Simulated releases behind each true information.
 

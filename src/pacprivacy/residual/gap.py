@@ -18,13 +18,12 @@ from scipy.special import ndtr, ndtri
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.draws import draw_releases
 from pacprivacy.adversary.information import (
     DEFAULT_GAMMA,
-    default_draws,
+    information_draws,
     information_of_view,
 )
-from pacprivacy.adversary.view import Observable, View, view_of
+from pacprivacy.adversary.view import Observable, View, draw_releases, view_of
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory.concentration import Estimate, empirical_bernstein
 
@@ -527,7 +526,7 @@ def exact_gap(
     True
     """
     view = noisy_view(outputs, plan, log_belief)
-    draws = n_draws or default_draws(view.n_subsets)
+    draws = n_draws or information_draws(view.n_subsets)
     generator = public_generator(coerce_seed(rng), "gap")
     found = information_of_view(view, n_draws=draws, gamma=gamma, rng=generator)
     return gap_between(log_determinant(view), found)

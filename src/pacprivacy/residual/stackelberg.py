@@ -19,10 +19,10 @@ from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.budget import Information
 from pacprivacy.errors import MechanismError
 from pacprivacy.noise import Exact, NoisePlan, Protect, Rule, calibrate
-from pacprivacy.noise.calibrate import distinct_outputs
-from pacprivacy.noise.exact import exact_shapes
+from pacprivacy.noise.calibration import distinct_outputs
+from pacprivacy.noise.search import exact_shapes
+from pacprivacy.noise.shapes import noise_covariance, weigh
 from pacprivacy.noise.spread import spread_of
-from pacprivacy.noise.weighting import noise_covariance, weigh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ def stackelberg(
     rule : Exact or Protect, optional
         A cost of noise of its own.
     log_belief, gamma, rng
-        As in :func:`pacprivacy.noise.calibrate`, which does the same without the record.
+        As in :func:`pacprivacy.noise.calibration`, which does the same without the record.
 
     Guarantee
     ---------

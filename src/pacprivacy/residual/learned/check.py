@@ -15,12 +15,11 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.draws import draw_releases
 from pacprivacy.adversary.information import DEFAULT_GAMMA
-from pacprivacy.adversary.view import Observable, View
+from pacprivacy.adversary.view import Observable, View, draw_releases
 from pacprivacy.errors import BudgetError, PacPrivacyError
-from pacprivacy.noise.certify import Problem, certify
 from pacprivacy.noise.plan import NoisePlan
+from pacprivacy.noise.proof import Problem, certify
 from pacprivacy.residual.gap import CEILINGS, LOWEST, WIDTH_COST, ReleaseSampler
 from pacprivacy.residual.learned.families import draw_noise
 from pacprivacy.residual.learned.learn import LearnedNoise

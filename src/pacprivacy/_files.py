@@ -1,0 +1,48 @@
+"""Files that are whole or not there: written beside, synced, renamed, and the folder synced."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from pacprivacy.errors import LedgerError
+
+
+def write_atomically(path: Path, content: bytes, *, mode: int) -> None:
+    """Replace a file in one step that survives a crash; nobody sees a half of it.
+
+    Raises
+    ------
+    LedgerError
+        If the folder is not there or cannot be written, or the disk is full. The old file, if
+        there was one, is left as it was.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise LedgerError(
+            f"{path} must be a file that can be written; {error.strerror}. "
+            f"Make room or choose another folder."
+        ) from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a renaming last; some systems cannot open folders and need no such thing."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,22 @@
+"""Who may spend what, and what was spent: budgets, entries chained by hashes, SQLite or PostgreSQL.
+
+The ledger itself is imported on first use: SQLAlchemy takes a while, and a session without a ledger
+does not need it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pacprivacy.ledger.amounts import Charge
+from pacprivacy.ledger.chain import LedgerEntry, Verification
+
+if TYPE_CHECKING:
+    from pacprivacy.ledger.ledger import Balance, Ledger, Reservation
+
+__all__ = ["Balance", "Charge", "Ledger", "LedgerEntry", "Reservation", "Verification"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("pacprivacy.ledger.ledger"), name)

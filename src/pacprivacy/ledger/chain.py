@@ -1,0 +1,200 @@
+"""The entries of a ledger and the chain of hashes that holds them together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from pacprivacy.ledger.amounts import Units
+
+EntryKind = Literal["budget", "reserve", "commit", "cancel"]
+EVERY: Final = "*"
+ENTRY_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """One line of the ledger; every field is public and none says anything about a secret.
+
+    ``budget`` sets limits for a dataset and a principal (``*`` stands for all of them together),
+    ``reserve`` spends, ``commit`` says that the release exists and names its certificate,
+    ``cancel`` gives back what was reserved and not used.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pacprivacy.ledger import Charge, Ledger
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger(folder.name + "/study.db")
+    >>> entry = ledger.create_budget("people", limits=Charge(mi_nats=1))
+    >>> entry.seq, entry.kind, entry.dataset, len(entry.hash)
+    (1, 'budget', 'people', 64)
+    >>> folder.cleanup()
+    """
+
+    seq: int
+    version: int = ENTRY_VERSION
+    kind: EntryKind
+    time: str
+    dataset: str
+    principal: str
+    session: str | None
+    reservation: str | None
+    units: Units
+    what: str
+    certificate: str | None
+    previous: str
+    hash: str = field(default="", compare=False)
+
+    def covered(self) -> dict[str, Any]:
+        """Return the fields that the hash covers, as plain JSON types: all but the hash."""
+        return {
+            "seq": self.seq,
+            "version": self.version,
+            "kind": self.kind,
+            "time": self.time,
+            "dataset": self.dataset,
+            "principal": self.principal,
+            "session": self.session,
+            "reservation": self.reservation,
+            "mi_nats_e12": self.units.mi_nats,
+            "success_e12": self.units.success,
+            "epsilon_e12": self.units.epsilon,
+            "delta_e18": self.units.delta,
+            "what": self.what,
+            "certificate": self.certificate,
+            "previous": self.previous,
+        }
+
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return the whole entry as plain JSON types."""
+        return {"schema_version": self.version, **self.covered(), "hash": self.hash}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What a check of the whole ledger found; ``broken_entry`` is the first one that is wrong.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pacprivacy.ledger import Charge, Ledger
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger(folder.name + "/study.db")
+    >>> _ = ledger.create_budget("people", limits=Charge(mi_nats=1))
+    >>> found = ledger.verify()
+    >>> found.ok, found.n_entries
+    (True, 1)
+    >>> folder.cleanup()
+    """
+
+    n_entries: int
+    head: str
+    broken_entry: int | None = None
+    problem: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.problem is None
+
+
+def genesis_hash(ledger_id: str, created: str) -> str:
+    """Return what the first entry names as its predecessor."""
+    return _digest({"ledger": ledger_id, "created": created})
+
+
+def entry_hash(entry: LedgerEntry) -> str:
+    """Return the hash of an entry: of all its fields, the previous hash among them."""
+    return _digest(entry.covered())
+
+
+def _digest(fields: dict[str, Any]) -> str:
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def scopes_of(dataset: str, principal: str) -> tuple[tuple[str, str], ...]:
+    """Return the budgets that limit what a principal learns about a dataset.
+
+    Its own, all principals together, all datasets together, and everything together.
+    """
+    return tuple((d, p) for d in (dataset, EVERY) for p in (principal, EVERY))
+
+
+def check_entries(entries: Iterable[LedgerEntry], first: str) -> Iterator[str]:
+    """Yield the hash of each entry in turn, or raise ``ValueError`` on the first wrong one.
+
+    Guarantee
+    ---------
+    Claim K-3. Every entry is numbered without gaps, names the hash of the one before it, has
+    the hash of its own fields, refers to an earlier open reservation where it must, and takes no
+    budget above its limits.
+    """
+    previous = first
+    books = _Books()
+    for number, entry in enumerate(entries, start=1):
+        if entry.seq != number:
+            raise ValueError(f"entry {number} is missing")
+        if entry.previous != previous:
+            raise ValueError("it does not follow from the entry before it")
+        try:
+            previous = entry_hash(entry)
+        except (TypeError, ValueError):
+            raise ValueError("a field has the wrong type") from None
+        if entry.hash != previous:
+            raise ValueError("its hash does not match its fields")
+        books.follow(entry)
+        yield previous
+
+
+class _Books:
+    """Replays the entries: who may spend what, and what is still open."""
+
+    def __init__(self) -> None:
+        self._limits: dict[tuple[str, str], Units] = {}
+        self._spent: dict[tuple[str, str], dict[str, int]] = {}
+        self._open: dict[str, LedgerEntry] = {}
+        self._seen: set[str] = set()
+
+    def follow(self, entry: LedgerEntry) -> None:
+        scope = (entry.dataset, entry.principal)
+        if entry.kind == "budget":
+            if scope in self._limits:
+                raise ValueError("it sets a budget that was set before")
+            self._limits[scope] = entry.units
+        elif entry.kind == "reserve":
+            self._reserve(entry)
+        elif entry.kind in ("commit", "cancel"):
+            found = self._open.pop(entry.reservation or "", None)
+            if found is None or (found.dataset, found.principal) != scope:
+                raise ValueError("it refers to no open reservation")
+            if entry.kind == "cancel":
+                if entry.units != found.units:
+                    raise ValueError("it gives back another amount than was reserved")
+                self._add(found, -1)
+        else:
+            raise ValueError("its kind is unknown")
+
+    def _reserve(self, entry: LedgerEntry) -> None:
+        if entry.reservation is None or entry.reservation in self._seen:
+            raise ValueError("its reservation has no name of its own")
+        self._seen.add(entry.reservation)
+        self._open[entry.reservation] = entry
+        self._add(entry, 1)
+        covering = [s for s in scopes_of(entry.dataset, entry.principal) if s in self._limits]
+        if not covering:
+            raise ValueError("no budget covers it")
+        for scope in covering:
+            spent = self._spent[scope]
+            if any(spent.get(name, 0) > limit for name, limit in self._limits[scope].items()):
+                raise ValueError("it goes over a budget")
+
+    def _add(self, entry: LedgerEntry, sign: int) -> None:
+        for scope in scopes_of(entry.dataset, entry.principal):
+            spent = self._spent.setdefault(scope, {})
+            for name, amount in entry.units.items():
+                spent[name] = spent.get(name, 0) + sign * amount

@@ -1,0 +1,561 @@
+"""Where a ledger is kept: one SQLite file, or a PostgreSQL server, through the same calls.
+
+A transaction that writes holds the only write lock from its first statement on, and has returned
+from ``fsync`` when it ends. Connections are opened per transaction, so that threads and forked
+processes share none.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Index,
+    Integer,
+    MetaData,
+    Row,
+    Table,
+    Text,
+    UniqueConstraint,
+    and_,
+    case,
+    create_engine,
+    event,
+    func,
+    inspect,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.pool import NullPool
+
+from pacprivacy._random import fresh_seed
+from pacprivacy.errors import LedgerError
+from pacprivacy.ledger.amounts import KINDS, Units
+from pacprivacy.ledger.chain import (
+    ENTRY_VERSION,
+    EVERY,
+    EntryKind,
+    LedgerEntry,
+    entry_hash,
+    genesis_hash,
+    scopes_of,
+)
+
+PAUSE_S: Final = 0.01
+_BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "55P03", "40001", "40P01")
+# What each error of a database means to a reader, by the start of its code.
+_MEANINGS: Final = (
+    (_BUSY, "not be in use for long", "another process holds it", "Try again"),
+    (("SQLITE_FULL", "53100"), "have room to grow", "the disk is full", "Make room"),
+    (("SQLITE_READONLY", "25006", "42501"), "be writable", "it is read-only", "Change its mode"),
+    (
+        ("SQLITE_NOTADB", "SQLITE_CORRUPT"),
+        "be a ledger file",
+        "it is something else or damaged, and was left alone",
+        "Choose another path or restore a backup",
+    ),
+    (
+        ("SQLITE_CANTOPEN",),
+        "be a file in an existing folder",
+        "it cannot be opened",
+        "Choose another path",
+    ),
+    (("SQLITE_IOERR",), "be on a working disk", "reading or writing failed", "Check the disk"),
+)
+
+
+class Database:
+    """A place for a ledger: opens transactions, and says in one line what went wrong.
+
+    Parameters
+    ----------
+    where : path or URL
+        A file, ``sqlite:///file``, or ``postgresql://user@host/name``.
+    create : bool
+        Whether a file that is not there may be made.
+    timeout_s : float
+        How long to wait for the write lock.
+    """
+
+    def __init__(self, where: str | Path, *, create: bool, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        url = _parse(where)
+        self.path: Path | None = None
+        if url is None or url.drivername.startswith("sqlite"):
+            self.path = Path(where) if url is None else Path(url.database or "")
+            self.label = str(self.path)
+            self._check_file(self.path, create)
+            self._engine = self._sqlite_engine(self.path, create)
+        else:
+            self.label = url.render_as_string(hide_password=True)
+            self._engine = _postgres_engine(url, timeout_s)
+
+    def __repr__(self) -> str:
+        return f"Database({self.label!r})"
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the ledger is a SQLite file."""
+        return self.path is not None
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Open one consistent snapshot."""
+        on_server = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",)
+        with self._transaction("BEGIN", () if self.is_file else on_server) as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, *, lock: str) -> Iterator[Connection]:
+        """Hold the write lock; what was written is on the disk when this ends.
+
+        ``lock`` is the statement that takes the lock on a server; a file has one lock.
+        """
+        on_server = (
+            f"SET LOCAL lock_timeout = {max(1, int(1000 * self._timeout_s))}",
+            "SET LOCAL synchronous_commit = on",
+            lock,
+        )
+        statements = () if self.is_file else on_server
+        with self._transaction("BEGIN IMMEDIATE", statements) as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self, begin: str, first: tuple[str, ...]) -> Iterator[Connection]:
+        connection = self._begun(begin, first)
+        try:
+            yield connection
+            connection.commit()
+        except (DBAPIError, UnicodeDecodeError) as error:
+            raise self._explained(error) from None
+        finally:
+            connection.close()
+
+    def _begun(self, begin: str, first: tuple[str, ...]) -> Connection:
+        """Begin a transaction, again and again while others hold the lock."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            connection: Connection | None = None
+            try:
+                connection = self._engine.connect().execution_options(pac_begin=begin)
+                connection.begin()
+                for statement in first:
+                    connection.exec_driver_sql(statement)
+                return connection
+            except (DBAPIError, UnicodeDecodeError) as error:
+                if connection is not None:
+                    connection.close()
+                if not _code(error).startswith(_BUSY) or time.monotonic() > deadline:
+                    raise self._explained(error) from None
+            # Nothing has been written yet, so trying again cannot spend twice.
+            time.sleep(PAUSE_S)
+
+    def _explained(self, error: Exception) -> LedgerError:
+        code = _code(error)
+        for codes, constraint, finding, advice in _MEANINGS:
+            if code.startswith(codes):
+                return LedgerError(f"ledger {self.label} must {constraint}; {finding}. {advice}.")
+        kind = type(getattr(error, "orig", None) or error).__name__
+        return LedgerError(
+            f"ledger {self.label} must be reachable and intact; got {kind} {code}. "
+            f"Check the address, the permissions and the server."
+        )
+
+    def _check_file(self, path: Path, create: bool) -> None:
+        if not path.name or str(path).startswith(":memory:"):
+            raise LedgerError(
+                f"ledger must be a file or a postgresql:// URL; got {str(path)!r}. "
+                f"For example study.db."
+            )
+        if not create and not path.exists():
+            raise LedgerError(
+                f"ledger must be a file that is there; got {path}. "
+                f"Make one with 'pac ledger create'."
+            )
+        if path.exists() and not path.is_file():
+            raise LedgerError(f"ledger must be a file; got {path}. Choose another path.")
+
+    def _sqlite_engine(self, path: Path, create: bool) -> Engine:
+        def connect() -> sqlite3.Connection:
+            return _connect_file(path, create=create, timeout_s=self._timeout_s)
+
+        engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: Connection) -> None:
+            connection.exec_driver_sql(connection.get_execution_options()["pac_begin"])
+
+        return engine
+
+
+def _parse(where: str | Path) -> URL | None:
+    """Return the URL; ``None`` for a path."""
+    text = os.fspath(where)
+    if "://" not in text:
+        return None
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        url = None
+    if url is None or url.drivername.split("+")[0] not in ("sqlite", "postgresql", "postgres"):
+        raise LedgerError(
+            "ledger must be a path, sqlite:///file or postgresql://user@host/name; got another "
+            "kind of URL. For example study.db."
+        )
+    return url
+
+
+def _connect_file(path: Path, *, create: bool, timeout_s: float) -> sqlite3.Connection:
+    """Open the file with every commit synced; read-only where it cannot be written."""
+    mode = "rwc" if create else "rw"
+    if path.exists() and not _may_write(path):
+        mode = "ro"
+        log = path.with_name(path.name + "-wal")
+        if not _may_write(path.parent) and not log.exists():
+            mode = "ro&immutable=1"
+    connection = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        uri=True,
+        timeout=timeout_s,
+        isolation_level=None,
+    )
+    try:
+        if mode == "rwc" and path.stat().st_size == 0:
+            connection.execute("PRAGMA journal_mode = WAL")  # kept in the file from then on
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA fullfsync = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _postgres_engine(url: URL, timeout_s: float) -> Engine:
+    if url.drivername in ("postgresql", "postgres"):
+        url = url.set(drivername="postgresql+psycopg")
+    try:
+        return create_engine(
+            url,
+            poolclass=NullPool,
+            isolation_level="READ COMMITTED",
+            connect_args={"connect_timeout": int(min(10, max(2, timeout_s)))},
+        )
+    except (ImportError, NoSuchModuleError):
+        raise LedgerError(
+            "psycopg must be installed for a ledger on a PostgreSQL server. "
+            "Run: pip install 'pacprivacy[postgres]'"
+        ) from None
+
+
+def _code(error: Exception) -> str:
+    """Return SQLite's name of an error, or the five characters of SQL's."""
+    if isinstance(error, UnicodeDecodeError):  # a damaged text, or a message that quotes one
+        return "SQLITE_CORRUPT"
+    original = getattr(error, "orig", None) or error
+    name = getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None)
+    return str(name or "")
+
+
+SCHEMA_VERSION: Final = 1
+# From version v to v + 1. The hash of an entry depends on the version that it carries, so a
+# migration adds columns and never rewrites an entry.
+MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {}
+_CREATE_LOCK: Final = "SELECT pg_advisory_xact_lock(7020315544)"
+
+_TABLES: Final = MetaData()
+_Count = BigInteger().with_variant(Integer(), "sqlite")
+
+LEDGER: Final = Table(
+    "pac_ledger",
+    _TABLES,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("schema_version", Integer, nullable=False),
+    Column("ledger_id", Text, nullable=False),
+    Column("created", Text, nullable=False),
+    Column("n_entries", _Count, nullable=False),
+    Column("head", Text, nullable=False),
+)
+ENTRIES: Final = Table(
+    "pac_entries",
+    _TABLES,
+    Column("seq", _Count, primary_key=True, autoincrement=False),
+    Column("version", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("time", Text, nullable=False),
+    Column("dataset", Text, nullable=False),
+    Column("principal", Text, nullable=False),
+    Column("session", Text),
+    Column("reservation", Text),
+    Column("mi_nats_e12", BigInteger),
+    Column("success_e12", BigInteger),
+    Column("epsilon_e12", BigInteger),
+    Column("delta_e18", BigInteger),
+    Column("what", Text, nullable=False),
+    Column("certificate", Text),
+    Column("previous", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    UniqueConstraint("reservation", "kind"),
+    Index("pac_entries_scope", "dataset", "principal"),
+    Index("pac_entries_session", "session"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The one row that says which ledger this is and where its chain ends."""
+
+    schema_version: int
+    ledger_id: str
+    created: str
+    n_entries: int
+    hash: str
+
+    @property
+    def genesis(self) -> str:
+        """What the first entry names as its predecessor."""
+        return genesis_hash(self.ledger_id, self.created)
+
+
+def now() -> str:
+    """Return the time in UTC."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def read_head(connection: Connection) -> Head:
+    """Read the ledger's own row."""
+    columns = LEDGER.c
+    row = connection.execute(
+        select(
+            columns.schema_version,
+            columns.ledger_id,
+            columns.created,
+            columns.n_entries,
+            columns.head,
+        ).where(columns.id == 1)
+    ).one_or_none()
+    kinds = (int, str, str, int, str)
+    if row is None or not all(isinstance(v, kind) for v, kind in zip(row, kinds, strict=True)):
+        raise LedgerError("ledger must have an intact first row; it has none. Restore a backup.")
+    return Head(
+        schema_version=row[0], ledger_id=row[1], created=row[2], n_entries=row[3], hash=row[4]
+    )
+
+
+def open_database(database: Database, *, create: bool) -> Head:
+    """Open a ledger, make its tables where there are none, or bring old ones up to date."""
+    with database.reading() as connection:
+        known = inspect(connection)
+        found = known.has_table(LEDGER.name)
+        foreign = database.is_file and not found and bool(known.get_table_names())
+        head = read_head(connection) if found else None
+    if foreign or (head is None and not create):
+        raise LedgerError(
+            f"ledger {database.label} must be a ledger; it is something else and was left "
+            f"alone. Choose another path or make one with 'pac ledger create'."
+        )
+    if head is None:
+        return _create(database)
+    if head.schema_version > SCHEMA_VERSION:
+        raise LedgerError(
+            f"ledger {database.label} must have schema version {SCHEMA_VERSION} or older; got "
+            f"{head.schema_version}. Install a newer pacprivacy."
+        )
+    return head if head.schema_version == SCHEMA_VERSION else _migrate(database)
+
+
+def _create(database: Database) -> Head:
+    with database.writing(lock=_CREATE_LOCK) as connection:
+        if not inspect(connection).has_table(LEDGER.name):
+            _TABLES.create_all(connection)
+            ledger_id, created = f"{fresh_seed():032x}", now()
+            connection.execute(
+                LEDGER.insert().values(
+                    id=1,
+                    schema_version=SCHEMA_VERSION,
+                    ledger_id=ledger_id,
+                    created=created,
+                    n_entries=0,
+                    head=genesis_hash(ledger_id, created),
+                )
+            )
+        return read_head(connection)
+
+
+def _migrate(database: Database) -> Head:
+    with database.writing(lock=_CREATE_LOCK) as connection:
+        head = read_head(connection)
+        for version in range(head.schema_version, SCHEMA_VERSION):
+            if version not in MIGRATIONS:
+                raise LedgerError(
+                    f"ledger {database.label} must have a known schema version; got {version}. "
+                    f"Restore a backup."
+                )
+            MIGRATIONS[version](connection)
+            connection.execute(update(LEDGER).values(schema_version=version + 1))
+        return read_head(connection)
+
+
+NOTHING: Final = Units()
+_COLUMNS: Final = dict(
+    zip(KINDS, ("mi_nats_e12", "success_e12", "epsilon_e12", "delta_e18"), strict=True)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What the caller knows of a new entry; its place in the chain is found on appending."""
+
+    kind: EntryKind
+    dataset: str
+    principal: str
+    units: Units = NOTHING
+    session: str | None = None
+    reservation: str | None = None
+    what: str = ""
+    certificate: str | None = None
+
+
+def append(connection: Connection, line: Line) -> LedgerEntry:
+    """Append an entry to the chain; refuse to go on from an end that is damaged."""
+    head = read_head(connection)
+    _check_end(connection, head.n_entries, head.hash)
+    entry = LedgerEntry(
+        seq=head.n_entries + 1,
+        version=ENTRY_VERSION,
+        kind=line.kind,
+        time=now(),
+        dataset=line.dataset,
+        principal=line.principal,
+        session=line.session,
+        reservation=line.reservation,
+        units=line.units,
+        what=line.what,
+        certificate=line.certificate,
+        previous=head.hash,
+    )
+    entry = replace(entry, hash=entry_hash(entry))
+    connection.execute(ENTRIES.insert().values(**entry.covered(), hash=entry.hash))
+    connection.execute(update(LEDGER).values(n_entries=entry.seq, head=entry.hash))
+    return entry
+
+
+def _check_end(connection: Connection, n_entries: int, head: str) -> None:
+    last = connection.execute(select(ENTRIES).order_by(ENTRIES.c.seq.desc()).limit(1)).one_or_none()
+    intact = n_entries == 0 if last is None else _ends_at(_entry(last), n_entries, head)
+    if not intact:
+        raise LedgerError(
+            "ledger must end where its last writer left it; the last entry is damaged or missing. "
+            "Run 'pac ledger verify' and restore a backup."
+        )
+
+
+def _ends_at(entry: LedgerEntry, n_entries: int, head: str) -> bool:
+    try:
+        return entry.seq == n_entries and entry.hash == head and entry_hash(entry) == head
+    except (TypeError, ValueError):  # a field that JSON does not know
+        return False
+
+
+def read_entries(
+    connection: Connection, *, dataset: str | None = None, principal: str | None = None
+) -> Iterator[LedgerEntry]:
+    """Yield the entries in order, all of them or those of one dataset or principal."""
+    query = select(ENTRIES).order_by(ENTRIES.c.seq)
+    if dataset is not None:
+        query = query.where(ENTRIES.c.dataset == dataset)
+    if principal is not None:
+        query = query.where(ENTRIES.c.principal == principal)
+    for row in connection.execute(query):
+        yield _entry(row)
+
+
+def budgets_covering(
+    connection: Connection, dataset: str, principal: str
+) -> tuple[LedgerEntry, ...]:
+    """Return the budget entries that limit what a principal learns about a dataset."""
+    scopes = scopes_of(dataset, principal)
+    query = (
+        select(ENTRIES)
+        .where(
+            ENTRIES.c.kind == "budget",
+            ENTRIES.c.dataset.in_([name for name, _ in scopes]),
+            ENTRIES.c.principal.in_([name for _, name in scopes]),
+        )
+        .order_by(ENTRIES.c.seq)
+    )
+    return tuple(_entry(row) for row in connection.execute(query))
+
+
+def spent(connection: Connection, budget: LedgerEntry) -> Units:
+    """Return what counts against a budget: everything reserved and not cancelled."""
+    column = ENTRIES.c
+    return _total(
+        connection,
+        and_(
+            true() if budget.dataset == EVERY else column.dataset == budget.dataset,
+            true() if budget.principal == EVERY else column.principal == budget.principal,
+        ),
+    )
+
+
+def tally(connection: Connection, session: str) -> tuple[Units, int]:
+    """Return what a session spent, and how often."""
+    query = select(ENTRIES.c.kind, func.count()).where(ENTRIES.c.session == session)
+    rows = connection.execute(query.group_by(ENTRIES.c.kind))
+    counts = {str(row[0]): int(row[1]) for row in rows}
+    total = _total(connection, ENTRIES.c.session == session)
+    return total, counts.get("reserve", 0) - counts.get("cancel", 0)
+
+
+def last_reservation(connection: Connection, session: str) -> tuple[str, bool] | None:
+    """Return a session's last reservation that was not cancelled, and whether it is committed."""
+    column = ENTRIES.c
+    own = select(column.reservation).where(column.session == session)
+    query = own.where(
+        column.kind == "reserve", column.reservation.not_in(own.where(column.kind == "cancel"))
+    )
+    name = connection.execute(query.order_by(column.seq.desc()).limit(1)).scalar_one_or_none()
+    return None if name is None else (str(name), "commit" in settled(connection, name))
+
+
+def settled(connection: Connection, reservation: str) -> list[str]:
+    """Return the kinds of entries that a reservation has."""
+    query = select(ENTRIES.c.kind).where(ENTRIES.c.reservation == reservation)
+    return [str(kind) for (kind,) in connection.execute(query)]
+
+
+def _total(connection: Connection, condition: ColumnElement[bool]) -> Units:
+    sign = case((ENTRIES.c.kind == "cancel", -1), else_=1)
+    sums = [func.coalesce(func.sum(sign * ENTRIES.c[name]), 0) for name in _COLUMNS.values()]
+    row = connection.execute(
+        select(*sums).where(ENTRIES.c.kind.in_(("reserve", "cancel")), condition)
+    ).one()
+    return Units(**dict(zip(KINDS, (int(value) for value in row), strict=True)))
+
+
+def _entry(row: Row[Any]) -> LedgerEntry:
+    fields = dict(row._mapping)
+    units = Units(**{kind: fields.pop(column) for kind, column in _COLUMNS.items()})
+    return LedgerEntry(units=units, **fields)

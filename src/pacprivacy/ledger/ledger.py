@@ -1,0 +1,503 @@
+"""A reservation: budget that is spent and may be used for one release."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from pacprivacy._files import write_atomically
+from pacprivacy._random import Process, fresh_seed
+from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError
+from pacprivacy.ledger.amounts import FAMILIES, KINDS, Charge, Units
+from pacprivacy.ledger.chain import EVERY, EntryKind, LedgerEntry, Verification, check_entries
+from pacprivacy.ledger.database import (
+    LEDGER,
+    Database,
+    Head,
+    Line,
+    append,
+    budgets_covering,
+    last_reservation,
+    open_database,
+    read_entries,
+    read_head,
+    settled,
+    spent,
+    tally,
+)
+
+
+class Reservation:
+    """Spent budget in the hands of one process; it cannot be copied or pickled.
+
+    Because there is one object in one process, and it is marked before the secret is touched,
+    an unmarked one proves that nothing was drawn: only such a one can be cancelled.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pacprivacy.ledger import Charge, Ledger
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger(folder.name + "/study.db")
+    >>> _ = ledger.create_budget("people", limits=Charge(mi_nats=1))
+    >>> reservation = ledger.reserve("people", "ann", Charge(mi_nats=1 / 4), "mean income")
+    >>> reservation
+    Reservation('mean income', unused)
+    >>> ledger.cancel(reservation).kind
+    'cancel'
+    >>> folder.cleanup()
+    """
+
+    __slots__ = ("_lock", "_process", "_state", "entry", "ledger_id")
+
+    def __init__(self, entry: LedgerEntry, ledger_id: str) -> None:
+        self.entry = entry
+        self.ledger_id = ledger_id
+        self._process = Process()
+        self._state = "unused"
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Reservation({self.entry.what!r}, {self._state})"
+
+    def __reduce__(self) -> NoReturn:
+        raise LedgerError(
+            "a reservation must stay in its process; got a request to pickle or copy it. "
+            "Reserve again."
+        )
+
+    def mark_used(self) -> None:
+        """Say that the secret or the noise is about to be used; call it before, not after."""
+        with self._lock:
+            self._check()
+            self._state = "used"
+
+    def mark_cancelled(self) -> None:
+        """Say that it will never be used; refuse if it was."""
+        with self._lock:
+            self._check()
+            if self._state == "used":
+                raise LedgerError(
+                    "reservation must be unused to be cancelled; it was used, so it stays spent."
+                )
+            self._state = "cancelled"
+
+    def _check(self) -> None:
+        if not self._process.is_here:
+            raise LedgerError(
+                "reservation must be used by the process that made it; got another process, so "
+                "it stays spent. Reserve again."
+            )
+        if self._state == "cancelled":
+            raise LedgerError("reservation must be open; it was cancelled. Reserve again.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """One budget: what it allows and what is spent; every field is public.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pacprivacy.ledger import Charge, Ledger
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger(folder.name + "/study.db")
+    >>> _ = ledger.create_budget("people", limits=Charge(mi_nats=1))
+    >>> _ = ledger.reserve("people", "ann", Charge(mi_nats=1 / 4), "mean income")
+    >>> [balance] = ledger.balances()
+    >>> balance.left("mi_nats")
+    0.75
+    >>> folder.cleanup()
+    """
+
+    dataset: str
+    principal: str
+    limits: Units
+    spent: Units
+
+    def left(self, kind: str) -> float | None:
+        """Return what is left of one kind, never below zero; ``None`` where there is no limit."""
+        limit = getattr(self.limits, kind)
+        if limit is None:
+            return None
+        gone = getattr(self.spent, kind) or 0
+        return Units(**{kind: max(0, limit - gone)}).amount(kind)
+
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return the budget as plain JSON types."""
+        return {
+            "dataset": self.dataset,
+            "principal": self.principal,
+            "limits": self.limits.to_dict(),
+            "spent": self.spent.to_dict(),
+            "left": {kind: self.left(kind) for kind in KINDS},
+        }
+
+
+def balance_of(connection: Connection, budget: LedgerEntry) -> Balance:
+    """Return a budget with what is spent of it."""
+    return Balance(
+        dataset=budget.dataset,
+        principal=budget.principal,
+        limits=budget.units,
+        spent=spent(connection, budget),
+    )
+
+
+def check_spend(connection: Connection, line: Line, charge: Charge) -> None:
+    """Refuse a spend that no budget covers, or that takes one above its limits.
+
+    Guarantee
+    ---------
+    Claim K-2. Assumes that the caller holds the write lock until the spend is written or given
+    up. Returns only if every budget that covers the spend has room for it in every kind.
+    """
+    budgets = budgets_covering(connection, line.dataset, line.principal)
+    limited = {name for budget in budgets for name, _ in budget.units.items()}
+    for family in FAMILIES:
+        if any(charge.states(name) for name in family):
+            _check_family(family, charge, limited, f"dataset {line.dataset!r}")
+    for budget in budgets:
+        _check_room(budget, line.units, spent(connection, budget))
+
+
+def _check_family(family: tuple[str, ...], charge: Charge, limited: set[str], whose: str) -> None:
+    """Refuse a spend that no budget limits, or that hides what a budget limits."""
+    if not limited.intersection(family):
+        raise LedgerError(
+            f"{whose} must have a budget of {' or '.join(family)} that covers this spend; it has "
+            f"none. Make one with 'pac ledger create'."
+        )
+    for name in family:
+        if name in limited and not charge.states(name):
+            raise BudgetError(
+                f"charge must state {name}, which a budget of {whose} limits; got none. "
+                f"Calibrate against both."
+            )
+
+
+def _check_room(budget: LedgerEntry, wanted: Units, gone: Units) -> None:
+    for name, limit in budget.units.items():
+        asked = getattr(wanted, name) or 0
+        left = max(0, limit - (getattr(gone, name) or 0))
+        if asked > left:
+            shown = Units(**{name: left}).amount(name)
+            raise BudgetExceededError(
+                f"{name} must be at most what is left of the budget of dataset "
+                f"{budget.dataset!r} for principal {budget.principal!r}, {shown:.6g}; got "
+                f"{wanted.amount(name):.6g}. Nothing was spent. Ask for less."
+            )
+
+
+def verify_database(database: Database, noted: str | None) -> Verification:
+    """Report the first thing that is wrong; see :meth:`Ledger.verify`."""
+    try:
+        with database.reading() as connection:
+            found = _verify(connection, read_head(connection), noted)
+            if found.ok and database.is_file:
+                found = _check_pages(connection, found)
+            return found
+    except LedgerError as error:
+        return Verification(n_entries=0, head="", problem=str(error))
+
+
+def _verify(connection: Connection, head: Head, noted: str | None) -> Verification:
+    hashes = [head.genesis]
+    try:
+        hashes.extend(check_entries(read_entries(connection), head.genesis))
+    except (ValueError, TypeError, OverflowError, SQLAlchemyError) as error:
+        reason = str(error) if type(error) is ValueError else "it cannot be read"
+        return _broken(len(hashes), hashes[-1], f"entry {len(hashes)} is broken: {reason}")
+    n_entries = len(hashes) - 1
+    if n_entries != head.n_entries or hashes[-1] != head.hash:
+        problem = f"the ledger must end with entry {head.n_entries}; it ends with {n_entries}"
+        return _broken(n_entries + 1, hashes[-1], problem)
+    if noted is not None and noted not in hashes:
+        problem = "the noted hash is not in the chain: entries were written anew or removed"
+        return Verification(n_entries=n_entries, head=hashes[-1], problem=problem)
+    return Verification(n_entries=n_entries, head=hashes[-1])
+
+
+def _broken(entry: int, head: str, problem: str) -> Verification:
+    return Verification(n_entries=entry - 1, head=head, broken_entry=entry, problem=problem)
+
+
+def _check_pages(connection: Connection, found: Verification) -> Verification:
+    """Let SQLite check what the entries do not show: pages and indexes."""
+    complaint = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+    if complaint == "ok":
+        return found
+    return Verification(
+        n_entries=found.n_entries,
+        head=found.head,
+        problem="the file is damaged outside the entries; restore a backup",
+    )
+
+
+EXPORT_VERSION: Final = 1
+_LONGEST_NAME: Final = 200
+_LOCK: Final = f"SELECT id FROM {LEDGER.name} WHERE id = 1 FOR UPDATE"
+
+
+class Ledger:
+    """A book of budgets and spends that many processes can write at once.
+
+    Parameters
+    ----------
+    where : path or URL
+        A SQLite file, made if it is not there, or ``postgresql://user@host/name``.
+    create : bool
+        Whether to make the ledger where there is none.
+    timeout_s : float
+        How long to wait for other writers.
+
+    Raises
+    ------
+    LedgerError
+        If it is something else, damaged, read-only, locked, or of a newer version.
+
+    Guarantee
+    ---------
+    Claim K-1. What :meth:`reserve` returned is on the disk; no crash takes it back.
+    Claim K-2. At every moment, for every budget and kind, the sum of what is reserved and not
+    cancelled is at most the limit, for any number of processes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger(folder.name + "/study.db")
+    >>> _ = ledger.create_budget("people", limits=Charge(mi_nats=1))
+    >>> reservation = ledger.reserve("people", "ann", Charge(mi_nats=1 / 4), "mean income")
+    >>> _ = ledger.commit(reservation, "0" * 64)
+    >>> ledger.balance("people", "ann")[0].left("mi_nats")
+    0.75
+    >>> ledger.verify().ok
+    True
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, where: str | Path, *, create: bool = True, timeout_s: float = 60.0) -> None:
+        self._database = Database(where, create=create, timeout_s=timeout_s)
+        self._head = open_database(self._database, create=create)
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._database.label!r})"
+
+    @property
+    def label(self) -> str:
+        """Path or URL without its password."""
+        return self._database.label
+
+    @property
+    def path(self) -> Path | None:
+        """The file; ``None`` on a server."""
+        return self._database.path
+
+    @property
+    def ledger_id(self) -> str:
+        """The name that the ledger was given when it was made."""
+        return self._head.ledger_id
+
+    def create_budget(self, dataset: str, principal: str = EVERY, *, limits: Charge) -> LedgerEntry:
+        """Set what may be spent on a dataset by a principal; it cannot be changed later.
+
+        ``"*"`` stands for all principals (or datasets) together. Principals who may talk to each
+        other need a budget for all of them: budgets of their own do not limit what they learn
+        together.
+        """
+        line = Line(
+            kind="budget",
+            dataset=_name("dataset", dataset),
+            principal=_name("principal", principal),
+            units=Units.allowed(limits),
+        )
+        with self._database.writing(lock=_LOCK) as connection:
+            for known in budgets_covering(connection, dataset, principal):
+                if (known.dataset, known.principal) == (dataset, principal):
+                    raise BudgetError(
+                        f"dataset {dataset!r} must not have a budget for principal {principal!r} "
+                        f"yet; it has one. Budgets cannot be changed: use another name."
+                    )
+            return append(connection, line)
+
+    def reserve(
+        self,
+        dataset: str,
+        principal: str,
+        charge: Charge,
+        what: str,
+        *,
+        session: str | None = None,
+        name: str | None = None,
+        simulation: bool = False,
+    ) -> Reservation:
+        """Spend before anything is drawn; the result allows one release.
+
+        ``name`` is that of the reservation, from :meth:`new_name` and used once, for whoever has
+        to write it down before; it is found here by default.
+
+        Raises
+        ------
+        BudgetExceededError
+            If a budget that covers this spend has less left. Nothing is written.
+        LedgerError
+            If no budget covers it, or for a simulation, which protects nobody.
+        """
+        if simulation:
+            raise LedgerError(
+                "a ledger must hold real releases only; got a simulation. Leave out the ledger, "
+                "or simulate=True."
+            )
+        line = Line(
+            kind="reserve",
+            dataset=_name("dataset", dataset, every=False),
+            principal=_name("principal", principal, every=False),
+            units=Units.charged(charge),
+            session=session,
+            reservation=self.new_name() if name is None else _name("name", name),
+            what=_plain(what),
+        )
+        with self._database.writing(lock=_LOCK) as connection:
+            assert line.reservation is not None  # named above
+            if settled(connection, line.reservation):
+                raise LedgerError("name must be new; got that of a reservation. Use new_name().")
+            check_spend(connection, line, charge)
+            entry = append(connection, line)
+        return Reservation(entry, self.ledger_id)
+
+    @staticmethod
+    def new_name() -> str:
+        """Return a name for a reservation that nobody else has."""
+        return f"{fresh_seed():032x}"
+
+    def commit(self, reservation: Reservation, certificate_digest: str) -> LedgerEntry:
+        """Record that the release of a reservation exists, by the digest of its certificate."""
+        reservation.mark_used()
+        return self._settle(reservation, "commit", certificate=_plain(certificate_digest))
+
+    def cancel(self, reservation: Reservation) -> LedgerEntry:
+        """Give back a reservation that was provably not used.
+
+        Only the process that made it can do so, with the very object that :meth:`reserve`
+        returned, and only before :meth:`Reservation.mark_used`. What a crash left behind stays
+        spent.
+        """
+        reservation.mark_cancelled()
+        return self._settle(reservation, "cancel", units=reservation.entry.units)
+
+    def balance(self, dataset: str, principal: str = EVERY) -> tuple[Balance, ...]:
+        """Return every budget that limits what a principal learns about a dataset."""
+        with self._database.reading() as connection:
+            return tuple(
+                balance_of(connection, budget)
+                for budget in budgets_covering(connection, dataset, principal)
+            )
+
+    def balances(self) -> tuple[Balance, ...]:
+        """Return every budget."""
+        with self._database.reading() as connection:
+            budgets = [entry for entry in read_entries(connection) if entry.kind == "budget"]
+            return tuple(balance_of(connection, budget) for budget in budgets)
+
+    def entries(
+        self, *, dataset: str | None = None, principal: str | None = None
+    ) -> tuple[LedgerEntry, ...]:
+        """Return the entries in order, all of them or those of one dataset or principal."""
+        with self._database.reading() as connection:
+            return tuple(read_entries(connection, dataset=dataset, principal=principal))
+
+    def tally(self, session: str) -> tuple[Units, int]:
+        """Return what a session spent, and how often."""
+        with self._database.reading() as connection:
+            return tally(connection, session)
+
+    def last_reservation(self, session: str) -> tuple[str, bool] | None:
+        """Return a session's last reservation that was not cancelled, and whether it is committed.
+
+        ``None`` if the session has none.
+        """
+        with self._database.reading() as connection:
+            return last_reservation(connection, session)
+
+    def knows(self, reservation_id: str) -> bool:
+        """Whether a reservation of this name was made."""
+        with self._database.reading() as connection:
+            return "reserve" in settled(connection, reservation_id)
+
+    def verify(self, *, head: str | None = None) -> Verification:
+        """Check every entry, every budget and the end of the chain.
+
+        Parameters
+        ----------
+        head : str, optional
+            Hash of an entry that was noted earlier; it must still be in the chain. Without it,
+            a ledger that was written anew from some entry on cannot be told from a true one.
+        """
+        return verify_database(self._database, head)
+
+    def export(self, path: str | Path) -> Path:
+        """Write all entries to a JSON file, with the hashes that hold them together."""
+        with self._database.reading() as connection:
+            found = read_head(connection)
+            entries = [entry.to_public_dict() for entry in read_entries(connection)]
+        content = {
+            "schema_version": EXPORT_VERSION,
+            "ledger": found.ledger_id,
+            "created": found.created,
+            "head": found.hash,
+            "entries": entries,
+        }
+        target = Path(path)
+        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        write_atomically(target, text.encode(), mode=0o644)
+        return target
+
+    def _settle(self, reservation: Reservation, kind: EntryKind, **fields: Any) -> LedgerEntry:
+        made = reservation.entry
+        if reservation.ledger_id != self.ledger_id:
+            raise LedgerError(
+                f"reservation must be of this ledger; got one of another. Use the ledger that "
+                f"made it, not {self.label}."
+            )
+        with self._database.writing(lock=_LOCK) as connection:
+            assert made.reservation is not None  # reserve() names it
+            if settled(connection, made.reservation) != ["reserve"]:
+                raise LedgerError(
+                    "reservation must be open; it was committed or cancelled, or is not in the "
+                    "ledger. Reserve again."
+                )
+            return append(
+                connection,
+                Line(
+                    kind=kind,
+                    dataset=made.dataset,
+                    principal=made.principal,
+                    session=made.session,
+                    reservation=made.reservation,
+                    what=made.what,
+                    **fields,
+                ),
+            )
+
+
+def _name(what: str, text: str, *, every: bool = True) -> str:
+    plain = text.isprintable() and text.strip() == text
+    if not plain or not 0 < len(text) <= _LONGEST_NAME or (text == EVERY and not every):
+        raise LedgerError(
+            f"{what} must be a name of 1 to {_LONGEST_NAME} printable characters"
+            f"{'' if every else ', not *'}; got {text!r}. For example 'people'."
+        )
+    return text
+
+
+def _plain(text: str) -> str:
+    """Return a text as one printable line."""
+    kept = "".join(letter if letter.isprintable() else " " for letter in str(text))
+    return kept[:_LONGEST_NAME]

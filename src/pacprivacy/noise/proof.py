@@ -1,0 +1,387 @@
+"""From a promising shape to a certified plan: scale it, then prove it on fresh draws.
+
+The scale is found with common random numbers, with room left for the width of the interval. The
+proof uses draws that played no part in choosing anything; when it fails the noise is enlarged
+and a fresh share of the failure probability is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+
+from pacprivacy._checks import Vector
+from pacprivacy._random import public_generator
+from pacprivacy.adversary.information import information_of_view, pilot_of_view
+from pacprivacy.adversary.membership import Candidates, risk_of_view
+from pacprivacy.adversary.view import View, make_view, view_of
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
+from pacprivacy.noise.plan import Integers, NoisePlan, Proof, make_plan
+from pacprivacy.noise.search import Probe, RiskProbe, smallest_scale
+from pacprivacy.noise.shapes import Scalable
+from pacprivacy.noise.spread import Spread
+from pacprivacy.theory.concentration import empirical_bernstein
+
+INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
+MEMBERSHIP_COST = 2 * 10**11  # multiplications in one verification
+POSTERIOR_COST = 10**8  # posterior entries in one verification of membership
+FEW_SUBSETS = 64  # a draw among fewer candidates costs about as much as among these
+INFORMATION_MARGIN = 0.004  # share of the budget that the interval may take, if draws allow
+MEMBERSHIP_MARGIN = 0.02
+PILOT_FOR = 1 << 15  # a proof of this many draws is what the first pilot looks like
+MAX_ATTEMPTS = 20
+MAX_TIGHTENINGS = 2
+SMALL_GAIN = 2e-3  # a scale that is smaller by less than this is not worth another proof
+SAFE_SHARE = 0.8  # share of the room left by a proof that the next attempt tries to use
+SMALLEST_SCALE = 1e-12
+LARGEST_RATIO = 2.0**39  # of an output to the noise; the lattice has room for a little more
+LATTICE_STEPS = 8
+SCALE_TOLERANCE = 3e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What a plan must satisfy; curator-only."""
+
+    spread: Spread
+    log_p: Vector
+    gamma: float
+    seed: int
+    mi_nats: float | None = None
+    pool: Candidates | None = None
+    caps: Vector | None = None
+    priors: Vector | None = None
+
+    def rng(self, stream: str, *indices: int) -> np.random.Generator:
+        """Return the generator of a named stream of simulated draws."""
+        return public_generator(self.seed, stream, *indices)
+
+    @property
+    def claims(self) -> int:
+        """Number of Monte-Carlo claims that share the failure probability."""
+        return (self.mi_nats is not None) + (self.caps is not None)
+
+
+def certify(
+    shape: Scalable, problem: Problem, *, rule: str, notes: tuple[str, ...] = ()
+) -> NoisePlan:
+    """Return a plan of this shape that provably meets the problem's limits.
+
+    Guarantee
+    ---------
+    Claim N-5. The returned plan meets every limit with probability at least ``1 - gamma`` over
+    the verification draws; attempt ``k`` uses ``gamma 2^-k``, so retries are paid for.
+    """
+    effort = _effort(shape, problem)
+    search = _Search(shape, problem)
+    scale = search.smallest(effort.information_room, effort.membership_room)
+    best: NoisePlan | None = None
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        plan = shape.scaled(scale).plan(problem.spread, rule=rule, notes=notes)
+        proved = prove(plan, problem, effort, attempt)
+        if proved is None:
+            if best is not None:
+                return best
+            scale *= 1 + 0.01 * 2 ** (attempt // 4)
+            continue
+        best = proved
+        tighter = search.tightened(scale, proved)
+        if attempt > MAX_TIGHTENINGS or tighter > scale * (1 - SMALL_GAIN):
+            return best
+        scale = tighter
+    if best is not None:
+        return best
+    raise BudgetError(
+        f"budget must be provable with {effort.information_draws or effort.membership_draws} "
+        f"draws; {MAX_ATTEMPTS} attempts failed. Use a larger budget or fewer units."
+    )
+
+
+def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> NoisePlan | None:
+    """Return the plan with its proof attached, or None when the limits are not proved."""
+    view = view_of(problem.spread.values, plan, problem.log_p)
+    plan = replace(plan, log_det_nats=log_det_of_plan(plan, np.exp(problem.log_p)))
+    if problem.mi_nats is not None and plan.log_det_nats > problem.mi_nats:
+        proof = _proof("information", problem, effort.information_draws, attempt)
+        plan = attach_information(plan, view, proof)
+        if plan.mi_upper > problem.mi_nats:
+            return None
+    if problem.caps is not None and problem.pool is not None:
+        proof = _proof("membership", problem, effort.membership_draws, attempt)
+        plan = attach_membership(plan, view, problem.pool, proof)
+        assert plan.membership is not None  # just attached
+        if (plan.membership.upper_per_unit > problem.caps).any():
+            return None
+    return plan
+
+
+def _proof(
+    claim: Literal["information", "membership"], problem: Problem, n_draws: int, attempt: int
+) -> Proof:
+    return Proof(
+        claim=claim,
+        stream=f"verify-{claim}",
+        seed=problem.seed,
+        attempt=attempt,
+        n_draws=n_draws,
+        gamma=problem.gamma * 2.0**-attempt / max(1, problem.claims),
+    )
+
+
+def attach_information(plan: NoisePlan, view: View, proof: Proof) -> NoisePlan:
+    """Return the plan with its exact information, estimated on the draws that ``proof`` names."""
+    rng = public_generator(proof.seed, proof.stream, proof.attempt)
+    found = information_of_view(view, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
+    return replace(plan, information=found, proofs=(*plan.proofs, proof))
+
+
+def attach_membership(plan: NoisePlan, view: View, pool: Candidates, proof: Proof) -> NoisePlan:
+    """Return the plan with its membership risk, estimated on the draws that ``proof`` names."""
+    rng = public_generator(proof.seed, proof.stream, proof.attempt)
+    found = risk_of_view(view, pool, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
+    return replace(plan, membership=found, proofs=(*plan.proofs, proof))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How many fresh draws the proof uses, and the room the proposal leaves for its interval."""
+
+    information_draws: int = 0
+    information_room: float = 0.0
+    membership_draws: int = 0
+    membership_room: float = 0.0
+
+
+def _effort(shape: Scalable, problem: Problem) -> Effort:
+    """Choose draws so that the interval takes a small share of the budget."""
+    gamma = problem.gamma / 2 / max(1, problem.claims)
+    m = len(problem.log_p)
+    view = shape.view(problem.spread, problem.log_p)
+    info_draws, info_room = 0, 0.0
+    if problem.mi_nats is not None:
+        pilot = pilot_of_view(view, n_draws=PILOT_FOR, gamma=gamma, rng=problem.rng("pilot"))
+        info_draws, info_room = _draws_for(
+            INFORMATION_MARGIN * problem.mi_nats,
+            pilot.variance,
+            width=pilot.range[1] - pilot.range[0],
+            gamma=gamma / 2,
+            most=max(4096, INFORMATION_COST // max(m, FEW_SUBSETS)),
+        )
+    risk_draws, risk_room = 0, 0.0
+    if problem.caps is not None and problem.pool is not None:
+        n_units = problem.pool.n_units
+        probe = Probe(view, problem.rng("effort"))
+        risk = RiskProbe(probe, problem.pool, problem.caps)
+        risk.focus(1.0)
+        scale = smallest_scale(lambda c: risk.excess(c)[0], tolerance=0.05)
+        variance = risk.excess(scale)[1]
+        priors = np.full(n_units, 0.5) if problem.priors is None else problem.priors
+        room = MEMBERSHIP_MARGIN * float((problem.caps - priors).min())
+        entries = POSTERIOR_COST // max(m, FEW_SUBSETS)
+        most = max(2048, min(MEMBERSHIP_COST // (m * n_units), entries))
+        risk_draws, risk_room = _draws_for(
+            room, variance, width=0.5, gamma=gamma / (4 * n_units), most=most
+        )
+    return Effort(
+        information_draws=info_draws,
+        information_room=info_room,
+        membership_draws=risk_draws,
+        membership_room=risk_room,
+    )
+
+
+def _draws_for(
+    room: float, variance: float, *, width: float, gamma: float, most: int
+) -> tuple[int, float]:
+    """Return draws whose half-width is ``room`` if affordable, and the half-width they give."""
+    draws = 4096
+    while draws < most and empirical_bernstein(variance, draws, width=width, gamma=gamma) > room:
+        draws = min(2 * draws, most)
+    draws = min(draws, most)
+    return draws, empirical_bernstein(1.1 * variance, draws, width=width, gamma=gamma)
+
+
+class _Search:
+    """Scales that should pass, by bisection on common random numbers."""
+
+    def __init__(self, shape: Scalable, problem: Problem) -> None:
+        self._shape, self._problem = shape, problem
+        view = shape.view(problem.spread, problem.log_p)
+        self._probe = Probe(view, problem.rng("propose"))
+        farthest = float(np.abs(view.points).max(initial=0.0))
+        self._least = max(SMALLEST_SCALE, farthest / LARGEST_RATIO)
+        self._risk: RiskProbe | None = None
+        if problem.caps is not None and problem.pool is not None:
+            self._risk = RiskProbe(self._probe, problem.pool, problem.caps)
+            self._risk.focus(1.0)
+
+    def smallest(self, information_room: float, membership_room: float) -> float:
+        """Return the smallest scale at which every limit holds with this much room."""
+        scale = self._least
+        if self._problem.mi_nats is not None:
+            scale = max(scale, self._information_scale(self._problem.mi_nats, information_room))
+        if self._risk is not None:
+            scale = max(scale, self._membership_scale(self._risk, membership_room))
+        return scale
+
+    def tightened(self, scale: float, proved: NoisePlan) -> float:
+        """Return a smaller scale that uses up most of what a proof left over."""
+        problem, candidates = self._problem, [self._least]
+        if problem.mi_nats is not None:
+            if proved.information is None:
+                return scale  # the Gaussian bound is what binds, and it has no room
+            left = SAFE_SHARE * (problem.mi_nats - proved.information.upper)
+            here = self._probe.information(scale)[0]
+            candidates.append(
+                smallest_scale(
+                    lambda c: self._probe.information(c)[0] - here - left,
+                    start=scale,
+                    tolerance=SCALE_TOLERANCE,
+                )
+            )
+        if self._risk is not None and problem.caps is not None:
+            assert proved.membership is not None  # membership was proved
+            left = SAFE_SHARE * float((problem.caps - proved.membership.upper_per_unit).min())
+            risk, here = self._risk, self._risk.excess(scale)[0]
+            candidates.append(
+                smallest_scale(lambda c: risk.excess(c)[0] - here - left, start=scale)
+            )
+        return min(scale, max(candidates))
+
+    def _information_scale(self, beta: float, room: float) -> float:
+        """Return the smaller of the scale the Gaussian bound needs and the one the truth needs."""
+        by_bound = self._bound_scale(beta)
+        if room >= beta:
+            return by_bound
+        truth = self._probe
+        by_truth = smallest_scale(
+            lambda c: truth.information(c)[0] - beta + room, tolerance=SCALE_TOLERANCE
+        )
+        # The bound needs no draws; a scale smaller by a hair would need millions.
+        return by_truth if by_truth < by_bound * (1 - SMALL_GAIN) else by_bound
+
+    def _bound_scale(self, beta: float) -> float:
+        """Return the scale at which the Gaussian bound holds, on the lattice that is used."""
+        problem, shape = self._problem, self._shape
+        weights, groups = np.exp(problem.log_p), shape.groups
+        points = shape.view(problem.spread, problem.log_p).points
+
+        def excess(scale: float) -> float:
+            return log_det_of_points(points / scale, weights, groups) - beta * (1 - 1e-6)
+
+        scale = max(self._least, smallest_scale(excess, tolerance=1e-9))
+        for attempt in range(LATTICE_STEPS):
+            plan = shape.scaled(scale).plan(problem.spread, rule="")
+            if log_det_of_plan(plan, weights) <= beta:
+                break
+            scale *= 1 + 1e-6 * 4**attempt  # rounding to the grid moved the points a little apart
+        return scale
+
+    def _membership_scale(self, risk: RiskProbe, room: float) -> float:
+        priors, caps = self._problem.priors, self._problem.caps
+        if priors is not None and caps is not None:
+            room = min(room, 0.5 * float((caps - priors).min()))
+        found = smallest_scale(lambda c: risk.excess(c)[0] + room)
+        risk.focus(found)
+        found = smallest_scale(lambda c: risk.excess(c)[0] + room, start=found)
+        if risk.excess(found, everyone=True)[0] + room > 0:
+            found = smallest_scale(lambda c: risk.excess(c, everyone=True)[0] + room, start=found)
+        return found
+
+
+SIMULATED: Final = frozenset({"exact", "exact weighted", "protect", "risk"})
+MAX_ATTEMPTS_RESCALE: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Template:
+    """The noise of a plan as a shape whose scale is free."""
+
+    plan_before: NoisePlan
+    noise_std: Vector
+
+    @property
+    def groups(self) -> Integers | None:
+        """Groups of candidates that the plan tells apart without noise."""
+        revealed = self.plan_before.revealed
+        return None if revealed is None else revealed.groups
+
+    def scaled(self, noise_scale: float) -> _Template:
+        """Return the template with every standard deviation multiplied."""
+        return replace(self, noise_std=self.noise_std * noise_scale)
+
+    def view(self, spread: Spread, log_p: Vector) -> View:
+        """Return what the attacker compares under this noise."""
+        points = self.plan_before.frame.coordinates(spread.values) / self.noise_std
+        return make_view(points, log_p, groups=self.groups)
+
+    def plan(self, spread: Spread, *, rule: str, notes: tuple[str, ...] = ()) -> NoisePlan:
+        """Put this noise on its lattice."""
+        before = self.plan_before
+        return make_plan(
+            rule=rule,
+            frame=before.frame,
+            center=before.center,
+            noise_std=self.noise_std,
+            values=spread.values,
+            revealed=before.revealed,
+            notes=notes,
+        )
+
+
+def rescale(plan: NoisePlan, problem: Problem, *, gaussian_nats: float) -> NoisePlan:
+    """Return a plan along the same directions, at the level that meets other limits.
+
+    Parameters
+    ----------
+    plan : NoisePlan
+        Gives the directions and the ratios of the noise; it must carry noise.
+    problem : Problem
+        The limits, and the belief that they are about.
+    gaussian_nats : float
+        Information that implies every limit; the closed form uses it.
+
+    Guarantee
+    ---------
+    Claim N-8. The returned plan meets the limits of ``problem`` as any plan of its rule does:
+    by the log-determinant bound, or with probability ``1 - gamma`` for ``exact`` and ``risk``.
+    """
+    if plan.is_noiseless:
+        raise BudgetError("plan must carry noise to be scaled; got one without. Release it as is.")
+    template = _Template(plan_before=plan, noise_std=plan.noise_std)
+    closed = _by_log_det(template, problem, gaussian_nats)
+    if plan.rule not in SIMULATED:
+        return closed
+    try:
+        proved = certify(template, problem, rule=plan.rule)
+    except BudgetError:  # too small a share for a proof by simulation
+        return closed
+    return min(proved, closed, key=lambda found: found.total_variance)
+
+
+def noise_scale(plan: NoisePlan, reference: NoisePlan) -> float:
+    """Return how much larger the noise of a rescaled plan is than that of its reference."""
+    return float(np.sqrt(plan.total_variance / reference.total_variance))
+
+
+def _by_log_det(template: _Template, problem: Problem, nats: float) -> NoisePlan:
+    """Return the smallest scale that the log-determinant bound proves."""
+    weights = np.exp(problem.log_p)
+    points = template.view(problem.spread, problem.log_p).points
+    scale = smallest_scale(
+        lambda c: log_det_of_points(points / c, weights, template.groups) - nats * (1 - 1e-6),
+        tolerance=1e-9,
+    )
+    for _ in range(MAX_ATTEMPTS_RESCALE):
+        plan = template.scaled(scale).plan(problem.spread, rule=template.plan_before.rule)
+        plan = replace(plan, log_det_nats=log_det_of_plan(plan, weights))
+        if plan.log_det_nats <= nats:
+            return plan
+        scale *= 1.01
+    raise BudgetError(
+        f"mi_nats must be large enough for the lattice of {plan.n_directions} directions; got "
+        f"{nats:.3g}. Use a larger budget or fewer levels."
+    )

@@ -1,0 +1,362 @@
+"""Complete what is known about a plan, and write it down as a certificate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy import _version
+from pacprivacy._checks import Vector
+from pacprivacy._random import public_generator
+from pacprivacy.adversary import Belief
+from pacprivacy.adversary.information import (
+    DEFAULT_GAMMA,
+    Divergence,
+    divergences_of_view,
+    information_draws,
+    noiseless_divergences,
+)
+from pacprivacy.adversary.membership import MembershipRisk, membership_draws, noiseless_risk
+from pacprivacy.adversary.side_knowledge import SideKnowledge, side_knowledge
+from pacprivacy.adversary.view import Observable, make_view, view_of
+from pacprivacy.budget import AnyBudget
+from pacprivacy.noise.plan import NoisePlan, Proof
+from pacprivacy.noise.proof import attach_information, attach_membership
+from pacprivacy.noise.rules import Boxed, rule_name
+from pacprivacy.pool import Pool
+from pacprivacy.release.bundle import Bundle, Stated
+from pacprivacy.release.certificate import Certificate, NoiseSummary
+from pacprivacy.release.composition import (
+    Proved,
+    SessionPart,
+    charge_of,
+    joint_confidence,
+    learned_facts,
+    session_facts,
+)
+from pacprivacy.release.promises import not_promised, open_parts
+from pacprivacy.simulation import Outputs
+from pacprivacy.theory.concentration import Estimate
+from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
+
+SIDE_COST = 2 * 10**10
+DIVERGENCE_COST = 4 * 10**6  # posterior entries
+DIVERGENCE_GAMMA = DEFAULT_GAMMA / 4
+TOLD = (1, 2, 4)
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a certificate says besides the plan.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.simulation import run_mechanism
+    >>> pool, budget = pac.Balanced(n_subsets=8).draw(20, rng=0), pac.Information(1 / 4)
+    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
+    >>> context = Context(
+    ...     outputs=outputs,
+    ...     pool=pool,
+    ...     budget=budget,
+    ...     log_p=np.full(8, -np.log(8)),
+    ...     gamma=1e-9,
+    ...     seed=0,
+    ...     simulation=False,
+    ... )
+    >>> context.simulation
+    False
+    """
+
+    outputs: Outputs
+    pool: Pool
+    budget: AnyBudget
+    log_p: Vector
+    gamma: float
+    seed: int
+    simulation: bool
+    notes: tuple[str, ...] = ()
+    session: SessionPart | None = None
+
+
+def assess(plan: NoisePlan, context: Context) -> NoisePlan:
+    """Return the plan with exact information and membership risk, where still missing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.noise import calibrate
+    >>> from pacprivacy.simulation import run_mechanism
+    >>> pool, budget = pac.Balanced(n_subsets=8).draw(20, rng=0), pac.Information(1 / 4)
+    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
+    >>> plan = calibrate(outputs.values, budget, rule="waterfill")
+    >>> context = Context(
+    ...     outputs=outputs,
+    ...     pool=pool,
+    ...     budget=budget,
+    ...     log_p=np.full(8, -np.log(8)),
+    ...     gamma=1e-9,
+    ...     seed=0,
+    ...     simulation=False,
+    ... )
+    >>> plan.membership is None, assess(plan, context).membership is None
+    (True, False)
+    """
+    pool, seed = context.pool, context.seed
+    if plan.kind != "exact":
+        return plan
+    view = view_of(context.outputs, plan, context.log_p)
+    if plan.is_noiseless:
+        groups = None if plan.revealed is None else plan.revealed.groups
+        return replace(plan, membership=noiseless_membership(pool, context.log_p, groups))
+    gamma = context.gamma / 4
+    if plan.information is None:
+        draws = information_draws(pool.n_subsets)
+        plan = attach_information(plan, view, _proof("information", seed, draws, gamma))
+    if plan.membership is None:
+        draws = membership_draws(pool.n_subsets, pool.n_units)
+        plan = attach_membership(plan, view, pool, _proof("membership", seed, draws, gamma))
+    return plan
+
+
+def _proof(claim: Any, seed: int, n_draws: int, gamma: float) -> Proof:
+    return Proof(
+        claim=claim, stream=f"assess-{claim}", seed=seed, attempt=0, n_draws=n_draws, gamma=gamma
+    )
+
+
+def noiseless_membership(
+    pool: Pool, log_p: Vector, groups: npt.NDArray[np.int64] | None
+) -> MembershipRisk:
+    """Return membership success of a release without noise: exact, no draws."""
+    blind = np.zeros((pool.n_subsets, 1))
+    per_unit = noiseless_risk(make_view(blind, log_p, groups=groups), pool)
+
+    def closed(value: float) -> Estimate:
+        return Estimate(value=value, lower=value, upper=value, confidence=1.0, n_draws=0)
+
+    return MembershipRisk(
+        worst=closed(float(per_unit.max())),
+        mean=closed(float(per_unit.mean())),
+        per_unit=per_unit,
+        upper_per_unit=per_unit.copy(),
+    )
+
+
+def bundle_of(plan: NoisePlan, context: Context) -> Bundle:
+    """Collect everything that a certificate says or rests on, for the curator."""
+    outputs = context.outputs
+    return Bundle(
+        outputs=outputs.values,
+        pool=context.pool,
+        log_p=context.log_p,
+        points=plan.points,
+        units_per_std=plan.units_per_std,
+        grid_step=plan.grid_step,
+        groups=None if plan.revealed is None else plan.revealed.groups,
+        proofs=plan.proofs,
+        seed=context.seed,
+        gamma=context.gamma,
+        simulation=context.simulation,
+        stated=Stated(
+            budget=context.budget,
+            rule=plan.rule,
+            mechanism=outputs.mechanism_name,
+            output=outputs.structure.describe(),
+            public=tuple(outputs.public),
+            notes=(*plan.notes, *context.notes),
+            software=_version.__version__,
+        ),
+        iid_rule=plan.iid_rule,
+        session=context.session,
+    )
+
+
+def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
+    """Write down what was proved: a function of the bundle and of the proved figures alone.
+
+    ``verify`` calls it too, with figures that it has computed again, so that whatever a reader
+    sees is compared with what the bundle gives.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.noise import calibrate
+    >>> from pacprivacy.simulation import run_mechanism
+    >>> pool, budget = pac.Balanced(n_subsets=8).draw(20, rng=0), pac.Information(1 / 4)
+    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
+    >>> plan = calibrate(outputs.values, budget, rule="waterfill")
+    >>> context = Context(
+    ...     outputs=outputs,
+    ...     pool=pool,
+    ...     budget=budget,
+    ...     log_p=np.full(8, -np.log(8)),
+    ...     gamma=1e-9,
+    ...     seed=0,
+    ...     simulation=False,
+    ... )
+    >>> plan = assess(plan, context)
+    >>> write_certificate(bundle_of(plan, context), plan).mi_upper_nats <= 1 / 4
+    True
+    """
+    pool, kind, stated = bundle.pool, bundle.kind, bundle.stated
+    exact = kind == "exact"
+    mi_upper = max(0.0, proved.mi_upper)
+    upper = 1.0 if proved.membership is None else proved.membership.upper
+    blind = blind_success(pool, bundle.log_p, kind=kind)
+    bound = min(upper, posterior_success(mi_upper, blind))
+    noise = noise_summary(bundle.grid_step, bundle.units_per_std)
+    dimension = int(bundle.outputs.shape[1])
+    return Certificate(
+        kind=kind,
+        budget=str(stated.budget),
+        rule=stated.rule if bundle.iid_rule is None else rule_name(bundle.iid_rule),
+        mechanism=stated.mechanism,
+        output=stated.output,
+        scheme=pool.scheme,
+        unit=unit_name(pool),
+        n_subsets=pool.n_subsets,
+        n_units=pool.n_units,
+        prior=pool.worst_prior if exact else pool.prior,
+        dimension=dimension,
+        log_det_nats=max(0.0, proved.log_det_nats),
+        information=proved.information,
+        mi_upper_nats=mi_upper,
+        any_inference={p: posterior_success(mi_upper, float(p)) for p in ("0.5", "0.01")},
+        membership=None if proved.membership is None else proved.membership.worst,
+        membership_mean=None if proved.membership is None else proved.membership.mean,
+        membership_bound=bound,
+        epsilon_equivalent=finite_epsilon(bound),
+        side_knowledge=side_knowledge_of(
+            bundle.outputs, pool, bundle, log_p=bundle.log_p, seed=bundle.seed
+        )
+        if exact
+        else (),
+        noise=noise,
+        confidence=_confidence(bundle),
+        public=(*public_items(pool), *stated.public),
+        not_promised=not_promised(
+            pool, mi_upper=mi_upper, exact_facts=_exact_facts(bundle), knows_pool=exact
+        ),
+        notes=(*stated.notes, *_session_notes(bundle), *pool.notes),
+        simulation=bundle.simulation,
+        composition=_composition(bundle, proved),
+        software=stated.software,
+        divergences=divergences_of(bundle.outputs, bundle, log_p=bundle.log_p, seed=bundle.seed)
+        if exact
+        else (),
+    )
+
+
+def unit_name(pool: Pool) -> str:
+    """Return what the promise speaks of."""
+    return "group of rows" if pool.row_units is not None else "record"
+
+
+def blind_success(pool: Pool, log_p: Vector, *, kind: str) -> float:
+    """Return the best guess of any unit's membership before this release, rounded up."""
+    if kind != "exact":
+        return pool.prior
+    if np.ptp(log_p) == 0:
+        return pool.worst_prior
+    return min(1.0, float(pool.priors(log_p).max()) + ROUNDING)
+
+
+def finite_epsilon(success: float) -> float | None:
+    """Return the epsilon of a success rate, or None where no finite one allows it."""
+    epsilon = epsilon_equivalent(success)
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def noise_summary(grid_step: Vector, units_per_std: npt.NDArray[np.int64]) -> NoiseSummary:
+    """Return the noise in a few public numbers."""
+    std = grid_step * units_per_std
+    return NoiseSummary(
+        total_variance=float(np.square(std).sum()),
+        smallest_std=float(std.min()) if len(std) else 0.0,
+        largest_std=float(std.max(initial=0.0)),
+        n_directions=len(std),
+        smallest_grid_step=float(grid_step.min()) if len(std) else 0.0,
+        smallest_units_per_std=int(units_per_std.min()) if len(std) else 0,
+    )
+
+
+def _confidence(bundle: Bundle) -> float:
+    if isinstance(bundle.iid_rule, Boxed):
+        return 1 - bundle.iid_rule.gamma
+    if bundle.kind == "empirical":
+        return 0.0
+    return 1 - bundle.gamma if bundle.proofs else 1.0
+
+
+def _session_notes(bundle: Bundle) -> tuple[str, ...]:
+    if bundle.session is None:
+        return ()
+    return (joint_confidence(bundle.session.before.n_releases + 1, bundle.gamma),)
+
+
+def _composition(bundle: Bundle, proved: Proved) -> dict[str, Any] | None:
+    """Return what the certificate says about its session: sums, the total, what was learned."""
+    part, pool = bundle.session, bundle.pool
+    if part is None:
+        return None
+    before = Belief(log_p=bundle.log_p).success_per_unit(pool)
+    charge = charge_of(proved, part.share, before)
+    facts = session_facts(part, charge, prior=pool.worst_prior)
+    if part.observation is not None:
+        facts |= learned_facts(bundle.belief_after(part.observation), pool)
+    return facts
+
+
+def side_knowledge_of(
+    outputs: object, pool: Pool, plan: Observable, *, log_p: Vector, seed: int
+) -> tuple[SideKnowledge, ...]:
+    """Return the success of attackers who are told 1, 2 and 4 memberships."""
+    found: list[SideKnowledge] = []
+    for told in TOLD:
+        if told >= pool.n_units or 2**told > pool.n_subsets:
+            break
+        kept = max(1, pool.n_subsets // 2**told)
+        draws = int(np.clip(SIDE_COST // (8 * kept * pool.n_units), 128, 1024))
+        rng = public_generator(seed, "side-knowledge", told)
+        found.append(
+            side_knowledge(
+                outputs, pool, plan, n_told=told, log_belief=log_p, n_draws=draws, rng=rng
+            )
+        )
+    return tuple(found)
+
+
+def divergences_of(
+    outputs: object, plan: Observable, *, log_p: Vector, seed: int
+) -> tuple[Divergence, ...]:
+    """Return total variation, chi-square and squared Hellinger, for a quarter of the confidence."""
+    view = view_of(outputs, plan, log_p)
+    if view.points.shape[1] == 0:
+        return noiseless_divergences(view)
+    draws = int(np.clip(DIVERGENCE_COST // len(log_p), 512, 16384))
+    rng = public_generator(seed, "divergences")
+    return divergences_of_view(view, n_draws=draws, gamma=DIVERGENCE_GAMMA, rng=rng)
+
+
+def public_items(pool: Pool) -> tuple[str, ...]:
+    """Return what every certificate treats as public."""
+    return (
+        "the universe of records, the mechanism and the noise law",
+        f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
+    )
+
+
+def _exact_facts(bundle: Bundle) -> tuple[str, ...]:
+    """Return what of the release is computed from all candidates, or leaves as it is."""
+    unanimous = bundle.groups is not None and not np.ptp(bundle.groups)
+    directions = len(bundle.units_per_std)
+    return open_parts(directions, int(bundle.outputs.shape[1]), unanimous=unanimous)

@@ -1,0 +1,433 @@
+"""Write a certificate again from the curator's bundle, with every figure computed anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from pacprivacy._random import public_generator
+from pacprivacy.adversary import Belief
+from pacprivacy.adversary.information import information_of_view
+from pacprivacy.adversary.membership import MembershipRisk, risk_of_view
+from pacprivacy.adversary.view import view_of
+from pacprivacy.budget import limits_of
+from pacprivacy.errors import CertificateError
+from pacprivacy.noise.formulas import log_det_of_points
+from pacprivacy.noise.iid import iid_log_det, iid_variances
+from pacprivacy.noise.plan import Proof
+from pacprivacy.noise.rules import Boxed, IidRule
+from pacprivacy.release import answers
+from pacprivacy.release import bundle as bundles
+from pacprivacy.release.answers import AnswerBundle, certify_answers
+from pacprivacy.release.bundle import Bundle, read_archive, refuse_archive
+from pacprivacy.release.certificate import Certificate
+from pacprivacy.release.certify import noiseless_membership, write_certificate
+from pacprivacy.release.composition import Proved, SessionPart, charge_of
+from pacprivacy.theory.concentration import Estimate
+from pacprivacy.theory.information import information_slack
+from pacprivacy.theory.posterior import posterior_success
+
+RELATIVE = 1e-6  # other processors round sums differently
+DISTANCE = 1e-4  # shifts within a group below a millionth of the spread are not released at all
+RULED_OUT = 1e-9
+N_PAIRS = 256
+
+
+def rebuild(bundle: Bundle) -> Certificate:
+    """Write the certificate again, from figures that are computed again.
+
+    Raises
+    ------
+    CertificateError
+        If the parts of the bundle contradict each other: points and outputs, belief and place in
+        the session, proofs and confidence, bounds and budget.
+    """
+    _check_points(bundle)
+    _check_belief(bundle)
+    proved = prove_again(bundle)
+    certificate = write_certificate(bundle, proved)
+    _check_confidence(certificate, bundle)
+    if bundle.session is None:
+        _check_budget(certificate, bundle)
+    else:
+        _check_session(bundle, bundle.session, proved)
+    return certificate
+
+
+# --- what the figures are --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Figures:
+    """What a plan said when the certificate was written, computed again."""
+
+    log_det_nats: float
+    information: Estimate | None
+    membership: MembershipRisk | None
+
+    @property
+    def mi_upper(self) -> float:
+        upper = math.inf if self.information is None else self.information.upper
+        return min(self.log_det_nats, upper)
+
+
+def prove_again(bundle: Bundle) -> Proved:
+    """Compute the proved figures again, with the recorded draws."""
+    if bundle.iid_rule is not None:
+        bound = _iid_bound(bundle, bundle.iid_rule)
+        return _Figures(log_det_nats=bound, information=None, membership=None)
+    weights = np.exp(bundle.log_p)
+    bound = log_det_of_points(bundle.whitened(bundle.outputs), weights, bundle.groups)
+    bound = bound * (1 + 1e-12) + information_slack(bundle.total_variation_slack, len(weights))
+    if bundle.is_noiseless:
+        return _Figures(
+            log_det_nats=bound,
+            information=Estimate(value=bound, lower=bound, upper=bound, confidence=1.0, n_draws=0),
+            membership=noiseless_membership(bundle.pool, bundle.log_p, bundle.groups),
+        )
+    view = view_of(bundle.outputs, bundle, bundle.log_p)
+    information, membership = (_proof_of(bundle, name) for name in ("information", "membership"))
+    return _Figures(
+        log_det_nats=bound,
+        information=information_of_view(view, **_draws(information)),
+        membership=risk_of_view(view, bundle.pool, **_draws(membership)),
+    )
+
+
+def _proof_of(bundle: Bundle, claim: str) -> Proof:
+    for proof in bundle.proofs:
+        if proof.claim == claim:
+            return proof
+    raise CertificateError(
+        f"proofs must hold the draws behind {claim}; the bundle names none. "
+        "Do not rely on this certificate."
+    )
+
+
+def _draws(proof: Proof) -> dict[str, Any]:
+    rng = public_generator(proof.seed, proof.stream, proof.attempt)
+    return {"n_draws": proof.n_draws, "gamma": proof.gamma, "rng": rng}
+
+
+def _iid_bound(bundle: Bundle, rule: IidRule) -> float:
+    """Recompute the bound of a confidence or empirical certificate."""
+    values = bundle.outputs
+    if isinstance(rule, Boxed):
+        values = np.clip(values, rule.low, rule.high)
+    variances = iid_variances(values, rule)
+    moving = variances[variances > 0]
+    return iid_log_det(bundle.grid_step, bundle.units_per_std, moving, bundle.pool.n_units)
+
+
+# --- what must hold between them -------------------------------------------------------------
+
+
+def _check_points(bundle: Bundle) -> None:
+    """Refuse lattice points that do not place the outputs where they are.
+
+    Two candidates of one group must be as far apart on the lattice as their outputs are: less,
+    and the noise would hide less than is claimed. Candidates of different groups are told apart
+    anyway; on the lattice they may be closer but not further apart. Candidates that are all but
+    ruled out do not count, since no noise was chosen for them.
+    """
+    outputs, points = bundle.outputs, bundle.points
+    if isinstance(bundle.iid_rule, Boxed):
+        outputs = np.clip(outputs, bundle.iid_rule.low, bundle.iid_rule.high)
+    groups = np.zeros(len(points), dtype=np.int64) if bundle.groups is None else bundle.groups
+    alive = np.flatnonzero(bundle.log_p >= bundle.log_p.max() + math.log(RULED_OUT))
+    order = alive[np.argsort(groups[alive], kind="stable")]
+    pairs = public_generator(0, "verify-pairs").choice(alive, size=(N_PAIRS, 2))
+    first = np.concatenate([order, pairs[:, 0]])
+    second = np.concatenate([np.roll(order, 1), pairs[:, 1]])
+    apart, steps = np.empty(len(first)), np.empty(len(first))
+    for i, (j, k) in enumerate(zip(first, second, strict=True)):
+        apart[i] = np.linalg.norm(outputs[j] - outputs[k])
+        steps[i] = np.linalg.norm((points[j] - points[k]) * bundle.grid_step)
+    room = DISTANCE * float(apart.max(initial=0.0)) + float(bundle.grid_step.sum())
+    together = groups[first] == groups[second]
+    if (steps > apart + room).any() or (apart > steps + room)[together].any():
+        raise CertificateError(
+            "points must lie as far apart as the outputs; they do not. "
+            "The bundle does not belong to this release."
+        )
+
+
+def _check_belief(bundle: Bundle) -> None:
+    """Refuse knowledge from before the first release: the secret is drawn uniformly."""
+    part = bundle.session
+    first = part is None or part.fresh or part.before.n_releases == 0
+    if first and np.ptp(bundle.log_p) != 0:
+        raise CertificateError(
+            "log_p must be uniform before the first release about a secret; it is not. "
+            "The bundle does not belong to this release."
+        )
+
+
+def _check_confidence(certificate: Certificate, bundle: Bundle) -> None:
+    """Refuse proofs that may fail more often than the certificate says."""
+    if bundle.kind != "exact":
+        return
+    failure = sum(proof.gamma for proof in bundle.proofs)
+    failure += sum(1 - item.estimate.confidence for item in certificate.divergences)
+    if certificate.confidence > 1 - failure + 1e-15:
+        raise CertificateError(
+            f"gamma must cover the proofs, which fail with probability {failure:.2g}; the bundle "
+            f"says {1 - certificate.confidence:.2g}. Do not rely on this certificate."
+        )
+
+
+def _check_budget(certificate: Certificate, bundle: Bundle) -> None:
+    """Refuse a budget that the proved bounds do not meet."""
+    asked = limits_of(bundle.stated.budget, bundle.pool.n_subsets)
+    _within("information", certificate.mi_upper_nats, asked.mi_nats, bundle)
+    _within("membership success", certificate.membership_bound, asked.success, bundle)
+
+
+def _check_session(bundle: Bundle, part: SessionPart, proved: Proved) -> None:
+    """Refuse a release that cost more than its share, or sums beyond the session's total.
+
+    Limits on membership are increments here: what a release adds to the success on any one unit,
+    by the better of its two proofs.
+    """
+    pool, prior = bundle.pool, bundle.pool.worst_prior
+    nats = max(0.0, proved.mi_upper)
+    before = Belief(log_p=bundle.log_p).success_per_unit(pool)
+    success = posterior_success(nats, np.minimum(before, 1.0))
+    if proved.membership is not None:
+        success = np.minimum(success, proved.membership.upper_per_unit)
+    increment = float((success - before).max())
+    asked = limits_of(bundle.stated.budget, pool.n_subsets)
+    for limits, offset in ((asked, prior), (part.share, 0.0)):
+        _within("information", nats, limits.mi_nats, bundle)
+        most = None if limits.success is None else limits.success - offset
+        _within("increment of membership success", increment, most, bundle)
+    after = part.before.charged(charge_of(proved, part.share, before))
+    room = None if part.total.success is None else part.total.success - prior
+    _within("information of the session", after.nats, part.total.mi_nats, bundle)
+    _within("increments of the session", after.success, room, bundle)
+
+
+def _within(what: str, proved: float, limit: float | None, bundle: Bundle) -> None:
+    if limit is not None and proved > limit * (1 + RELATIVE) + 1e-12:
+        raise CertificateError(
+            f"budget must be met by what the bundle proves; it asks for {bundle.stated.budget}, "
+            f"which leaves {limit:.6g}, and the {what} is {proved:.6g}. "
+            "Do not rely on this certificate."
+        )
+
+
+ABSOLUTE = 1e-12
+LONGEST = 80  # characters of a value in a message
+
+NOT_CHECKABLE: Final[Mapping[str, str]] = {
+    "budget": "what was asked; that the proved bounds meet it was checked",
+    "rule": "how the noise was chosen; the noise itself was checked",
+    "mechanism": "which function was run; its outputs are taken from the bundle",
+    "output": "what the released numbers are called; how many there are was checked",
+    "scheme": "how the subsets were drawn; those that were drawn, and their priors, were checked",
+    "public": "what the mechanism says it treats as public",
+    "notes": "the notes of the mechanism, the rule and the pool",
+    "composition": (
+        "the session's total, what its earlier releases spent, the belief they left and the "
+        "integers that left now; that the sums stay below the total was checked"
+    ),
+    "simulation": "that secret and noise came from the operating system",
+    "software": "which version wrote the certificate",
+}
+NOT_CHECKABLE_IID: Final[Mapping[str, str]] = {
+    **NOT_CHECKABLE,
+    "scheme": "how the subsets were drawn",
+    "prior": "the blind guess before any subset is drawn, which follows from how they are",
+}
+NOT_CHECKABLE_ANSWERS: Final[Mapping[str, str]] = {
+    "budget": "what was asked; that the total follows from it was checked",
+    "mechanism": "which models answer",
+    "output": "what an answer looks like",
+    "scheme": NOT_CHECKABLE["scheme"],
+    "dimension": "the number of classes",
+    "noise": "the number of classes, which the limits on the noise follow from",
+    "public": "what the mechanism says it treats as public",
+    "notes": "the notes of the pool",
+    "simulation": "that secret and noise came from the operating system",
+    "software": "which version wrote the certificate",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What was recomputed and agrees, and what the bundle cannot show; public.
+
+    Parameters
+    ----------
+    digest : str
+        SHA-256 of the certificate, as in the ledger.
+    recomputed : tuple of str
+        Fields of the certificate that follow from the bundle's figures.
+    not_checkable : dict of str
+        Fields that were only compared with the bundle's record, each with the reason.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> data = np.random.default_rng(0).normal(size=40)
+    >>> release = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16)
+    >>> found = pac.verify(release.certificate, release.bundle)
+    >>> "membership_bound" in found.recomputed, "mechanism" in found.not_checkable
+    (True, True)
+    """
+
+    digest: str
+    recomputed: tuple[str, ...]
+    not_checkable: dict[str, str] = field(repr=False)
+
+
+def verify(certificate: Certificate, bundle: Bundle | AnswerBundle | str | Path) -> Verified:
+    """Check that a certificate follows from the curator's bundle.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        What is claimed.
+    bundle : Bundle, AnswerBundle or path
+        The curator's ``curator.npz``.
+
+    Returns
+    -------
+    Verified
+        What was recomputed, and what cannot be.
+
+    Raises
+    ------
+    CertificateError
+        Naming the first field that does not follow.
+
+    Guarantee
+    ---------
+    Claim R-1. Returns only if every field of the certificate equals what the bundle gives with
+    the recorded draws, and the proved bounds meet the recorded budget. Fields that rest on the
+    bundle's record alone are named in the result.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> data = np.random.default_rng(0).normal(size=40)
+    >>> release = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16)
+    >>> len(pac.verify(release.certificate, release.bundle).digest)
+    64
+    """
+    _refuse_sums(certificate)
+    found = load_bundle(bundle) if isinstance(bundle, str | Path) else bundle
+    if isinstance(found, AnswerBundle):
+        again, table = certify_answers(found), NOT_CHECKABLE_ANSWERS
+    else:
+        table = NOT_CHECKABLE if found.iid_rule is None else NOT_CHECKABLE_IID
+        again = rebuild(found)
+    compare(certificate, again)
+    unproved = {name: why for name, why in table.items() if _is_said(again, name)}
+    return Verified(
+        digest=certificate.digest,
+        recomputed=tuple(f.name for f in fields(Certificate) if f.name not in unproved),
+        not_checkable=unproved,
+    )
+
+
+def load_bundle(path: str | Path) -> Bundle | AnswerBundle:
+    """Read the curator's file of a release or of a predictor; refuse damaged ones.
+
+    Examples
+    --------
+    >>> load_bundle("nowhere/curator.npz")
+    Traceback (most recent call last):
+        ...
+    pacprivacy.errors.CertificateError: nowhere/curator.npz must be a readable curator bundle; ...
+    """
+    kind, arrays, record = read_archive(path)
+    try:
+        if kind == answers.KIND:
+            return AnswerBundle.from_archive(arrays, record)
+        if kind == bundles.KIND:
+            return Bundle.from_archive(arrays, record)
+    except Exception:  # fields from anywhere break constructors in many ways
+        raise refuse_archive(path) from None
+    raise refuse_archive(path)
+
+
+def _refuse_sums(certificate: Certificate) -> None:
+    facts = certificate.composition or {}
+    if "target" in facts:
+        raise CertificateError(
+            "certificate must be that of one observation; got the sum of a release that was "
+            "refined until a target. Verify its steps, each in a folder of its own."
+        )
+    if "search" in facts:
+        raise CertificateError(
+            "certificate must be that of one release; got the sum over a search. Verify the "
+            "certificate of each fit against its own bundle."
+        )
+
+
+def _is_said(certificate: Certificate, name: str) -> bool:
+    """Whether a field says anything, so that there is something to name."""
+    return getattr(certificate, name) not in (None, ())
+
+
+def compare(certificate: Certificate, again: Certificate) -> None:
+    """Refuse a certificate that differs from the one written again, naming the first field."""
+    _compare("", certificate, again)
+
+
+def _compare(name: str, claimed: Any, found: Any) -> None:
+    if isinstance(found, float):
+        _compare_numbers(name, claimed, found)
+    elif type(claimed) is not type(found):
+        raise _mismatch(name, claimed, found)
+    elif is_dataclass(found):
+        for item in fields(found):
+            inner = f"{name}.{item.name}".lstrip(".")
+            _compare(inner, getattr(claimed, item.name), getattr(found, item.name))
+    elif isinstance(found, dict):
+        if set(claimed) != set(found):
+            raise _mismatch(name, sorted(claimed), sorted(found))
+        for key, value in found.items():
+            _compare(f"{name}.{key}", claimed[key], value)
+    elif isinstance(found, tuple):
+        if len(claimed) != len(found):
+            raise _mismatch(name, f"{len(claimed)} items", f"{len(found)} items")
+        for ours, theirs in zip(claimed, found, strict=True):
+            _compare(name, ours, theirs)
+    elif claimed != found:
+        raise _mismatch(name, claimed, found)
+
+
+def _compare_numbers(name: str, claimed: Any, found: float) -> None:
+    # A confidence is so close to one that only its last bits tell it from certainty.
+    exactly = name.split(".")[-1] == "confidence"
+    same = isinstance(claimed, int | float) and not isinstance(claimed, bool)
+    if exactly:
+        same = same and claimed == found
+    else:
+        # Noise has the scale of the outputs, which may be tiny; the rest are nats and rates.
+        least = 0.0 if name.startswith("noise.") else ABSOLUTE
+        same = same and math.isclose(claimed, found, rel_tol=RELATIVE, abs_tol=least)
+    if not same:
+        raise _mismatch(name, claimed, found)
+
+
+def _mismatch(name: str, claimed: Any, found: Any) -> CertificateError:
+    says, gives = (_shown(value) for value in (claimed, found))
+    return CertificateError(
+        f"certificate field {name} must follow from the bundle; it says {says}, the bundle "
+        f"gives {gives}. Do not rely on this certificate."
+    )
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -1,0 +1,323 @@
+"""A session's place in a ledger: what is left, what it reserves, what it leaves on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from pacprivacy._random import ProcessBound, fresh_seed
+from pacprivacy.budget import Limits
+from pacprivacy.errors import BudgetError, DataError, LedgerError, PoolError, SecretError
+from pacprivacy.ledger.amounts import Charge
+from pacprivacy.ledger.ledger import Ledger, Reservation
+from pacprivacy.mechanism import Data
+from pacprivacy.pool import Pool
+from pacprivacy.release import Certificate
+from pacprivacy.release.composition import Spent
+from pacprivacy.session.state import SessionState, Standing, StateFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Whose account it is, and what its session was opened with; digests are curator-only."""
+
+    dataset: str
+    principal: str
+    data_digest: str
+    total: Limits
+    pool_digest: str | None
+    n_subsets: int | None
+    has_units: bool | None
+
+    @classmethod
+    def of(
+        cls,
+        data: Data,
+        total: Limits,
+        request: tuple[Any, int | None, Any],
+        dataset: str | None,
+        principal: str | None,
+    ) -> Self:
+        """Describe a session: its data, its total, and the pool that was asked for."""
+        pool, n_subsets, units = request
+        given = isinstance(pool, Pool)
+        return cls(
+            dataset=dataset or "default",
+            principal=principal or "default",
+            data_digest=data.digest(),
+            total=total,
+            pool_digest=pool.digest() if given else None,
+            n_subsets=n_subsets,
+            has_units=None if given else units is not None,
+        )
+
+
+class Account(ProcessBound):
+    """The ledger, the state file and the name of one session.
+
+    Guarantee
+    ---------
+    Claim K-1. What :meth:`spend`, :meth:`keep` and :meth:`commit` write is on the disk when they
+    return; a session calls them before the secret is used, after it was, and before anyone sees
+    the release. :meth:`load` accepts the latest file of the session and no older one.
+    """
+
+    KIND = "a session"
+    INSTEAD = "Save its releases instead."
+
+    def __init__(
+        self, ledger: Ledger, holder: Holder, session_id: str, *, file: StateFile | None
+    ) -> None:
+        self._ledger, self._holder, self._file = ledger, holder, file
+        self._session_id = session_id
+        self._reservation: Reservation | None = None
+        self.state: SessionState | None = None
+
+    def close(self) -> None:
+        """Let other processes open the session."""
+        if self._file is not None:
+            self._file.close()
+
+    def spent(self) -> Spent:
+        """Return what this session has spent and how often, crashed attempts included."""
+        units, n_reserved = self._ledger.tally(self._session_id)
+        return Spent(
+            n_releases=n_reserved if self.state is None else self.state.n_releases,
+            nats=units.amount("mi_nats") or 0.0,
+            success=units.amount("success") or 0.0,
+        )
+
+    def left(self) -> Limits:
+        """Return what the tightest budgets leave, ``None`` where nothing is limited."""
+        balances = self._ledger.balance(self._holder.dataset, self._holder.principal)
+
+        def least(kind: str) -> float | None:
+            found = [left for balance in balances if (left := balance.left(kind)) is not None]
+            return min(found, default=None)
+
+        return Limits(mi_nats=least("mi_nats"), success=least("success"))
+
+    def spend(self, charge: Limits, what: str, before: Standing) -> None:
+        """Reserve a charge; where the ledger has no budget yet, set the session's total first.
+
+        The file is told first. From then on an older file does not fit the ledger, whatever
+        becomes of the release.
+        """
+        self.check_process()
+        if self.left() == Limits():
+            with suppress(BudgetError):  # another process was quicker
+                self._create_budget(before.total, before.pool.worst_prior)
+        name, (last, _) = self._ledger.new_name(), self._last()
+        self._save(before, reservation=last, upcoming=name)
+        nats = charge.mi_nats
+        self._reservation = self._ledger.reserve(
+            self._holder.dataset,
+            self._holder.principal,
+            Charge(
+                # Infinity is no figure to keep; a budget that limits nats has a finite one.
+                mi_nats=nats if nats is not None and math.isfinite(nats) else None,
+                success=charge.success,
+            ),
+            what,
+            session=self._session_id,
+            name=name,
+        )
+        self._reservation.mark_used()
+
+    def keep(self, after: Standing) -> None:
+        """Store the belief after a release, before anyone sees the release."""
+        name = self._reserved().entry.reservation
+        assert name is not None  # named in spend()
+        self._save(after, reservation=name, upcoming="")
+
+    def commit(self, certificate: Certificate) -> None:
+        """Record the certificate of the release, before anyone sees the release."""
+        self._ledger.commit(self._reserved(), certificate_digest(certificate))
+        self._reservation = None
+
+    def load(self) -> None:
+        """Find the session as it was left; refuse one that does not belong here."""
+        state = None if self._file is None else self._file.load()
+        if state is None:
+            return
+        self._check_names(state)
+        if not (state.reservation or self._ledger.last_reservation(state.session_id)):
+            return  # nothing was ever reserved, so the secret was never used: begin anew
+        _check_request(self._holder, state)
+        self._session_id = state.session_id
+        self._check_latest(state)
+        self.state = state
+
+    def _save(self, standing: Standing, *, reservation: str, upcoming: str) -> None:
+        if self._file is None:
+            return
+        self._file.save(
+            SessionState(
+                session_id=self._session_id,
+                ledger_id=self._ledger.ledger_id,
+                dataset=self._holder.dataset,
+                principal=self._holder.principal,
+                data_digest=self._holder.data_digest,
+                reservation=reservation,
+                upcoming=upcoming,
+                n_releases=standing.n_releases,
+                total=standing.total,
+                pool=standing.pool,
+                log_p=standing.belief.log_p,
+                secret=standing.secret,
+            )
+        )
+
+    def _last(self) -> tuple[str, bool]:
+        """Return the session's last reservation, and whether it is committed."""
+        return self._ledger.last_reservation(self._session_id) or ("", False)
+
+    def _reserved(self) -> Reservation:
+        if self._reservation is None:
+            raise LedgerError(
+                "a release must be reserved before it is kept; it was not, so it does not leave."
+            )
+        return self._reservation
+
+    def _create_budget(self, total: Limits, prior: float) -> None:
+        room = None if total.success is None else max(0.0, total.success - prior)
+        self._ledger.create_budget(
+            self._holder.dataset,
+            self._holder.principal,
+            limits=Charge(mi_nats=total.mi_nats, success=room),
+        )
+
+    def _check_names(self, state: SessionState) -> None:
+        """Refuse a state of another ledger."""
+        holder, label = self._holder, self._ledger.label
+        names = (state.ledger_id, state.dataset, state.principal)
+        if names != (self._ledger.ledger_id, holder.dataset, holder.principal):
+            raise LedgerError(
+                f"state must belong to ledger {label}, dataset {holder.dataset!r} and principal "
+                f"{holder.principal!r}; got that of another. Choose another state=."
+            )
+
+    def _check_latest(self, state: SessionState) -> None:
+        """Refuse every state but the latest of its session, and an old copy of the ledger.
+
+        Guarantee
+        ---------
+        Claim K-1. The state was written for the session's last reservation. If its belief does
+        not know of that one's release, the release was not committed, so nobody has seen it.
+        """
+        last, committed = self._last()
+        if state.reservation == last or (state.upcoming == last and not committed):
+            return
+        if state.reservation and not self._ledger.knows(state.reservation):
+            raise LedgerError(
+                f"ledger {self._ledger.label} must hold the releases that the session made; it is "
+                f"an old copy. Restore the latest one."
+            )
+        raise SecretError(
+            "state must be the latest of its session; got an old copy, which does not know of "
+            "the last release. Restore the latest one."
+        )
+
+
+def open_account(
+    where: str | Path | Ledger,
+    holder: Holder,
+    *,
+    state: str | Path | None,
+    fresh: bool,
+    simulate: bool = False,
+) -> Account:
+    """Open a session's account in a ledger that verifies, and go on where it was left."""
+    if simulate:
+        raise LedgerError(
+            "simulate must be False with a ledger: it holds real releases only. "
+            "Leave out the ledger."
+        )
+    ledger = where if isinstance(where, Ledger) else Ledger(where)
+    found = ledger.verify()
+    if not found.ok:
+        raise LedgerError(f"ledger {ledger.label} must verify; {found.problem}. Restore a backup.")
+    if fresh:
+        # Nothing is kept from one release to the next, so there is nothing to store.
+        account = Account(ledger, holder, f"fresh {holder.principal}@{holder.dataset}", file=None)
+        if account.left().success is not None:
+            raise BudgetError(
+                "secrets must be 'same' where the ledger limits membership: increments add up for "
+                "one secret only. Use secrets='same'."
+            )
+        return account
+    file = StateFile(_state_path(ledger, holder, state))
+    account = Account(ledger, holder, f"{fresh_seed():032x}", file=file)
+    try:
+        account.load()
+    except BaseException:
+        account.close()
+        raise
+    return account
+
+
+def certificate_digest(certificate: Certificate) -> str:
+    """Return the digest of a certificate, as the ledger records it; refuse a simulation.
+
+    It is ``certificate.digest``, which the report page and ``pac verify`` show as well, so that
+    anyone can find the entry of a release.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> data = np.random.default_rng(0).normal(size=40)
+    >>> release = pac.privatize(np.mean, data, pac.Information(1 / 4), n_subsets=16)
+    >>> certificate_digest(release.certificate) == release.certificate.digest
+    True
+    """
+    if certificate.simulation:
+        raise LedgerError(
+            "a ledger must hold real releases only; got the certificate of a simulation. "
+            "Leave out simulate=True."
+        )
+    return certificate.digest
+
+
+def _check_request(holder: Holder, state: SessionState) -> None:
+    """Refuse to go on with other data, another total or another pool than it began with."""
+    if state.data_digest != holder.data_digest:
+        raise DataError(
+            f"data must be what the session {holder.dataset!r} began with; got other values, "
+            f"types or order. Load the same data, or give dataset= another name."
+        )
+    if holder.total not in (Limits(), state.total):
+        raise BudgetError(
+            "budget must be the total that the session began with; got another. Leave it out, "
+            "or start a new session under another dataset or principal."
+        )
+    other = holder.pool_digest not in (None, state.pool.digest())
+    if other or holder.n_subsets not in (None, state.pool.n_subsets):
+        raise PoolError(
+            f"pool must be the one that the session began with, of {state.pool.n_subsets} "
+            f"subsets; got another. Leave out pool and n_subsets."
+        )
+    if holder.has_units not in (None, state.pool.row_units is not None):
+        raise PoolError(
+            "units must be what the session began with; got another. Pass the same units."
+        )
+
+
+def _state_path(ledger: Ledger, holder: Holder, state: str | Path | None) -> Path:
+    """Return where the session is kept: as told, or beside the ledger's file."""
+    if state is not None:
+        return Path(state)
+    if ledger.path is None:
+        raise LedgerError(
+            f"state must be given with a ledger on a server, here {ledger.label}: the secret is "
+            f"kept in a file of your own. Use state='people.session'."
+        )
+    names = f"{holder.dataset}\n{holder.principal}"
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", f"{holder.dataset}-{holder.principal}")[:40].strip("-")
+    mark = hashlib.sha256(names.encode()).hexdigest()[:8]
+    return ledger.path.with_name(f"{ledger.path.name}.{slug}-{mark}.session")

@@ -1,0 +1,454 @@
+"""The inner loops of many answers about one secret: calibrate, draw, release, update the belief.
+
+Each question is a release of its own, calibrated to the belief that all earlier answers leave.
+Nothing here is kept: the caller takes over the belief when the answers leave, or never.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
+from pacprivacy._random import BitSource, ProcessBound
+from pacprivacy.adversary import Belief
+from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError, SecretError
+from pacprivacy.noise.calibration import distinct_outputs
+from pacprivacy.noise.query import (
+    LEAST_NATS,
+    UNITS,
+    UnitNoise,
+    plan_query,
+    usable_nats,
+    vote_charge,
+    vote_gap,
+)
+from pacprivacy.pool import Pool
+from pacprivacy.release import Secret
+from pacprivacy.theory.information import binary_entropy
+from pacprivacy.theory.posterior import posterior_success
+
+Labels = npt.NDArray[np.integer]
+Mask = npt.NDArray[np.bool_]
+
+_BLOCK = 4096  # questions whose votes are unpacked at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What left, what it cost, and the belief of whoever saw it.
+
+    Attributes
+    ----------
+    values : array of shape (q, c), public
+        One released vector per question.
+    charges : array of shape (q,), public
+        Proved bound on the information of each, in nats.
+    log_p : array of shape (m,)
+        Log belief over the candidates after the last answer.
+    """
+
+    values: Matrix
+    charges: Vector
+    log_p: Vector
+
+    def __post_init__(self) -> None:
+        for array in (self.values, self.charges, self.log_p):
+            freeze(array)
+
+
+def unanimous(table: npt.NDArray[np.generic]) -> Mask:
+    """Return which questions all candidates answer alike; shape (m, q, ...) in, (q,) out."""
+    same = table == table[:1]
+    agree: Mask = same.reshape(len(table), table.shape[1], -1).all(axis=(0, 2))
+    return agree
+
+
+class VoteQuestions:
+    """Two-class votes: one direction, so noise, charge and belief have closed forms.
+
+    Parameters
+    ----------
+    votes : array of shape (m, q) of 0 and 1, curator-only
+        What every candidate answers to every question.
+    log_p : array of shape (m,)
+        Log belief before the first question.
+    query_nats : float, public
+        Budget of every question.
+    """
+
+    def __init__(
+        self, votes: Labels, log_p: Vector, query_nats: float, noise: UnitNoise | None = None
+    ) -> None:
+        self._votes, self._log_p, self._noise = votes, log_p, noise
+        self._budget = query_nats
+
+    def observe(self, index: int, source: BitSource) -> Answered:
+        """Answer every question from candidate ``index``."""
+        noise = UnitNoise(source) if self._noise is None else self._noise
+        n_subsets, n_questions = self._votes.shape
+        answers = self._votes[index].astype(np.float64)
+        charges = np.zeros(n_questions)
+        costly = np.flatnonzero(~unanimous(self._votes))
+        log_p = self._log_p.copy()
+        for start in range(0, len(costly), _BLOCK):
+            block = costly[start : start + _BLOCK]
+            log_p = check_log_belief(log_p, n_subsets)
+            _answer_votes(
+                np.ascontiguousarray(self._votes[:, block].T, dtype=np.float64),
+                self._votes[index, block].tolist(),
+                noise.take(len(block)).tolist(),
+                log_p,
+                self._budget,
+                (answers, charges, block),
+            )
+        values = np.stack([1.0 - answers, answers], axis=1)
+        return Answered(values=values, charges=charges, log_p=check_log_belief(log_p, n_subsets))
+
+
+def _answer_votes(
+    rows: Matrix,
+    mine: list[int],
+    noise: list[int],
+    log_p: Vector,
+    budget: float,
+    out: tuple[Vector, Vector, npt.NDArray[np.int64]],
+) -> None:
+    """Answer a block of two-class questions; ``log_p`` and ``out`` are written to."""
+    answers, charges, where = out
+    usable, slack = usable_nats(budget, n_directions=1, n_subsets=len(log_p))
+    others = 1.0 - rows
+    belief, scratch = np.exp(log_p), np.empty(len(log_p))
+    for i, (vote, drawn) in enumerate(zip(mine, noise, strict=True)):
+        row = rows[i]
+        ones, zeros = float(belief @ row), float(belief @ others[i])
+        least = min(ones, zeros)
+        # The entropy of the vote is at least ``least``, so this asks for it only when it may pay.
+        if least <= budget and (nats := _vote_entropy(least)) <= budget:
+            answers[where[i]], charges[where[i]] = vote, nats
+            if least > 0:
+                np.copyto(log_p, -np.inf, where=row != vote)
+                log_p -= math.log(ones if vote else zeros)
+                np.exp(log_p, out=belief)
+            continue
+        gap = vote_gap(ones, zeros, usable)
+        charges[where[i]] = vote_charge(ones, zeros, gap, slack)
+        seen = gap * vote + drawn
+        answers[where[i]] = seen / gap
+        # ln of the likelihood ratio of a vote of one to a vote of zero, in exact integers
+        ratio = gap * (2 * seen - gap) / (2 * UNITS * UNITS)
+        np.multiply(row, ratio, out=scratch)
+        log_p += scratch
+        log_p -= _log_mix(zeros, ones, ratio)
+        np.exp(log_p, out=belief)
+
+
+def _vote_entropy(least: float) -> float:
+    return binary_entropy(min(max(least, 0.0), 0.5))
+
+
+def _log_mix(zeros: float, ones: float, ratio: float) -> float:
+    """Return ``ln(zeros + ones e^ratio)`` without overflow."""
+    if ratio > 0:
+        return ratio + math.log(zeros * math.exp(-ratio) + ones)
+    return math.log(zeros + ones * math.exp(ratio))
+
+
+class ScoreQuestions:
+    """Vectors as answers: class probabilities, or votes among several classes.
+
+    Parameters
+    ----------
+    table : array, curator-only
+        Class probabilities of shape (m, q, c), or labels of shape (m, q) with ``n_classes``.
+    log_p, query_nats
+        As in :class:`VoteQuestions`.
+    n_classes : int, optional
+        Number of classes, where the table holds labels.
+    """
+
+    def __init__(
+        self,
+        table: npt.NDArray[np.generic],
+        log_p: Vector,
+        query_nats: float,
+        noise: UnitNoise | None = None,
+        *,
+        n_classes: int | None = None,
+    ) -> None:
+        self._table, self._log_p, self._noise = table, log_p, noise
+        self._budget, self._n_classes = query_nats, n_classes
+
+    def observe(self, index: int, source: BitSource) -> Answered:
+        """Answer every question from candidate ``index``."""
+        noise = UnitNoise(source) if self._noise is None else self._noise
+        n_questions = self._table.shape[1]
+        free = unanimous(self._table)
+        values = np.array([self._outputs(i)[0][self._group(i, index)] for i in range(n_questions)])
+        charges, log_p = np.zeros(n_questions), self._log_p.copy()
+        for i in np.flatnonzero(~free).tolist():
+            outputs, groups = self._outputs(i)
+            values[i], charges[i], log_p = self._answer(outputs, groups, index, log_p, noise)
+        return Answered(values=values, charges=charges, log_p=log_p)
+
+    def _outputs(self, i: int) -> tuple[Matrix, Labels]:
+        """Return the possible outputs of question ``i``, and which one each candidate gives."""
+        if self._n_classes is None:
+            return np.asarray(self._table[:, i], dtype=np.float64), np.arange(len(self._log_p))
+        return np.eye(self._n_classes), np.asarray(self._table[:, i], dtype=np.int64)
+
+    def _group(self, i: int, index: int) -> int:
+        return index if self._n_classes is None else int(np.asarray(self._table[index, i]))
+
+    def _answer(
+        self, outputs: Matrix, groups: Labels, index: int, log_p: Vector, noise: UnitNoise
+    ) -> tuple[Vector, float, Vector]:
+        belief = np.exp(log_p)
+        totals = np.bincount(groups, belief, minlength=len(outputs)).astype(np.float64)
+        mass: Vector = totals / totals.sum()
+        exact = _as_it_is(outputs, mass, self._budget)
+        if exact is not None:
+            classes, nats = exact
+            told = log_p.copy()
+            told[classes[groups] != classes[groups[index]]] = -np.inf
+            return outputs[groups[index]], nats, check_log_belief(told, len(log_p))
+        plan = plan_query(outputs, mass, mi_nats=self._budget, n_subsets=len(log_p))
+        seen = plan.points[groups[index]] + noise.take(plan.points.shape[1])
+        learned = log_p + plan.log_likelihood(seen)[groups]
+        return plan.value_of(seen), plan.charge, check_log_belief(learned, len(log_p))
+
+
+def _as_it_is(
+    outputs: Matrix, mass: Vector, budget: float
+) -> tuple[npt.NDArray[np.int64], float] | None:
+    """Return distinct outputs and their entropy if the budget covers it, else None."""
+    top = int(np.argmax(mass))
+    rest = float(mass[(outputs != outputs[top]).any(axis=1)].sum())
+    if min(rest, 1.0 - rest) > budget:  # the entropy of "this output or another" is larger still
+        return None
+    with np.errstate(divide="ignore"):
+        classes, nats = distinct_outputs(outputs, np.log(mass))
+    return (classes, nats) if nats <= budget else None
+
+
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerOdometer:
+    """What the answers cost in the worst case, and what they really gave away so far.
+
+    Attributes
+    ----------
+    n_queries, n_free : int
+        Questions answered, and how many of them all candidates answered alike.
+    spent_nats, total_nats : float
+        Sum of the proved bounds of the answers so far, and what it may become.
+    success_bound : float
+        No attacker guesses a unit's membership with success above this, on average over secrets
+        and noise, whatever is asked and whenever one stops: the bound at ``total_nats``. What was
+        spent so far gives none, because where one stands depends on the answers.
+    learned_nats : float
+        ``KL(belief || uniform)`` in this transcript.
+    best_guess_now : float
+        Success of the optimal attacker on the worst-placed unit, given this transcript.
+    mean_guess_now : float
+        The same, averaged over the units.
+    belief : array of shape (m,)
+        The optimal attacker's posterior over the candidates.
+    """
+
+    n_queries: int
+    n_free: int
+    spent_nats: float
+    total_nats: float
+    success_bound: float
+    learned_nats: float
+    best_guess_now: float
+    mean_guess_now: float
+    belief: Vector = field(repr=False)
+
+    def __post_init__(self) -> None:
+        freeze(self.belief)
+
+
+class Responder(ProcessBound):
+    """Answers of one secret candidate, with the attacker's belief tracked over all of them.
+
+    Parameters
+    ----------
+    pool : Pool
+        The candidates. The secret is drawn here.
+    query_nats, total_nats : float, public
+        Budget of each question, and of all of them.
+    source : BitSource
+        The operating system for real answers.
+
+    Guarantee
+    ---------
+    Claim F-2. ``MI(secret; all answers) <= E[Σ charges] <= total_nats``, whatever is asked in
+    whatever order, also when a question depends on earlier answers.
+    Claim R-4. In a fork nothing is answered or spent.
+
+    Examples
+    --------
+    >>> from pacprivacy._random import SystemSource
+    >>> from pacprivacy.pool import Balanced
+    >>> pool = Balanced(n_subsets=8).draw(20, rng=0)
+    >>> responder = Responder(pool, query_nats=0.01, total_nats=1.0, source=SystemSource())
+    >>> votes = np.array([[0, 1, 1], [0, 1, 1], [0, 1, 1], [0, 1, 1]] * 2)
+    >>> responder.answer_votes(votes, n_classes=2).argmax(axis=1).tolist()
+    [0, 1, 1]
+    >>> responder.odometer().spent_nats
+    0.0
+    """
+
+    KIND = "a responder"
+    INSTEAD = "Save the answers, or a model that was trained on them."
+
+    def __init__(
+        self, pool: Pool, *, query_nats: float, total_nats: float, source: BitSource
+    ) -> None:
+        if not LEAST_NATS <= query_nats <= total_nats:
+            raise BudgetError(
+                f"query_nats must be at least 2**-44 and at most the total ({total_nats:.6g}); "
+                f"got {query_nats!r}. Use 2**-20."
+            )
+        self._pool, self._query_nats, self._total_nats = pool, query_nats, total_nats
+        self._source, self._noise = source, UnitNoise(source)
+        self._belief = Belief.uniform(pool.n_subsets)
+        self._secret: Secret | None = Secret(pool.n_subsets, source)
+        self._spent, self._n_queries, self._n_free = 0.0, 0, 0
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Responder({self._n_queries} answers, {self._spent:.4g} nats spent)"
+
+    def close(self) -> None:
+        """Forget the secret; no further answer is possible."""
+        self._secret = None
+
+    @property
+    def belief(self) -> Belief:
+        """What whoever saw all answers believes about the secret."""
+        return self._belief
+
+    @property
+    def n_free(self) -> int:
+        """Answers that cost nothing."""
+        return self._n_free
+
+    @property
+    def spent_nats(self) -> float:
+        """Sum of the charges so far."""
+        return self._spent
+
+    @property
+    def left_nats(self) -> float:
+        """What is left of the total."""
+        return max(0.0, self._total_nats - self._spent)
+
+    def answer_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> npt.NDArray[np.float64]:
+        """Release one noisy one-hot vote per question.
+
+        Parameters
+        ----------
+        labels : integer array of shape (m, q), curator-only
+            Class number that each candidate gives to each question.
+        n_classes : int
+            Number of classes.
+
+        Returns
+        -------
+        array of shape (q, n_classes)
+
+        Raises
+        ------
+        BudgetExceededError
+            If the total might not cover all of the questions; nothing is drawn or spent.
+        """
+        table = self._check(labels, n_axes=2)
+        if table.size and (table.dtype.kind not in "iu" or not 0 <= table.min() <= table.max()):
+            raise MechanismError(
+                f"labels must be class numbers; got dtype {table.dtype}. Encode the classes."
+            )
+        if table.size and table.max() >= n_classes:
+            raise MechanismError(
+                f"labels must be below n_classes ({n_classes}); got a larger one. Count again."
+            )
+        with self._lock:
+            state = (self._belief.log_p, self._query_nats, self._noise)
+            if n_classes == 2:
+                return self._release(table, VoteQuestions(table, *state))
+            return self._release(table, ScoreQuestions(table, *state, n_classes=n_classes))
+
+    def answer_scores(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Release one noisy vector of class probabilities per question.
+
+        ``scores`` has shape (m, q, n_classes). See :meth:`answer_votes`.
+        """
+        table = self._check(scores, n_axes=3).astype(np.float64, copy=False)
+        if not np.isfinite(table).all():
+            raise MechanismError(
+                "scores must be finite; got NaN or infinite entries. Use models that always answer."
+            )
+        with self._lock:
+            state = (self._belief.log_p, self._query_nats, self._noise)
+            return self._release(table, ScoreQuestions(table, *state))
+
+    def odometer(self) -> AnswerOdometer:
+        """Return what was spent in the worst case and what was really learned."""
+        success = self._belief.success_per_unit(self._pool)
+        prior = self._pool.worst_prior
+        return AnswerOdometer(
+            n_queries=self._n_queries,
+            n_free=self._n_free,
+            spent_nats=self._spent,
+            total_nats=self._total_nats,
+            success_bound=posterior_success(self._total_nats, prior),
+            learned_nats=self._belief.learned_nats,
+            best_guess_now=float(success.max()),
+            mean_guess_now=float(success.mean()),
+            belief=np.exp(self._belief.log_p),
+        )
+
+    def _check(self, table: npt.NDArray[Any], *, n_axes: int) -> npt.NDArray[Any]:
+        self.check_process()  # and not only below: a fork may have inherited a lock that is held
+        array = np.asarray(table)
+        if array.ndim != n_axes or len(array) != self._pool.n_subsets:
+            raise MechanismError(
+                f"answers must have {n_axes} axes, the first of length {self._pool.n_subsets}; "
+                f"got shape {array.shape}. Give one row per candidate."
+            )
+        return array
+
+    def _release(
+        self, table: npt.NDArray[Any], questions: VoteQuestions | ScoreQuestions
+    ) -> npt.NDArray[np.float64]:
+        if self._secret is None:
+            raise SecretError("responder must be open; it is closed. Start a new one.")
+        costly = int(np.count_nonzero(~unanimous(table))) if table.size else 0
+        worst = costly * self._query_nats
+        if worst > self.left_nats * (1 + ROUNDING):
+            affordable = int(self.left_nats * (1 + ROUNDING) / self._query_nats)
+            raise BudgetExceededError(
+                f"queries must fit in what is left, {self.left_nats:.6g} nats for {affordable} "
+                f"that the candidates disagree on; got {costly} of those. Nothing was drawn or "
+                f"spent. Ask fewer, or end here."
+            )
+        self.check_process()
+        before = self._spent
+        self._spent = before + worst  # booked first: an interruption must not make answers free
+        if not table.size:
+            return np.zeros((0, 0))
+        answered: Answered = self._secret.observe(questions, self._source)
+        self._belief = Belief(log_p=answered.log_p)
+        self._spent = before + float(answered.charges.sum())
+        self._n_queries += len(answered.charges)
+        self._n_free += int(np.count_nonzero(answered.charges == 0.0))
+        return np.array(answered.values)

@@ -1,0 +1,503 @@
+"""When a released value is good enough: a figure of merit on public data, and a threshold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from pacprivacy._checks import Vector, as_outputs, check_log_belief
+from pacprivacy._random import coerce_seed
+from pacprivacy._rounding import at_most
+from pacprivacy.adversary.information import DEFAULT_GAMMA
+from pacprivacy.adversary.membership import Candidates
+from pacprivacy.budget import AnyBudget, Limits, limits_of
+from pacprivacy.errors import BudgetError, MechanismError
+from pacprivacy.noise import NoisePlan, calibrate
+from pacprivacy.noise.calibration import (
+    distinct_outputs,
+    gaussian_budget,
+    is_free,
+    noiseless_plan,
+    resolve_caps,
+)
+from pacprivacy.noise.plan import Observation
+from pacprivacy.noise.proof import Problem, noise_scale, rescale
+from pacprivacy.noise.rules import Boxed, Empirical, Rule, rule_name
+from pacprivacy.noise.spread import spread_of
+from pacprivacy.release import Certificate, Release
+from pacprivacy.release.certify import finite_epsilon
+from pacprivacy.session.spending import Odometer, as_budget
+from pacprivacy.theory.concentration import empirical_bernstein
+from pacprivacy.theory.posterior import posterior_success
+
+if TYPE_CHECKING:
+    from pacprivacy.session.session import Session
+
+FEW_ROWS: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One look at a released value: its figure of merit, and whether that was enough; public.
+
+    Examples
+    --------
+    >>> Look(score=0.93, cautious=0.91, enough=True).score
+    0.93
+    """
+
+    score: float
+    cautious: float
+    enough: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Accuracy:
+    """A released value is good enough when its figure of merit on *public* data is.
+
+    Parameters
+    ----------
+    at_least : float, public
+        Threshold of the figure of merit.
+    on : tuple, public
+        Validation data, such as ``(X, y)``. It must not hold records that are to be protected:
+        nothing is promised about it.
+    metric : callable, optional
+        ``metric(value, *on)`` returns the figure of merit, larger being better: one number, or
+        one number in [0, 1] for every row (then their mean counts). By default the value's own
+        ``score(*on)``, for fitted estimators.
+    confidence : float in (0, 1), optional
+        With numbers for every row: ask that the *population's* mean reaches the threshold at
+        this confidence, over all looks together, and not only the mean of these rows.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> fitted = LogisticRegression().fit(X, [0, 0, 1, 1])
+    >>> Accuracy(at_least=0.9, on=(X, [0, 0, 1, 1])).look(fitted, n_looks=1)
+    Look(score=1.0, cautious=1.0, enough=True)
+    """
+
+    at_least: float
+    on: Any = field(repr=False)
+    metric: Callable[..., Any] | None = None
+    confidence: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.on, tuple):
+            object.__setattr__(self, "on", (self.on,))
+        if not np.isfinite(self.at_least):
+            raise BudgetError(f"at_least must be a finite number; got {self.at_least!r}. Use 0.9.")
+        if self.confidence is not None and not 0.0 < self.confidence < 1.0:
+            raise BudgetError(
+                f"confidence must be between 0 and 1; got {self.confidence!r}. Use 0.99."
+            )
+
+    def __str__(self) -> str:
+        sure = "" if self.confidence is None else f" at confidence {self.confidence:g}"
+        name = "score" if self.metric is None else getattr(self.metric, "__name__", "metric")
+        return f"{name} >= {self.at_least:g} on public data{sure}"
+
+    def look(self, value: Any, *, n_looks: int) -> Look:
+        """Judge a released value; ``n_looks`` shares the confidence out over all looks."""
+        found = self._measure(value)
+        if not (found.size and np.isfinite(found).all()):
+            raise MechanismError(
+                "metric must return finite numbers; got NaN, an infinity or nothing. What was "
+                "spent stays spent. Use a metric that is defined for every released value."
+            )
+        score = float(found.mean())
+        cautious = score if self.confidence is None else self._lower(found, n_looks)
+        return Look(score=score, cautious=cautious, enough=cautious >= self.at_least)
+
+    def _measure(self, value: Any) -> Vector:
+        if self.metric is None and not hasattr(value, "score"):
+            raise MechanismError(
+                f"metric must be given for a value without a score method; got "
+                f"{type(value).__name__}. Pass metric=function(value, *on)."
+            )
+        measured = value.score(*self.on) if self.metric is None else self.metric(value, *self.on)
+        found: Vector = np.atleast_1d(np.asarray(measured, dtype=np.float64))
+        return found
+
+    def _lower(self, found: Vector, n_looks: int) -> float:
+        """Return a lower bound of the population's mean that holds over all looks."""
+        assert self.confidence is not None  # checked by the caller
+        if found.ndim != 1 or len(found) < FEW_ROWS or found.min() < 0 or found.max() > 1:
+            raise MechanismError(
+                "metric must return one number in [0, 1] for every row when a confidence is "
+                "asked for. Leave confidence out, or return for example predicted == y."
+            )
+        gamma, n = (1 - self.confidence) / n_looks, len(found)
+        if np.isin(found, (0.0, 1.0)).all():  # a count: the exact bound of Clopper and Pearson
+            from scipy.stats import beta
+
+            hits = int(found.sum())
+            return float(beta.ppf(gamma, hits, n - hits + 1)) if hits else 0.0
+        width = empirical_bernstein(float(found.var(ddof=1)), n, width=1.0, gamma=gamma)
+        return float(found.mean()) - width
+
+
+INFORMATION_LEVELS: Final = 12
+MEMBERSHIP_LEVELS: Final = 4
+_RATIO: Final = {"information": 2.0**-0.5, "membership": 0.5}
+
+
+def level_shares(share: Limits, levels: int | None) -> tuple[float, ...]:
+    """Return the part of a share that may be spent up to each level, growing to 1.
+
+    Information adds up exactly, so its levels are many and close. Increments of membership
+    lose with every step, so there they are few and far apart.
+
+    Examples
+    --------
+    >>> [round(part, 3) for part in level_shares(Limits(mi_nats=1.0), 3)]
+    [0.5, 0.707, 1.0]
+    >>> level_shares(Limits(success=0.1), None)
+    (0.125, 0.25, 0.5, 1.0)
+    """
+    kind = "information" if share.success is None else "membership"
+    count = levels or (INFORMATION_LEVELS if kind == "information" else MEMBERSHIP_LEVELS)
+    if count < 1 or count != int(count):
+        raise BudgetError(f"levels must be a positive whole number; got {levels!r}. Use 12.")
+    return tuple(_RATIO[kind] ** (count - 1 - k) for k in range(int(count)))
+
+
+class Refinement:
+    """Noise of one fixed shape at falling levels, and what was seen so far; curator-only.
+
+    Parameters
+    ----------
+    outputs : Outputs or array of shape (m, d)
+        The mechanism on every candidate.
+    share : Limits
+        What all steps together may spend; ``success`` is an increment.
+    rule : str or rule object, optional
+        How the shape of the noise is found, at the whole share.
+
+    Guarantee
+    ---------
+    Claim S-3. Every plan of :meth:`plan` meets its own limits under the belief it is given, so
+    Claims S-1 and S-2 hold for the transcript whatever rule ends it. The estimate is a function
+    of the observations.
+
+    Examples
+    --------
+    >>> from pacprivacy._random import SystemSource
+    >>> from pacprivacy.budget import Information
+    >>> outputs, log_p = np.linspace(-1, 1, 8)[:, None], np.full(8, -np.log(8))
+    >>> steps = Refinement(outputs, Limits(mi_nats=1.0), rule="waterfill")
+    >>> for nats in (0.25, 0.75):
+    ...     plan = steps.plan(Information(nats), log_belief=log_p)
+    ...     observation = plan.observe(3, SystemSource())
+    ...     log_p = log_p + plan.log_likelihood(observation)
+    ...     log_p -= np.logaddexp.reduce(log_p)
+    ...     estimate = steps.add(plan, observation)
+    >>> estimate.shape, steps.n_observations
+    ((1,), 2)
+    """
+
+    def __init__(self, outputs: object, share: Limits, *, rule: Rule | None = None) -> None:
+        self._values, self._share, self._rule = as_outputs(outputs), share, rule
+        self._base: NoisePlan | None = None
+        self._spread = spread_of(self._values, np.full(len(self._values), 1 / len(self._values)))
+        self._weighted: Vector = np.zeros(self._values.shape[1])
+        self._precision = 0.0
+        self.n_observations = 0
+
+    @property
+    def total_variance(self) -> float:
+        """Expected squared length of the noise that is left in the estimate."""
+        if self._base is None or self._precision == 0.0:
+            return 0.0
+        return self._base.total_variance / self._precision
+
+    @property
+    def ceiling_nats(self) -> float:
+        """Information that no transcript exceeds, chosen before anything is released."""
+        if self._share.mi_nats is not None:
+            return self._share.mi_nats
+        most = float(np.log(len(self._values)))
+        return most if self._base is None else min(most, 1.25 * self._base.mi_upper)
+
+    def begin(self, *, pool: Candidates, log_belief: Vector, caps: Vector | None, rng: int) -> None:
+        """Find the shape of the noise, at the whole share; nothing is drawn."""
+        plan = calibrate(
+            self._values,
+            as_budget(self._share),
+            rule=self._rule,
+            pool=pool,
+            log_belief=log_belief,
+            caps=caps,
+            rng=rng,
+        )
+        self._base = None if plan.is_noiseless else plan
+
+    def plan(
+        self,
+        budget: AnyBudget,
+        *,
+        pool: Candidates | None = None,
+        log_belief: Vector | None = None,
+        caps: Vector | None = None,
+        gamma: float = 1e-9,
+        rng: np.random.Generator | int | None = None,
+    ) -> NoisePlan:
+        """Return the plan of the next observation; the arguments are those of ``calibrate``."""
+        seed = coerce_seed(rng)
+        if self._base is None:
+            first = calibrate(
+                self._values,
+                budget,
+                rule=self._rule,
+                pool=pool,
+                log_belief=log_belief,
+                caps=caps,
+                gamma=gamma,
+                rng=seed,
+            )
+            self._base = None if first.is_noiseless else first
+            return first
+        log_p = check_log_belief(log_belief, len(self._values))
+        limits = limits_of(budget)
+        allowed, priors = resolve_caps(limits, caps, pool, log_p)
+        groups, left = distinct_outputs(self._values, log_p)
+        if is_free(groups, left, limits, allowed, pool, log_p):  # little is left to be learned
+            return noiseless_plan(self._values, groups, left, rule=self._base.rule)
+        problem = Problem(
+            spread=self._spread,
+            log_p=log_p,
+            gamma=gamma,
+            seed=seed,
+            mi_nats=limits.mi_nats,
+            pool=pool,
+            caps=allowed,
+            priors=priors,
+        )
+        nats = gaussian_budget(limits, allowed, priors)
+        return rescale(self._base, problem, gaussian_nats=nats)
+
+    def add(self, plan: NoisePlan, observation: Observation) -> Vector:
+        """Return the estimate with one more observation."""
+        self.n_observations += 1
+        value = plan.value_of(observation)
+        if plan.is_noiseless or self._base is None:
+            return value
+        weight = noise_scale(plan, self._base) ** -2
+        self._weighted = self._weighted + weight * value
+        self._precision += weight
+        return np.asarray(self._weighted / self._precision, dtype=np.float64)
+
+
+Settings = tuple[Rule | None, int | None, str | Path | None]
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GradualRelease(Release):
+    """What was released until it was good enough, or until the cap.
+
+    Parameters
+    ----------
+    value : Any, public
+        Same structure that the mechanism returned: the precision-weighted mean of the steps.
+    certificate : Certificate, public
+        Promises the *cap*; what was really spent and learned stands under ``composition``.
+    reached : bool, public
+        Whether the target was reached.
+    looks : tuple of Look, public
+        The figure of merit after every step.
+    spent : Odometer, public
+        What the session has spent and what has really been learned.
+    steps : tuple of Release
+        Every observation, each with a certificate of its own that can be verified. ``bundle``
+        is that of the last one.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=200)
+    >>> def closeness(mean, known):
+    ...     return -abs(mean - known)
+    >>> near = pac.Accuracy(at_least=-1.0, on=40.0, metric=closeness)
+    >>> release = pac.privatize(
+    ...     np.mean, ages, pac.Information(1), target=near, n_subsets=64, rule="waterfill"
+    ... )
+    >>> release.certificate.mi_upper_nats
+    1.0
+    >>> release.spent.spent_nats <= 1.0
+    True
+    """
+
+    reached: bool
+    looks: tuple[Look, ...]
+    spent: Odometer
+    steps: tuple[Release, ...] = field(repr=False)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``release.json`` (public), and every step in a folder of its own.
+
+        The steps can be verified one by one; their ``curator.npz`` are for the curator alone.
+        """
+        target = Path(folder)
+        for number, step in enumerate(self.steps, start=1):
+            step.save(target / f"step-{number:02d}")
+        public = target / "release.json"
+        text = json.dumps(self.to_public_dict(), indent=2, allow_nan=False)
+        public.write_text(text + "\n", encoding="utf-8")
+        return public
+
+
+def refine(
+    session: Session, mechanism: Any, budget: AnyBudget, target: Accuracy, settings: Settings
+) -> GradualRelease:
+    """Release observations of growing precision until the target or the budget is reached.
+
+    Guarantee
+    ---------
+    Claim S-3. The information of all observations together is at most the expected sum of what
+    was charged, which is at most the budget; stopping depends on what was released and on
+    public data only.
+    """
+    rule, levels, checkpoint = settings
+    if isinstance(rule, Boxed | Empirical):
+        raise BudgetError(
+            f"rule must work for a secret from the pool when there is a target; got "
+            f"{rule_name(rule)}. Leave the rule out."
+        )
+    if not isinstance(target, Accuracy):
+        raise BudgetError(
+            f"target must be an Accuracy; got {type(target).__name__}. "
+            "For example pac.Accuracy(at_least=0.9, on=(X_public, y_public))."
+        )
+    if session._fresh:
+        raise BudgetError(
+            "secrets must be 'same' to refine: observations of different subsets have no common "
+            "mean. Use secrets='same'."
+        )
+    outputs, share, notes = session._evaluate(mechanism, budget, checkpoint)
+    fractions = level_shares(share, levels)
+    steps = Refinement(outputs, share, rule=rule)
+    releases: list[Release] = []
+    looks: list[Look] = []
+    value: Any = None
+    start = session._spent
+    for number, fraction in enumerate(fractions):
+        belief, pool = session._belief, session._pool
+        assert belief is not None  # set by _evaluate
+        assert pool is not None  # likewise
+        if number == 0:
+            before = belief.success_per_unit(pool)
+            caps = None if share.success is None else np.minimum(1.0, before + share.success)
+            steps.begin(pool=pool, log_belief=belief.log_p, caps=caps, rng=session._proof_seed())
+        part = _part(
+            share,
+            fraction,
+            steps,
+            session._spent.nats - start.nats,
+            session._spent.success - start.success,
+        )
+        if part is None:
+            continue
+        plans: list[Any] = []
+
+        def calibrator(asked: AnyBudget, _made: list[Any] = plans, **given: Any) -> Any:
+            _made.append(steps.plan(asked, **given))
+            return _made[-1]
+
+        release, observation = session._publish(outputs, budget, part, calibrator, notes)
+        value = outputs.restore(steps.add(plans[-1], observation))
+        releases.append(release)
+        looks.append(target.look(value, n_looks=len(fractions)))
+        if looks[-1].enough or plans[-1].is_noiseless:
+            break
+    return GradualRelease(
+        value=value,
+        bundle=releases[-1].bundle,
+        certificate=_certificate(session, budget, target, share, steps, releases, looks),
+        reached=looks[-1].enough,
+        looks=tuple(looks),
+        spent=session.odometer(),
+        steps=tuple(releases),
+    )
+
+
+def _part(
+    share: Limits, fraction: float, steps: Refinement, nats: float, success: float
+) -> Limits | None:
+    """Return what the next step may spend, given what this refinement spent before."""
+    room = steps.ceiling_nats * (fraction if share.mi_nats is not None else 1.0) - nats
+    increment = None if share.success is None else fraction * share.success - success
+    if room <= _TINY or (increment is not None and increment <= _TINY):
+        return None
+    return Limits(mi_nats=room, success=increment)
+
+
+def _certificate(
+    session: Session,
+    budget: AnyBudget,
+    target: Accuracy,
+    share: Limits,
+    steps: Refinement,
+    releases: list[Release],
+    looks: list[Look],
+) -> Certificate:
+    """Write down the cap as the promise, and the rest as facts about this run."""
+    last, seen = releases[-1].certificate, session.odometer()
+    nats = steps.ceiling_nats
+    bound = posterior_success(nats, last.prior)
+    if share.success is not None:
+        bound = min(bound, last.prior + share.success)
+    if session._spent.n_releases > len(releases):  # a part of a longer session
+        bound = float((last.composition or {}).get("session_success_bound", bound))
+    return replace(
+        last,
+        budget=str(budget),
+        rule=f"{last.rule}, refined over {len(releases)} observations",
+        log_det_nats=nats,
+        information=None,
+        mi_upper_nats=nats,
+        any_inference={p: posterior_success(nats, float(p)) for p in last.any_inference},
+        membership=None,
+        membership_mean=None,
+        membership_bound=bound,
+        epsilon_equivalent=finite_epsilon(bound),
+        side_knowledge=(),
+        noise=replace(last.noise, total_variance=steps.total_variance),
+        confidence=1 - len(releases) * DEFAULT_GAMMA if last.confidence < 1 else 1.0,
+        notes=(*last.notes, *_notes(target, looks, releases)),
+        composition={
+            **(last.composition or {}),
+            "session_success_bound": bound,
+            "target": str(target),
+            "target_reached": "yes" if looks[-1].enough else "no",
+            "scores": ", ".join(f"{look.score:.6g}" for look in looks),
+            "learned_nats": seen.learned_nats,
+            "best_guess_now": seen.best_guess_now,
+        },
+    )
+
+
+def _notes(target: Accuracy, looks: list[Look], releases: list[Release]) -> tuple[str, ...]:
+    last = looks[-1]
+    if last.enough:
+        verdict = f"Target {target}: reached after {len(looks)} observations, {last.score:.4g}."
+    else:
+        best = max(look.cautious for look in looks)
+        verdict = (
+            f"Target {target}: NOT reached under the budget; the best of {len(looks)} looks was "
+            f"{best:.4g}, {at_most(target.at_least - best, decimals=4)} short."
+        )
+    return (
+        verdict,
+        "The promise is the budget, not what was spent: a figure that depends on where one "
+        "stopped is not a bound on what was learned.",
+        "The figures for the noise are those of the mean of all observations; the standard "
+        "deviations and the grid are those of the last one.",
+    )
