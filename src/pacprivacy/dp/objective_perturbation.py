@@ -12,7 +12,13 @@ from scipy.optimize import brentq
 from pacprivacy._checks import check_positive
 from pacprivacy.dp.gaussian import gaussian_delta, gaussian_parameter
 from pacprivacy.dp.laplace import check_neighbours
-from pacprivacy.dp.margins import MarginLoss, minimise_margins, read_margin_loss, sign_rows
+from pacprivacy.dp.margins import (
+    SOLVER,
+    MarginLoss,
+    minimise_margins,
+    read_margin_loss,
+    sign_rows,
+)
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
@@ -20,6 +26,7 @@ from pacprivacy.dp.noise import (
     lattice_slack,
     read_source,
 )
+from pacprivacy.dp.records import EMPTY_RECORDS
 from pacprivacy.errors import BudgetError
 from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
 from pacprivacy.release.dp_release import DPRelease
@@ -77,7 +84,7 @@ def objective_perturbation(
     ---------
     Claim DP-12. ``(epsilon, delta)``-differential privacy. The minimiser need not be exact: the
     solver stops at a small gradient, and its distance from the minimiser is covered by Laplace
-    noise at the end, from a fiftieth of ``epsilon``.
+    noise at the end, from a fiftieth of ``epsilon``. Claim DP-17: what is refused is public.
 
     Examples
     --------
@@ -121,6 +128,8 @@ def objective_perturbation(
         assumptions=(
             f"Rows are clipped to norm {float(x_bound):g} and labels are one of two declared; "
             "neither was found in the data.",
+            EMPTY_RECORDS,
+            SOLVER,
         ),
         accounting={
             "method": "density of the minimiser",

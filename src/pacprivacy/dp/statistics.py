@@ -19,6 +19,7 @@ from pacprivacy.dp.noise import (
     lattice_parameter,
     read_source,
 )
+from pacprivacy.dp.records import EMPTY_RECORDS
 from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
 from pacprivacy.release.dp_release import DPRelease
 
@@ -67,7 +68,8 @@ def regression_from_statistics(
 
     Guarantee
     ---------
-    Claim DP-13. ``(epsilon, delta)``-differential privacy, for ``n d <= 10^8``.
+    Claim DP-13. ``(epsilon, delta)``-differential privacy, for ``n d <= 10^8``. Claim DP-17: what
+    is refused is public.
 
     Examples
     --------
@@ -104,6 +106,7 @@ def regression_from_statistics(
         assumptions=(
             f"Rows are clipped to norm {float(x_bound):g}, targets to {float(y_bound):g}; both "
             "bounds were fixed without looking at the data.",
+            EMPTY_RECORDS,
         ),
         accounting={
             "method": "one Gaussian mechanism for both statistics"

@@ -1,4 +1,4 @@
-"""Table 3 of [DESIGN]: AdaSSP, the differentially private comparison, on wine.
+"""The rows of AdaSSP in the ridge tables of [DESIGN]: the differentially private comparison.
 
 The paper's protocol as far as it is known: the coordinates and the split of the ridge tables, the
 bounds read off the training rows (which no real release may do), ``δ = 1/n²``. The same budget is

@@ -1,4 +1,4 @@
-"""Table 4 of [DESIGN]: private logistic regression by gradient descent.
+"""Tables 2 and 4 of [DESIGN]: private logistic regression by gradient descent.
 
 The paper's protocol: ``μ|w|²/2``, 50 steps, a fresh Poisson(1/2) subset for every step and
 coordinate, noise of ``C`` times the closed-form variance, ``C = dT/2B``, one step size for each
@@ -42,7 +42,7 @@ def descent_rows(
     n_trials: int = N_TRIALS,
     seed: int = 0,
 ) -> list[DesignRow]:
-    """Return the cells of Table 4: for every setting and budget post-hoc, then conscious.
+    """Return the cells of Tables 2 and 4: for every setting and budget post-hoc, then conscious.
 
     Parameters
     ----------

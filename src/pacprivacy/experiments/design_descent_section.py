@@ -1,4 +1,4 @@
-"""The section on gradient descent: Table 4 of [DESIGN], and two more data sets."""
+"""The section on gradient descent: Tables 2 and 4 of [DESIGN], and two more data sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DescentTables:
 
     name: str = "descent"
     title: str = "Logistic regression"
-    covers: str = "Tables 3 and 4 (MNIST 0 or 7); MNIST 7 or 9 and credit with the same code"
+    covers: str = "Tables 2 and 4 (MNIST 0 or 7); MNIST 7 or 9 and credit with the same code"
     notes: tuple[str, ...] = (
         "*Paper's rule*: gradient descent with 50 steps, a fresh secret and noise for every step "
         "and coordinate. Whether a record was ever used is not hidden in this model: its prior is "

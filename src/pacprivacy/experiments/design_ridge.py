@@ -1,4 +1,4 @@
-"""Tables 1 and 2 of [DESIGN]: ridge regression on wine, one coordinate at a time.
+"""Tables 1 and 3 of [DESIGN]: ridge regression on wine, one coordinate at a time.
 
 The paper's protocol, kept as it is: for every coordinate 1024 Poisson subsets of its own, noise of
 ``C`` times the variance over them, ``C = d/2B``. The same code runs on California housing.
@@ -84,7 +84,7 @@ def ridge_rows(
     n_subsets: int = N_SUBSETS,
     seed: int = 0,
 ) -> list[DesignRow]:
-    """Return every cell of Tables 1 and 2.
+    """Return every cell of Tables 1 and 3.
 
     Parameters
     ----------

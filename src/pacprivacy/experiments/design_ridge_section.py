@@ -1,4 +1,4 @@
-"""The section on ridge regression: Tables 1 to 3 of [DESIGN], and California housing."""
+"""The section on ridge regression: Tables 1 and 3 of [DESIGN], and California housing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RidgeTables:
 
     name: str = "ridge"
     title: str = "Ridge regression"
-    covers: str = "Tables 1 and 2 and the rows of AdaSSP (wine); housing with the same code"
+    covers: str = "Tables 1 and 3 and the rows of AdaSSP (wine); housing with the same code"
     notes: tuple[str, ...] = (
         "*Paper's rule*: for every coordinate 1024 Poisson subsets and a secret of its own; noise "
         "of d/2B times the variance. One run of this protocol is off by about 2 %; this is the "
