@@ -101,3 +101,15 @@ def test_claims_are_read_as_written(tmp_path: Path) -> None:
     assert list(marked_claims("@pytest.mark.claim('N-1')\ndef test(): ...")) == ["N-1"]
     assert list(marked_claims("pytestmark = [pytest.mark.claim('N-2', 'N-3')]")) == ["N-2", "N-3"]
     assert IN_DOCSTRING.findall("Claim N-3. Assumes; claims N-1 and N-2.") == ["N-3", "N-1 and N-2"]
+
+
+def test_the_files_that_the_documentation_names_are_there() -> None:
+    pattern = re.compile(r"`((?:[a-z_]+/)+[a-z_]+\.py)`")
+    roots = (SOURCE, ROOT, ROOT / "tests", SOURCE.parent)
+    missing = [
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        for name in pattern.findall(page.read_text(encoding="utf-8"))
+        if not any((root / name).exists() for root in roots)
+    ]
+    complain("a file that moved is named by its new place", missing)
