@@ -28,6 +28,8 @@ import pacprivacy as pac
 from pacprivacy._random import Process, ProcessBound, SystemSource, fresh_seed
 from pacprivacy.accuracy_first import InteractiveAboveThreshold, NoiseReduction
 from pacprivacy.accuracy_first.noise_reduction import NoisyLevels
+from pacprivacy.dp import GaussianEvent
+from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.descent import StepNoise
 from pacprivacy.errors import LedgerError, SecretError
 from pacprivacy.estimators import PrivatePredictor
@@ -172,6 +174,16 @@ CASES: dict[type, Case] = {
         step_noise,
         lambda noise: noise.release(np.zeros(3, dtype=np.int64)),
         lambda noise: len(noise._ahead),
+    ),
+    Filter: Case(
+        lambda folder: Filter(epsilon=1.0, delta=1e-6, neighbours="replace"),
+        lambda budget: budget.spend(GaussianEvent(noise_multiplier=20.0)),
+        lambda budget: budget.parameter_left,
+    ),
+    Odometer: Case(
+        lambda folder: Odometer(delta=1e-6, neighbours="replace"),
+        lambda odometer: odometer.spend(GaussianEvent(noise_multiplier=20.0)),
+        lambda odometer: odometer._divergences.sum(),
     ),
 }
 IDS = [bound.__name__ for bound in CASES]

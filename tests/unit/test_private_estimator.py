@@ -516,7 +516,10 @@ def test_the_certificate_says_the_total() -> None:
     assert f"{cost.total.mi_nats:.4g} nats" in str(cost)
     assert "estimator__alpha=10.0" in str(cost)
     assert "used in any of the 7 fits" in text
-    pac.verify(cost.certificate, search.best_estimator_.release_.bundle)
+    best = search.best_estimator_.release_
+    pac.verify(best.certificate, best.bundle)
+    with pytest.raises(CertificateError, match="the sum over a search"):  # no bundle shows it
+        pac.verify(cost.certificate, best.bundle)
     plain = cost.to_public_dict()
     assert plain["total"]["mi_nats"] == cost.total.mi_nats
     assert plain["certificate"]["composition"]["release_number"] == 7
