@@ -402,7 +402,6 @@ def answers(output: str, labels: Any, estimator: Any, budget: Any) -> Any:
             "spent_nats": seen.spent_nats,
             "total_nats": seen.total_nats,
             "success_bound": seen.success_bound,
-            "total_success_bound": seen.total_success_bound,
             "learned_nats": seen.learned_nats,
             "best_guess_now": seen.best_guess_now,
             "mean_guess_now": seen.mean_guess_now,
@@ -594,7 +593,11 @@ CASES |= {
     ),
     "dp exponential": lambda: [
         dp.exponential(
-            [0.0, 1.0, 1.5, 1.4], sensitivity=0.5, **PURE, monotone=seed % 2 == 0, **seeded_dp(seed)
+            [0.0, 1.0, 1.5, 1.4],
+            sensitivity=0.5,
+            **(PURE | {"neighbours": "add_remove"}),
+            monotone=seed % 2 == 0,
+            **seeded_dp(seed),
         )
         for seed in range(6)
     ],
