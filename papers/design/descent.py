@@ -1,4 +1,4 @@
-"""Private logistic regression by gradient descent: Table 4 of [DESIGN], and two more data sets.
+"""Private logistic regression by descent: Tables 2 and 4 of [DESIGN], and two more data sets.
 
 The paper's protocol: ``μ|w|²/2``, 50 steps, a fresh Poisson(1/2) subset for every step and
 coordinate, noise of ``C`` times the closed-form variance, ``C = dT/2B``, one step size for each
@@ -65,7 +65,7 @@ def descent_rows(
     n_trials: int = N_TRIALS,
     seed: int = 0,
 ) -> list[DesignRow]:
-    """Return the cells of Table 4: for every setting and budget post-hoc, then conscious.
+    """Return the cells of Tables 2 and 4: for every setting and budget post-hoc, then conscious.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ class DescentTables:
 
     name: str = "descent"
     title: str = "Logistic regression"
-    covers: str = "Tables 3 and 4 (MNIST 0 or 7); MNIST 7 or 9 and credit with the same code"
+    covers: str = "Tables 2 and 4 (MNIST 0 or 7); MNIST 7 or 9 and credit with the same code"
     notes: tuple[str, ...] = (
         "*Paper's rule*: gradient descent with 50 steps, a fresh secret and noise for every step "
         "and coordinate. Whether a record was ever used is not hidden in this model: its prior is "

@@ -1,4 +1,4 @@
-"""Ridge regression of [DESIGN]: Tables 1 and 2, California housing, and AdaSSP beside them.
+"""Ridge regression of [DESIGN]: Tables 1 and 3, California housing, and AdaSSP beside them.
 
 The paper's protocol, kept as it is: for every coordinate 1024 Poisson subsets of its own, noise of
 ``C`` times the variance over them, ``C = d/2B``. The same code runs on California housing.
@@ -124,7 +124,7 @@ def ridge_rows(
     n_subsets: int = N_SUBSETS,
     seed: int = 0,
 ) -> list[DesignRow]:
-    """Return every cell of Tables 1 and 2.
+    """Return every cell of Tables 1 and 3.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ class RidgeTables:
 
     name: str = "ridge"
     title: str = "Ridge regression"
-    covers: str = "Tables 1 and 2 and the rows of AdaSSP (wine); housing with the same code"
+    covers: str = "Tables 1 and 3 and the rows of AdaSSP (wine); housing with the same code"
     notes: tuple[str, ...] = (
         "*Paper's rule*: for every coordinate 1024 Poisson subsets and a secret of its own; noise "
         "of d/2B times the variance. One run of this protocol is off by about 2 %; this is the "

@@ -92,6 +92,12 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 # --- every section, tiny ---------------------------------------------------------------------
 
 
+def test_sections_name_the_tables_of_the_paper() -> None:
+    covers = {section.name: section.covers for section in DESIGN.sections}
+    assert covers["ridge"].startswith("Tables 1 and 3 ")
+    assert covers["descent"].startswith("Tables 2 and 4 ")
+
+
 @pytest.mark.parametrize("name", [s.name for s in DESIGN.sections if s.name != "responses"])
 def test_section_writes_a_table_a_picture_and_a_part_of_the_page(page: Path, name: str) -> None:
     assert read_csv(page.with_name(f"design_{name}.csv"))
