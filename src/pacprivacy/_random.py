@@ -13,11 +13,16 @@ from __future__ import annotations
 import hashlib
 import operator
 import os
+import random
 import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final, NoReturn, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random import mtrand
 
 from pacprivacy.errors import PoolError, SecretError
 
@@ -29,11 +34,13 @@ __all__ = [
     "SystemSource",
     "coerce_seed",
     "fresh_seed",
+    "own_generators",
     "public_generator",
     "uniform_below",
 ]
 
 SEED_BITS: Final = 128
+_ONE_AT_A_TIME: Final = threading.RLock()
 
 
 class BitSource(Protocol):
@@ -146,6 +153,36 @@ class ProcessBound:
                 f"{self.KIND} must stay in its process; got another one, a fork of it. Nothing "
                 f"was drawn or spent. Make one in each process, each with a budget of its own."
             )
+
+
+@contextmanager
+def own_generators(seed: int) -> Iterator[None]:
+    """Give what runs inside NumPy's and Python's global generators, seeded for it alone.
+
+    Code of others draws from these where it is not told otherwise (``random_state=None``). What it
+    draws then depends on ``seed``, not on who drew before, and whoever draws afterwards finds the
+    generators as they were. One at a time in a process: others wait.
+
+    Examples
+    --------
+    >>> with own_generators(7):
+    ...     first = np.random.random()
+    >>> with own_generators(7):
+    ...     np.random.random() == first
+    True
+    """
+    with _ONE_AT_A_TIME:
+        theirs = mtrand.get_bit_generator()
+        state = np.random.get_state(legacy=False)  # noqa: NPY002
+        python = random.getstate()
+        mtrand.set_bit_generator(np.random.MT19937(seed))
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            mtrand.set_bit_generator(theirs)
+            np.random.set_state(state)  # noqa: NPY002
+            random.setstate(python)
 
 
 def uniform_below(source: BitSource, bound: int) -> int:

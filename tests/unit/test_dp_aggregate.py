@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from pacprivacy.audit import audit_dp
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
-from pacprivacy.dp.blocks import draw_blocks, map_blocks
+from pacprivacy.dp.blocks import draw_blocks, draw_seeds, map_blocks
 from pacprivacy.dp.noise import read_source
 from pacprivacy.dp.pate import (
     ORDERS,
@@ -52,18 +52,24 @@ def test_a_failing_block_does_not_show(recwarn: pytest.WarningsRecorder) -> None
         return float(np.log(-x).mean())
 
     values = (np.arange(6.0),)
-    assert map_blocks(fit, values, [[0, 1], [2, 3]], failed=7.0)[0] == 7.0
+    assert map_blocks(fit, values, [[0, 1], [2, 3]], seeds=[1, 2], failed=7.0)[0] == 7.0
     assert not recwarn.list
 
 
 def test_too_few_records_are_refused() -> None:
-    for n, k in ((9, 5), (100, 1), (0, 2)):
-        with pytest.raises(DataError, match="n_blocks must be at least 2 and leave 2 or more"):
+    for n, k in ((9, 5), (0, 2)):
+        with pytest.raises(DataError, match="n_blocks must leave 2 or more"):
             draw_blocks(n, k, neighbours="replace", source=read_source(0))
+    for draw in (
+        lambda k: draw_blocks(100, k, neighbours="add_remove", source=read_source(0)),
+        lambda k: draw_seeds(k, read_source(0)),
+    ):
+        with pytest.raises(DataError, match="n_blocks must be at least 2"):
+            draw(1)
     with pytest.raises(DataError, match="Use fewer blocks"):
         subsample_aggregate(
             np.mean, (np.arange(50.0),), n_blocks=20, size=1, least_records=3, epsilon=1.0,
-            aggregator=ClippedMean(radius=1.0),
+            aggregator=ClippedMean(radius=1.0), neighbours="replace",
         )  # fmt: skip
 
 
@@ -270,8 +276,8 @@ def test_bad_votes_are_refused() -> None:
     settings: dict[str, Any] = {
         "classes": (0, 1), "n_teachers": 4, "neighbours": "replace", "source": read_source(0)
     }  # fmt: skip
-    with pytest.raises(DataError, match="declared classes"):
-        count_votes(LogisticRegression(), X, y + 1, X, **settings)
+    with pytest.raises(DataError, match="classes must be of the type"):
+        count_votes(LogisticRegression(), X, y.astype(str), X, **settings)
     with pytest.raises(DataError, match="questions must have the features"):
         count_votes(LogisticRegression(), X, y, X[:, :1], **settings)
     with pytest.raises(DataError, match="Use fewer blocks"):

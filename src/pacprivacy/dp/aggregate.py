@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
-from pacprivacy.dp.blocks import LEAST_RECORDS, draw_blocks, map_blocks
+from pacprivacy.dp.blocks import ALONE, LEAST_RECORDS, draw_blocks, draw_seeds, map_blocks
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.events import Event, PureEvent
 from pacprivacy.dp.exponential import choose_candidate
@@ -186,9 +186,10 @@ def subsample_aggregate(
     Parameters
     ----------
     fit : callable, public
-        From the parts of ``data`` of one block to ``size`` numbers. Any function will do: what it
-        does with a record touches one block only. Where it raises or returns something else, the
-        aggregator's centre takes its place, unseen; so try it on public data first.
+        From the parts of ``data`` of one block to ``size`` numbers. Any function will do that can
+        be pickled: every block gets a copy of its own, and global generators seeded for it, so
+        what it does with a record touches one block only. Where it raises or returns something
+        else, the aggregator's centre takes its place, unseen; so try it on public data first.
     data : sequence of arrays of equal length, curator-only
         The records.
     n_blocks, size : int, public
@@ -200,9 +201,9 @@ def subsample_aggregate(
     neighbours : {"add_remove", "replace"}, public
         Relation that the promise is about.
     least_records : int, public
-        Refuse if blocks would have fewer records than this on average.
+        Refuse if blocks would have fewer records than this, where their number is public.
     n_jobs : int, optional
-        Workers, through joblib.
+        Worker processes, through joblib.
     simulate : Generator or int, optional
         Seed of blocks and noise, for experiments; such a release protects nobody.
 
@@ -213,7 +214,8 @@ def subsample_aggregate(
 
     Guarantee
     ---------
-    Claim DP-14. ``(epsilon, delta)``-differential privacy, whatever ``fit`` computes.
+    Claim DP-14. ``(epsilon, delta)``-differential privacy, whatever ``fit`` computes. Claim DP-17:
+    what is refused is public.
 
     Examples
     --------
@@ -230,12 +232,14 @@ def subsample_aggregate(
         check_epsilon_delta(epsilon, delta)
     n_records = _count(data)
     source = read_source(simulate)
+    seeds = draw_seeds(n_blocks, source)
     blocks = draw_blocks(
         n_records, n_blocks, neighbours=neighbours, source=source, least_records=least_records
     )
     centre = aggregator.centre(size)
-    fits = map_blocks(fit, data, blocks, failed=None, n_jobs=n_jobs)
-    outputs = np.stack([_as_output(output, centre) for output in fits])
+    checked = _Checked(fit=fit, centre=centre)
+    fits = map_blocks(checked, data, blocks, seeds=seeds, failed=centre, n_jobs=n_jobs)
+    outputs = np.stack(fits)
     value, noise = aggregator.combine(outputs, epsilon, delta, source)
     certificate = DPCertificate(
         epsilon=float(epsilon),
@@ -244,7 +248,8 @@ def subsample_aggregate(
         mechanism=f"subsample and aggregate over {n_blocks} blocks by {type(aggregator).__name__}",
         assumptions=(
             aggregator.describe(),
-            "A record is in one block, and the fit of a block depends on its records alone.",
+            "A block on which the fit fails counts as the centre of the outputs' range.",
+            ALONE,
         ),
         accounting={"method": "one aggregation in which one block may change"},
         noise=noise,
@@ -257,21 +262,21 @@ def subsample_aggregate(
 def _count(data: Sequence[Any]) -> int:
     lengths = {len(part) for part in data}
     if len(lengths) != 1:
-        raise DataError(
-            f"data must be arrays of equal length; got lengths {sorted(lengths)}. "
-            "Pass a tuple such as (X, y)."
-        )
+        raise DataError("data must be arrays of equal length. Pass a tuple such as (X, y).")
     return lengths.pop()
 
 
-def _as_output(output: Any, centre: Vector) -> Vector:
-    """Return a block's output, or the centre if it is not numbers of the right size."""
-    try:
-        numbers = np.asarray(output, dtype=np.float64).ravel()
-    except (TypeError, ValueError):
-        return centre
-    good = numbers.shape == centre.shape and bool(np.isfinite(numbers).all())
-    return numbers if good else centre
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checked:
+    """A fit, or the centre where it does not return numbers of the right size."""
+
+    fit: Callable[..., Any]
+    centre: Vector
+
+    def __call__(self, *parts: Any) -> Vector:
+        numbers = np.asarray(self.fit(*parts), dtype=np.float64).ravel()
+        good = numbers.shape == self.centre.shape and bool(np.isfinite(numbers).all())
+        return numbers.copy() if good else self.centre
 
 
 def _share_of_choices(epsilon: float, delta: float, n_choices: int) -> float:

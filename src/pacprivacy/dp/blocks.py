@@ -1,22 +1,36 @@
-"""Disjoint blocks of records, each of which is given to one fit: a record touches one of them."""
+"""Disjoint blocks of records, each of which is given to one fit: a record touches one of them.
+
+A fit is code of others, which may draw from global generators, keep state between calls, warn or
+fail. Every block therefore gets a copy of the fit as it was handed over, and global generators
+that were seeded for this block by the secret source: what comes out is a function of the block's
+records and of its seed, whatever happens in other blocks.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._random import BitSource
+from pacprivacy._random import BitSource, own_generators
 from pacprivacy.dp.laplace import check_neighbours
-from pacprivacy.errors import DataError
+from pacprivacy.dp.records import as_array
+from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.noise.lattice import uniform_integers
 from pacprivacy.release.dp_certificate import Neighbours
 
-__all__ = ["draw_blocks", "map_blocks"]
+__all__ = ["ALONE", "draw_blocks", "draw_seeds", "fit_fresh", "map_blocks"]
 
 LEAST_RECORDS: Final = 2
+ALONE: Final = (
+    "A record is in one block. The fit of a block depends on its records and on a seed of its own: "
+    "NumPy's and Python's global generators are seeded for every block, and each one gets a fresh "
+    "copy of the fit, which keeps no other state between blocks."
+)
 Places = npt.NDArray[np.int64]
 
 
@@ -36,12 +50,13 @@ def draw_blocks(
         How many records, and how many blocks they are dealt to.
     neighbours : {"add_remove", "replace"}, public
         Under ``add_remove`` every record draws its block by itself, so that one record more
-        leaves the others where they are; sizes differ. Under ``replace`` blocks are of equal
-        size, within one.
+        leaves the others where they are; sizes differ, and a block may be empty. Under
+        ``replace`` blocks are of equal size, within one.
     source : BitSource
         Random words.
     least_records : int, public
-        Refuse if a block would have fewer records than this on average.
+        Under ``replace``, refuse if a block would have fewer records than this. Under
+        ``add_remove`` the number of records is not public, so nothing is refused.
 
     Returns
     -------
@@ -51,7 +66,7 @@ def draw_blocks(
     Raises
     ------
     DataError
-        If there are too few records; nothing was spent.
+        If there are too few records and their number is public; nothing was spent.
 
     Guarantee
     ---------
@@ -65,18 +80,33 @@ def draw_blocks(
     [3, 3, 4]
     """
     check_neighbours(neighbours)
-    if n_blocks < 2 or n_records < n_blocks * least_records:
-        raise DataError(
-            f"n_blocks must be at least 2 and leave {least_records} or more records for each; got "
-            f"{n_blocks} blocks of {n_records} records. Use fewer blocks."
-        )
+    _check_number(n_blocks)
     if neighbours == "add_remove":
         chosen = uniform_integers(np.full(n_records, n_blocks, dtype=np.int64), source)
     else:
+        if n_records < n_blocks * least_records:
+            raise DataError(
+                f"n_blocks must leave {least_records} or more records for each; got {n_blocks} "
+                f"blocks of {n_records} records. Use fewer blocks."
+            )
         order = np.argsort(source.words(n_records), kind="stable")
         chosen = np.empty(n_records, dtype=np.int64)
         chosen[order] = np.arange(n_records) % n_blocks
     return [np.flatnonzero(chosen == block) for block in range(n_blocks)]
+
+
+def draw_seeds(n_blocks: int, source: BitSource) -> list[int]:
+    """Draw a seed of 128 bits for every block.
+
+    Examples
+    --------
+    >>> from pacprivacy.dp.noise import read_source
+    >>> len(set(draw_seeds(4, read_source(0))))
+    4
+    """
+    _check_number(n_blocks)
+    words = source.words(2 * n_blocks).tolist()
+    return [low | high << 64 for low, high in zip(words[::2], words[1::2], strict=True)]
 
 
 def map_blocks(
@@ -84,6 +114,7 @@ def map_blocks(
     data: Sequence[Any],
     blocks: Sequence[Places],
     *,
+    seeds: Sequence[int],
     failed: Any,
     n_jobs: int | None = None,
 ) -> list[Any]:
@@ -92,26 +123,111 @@ def map_blocks(
     That a block fails depends on its records, so it must not show: neither as an error nor as a
     warning.
 
+    Parameters
+    ----------
+    fit : callable, public
+        Copied for every block, so it must be possible to pickle it.
+    data : sequence of arrays, curator-only
+        Parts of the records.
+    blocks : sequence of arrays, curator-only
+        Places of the records of each block.
+    seeds : sequence of int, secret
+        One for each block; see :func:`draw_seeds`.
+    failed : Any, public
+        Stands for a block on which the fit failed.
+    n_jobs : int, optional
+        Worker processes, through joblib. Threads would share their generators, so they are not
+        used whatever joblib is configured to.
+
+    Raises
+    ------
+    MechanismError
+        If ``fit`` cannot be copied; no record was looked at.
+
+    Guarantee
+    ---------
+    Claim DP-14. The result of a block is a function of its records and its seed alone, if ``fit``
+    has no state besides its own and that of the global generators of NumPy and Python.
+
     Examples
     --------
-    >>> map_blocks(lambda x: 1 / int(x[0]), (np.array([0, 4]),), [[0], [1]], failed=9.0)
+    >>> map_blocks(
+    ...     lambda x: 1 / int(x[0]), (np.array([0, 4]),), [[0], [1]], seeds=[1, 2], failed=9.0
+    ... )
     [9.0, 0.25]
     """
     from joblib import Parallel, delayed
 
+    packed = _pack(fit)
+    parts = [as_array(part) for part in data]
     calls = (
-        delayed(_run)(fit, tuple(np.asarray(part)[rows] for part in data), failed)
-        for rows in blocks
+        delayed(_run)(packed, tuple(part[rows] for part in parts), seed, failed)
+        for rows, seed in zip(blocks, seeds, strict=True)
     )
-    return list(Parallel(n_jobs=n_jobs)(calls))
+    return list(Parallel(n_jobs=n_jobs, backend="loky")(calls))
 
 
-def _run(fit: Callable[..., Any], parts: tuple[Any, ...], failed: Any) -> Any:
-    import warnings
+def fit_fresh(estimator: Any, rows: npt.NDArray[Any], target: npt.NDArray[Any]) -> Any:
+    """Fit a clone of a scikit-learn estimator; without odd records, where it refuses them.
 
+    Seeds that were left open are drawn from NumPy's global generator, which is the block's own.
+    A record that is not finite is left out if the estimator fails with it: others can be fitted.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LinearRegression
+    >>> rows, target = np.array([[1.0], [2.0], [np.nan]]), np.array([1.0, 2.0, 9.0])
+    >>> fit_fresh(LinearRegression(), rows, target).coef_.round(6)
+    array([1.])
+    """
     try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            return fit(*parts)
-    except Exception:  # whatever it is, it must not leave
-        return failed
+        return _seeded_clone(estimator).fit(rows, target)
+    except Exception:
+        finite = _finite_records(rows) & _finite_records(target)
+        if finite.all():
+            raise
+    return _seeded_clone(estimator).fit(rows[finite], target[finite])
+
+
+def _check_number(n_blocks: int) -> None:
+    if n_blocks < 2:
+        raise DataError(f"n_blocks must be at least 2; got {n_blocks}. Use about 50.")
+
+
+def _seeded_clone(estimator: Any) -> Any:
+    from sklearn.base import clone
+    from sklearn.utils import check_random_state
+
+    fresh, generator = clone(estimator), check_random_state(None)
+    seeds = {
+        name: int(generator.randint(np.iinfo(np.int32).max))
+        for name, value in sorted(fresh.get_params().items())
+        if value is None and name.split("__")[-1] == "random_state"
+    }
+    return fresh.set_params(**seeds)
+
+
+def _finite_records(part: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    if part.dtype.kind != "f":
+        return np.ones(len(part), dtype=np.bool_)
+    return np.asarray(np.isfinite(part.reshape(len(part), -1)).all(axis=1))
+
+
+def _pack(fit: Callable[..., Any]) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(fit))
+    except Exception as error:
+        raise MechanismError(
+            "fit must be possible to pickle, so that every block gets a copy that no other block "
+            f"has used; it raised {type(error).__name__}. Keep files and locks out of it."
+        ) from None
+
+
+def _run(packed: bytes, parts: tuple[Any, ...], seed: int, failed: Any) -> Any:
+    with own_generators(seed):
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                return cloudpickle.loads(packed)(*parts)
+        except (Exception, SystemExit):  # whatever it is, it must not leave
+            return failed

@@ -14,10 +14,16 @@ from scipy import special
 from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource
 from pacprivacy.dp.advantage import noise_advantage
-from pacprivacy.dp.blocks import LEAST_RECORDS, draw_blocks, map_blocks
+from pacprivacy.dp.blocks import (
+    ALONE,
+    LEAST_RECORDS,
+    draw_blocks,
+    draw_seeds,
+    fit_fresh,
+    map_blocks,
+)
 from pacprivacy.dp.composition import carried, gaussian_event
 from pacprivacy.dp.laplace import check_neighbours
-from pacprivacy.dp.losses import encode_labels
 from pacprivacy.dp.noise import (
     UNITS_PER_SCALE,
     add_gaussian,
@@ -25,6 +31,7 @@ from pacprivacy.dp.noise import (
     lattice_parameter,
     read_source,
 )
+from pacprivacy.dp.records import as_array, encode_labels
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
 from pacprivacy.release.dp_release import DPRelease
@@ -53,13 +60,14 @@ def count_votes(
     Parameters
     ----------
     estimator : scikit-learn classifier, public
-        Cloned for every teacher. One that cannot be trained votes for the first class.
+        Cloned for every teacher, with seeds of its own. One that cannot be trained votes for the
+        first class.
     X, y : arrays, curator-only
         The records and their labels.
     questions : array of shape (n_questions, n_features), public
         Features without labels, which are not about these records.
     classes : sequence, public
-        The labels, declared; other labels are refused.
+        The labels, declared; a record with another label is left out.
     n_teachers : int, public
         Number of blocks.
     neighbours : {"add_remove", "replace"}, public
@@ -67,14 +75,19 @@ def count_votes(
     source : BitSource
         Random words.
     least_records : int, public
-        Refuse if teachers would have fewer records than this on average.
+        Refuse if teachers would have fewer records than this, where their number is public.
     n_jobs : int, optional
-        Workers, through joblib.
+        Worker processes, through joblib.
 
     Returns
     -------
     integer array of shape (n_questions, n_classes), curator-only
         Votes. A record changes those of one teacher.
+
+    Guarantee
+    ---------
+    Claims DP-14 and DP-17. A teacher's votes are a function of its records and its seed; what is
+    refused is public.
 
     Examples
     --------
@@ -87,7 +100,7 @@ def count_votes(
     >>> votes.sum(axis=1)
     array([5, 5])
     """
-    features = np.asarray(X)
+    features = as_array(X)
     codes = encode_labels(y, tuple(classes), len(features))
     asked = np.asarray(questions)
     if asked.ndim != 2 or asked.shape[0] == 0 or asked.shape[1:] != features.shape[1:]:
@@ -95,6 +108,7 @@ def count_votes(
             f"questions must have the features of X, {features.shape[1:]}; got shape "
             f"{asked.shape}. Pass public rows of the same columns."
         )
+    seeds = draw_seeds(n_teachers, source)
     blocks = draw_blocks(
         len(features),
         n_teachers,
@@ -104,7 +118,9 @@ def count_votes(
     )
     teach = _Teach(estimator=estimator, questions=asked, n_classes=len(classes))
     default = np.zeros(len(asked), dtype=np.int64)
-    answers = map_blocks(teach, (features, codes), blocks, failed=default, n_jobs=n_jobs)
+    answers = map_blocks(
+        teach, (features, codes), blocks, seeds=seeds, failed=default, n_jobs=n_jobs
+    )
     votes = np.zeros((len(asked), len(classes)), dtype=np.int64)
     for answer in answers:
         votes[np.arange(len(asked)), answer] += 1
@@ -120,12 +136,13 @@ class _Teach:
     n_classes: int
 
     def __call__(self, features: npt.NDArray[Any], codes: Counts) -> Counts:
-        from sklearn.base import clone
-
+        known = codes >= 0
+        features, codes = features[known], codes[known]
         if len(np.unique(codes)) == 1:
             return np.full(len(self.questions), codes[0], dtype=np.int64)
-        answer = clone(self.estimator).fit(features, codes).predict(self.questions)
-        return np.clip(np.asarray(answer, dtype=np.int64), 0, self.n_classes - 1)
+        answer = fit_fresh(self.estimator, features, codes).predict(self.questions)
+        one_each = np.asarray(answer, dtype=np.int64).reshape(len(self.questions))
+        return np.clip(one_each, 0, self.n_classes - 1)
 
 
 def label_by_votes(
@@ -186,6 +203,7 @@ def label_by_votes(
         mechanism=f"PATE: {len(counts)} questions answered by noisy majorities",
         assumptions=(
             "A record is in the block of one teacher, so it changes one vote for each question.",
+            ALONE,
             "The questions are public and the classes were declared.",
         ),
         accounting={"method": "one Gaussian mechanism for all votes", "questions": len(counts)},

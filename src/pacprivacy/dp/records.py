@@ -1,0 +1,211 @@
+"""Records as differentially private mechanisms read them: one by one, and none is refused.
+
+That a record is odd is a fact about this record: an error or a warning would tell it without any
+noise. So an entry that is not a finite number, or a label that was not declared, makes its record
+an empty one, which has no influence. What is refused is public: the number of axes and of columns,
+the type of a column, and, where records are replaced, how many there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.errors import DataError
+
+__all__ = [
+    "EMPTY_RECORDS",
+    "as_array",
+    "encode_labels",
+    "finite_rows",
+    "norms_of",
+    "read_numbers",
+    "read_regression",
+    "read_rows",
+]
+
+EMPTY_RECORDS: Final = (
+    "A record with an entry that is not a finite number, or with a label that was not declared, "
+    "counts as an empty one; whether there are any is not said."
+)
+_NUMBERS_OR_OBJECTS: Final = "biufO"
+
+
+def as_array(part: Any) -> npt.NDArray[Any]:
+    """Return an array whose type does not depend on what is in single records.
+
+    An array or a frame has a type, which is public. A list has none: NumPy would find one in its
+    entries, and a single text among numbers would turn all of them into texts. So a list becomes
+    an array of objects.
+
+    Examples
+    --------
+    >>> as_array([[1.0, "a"], [2.0, 3.0]]).tolist()
+    [[1.0, 'a'], [2.0, 3.0]]
+    """
+    if hasattr(part, "dtype") or hasattr(part, "dtypes"):
+        return np.asarray(part)
+    return np.array(part, dtype=object)
+
+
+def read_rows(X: Any, name: str = "X") -> Matrix:
+    """Return features as float64; what is not a number is NaN.
+
+    Raises
+    ------
+    DataError
+        If there are not two axes, or no columns, or a column has the type of texts or dates.
+
+    Guarantee
+    ---------
+    Claim DP-17. A row is read without a look at the others; the error does not depend on them.
+
+    Examples
+    --------
+    >>> read_rows([[1, 2], [None, "a"]])
+    array([[ 1.,  2.],
+           [nan, nan]])
+    """
+    rows = _as_numbers(name, X)
+    if rows.ndim != 2 or rows.shape[1] == 0:
+        found = "no columns" if rows.ndim == 2 else f"{rows.ndim} axes"
+        raise DataError(
+            f"{name} must have two axes, one row for each record and at least one column; got "
+            f"{found}. Reshape it."
+        )
+    return rows
+
+
+def read_numbers(y: Any, n_records: int) -> Vector:
+    """Return a numerical target, one number for each record; what is not a number is NaN."""
+    return _one_each(_as_numbers("y", y), n_records)
+
+
+def read_regression(X: Any, y: Any) -> tuple[Matrix, Vector]:
+    """Return features and target, with zeros for records that are not finite.
+
+    Examples
+    --------
+    >>> read_regression([[1.0], [np.nan]], [2.0, 3.0])
+    (array([[1.],
+           [0.]]), array([2., 0.]))
+    """
+    rows = read_rows(X)
+    target = read_numbers(y, len(rows))
+    good = np.isfinite(rows).all(axis=1) & np.isfinite(target)
+    return np.where(good[:, None], rows, 0.0), np.where(good, target, 0.0)
+
+
+def finite_rows(rows: Matrix) -> Matrix:
+    """Return rows, with zeros for those that are not finite.
+
+    Examples
+    --------
+    >>> finite_rows(np.array([[1.0, 2.0], [3.0, np.inf]]))
+    array([[1., 2.],
+           [0., 0.]])
+    """
+    return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
+
+
+def norms_of(rows: Matrix, *, order: int = 2) -> Matrix:
+    """Return the length of every row, in a column; infinite where float64 ends, without a word."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.linalg.norm(rows, ord=order, axis=1, keepdims=True))
+
+
+def encode_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> npt.NDArray[np.int64]:
+    """Return each label's place among the declared classes, and -1 for any other label.
+
+    Raises
+    ------
+    DataError
+        If ``y`` is not a vector, or an array of a type that no class has; whatever is in it.
+
+    Examples
+    --------
+    >>> encode_labels(["b", "a", "z"], ("a", "b"), 3)
+    array([ 1,  0, -1])
+    """
+    labels = _one_each(as_array(y), n_records)
+    _check_type(labels, classes)
+    places = np.full(n_records, -1, dtype=np.int64)
+    for place, label in enumerate(classes):
+        places[_equal(labels, label)] = place
+    return places
+
+
+def _check_type(labels: npt.NDArray[Any], classes: tuple[Any, ...]) -> None:
+    """Refuse classes that an array of this type cannot hold, such as texts among numbers."""
+    wanted = {"U": str, "S": bytes}.get(labels.dtype.kind)
+    if labels.dtype.kind in "biuf":
+        wanted = (int, float, np.number, np.bool_)  # type: ignore[assignment]
+    if wanted is not None and not all(isinstance(label, wanted) for label in classes):
+        raise DataError(
+            f"classes must be of the type of y, {labels.dtype.name}; got {classes!r}. Declare the "
+            "labels as they are in y."
+        )
+
+
+def _equal(labels: npt.NDArray[Any], label: Any) -> npt.NDArray[np.bool_]:
+    """Compare label by label, also where some cannot be compared at all."""
+    if labels.dtype.kind != "O":
+        # Other kinds are comparable as a whole, or not at all, which numpy says by one False.
+        return np.broadcast_to(np.asarray(labels == label, dtype=np.bool_), labels.shape)
+    return np.array([_is_same(own, label) for own in labels.tolist()], dtype=np.bool_)
+
+
+def _is_same(own: Any, label: Any) -> bool:
+    try:
+        return bool(own == label)
+    except Exception:  # an object of its own kind; it is not the label
+        return False
+
+
+def _one_each(target: npt.NDArray[Any], n_records: int) -> npt.NDArray[Any]:
+    if target.shape != (n_records,):
+        raise DataError(
+            f"y must have one entry for each row of X; got {target.ndim} axes, or another number "
+            "of entries. Pass a vector."
+        )
+    return target
+
+
+def _as_numbers(name: str, part: Any) -> npt.NDArray[np.float64]:
+    """Return numbers, and NaN for what is none; refuse by the type of a whole array or column."""
+    array = as_array(part)
+    kinds = {array.dtype.kind} | {_kind(column) for column in _column_types(part)}
+    if not kinds <= set(_NUMBERS_OR_OBJECTS):
+        raise DataError(
+            f"{name} must hold numbers; got a column of another type. Encode these columns, or "
+            "drop them."
+        )
+    if array.dtype.kind != "O":
+        return np.asarray(array, dtype=np.float64)
+    numbers = [_as_number(entry) for entry in array.ravel().tolist()]
+    return np.array(numbers, dtype=np.float64).reshape(array.shape)
+
+
+def _column_types(part: Any) -> list[Any]:
+    """Return the types of a frame's columns; nothing for an array."""
+    types = getattr(part, "dtypes", ())
+    return list(getattr(types, "values", types)) if np.ndim(types) == 1 else [types]
+
+
+def _kind(column: Any) -> str:
+    """Return the kind of a column's type, as numpy abbreviates it; "U" for text and the like."""
+    if isinstance(column, np.dtype):
+        return column.kind
+    numeric = getattr(column, "is_numeric", getattr(column, "_is_numeric", False))
+    counts = bool(numeric() if callable(numeric) else numeric) or str(column) == "Boolean"
+    return "f" if counts else "U"
+
+
+def _as_number(entry: Any) -> float:
+    try:
+        return float(entry)
+    except Exception:  # not a number; whose it is must not show
+        return float("nan")
