@@ -175,9 +175,7 @@ def test_adassp_is_refused_in_words() -> None:
     ):
         with pytest.raises(BudgetError, match=match):
             adassp(X, y, **(good | bad))
-    with pytest.raises(DataError, match="shapes"):
+    with pytest.raises(DataError, match="one entry for each"):
         adassp(X, y[:10], **good)
-    with pytest.raises(DataError, match="finite"):
-        adassp(X * np.nan, y, **good)
     with pytest.raises(BudgetError, match="delta must be between"):
         gaussian_parameter(1.0, 2.0)

@@ -133,7 +133,7 @@ def test_bad_input_is_refused_before_anything_is_drawn(monkeypatch: pytest.Monke
         (DPSGDClassifier, {"x_bound": -1.0}, BudgetError, "x_bound must be a positive"),
         (DPSGDClassifier, {"classes": None}, BudgetError, "classes must be declared"),
         (DPSGDClassifier, {"classes": "guess"}, BudgetError, "classes must be a sequence"),
-        (DPSGDClassifier, {"classes": ("a", "z")}, DataError, "declared classes"),
+        (DPSGDClassifier, {"classes": (0, 1)}, DataError, "classes must be of the type of y"),
         (DPSGDClassifier, {"classes": ("a", "a", "b")}, DataError, "different labels"),
         (DPSGDClassifier, {"classes": ("a",)}, DataError, "two or more"),
         (DPSGDClassifier, {"n_public": None}, BudgetError, "n_public must be given"),

@@ -54,6 +54,9 @@ def test_features_learned_elsewhere_help_a_private_layer() -> None:
     assert accuracy[4] > 0.95
     assert accuracy[4] > accuracy[0]
     assert release.certificate.neighbours == "replace"
+    stated = " ".join(release.certificate.assumptions)
+    assert "Features are computed 100 images at a time; XLA computes the same features" in stated
+    assert "public network alone" in stated
 
 
 @pytest.mark.claim("G-3")

@@ -13,7 +13,7 @@ from scipy.integrate import trapezoid
 
 from pacprivacy.dp.exponential import choose_candidate, exponential, score_loss
 from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
-from pacprivacy.dp.hypotheses import choose_hypothesis
+from pacprivacy.dp.hypotheses import _total, choose_hypothesis
 from pacprivacy.dp.laplace import laplace
 from pacprivacy.dp.noise import read_source
 from pacprivacy.dp.sums import private_mean, private_sum
@@ -172,10 +172,16 @@ def test_hypotheses_are_scored_by_clipped_losses() -> None:
             choose_hypothesis([0.0], loss, loss_bound=bound, epsilon=1.0, neighbours="replace")
     with pytest.raises(DataError, match="at least one"):
         choose_hypothesis([], loss, loss_bound=1.0, epsilon=1.0, neighbours="replace")
-    with pytest.raises(DataError, match="finite numbers"):
+    with pytest.raises(DataError, match="one number for each record"):
         choose_hypothesis(
-            [0.0], lambda h: [math.nan], loss_bound=1.0, epsilon=1.0, neighbours="replace"
+            [0.0], lambda h: np.ones((3, 2)), loss_bound=1.0, epsilon=1.0, neighbours="replace"
         )
+
+
+@pytest.mark.claim("DP-9")
+@pytest.mark.claim("DP-17")
+def test_a_loss_that_is_no_number_counts_as_the_bound() -> None:
+    assert _total([math.nan, 0.5, -3.0, math.inf, "?"], 2.0) == pytest.approx(6.5, rel=1e-7)
 
 
 @pytest.mark.claim("DP-3")

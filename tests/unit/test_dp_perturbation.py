@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,14 @@ import pytest
 from scipy.optimize import minimize
 
 from pacprivacy.audit import audit_dp
-from pacprivacy.dp.margins import LogisticMargin, SmoothHinge, minimise_margins, sign_rows
+from pacprivacy.dp.margins import (
+    TOLERANCE,
+    LogisticMargin,
+    SmoothHinge,
+    _bound_norm,
+    minimise_margins,
+    sign_rows,
+)
 from pacprivacy.dp.objective_perturbation import (
     SOLVER_SHARE,
     _parameter,
@@ -49,6 +57,50 @@ def test_the_minimiser_is_found(loss: Any) -> None:
     reference = minimize(objective, np.zeros(3), method="BFGS", options={"gtol": 1e-9})
     assert np.allclose(point, reference.x, atol=1e-5)
     assert gradient == pytest.approx(2e-6)
+
+
+def hard_problems() -> Iterator[tuple[Any, float]]:
+    """Rows and penalties at which a search by values stops short of the minimum."""
+    rng = np.random.default_rng(5)
+    for penalty in (1e-12, 1e-6, 1.0):
+        for kind in ("separable", "noise", "tiny", "repeated", "one apart", "empty"):
+            rows = rng.normal(size=(60, 3))
+            labels = (rows[:, 0] > 0).astype(int)
+            if kind == "noise":
+                labels = rng.integers(0, 2, size=60)
+            elif kind == "tiny":
+                rows *= 1e-6
+            elif kind == "repeated":
+                rows, labels = np.repeat(rows[:1], 60, axis=0), np.arange(60) % 2
+            elif kind == "one apart":
+                rows, labels[0] = np.vstack([[[1.0, 0.0, 0.0]], 1e-3 * rows[1:]]), 0
+            elif kind == "empty":
+                rows, labels = rows[:0], labels[:0]
+            yield sign_rows(rows, labels, x_bound=1.0, classes=(0, 1)), penalty
+
+
+@pytest.mark.claim("DP-10")
+@pytest.mark.parametrize("loss", [LogisticMargin(), SmoothHinge()])
+def test_the_gradient_is_reached_for_hard_problems_too(loss: Any) -> None:
+    for signed, penalty in hard_problems():
+        tilt = np.zeros(3)
+        point, gradient = minimise_margins(signed, loss, penalty=penalty, tilt=tilt, x_bound=1.0)
+        assert _bound_norm(signed, loss, penalty, tilt, point) <= gradient == TOLERANCE
+
+
+@pytest.mark.claim("DP-17")
+def test_a_solver_that_gives_up_uses_its_best_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pacprivacy.dp.margins.MOST_ITERATIONS", 2)
+    signed = sign_rows(X, Y, x_bound=2.0, classes=(0, 1))
+    settings: dict[str, Any] = {"penalty": 1e-3, "tilt": np.zeros(3), "x_bound": 2.0}
+    point, _ = minimise_margins(signed, LogisticMargin(), **settings)
+    short = _bound_norm(signed, LogisticMargin(), 1e-3, np.zeros(3), point)
+    start = _bound_norm(signed, LogisticMargin(), 1e-3, np.zeros(3), np.zeros(3))
+    assert TOLERANCE * 2.0 < short < start
+    release = output_perturbation(X, Y, penalty=1e-3, simulate=0, **SETTINGS)
+    assert "the best point that was found takes its place" in str(release.certificate).replace(
+        "\n  ", " "
+    )
 
 
 @pytest.mark.parametrize("loss", [LogisticMargin(), SmoothHinge(width=0.3)])
@@ -151,6 +203,36 @@ def test_ridge_has_its_sensitivity_and_its_excess() -> None:
         for seed in range(200)
     ]  # fmt: skip
     assert np.std(noise) == pytest.approx(std, rel=0.2)
+
+
+@pytest.mark.claim("DP-11")
+def test_ridge_has_the_radius_that_is_proved() -> None:
+    n, penalty, x_bound, y_bound = 50, 4.0, 2.0, 3.0
+    radius = y_bound * math.sqrt(n / penalty) / 2
+    # Moments equal to the penalty: no solution is longer, and this one is as long.
+    rows = np.full((n, 1), math.sqrt(penalty / n))
+    target = np.full(n, y_bound)
+    longest = float((rows.T @ target)[0] / (float((rows**2).sum()) + penalty))
+    assert longest == pytest.approx(radius, rel=1e-12)
+    release = ridge_output_perturbation(
+        rows, target, penalty=penalty, x_bound=x_bound, y_bound=y_bound, epsilon=1.0, delta=1e-5,
+        simulate=0,
+    )  # fmt: skip
+    expected = 2 * x_bound * (x_bound * radius + y_bound) / penalty
+    accounting = release.certificate.accounting or {}
+    assert accounting["Euclidean sensitivity"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.claim("DP-11")
+@pytest.mark.claim("DP-17")
+def test_what_float64_may_not_solve_is_refused_by_public_numbers() -> None:
+    settings: dict[str, Any] = {"x_bound": 1.0, "y_bound": 1.0, "epsilon": 1.0, "simulate": 0}
+    rng = np.random.default_rng(3)
+    for rows in (np.zeros((100, 2)), rng.normal(size=(100, 2)), np.ones((100, 2))):
+        target = rows[:, 0] + 1.0
+        with pytest.raises(MechanismError, match="penalty must be large enough for 100 records"):
+            ridge_output_perturbation(rows, target, penalty=1e-13, **settings)
+        ridge_output_perturbation(rows, target, penalty=1e-9, **settings)
 
 
 def test_pure_privacy_takes_laplace_noise() -> None:
@@ -347,8 +429,8 @@ def test_bad_input_is_refused(method: Any) -> None:
     for delta in (-0.1, 1.0):
         with pytest.raises(BudgetError, match="delta must be"):
             method(X, Y, penalty=5.0, **(SETTINGS | {"delta": delta}))
-    with pytest.raises(DataError, match="declared classes"):
-        method(X, Y + 1, penalty=5.0, **SETTINGS)
+    with pytest.raises(DataError, match="classes must be of the type"):
+        method(X, Y.astype(str), penalty=5.0, **SETTINGS)
     with pytest.raises(DataError, match="classes must be the two labels"):
         method(X, Y, penalty=5.0, **(SETTINGS | {"classes": None}))
     with pytest.raises(BudgetError, match="x_bound must be"):
@@ -357,8 +439,8 @@ def test_bad_input_is_refused(method: Any) -> None:
         method(X, Y, penalty=0.0, **SETTINGS)
     with pytest.raises(MechanismError, match="loss must be one of"):
         method(X, Y, penalty=5.0, loss="hinge", **SETTINGS)
-    with pytest.raises(DataError, match="X must be finite"):
-        method(X * math.nan, Y, penalty=5.0, **SETTINGS)
+    with pytest.raises(DataError, match="X must have two axes"):
+        method(X[:, 0], Y, penalty=5.0, **SETTINGS)
     with pytest.raises(BudgetError, match="neighbours must be"):
         method(X, Y, penalty=5.0, neighbours="both", **SETTINGS)
 
@@ -369,7 +451,7 @@ def test_regressions_refuse_bad_input() -> None:
         for name in ("epsilon", "x_bound", "y_bound"):
             with pytest.raises(BudgetError, match=f"{name} must be"):
                 method(X, X[:, 0], **(good | {name: None}))
-        with pytest.raises(DataError, match="shapes"):
+        with pytest.raises(DataError, match="one entry for each"):
             method(X, X, **good)
         with pytest.raises(BudgetError, match="delta must be"):
             method(X, X[:, 0], delta=1.0, **good)

@@ -197,7 +197,7 @@ def test_bad_searches_are_refused_before_anything_is_drawn(
         ({"candidates": []}, MechanismError, "candidates must be"),
         ({"candidates": [one, two]}, MechanismError, "same number of steps"),
         ({"batch": ReplacementBatch(size=5)}, BudgetError, "batch must be"),
-        ({"loss": Logistic(classes=(5, 6))}, DataError, "declared classes"),
+        ({"loss": Logistic(classes=("5", "6"))}, DataError, "classes must be of the type"),
     ):
         with pytest.raises(error, match=match):
             dp_search(X, y, **(good | bad))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import dp_accounting
@@ -30,7 +31,7 @@ from pacprivacy.dp import (
     dp_sgd,
     gaussian_delta,
 )
-from pacprivacy.dp.clip import SUM_BITS, whole_gradients, whole_rows
+from pacprivacy.dp.clip import SUM_BITS, ExactTotal, whole_gradients, whole_rows
 from pacprivacy.dp.descent import StepNoise, private_descent
 from pacprivacy.dp.sgd import LinearSums
 from pacprivacy.errors import BudgetError, DataError, MechanismError
@@ -126,6 +127,53 @@ def test_gradients_of_any_size_are_clipped() -> None:
     assert (np.linalg.norm(clip(rows[:50], 1e-9), axis=1) <= 1e-9 * (1 + 1e-12)).all()
     assert length(whole_gradients(rows[-1:], 0.7)) > 0.999 * 2**SUM_BITS
     assert not whole_gradients(rows[-4:-1], 0.7).any()
+
+
+@pytest.mark.claim("G-1")
+@pytest.mark.parametrize(("n", "d"), [(9000, 3), (50, 5000), (5, 9000)])
+def test_gradients_are_added_one_by_one_whatever_the_blocks(n: int, d: int) -> None:
+    generator = np.random.default_rng(5)
+    rows = generator.normal(size=(n, d)).astype(np.float32)
+    rows[2], rows[3, 1], rows[4] = 0.0, np.nan, 1e-30
+    alone = [whole_gradients(rows[i : i + 1], 0.7) for i in range(min(n, 60))]
+    some = rows[: len(alone)]
+    np.testing.assert_array_equal(whole_gradients(some, 0.7), np.sum(alone, axis=0))
+    halves = whole_gradients(rows[: n // 2], 0.7) + whole_gradients(rows[n // 2 :], 0.7)
+    np.testing.assert_array_equal(whole_gradients(rows, 0.7), halves)
+    assert not alone[3].any()
+    clipped = clip(rows[:2].astype(np.float64), 0.7).sum(axis=0)
+    np.testing.assert_allclose(np.sum(alone[:2], axis=0) * 0.7 / 2.0**SUM_BITS, clipped, rtol=1e-6)
+
+
+@pytest.mark.claim("G-1")
+def test_totals_are_exact_for_any_number_and_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["pacprivacy.dp.clip"], "INT64_ROWS", 1 << 12)
+    generator = np.random.default_rng(6)
+    total, exact = ExactTotal((2,)), [0, 0]
+    for _ in range(50):
+        part = generator.integers(-(2**52), 2**52, size=2)
+        total.expect(3000)
+        total.add(part.astype(np.float64))
+        exact = [a + int(b) for a, b in zip(exact, part, strict=True)]
+    assert total.held().tolist() == exact
+    assert total.rounded().tolist() == [float(a) for a in exact]
+    for sign in (1, -1):
+        large = ExactTotal((1,))
+        for _ in range(3000):  # beyond 2^63
+            large.expect(4096)
+            large.add(np.array([sign * 2.0**52]))
+        assert large.held()[0] == (2**62 - 1 if sign > 0 else -(2**62))
+        assert large.rounded()[0] == sign * 3000 * 2.0**52
+
+
+@pytest.mark.claim("DP-17")
+@pytest.mark.parametrize("loss", LOSSES, ids=named)
+def test_a_target_that_was_not_declared_has_no_slope(loss: Any) -> None:
+    for odd in (math.nan, math.inf, "?", None):
+        target = loss.encode([odd], 1)
+        scores = np.full((1, loss.n_scores), 0.3)
+        assert not loss.slopes(scores, target).any()
+        assert not loss.values(scores, target).any()
 
 
 @pytest.mark.claim("G-1")
@@ -435,18 +483,20 @@ def test_bad_input_is_refused_before_anything_is_drawn(monkeypatch: pytest.Monke
         ({"x_bound": None}, BudgetError, "x_bound must be a positive"),
         ({"x_bound": 1e200}, BudgetError, "clip_norm must be of the order"),
         ({"batch": FixedBatch(size=61)}, DataError, "size must be at most"),
-        ({"loss": Logistic(classes=(0, 2))}, DataError, "declared classes"),
-        ({"loss": Softmax(classes=("0", "1"))}, DataError, "declared classes"),
+        ({"loss": Softmax(classes=("0", "1"))}, DataError, "classes must be of the type of y"),
         ({"start": np.zeros(3)}, DataError, "start must be"),
     ):
         with pytest.raises(error, match=match):
             dp_sgd(X, y, **(good | bad))
-    with pytest.raises(DataError, match="finite"):
-        dp_sgd(X * np.nan, y, **good)
+    with pytest.raises(DataError, match="X must have two axes"):
+        dp_sgd(X[0], y, **good)
+    with pytest.raises(DataError, match="X must hold numbers"):
+        dp_sgd(X.astype(str), y, **good)
     with pytest.raises(DataError, match="one entry for each"):
         dp_sgd(X, y[:3], **good)
-    with pytest.raises(DataError, match="finite"):
-        dp_sgd(X, y * np.nan, **(good | {"loss": Squared(y_bound=1.0)}))
+    for batch in (FullBatch(neighbours="replace"), ReplacementBatch(size=3)):
+        with pytest.raises(DataError, match="at least one row"):
+            dp_sgd(X[:0], y[:0], **(good | {"batch": batch}))
     with pytest.raises(BudgetError, match="n_public must be given"):
         dp_gd(X, y, **{k: v for k, v in good.items() if k != "batch"})
     with pytest.raises(BudgetError, match="y_bound"):

@@ -14,20 +14,18 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
-from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
 from pacprivacy.dp.advantage import noise_advantage
+from pacprivacy.dp.clip import CHUNK_ROWS, ExactTotal
 from pacprivacy.dp.composition import carried, noise_event
-from pacprivacy.dp.noise import UNITS_PER_SCALE, lattice_parameter
-from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.noise.lattice import sample_discrete_gaussian
+from pacprivacy.dp.noise import add_gaussian, lattice_parameter, read_source
+from pacprivacy.dp.records import EMPTY_RECORDS, norms_of, read_regression
+from pacprivacy.errors import BudgetError
 from pacprivacy.release.dp_certificate import NEIGHBOURS, DPCertificate, Neighbours
 
 __all__ = ["AdaSSP", "adassp", "clip_whole", "exact_sums"]
 
 N_STATISTICS: Final = 3
 LARGEST_ENTRY: Final = 1 << 20  # features and targets in whole multiples of a millionth
-CHUNK_ROWS: Final = 1 << 12  # 2^12 products of 2^40 are summed exactly in float64 ...
-MOST_ROWS: Final = 1 << 22  # ... and 2^22 of them in int64
 # Covers what is not exact: conversions to float64, and the eigenvalue of a matrix of norm n b²,
 # which is off by less than 10 n d 2^-53 b².
 _FLOAT_MARGIN: Final = 1 + 1e-6
@@ -95,6 +93,7 @@ class AdaSSP:
             assumptions=(
                 f"Rows are clipped to norm {self.x_bound:g}, targets to {self.y_bound:g}; both "
                 "bounds were fixed without looking at the data.",
+                EMPTY_RECORDS,
             ),
             accounting={"method": "one Gaussian mechanism for the three statistics"},
             noise=dict(zip(names, self.noise_std, strict=True)),
@@ -144,7 +143,7 @@ def adassp(
     ---------
     Claim D-9. ``(epsilon, delta)``-differential privacy under the stated relation, for
     ``n d <= 10^8``; clipping, rounding and the discrete noise are included, and the sums are
-    exact.
+    exact. Claim DP-17: what is refused is public.
 
     Examples
     --------
@@ -163,24 +162,25 @@ def adassp(
     d = features.shape[1]
     upper = np.triu_indices(d)
     share = lattice_parameter(epsilon, delta, sum(_sizes(d))) / float(np.sqrt(N_STATISTICS))
-    source: BitSource = SystemSource()
-    if simulate is not None:
-        source = SimulatedSource(np.random.default_rng(coerce_seed(simulate)))
+    source = read_source(simulate)
     gram, products = exact_sums(features, target)
     gram = gram * (x_bound / LARGEST_ENTRY) ** 2
     products = products * (x_bound * y_bound / LARGEST_ENTRY**2)
     least: Vector = np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64)
     reach = _sensitivities(x_bound, y_bound, neighbours)
-    noisy, stds = [], []
-    for values, sensitivity in zip((least, gram[upper], products), reach, strict=True):
-        released, std = _perturb(values, sensitivity, share, source)
-        noisy.append(released)
-        stds.append(std)
-    penalty = _choose_penalty(float(noisy[0][0]), stds, d, delta=delta, failure=failure)
+    noisy = [
+        add_gaussian(
+            values, sensitivity=sensitivity * _FLOAT_MARGIN, parameter=share, source=source
+        )
+        for values, sensitivity in zip((least, gram[upper], products), reach, strict=True)
+    ]
+    stds = [found.noise_std for found in noisy]
+    penalty = _choose_penalty(float(noisy[0].values[0]), stds, d, delta=delta, failure=failure)
     moment = np.zeros((d, d))
-    moment[upper] = noisy[1]
+    moment[upper] = noisy[1].values
     moment += np.triu(moment, 1).T + penalty * np.eye(d)
-    coef: Vector = np.asarray(np.linalg.lstsq(moment, noisy[2], rcond=None)[0], dtype=np.float64)
+    solved = np.linalg.lstsq(moment, noisy[2].values, rcond=None)[0]
+    coef: Vector = np.asarray(solved, dtype=np.float64)
     return AdaSSP(
         coef=coef,
         penalty=penalty,
@@ -195,24 +195,14 @@ def adassp(
 
 
 def clip_whole(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
-    """Return features and target clipped to their bounds, in whole millionths of these."""
+    """Return features and target clipped to their bounds, in whole millionths of these.
+
+    A record that is not finite becomes one of zeros.
+    """
     check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
-    features, target = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if features.ndim != 2 or target.shape != features.shape[:1] or features.size == 0:
-        raise DataError(
-            f"X and y must have shapes (n, d) and (n,); got {features.shape} and {target.shape}. "
-            "Pass one target for each row."
-        )
-    if not (np.isfinite(features).all() and np.isfinite(target).all()):
-        raise DataError("X and y must be finite; got NaN or infinite entries. Drop or fill them.")
-    if len(features) > MOST_ROWS:
-        raise DataError(
-            f"X must have at most {MOST_ROWS} rows for exact sums; got {len(features)}. "
-            "Use a part of the records."
-        )
-    norms = np.linalg.norm(features, axis=1, keepdims=True)
-    shrink = np.minimum(1.0, x_bound / np.maximum(norms, 1e-300))
+    features, target = read_regression(X, y)
+    shrink = np.minimum(1.0, x_bound / np.maximum(norms_of(features), 1e-300))
     # Whole multiples of a millionth of the bounds, towards zero: norms only shrink. The factor
     # leaves room for the rounding of the norm itself.
     whole = np.trunc(features * shrink * ((1 - 1e-12) * LARGEST_ENTRY / x_bound))
@@ -222,12 +212,13 @@ def clip_whole(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, 
 def exact_sums(features: Matrix, target: Vector) -> tuple[Matrix, Vector]:
     """Return ``XᵀX`` and ``Xᵀy`` of whole numbers, without rounding until the last conversion."""
     d = features.shape[1]
-    gram, products = np.zeros((d, d), dtype=np.int64), np.zeros(d, dtype=np.int64)
+    gram, products = ExactTotal((d, d)), ExactTotal((d,))
     for start in range(0, len(features), CHUNK_ROWS):
-        rows = slice(start, start + CHUNK_ROWS)
-        gram += (features[rows].T @ features[rows]).astype(np.int64)
-        products += (features[rows].T @ target[rows]).astype(np.int64)
-    return gram.astype(np.float64), products.astype(np.float64)
+        rows = features[start : start + CHUNK_ROWS]
+        for total, other in ((gram, rows), (products, target[start : start + CHUNK_ROWS])):
+            total.expect(len(rows))
+            total.add(rows.T @ other)
+    return gram.rounded(), products.rounded()
 
 
 def _sizes(d: int) -> tuple[int, int, int]:
@@ -243,26 +234,6 @@ def _sensitivities(
     if neighbours == "add_remove":
         return squared, squared, product
     return squared, float(np.sqrt(2.0)) * squared, 2.0 * product
-
-
-def _perturb(
-    values: Vector, sensitivity: float, share: float, source: BitSource
-) -> tuple[Vector, float]:
-    """Release values with discrete Gaussian noise for this share of the Gaussian parameter."""
-    reach = sensitivity * _FLOAT_MARGIN
-    _, exponent = np.frexp(reach / share / UNITS_PER_SCALE)
-    grid_step = float(np.ldexp(1.0, int(exponent) - 1))
-    # Rounding moves each of q numbers by up to one step between neighbours.
-    steps = reach / grid_step + np.sqrt(len(values))
-    units = int(np.ceil(steps / share))
-    scaled = np.rint(values / grid_step)
-    if np.abs(scaled).max(initial=0.0) > 2.0**61:
-        raise BudgetError(
-            "epsilon must leave noise of at least a billionth of the sums. Use a smaller epsilon."
-        )
-    noise = sample_discrete_gaussian(np.full(len(values), units, dtype=np.int64), source)
-    released = np.asarray(grid_step * (scaled.astype(np.int64) + noise), dtype=np.float64)
-    return released, grid_step * units
 
 
 def _choose_penalty(

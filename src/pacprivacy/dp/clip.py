@@ -8,16 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.errors import DataError
+from pacprivacy.dp.records import finite_rows, read_rows
 
-__all__ = ["WholeRows", "clip", "whole_gradients", "whole_rows"]
+__all__ = ["ExactTotal", "WholeRows", "add_gradients", "clip", "whole_gradients", "whole_rows"]
 
 ROW_BITS: Final = 20  # features in whole multiples of a millionth of their bound
 SUM_BITS: Final = 40  # gradients in whole multiples of 2^-40 of the clipping norm
 CHUNK_ROWS: Final = 1 << 12  # 2^12 numbers of 2^40 are summed exactly in float64 ...
-MOST_ROWS: Final = 1 << 22  # ... and 2^22 of them in int64
+INT64_ROWS: Final = 1 << 22  # ... 2^22 of them in int64, and any number in two halves of it
+BLOCK_CELLS: Final = 1 << 16  # entries that are worked on at a time: half a megabyte
 SLACK: Final = 1 - 1e-9  # room for the rounding of norms and of the factors themselves
 _TINY: Final = 1e-300
+_SMALLEST, _LARGEST = 1e-100, 1e100  # norms whose squares float64 holds
+_HALF: Final = 32  # bits
 
 Integers = npt.NDArray[np.int64]
 
@@ -64,44 +67,83 @@ class WholeRows:
 def whole_rows(X: Any, bound: float) -> WholeRows:
     """Clip rows to ``bound`` and round them towards zero to a millionth of it.
 
+    A row that is not finite becomes one of zeros.
+
     Raises
     ------
     DataError
-        If ``X`` is not a finite matrix, or has more than 2^22 rows.
+        If ``X`` is not a matrix of numbers; whatever numbers they are.
 
     Examples
     --------
-    >>> rows = whole_rows([[3.0, 4.0], [0.5, 0.0]], 1.0)
+    >>> rows = whole_rows([[3.0, 4.0], [0.5, 0.0], [np.nan, 1.0]], 1.0)
     >>> (rows.whole * rows.unit).round(5)
     array([[0.6, 0.8],
-           [0.5, 0. ]])
+           [0.5, 0. ],
+           [0. , 0. ]])
     """
     check_positive("x_bound", bound, advice="Use a norm that rows rarely exceed.")
-    try:
-        features = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError("X must hold numbers; got something else. Encode or drop it.") from None
-    if features.ndim != 2 or features.size == 0:
-        raise DataError(
-            f"X must have shape (n_records, n_features); got {features.shape}. "
-            "Pass one row for each record."
-        )
-    if not np.isfinite(features).all():
-        raise DataError("X must be finite; got NaN or infinite entries. Drop or fill them.")
-    if len(features) > MOST_ROWS:
-        raise DataError(
-            f"X must have at most {MOST_ROWS} rows for exact sums; got {len(features)}. "
-            "Use a part of the records."
-        )
+    features = finite_rows(read_rows(X))
     unit = bound / (1 << ROW_BITS)
     return WholeRows(np.trunc(clip(features, bound) * (SLACK / unit)), unit)
 
 
-def whole_gradients(gradients: Matrix, norm: float) -> Integers:
+class ExactTotal:
+    """A sum of whole numbers of size at most ``2^40`` for each record, exact for any number.
+
+    Examples
+    --------
+    >>> total = ExactTotal((2,))
+    >>> total.expect(4096)
+    >>> total.add(np.array([3.0, -2.0**52]))
+    >>> total.held()
+    array([                3, -4503599627370496])
+    """
+
+    __slots__ = ("_high", "_low", "_n_recent", "_recent")
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._recent, self._high, self._low = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+        self._n_recent = 0
+
+    def expect(self, n_records: int) -> None:
+        """Make room for the sum over so many more records."""
+        if self._n_recent + n_records > INT64_ROWS:
+            self._settle()
+        self._n_recent += n_records
+
+    def add(self, whole: npt.NDArray[Any], columns: slice = slice(None)) -> None:
+        """Add a sum over at most ``2^12`` of the records that are expected, or a part of it."""
+        self._recent[columns] += whole.astype(np.int64, copy=False)
+
+    def held(self) -> Integers:
+        """Return the sum, held within ``±2^62``: that moves no two sums apart."""
+        self._settle()
+        most = 1 << (62 - _HALF)
+        high = np.clip(self._high, -most, most - 1)
+        low = np.where(self._high > high, (1 << _HALF) - 1, self._low)
+        return (high << _HALF) + np.where(self._high < high, 0, low)
+
+    def rounded(self) -> npt.NDArray[np.float64]:
+        """Return the sum as float64, rounded once."""
+        self._settle()
+        return self._high.astype(np.float64) * 2.0**_HALF + self._low
+
+    def _settle(self) -> None:
+        """Move what was added lately to the two halves; the lower one is not negative."""
+        self._low += self._recent & ((1 << _HALF) - 1)
+        self._high += (self._recent >> _HALF) + (self._low >> _HALF)
+        self._low &= (1 << _HALF) - 1
+        self._recent[...] = 0
+        self._n_recent = 0
+
+
+def whole_gradients(gradients: npt.NDArray[Any], norm: float) -> Integers:
     """Return the sum of clipped gradients in whole multiples of ``2^-40 norm``.
 
     Every gradient is clipped, then rounded towards zero, then added in integers; one that is not
-    finite counts as zero.
+    finite counts as zero. The work is done on a few rows at a time, which stay in the processor's
+    cache from the first step to the last.
 
     Parameters
     ----------
@@ -120,10 +162,55 @@ def whole_gradients(gradients: Matrix, norm: float) -> Integers:
     >>> (total / 2.0**40).round(6)
     array([0.6, 0.8])
     """
-    total = np.zeros(gradients.shape[1], dtype=np.int64)
-    for start in range(0, len(gradients), CHUNK_ROWS):
-        rows = np.asarray(gradients[start : start + CHUNK_ROWS], dtype=np.float64)
-        rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
-        whole = np.trunc(clip(rows, norm) / norm * (SLACK * 2.0**SUM_BITS))
-        total += whole.sum(axis=0).astype(np.int64)
-    return total
+    total = ExactTotal((gradients.shape[1],))
+    add_gradients(total, gradients, norm)
+    return total.held()
+
+
+def add_gradients(total: ExactTotal, gradients: npt.NDArray[Any], norm: float) -> None:
+    """Add clipped gradients to a sum; see :func:`whole_gradients`."""
+    check_positive("norm", norm, advice="Use a norm that gradients rarely exceed.")
+    plain = _SMALLEST < norm < _LARGEST
+    n_records, d = gradients.shape
+    width = max(1, min(d, BLOCK_CELLS >> 4))
+    n_rows = min(CHUNK_ROWS, BLOCK_CELLS // width)
+    room, work = np.empty((n_rows, width)), np.empty((n_rows, width))
+    blocks = [slice(first, first + width) for first in range(0, d, width)]
+    for start in range(0, n_records, n_rows):
+        part = gradients[start : start + n_rows]
+        squares = np.zeros(len(part))
+        with np.errstate(all="ignore"):
+            for columns in blocks:
+                entries = _copy_to(room, part[:, columns])
+                squares += np.square(entries, out=_like(work, entries)).sum(axis=1)
+        # Zero, too small or too large for squares, or not finite: with more care.
+        odd = ~((squares > _SMALLEST**2) & (squares < _LARGEST**2) & plain)
+        total.expect(len(part))
+        if odd.any():
+            total.add(_add_carefully(part[odd], norm))
+        lengths = np.where(odd, np.inf, np.maximum(np.sqrt(np.where(odd, 1.0, squares)), norm))
+        for columns in blocks:
+            if len(blocks) > 1:
+                entries = _copy_to(room, part[:, columns])
+            if odd.any():
+                entries[odd] = 0.0
+            entries *= (SLACK * 2.0**SUM_BITS / lengths)[:, None]
+            total.add(np.trunc(entries, out=entries).sum(axis=0), columns)
+
+
+def _add_carefully(gradients: npt.NDArray[Any], norm: float) -> Matrix:
+    """Return the sum of clipped gradients of any size, in whole multiples of ``2^-40 norm``."""
+    rows = finite_rows(np.asarray(gradients, dtype=np.float64))
+    whole = np.trunc(clip(rows, norm) / norm * (SLACK * 2.0**SUM_BITS))
+    return np.asarray(whole.sum(axis=0))
+
+
+def _like(room: Matrix, part: npt.NDArray[Any]) -> Matrix:
+    """Return as much of a room as a part needs."""
+    return room[: part.shape[0], : part.shape[1]]
+
+
+def _copy_to(room: Matrix, part: npt.NDArray[Any]) -> Matrix:
+    copied = _like(room, part)
+    copied[...] = part
+    return copied

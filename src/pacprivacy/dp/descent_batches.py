@@ -161,7 +161,8 @@ class ReplacementBatch:
         return "replace"
 
     def size_for(self, n_records: int) -> float:
-        """Return the number of draws."""
+        """Return the number of draws; refuse to draw from nobody."""
+        _check_any(n_records)
         return float(self.size)
 
     def draw(self, n_records: int, source: BitSource) -> Places:
@@ -209,8 +210,11 @@ class FullBatch:
             )
 
     def size_for(self, n_records: int) -> float:
-        """Return the public number of records."""
-        return float(n_records if self.n_public is None else self.n_public)
+        """Return the public number of records; refuse none, where the true one is public."""
+        if self.n_public is not None:
+            return float(self.n_public)
+        _check_any(n_records)
+        return float(n_records)
 
     def draw(self, n_records: int, source: BitSource) -> Places:
         """Return all records."""
@@ -222,6 +226,12 @@ class FullBatch:
 
 
 Batch: TypeAlias = PoissonBatch | FixedBatch | ReplacementBatch | FullBatch
+
+
+def _check_any(n_records: int) -> None:
+    """Refuse no records at all, where their number is public."""
+    if n_records == 0:
+        raise DataError("X must have at least one row; got none. Pass one row for each record.")
 
 
 def _draw_below(bound: int, size: int, source: BitSource) -> Places:

@@ -7,7 +7,7 @@ weights need little noise. Needs ``pacprivacy[jax]``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,9 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.dp.descent import Steps
 from pacprivacy.dp.descent_batches import Batch
+from pacprivacy.dp.jax_sgd import without_checks
 from pacprivacy.dp.losses import LinearLoss
+from pacprivacy.dp.records import norms_of
 from pacprivacy.dp.sgd import dp_sgd
 from pacprivacy.errors import DataError, PacPrivacyError
 from pacprivacy.release.dp_release import DPRelease
@@ -26,6 +28,11 @@ __all__ = ["PublicFeatures", "fine_tune", "pretrain"]
 
 CHANNELS: Final = (16, 32, 64)
 AT_ONCE: Final = 100  # images, when features are computed
+ASSUMPTIONS: Final = (
+    "The features of an image depend on that image and the public network alone.",
+    f"Features are computed {AT_ONCE} images at a time; XLA computes the same features for an "
+    "image wherever it stands among them.",
+)
 Weights = dict[str, npt.NDArray[np.float32]]
 
 
@@ -52,18 +59,24 @@ class PublicFeatures:
     centre: Vector
 
     def transform(self, images: npt.NDArray[np.uint8]) -> Matrix:
-        """Return features of norm 1, each a function of its own image alone."""
+        """Return features of norm 1; those of images that are not finite are NaN.
+
+        Images are worked on a hundred at a time. That a row is a function of its own image alone
+        holds if XLA computes the same for an image wherever it stands among them.
+        """
         jax, _ = _import_jax()
         hidden = jax.jit(_hidden)
-        parts = []
+        parts = [np.empty((0, len(self.centre)), dtype=np.float32)]
         for start in range(0, len(images), AT_ONCE):
             chunk = images[start : start + AT_ONCE]
             # Always the same shape: what an image becomes does not depend on how many there are.
             padded = np.zeros((AT_ONCE, *images.shape[1:]), dtype=np.float32)
             padded[: len(chunk)] = _scale(chunk)
-            parts.append(np.asarray(hidden(self.weights, padded))[: len(chunk)])
+            with without_checks(jax):
+                parts.append(np.asarray(hidden(self.weights, padded))[: len(chunk)])
         rows = np.concatenate(parts).astype(np.float64) - self.centre
-        scaled: Matrix = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        with np.errstate(invalid="ignore"):
+            scaled: Matrix = rows / np.maximum(norms_of(rows), 1e-12)
         return scaled
 
 
@@ -168,7 +181,8 @@ def fine_tune(
 
     Guarantee
     ---------
-    Claim G-3, of the features as records: each is a function of its own image alone.
+    Claim G-3, of the features as records. That each is a function of its own image alone is an
+    assumption about XLA, which the certificate states, as :func:`~pacprivacy.dp.dp_sgd_jax` does.
 
     Examples
     --------
@@ -183,7 +197,7 @@ def fine_tune(
     >>> release.value.shape
     (3, 8)
     """
-    return dp_sgd(
+    release = dp_sgd(
         network.transform(images),
         labels,
         loss=loss,
@@ -194,6 +208,9 @@ def fine_tune(
         steps=steps,
         simulate=simulate,
     )
+    certificate = release.certificate
+    stated = (*ASSUMPTIONS, *certificate.assumptions)
+    return replace(release, certificate=replace(certificate, assumptions=stated))
 
 
 def _start(

@@ -13,6 +13,7 @@ from pacprivacy.dp.events import PureEvent
 from pacprivacy.dp.exponential import choose_candidate, score_loss
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.noise import read_source, sum_clipped
+from pacprivacy.dp.records import as_array, read_rows
 from pacprivacy.errors import DataError
 from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
 from pacprivacy.release.dp_release import DPRelease
@@ -38,9 +39,10 @@ def choose_hypothesis(
     hypotheses : sequence, public
         The list; it must not depend on the records.
     losses : callable ``hypothesis -> array of shape (n,)``, curator-only
-        Loss of each record under a hypothesis. A record's loss depends on that record alone.
+        Loss of each record under a hypothesis. A record's loss depends on that record alone, and
+        there is one for every record: an error would be about the records.
     loss_bound : float > 0, public
-        Losses are clipped to ``[0, loss_bound]``.
+        Losses are clipped to ``[0, loss_bound]``; what is not a number counts as the bound.
     epsilon : float > 0, public
         The promise.
     neighbours : {"add_remove", "replace"}, public
@@ -78,8 +80,6 @@ def choose_hypothesis(
     monotone = neighbours == "add_remove"
     source = read_source(simulate)
     totals = np.array([_total(losses(hypothesis), bound) for hypothesis in listed])
-    if np.isnan(totals).any():
-        raise DataError("losses must be finite numbers, one for each record. Clip them.")
     place = choose_candidate(
         -totals, sensitivity=bound, epsilon=epsilon, monotone=monotone, source=source
     )
@@ -91,7 +91,11 @@ def choose_hypothesis(
         delta=0.0,
         neighbours=neighbours,
         mechanism=f"exponential mechanism over {len(listed)} hypotheses",
-        assumptions=(f"Losses are clipped to [0, {bound:g}]; the list of hypotheses is public.",),
+        assumptions=(
+            f"Losses are clipped to [0, {bound:g}], what is not a number to {bound:g}; the list of "
+            "hypotheses is public.",
+            "Every record has a loss, which depends on that record alone.",
+        ),
         accounting={"method": "one exponential mechanism"},
         events=carried(PureEvent(epsilon=float(epsilon))),
         notes=(
@@ -104,9 +108,12 @@ def choose_hypothesis(
 
 
 def _total(losses: Any, bound: float) -> float:
-    """Return the sum of clipped losses, exactly; NaN if one of them is not a number."""
-    values = np.asarray(losses, dtype=np.float64)
-    if values.ndim != 1 or np.isnan(values).any():
-        return float("nan")
-    clipped: Matrix = np.clip(values, 0.0, bound)[:, None]
+    """Return the sum of clipped losses, exactly."""
+    given = as_array(losses)
+    if given.ndim != 1:
+        raise DataError(
+            f"losses must be one number for each record; got {given.ndim} axes. Return a vector."
+        )
+    values = read_rows(given[:, None])
+    clipped: Matrix = np.clip(np.nan_to_num(values, nan=bound), 0.0, bound)
     return float(sum_clipped(clipped, bound=bound, norm="l1")[0])

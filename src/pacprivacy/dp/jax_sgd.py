@@ -6,21 +6,22 @@ the same code as for linear models.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Vector
-from pacprivacy.dp.clip import whole_gradients
+from pacprivacy.dp.clip import ExactTotal, add_gradients
 from pacprivacy.dp.descent import DescentPlan, Steps, private_descent
 from pacprivacy.dp.descent_batches import Batch, Places, check_count
 from pacprivacy.dp.noise import read_source
 from pacprivacy.errors import DataError, MechanismError, PacPrivacyError
 from pacprivacy.release.dp_release import DPRelease
 
-__all__ = ["dp_sgd_jax"]
+__all__ = ["dp_sgd_jax", "without_checks"]
 
 PADDED_TO: Final = 64  # records; so that few shapes are compiled
 
@@ -74,7 +75,7 @@ def dp_sgd_jax(
     Guarantee
     ---------
     Claim G-3. ``(epsilon, delta)``-differential privacy under ``batch.neighbours`` of all iterates
-    together. A gradient that is not finite counts as zero.
+    together. A gradient that is not finite counts as zero. Claim DP-17: what is refused is public.
 
     Examples
     --------
@@ -118,11 +119,16 @@ class _JaxSums:
     ) -> None:
         jax, flatten = _import_jax()
         check_count("chunk", chunk)
+        if not all(hasattr(column, "dtype") for column in data):
+            raise DataError(
+                "data must be a tuple of arrays, whose types are public; got something else. Use "
+                "np.asarray(column, dtype=...)."
+            )
         self._columns = [np.asarray(column) for column in data]
         if not self._columns or len({column.shape[:1] for column in self._columns}) != 1:
             raise DataError(
-                "data must be a tuple of arrays with equal first axes; got shapes "
-                f"{[column.shape for column in self._columns]}. Pass for example (X, y)."
+                "data must be a tuple of arrays with equal first axes; got rows of shapes "
+                f"{[column.shape[1:] for column in self._columns]}. Pass for example (X, y)."
             )
         flat, self._restore = flatten(start)
         self.start: Vector = np.asarray(flat, dtype=np.float64)
@@ -130,6 +136,7 @@ class _JaxSums:
             raise DataError("start must be finite; got NaN or infinite entries.")
         self._dtype, self._tree_map = np.dtype(flat.dtype), jax.tree_util.tree_map
         self._clip, self._chunk = clip_norm, chunk
+        self._jax = jax
 
         def gradient(weights: Any, record: tuple[Any, ...]) -> Any:
             return flatten(jax.grad(lambda tree: loss(tree, *record))(self._restore(weights)))[0]
@@ -148,15 +155,16 @@ class _JaxSums:
 
     def whole_sum(self, weights: Vector, places: Places) -> Integers:
         """Return the sum over the records at these places."""
-        total = np.zeros(len(weights), dtype=np.int64)
+        total = ExactTotal((len(weights),))
         at = np.asarray(weights, dtype=self._dtype)
         for begin in range(0, len(places), self._most()):
             chosen = places[begin : begin + self._most()]
             n_padded = -(-len(chosen) // PADDED_TO) * PADDED_TO
             padded = np.resize(chosen, n_padded)
-            found = self._gradients(at, tuple(column[padded] for column in self._columns))
-            total += whole_gradients(np.asarray(found)[: len(chosen)], self._clip)
-        return total
+            with without_checks(self._jax):  # or a record that makes a NaN would raise
+                found = self._gradients(at, tuple(column[padded] for column in self._columns))
+            add_gradients(total, np.asarray(found)[: len(chosen)], self._clip)
+        return total.held()
 
     def restore(self, weights: Vector) -> Any:
         """Return weights in the structure of the starting point."""
@@ -196,6 +204,13 @@ class _JaxSums:
                 "loss must return a scalar for one record and be differentiable by JAX; it raised "
                 f"{type(error).__name__}. Try it on a single row of made-up data."
             ) from None
+
+
+@contextmanager
+def without_checks(jax: Any) -> Iterator[None]:
+    """Switch checks for NaN and infinity off: what they find is about single records."""
+    with jax.debug_nans(False), jax.debug_infs(False), np.errstate(all="ignore"):
+        yield
 
 
 def _import_jax() -> tuple[Any, Any]:

@@ -14,13 +14,17 @@ import numpy.typing as npt
 from scipy import special
 
 from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy.dp.records import encode_labels, read_numbers
 from pacprivacy.errors import DataError
 
-__all__ = ["Hinge", "LinearLoss", "Logistic", "Softmax", "Squared", "encode_labels"]
+__all__ = ["Hinge", "LinearLoss", "Logistic", "Softmax", "Squared"]
 
 
 class LinearLoss(Protocol):
-    """A loss of scores ``X @ weights.T``; its labels or bounds are declared, not found."""
+    """A loss of scores ``X @ weights.T``; its labels or bounds are declared, not found.
+
+    A record whose target was not declared is not refused: its loss and its slopes are zero.
+    """
 
     @property
     def n_scores(self) -> int:
@@ -28,7 +32,7 @@ class LinearLoss(Protocol):
         ...
 
     def encode(self, y: Any, n_records: int) -> npt.NDArray[Any]:
-        """Return the target as ``values`` and ``slopes`` read it; refuse what was not declared."""
+        """Return the target as ``values`` and ``slopes`` read it; other shapes are refused."""
         ...
 
     def values(self, scores: Matrix, target: npt.NDArray[Any]) -> Vector:
@@ -67,20 +71,19 @@ class Squared:
         return 1
 
     def encode(self, y: Any, n_records: int) -> npt.NDArray[Any]:
-        """Return targets clipped to the bound."""
-        target = _one_axis(y, n_records).astype(np.float64)
-        if not np.isfinite(target).all():
-            raise DataError("y must be finite; got NaN or infinite entries. Drop those records.")
-        return np.clip(target, -self.y_bound, self.y_bound)
+        """Return targets clipped to the bound; NaN for those that are not finite."""
+        target = read_numbers(y, n_records)
+        clipped = np.clip(target, -self.y_bound, self.y_bound)
+        return np.where(np.isfinite(target), clipped, np.nan)
 
     def values(self, scores: Matrix, target: npt.NDArray[Any]) -> Vector:
         """Return half the squared errors."""
-        found: Vector = 0.5 * (scores[:, 0] - target) ** 2
+        found: Vector = np.nan_to_num(0.5 * (scores[:, 0] - target) ** 2, nan=0.0)
         return found
 
     def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
         """Return the errors."""
-        found: Matrix = scores - target[:, None]
+        found: Matrix = np.nan_to_num(scores - target[:, None], nan=0.0)
         return found
 
 
@@ -101,8 +104,9 @@ class _TwoClasses:
         return 1
 
     def encode(self, y: Any, n_records: int) -> npt.NDArray[Any]:
-        """Return -1 for the first class and 1 for the second."""
-        return 2.0 * encode_labels(y, self.classes, n_records) - 1.0
+        """Return -1 for the first class, 1 for the second, and 0 for any other label."""
+        places = encode_labels(y, self.classes, n_records)
+        return np.where(places < 0, 0.0, 2.0 * places - 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +116,7 @@ class Logistic(_TwoClasses):
     Parameters
     ----------
     classes : tuple of two labels, public
-        The second one has positive scores. A label outside of them is refused.
+        The second one has positive scores. A record with another label has no influence.
 
     Examples
     --------
@@ -123,7 +127,7 @@ class Logistic(_TwoClasses):
 
     def values(self, scores: Matrix, target: npt.NDArray[Any]) -> Vector:
         """Return ``ln(1 + exp(-y s))``."""
-        found: Vector = -special.log_expit(scores[:, 0] * target)
+        found: Vector = -special.log_expit(scores[:, 0] * target) * np.abs(target)
         return found
 
     def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
@@ -140,7 +144,7 @@ class Hinge(_TwoClasses):
     Parameters
     ----------
     classes : tuple of two labels, public
-        The second one has positive scores. A label outside of them is refused.
+        The second one has positive scores. A record with another label has no influence.
 
     Examples
     --------
@@ -152,7 +156,7 @@ class Hinge(_TwoClasses):
 
     def values(self, scores: Matrix, target: npt.NDArray[Any]) -> Vector:
         """Return ``max(0, 1 - y s)``."""
-        found: Vector = np.maximum(0.0, 1.0 - scores[:, 0] * target)
+        found: Vector = np.maximum(0.0, np.abs(target) - scores[:, 0] * target)
         return found
 
     def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
@@ -169,7 +173,7 @@ class Softmax:
     Parameters
     ----------
     classes : tuple of labels, public
-        One score each, in this order. A label outside of them is refused.
+        One score each, in this order. A record with another label has no influence.
 
     Examples
     --------
@@ -193,52 +197,18 @@ class Softmax:
         return len(self.classes)
 
     def encode(self, y: Any, n_records: int) -> npt.NDArray[Any]:
-        """Return the number of each record's class."""
+        """Return the number of each record's class, -1 for any other label."""
         return encode_labels(y, self.classes, n_records)
 
     def values(self, scores: Matrix, target: npt.NDArray[Any]) -> Vector:
         """Return the negative log probabilities of the true classes."""
         chosen = scores[np.arange(len(target)), target]
-        found: Vector = special.logsumexp(scores, axis=1) - chosen
+        found: Vector = np.where(target < 0, 0.0, special.logsumexp(scores, axis=1) - chosen)
         return found
 
     def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
         """Return probabilities, less one for the true class."""
         found: Matrix = special.softmax(scores, axis=1)
         found[np.arange(len(target)), target] -= 1.0
+        found[target < 0] = 0.0
         return found
-
-
-def encode_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> npt.NDArray[np.int64]:
-    """Return each label's place among the declared classes.
-
-    Raises
-    ------
-    DataError
-        If there is a label that was not declared; it is not shown, since it is data.
-
-    Examples
-    --------
-    >>> encode_labels(["b", "a"], ("a", "b"), 2)
-    array([1, 0])
-    """
-    labels = _one_axis(y, n_records)
-    places = np.full(n_records, -1, dtype=np.int64)
-    for place, label in enumerate(classes):
-        places[labels == label] = place
-    if (places < 0).any():
-        raise DataError(
-            f"y must hold the declared classes {classes!r} only; got other labels. "
-            "Declare them, or drop those records, without looking at how many there are."
-        )
-    return places
-
-
-def _one_axis(y: Any, n_records: int) -> npt.NDArray[Any]:
-    target = np.asarray(y)
-    if target.shape != (n_records,):
-        raise DataError(
-            f"y must have one entry for each of the {n_records} records; got shape "
-            f"{target.shape}. Pass a vector."
-        )
-    return target

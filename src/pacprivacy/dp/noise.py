@@ -18,6 +18,7 @@ from scipy.optimize import minimize_scalar
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
+from pacprivacy.dp.records import finite_rows, norms_of, read_rows
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise.lattice import (
     MAX_UNITS_PER_STD,
@@ -48,8 +49,9 @@ UNITS_PER_SCALE: Final = 1 << 29  # least number of grid steps in one noise scal
 HAIR: Final = 2.0**-24  # part of δ that is left for rounding, by those who compose
 FARTHEST: Final = 2.0**61  # grid steps; beyond it numbers are clipped, so that int64 holds them
 TWELFTH: Final = Fraction(1, 1 << 33)  # of a step more: s² - 1/12 is the variance that counts
-UNITS_PER_BOUND: Final = 30  # bits of a clipped entry, so that sums of 2^22 rows are exact
-MOST_ROWS: Final = 1 << 22
+UNITS_PER_BOUND: Final = 28  # bits of a clipped entry
+CHUNK_ROWS: Final = 1 << 20  # whose sum is exact in float64; sums of chunks are added in int64
+LARGEST_SUM: Final = 1 << 53  # whole numbers that float64 holds: 2^24 rows of the largest
 _SMALLEST, _LARGEST = 1e-100, 1e100  # far from where float64 loses digits or range
 
 
@@ -307,7 +309,8 @@ def sum_clipped(rows: Matrix, *, bound: float, norm: Literal["l1", "l2"] = "l2")
     -------
     array of shape (d,), curator-only
         Whatever the other rows are, one row moves it by at most ``bound`` in that norm when it
-        is added or removed, by at most ``2 bound`` when it is replaced.
+        is added or removed, by at most ``2 bound`` when it is replaced. A row that is not finite
+        counts as zeros. Entries are held within ``2^24 bound``, whatever the number of rows.
 
     Guarantee
     ---------
@@ -319,29 +322,22 @@ def sum_clipped(rows: Matrix, *, bound: float, norm: Literal["l1", "l2"] = "l2")
     array([0.6, 1.3])
     """
     limit = check_positive("bound", bound, advice="Use a norm that rows rarely exceed.")
-    entries = np.asarray(rows, dtype=np.float64)
-    if entries.ndim != 2 or not np.isfinite(entries).all():
-        raise DataError(
-            f"rows must be a finite array of shape (n, d); got shape {entries.shape}. "
-            "Drop or fill what is missing."
-        )
-    if len(entries) > MOST_ROWS:
-        raise DataError(
-            f"rows must be at most {MOST_ROWS} for exact sums; got {len(entries)}. "
-            "Use a part of the records."
-        )
+    entries = finite_rows(read_rows(rows, "rows"))
     if not _SMALLEST < limit < _LARGEST:
         raise BudgetError(
             f"bound must be within {_SMALLEST:g} and {_LARGEST:g}; got {bound!r}. Rescale the rows."
         )
-    with np.errstate(over="ignore"):  # an infinite norm makes a row of zeros
-        lengths = np.linalg.norm(entries, ord=1 if norm == "l1" else 2, axis=1, keepdims=True)
+    lengths = norms_of(entries, order=1 if norm == "l1" else 2)  # an infinite one makes zeros
     # The norm is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
     safe = limit * (1.0 - (entries.shape[1] + 16) * 2.0**-52)
     shrunk = entries * np.minimum(1.0, safe / np.maximum(lengths, 1e-300))
-    # Towards zero, to a power of two: norms only shrink, sums stay whole numbers below 2^53.
+    # Towards zero, to a power of two: norms only shrink, sums of chunks are whole and exact.
     unit = math.ldexp(1.0, math.frexp(limit)[1] - 1 - UNITS_PER_BOUND)
-    return np.asarray(np.trunc(shrunk / unit).sum(axis=0) * unit, dtype=np.float64)
+    total = np.zeros(entries.shape[1], dtype=np.int64)
+    for start in range(0, len(entries), CHUNK_ROWS):
+        whole = np.trunc(shrunk[start : start + CHUNK_ROWS] / unit)
+        total += whole.sum(axis=0).astype(np.int64)
+    return np.asarray(np.clip(total, -LARGEST_SUM, LARGEST_SUM) * unit, dtype=np.float64)
 
 
 def _read_values(values: Any) -> Vector:

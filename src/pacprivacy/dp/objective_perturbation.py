@@ -14,7 +14,13 @@ from pacprivacy.dp.advantage import advantage
 from pacprivacy.dp.composition import carried
 from pacprivacy.dp.events import ApproximateEvent, GaussianEvent
 from pacprivacy.dp.laplace import check_neighbours
-from pacprivacy.dp.margins import MarginLoss, minimise_margins, read_margin_loss, sign_rows
+from pacprivacy.dp.margins import (
+    SOLVER,
+    MarginLoss,
+    minimise_margins,
+    read_margin_loss,
+    sign_rows,
+)
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
@@ -22,6 +28,7 @@ from pacprivacy.dp.noise import (
     lattice_slack,
     read_source,
 )
+from pacprivacy.dp.records import EMPTY_RECORDS
 from pacprivacy.errors import BudgetError
 from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
 from pacprivacy.release.dp_release import DPRelease
@@ -80,7 +87,8 @@ def objective_perturbation(
     ---------
     Claim DP-12. ``(epsilon, delta)``-differential privacy. The minimiser need not be exact: the
     solver stops at a small gradient, and its distance from the minimiser is covered by Laplace
-    noise at the end, from a fiftieth of ``epsilon``. Claim DP-31: the advantage.
+    noise at the end, from a fiftieth of ``epsilon``. Claim DP-31: the advantage. Claim DP-17: what
+    is refused is public.
 
     Examples
     --------
@@ -125,6 +133,8 @@ def objective_perturbation(
         assumptions=(
             f"Rows are clipped to norm {float(x_bound):g} and labels are one of two declared; "
             "neither was found in the data.",
+            EMPTY_RECORDS,
+            SOLVER,
         ),
         accounting={
             "method": "density of the minimiser",

@@ -9,11 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.dp.clip import CHUNK_ROWS, ROW_BITS, SLACK, SUM_BITS, WholeRows, whole_rows
+from pacprivacy.dp.clip import (
+    CHUNK_ROWS,
+    ROW_BITS,
+    SLACK,
+    SUM_BITS,
+    ExactTotal,
+    WholeRows,
+    whole_rows,
+)
 from pacprivacy.dp.descent import DescentPlan, Steps, private_descent, read_start
 from pacprivacy.dp.descent_batches import Batch, FullBatch, Places
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.records import EMPTY_RECORDS, finite_rows
 from pacprivacy.errors import BudgetError
 from pacprivacy.release.dp_certificate import Neighbours
 from pacprivacy.release.dp_release import DPRelease
@@ -74,7 +83,8 @@ def dp_sgd(
     Guarantee
     ---------
     Claim G-3. ``(epsilon, delta)``-differential privacy under ``batch.neighbours`` of all iterates
-    together; clipping, sampling, rounding and discrete noise are included.
+    together; clipping, sampling, rounding and discrete noise are included. Claim DP-17: what is
+    refused is public.
 
     Examples
     --------
@@ -105,6 +115,7 @@ def dp_sgd(
         (
             f"Rows are clipped to norm {x_bound:g}; that bound and {_declared(loss)} were fixed "
             "without looking at the records.",
+            EMPTY_RECORDS,
         ),
         std=std,
         simulation=source.is_simulation,
@@ -209,19 +220,20 @@ class LinearSums:
         """Return the sum over the records at these places."""
         shape = (self._loss.n_scores, self._rows.whole.shape[1])
         grid, unit = _whole_weights(weights.reshape(shape))
-        total = np.zeros(shape, dtype=np.int64)
+        total = ExactTotal(shape)
         for start in range(0, len(places), CHUNK_ROWS):
             chosen = places[start : start + CHUNK_ROWS]
             rows = self._rows.whole[chosen]
             # Whole numbers below 2^53: exact, so no record's score depends on the others.
             scores = (rows @ grid.T) * (unit * self._rows.unit)
             factors = self._factors(scores, chosen)
-            total += (factors.T @ rows).astype(np.int64)
-        return total.ravel()
+            total.expect(len(chosen))
+            total.add(factors.T @ rows)
+        return total.held().ravel()
 
     def _factors(self, scores: Matrix, chosen: Places) -> Matrix:
         """Return slopes, clipped so that slope times row is within the norm, as whole numbers."""
-        slopes = self._loss.slopes(scores, self._target[chosen])
+        slopes = finite_rows(self._loss.slopes(scores, self._target[chosen]))
         lengths = self._rows.norms[chosen] * np.sqrt((slopes**2).sum(axis=1))
         shrink = SLACK * np.minimum(1.0, self._clip / np.maximum(lengths, _TINY))
         whole = np.trunc(slopes * (shrink / self._slope_unit)[:, None])

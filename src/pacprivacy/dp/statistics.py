@@ -22,6 +22,7 @@ from pacprivacy.dp.noise import (
     lattice_parameter,
     read_source,
 )
+from pacprivacy.dp.records import EMPTY_RECORDS
 from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
 from pacprivacy.release.dp_release import DPRelease
 
@@ -70,7 +71,8 @@ def regression_from_statistics(
 
     Guarantee
     ---------
-    Claim DP-13. ``(epsilon, delta)``-differential privacy, for ``n d <= 10^8``.
+    Claim DP-13. ``(epsilon, delta)``-differential privacy, for ``n d <= 10^8``. Claim DP-17: what
+    is refused is public.
 
     Examples
     --------
@@ -108,6 +110,7 @@ def regression_from_statistics(
         assumptions=(
             f"Rows are clipped to norm {float(x_bound):g}, targets to {float(y_bound):g}; both "
             "bounds were fixed without looking at the data.",
+            EMPTY_RECORDS,
         ),
         accounting={
             "method": "one Gaussian mechanism for both statistics"

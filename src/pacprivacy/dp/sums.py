@@ -11,6 +11,7 @@ from pacprivacy._checks import check_positive
 from pacprivacy.dp.gaussian_mechanism import gaussian_analytic
 from pacprivacy.dp.laplace import check_neighbours, laplace
 from pacprivacy.dp.noise import check_epsilon_delta, sum_clipped
+from pacprivacy.dp.records import EMPTY_RECORDS, as_array
 from pacprivacy.errors import BudgetError
 from pacprivacy.release.dp_certificate import Neighbours
 from pacprivacy.release.dp_release import DPRelease
@@ -32,7 +33,7 @@ def private_sum(
     Parameters
     ----------
     rows : array of shape (n,) or (n, d), curator-only
-        One number or row for each record.
+        One number or row for each record; one that is not finite counts as zero.
     bound : float > 0, public
         Largest length of a row: the sum of absolute entries for ``delta=0``, which takes Laplace
         noise, and Euclidean otherwise. It must not be read off the data.
@@ -51,7 +52,7 @@ def private_sum(
     Guarantee
     ---------
     Claims DP-1, DP-2 and DP-3. ``(epsilon, delta)``-differential privacy; clipping and summation
-    are inside, so nothing is left to declare.
+    are inside, so nothing is left to declare. Claim DP-17: what is refused is public.
 
     Examples
     --------
@@ -63,10 +64,10 @@ def private_sum(
     check_neighbours(neighbours)
     check_positive("epsilon", epsilon, advice="Use about 1.")
     limit = check_positive("bound", bound, advice="Use a length that rows rarely exceed.")
-    values = np.asarray(rows, dtype=np.float64)
+    values = as_array(rows)
     flat = values.ndim == 1
     total: Any = sum_clipped(
-        values[:, None] if flat else values, bound=limit, norm="l2" if delta else "l1"
+        values[:, None] if flat else rows, bound=limit, norm="l2" if delta else "l1"
     )
     sensitivity = limit if neighbours == "add_remove" else 2.0 * limit
     total = total[0] if flat else total
@@ -91,7 +92,7 @@ def private_sum(
     kind = "Euclidean length" if delta else "sum of absolute entries"
     said = f"Rows are scaled down to a {kind} of at most {limit:g}, which was declared."
     certificate = replace(
-        release.certificate, assumptions=(said, *release.certificate.assumptions[1:])
+        release.certificate, assumptions=(said, *release.certificate.assumptions[1:], EMPTY_RECORDS)
     )
     return DPRelease(value=release.value, certificate=certificate)
 

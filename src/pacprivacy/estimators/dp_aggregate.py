@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone, is_classifier
+from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
-from pacprivacy._random import public_generator
+from pacprivacy._random import own_generators, public_generator
 from pacprivacy.dp import ClippedMean, GridMedian, subsample_aggregate
-from pacprivacy.dp.losses import encode_labels
+from pacprivacy.dp.blocks import fit_fresh
+from pacprivacy.dp.records import encode_labels
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.estimators.base import read_new, read_supervised
-from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes
+from pacprivacy.estimators.base import read_new
+from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes, read_private
 from pacprivacy.mechanism.flatten import Structure, flatten
 from pacprivacy.mechanism.sklearn import declare_released
 
@@ -47,8 +48,9 @@ class SubsampleAggregate(DPBase):
     Parameters
     ----------
     estimator : scikit-learn classifier or regressor
-        Cloned for every block. Its released attributes are aggregated; they are known for linear
-        models and Gaussian naive Bayes, others are named in ``released``.
+        Cloned for every block, with a seed of its own. Its released attributes are aggregated;
+        they are known for linear models and Gaussian naive Bayes, others are named in
+        ``released``.
     n_blocks : int
         Number of blocks. More blocks mean less noise and rougher fits.
     aggregator : {"mean", "median"}
@@ -58,11 +60,12 @@ class SubsampleAggregate(DPBase):
         Length of the vector of all parameters, or largest absolute value of each. Required: it
         must not be read off the data.
     classes : sequence or "public"
-        Labels of a classifier, declared; ``"public"`` says that everybody knows those that occur.
+        Labels of a classifier, declared; records with others are left out. ``"public"`` says that
+        everybody knows those that occur.
     released : sequence of str, optional
         Fitted attributes that are released.
     n_jobs : int, optional
-        Workers, through joblib.
+        Worker processes, through joblib.
     epsilon, delta, neighbours, random_state, simulate
         As in :class:`~pacprivacy.estimators.dp_base.DPBase`.
 
@@ -115,11 +118,12 @@ class SubsampleAggregate(DPBase):
                 "beforehand."
             )
         sorts = is_classifier(self.estimator)
-        features, target = read_supervised(self, X, y, numeric=not sorts)
+        features, target = read_private(self, X, y, numeric=not sorts)
+        known: npt.NDArray[Any] | None = None
         if sorts:
             self.classes_: npt.NDArray[Any] = read_classes(self.classes, target)
-            encode_labels(target, tuple(self.classes_.tolist()), len(target))
-        template = _FitBlock(estimator=self.estimator, released=self._names())
+            known, target = self.classes_, self._places(target)
+        template = _FitBlock(estimator=self.estimator, released=self._names(), classes=known)
         structure = self._structure(template, features.shape[1])
         release = subsample_aggregate(
             template.with_structure(structure),
@@ -169,6 +173,10 @@ class SubsampleAggregate(DPBase):
         tags.target_tags.multi_output = False
         return tags
 
+    def _places(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Return the labels' places among the declared classes, -1 for others."""
+        return encode_labels(labels, tuple(self.classes_.tolist()), len(labels))
+
     def _names(self) -> tuple[str, ...] | None:
         return None if self.released is None else tuple(self.released)
 
@@ -188,8 +196,9 @@ class SubsampleAggregate(DPBase):
         rows = rng.normal(size=(max(_TEMPLATE_ROWS, 4 * n_features), n_features))
         target: Any = rng.normal(size=len(rows))
         if is_classifier(self.estimator):
-            target = self.classes_[np.arange(len(rows)) % len(self.classes_)]
-        return flatten(template.train(rows, target))[1]
+            target = np.arange(len(rows)) % len(self.classes_)
+        with own_generators(0):  # public, and the caller's are left alone
+            return flatten(template.train(rows, target))[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,13 +207,17 @@ class _FitBlock:
 
     estimator: Any
     released: tuple[str, ...] | None
+    classes: npt.NDArray[Any] | None
     structure: Structure | None = None
 
     def with_structure(self, structure: Structure) -> _FitBlock:
-        return _FitBlock(estimator=self.estimator, released=self.released, structure=structure)
+        return replace(self, structure=structure)
 
     def train(self, rows: Any, target: Any) -> Any:
-        model = clone(self.estimator).fit(rows, target)
+        if self.classes is not None:
+            known = target >= 0
+            rows, target = rows[known], self.classes[target[known]]
+        model = fit_fresh(self.estimator, rows, target)
         if self.released is not None:
             declare_released(model, self.released)
         return model

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
 
 from pacprivacy._random import fresh_seed
+from pacprivacy.dp.records import as_array, read_numbers, read_rows
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.estimators.base import read_seed
 from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
 from pacprivacy.release.dp_release import DPRelease
 
-__all__ = ["DPBase", "label_notes", "read_classes"]
+__all__ = ["DPBase", "label_notes", "read_classes", "read_private"]
 
 PUBLIC: Final = "public"
 PUBLIC_LABELS: Final = "The set of labels that occur in y is public."
+COLUMN: Final = "A column-vector y was passed when a 1d array was expected; it was taken as one."
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -81,6 +87,47 @@ class DPBase(BaseEstimator):  # type: ignore[misc]
         self.certificate_: DPCertificate = noted
 
 
+def read_private(
+    estimator: Any, X: Any, y: Any, *, numeric: bool = False
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
+    """Return features and target of ``fit``, and note number and names of the features.
+
+    What is refused is public: the number of axes and of columns, and their types. Odd records are
+    not refused: entries that are no numbers become NaN, and what follows leaves them out.
+
+    Parameters
+    ----------
+    estimator : estimator
+        On which number and names of the features are noted.
+    X, y : array or frame
+        Features and target.
+    numeric : bool
+        Whether the target is numbers.
+    """
+    if y is None:
+        raise DataError(
+            f"y must be given: {type(estimator).__name__} requires y to be passed, but the target "
+            "y is None."
+        )
+    if sparse.issparse(X):
+        raise DataError("X must be dense; got a sparse matrix. Use X.toarray().")
+    if "c" in {getattr(getattr(part, "dtype", None), "kind", None) for part in (X, y)}:
+        raise DataError("X and y must hold real numbers. Complex data not supported.")
+    if getattr(X, "shape", (0, 1))[1:] == (0,):  # in scikit-learn's words, without the number
+        raise DataError("X has 0 feature(s) (shape=(, 0)) while a minimum of 1 is required.")
+    rows = read_rows(X)
+    validate_data(estimator, X if hasattr(X, "columns") else rows, skip_check_array=True)
+    target = as_array(y)
+    if target.ndim == 2 and target.shape[1] == 1:
+        warnings.warn(COLUMN, DataConversionWarning, stacklevel=3)
+        target = target[:, 0]
+    if numeric:
+        return rows, read_numbers(target, len(rows))
+    if target.shape != (len(rows),):
+        raise DataError("y must have one label for each row of X. Pass a vector of labels.")
+    return rows, target
+
+
 def read_classes(classes: Sequence[Any] | str | None, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the declared labels in order; refuse to find them in the data unasked.
 
@@ -88,11 +135,10 @@ def read_classes(classes: Sequence[Any] | str | None, y: npt.NDArray[Any]) -> np
     ----------
     classes : sequence or "public"
         Labels that were known beforehand; ``"public"`` declares that the labels which occur are
-        known to everybody.
+        known to everybody. Records with other labels are left out.
     y : array
         Labels of the records.
     """
-    check_classification_targets(y)
     if classes is None:
         raise BudgetError(
             "classes must be declared, because labels found in the data are a release without "
@@ -100,13 +146,23 @@ def read_classes(classes: Sequence[Any] | str | None, y: npt.NDArray[Any]) -> np
         )
     if isinstance(classes, str) and classes != PUBLIC:
         raise BudgetError(f"classes must be a sequence of labels or 'public'; got {classes!r}.")
-    known = np.unique(y) if isinstance(classes, str) else np.asarray(classes)
+    known = _occurring(y) if isinstance(classes, str) else np.asarray(classes)
     if known.ndim != 1 or len(np.unique(known)) != len(known) or len(known) < 2:
         raise DataError(
             f"classes must hold two or more different labels; got {len(np.unique(known))} class. "
             "Declare every label that may occur."
         )
     return np.sort(known)
+
+
+def _occurring(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the labels that occur, which are public; what is refused depends on them alone."""
+    plain = np.array(y.tolist()) if y.dtype.kind == "O" else y
+    labels = np.unique(plain)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that they are many for so few records
+        check_classification_targets(labels)
+    return labels
 
 
 def label_notes(classes: Sequence[Any] | str | None) -> tuple[str, ...]:

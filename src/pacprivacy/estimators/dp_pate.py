@@ -16,8 +16,8 @@ from pacprivacy.dp import count_votes, data_dependent_loss, label_by_votes
 from pacprivacy.dp.noise import check_epsilon_delta, read_source
 from pacprivacy.dp.pate import DataDependentLoss
 from pacprivacy.errors import BudgetError
-from pacprivacy.estimators.base import read_new, read_seed, read_supervised
-from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes
+from pacprivacy.estimators.base import read_new, read_seed
+from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes, read_private
 
 __all__ = ["PATEClassifier"]
 
@@ -37,12 +37,13 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
     n_questions : int
         How many public questions are answered; the promise covers all of them.
     classes : sequence or "public"
-        The labels, declared; ``"public"`` says that everybody knows those that occur.
+        The labels, declared; records with others are left out. ``"public"`` says that everybody
+        knows those that occur.
     box : tuple of two floats or arrays, optional
         Where no public questions are given to ``fit``, they are drawn uniformly between these
         ends, which must not be read off the data.
     n_jobs : int, optional
-        Workers, through joblib.
+        Worker processes, through joblib.
     epsilon, delta, neighbours, random_state, simulate
         As in :class:`~pacprivacy.estimators.dp_base.DPBase`.
 
@@ -98,7 +99,7 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
         """
         self._forget()
         check_epsilon_delta(self.epsilon, self.delta)
-        features, target = read_supervised(self, X, y)
+        features, target = read_private(self, X, y)
         self.classes_: npt.NDArray[Any] = read_classes(self.classes, target)
         questions = self._questions(public, features.shape[1])
         seed = self._noise_seed()

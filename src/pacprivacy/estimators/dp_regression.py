@@ -12,9 +12,10 @@ from sklearn.base import RegressorMixin
 
 from pacprivacy._checks import check_positive
 from pacprivacy.dp import adassp, regression_from_statistics, ridge_output_perturbation
+from pacprivacy.dp.records import norms_of
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.estimators.base import read_new, read_supervised
-from pacprivacy.estimators.dp_base import DPBase
+from pacprivacy.estimators.base import read_new
+from pacprivacy.estimators.dp_base import DPBase, read_private
 from pacprivacy.release.dp_release import DPRelease
 
 __all__ = ["DPLinearRegression"]
@@ -87,7 +88,7 @@ class DPLinearRegression(RegressorMixin, DPBase):  # type: ignore[misc]
                 "x_bound and y_bound must be given; got None. Use a norm and a value that rows and "
                 "targets rarely exceed, known beforehand."
             )
-        features, target = read_supervised(self, X, y, numeric=True)
+        features, target = read_private(self, X, y, numeric=True)
         bound = check_positive("x_bound", self.x_bound, advice="Use a norm that rows rarely have.")
         release, solved = self._run(*self._rows(features, bound), np.asarray(target, dtype=float))
         self._keep(release)
@@ -103,8 +104,8 @@ class DPLinearRegression(RegressorMixin, DPBase):  # type: ignore[misc]
         """Return clipped rows, with a constant column if there is an intercept, and their norm."""
         if not self.fit_intercept:
             return features, bound
-        norms = np.linalg.norm(features, axis=1, keepdims=True)
-        clipped = features * np.minimum(1.0, bound / np.maximum(norms, 1e-300))
+        with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
+            clipped = features * np.minimum(1.0, bound / np.maximum(norms_of(features), 1e-300))
         return np.column_stack([clipped, np.full(len(features), bound)]), math.sqrt(2.0) * bound
 
     def _run(self, rows: Any, bound: float, target: Vector) -> tuple[DPRelease, Vector]:

@@ -12,9 +12,10 @@ from scipy import special
 from sklearn.base import ClassifierMixin
 
 from pacprivacy._checks import check_positive
+from pacprivacy.dp.records import norms_of
 from pacprivacy.errors import BudgetError
-from pacprivacy.estimators.base import read_new, read_supervised
-from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes
+from pacprivacy.estimators.base import read_new
+from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes, read_private
 from pacprivacy.release.dp_release import DPRelease
 
 __all__ = ["DPLinearClassifier"]
@@ -31,8 +32,8 @@ class DPLinearClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
     x_bound : float
         Rows are clipped to this norm. There is no default: it must not come from the data.
     classes : sequence of labels, or "public"
-        All labels that may occur; others are refused. ``"public"`` says that the labels which
-        occur in ``y`` are known to everybody.
+        All labels that may occur; records with others are left out. ``"public"`` says that the
+        labels which occur in ``y`` are known to everybody.
     fit_intercept : bool
         Whether scores have a constant term.
     epsilon, delta, neighbours, random_state, simulate
@@ -74,7 +75,7 @@ class DPLinearClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
                 "data; got None. Use a norm that rows rarely exceed."
             )
         bound = check_positive("x_bound", self.x_bound, advice="Use a norm that rows rarely have.")
-        features, labels = read_supervised(self, X, y)
+        features, labels = read_private(self, X, y)
         known = read_classes(self.classes, labels)
         release = self._train(self._scale(features, bound), labels, tuple(known.tolist()))
         scaled = f"Rows are divided by x_bound = {bound:g} first; it is public."
@@ -115,9 +116,9 @@ class DPLinearClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
 
     def _scale(self, features: Matrix, bound: float) -> Matrix:
         """Divide rows by their bound, clip them to norm 1, and append the constant."""
-        scaled = np.asarray(features, dtype=np.float64) / bound
-        norms = np.linalg.norm(scaled, axis=1, keepdims=True)
-        scaled /= np.maximum(norms, 1.0)
+        with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
+            scaled = np.asarray(features, dtype=np.float64) / bound
+            scaled /= np.maximum(norms_of(scaled), 1.0)
         if not self.fit_intercept:
             return scaled
         return np.column_stack([scaled, np.ones(len(scaled))])
