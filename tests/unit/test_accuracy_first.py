@@ -1,6 +1,7 @@
 """Accuracy first: levels, tests, searches, and what the certificates say."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -310,6 +311,58 @@ def test_a_long_model_is_rescaled_and_a_short_one_is_not() -> None:
     assert math.log((1 + math.exp(3.0)) / (1 + math.exp(-3.0))) == pytest.approx(3.0)
 
 
+@pytest.mark.claim("AF-8")
+@pytest.mark.claim("AF-9")
+@pytest.mark.parametrize("radius", [0.1, 0.6, 50.0])
+@pytest.mark.parametrize("kind", ["ridge", "logistic"])
+def test_a_declared_radius_is_kept_and_cheaper(kind: str, radius: float) -> None:
+    method: CovNR | OutputNR = RIDGE if kind == "ridge" else LOGISTIC
+    narrow = replace(method, radius=radius)
+    rng = np.random.default_rng(11)
+    rows, target = rng.normal(size=(40, 3)), rng.choice([-1.0, 1.0], size=40)
+    proved = ridge_radius(0.05) if kind == "ridge" else logistic_radius(0.05)
+    reach = min(radius, proved)
+    plain, problem = method.prepare(rows, target), narrow.prepare(rows, target)
+    assert np.linalg.norm(problem.best) <= reach * (1 + 1e-12)
+    if reach < proved:
+        assert problem.excess_sensitivity < plain.excess_sensitivity
+    else:
+        assert problem.best.tolist() == plain.best.tolist()
+    models = rng.normal(size=(400, 3))
+    models *= reach * rng.uniform(0, 1, size=(400, 1)) / np.linalg.norm(models, axis=1)[:, None]
+    assert problem.excess_risk(models).min() >= -1e-12  # nothing in the ball is better
+    # Along the way to the unconstrained optimum the best of the ball is on the sphere.
+    onto = plain.best * min(1.0, reach / float(np.linalg.norm(plain.best)))
+    assert 0 <= problem.excess_risk(onto[None, :])[0] + 1e-12 < 0.01
+    for _ in range(10):  # one record moves optimum, sums and excess as far as promised
+        other, aims = rows.copy(), target.copy()
+        other[0], aims[0] = 50 * rng.normal(size=3), rng.choice([-1.0, 1.0])
+        neighbour = narrow.prepare(other, aims)
+        for part, moved in zip(problem.parts, neighbour.parts, strict=True):
+            assert np.abs(part.values - moved.values).sum() <= part.sensitivity
+        gap = np.abs(problem.excess_risk(models) - neighbour.excess_risk(models)).max()
+        assert gap <= problem.excess_sensitivity
+    release = narrow.release(X, Y if kind == "ridge" else LABELS, simulate=0)
+    assert np.linalg.norm(release.value) <= reach * (1 + 1e-9)
+    assert f"a length of at most {reach:.6g}" in " ".join(release.certificate.assumptions)
+
+
+@pytest.mark.claim("AF-9")
+def test_the_best_on_the_sphere_is_found_to_the_precision_of_its_sensitivity() -> None:
+    rng = np.random.default_rng(12)
+    rows = rng.normal(size=(500, 4)) / 4
+    labels = np.where(rows @ [3.0, -2.0, 0.0, 1.0] > 0, 1, -1)
+    for radius in (0.05, 0.5, 2.0):
+        problem = OutputNR(alpha=0.1, penalty=0.01, x_bound=1.0, radius=radius).prepare(
+            rows, labels
+        )
+        scaled = shrink_rows(rows, 1.0, norm=2) * labels[:, None]
+        pull = (1 / (1 + np.exp(scaled @ problem.best))) @ scaled - 500 * 0.01 * problem.best
+        outwards = float(pull @ problem.best) / radius**2
+        assert outwards > 0  # the data pull it out of the ball
+        assert np.linalg.norm(pull - outwards * problem.best) <= 1e-6
+
+
 # --- searches -------------------------------------------------------------------------------
 
 
@@ -425,6 +478,7 @@ def test_coefficients_are_in_the_units_of_the_data() -> None:
         ({"neighbours": "add_remove"}, "neighbours must be 'replace'"),
         ({"n_levels": 1}, "n_levels must be at least 2"),
         ({"x_bound": math.inf}, "x_bound must be a positive"),
+        ({"radius": 0.0}, "radius must be a positive"),
     ],
 )
 def test_bad_requests_are_refused(changes: dict[str, float], message: str) -> None:
@@ -437,12 +491,11 @@ def test_bad_requests_are_refused(changes: dict[str, float], message: str) -> No
 
 
 def test_bad_data_are_refused_and_bounds_are_required() -> None:
-    with pytest.raises(DataError, match="y must be -1 or 1"):
-        LOGISTIC.release(X, np.zeros(4000))
-    with pytest.raises(DataError, match="shapes"):
+    with pytest.raises(DataError, match="one entry for each"):
         RIDGE.release(X, Y[:-1])
-    with pytest.raises(DataError, match="finite"):
-        RIDGE.release(np.full((3, 2), np.nan), np.zeros(3))
+    for method in (RIDGE, LOGISTIC):
+        with pytest.raises(DataError, match="at least one row"):
+            method.release(X[:0], Y[:0])
     with pytest.raises(TypeError, match="x_bound"):
         OutputNR(alpha=0.1, penalty=0.1)  # type: ignore[call-arg]
     with pytest.raises(BudgetError, match="calibration"):

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 from scipy import special
+from scipy.optimize import brentq
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.accuracy_first.above_threshold import Calibration
-from pacprivacy.accuracy_first.problem import Part, check_request, read_rows, shrink_rows
+from pacprivacy.accuracy_first.problem import (
+    Part,
+    check_number,
+    check_request,
+    describe_ball,
+    hold_within,
+    shrink_rows,
+)
 from pacprivacy.accuracy_first.search import Candidates, as_release, search_by_reduction
 from pacprivacy.accuracy_first.theory import (
     logistic_radius,
@@ -18,15 +27,14 @@ from pacprivacy.accuracy_first.theory import (
     output_epsilon,
     output_sensitivity,
 )
+from pacprivacy.dp.margins import SOLVER, TOLERANCE, LogisticMargin, minimise_margins
 from pacprivacy.dp.noise import read_source
-from pacprivacy.errors import DataError, MechanismError
+from pacprivacy.dp.records import EMPTY_RECORDS, encode_labels, finite_rows, read_rows
 from pacprivacy.release.dp_release import DPRelease
 
 __all__ = ["LogisticProblem", "OutputNR"]
 
-MOST_STEPS: Final = 100
-# The optimum is found to a gradient below this fraction of what one record moves the gradient.
-RELATIVE_GRADIENT: Final = 1e-6
+MOST_STEPS: Final = 20  # of Newton's method on the sphere, from a point near the optimum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +59,10 @@ class OutputNR:
         Levels from ``1/n`` to four times what the theorem demands.
     calibration : {"tight", "theorem"}, public
         How the test is calibrated; see :func:`plan_threshold`.
+    radius : float > 0, optional, public
+        Length within which models are sought, in units of scaled rows; by default what the
+        penalty implies, ``sqrt(W(1/e)/λ)``. A smaller one makes the test cheaper, and excess
+        risk is over the best model of at most this length. It must not be read off the data.
 
     Guarantee
     ---------
@@ -75,6 +87,7 @@ class OutputNR:
     neighbours: Literal["replace"] = "replace"
     n_levels: int = 1000
     calibration: Calibration = "tight"
+    radius: float | None = None
 
     def __post_init__(self) -> None:
         check_request(
@@ -83,12 +96,13 @@ class OutputNR:
             penalty=self.penalty,
             neighbours=self.neighbours,
             n_levels=self.n_levels,
+            radius=self.radius,
         )
         check_positive("x_bound", self.x_bound, advice="Use a length that rows rarely exceed.")
 
     def prepare(self, X: Any, y: Any) -> LogisticProblem:
         """Return the optimum on the clipped data; curator-only."""
-        return LogisticProblem(X, y, penalty=self.penalty, x_bound=self.x_bound)
+        return LogisticProblem(X, y, penalty=self.penalty, x_bound=self.x_bound, radius=self.radius)
 
     def release(
         self, X: Any, y: Any, *, simulate: np.random.Generator | int | None = None
@@ -120,31 +134,35 @@ class LogisticProblem:
     ---------
     Claim AF-9. Exchanging one record moves the optimum, as computed, by at most the part's
     ``sensitivity`` in the sum of absolute changes, and the excess risk of a model within the
-    radius by at most ``excess_sensitivity``.
+    radius by at most ``excess_sensitivity``. Claim DP-17: what is refused is public.
     """
 
     block = 16
     mechanism = "logistic regression, perturbed optimum"
 
-    def __init__(self, X: Any, y: Any, *, penalty: float, x_bound: float) -> None:
-        features, labels = read_rows(X, y)
-        if not np.isin(labels, (-1.0, 1.0)).all():
-            raise DataError("y must be -1 or 1; got other labels. Recode the two classes.")
+    def __init__(
+        self, X: Any, y: Any, *, penalty: float, x_bound: float, radius: float | None = None
+    ) -> None:
+        features = finite_rows(read_rows(X))
+        check_number(len(features))
+        places = encode_labels(y, (-1, 1), len(features))
+        signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
         self.n_records, self._n_features = features.shape
         self._penalty, self._x_bound = penalty, float(x_bound)
-        signed = shrink_rows(features, x_bound, norm=2) * labels[:, None]
+        signed = shrink_rows(features, x_bound, norm=2) * signs[:, None]
         # Equal rows are summed once; real tables have many.
         self._rows, counts = np.unique(signed, axis=0, return_counts=True)
         self._weights = counts / self.n_records
-        self._radius = logistic_radius(penalty)
-        self.best = self._minimise()
+        self._radius = hold_within(logistic_radius(penalty), radius)
+        self._narrow = self._radius < logistic_radius(penalty)
+        self.best = _minimise(signed, penalty * self.n_records, self._radius)
         self._least_risk = float(self._risk(self.best[None, :])[0])
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """The optimum."""
         exact = output_sensitivity(self.n_records, self._n_features, self._penalty)
-        sensitivity = exact * (1.0 + 2.0 * RELATIVE_GRADIENT)
+        sensitivity = exact * (1.0 + 2.0 * TOLERANCE)
         return (Part(name="coefficients", values=self.best, sensitivity=sensitivity),)
 
     @property
@@ -158,6 +176,9 @@ class LogisticProblem:
         return (
             f"Rows are shrunk to length {self._x_bound:g}, which was fixed without looking at the "
             "data; labels are -1 or 1.",
+            EMPTY_RECORDS,
+            SOLVER,
+            describe_ball(self._radius),
         )
 
     def model(self, noisy: tuple[Vector, ...]) -> Vector:
@@ -167,7 +188,7 @@ class LogisticProblem:
         return vector * (self._radius / length) if length > self._radius else vector
 
     def excess_risk(self, models: Matrix) -> Vector:
-        """Return the risk of each row above the least risk."""
+        """Return the risk of each row above the least risk within the ball."""
         return np.asarray(self._risk(models) - self._least_risk)
 
     def coefficients(self, model: Vector) -> Vector:
@@ -176,7 +197,9 @@ class LogisticProblem:
 
     def theory_epsilon(self, alpha: float) -> float:
         """Return the level that the paper's theorem demands."""
-        return output_epsilon(
+        # At an optimum on the sphere the pull of the penalty is not balanced by the data's.
+        steeper = 1.0 + self._penalty * self._radius if self._narrow else 1.0
+        return steeper * output_epsilon(
             alpha,
             n_records=self.n_records,
             n_features=self._n_features,
@@ -191,28 +214,45 @@ class LogisticProblem:
             self._weights @ losses + 0.5 * self._penalty * np.square(models).sum(axis=1)
         )
 
-    def _minimise(self) -> Vector:
-        """Return the optimum by Newton's method with step halving."""
-        model = np.zeros(self._n_features)
-        risk = float(self._risk(model[None, :])[0])
-        goal = RELATIVE_GRADIENT / self.n_records
-        for _ in range(MOST_STEPS):
-            wrong = special.expit(-(self._rows @ model))
-            gradient = self._penalty * model - (self._weights * wrong) @ self._rows
-            if float(np.linalg.norm(gradient)) <= goal:
-                return model
-            curvature = self._rows * (self._weights * wrong * (1.0 - wrong))[:, None]
-            hessian = curvature.T @ self._rows + self._penalty * np.eye(self._n_features)
-            step = np.linalg.solve(hessian, gradient)
-            size, fall = 1.0, float(gradient @ step)
-            while size > 1e-6:
-                trial = model - size * step
-                found = float(self._risk(trial[None, :])[0])
-                if found <= risk - 1e-4 * size * fall + 1e-15:
-                    break
-                size *= 0.5
-            model, risk = trial, found
-        raise MechanismError(
-            "the logistic optimum must be found to high precision for its sensitivity to hold; "
-            f"it was not after {MOST_STEPS} steps. Use a larger penalty."
-        )
+
+def _minimise(signed: Matrix, penalty: float, radius: float) -> Vector:
+    """Return the optimum of ``Σ ln(1 + exp(-s_i·θ)) + penalty |θ|²/2`` within the ball."""
+
+    def optimum(curvature: float) -> Vector:
+        zeros = np.zeros(signed.shape[1])
+        return minimise_margins(
+            signed, LogisticMargin(), penalty=curvature, tilt=zeros, x_bound=1.0
+        )[0]
+
+    model = optimum(penalty)
+    if float(np.linalg.norm(model)) <= radius:
+        return model
+    # On the sphere the optimum is that of a larger penalty; it shrinks as the penalty grows.
+    high = 2.0 * penalty
+    while float(np.linalg.norm(optimum(high))) > radius:
+        high *= 2.0
+    found = brentq(
+        lambda p: float(np.linalg.norm(optimum(p))) - radius, penalty, high, rtol=1e-9, disp=False
+    )
+    return _refine_on_sphere(signed, penalty, optimum(float(found)), radius)
+
+
+def _refine_on_sphere(signed: Matrix, penalty: float, model: Vector, radius: float) -> Vector:
+    """Return a point of the sphere with a gradient along its radius, up to ``TOLERANCE``."""
+    best, least = model * (radius / float(np.linalg.norm(model))), math.inf
+    for _ in range(MOST_STEPS):
+        model = model * (radius / float(np.linalg.norm(model)))
+        wrong = special.expit(-(signed @ model))
+        gradient = penalty * model - wrong @ signed
+        multiplier = max(0.0, -float(gradient @ model) / radius**2)
+        residual = gradient + multiplier * model
+        if float(np.linalg.norm(residual)) < least:
+            best, least = model, float(np.linalg.norm(residual))
+        if least <= TOLERANCE / 4:
+            break
+        hessian = (signed * (wrong * (1.0 - wrong))[:, None]).T @ signed
+        hessian += (penalty + multiplier) * np.eye(len(model))
+        sides = np.stack([residual, model], axis=1)
+        towards, outwards = np.linalg.lstsq(hessian, sides, rcond=None)[0].T
+        model = model - towards + outwards * float(model @ towards) / float(model @ outwards)
+    return best

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
+from pacprivacy.dp.records import norms_of
 from pacprivacy.errors import BudgetError, DataError
 
-__all__ = ["Found", "Part", "Problem", "check_request", "read_rows", "shrink_rows"]
+__all__ = [
+    "Found",
+    "Part",
+    "Problem",
+    "check_number",
+    "check_request",
+    "describe_ball",
+    "hold_within",
+    "shrink_rows",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -111,9 +121,17 @@ class Found:
 
 
 def check_request(
-    *, alpha: float, gamma: float, penalty: float, neighbours: str, n_levels: int
+    *,
+    alpha: float,
+    gamma: float,
+    penalty: float,
+    neighbours: str,
+    n_levels: int,
+    radius: float | None,
 ) -> None:
     """Refuse a request that makes no sense, before any data are seen."""
+    if radius is not None:
+        check_positive("radius", radius, advice="Leave it out for what the penalty implies.")
     check_positive("alpha", alpha, advice="Use the excess risk that you can bear.")
     check_positive("penalty", penalty, advice="Use about 0.01.")
     if isinstance(gamma, bool) or not 0.0 < gamma < 1.0:
@@ -127,24 +145,29 @@ def check_request(
         raise BudgetError(f"n_levels must be at least 2; got {n_levels}. Use 1000.")
 
 
-def read_rows(X: Any, y: Any) -> tuple[Matrix, Vector]:
-    """Return features and targets as arrays; refuse other shapes and what is not finite."""
-    features, target = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if features.ndim != 2 or target.shape != features.shape[:1] or features.size == 0:
-        raise DataError(
-            f"X and y must have shapes (n, d) and (n,); got {features.shape} and {target.shape}. "
-            "Pass one target for each row."
-        )
-    if not (np.isfinite(features).all() and np.isfinite(target).all()):
-        raise DataError("X and y must be finite; got NaN or infinite entries. Drop or fill them.")
-    return features, target
+def hold_within(proved: float, radius: float | None) -> float:
+    """Return the length within which models are sought: what was declared, if it is less."""
+    return proved if radius is None else min(proved, float(radius))
+
+
+def describe_ball(radius: float) -> str:
+    """Return what the length of models means for the promise of accuracy, in words."""
+    return (
+        f"Models have a length of at most {radius:.6g} in scaled units, a public number; excess "
+        "risk is over the best of these."
+    )
+
+
+def check_number(n_records: int) -> None:
+    """Refuse to learn from nobody; how many records there are is public."""
+    if n_records == 0:
+        raise DataError("X must have at least one row. Pass one row for each record.")
 
 
 def shrink_rows(features: Matrix, bound: float, *, norm: int) -> Matrix:
     """Return rows divided by ``bound``, those longer than it shrunk to length 1."""
     limit = check_positive("x_bound", bound, advice="Use a length that rows rarely exceed.")
-    with np.errstate(over="ignore"):  # an infinite length makes a row of zeros
-        lengths = np.linalg.norm(features, ord=norm, axis=1, keepdims=True)
+    lengths = norms_of(features, order=norm)  # an infinite one makes a row of zeros
     # The length is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
     safe = 1.0 - (features.shape[1] + 16) * 2.0**-52
     return np.asarray(features * (safe / np.maximum(lengths, limit)), dtype=np.float64)

@@ -9,11 +9,19 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.accuracy_first.above_threshold import Calibration
-from pacprivacy.accuracy_first.problem import Part, check_request, read_rows, shrink_rows
+from pacprivacy.accuracy_first.problem import (
+    Part,
+    check_number,
+    check_request,
+    describe_ball,
+    hold_within,
+    shrink_rows,
+)
 from pacprivacy.accuracy_first.search import Candidates, as_release, search_by_reduction
 from pacprivacy.accuracy_first.theory import covariance_epsilon, ridge_radius, ridge_sensitivity
 from pacprivacy.accuracy_first.trust_region import solve_trust_region
 from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.records import EMPTY_RECORDS, read_regression
 from pacprivacy.release.dp_release import DPRelease
 
 __all__ = ["CovNR", "RidgeProblem"]
@@ -43,6 +51,11 @@ class CovNR:
         Levels from ``1/n`` to four times what the theorem demands.
     calibration : {"tight", "theorem"}, public
         How the test is calibrated; see :func:`plan_threshold`.
+    radius : float > 0, optional, public
+        Length within which models are sought, in units of scaled rows and targets; by default
+        what the penalty implies, ``1/(2 sqrt(λ))``. A smaller one makes the test cheaper, and
+        excess risk is over the best model of at most this length. It must not be read off the
+        data.
 
     Guarantee
     ---------
@@ -67,6 +80,7 @@ class CovNR:
     neighbours: Literal["replace"] = "replace"
     n_levels: int = 1000
     calibration: Calibration = "tight"
+    radius: float | None = None
 
     def __post_init__(self) -> None:
         check_request(
@@ -75,13 +89,21 @@ class CovNR:
             penalty=self.penalty,
             neighbours=self.neighbours,
             n_levels=self.n_levels,
+            radius=self.radius,
         )
         check_positive("x_bound", self.x_bound, advice="Use a length that rows rarely exceed.")
         check_positive("y_bound", self.y_bound, advice="Use a value that targets rarely exceed.")
 
     def prepare(self, X: Any, y: Any) -> RidgeProblem:
         """Return the sums of the clipped data; curator-only."""
-        return RidgeProblem(X, y, penalty=self.penalty, x_bound=self.x_bound, y_bound=self.y_bound)
+        return RidgeProblem(
+            X,
+            y,
+            penalty=self.penalty,
+            x_bound=self.x_bound,
+            y_bound=self.y_bound,
+            radius=self.radius,
+        )
 
     def release(
         self, X: Any, y: Any, *, simulate: np.random.Generator | int | None = None
@@ -113,25 +135,37 @@ class RidgeProblem:
     ---------
     Claim AF-8. Exchanging one record moves each of the two vectors of sums by at most their
     ``sensitivity``, float64 rounding included, and the excess risk of a model within the radius by
-    at most ``excess_sensitivity``.
+    at most ``excess_sensitivity``. Claim DP-17: what is refused is public.
     """
 
     block = 1
     mechanism = "ridge regression from perturbed sums"
 
-    def __init__(self, X: Any, y: Any, *, penalty: float, x_bound: float, y_bound: float) -> None:
-        features, target = read_rows(X, y)
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        penalty: float,
+        x_bound: float,
+        y_bound: float,
+        radius: float | None = None,
+    ) -> None:
+        features, target = read_regression(X, y)
+        check_number(len(features))
         rows = shrink_rows(features, x_bound, norm=1)
         values = np.clip(target / y_bound, -1.0, 1.0)
         self.n_records, self._n_features = rows.shape
         self._penalty, self._bounds = penalty, (float(x_bound), float(y_bound))
-        self._radius = ridge_radius(penalty)
+        self._radius = hold_within(ridge_radius(penalty), radius)
         self._gram, self._products = rows.T @ rows, rows.T @ values
         self._upper = np.triu_indices(self._n_features)
         # An entry off the diagonal counts twice, so that the sum of all is (Σ|x_i|)².
         self._weights = np.where(self._upper[0] == self._upper[1], 1.0, 2.0)
         self._risk = self._gram / self.n_records + penalty * np.eye(self._n_features)
-        self.best = np.linalg.solve(self._risk, self._products / self.n_records)
+        pull = self._products / self.n_records
+        self.best = solve_trust_region(self._risk, pull, radius=self._radius)
+        self._slope = self._risk @ self.best - pull  # zero, unless the best is on the sphere
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -156,6 +190,8 @@ class RidgeProblem:
         return (
             f"Rows are shrunk to absolute sum {x_bound:g}, targets clipped to {y_bound:g}; both "
             "bounds were fixed without looking at the data.",
+            EMPTY_RECORDS,
+            describe_ball(self._radius),
         )
 
     def model(self, noisy: tuple[Vector, ...]) -> Vector:
@@ -167,9 +203,10 @@ class RidgeProblem:
         return solve_trust_region(matrix, products / self.n_records, radius=self._radius)
 
     def excess_risk(self, models: Matrix) -> Vector:
-        """Return the risk of each row above the least risk."""
+        """Return the risk of each row above the least risk within the ball."""
         away = models - self.best
-        return np.asarray(0.5 * np.einsum("ki,ij,kj->k", away, self._risk, away))
+        curved = 0.5 * np.einsum("ki,ij,kj->k", away, self._risk, away)
+        return np.asarray(curved + away @ self._slope)
 
     def coefficients(self, model: Vector) -> Vector:
         """Return the model in the units of the features and the target."""
