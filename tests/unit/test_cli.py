@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ import pacprivacy as pac
 from pacprivacy.cli import app
 from pacprivacy.cli import demo as demo_verb
 from pacprivacy.cli import release as release_verb
+from pacprivacy.dp import laplace
 from pacprivacy.errors import BudgetExceededError, InterruptedRun, PoolError
-from pacprivacy.release import Certificate, DPCertificate, DPRelease
+from pacprivacy.release import Certificate
 
 N_ROWS = 60
 
@@ -317,12 +319,15 @@ def test_verify_fails_on_an_edited_certificate(people: Path, tmp_path: Path) -> 
     assert "curator bundle" in refused("verify", path, "--bundle", out / "moved.npz")
 
 
-def test_verify_says_that_differential_privacy_leaves_no_bundle(tmp_path: Path) -> None:
-    found = DPCertificate(epsilon=1.0, delta=0.0, neighbours="replace", mechanism="mean")
-    path = DPRelease(value=3.5, certificate=found).save(tmp_path)
-    text = refused("verify", path)
-    assert "got one of differential privacy" in text
-    assert "no bundle" in text
+def test_verify_checks_differential_privacy_against_its_events(tmp_path: Path) -> None:
+    found = laplace(3.5, sensitivity=1.0, epsilon=1.0, neighbours="replace")
+    shown = run_pac("verify", found.save(tmp_path / "real")).stdout
+    assert "follows from the events that it carries" in shown
+    assert found.certificate.digest in shown
+    assert "clipping, bounds and sensitivities" in shown.split("Not checked")[1]
+    forged = replace(found, certificate=replace(found.certificate, epsilon=0.1))
+    text = refused("verify", forged.save(tmp_path / "forged"))
+    assert "epsilon must follow from its events; it says 0.1, the events give 1" in text
 
 
 def test_verify_reads_the_files_of_a_predictor_and_report_needs_no_outputs(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,13 +11,16 @@ import typer
 
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
-from pacprivacy.errors import CertificateError, PacPrivacyError
+from pacprivacy.errors import CertificateError
 from pacprivacy.release import AnswerBundle, Bundle, Certificate, DPCertificate, load_bundle
 from pacprivacy.release import verify as verify_certificate
 
 __all__ = ["verify"]
 
 BUNDLE_NAME: Final = "curator.npz"
+NOT_CHECKED: Final = (
+    "Not checked, for no file can show it (compared with the record, if there is one):"
+)
 VALUE: Final = "the released value: neither the secret nor the noise is in any file"
 ANSWERS: Final = "the answers, and that no more of them were given than the total allows"
 
@@ -36,20 +40,26 @@ def _verify(
 
     Fails with exit code 2 on the first figure or sentence that does not follow, and names what the
     bundle can only repeat. Only the curator can do this: the bundle holds the outputs on all
-    subsets. It does not hold the secret or the noise, so the released value is not checked.
+    subsets. It does not hold the secret or the noise, so the released value is not checked. A
+    certificate of differential privacy has no bundle: it is checked against the events it carries.
     """
     certificate = _read(release)
-    path = release.parent / BUNDLE_NAME if bundle is None else bundle
-    if not path.is_file():
-        raise CertificateError(
-            f"bundle must be a file; got {path}, which is not there. "
-            f"Name it with --bundle, or ask the curator to run this."
-        )
-    bundle_found = load_bundle(path)
-    found = verify_certificate(certificate, bundle_found)
-    items = _recomputed(certificate, bundle_found)
-    whole = isinstance(bundle_found, Bundle)
-    unproved = {**found.not_checkable, **({"value": VALUE} if whole else {"answers": ANSWERS})}
+    if isinstance(certificate, DPCertificate):
+        from pacprivacy.dp.verification import verify_dp  # accountants are slow to import
+
+        found, items = verify_dp(certificate), _recomputed_dp(certificate)
+        source, unproved = "the events that it carries", {**found.not_checkable, "value": VALUE}
+    else:
+        path = release.parent / BUNDLE_NAME if bundle is None else bundle
+        if not path.is_file():
+            raise CertificateError(
+                f"bundle must be a file; got {path}, which is not there. "
+                f"Name it with --bundle, or ask the curator to run this."
+            )
+        held = load_bundle(path)
+        found, items = verify_certificate(certificate, held), _recomputed(certificate, held)
+        rest = {"value": VALUE} if isinstance(held, Bundle) else {"answers": ANSWERS}
+        source, unproved = str(path), {**found.not_checkable, **rest}
     if as_json:
         show_json(
             {
@@ -62,30 +72,28 @@ def _verify(
             }
         )
     elif not quiet:
-        show(f"{release}: the certificate follows from {path}.", style="green")
+        show(f"{release}: the certificate follows from {source}.", style="green")
         show(f"SHA-256 of the certificate, as in the ledger: {found.digest}")
         show("Recomputed and equal:")
         show(_lines(items))
-        show("Not checked, because no bundle can show it (compared with its record only):")
+        show(NOT_CHECKED)
         show(_lines(unproved))
 
 
-def _read(path: Path) -> Certificate:
-    """Read a PAC certificate; say why one of differential privacy cannot be verified."""
+def _read(path: Path) -> Certificate | DPCertificate:
     try:
         return Certificate.read(path)
     except CertificateError:
-        try:
-            DPCertificate.read(path)
-        except PacPrivacyError:
-            pass
-        else:
-            raise CertificateError(
-                f"{path} must hold a PAC certificate; got one of differential privacy. It has no "
-                f"bundle to recompute it from: it rests on the assumptions that it names and on "
-                f"the mechanism's proof. Check it with pacprivacy.audit.audit_dp."
-            ) from None
+        with suppress(CertificateError):
+            return DPCertificate.read(path)
         raise
+
+
+def _recomputed_dp(certificate: DPCertificate) -> dict[str, str]:
+    """Say what the events of a certificate of differential privacy give."""
+    events = sum(int(event["count"]) for event in certificate.events)
+    kinds = ", ".join(sorted({event["event"] for event in certificate.events}))
+    return {"promise": certificate.promise, "events": f"{events}, of kind {kinds}"}
 
 
 def _lines(items: dict[str, str]) -> str:

@@ -46,6 +46,7 @@ from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_nois
 from pacprivacy.dp.sgd import dp_gd, dp_sgd
 from pacprivacy.dp.statistics import regression_from_statistics
 from pacprivacy.dp.sums import private_mean, private_sum
+from pacprivacy.dp.verification import verify_dp
 from pacprivacy.theory.gaussian import gaussian_delta, gaussian_parameter
 
 __all__ = [
@@ -110,5 +111,6 @@ __all__ = [
     "score_loss",
     "search_noise",
     "subsample_aggregate",
+    "verify_dp",
     "zcdp_epsilon",
 ]

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from scipy.optimize import brentq
 
+from pacprivacy._rounding import at_most
 from pacprivacy.dp.composition import Told, grid_distance, pure_loss, read_composed
 from pacprivacy.dp.events import ApproximateEvent, Event, GaussianEvent
 from pacprivacy.dp.loss_distribution import (
@@ -57,9 +58,9 @@ class Accounts:
     >>> print(account(GaussianEvent(noise_multiplier=5.0, count=10), delta=1e-5))
     ε at δ = 1e-05, add_remove
     basic        8.3412  sum of the ε of every run, δ shared evenly
-    advanced    17.0280  advanced composition of the same, half of δ for it
+    advanced    17.0281  advanced composition of the same, half of δ for it
     zcdp         3.2349  ρ + 2 sqrt(ρ ln(1/δ)); without sampling only
-    renyi        2.8141  Rényi divergences over a grid of orders
+    renyi        2.8142  Rényi divergences over a grid of orders
     pld          2.5944  privacy-loss distributions, rounded to the safe side
     """
 
@@ -86,7 +87,7 @@ class Accounts:
         if self.simulation:
             lines.append("SIMULATION: seeded randomness; nobody is protected.")
         for name, value in self.epsilons.items():
-            figure = "unknown" if value is None else f"{value:.4f}"
+            figure = "unknown" if value is None else at_most(value, decimals=4)
             lines.append(f"{name:<9}{figure:>10}  {METHODS[name]}")
         return "\n".join(lines)
 

@@ -21,6 +21,7 @@ from scipy import special
 from scipy.optimize import brentq
 
 from pacprivacy._random import ProcessBound
+from pacprivacy._rounding import at_most
 from pacprivacy.dp.composition import (
     Composed,
     Told,
@@ -270,7 +271,8 @@ class Odometer(ProcessBound):
     def __str__(self) -> str:
         warning = "\nSIMULATION: seeded randomness; nobody is protected."
         return (
-            f"ε = {self.epsilon:.4g} so far at δ = {self._delta:g}, {self._neighbours}"
+            f"ε = {at_most(self.epsilon, significant=4)} so far at δ = {self._delta:g}, "
+            f"{self._neighbours}"
             f"{warning if self._simulation else ''}"
         )
 

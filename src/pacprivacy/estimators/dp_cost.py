@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
+from pacprivacy._rounding import at_most
 from pacprivacy.dp import account
 from pacprivacy.dp.composition import events_of
 from pacprivacy.dp.events import Event
@@ -169,7 +170,7 @@ class DPSearchCost:
 
 
 def _up(epsilon: float) -> str:
-    return f"{math.ceil(1e3 * epsilon) / 1e3:g}" if math.isfinite(epsilon) else "infinite"
+    return at_most(epsilon, significant=4) if math.isfinite(epsilon) else "infinite"
 
 
 @lru_cache(maxsize=256)

@@ -190,7 +190,9 @@ class DPCertificate:
         return rows
 
     def _success_text(self) -> str:
-        bound, alone = (_at_most(rate) for rate in (self.membership_bound, self._point_bound))
+        bound, alone = (
+            percent_at_most(rate) for rate in (self.membership_bound, self._point_bound)
+        )
         how = "by epsilon and delta alone"
         if self.advantage is not None:
             how = (
@@ -255,11 +257,6 @@ class DPCertificate:
         if isinstance(content, dict) and "certificate" in content:
             content = content["certificate"]
         return cls.from_dict(content)
-
-
-def _at_most(rate: float) -> str:
-    """Return a success rate in percent, rounded up."""
-    return f"{math.ceil(1e4 * rate - 1e-6) / 100:.2f}"
 
 
 def _short(value: Any) -> str:

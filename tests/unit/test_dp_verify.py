@@ -1,0 +1,106 @@
+"""Certificates of differential privacy: the promise follows from the events, the rest is named."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pacprivacy import dp
+from pacprivacy.accuracy_first import NoiseReduction
+from pacprivacy.dp.verification import NOT_CHECKABLE_DP, verify_dp
+from pacprivacy.errors import CertificateError
+from pacprivacy.release import DPCertificate
+
+X = np.random.default_rng(0).uniform(-1, 1, size=(300, 2))
+LABELS = X[:, 0] > 0
+COMMON: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
+
+
+def descend() -> Any:
+    return dp.dp_sgd(
+        X,
+        LABELS,
+        loss=dp.Logistic(classes=(False, True)),
+        x_bound=2.0,
+        batch=dp.PoissonBatch(size=30, n_public=300),
+        steps=dp.Steps(n_steps=4, learning_rate=0.5, clip_norm=1.0),
+        **COMMON,
+    )
+
+
+def gradual() -> Any:
+    levels = [0.1, 1.0, 4.0]
+    return NoiseReduction([1.0], sensitivity=1.0, epsilons=levels, neighbours="replace").refine()
+
+
+RELEASES: dict[str, Callable[[], Any]] = {
+    "laplace": lambda: dp.laplace(1.0, sensitivity=1.0, epsilon=1.0, neighbours="replace"),
+    "two numbers": lambda: dp.laplace(
+        [1.0, 2.0], sensitivity=1.0, epsilon=1.0, neighbours="replace"
+    ),
+    "gaussian": lambda: dp.gaussian_analytic(
+        [1.0, 2.0], sensitivity=1.0, neighbours="replace", **COMMON
+    ),
+    "objective": lambda: dp.objective_perturbation(
+        X, LABELS, classes=(False, True), penalty=10.0, x_bound=2.0, **COMMON
+    ),
+    "descent": descend,
+    "ex post": gradual,
+}
+TELL_THE_ADVANTAGE = {"laplace", "gaussian", "descent"}
+
+
+@pytest.fixture(scope="module")
+def certificates() -> dict[str, DPCertificate]:
+    return {name: make().certificate for name, make in RELEASES.items()}
+
+
+@pytest.mark.claim("R-6")
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_real_certificate_is_verified(certificates: dict[str, DPCertificate], name: str) -> None:
+    certificate = certificates[name]
+    found = verify_dp(certificate)
+    names = {field.name for field in fields(DPCertificate)}
+    assert set(found.recomputed) | set(found.not_checkable) == names
+    assert not set(found.recomputed) & set(found.not_checkable)
+    assert ("epsilon" in found.not_checkable) == (name == "ex post")
+    if certificate.advantage is not None:
+        assert ("advantage" in found.recomputed) == (name in TELL_THE_ADVANTAGE)
+    assert found.digest == certificate.digest
+
+
+@pytest.mark.claim("R-6")
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_forged_promise_is_refused(certificates: dict[str, DPCertificate], name: str) -> None:
+    real = certificates[name]
+    smaller = 0.99 * real.epsilon if real.kind == "dp" else 1.1 * 4.0
+    forged = [
+        replace(real, epsilon=smaller),
+        replace(real, events=()),
+        replace(real, not_promised=()),
+        replace(real, not_promised=real.not_promised[1:]),
+        replace(real, events=({"event": "magic"},)),
+        replace(real, events=({"event": "pure", "epsilon": 9.0},), kind="dp"),
+    ]
+    if real.delta:
+        forged.append(replace(real, delta=1e-12))
+    if name in TELL_THE_ADVANTAGE:
+        assert real.advantage is not None
+        forged.append(replace(real, advantage=0.99 * real.advantage))
+    for certificate in forged:
+        with pytest.raises(CertificateError, match="must") as error:
+            verify_dp(certificate)
+        assert "\n" not in str(error.value)
+
+
+def test_whoever_states_more_than_the_events_cost_is_not_refused(
+    certificates: dict[str, DPCertificate],
+) -> None:
+    verify_dp(replace(certificates["gaussian"], epsilon=2.0, advantage=0.5))
+
+
+def test_the_table_names_fields() -> None:
+    assert set(NOT_CHECKABLE_DP) < {field.name for field in fields(DPCertificate)}
+    assert not set(NOT_CHECKABLE_DP) & {"epsilon", "delta", "advantage"}
