@@ -9,8 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["draw"]
-
 
 def draw(name: str, *arguments: Any, **options: Any) -> Any:
     """Call a function of :mod:`pacprivacy.report` by its name, and return its figure."""

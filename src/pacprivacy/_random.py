@@ -26,19 +26,6 @@ from numpy.random import mtrand
 
 from pacprivacy.errors import PoolError, SecretError
 
-__all__ = [
-    "BitSource",
-    "Process",
-    "ProcessBound",
-    "SimulatedSource",
-    "SystemSource",
-    "coerce_seed",
-    "fresh_seed",
-    "own_generators",
-    "public_generator",
-    "uniform_below",
-]
-
 SEED_BITS: Final = 128
 _ONE_AT_A_TIME: Final = threading.RLock()
 

@@ -11,8 +11,6 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Final
 
-__all__ = ["at_least", "at_most", "failure_text", "percent_at_most"]
-
 _EXACT: Final = Context(prec=1200)  # holds every double to its last decimal
 
 

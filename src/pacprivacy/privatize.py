@@ -12,19 +12,15 @@ import numpy as np
 
 from pacprivacy._checks import check_log_belief
 from pacprivacy._random import SimulatedSource, SystemSource, coerce_seed, public_generator
-from pacprivacy.adversary.information import DEFAULT_GAMMA
+from pacprivacy.adversary import DEFAULT_GAMMA
 from pacprivacy.budget import AnyBudget
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.mechanism import as_mechanism, coerce_data
-from pacprivacy.noise import Boxed, Empirical, Rule, calibrate
-from pacprivacy.noise.calibration import check_feasible
-from pacprivacy.noise.iid import N_RESERVE
+from pacprivacy.noise import N_RESERVE, Boxed, Empirical, Rule, calibrate, check_feasible
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Context, Release, Secret, publish
 from pacprivacy.session import Accuracy, Session
 from pacprivacy.simulation import draw_candidates, run_mechanism
-
-__all__ = ["privatize"]
 
 
 def privatize(

@@ -14,16 +14,7 @@ from scipy import integrate, optimize
 from pacprivacy._checks import check_positive
 from pacprivacy._random import BitSource, ProcessBound, SystemSource
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
-from pacprivacy.noise.lattice import MAX_UNITS_PER_SCALE, sample_discrete_laplace
-
-__all__ = [
-    "FLOAT_MARGIN",
-    "Calibration",
-    "InteractiveAboveThreshold",
-    "ThresholdPlan",
-    "plan_threshold",
-    "wrong_yes",
-]
+from pacprivacy.noise import MAX_UNITS_PER_SCALE, sample_discrete_laplace
 
 Calibration = Literal["tight", "theorem"]
 

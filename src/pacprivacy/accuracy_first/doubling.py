@@ -10,10 +10,8 @@ import numpy as np
 from pacprivacy.accuracy_first.output import OutputNR
 from pacprivacy.accuracy_first.ridge import CovNR
 from pacprivacy.accuracy_first.search import as_release, invert_theory, search_by_doubling
-from pacprivacy.dp.noise import read_source
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["DoublingMethod", "TheoryInversion"]
+from pacprivacy.dp import read_source
+from pacprivacy.release import DPRelease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

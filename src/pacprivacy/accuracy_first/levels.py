@@ -11,9 +11,7 @@ import numpy as np
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.lattice import MAX_UNITS_PER_SCALE
-
-__all__ = ["as_levels", "doubling_levels", "geometric_levels", "lattice_units"]
+from pacprivacy.noise import MAX_UNITS_PER_SCALE
 
 LEAST_UNITS: Final = 1 << 24  # grid steps in the smallest noise scale
 

@@ -15,15 +15,10 @@ import numpy.typing as npt
 from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.accuracy_first.levels import as_levels, lattice_units
-from pacprivacy.dp.composition import carried
-from pacprivacy.dp.events import PureEvent
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp import PureEvent, carried, read_source
 from pacprivacy.errors import BudgetExceededError, DataError
-from pacprivacy.noise.lattice import bernoulli_enclosed, sample_discrete_laplace
-from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["NoiseReduction", "NoisyLevels", "enclose_keep_rate"]
+from pacprivacy.noise import bernoulli_enclosed, sample_discrete_laplace
+from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 Integers = npt.NDArray[np.int64]
 FARTHEST: Final = 2.0**61  # grid steps; beyond it numbers are clipped, so that int64 holds them

@@ -27,12 +27,18 @@ from pacprivacy.accuracy_first.theory import (
     output_epsilon,
     output_sensitivity,
 )
-from pacprivacy.dp.margins import SOLVER, TOLERANCE, LogisticMargin, minimise_margins
-from pacprivacy.dp.noise import read_source
-from pacprivacy.dp.records import EMPTY_RECORDS, encode_labels, finite_rows, read_rows
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["LogisticProblem", "OutputNR"]
+from pacprivacy.dp import (
+    EMPTY_RECORDS,
+    SOLVER,
+    TOLERANCE,
+    LogisticMargin,
+    encode_labels,
+    finite_rows,
+    minimise_margins,
+    read_rows,
+    read_source,
+)
+from pacprivacy.release import DPRelease
 
 MOST_STEPS: Final = 20  # of Newton's method on the sphere, from a point near the optimum
 

@@ -8,19 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
-from pacprivacy.dp.records import norms_of
+from pacprivacy.dp import norms_of
 from pacprivacy.errors import BudgetError, DataError
-
-__all__ = [
-    "Found",
-    "Part",
-    "Problem",
-    "check_number",
-    "check_request",
-    "describe_ball",
-    "hold_within",
-    "shrink_rows",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -20,11 +20,8 @@ from pacprivacy.accuracy_first.problem import (
 from pacprivacy.accuracy_first.search import Candidates, as_release, search_by_reduction
 from pacprivacy.accuracy_first.theory import covariance_epsilon, ridge_radius, ridge_sensitivity
 from pacprivacy.accuracy_first.trust_region import solve_trust_region
-from pacprivacy.dp.noise import read_source
-from pacprivacy.dp.records import EMPTY_RECORDS, read_regression
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["CovNR", "RidgeProblem"]
+from pacprivacy.dp import EMPTY_RECORDS, read_regression, read_source
+from pacprivacy.release import DPRelease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,19 +18,8 @@ from pacprivacy.accuracy_first.levels import doubling_levels, geometric_levels
 from pacprivacy.accuracy_first.noise_reduction import NoisyLevels
 from pacprivacy.accuracy_first.problem import Found, Problem
 from pacprivacy.accuracy_first.theory import doubling_loss
-from pacprivacy.dp.composition import carried
-from pacprivacy.dp.events import PureEvent
-from pacprivacy.dp.noise import add_laplace
-from pacprivacy.release.dp_certificate import DPCertificate
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = [
-    "Candidates",
-    "as_release",
-    "invert_theory",
-    "search_by_doubling",
-    "search_by_reduction",
-]
+from pacprivacy.dp import PureEvent, add_laplace, carried
+from pacprivacy.release import DPCertificate, DPRelease
 
 
 class Candidates:

@@ -10,19 +10,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-__all__ = [
-    "covariance_epsilon",
-    "doubling_loss",
-    "logistic_radius",
-    "logistic_sensitivity",
-    "output_epsilon",
-    "output_sensitivity",
-    "printed_covariance_epsilon",
-    "ridge_radius",
-    "ridge_sensitivity",
-    "smooth_output_epsilon",
-]
-
 LARGEST_PULL: Final = 0.27846455  # max of m/(1 + e^m): Lambert's W at 1/e, rounded up
 
 

@@ -11,8 +11,6 @@ from scipy import optimize
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.errors import DataError
 
-__all__ = ["solve_trust_region"]
-
 RELATIVE_GAP: Final = 1e-14  # eigenvalues nearer to the least one than this are the least one
 
 

@@ -9,9 +9,7 @@ import numpy as np
 
 from pacprivacy._checks import Vector, check_log_belief, freeze
 from pacprivacy.adversary.membership import Candidates, SignBlocks
-from pacprivacy.theory.information import entropy
-
-__all__ = ["Belief"]
+from pacprivacy.theory import entropy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

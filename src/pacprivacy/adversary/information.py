@@ -27,9 +27,14 @@ from pacprivacy.adversary.view import (
     posterior_entropy,
     view_of,
 )
-from pacprivacy.theory.concentration import Estimate, bernstein_estimate, empirical_bernstein
-from pacprivacy.theory.information import information_slack
-from pacprivacy.theory.posterior import DivergenceName, divergence_success
+from pacprivacy.theory import (
+    DivergenceName,
+    Estimate,
+    bernstein_estimate,
+    divergence_success,
+    empirical_bernstein,
+    information_slack,
+)
 
 CLIP: Final = 2.5  # squares of the noise count up to the square of this
 CLIP_MEAN: Final = (

@@ -13,7 +13,7 @@ from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
 from pacprivacy.adversary.view import Observable, View, draw_blocks, posterior, view_of
 from pacprivacy.errors import PoolError
-from pacprivacy.theory.concentration import Estimate, bernstein_estimate, empirical_bernstein
+from pacprivacy.theory import Estimate, bernstein_estimate, empirical_bernstein
 
 CACHE_ELEMENTS = 1 << 24
 UNIT_BLOCK = 4096

@@ -18,8 +18,6 @@ from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.membership import BIG_BLOCK, Candidates, SignBlocks
 from pacprivacy.adversary.view import Observable, View, draw_blocks, make_view, posterior, view_of
 
-__all__ = ["SideKnowledge", "side_knowledge"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideKnowledge:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.theory.information import entropy
+from pacprivacy.theory import entropy
 
 LARGE_SQUARE = 1e8  # squared positions beyond this lose digits that matter in |a|² - 2ab + |b|²
 FEW_DIRECTIONS = 32  # up to here exact differences cost little

@@ -15,8 +15,7 @@ from pacprivacy._plots import draw
 from pacprivacy._rounding import percent_at_most
 from pacprivacy.audit.target import Releases, Target
 from pacprivacy.release import Certificate
-from pacprivacy.theory.concentration import Estimate
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import Estimate, posterior_success
 
 SCHEMA_VERSION: Final = 1
 

@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from pacprivacy.errors import AuditError
 
-__all__ = ["DPAudit", "audit_dp"]
-
 ALARM: Final = 1e-6
 N_THRESHOLDS: Final = 60
 FEW_VALUES: Final = 300

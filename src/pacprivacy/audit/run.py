@@ -15,9 +15,7 @@ from pacprivacy.audit.reconstruction import FreeOverlap, Overlap, Precision, Rec
 from pacprivacy.audit.target import Releases, Target
 from pacprivacy.errors import AuditError
 from pacprivacy.release import Bundle, Certificate, Release
-from pacprivacy.theory.concentration import clopper_pearson
-
-__all__ = ["ATTACKS", "DEFAULT_ATTACKS", "MIN_TRIALS", "audit"]
+from pacprivacy.theory import clopper_pearson
 
 MIN_TRIALS: Final = 100
 MIN_SHADOW: Final = 2000

@@ -19,8 +19,6 @@ from pacprivacy.errors import AuditError
 from pacprivacy.pool import Pool
 from pacprivacy.release import Bundle
 
-__all__ = ["Draw", "Integers", "ReleaseProcedure", "Releases", "Target"]
-
 Integers = npt.NDArray[np.int64]
 Draw = Callable[[Integers, np.random.Generator], Matrix]
 ReleaseProcedure = Callable[[int, np.random.Generator], npt.ArrayLike]

@@ -21,9 +21,7 @@ from pacprivacy.mechanism import Batch, Data, Wrapper, batch_of, coerce_data
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Release
 from pacprivacy.session import Session
-from pacprivacy.tables.models import Study
-
-__all__ = ["Account", "release_in_session"]
+from pacprivacy.tables import Study
 
 LedgerPlace = Annotated[
     str | None,

@@ -18,8 +18,6 @@ from pacprivacy.errors import CertificateError
 from pacprivacy.release import Bundle, Certificate
 from pacprivacy.report import plot_audit
 
-__all__ = ["audit", "audit_command"]
-
 BUNDLE_NAME: Final = "curator.npz"
 VIOLATED: Final = 4
 SCHEMA_VERSION: Final = 1

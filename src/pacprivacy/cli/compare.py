@@ -21,9 +21,7 @@ from pacprivacy.cli.console import (
     show_status,
 )
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.tables.files import Table, numeric_matrix, read_table, unit_labels
-
-__all__ = ["compare"]
+from pacprivacy.tables import Table, numeric_matrix, read_table, unit_labels
 
 MODELS: Final = ("mean", "ridge", "logistic")
 

@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from pacprivacy.errors import DataError
 
-__all__ = ["CONFIG_NAME", "read_config"]
-
 CONFIG_NAME: Final = "pac.toml"
 # What means the same to every verb that has it.
 SHARED: Final = (

@@ -19,17 +19,15 @@ from pacprivacy.cli.console import (
     show_table,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory.gaussian import gaussian_success
-from pacprivacy.theory.posterior import (
+from pacprivacy.theory import (
     READ_AT_DELTA,
     epsilon_equivalent,
+    gaussian_success,
     mi_for_success,
     posterior_success,
     read_as_dp,
     success_for_epsilon,
 )
-
-__all__ = ["convert", "convert_budget"]
 
 CAVEAT: Final = """\
 Success is the most that any guess with this prior can reach once the release is

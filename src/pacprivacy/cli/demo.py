@@ -20,8 +20,6 @@ from pacprivacy.mechanism import KMeans, Mean, Mechanism, coerce_data
 from pacprivacy.privatize import privatize
 from pacprivacy.release import Release
 
-__all__ = ["demo"]
-
 BUDGETS: Final = (0.55, 0.60, 0.75)
 N_JOBS: Final = 2
 SHOWN: Final = ("mean", 0.60)  # the certificate that is printed in full

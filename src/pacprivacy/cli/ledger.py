@@ -24,7 +24,6 @@ from pacprivacy.errors import BudgetError, LedgerError
 if TYPE_CHECKING:
     from pacprivacy.ledger import Balance, LedgerEntry
 
-__all__ = ["ledger"]
 
 KIND_NAMES: Final = {
     "mi_nats": "information (nats)",

@@ -32,8 +32,6 @@ from pacprivacy.cli.reproduce import reproduce
 from pacprivacy.cli.verify import verify
 from pacprivacy.errors import BudgetExceededError, PacPrivacyError
 
-__all__ = ["app", "run"]
-
 DEFECT: Final = 1
 BAD_INPUT: Final = 2
 BUDGET_REFUSED: Final = 3

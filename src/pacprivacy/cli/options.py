@@ -11,10 +11,8 @@ import typer
 from pacprivacy.cli.console import one_of, read_pair
 from pacprivacy.errors import DataError
 from pacprivacy.noise import RULES
-from pacprivacy.report.figures import FORMATS
-from pacprivacy.tables.models import MODELS, ModelOptions
-
-__all__ = ["check_plot", "read_options"]
+from pacprivacy.report import FORMATS
+from pacprivacy.tables import MODELS, ModelOptions
 
 DataFile = Annotated[
     Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with a header.")

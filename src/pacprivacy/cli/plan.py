@@ -26,15 +26,11 @@ from pacprivacy.cli.console import (
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import as_mechanism, batch_of, coerce_data, flatten
-from pacprivacy.noise import calibrate
-from pacprivacy.noise.calibration import check_feasible, propose_variance
-from pacprivacy.noise.rules import rule_name
+from pacprivacy.noise import calibrate, check_feasible, propose_variance, rule_name
 from pacprivacy.pool import Pool
 from pacprivacy.report import PlanRow, plot_plan
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
-from pacprivacy.tables.models import Study, find_model, read_study
-
-__all__ = ["plan", "read_budgets"]
+from pacprivacy.tables import Study, find_model, read_study
 
 BUDGETS: Final = "52%,55%,60%,70%,80%,90%"
 LEGEND: Final = """\

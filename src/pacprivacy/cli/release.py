@@ -15,13 +15,11 @@ from pacprivacy.cli import options
 from pacprivacy.cli.console import AsJson, Quiet, Verb, format_number, show, show_json, show_status
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import batch_of
-from pacprivacy.noise.rules import rule_name
+from pacprivacy.noise import rule_name
 from pacprivacy.privatize import privatize
 from pacprivacy.release import Release
-from pacprivacy.simulation.run import SUBSETS_BATCHED
-from pacprivacy.tables.models import find_model, read_study
-
-__all__ = ["release", "save_release"]
+from pacprivacy.simulation import SUBSETS_BATCHED
+from pacprivacy.tables import find_model, read_study
 
 SHOWN_NUMBERS: Final = 20
 

@@ -13,15 +13,20 @@ import numpy as np
 import typer
 
 from pacprivacy._random import public_generator
-from pacprivacy.adversary.membership import membership_draws, risk_of_view
-from pacprivacy.adversary.view import view_of
+from pacprivacy.adversary import membership_draws, risk_of_view, view_of
 from pacprivacy.audit import AuditResult
 from pacprivacy.budget import Membership
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
 from pacprivacy.errors import AuditError, CertificateError, PacPrivacyError
-from pacprivacy.noise.calibration import propose_variance
-from pacprivacy.release import AnswerBundle, Bundle, Certificate, load_bundle
-from pacprivacy.release.certify import noise_summary, noiseless_membership
+from pacprivacy.noise import propose_variance
+from pacprivacy.release import (
+    AnswerBundle,
+    Bundle,
+    Certificate,
+    load_bundle,
+    noise_summary,
+    noiseless_membership,
+)
 from pacprivacy.report import (
     CuratorFigures,
     CurvePoint,
@@ -31,8 +36,7 @@ from pacprivacy.report import (
     UtilityCurve,
     render_page,
 )
-from pacprivacy.theory.concentration import Estimate
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import Estimate, posterior_success
 
 N_PRIORS: Final = 100
 STOPS: Final = (0.52, 0.55, 0.60, 0.65, 0.70, 0.80, 0.90)

@@ -17,8 +17,6 @@ import typer
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
 from pacprivacy.errors import DataError
 
-__all__ = ["GROUP", "Reproduce", "reproduce"]
-
 GROUP: Final = "pacprivacy.papers"
 
 

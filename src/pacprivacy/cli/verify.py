@@ -15,8 +15,6 @@ from pacprivacy.errors import CertificateError
 from pacprivacy.release import AnswerBundle, Bundle, Certificate, DPCertificate, load_bundle
 from pacprivacy.release import verify as verify_certificate
 
-__all__ = ["verify"]
-
 BUNDLE_NAME: Final = "curator.npz"
 NOT_CHECKED: Final = (
     "Not checked, for no file can show it (compared with the record, if there is one):"
@@ -45,7 +43,7 @@ def _verify(
     """
     certificate = _read(release)
     if isinstance(certificate, DPCertificate):
-        from pacprivacy.dp.verification import verify_dp  # accountants are slow to import
+        from pacprivacy.dp import verify_dp
 
         found, items = verify_dp(certificate), _recomputed_dp(certificate)
         source, unproved = "the events that it carries", {**found.not_checkable, "value": VALUE}

@@ -17,8 +17,6 @@ from pacprivacy.design import JointRidge, LogisticFit
 from pacprivacy.mechanism import Mean
 from pacprivacy.release import DPRelease
 
-__all__ = ["MODELS", "Judged", "Model", "Records"]
-
 PENALTY: Final = 1e-2
 STRONG_PENALTY: Final = 1.0  # the sensitivity of a ridge fit falls with the penalty, steeply
 N_STEPS: Final = 60

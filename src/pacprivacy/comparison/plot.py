@@ -10,7 +10,6 @@ from pacprivacy.errors import DataError
 if TYPE_CHECKING:
     from pacprivacy.comparison.record import Comparison
 
-__all__ = ["plot_comparison"]
 
 COLOURS: Final = {"PAC": "#0072B2", "DP": "#D55E00"}
 INK: Final = "#333333"

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-__all__ = ["PROMISES", "Comparison", "ComparisonRow"]
-
 WIDTH: Final = 80
 LARGE: Final = (10.0, 1000.0)  # from here on two decimals, or four digits, are enough
 SMALL: Final = 1e-3

@@ -20,8 +20,6 @@ from pacprivacy.pool import Pool
 from pacprivacy.release import DPCertificate
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
 
-__all__ = ["RULES", "compare"]
-
 RULES: Final = ("diagonal", "waterfill", "exact", "risk")
 TEST_SHARE: Final = 0.25
 

@@ -2,14 +2,15 @@
 
 from pacprivacy.design.descent import Descent, DescentRun, descend, descend_in_session
 from pacprivacy.design.fresh import FreshRun, descend_fresh
-from pacprivacy.design.logistic import LogisticFit, class_scores
-from pacprivacy.design.objective import Objective, StepRule
+from pacprivacy.design.logistic import ClassFrame, LogisticFit, class_scores
+from pacprivacy.design.objective import Objective, Shares, StepRule
 from pacprivacy.design.ridge import (
     JointRidge,
     LinearTransform,
     Oracle,
     OrthogonalRidge,
     Penalty,
+    Snr,
     fit_ica,
     fit_standard,
     fit_whitening,
@@ -18,6 +19,7 @@ from pacprivacy.design.ridge import (
 from pacprivacy.design.tuning import TunePoint, TuneResult, tune, tune_budgets
 
 __all__ = [
+    "ClassFrame",
     "Descent",
     "DescentRun",
     "FreshRun",
@@ -28,6 +30,8 @@ __all__ = [
     "Oracle",
     "OrthogonalRidge",
     "Penalty",
+    "Shares",
+    "Snr",
     "StepRule",
     "TunePoint",
     "TuneResult",

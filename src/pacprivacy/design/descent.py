@@ -30,19 +30,22 @@ from pacprivacy.design.objective import (
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
-from pacprivacy.noise import NoisePlan, Rule, calibrate
-from pacprivacy.noise.covariance import axis_variances
-from pacprivacy.noise.formulas import log_det_of_plan
-from pacprivacy.noise.plan import make_plan
-from pacprivacy.noise.spread import AxisFrame, weighted_mean
+from pacprivacy.noise import (
+    AxisFrame,
+    NoisePlan,
+    Rule,
+    axis_variances,
+    calibrate,
+    log_det_of_plan,
+    make_plan,
+    weighted_mean,
+)
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import Certificate, Release, Secret
-from pacprivacy.release.certificate import NoiseSummary
-from pacprivacy.release.promises import not_promised, open_parts
+from pacprivacy.release import Certificate, NoiseSummary, Release, Secret, not_promised, open_parts
 from pacprivacy.session import Session
 from pacprivacy.simulation import draw_candidates
+from pacprivacy.theory import epsilon_equivalent, posterior_success
 from pacprivacy.theory.design import noise_ratio
-from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
 
 _MOST_TRIES: Final = 20
 

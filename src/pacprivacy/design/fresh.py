@@ -20,9 +20,9 @@ from pacprivacy.design.descent import Descent
 from pacprivacy.design.objective import read_targets
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
-from pacprivacy.noise.lattice import sample_discrete_gaussian
+from pacprivacy.noise import sample_discrete_gaussian
+from pacprivacy.theory import information_slack, lattice_total_variation
 from pacprivacy.theory.design import subset_mean_variance
-from pacprivacy.theory.information import information_slack, lattice_total_variation
 
 UNITS_PER_STD: Final = 1 << 29  # so fine that rounding to the grid costs a billionth
 

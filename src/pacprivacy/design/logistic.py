@@ -18,13 +18,14 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.design.objective import Objective
 from pacprivacy.design.ridge import LinearTransform, fit_standard
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.data import Data, read_columns
-from pacprivacy.mechanism.labels import (
+from pacprivacy.mechanism import (
     Classes,
+    Data,
+    Mechanism,
     check_count,
     code_labels,
     find_classes,
+    read_columns,
     read_labelled,
 )
 from pacprivacy.pool import Pool

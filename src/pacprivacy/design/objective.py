@@ -11,9 +11,7 @@ from scipy import special
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.data import Data, read_columns
-from pacprivacy.mechanism.statistics import subset_sizes, subset_sums
+from pacprivacy.mechanism import Data, Mechanism, read_columns, subset_sizes, subset_sums
 from pacprivacy.pool import Pool
 from pacprivacy.theory.design import (
     descent_shares,

@@ -16,10 +16,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.data import Data, read_columns
-from pacprivacy.mechanism.labels import read_labelled
-from pacprivacy.mechanism.statistics import subset_sums
+from pacprivacy.mechanism import Data, Mechanism, read_columns, read_labelled, subset_sums
 from pacprivacy.pool import Pool
 from pacprivacy.theory.design import noise_ratio, ridge_penalty
 

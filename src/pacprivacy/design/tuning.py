@@ -13,9 +13,7 @@ from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
 from pacprivacy.budget import AnyBudget
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Wrapper, as_mechanism, coerce_data
-from pacprivacy.noise import NoisePlan, Rule, calibrate
-from pacprivacy.noise.lattice import sample_discrete_gaussian
-from pacprivacy.noise.plan import Observation
+from pacprivacy.noise import NoisePlan, Observation, Rule, calibrate, sample_discrete_gaussian
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
 

@@ -5,10 +5,13 @@ from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.adassp import AdaSSP, adassp
 from pacprivacy.dp.advantage import advantage, calibrate_to_advantage
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
+from pacprivacy.dp.blocks import fit_fresh
 from pacprivacy.dp.clip import clip
+from pacprivacy.dp.composition import carried, events_of
 from pacprivacy.dp.descent import Steps
 from pacprivacy.dp.descent_accounting import descent_advantage, descent_epsilon, descent_noise
 from pacprivacy.dp.descent_batches import (
+    Batch,
     FixedBatch,
     FullBatch,
     PoissonBatch,
@@ -16,12 +19,14 @@ from pacprivacy.dp.descent_batches import (
 )
 from pacprivacy.dp.events import (
     ApproximateEvent,
+    Event,
     FixedSampling,
     GaussianEvent,
     LaplaceEvent,
     PoissonSampling,
     PureEvent,
     ReplacementSampling,
+    Sampling,
 )
 from pacprivacy.dp.exponential import exponential, score_loss
 from pacprivacy.dp.finetune import PublicFeatures, fine_tune, pretrain
@@ -29,7 +34,9 @@ from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classic
 from pacprivacy.dp.hypotheses import choose_hypothesis
 from pacprivacy.dp.jax_sgd import dp_sgd_jax
 from pacprivacy.dp.laplace import laplace
-from pacprivacy.dp.losses import Hinge, Logistic, Softmax, Squared
+from pacprivacy.dp.losses import Hinge, LinearLoss, Logistic, Softmax, Squared
+from pacprivacy.dp.margins import SOLVER, TOLERANCE, LogisticMargin, minimise_margins
+from pacprivacy.dp.noise import add_laplace, check_epsilon_delta, read_source
 from pacprivacy.dp.objective_perturbation import least_penalty, objective_perturbation
 from pacprivacy.dp.output_perturbation import (
     expected_excess,
@@ -42,19 +49,34 @@ from pacprivacy.dp.pate import (
     data_dependent_loss,
     label_by_votes,
 )
+from pacprivacy.dp.records import (
+    EMPTY_RECORDS,
+    as_array,
+    encode_labels,
+    finite_rows,
+    norms_of,
+    read_numbers,
+    read_regression,
+    read_rows,
+)
 from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_noise
 from pacprivacy.dp.sgd import dp_gd, dp_sgd
 from pacprivacy.dp.statistics import regression_from_statistics
 from pacprivacy.dp.sums import private_mean, private_sum
 from pacprivacy.dp.verification import verify_dp
-from pacprivacy.theory.gaussian import gaussian_delta, gaussian_parameter
+from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 __all__ = [
+    "EMPTY_RECORDS",
+    "SOLVER",
+    "TOLERANCE",
     "Accounts",
     "AdaSSP",
     "ApproximateEvent",
+    "Batch",
     "ClippedMean",
     "DataDependentLoss",
+    "Event",
     "Filter",
     "FixedBatch",
     "FixedSampling",
@@ -63,7 +85,9 @@ __all__ = [
     "GridMedian",
     "Hinge",
     "LaplaceEvent",
+    "LinearLoss",
     "Logistic",
+    "LogisticMargin",
     "Odometer",
     "PoissonBatch",
     "PoissonSampling",
@@ -72,13 +96,18 @@ __all__ = [
     "RandomRuns",
     "ReplacementBatch",
     "ReplacementSampling",
+    "Sampling",
     "Softmax",
     "Squared",
     "Steps",
     "account",
     "adassp",
+    "add_laplace",
     "advantage",
+    "as_array",
     "calibrate_to_advantage",
+    "carried",
+    "check_epsilon_delta",
     "choose_hypothesis",
     "clip",
     "count_votes",
@@ -90,9 +119,13 @@ __all__ = [
     "dp_search",
     "dp_sgd",
     "dp_sgd_jax",
+    "encode_labels",
+    "events_of",
     "expected_excess",
     "exponential",
     "fine_tune",
+    "finite_rows",
+    "fit_fresh",
     "gaussian_analytic",
     "gaussian_classical",
     "gaussian_delta",
@@ -100,12 +133,18 @@ __all__ = [
     "label_by_votes",
     "laplace",
     "least_penalty",
+    "minimise_margins",
+    "norms_of",
     "objective_perturbation",
     "output_perturbation",
     "pretrain",
     "private_mean",
     "private_sum",
     "pure_search",
+    "read_numbers",
+    "read_regression",
+    "read_rows",
+    "read_source",
     "regression_from_statistics",
     "ridge_output_perturbation",
     "score_loss",

@@ -21,9 +21,7 @@ from pacprivacy.dp.loss_distribution import (
 )
 from pacprivacy.dp.noise import check_epsilon_delta
 from pacprivacy.errors import BudgetError
-from pacprivacy.release.dp_certificate import Neighbours
-
-__all__ = ["METHODS", "Accounts", "account", "zcdp_epsilon"]
+from pacprivacy.release import Neighbours
 
 METHODS: Final[dict[str, str]] = {
     "basic": "sum of the ε of every run, δ shared evenly",

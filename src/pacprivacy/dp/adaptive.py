@@ -39,11 +39,8 @@ from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.loss_distribution import ORDERS, compose_losses, renyi_divergences
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_distance
 from pacprivacy.errors import BudgetError, BudgetExceededError
-from pacprivacy.release.dp_certificate import Neighbours
-from pacprivacy.release.dp_release import DPRelease
-from pacprivacy.theory.gaussian import gaussian_parameter
-
-__all__ = ["Filter", "Odometer"]
+from pacprivacy.release import DPRelease, Neighbours
+from pacprivacy.theory import gaussian_parameter
 
 DISCRETIZATION: Final = 1e-3  # of losses beside a pool; rounded to the safe side
 MOST_NUMBERS: Final = 1 << 40  # with discrete Gaussian noise; their grid is paid for at the start

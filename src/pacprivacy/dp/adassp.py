@@ -20,9 +20,7 @@ from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.noise import add_gaussian, lattice_parameter, read_source
 from pacprivacy.dp.records import EMPTY_RECORDS, norms_of, read_regression
 from pacprivacy.errors import BudgetError
-from pacprivacy.release.dp_certificate import NEIGHBOURS, DPCertificate, Neighbours
-
-__all__ = ["AdaSSP", "adassp", "clip_whole", "exact_sums"]
+from pacprivacy.release import NEIGHBOURS, DPCertificate, Neighbours
 
 N_STATISTICS: Final = 3
 LARGEST_ENTRY: Final = 1 << 20  # features and targets in whole multiples of a millionth

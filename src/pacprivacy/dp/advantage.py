@@ -19,10 +19,8 @@ from pacprivacy.dp.events import Event, GaussianEvent, LaplaceEvent, PureEvent
 from pacprivacy.dp.loss_distribution import loss_distribution
 from pacprivacy.dp.noise import lattice_parameter
 from pacprivacy.errors import BudgetError
-from pacprivacy.release.dp_certificate import Neighbours
-from pacprivacy.theory.gaussian import gaussian_epsilon, gaussian_equivalent
-
-__all__ = ["advantage", "calibrate_to_advantage", "noise_advantage"]
+from pacprivacy.release import Neighbours
+from pacprivacy.theory import gaussian_epsilon, gaussian_equivalent
 
 DISCRETIZATION: Final = 1e-3  # of privacy loss; the advantage is rounded up by less than 1e-4 of it
 ROUNDED: Final = 1e-12  # more than a formula of a few float64 operations is off

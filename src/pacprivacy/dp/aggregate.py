@@ -25,10 +25,7 @@ from pacprivacy.dp.noise import (
     sum_clipped,
 )
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["Aggregator", "ClippedMean", "GridMedian", "subsample_aggregate"]
+from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 
 class Aggregator(Protocol):

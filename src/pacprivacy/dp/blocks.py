@@ -20,10 +20,8 @@ from pacprivacy._random import BitSource, own_generators
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.records import as_array
 from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.noise.lattice import uniform_integers
-from pacprivacy.release.dp_certificate import Neighbours
-
-__all__ = ["ALONE", "draw_blocks", "draw_seeds", "fit_fresh", "map_blocks"]
+from pacprivacy.noise import uniform_integers
+from pacprivacy.release import Neighbours
 
 LEAST_RECORDS: Final = 2
 ALONE: Final = (

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp.records import finite_rows, read_rows
 
-__all__ = ["ExactTotal", "WholeRows", "add_gradients", "clip", "whole_gradients", "whole_rows"]
-
 ROW_BITS: Final = 20  # features in whole multiples of a millionth of their bound
 SUM_BITS: Final = 40  # gradients in whole multiples of 2^-40 of the clipping norm
 CHUNK_ROWS: Final = 1 << 12  # 2^12 numbers of 2^40 are summed exactly in float64 ...

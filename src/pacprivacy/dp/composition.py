@@ -28,25 +28,7 @@ from pacprivacy.dp.events import (
 )
 from pacprivacy.dp.noise import lattice_distance, lattice_parameter
 from pacprivacy.errors import BudgetError, CertificateError
-from pacprivacy.release.dp_certificate import NEIGHBOURS, DPCertificate, Neighbours
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = [
-    "Composed",
-    "Told",
-    "carried",
-    "check_relation",
-    "covers",
-    "event_from_dict",
-    "events_of",
-    "gaussian_event",
-    "gaussian_square",
-    "grid_distance",
-    "noise_event",
-    "pure_loss",
-    "read_composed",
-    "read_events",
-]
+from pacprivacy.release import NEIGHBOURS, DPCertificate, DPRelease, Neighbours
 
 _SAMPLINGS: Final = {law.kind: law for law in (PoissonSampling, FixedSampling, ReplacementSampling)}
 _EVENTS: Final = {

@@ -26,19 +26,8 @@ from pacprivacy.dp.descent_accounting import (
 from pacprivacy.dp.descent_batches import Batch, Places, check_count
 from pacprivacy.dp.noise import HAIR, UNITS_PER_SCALE, check_epsilon_delta, lattice_slack
 from pacprivacy.errors import BudgetError, DataError, MechanismError
-from pacprivacy.noise.lattice import MAX_UNITS_PER_STD, sample_discrete_gaussian
-from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
-
-__all__ = [
-    "DescentPlan",
-    "GradientSums",
-    "StepNoise",
-    "Steps",
-    "describe_steps",
-    "private_descent",
-    "read_start",
-    "split_delta",
-]
+from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian
+from pacprivacy.release import DPCertificate, Neighbours
 
 DRAWN_AHEAD: Final = 1 << 16  # noise numbers at a time
 PUBLIC: Final = (

@@ -31,16 +31,7 @@ from pacprivacy.dp.events import (
 from pacprivacy.dp.loss_distribution import ORDERS, loss_distribution, renyi_divergences
 from pacprivacy.dp.noise import check_epsilon_delta
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory.gaussian import gaussian_epsilon, gaussian_parameter
-
-__all__ = [
-    "descent_advantage",
-    "descent_epsilon",
-    "descent_event",
-    "descent_figures",
-    "descent_noise",
-    "least_number",
-]
+from pacprivacy.theory import gaussian_epsilon, gaussian_parameter
 
 FINE: Final = 1e-4  # of privacy loss, between the atoms of a distribution; dp-accounting's own
 COARSE: Final = 1e-3  # for searches; pessimistic as well, so the answer is safe

@@ -16,9 +16,7 @@ import numpy.typing as npt
 
 from pacprivacy._random import BitSource
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.release.dp_certificate import NEIGHBOURS, Neighbours
-
-__all__ = ["Batch", "FixedBatch", "FullBatch", "PoissonBatch", "ReplacementBatch", "check_count"]
+from pacprivacy.release import NEIGHBOURS, Neighbours
 
 Places = npt.NDArray[np.int64]
 _WORD: Final = 1 << 64

@@ -16,18 +16,6 @@ from scipy import special
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy.errors import BudgetError
 
-__all__ = [
-    "ApproximateEvent",
-    "Event",
-    "FixedSampling",
-    "GaussianEvent",
-    "LaplaceEvent",
-    "PoissonSampling",
-    "PureEvent",
-    "ReplacementSampling",
-    "Sampling",
-]
-
 _TAIL = 1e-18  # mass of rare repetitions that is counted as lost entirely
 
 

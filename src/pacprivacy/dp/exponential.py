@@ -20,11 +20,8 @@ from pacprivacy.dp.events import PureEvent
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.noise import read_source
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.noise.lattice import bernoulli_exp
-from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["choose_candidate", "exponential", "score_loss"]
+from pacprivacy.noise import bernoulli_exp
+from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 
 def exponential(

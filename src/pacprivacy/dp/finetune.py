@@ -22,9 +22,7 @@ from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.records import norms_of
 from pacprivacy.dp.sgd import dp_sgd
 from pacprivacy.errors import DataError, PacPrivacyError
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["PublicFeatures", "fine_tune", "pretrain"]
+from pacprivacy.release import DPRelease
 
 CHANNELS: Final = (16, 32, 64)
 AT_ONCE: Final = 100  # images, when features are computed

@@ -20,10 +20,7 @@ from pacprivacy.dp.noise import (
     read_source,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["gaussian_analytic", "gaussian_classical"]
+from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 
 def gaussian_analytic(

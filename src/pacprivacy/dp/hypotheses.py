@@ -15,10 +15,7 @@ from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.noise import read_source, sum_clipped
 from pacprivacy.dp.records import as_array, read_rows
 from pacprivacy.errors import DataError
-from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["choose_hypothesis"]
+from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 FAILURE: Final = 0.05
 

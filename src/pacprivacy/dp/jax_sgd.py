@@ -19,9 +19,7 @@ from pacprivacy.dp.descent import DescentPlan, Steps, private_descent
 from pacprivacy.dp.descent_batches import Batch, Places, check_count
 from pacprivacy.dp.noise import read_source
 from pacprivacy.errors import DataError, MechanismError, PacPrivacyError
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["dp_sgd_jax", "without_checks"]
+from pacprivacy.release import DPRelease
 
 PADDED_TO: Final = 64  # records; so that few shapes are compiled
 

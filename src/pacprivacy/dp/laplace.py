@@ -10,10 +10,7 @@ from pacprivacy.dp.advantage import noise_advantage
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.noise import Perturbed, Sampler, add_laplace, read_source
 from pacprivacy.errors import BudgetError
-from pacprivacy.release.dp_certificate import NEIGHBOURS, DPCertificate, Neighbours
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["check_neighbours", "laplace", "noisy_value"]
+from pacprivacy.release import NEIGHBOURS, DPCertificate, DPRelease, Neighbours
 
 EXACT: Final = "Noise is a whole number of grid steps, drawn exactly; rounding is paid for."
 

@@ -20,15 +20,7 @@ from pacprivacy.dp.events import (
     LaplaceEvent,
     PoissonSampling,
 )
-from pacprivacy.release.dp_certificate import Neighbours
-
-__all__ = [
-    "ORDERS",
-    "amplified_profile",
-    "compose_losses",
-    "loss_distribution",
-    "renyi_divergences",
-]
+from pacprivacy.release import Neighbours
 
 ORDERS: Final = (
     *(1 + i / 20 for i in range(1, 20)),

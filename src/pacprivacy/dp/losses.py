@@ -17,8 +17,6 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp.records import encode_labels, read_numbers
 from pacprivacy.errors import DataError
 
-__all__ = ["Hinge", "LinearLoss", "Logistic", "Softmax", "Squared"]
-
 
 class LinearLoss(Protocol):
     """A loss of scores ``X @ weights.T``; its labels or bounds are declared, not found.

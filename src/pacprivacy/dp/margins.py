@@ -14,16 +14,6 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp.records import encode_labels, finite_rows, norms_of, read_rows
 from pacprivacy.errors import DataError, MechanismError
 
-__all__ = [
-    "SOLVER",
-    "LogisticMargin",
-    "MarginLoss",
-    "SmoothHinge",
-    "minimise_margins",
-    "read_margin_loss",
-    "sign_rows",
-]
-
 TOLERANCE: Final = 1e-6  # of the gradient at the minimiser, in units of one record's gradient
 MOST_ITERATIONS: Final = 1000
 MOST_IDLE: Final = 5  # of them without progress, where only rounding is left

@@ -20,26 +20,8 @@ from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
 from pacprivacy.dp.records import finite_rows, norms_of, read_rows
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.noise.lattice import (
-    MAX_UNITS_PER_STD,
-    sample_discrete_gaussian,
-    sample_discrete_laplace,
-)
-from pacprivacy.theory.gaussian import gaussian_delta, gaussian_parameter
-
-__all__ = [
-    "Perturbed",
-    "Sampler",
-    "add_gaussian",
-    "add_laplace",
-    "check_epsilon_delta",
-    "lattice_distance",
-    "lattice_epsilon",
-    "lattice_parameter",
-    "lattice_slack",
-    "read_source",
-    "sum_clipped",
-]
+from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian, sample_discrete_laplace
+from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 Sampler = Literal["lattice", "opendp"]
 Law = Literal["laplace", "gaussian"]

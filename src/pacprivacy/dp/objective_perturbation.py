@@ -30,11 +30,8 @@ from pacprivacy.dp.noise import (
 )
 from pacprivacy.dp.records import EMPTY_RECORDS
 from pacprivacy.errors import BudgetError
-from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
-from pacprivacy.release.dp_release import DPRelease
-from pacprivacy.theory.gaussian import gaussian_delta, gaussian_parameter
-
-__all__ = ["least_penalty", "objective_perturbation"]
+from pacprivacy.release import DPCertificate, DPRelease, Neighbours
+from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 SOLVER_SHARE: Final = 0.02  # of ε, for what the solver and the grid leave undone
 

@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from pacprivacy.errors import BudgetError
 
-__all__ = ["draw_with_opendp"]
-
 
 def draw_with_opendp(
     shape: tuple[int, ...], units: int, *, law: Literal["laplace", "gaussian"], simulation: bool

@@ -30,10 +30,7 @@ from pacprivacy.dp.noise import (
 )
 from pacprivacy.dp.records import EMPTY_RECORDS, norms_of, read_regression
 from pacprivacy.errors import MechanismError
-from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["expected_excess", "output_perturbation", "ridge_output_perturbation"]
+from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 RIDGE_TOLERANCE: Final = 1e-6
 REFINEMENTS: Final = 20  # each one takes away at least 99 % of what is left of the gradient

@@ -33,10 +33,7 @@ from pacprivacy.dp.noise import (
 )
 from pacprivacy.dp.records import as_array, encode_labels
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["DataDependentLoss", "count_votes", "data_dependent_loss", "label_by_votes"]
+from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 Counts = npt.NDArray[np.int64]
 ORDERS: Final = tuple(np.concatenate([np.linspace(1.25, 10, 36), np.arange(11.0, 200.0)]))

@@ -16,17 +16,6 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import DataError
 
-__all__ = [
-    "EMPTY_RECORDS",
-    "as_array",
-    "encode_labels",
-    "finite_rows",
-    "norms_of",
-    "read_numbers",
-    "read_regression",
-    "read_rows",
-]
-
 EMPTY_RECORDS: Final = (
     "A record with an entry that is not a finite number, or with a label that was not declared, "
     "counts as an empty one; whether there are any is not said."

@@ -27,10 +27,7 @@ from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack, read_source
 from pacprivacy.dp.sgd import LinearSums
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["RandomRuns", "dp_search", "pure_search", "search_noise"]
+from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 COUNT_SLACK: Final = 2.0**-40  # distance of the law of the drawn number from the stated one
 MOST_RUNS: Final = 1 << 20

@@ -24,10 +24,7 @@ from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import read_source
 from pacprivacy.dp.records import EMPTY_RECORDS, finite_rows
 from pacprivacy.errors import BudgetError
-from pacprivacy.release.dp_certificate import Neighbours
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["LinearSums", "dp_gd", "dp_sgd"]
+from pacprivacy.release import DPRelease, Neighbours
 
 WEIGHT_BITS: Final = 32
 LARGEST_FACTOR: Final = 2.0**52

@@ -23,10 +23,7 @@ from pacprivacy.dp.noise import (
     read_source,
 )
 from pacprivacy.dp.records import EMPTY_RECORDS
-from pacprivacy.release.dp_certificate import DPCertificate, Neighbours
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["regression_from_statistics"]
+from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 # Conversions of exact sums to float64, for n d <= 10^8; as in AdaSSP.
 _FLOAT_MARGIN: Final = 1 + 1e-6

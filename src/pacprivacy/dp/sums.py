@@ -13,10 +13,7 @@ from pacprivacy.dp.laplace import check_neighbours, laplace
 from pacprivacy.dp.noise import check_epsilon_delta, sum_clipped
 from pacprivacy.dp.records import EMPTY_RECORDS, as_array
 from pacprivacy.errors import BudgetError
-from pacprivacy.release.dp_certificate import Neighbours
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["private_mean", "private_sum"]
+from pacprivacy.release import DPRelease, Neighbours
 
 
 def private_sum(

@@ -15,10 +15,7 @@ from pacprivacy.dp.advantage import advantage
 from pacprivacy.dp.composition import events_of
 from pacprivacy.dp.events import GaussianEvent, LaplaceEvent
 from pacprivacy.errors import BudgetError, CertificateError
-from pacprivacy.release import DPCertificate, Verified
-from pacprivacy.release.dp_certificate import NOT_PROMISED, ONE_RELEASE
-
-__all__ = ["NOT_CHECKABLE_DP", "verify_dp"]
+from pacprivacy.release import NOT_PROMISED, ONE_RELEASE, DPCertificate, Verified
 
 ROUNDED: Final = 1e-3  # what the step of privacy-loss distributions may add, relative
 

@@ -16,9 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pacprivacy._random import coerce_seed
 from pacprivacy.errors import DataError
-from pacprivacy.mechanism import Mechanism
-from pacprivacy.mechanism.data import MINIMUM_ROWS
-from pacprivacy.mechanism.labels import check_classes, choose_pool
+from pacprivacy.mechanism import MINIMUM_ROWS, Mechanism, check_classes, choose_pool
 from pacprivacy.noise import Rule
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.privatize import privatize

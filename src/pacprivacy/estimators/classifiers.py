@@ -12,19 +12,18 @@ from sklearn.base import ClassifierMixin
 
 from pacprivacy.budget import AnyBudget, Information, Membership
 from pacprivacy.design import (
+    ClassFrame,
     Descent,
     DescentRun,
     LogisticFit,
     Objective,
+    Shares,
     class_scores,
     descend,
 )
-from pacprivacy.design.logistic import ClassFrame
-from pacprivacy.design.objective import Shares
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.base import PrivateModel, read_new, read_seed, read_supervised
-from pacprivacy.mechanism import Forest, LinearSVM, coerce_data
-from pacprivacy.mechanism.labels import check_classes, choose_pool
+from pacprivacy.mechanism import Forest, LinearSVM, check_classes, choose_pool, coerce_data
 from pacprivacy.simulation import draw_candidates
 
 Matrix = npt.NDArray[np.float64]

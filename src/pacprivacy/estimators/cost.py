@@ -7,9 +7,7 @@ from typing import Any, Final, Self
 
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.release import Certificate
-from pacprivacy.theory.posterior import posterior_success
-
-__all__ = ["FitCost", "SearchCost"]
+from pacprivacy.theory import posterior_success
 
 SCHEMA_VERSION: Final = 1
 

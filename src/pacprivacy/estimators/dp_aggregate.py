@@ -13,16 +13,11 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
 from pacprivacy._random import own_generators, public_generator
-from pacprivacy.dp import ClippedMean, GridMedian, subsample_aggregate
-from pacprivacy.dp.blocks import fit_fresh
-from pacprivacy.dp.records import encode_labels
+from pacprivacy.dp import ClippedMean, GridMedian, encode_labels, fit_fresh, subsample_aggregate
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.base import read_new
 from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes, read_private
-from pacprivacy.mechanism.flatten import Structure, flatten
-from pacprivacy.mechanism.sklearn import declare_released
-
-__all__ = ["SubsampleAggregate"]
+from pacprivacy.mechanism import Structure, declare_released, flatten
 
 _TEMPLATE_ROWS: Final = 20
 

@@ -19,9 +19,7 @@ from pacprivacy.dp import (
 )
 from pacprivacy.errors import MechanismError
 from pacprivacy.estimators.dp_sgd_base import DPLinearClassifier, Matrix
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["DPLogisticRegression"]
+from pacprivacy.release import DPRelease
 
 PENALTY: Final = 10.0
 

@@ -12,14 +12,17 @@ from sklearn.base import ClassifierMixin, clone
 from sklearn.dummy import DummyClassifier
 
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.dp import count_votes, data_dependent_loss, label_by_votes
-from pacprivacy.dp.noise import check_epsilon_delta, read_source
-from pacprivacy.dp.pate import DataDependentLoss
+from pacprivacy.dp import (
+    DataDependentLoss,
+    check_epsilon_delta,
+    count_votes,
+    data_dependent_loss,
+    label_by_votes,
+    read_source,
+)
 from pacprivacy.errors import BudgetError
 from pacprivacy.estimators.base import read_new, read_seed
 from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes, read_private
-
-__all__ = ["PATEClassifier"]
 
 
 @dataclass(eq=False, repr=False)

@@ -17,22 +17,21 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit, RandomizedSea
 
 from pacprivacy.dp import (
     ApproximateEvent,
+    Event,
     FixedSampling,
     GaussianEvent,
     LaplaceEvent,
     PoissonSampling,
     PureEvent,
     ReplacementSampling,
+    Sampling,
+    carried,
 )
-from pacprivacy.dp.composition import carried
-from pacprivacy.dp.events import Event, Sampling
 from pacprivacy.errors import CertificateError
 from pacprivacy.estimators.base import find_inside
 from pacprivacy.estimators.dp_base import DPBase
 from pacprivacy.estimators.dp_cost import DPFitCost, DPSearchCost
-from pacprivacy.release.dp_certificate import ONE_RELEASE, DPCertificate, Neighbours
-
-__all__ = ["dp_search_cost", "note_dp_fit"]
+from pacprivacy.release import ONE_RELEASE, DPCertificate, Neighbours
 
 # Columns of ``cv_results_`` hold numbers, so an event is noted as some. No value that stands in all
 # of them, such as a search's ``error_score``, is taken for a note.

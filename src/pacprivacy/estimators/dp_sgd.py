@@ -9,9 +9,11 @@ import numpy.typing as npt
 from sklearn.utils.metaestimators import available_if
 
 from pacprivacy.dp import (
+    Batch,
     FixedBatch,
     FullBatch,
     Hinge,
+    LinearLoss,
     Logistic,
     PoissonBatch,
     ReplacementBatch,
@@ -19,13 +21,9 @@ from pacprivacy.dp import (
     Steps,
     dp_sgd,
 )
-from pacprivacy.dp.descent_batches import Batch
-from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.dp_sgd_base import DPLinearClassifier, Matrix
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["DPSGDClassifier"]
+from pacprivacy.release import DPRelease
 
 
 def _has_probabilities(model: Any) -> bool:

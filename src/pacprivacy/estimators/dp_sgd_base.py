@@ -12,13 +12,11 @@ from scipy import special
 from sklearn.base import ClassifierMixin
 
 from pacprivacy._checks import check_positive
-from pacprivacy.dp.records import norms_of
+from pacprivacy.dp import norms_of
 from pacprivacy.errors import BudgetError
 from pacprivacy.estimators.base import read_new
 from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes, read_private
-from pacprivacy.release.dp_release import DPRelease
-
-__all__ = ["DPLinearClassifier"]
+from pacprivacy.release import DPRelease
 
 Matrix = npt.NDArray[np.float64]
 

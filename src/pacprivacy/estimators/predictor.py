@@ -16,15 +16,18 @@ from pacprivacy._threads import single_threaded
 from pacprivacy.budget import AnyBudget, Information
 from pacprivacy.errors import BudgetError, MechanismError, SecretError
 from pacprivacy.estimators.base import read_new, read_seed, read_supervised
-from pacprivacy.mechanism import EstimatorFit, coerce_data
-from pacprivacy.mechanism.data import is_table, read_table
-from pacprivacy.mechanism.labels import check_classes, choose_pool
+from pacprivacy.mechanism import (
+    EstimatorFit,
+    check_classes,
+    choose_pool,
+    coerce_data,
+    is_table,
+    read_table,
+)
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import AnswerBundle, certify_answers
-from pacprivacy.session.answers import AnswerOdometer, Responder
-from pacprivacy.simulation.backends import train_subsets
-
-__all__ = ["PrivatePredictor", "project_to_simplex"]
+from pacprivacy.session import AnswerOdometer, Responder
+from pacprivacy.simulation import train_subsets
 
 Output = Literal["one_hot", "score"]
 _QUERY: Final = Information(2.0**-20)

@@ -10,17 +10,13 @@ import numpy.typing as npt
 from sklearn.base import RegressorMixin
 
 from pacprivacy.budget import AnyBudget, Membership, limits_of
-from pacprivacy.design import JointRidge, OrthogonalRidge, Penalty, predict_ridge
-from pacprivacy.design.ridge import Snr
+from pacprivacy.design import JointRidge, OrthogonalRidge, Penalty, Snr, predict_ridge
 from pacprivacy.errors import MechanismError
 from pacprivacy.estimators.base import PrivateBase, read_new, read_seed, read_supervised
 from pacprivacy.mechanism import Mechanism, coerce_data
-from pacprivacy.noise import Boxed, Empirical
-from pacprivacy.noise.calibration import propose_variance
+from pacprivacy.noise import Boxed, Empirical, propose_variance
 from pacprivacy.pool import Pool
 from pacprivacy.simulation import draw_candidates, run_mechanism
-
-__all__ = ["PrivateRidge"]
 
 _DEFAULT: Final = Membership(0.6)
 

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.metrics import check_scoring
 from sklearn.utils.validation import check_is_fitted
 
-from pacprivacy.adversary.information import DEFAULT_GAMMA
+from pacprivacy.adversary import DEFAULT_GAMMA
 from pacprivacy.budget import limits_of
 from pacprivacy.errors import CertificateError
 from pacprivacy.estimators.base import PrivateBase, find_inside
@@ -24,12 +24,10 @@ from pacprivacy.estimators.cost import FitCost, SearchCost
 from pacprivacy.estimators.dp_base import DPBase
 from pacprivacy.estimators.dp_cost import DPSearchCost
 from pacprivacy.estimators.dp_search import dp_search_cost, note_dp_fit
-from pacprivacy.noise.rules import Boxed, Empirical, rule_name
+from pacprivacy.noise import Boxed, Empirical, rule_name
 from pacprivacy.pool import Balanced
-from pacprivacy.simulation.run import SUBSETS_BATCHED
-from pacprivacy.theory.posterior import posterior_success
-
-__all__ = ["ScoreWithCost", "search_cost"]
+from pacprivacy.simulation import SUBSETS_BATCHED
+from pacprivacy.theory import posterior_success
 
 _ADVICE: Final = (
     "Use scoring=ScoreWithCost(...), which notes what each fit costs, refit='score' and "

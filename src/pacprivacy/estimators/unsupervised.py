@@ -14,8 +14,6 @@ from pacprivacy.budget import AnyBudget, Membership
 from pacprivacy.estimators.base import PrivateModel, read_new
 from pacprivacy.mechanism import PCA, KMeans, Mechanism
 
-__all__ = ["PrivateKMeans", "PrivatePCA"]
-
 Matrix = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 

@@ -22,13 +22,7 @@ from pacprivacy.estimators.base import (
     read_seed,
     read_supervised,
 )
-from pacprivacy.mechanism import EstimatorFit
-from pacprivacy.mechanism.data import is_table
-from pacprivacy.mechanism.labels import check_classes, choose_pool
-from pacprivacy.mechanism.sklearn import last_step
-
-__all__ = ["PrivateEstimator"]
-
+from pacprivacy.mechanism import EstimatorFit, check_classes, choose_pool, is_table, last_step
 
 _DEFAULT: Final = Membership(0.6)
 

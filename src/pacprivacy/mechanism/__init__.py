@@ -10,18 +10,53 @@ from pacprivacy.mechanism.base import (
     as_mechanism,
     batch_of,
 )
-from pacprivacy.mechanism.data import Data, coerce_data
+from pacprivacy.mechanism.data import (
+    MINIMUM_ROWS,
+    Data,
+    coerce_data,
+    is_table,
+    read_columns,
+    read_table,
+)
 from pacprivacy.mechanism.flatten import Structure, flatten
 from pacprivacy.mechanism.forest import Forest
 from pacprivacy.mechanism.kmeans import KMeans
+from pacprivacy.mechanism.labels import (
+    Classes,
+    check_classes,
+    check_count,
+    choose_pool,
+    code_labels,
+    find_classes,
+    read_labelled,
+)
+from pacprivacy.mechanism.named import (
+    Columns,
+    Named,
+    describe_centres,
+    describe_columns,
+    describe_components,
+    describe_counts,
+    describe_matrix,
+    describe_plain,
+    describe_planes,
+)
 from pacprivacy.mechanism.pca import PCA
-from pacprivacy.mechanism.sklearn import EstimatorFit, register_released
-from pacprivacy.mechanism.statistics import Covariance, Histogram, Mean
+from pacprivacy.mechanism.sklearn import (
+    EstimatorFit,
+    declare_released,
+    last_step,
+    register_released,
+)
+from pacprivacy.mechanism.statistics import Covariance, Histogram, Mean, subset_sizes, subset_sums
 from pacprivacy.mechanism.svm import LinearSVM
 
 __all__ = [
+    "MINIMUM_ROWS",
     "PCA",
     "Batch",
+    "Classes",
+    "Columns",
     "Covariance",
     "Data",
     "EstimatorFit",
@@ -32,11 +67,32 @@ __all__ = [
     "LinearSVM",
     "Mean",
     "Mechanism",
+    "Named",
     "Structure",
     "Wrapper",
     "as_mechanism",
     "batch_of",
+    "check_classes",
+    "check_count",
+    "choose_pool",
+    "code_labels",
     "coerce_data",
+    "declare_released",
+    "describe_centres",
+    "describe_columns",
+    "describe_components",
+    "describe_counts",
+    "describe_matrix",
+    "describe_plain",
+    "describe_planes",
+    "find_classes",
     "flatten",
+    "is_table",
+    "last_step",
+    "read_columns",
+    "read_labelled",
+    "read_table",
     "register_released",
+    "subset_sizes",
+    "subset_sums",
 ]

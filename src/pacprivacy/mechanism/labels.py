@@ -10,8 +10,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.mechanism.data import is_table, read_columns, read_table, table_columns
-from pacprivacy.pool import Balanced, PoolStrategy
-from pacprivacy.pool.units import encode_labels
+from pacprivacy.pool import Balanced, PoolStrategy, encode_labels
 
 Codes = npt.NDArray[np.int64]
 Labels = npt.NDArray[Any]

@@ -1,8 +1,45 @@
 """From a budget and the outputs on every subset to a noise plan."""
 
-from pacprivacy.noise.calibration import calibrate
-from pacprivacy.noise.iid import calibrate_iid
-from pacprivacy.noise.plan import NoisePlan
+from pacprivacy.noise.calibration import (
+    calibrate,
+    check_feasible,
+    distinct_outputs,
+    gaussian_budget,
+    is_free,
+    noiseless_plan,
+    propose_variance,
+    resolve_caps,
+)
+from pacprivacy.noise.covariance import axis_variances
+from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points, waterfill
+from pacprivacy.noise.iid import N_RESERVE, calibrate_iid, iid_log_det, iid_variances
+from pacprivacy.noise.lattice import (
+    MAX_UNITS_PER_SCALE,
+    MAX_UNITS_PER_STD,
+    bernoulli_enclosed,
+    bernoulli_exp,
+    sample_discrete_gaussian,
+    sample_discrete_laplace,
+    uniform_integers,
+)
+from pacprivacy.noise.plan import Kind, NoisePlan, Observation, Proof, make_plan
+from pacprivacy.noise.proof import (
+    Problem,
+    attach_information,
+    attach_membership,
+    certify,
+    noise_scale,
+    rescale,
+)
+from pacprivacy.noise.query import (
+    LEAST_NATS,
+    UNITS,
+    UnitNoise,
+    plan_query,
+    usable_nats,
+    vote_charge,
+    vote_gap,
+)
 from pacprivacy.noise.rules import (
     RULES,
     AutoConfidence,
@@ -10,24 +47,77 @@ from pacprivacy.noise.rules import (
     Boxed,
     Empirical,
     Exact,
+    IidRule,
     Protect,
     Rule,
     Shaped,
     contrasts,
+    rule_name,
 )
+from pacprivacy.noise.search import exact_shapes
+from pacprivacy.noise.shapes import Shape, noise_covariance, weigh
+from pacprivacy.noise.spread import AxisFrame, Spread, spread_of, weighted_mean
 
 __all__ = [
+    "LEAST_NATS",
+    "MAX_UNITS_PER_SCALE",
+    "MAX_UNITS_PER_STD",
+    "N_RESERVE",
     "RULES",
+    "UNITS",
     "AutoConfidence",
+    "AxisFrame",
     "Basis",
     "Boxed",
     "Empirical",
     "Exact",
+    "IidRule",
+    "Kind",
     "NoisePlan",
+    "Observation",
+    "Problem",
+    "Proof",
     "Protect",
     "Rule",
+    "Shape",
     "Shaped",
+    "Spread",
+    "UnitNoise",
+    "attach_information",
+    "attach_membership",
+    "axis_variances",
+    "bernoulli_enclosed",
+    "bernoulli_exp",
     "calibrate",
     "calibrate_iid",
+    "certify",
+    "check_feasible",
     "contrasts",
+    "distinct_outputs",
+    "exact_shapes",
+    "gaussian_budget",
+    "iid_log_det",
+    "iid_variances",
+    "is_free",
+    "log_det_of_plan",
+    "log_det_of_points",
+    "make_plan",
+    "noise_covariance",
+    "noise_scale",
+    "noiseless_plan",
+    "plan_query",
+    "propose_variance",
+    "rescale",
+    "resolve_caps",
+    "rule_name",
+    "sample_discrete_gaussian",
+    "sample_discrete_laplace",
+    "spread_of",
+    "uniform_integers",
+    "usable_nats",
+    "vote_charge",
+    "vote_gap",
+    "waterfill",
+    "weigh",
+    "weighted_mean",
 ]

@@ -11,9 +11,7 @@ import numpy as np
 
 from pacprivacy._checks import SMALLEST_RANGE, Matrix, Vector, as_outputs, check_log_belief
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.information import DEFAULT_GAMMA
-from pacprivacy.adversary.membership import Candidates, noiseless_risk
-from pacprivacy.adversary.view import make_view
+from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, make_view, noiseless_risk
 from pacprivacy.budget import AnyBudget, Limits, limits_of
 from pacprivacy.errors import BudgetError, MechanismError, PoolError
 from pacprivacy.noise.covariance import covariance_plan
@@ -34,9 +32,7 @@ from pacprivacy.noise.search import exact_shapes, risk_shapes
 from pacprivacy.noise.shapes import Shape, given_shape, weigh
 from pacprivacy.noise.spread import AxisFrame, spread_of
 from pacprivacy.simulation import few_threads
-from pacprivacy.theory.concentration import Estimate
-from pacprivacy.theory.information import entropy
-from pacprivacy.theory.posterior import mi_for_success
+from pacprivacy.theory import Estimate, entropy, mi_for_success
 
 SAMPLED_COORDINATES = 64
 NOISELESS = "the output meets the budget as it is; no noise was added"

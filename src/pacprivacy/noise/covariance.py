@@ -30,8 +30,6 @@ from pacprivacy.noise.spread import (
     weighted_mean,
 )
 
-__all__ = ["axis_variances", "covariance_plan"]
-
 COLUMN_BLOCK = 4096
 LARGEST_FULL_DIMENSION = 2048
 FORMULAS = {"isotropic": isotropic, "isotropic_max": isotropic_max, "diagonal": proportional}

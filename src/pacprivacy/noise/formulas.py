@@ -12,7 +12,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.noise.plan import Integers, NoisePlan
-from pacprivacy.theory.information import entropy, information_slack, log_det_bound
+from pacprivacy.theory import entropy, information_slack, log_det_bound
 
 ADVICE = "Use about 0.02 to keep any membership guess below 60 %."
 ROUND_UP = 1 + 1e-12

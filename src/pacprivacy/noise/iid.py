@@ -18,14 +18,12 @@ from pacprivacy.noise.formulas import isotropic, isotropic_max, proportional
 from pacprivacy.noise.plan import NoisePlan, make_plan
 from pacprivacy.noise.rules import Boxed, Empirical, IidRule
 from pacprivacy.noise.spread import AxisFrame
-from pacprivacy.theory.concentration import std_upper_bound
-from pacprivacy.theory.information import (
+from pacprivacy.theory import (
     information_slack,
     lattice_total_variation,
     log_det_bound,
+    std_upper_bound,
 )
-
-__all__ = ["N_RESERVE", "calibrate_iid", "iid_variances"]
 
 N_RESERVE = 16
 SHRINKS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # shares of the budget left to the lattice

@@ -22,16 +22,6 @@ import numpy.typing as npt
 from pacprivacy._random import BitSource
 from pacprivacy.errors import BudgetError
 
-__all__ = [
-    "MAX_UNITS_PER_SCALE",
-    "MAX_UNITS_PER_STD",
-    "bernoulli_enclosed",
-    "bernoulli_exp",
-    "sample_discrete_gaussian",
-    "sample_discrete_laplace",
-    "uniform_integers",
-]
-
 Integers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]

@@ -16,15 +16,12 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._random import BitSource
-from pacprivacy.adversary.membership import MembershipRisk
+from pacprivacy.adversary import MembershipRisk
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.noise.rules import IidRule
 from pacprivacy.noise.spread import Frame
-from pacprivacy.theory.concentration import Estimate
-from pacprivacy.theory.information import lattice_total_variation
-
-__all__ = ["Kind", "NoisePlan", "Observation", "Proof", "Revealed", "lattice_grid", "make_plan"]
+from pacprivacy.theory import Estimate, lattice_total_variation
 
 Kind = Literal["exact", "confidence", "empirical"]
 Integers = npt.NDArray[np.int64]

@@ -14,16 +14,22 @@ import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
-from pacprivacy.adversary.information import information_of_view, pilot_of_view
-from pacprivacy.adversary.membership import Candidates, risk_of_view
-from pacprivacy.adversary.view import View, make_view, view_of
+from pacprivacy.adversary import (
+    Candidates,
+    View,
+    information_of_view,
+    make_view,
+    pilot_of_view,
+    risk_of_view,
+    view_of,
+)
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.plan import Integers, NoisePlan, Proof, make_plan
 from pacprivacy.noise.search import Probe, RiskProbe, smallest_scale
 from pacprivacy.noise.shapes import Scalable
 from pacprivacy.noise.spread import Spread
-from pacprivacy.theory.concentration import empirical_bernstein
+from pacprivacy.theory import empirical_bernstein
 
 INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
 MEMBERSHIP_COST = 2 * 10**11  # multiplications in one verification

@@ -19,19 +19,7 @@ from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.noise.plan import LARGEST_POINT, Integers
-from pacprivacy.theory.information import lattice_information_slack
-
-__all__ = [
-    "LEAST_NATS",
-    "UNITS",
-    "QueryPlan",
-    "UnitNoise",
-    "plan_query",
-    "usable_nats",
-    "vote_charge",
-    "vote_gap",
-    "waterfill_level",
-]
+from pacprivacy.theory import lattice_information_slack
 
 UNITS: Final = 1 << 30
 LEAST_NATS: Final = 2.0**-44  # below, the integers are too few steps apart

@@ -16,15 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.adversary.information import information_of_view
-from pacprivacy.adversary.membership import Candidates, SignBlocks
-from pacprivacy.adversary.view import View, log_ratios
+from pacprivacy.adversary import Candidates, SignBlocks, View, information_of_view, log_ratios
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import waterfill
 from pacprivacy.noise.plan import Integers
 from pacprivacy.noise.shapes import Shape, axis_shape, least_scale
 from pacprivacy.noise.spread import Spread
-from pacprivacy.theory.information import entropy
+from pacprivacy.theory import entropy
 
 PROBE_ELEMENTS = 1 << 23
 LARGEST_LOG_SCALE = 60.0

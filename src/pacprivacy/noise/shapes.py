@@ -9,7 +9,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.adversary.view import View, make_view
+from pacprivacy.adversary import View, make_view
 from pacprivacy.noise.plan import Integers, NoisePlan, Revealed, make_plan
 from pacprivacy.noise.rules import Exact, Protect, Shaped
 from pacprivacy.noise.spread import Spread, SpreadFrame

@@ -4,5 +4,14 @@ from __future__ import annotations
 
 from pacprivacy.pool.pool import Pool
 from pacprivacy.pool.strategies import DEFAULT_SUBSETS, Balanced, Half, Poisson, PoolStrategy
+from pacprivacy.pool.units import encode_labels
 
-__all__ = ["DEFAULT_SUBSETS", "Balanced", "Half", "Poisson", "Pool", "PoolStrategy"]
+__all__ = [
+    "DEFAULT_SUBSETS",
+    "Balanced",
+    "Half",
+    "Poisson",
+    "Pool",
+    "PoolStrategy",
+    "encode_labels",
+]

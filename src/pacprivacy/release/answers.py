@@ -10,15 +10,13 @@ from typing import Any, Final, Self
 from pacprivacy import _version
 from pacprivacy.budget import AnyBudget, Information, limits_of
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.query import UNITS
+from pacprivacy.noise import UNITS
 from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import Arrays, plain_budget, read_budget, write_archive
 from pacprivacy.release.certificate import Certificate, NoiseSummary
 from pacprivacy.release.certify import finite_epsilon, public_items, unit_name
 from pacprivacy.release.promises import not_promised
-from pacprivacy.theory.posterior import mi_for_success, posterior_success
-
-__all__ = ["AnswerBundle", "certify_answers"]
+from pacprivacy.theory import mi_for_success, posterior_success
 
 _NOTES = (
     "Every answer is calibrated to the belief that all earlier answers leave; the noise figures "

@@ -24,11 +24,10 @@ from pacprivacy.budget import (
     ResidualEntropy,
 )
 from pacprivacy.errors import CertificateError
-from pacprivacy.noise.plan import Kind, Observation, Proof
-from pacprivacy.noise.rules import Boxed, Empirical, IidRule
+from pacprivacy.noise import Boxed, Empirical, IidRule, Kind, Observation, Proof
 from pacprivacy.pool import Pool
 from pacprivacy.release.composition import SessionPart, Spent
-from pacprivacy.theory.information import lattice_total_variation
+from pacprivacy.theory import lattice_total_variation
 
 SCHEMA_VERSION: Final = 2
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]

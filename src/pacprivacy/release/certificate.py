@@ -10,12 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from pacprivacy.adversary.information import Divergence
-from pacprivacy.adversary.side_knowledge import SideKnowledge
+from pacprivacy.adversary import Divergence, SideKnowledge
 from pacprivacy.errors import CertificateError
 from pacprivacy.release.text import KINDS, certificate_html, certificate_text, promise_text
-from pacprivacy.theory.concentration import Estimate
-from pacprivacy.theory.posterior import DIVERGENCES, Readings, read_as_dp
+from pacprivacy.theory import DIVERGENCES, Estimate, Readings, read_as_dp
 
 
 def digest_of(plain: Mapping[str, Any]) -> str:

@@ -12,21 +12,31 @@ import numpy.typing as npt
 from pacprivacy import _version
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
-from pacprivacy.adversary import Belief
-from pacprivacy.adversary.information import (
+from pacprivacy.adversary import (
     DEFAULT_GAMMA,
+    Belief,
     Divergence,
+    MembershipRisk,
+    Observable,
+    SideKnowledge,
     divergences_of_view,
     information_draws,
+    make_view,
+    membership_draws,
     noiseless_divergences,
+    noiseless_risk,
+    side_knowledge,
+    view_of,
 )
-from pacprivacy.adversary.membership import MembershipRisk, membership_draws, noiseless_risk
-from pacprivacy.adversary.side_knowledge import SideKnowledge, side_knowledge
-from pacprivacy.adversary.view import Observable, make_view, view_of
 from pacprivacy.budget import AnyBudget
-from pacprivacy.noise.plan import NoisePlan, Proof
-from pacprivacy.noise.proof import attach_information, attach_membership
-from pacprivacy.noise.rules import Boxed, rule_name
+from pacprivacy.noise import (
+    Boxed,
+    NoisePlan,
+    Proof,
+    attach_information,
+    attach_membership,
+    rule_name,
+)
 from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import Bundle, Stated
 from pacprivacy.release.certificate import Certificate, NoiseSummary
@@ -40,8 +50,7 @@ from pacprivacy.release.composition import (
 )
 from pacprivacy.release.promises import not_promised, open_parts
 from pacprivacy.simulation import Outputs
-from pacprivacy.theory.concentration import Estimate
-from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
+from pacprivacy.theory import Estimate, epsilon_equivalent, posterior_success
 
 SIDE_COST = 2 * 10**10
 DIVERGENCE_COST = 4 * 10**6  # posterior entries

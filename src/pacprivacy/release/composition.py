@@ -9,23 +9,11 @@ import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy._rounding import at_most
-from pacprivacy.adversary import Belief
-from pacprivacy.adversary.membership import MembershipRisk
+from pacprivacy.adversary import Belief, MembershipRisk
 from pacprivacy.budget import Limits
-from pacprivacy.noise.plan import Observation
+from pacprivacy.noise import Observation
 from pacprivacy.pool import Pool
-from pacprivacy.theory.concentration import Estimate
-from pacprivacy.theory.posterior import posterior_success
-
-__all__ = [
-    "Proved",
-    "SessionPart",
-    "Spent",
-    "charge_of",
-    "joint_confidence",
-    "learned_facts",
-    "session_facts",
-]
+from pacprivacy.theory import Estimate, posterior_success
 
 ROUND_UP: Final = 1e-12
 

@@ -14,9 +14,7 @@ from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.release.certificate import digest_of
 from pacprivacy.release.text import readings_text, rows_html
-from pacprivacy.theory.posterior import success_for_epsilon
-
-__all__ = ["DP_KINDS", "DP_SCHEMA", "NEIGHBOURS", "DPCertificate", "Neighbours"]
+from pacprivacy.theory import success_for_epsilon
 
 DP_SCHEMA: Final = "dp-1"
 WIDTH: Final = 80

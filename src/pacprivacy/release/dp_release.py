@@ -11,8 +11,6 @@ from pacprivacy.release.dp_certificate import DP_SCHEMA, DPCertificate
 from pacprivacy.release.release import plain_value
 from pacprivacy.release.text import release_html
 
-__all__ = ["DPRelease"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DPRelease:

@@ -9,8 +9,6 @@ from typing import Final
 from pacprivacy._rounding import at_most
 from pacprivacy.pool import Pool
 
-__all__ = ["LOOPHOLE", "SCOPE", "not_promised", "open_parts"]
-
 SCOPE: Final = (
     "Whether a person is in the universe at all is not protected: the promise is about which "
     "subset of a fixed universe was used, and the noise level itself is computed from the "

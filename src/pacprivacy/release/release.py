@@ -13,7 +13,7 @@ import numpy as np
 from pacprivacy._plots import draw
 from pacprivacy._random import BitSource, ProcessBound, uniform_below
 from pacprivacy.errors import SecretError
-from pacprivacy.noise.plan import NoisePlan, Observation
+from pacprivacy.noise import NoisePlan, Observation
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
 from pacprivacy.release.certify import Context, assess, bundle_of, write_certificate

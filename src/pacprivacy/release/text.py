@@ -8,7 +8,7 @@ import textwrap
 from typing import Any, Final
 
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
-from pacprivacy.theory.posterior import read_as_dp
+from pacprivacy.theory import read_as_dp
 
 WIDTH: Final = 80
 KINDS: Final = {

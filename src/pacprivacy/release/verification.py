@@ -11,16 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import public_generator
-from pacprivacy.adversary import Belief
-from pacprivacy.adversary.information import information_of_view
-from pacprivacy.adversary.membership import MembershipRisk, risk_of_view
-from pacprivacy.adversary.view import view_of
+from pacprivacy.adversary import Belief, MembershipRisk, information_of_view, risk_of_view, view_of
 from pacprivacy.budget import limits_of
 from pacprivacy.errors import CertificateError
-from pacprivacy.noise.formulas import log_det_of_points
-from pacprivacy.noise.iid import iid_log_det, iid_variances
-from pacprivacy.noise.plan import Proof
-from pacprivacy.noise.rules import Boxed, IidRule
+from pacprivacy.noise import Boxed, IidRule, Proof, iid_log_det, iid_variances, log_det_of_points
 from pacprivacy.release import answers
 from pacprivacy.release import bundle as bundles
 from pacprivacy.release.answers import AnswerBundle, certify_answers
@@ -28,9 +22,7 @@ from pacprivacy.release.bundle import Bundle, read_archive, refuse_archive
 from pacprivacy.release.certificate import Certificate
 from pacprivacy.release.certify import noiseless_membership, write_certificate
 from pacprivacy.release.composition import Proved, SessionPart, charge_of
-from pacprivacy.theory.concentration import Estimate
-from pacprivacy.theory.information import information_slack
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import Estimate, information_slack, posterior_success
 
 RELATIVE = 1e-6  # other processors round sums differently
 DISTANCE = 1e-4  # shifts within a group below a millionth of the spread are not released at all

@@ -10,8 +10,6 @@ from pacprivacy._rounding import percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import AuditError
 
-__all__ = ["plot_audit"]
-
 # Okabe and Ito's colours: told apart with any kind of colour blindness, and in grey.
 HOLDS: Final = "#0072B2"
 VIOLATED: Final = "#D55E00"

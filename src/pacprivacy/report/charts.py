@@ -10,16 +10,6 @@ from pacprivacy.audit import AuditResult
 from pacprivacy.report.records import ReportData, SessionFigures, UtilityCurve
 from pacprivacy.report.svg import Frame, number_text, text
 
-__all__ = [
-    "audit_chart",
-    "noise_chart",
-    "odds_chart",
-    "prior_chart",
-    "session_chart",
-    "unit_chart",
-    "utility_chart",
-]
-
 RATES = tuple((share / 5, f"{20 * share} %") for share in range(6))
 
 

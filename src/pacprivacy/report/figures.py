@@ -11,8 +11,6 @@ from pacprivacy.errors import CertificateError
 from pacprivacy.release import Release
 from pacprivacy.report.records import PlanRow
 
-__all__ = ["plot_plan", "plot_release", "plot_session"]
-
 # Okabe and Ito's colours: told apart with any kind of colour blindness, and in grey.
 BLUE: Final = "#0072B2"
 GREEN: Final = "#009E73"

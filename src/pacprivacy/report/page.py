@@ -14,8 +14,6 @@ from pacprivacy.report import charts
 from pacprivacy.report.records import ReportData
 from pacprivacy.report.svg import number_text
 
-__all__ = ["render_page"]
-
 KINDS: Final = {
     "exact": "proved",
     "confidence": "proved with stated confidence",

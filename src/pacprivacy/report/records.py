@@ -11,16 +11,6 @@ from typing import Self
 from pacprivacy.audit import AuditResult
 from pacprivacy.release import Certificate
 
-__all__ = [
-    "CuratorFigures",
-    "CurvePoint",
-    "PlanRow",
-    "ReportData",
-    "SessionFigures",
-    "SessionStep",
-    "UtilityCurve",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:

@@ -8,8 +8,6 @@ from typing import Any, Final, Protocol
 
 from pacprivacy.errors import MechanismError
 
-__all__ = ["Iterate", "Measured", "plot_budget_curves", "plot_convergence"]
-
 # Okabe and Ito's colours: told apart with any kind of colour blindness, and in grey.
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS: Final = ("o", "s", "^", "D", "v", "P")

@@ -10,8 +10,6 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Frame", "number_text", "text"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:

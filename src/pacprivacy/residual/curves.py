@@ -11,14 +11,12 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, check_positive, freeze
 from pacprivacy._random import coerce_seed
-from pacprivacy.adversary.information import exact_information
+from pacprivacy.adversary import exact_information
 from pacprivacy.budget import Information
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise import AutoConfidence, NoisePlan, Rule, calibrate
-from pacprivacy.noise.shapes import noise_covariance
+from pacprivacy.noise import AutoConfidence, NoisePlan, Rule, calibrate, noise_covariance
 from pacprivacy.residual.stackelberg import anisotropy
-from pacprivacy.theory.gaussian import gaussian_equivalent
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import gaussian_equivalent, posterior_success
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,14 +18,17 @@ from scipy.special import ndtr, ndtri
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.information import (
+from pacprivacy.adversary import (
     DEFAULT_GAMMA,
+    Observable,
+    View,
+    draw_releases,
     information_draws,
     information_of_view,
+    view_of,
 )
-from pacprivacy.adversary.view import Observable, View, draw_releases, view_of
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory.concentration import Estimate, empirical_bernstein
+from pacprivacy.theory import Estimate, empirical_bernstein
 
 N_CUTS: Final = 48
 TAIL: Final = 3.0  # standard deviations of the noise beyond the outermost candidate

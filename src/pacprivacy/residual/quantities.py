@@ -11,12 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_log_belief
-from pacprivacy.adversary.information import DEFAULT_GAMMA, exact_information
-from pacprivacy.adversary.view import Observable
+from pacprivacy.adversary import DEFAULT_GAMMA, Observable, exact_information
 from pacprivacy.errors import BudgetError, PoolError
-from pacprivacy.theory.concentration import Estimate
-from pacprivacy.theory.information import entropy
-from pacprivacy.theory.posterior import DivergenceName, bernoulli_divergence
+from pacprivacy.theory import DivergenceName, Estimate, bernoulli_divergence, entropy
 
 RIDGE = 1e-9
 

@@ -15,14 +15,21 @@ import numpy as np
 
 from pacprivacy._checks import Vector, as_outputs, check_log_belief
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.information import DEFAULT_GAMMA
+from pacprivacy.adversary import DEFAULT_GAMMA
 from pacprivacy.budget import Information
 from pacprivacy.errors import MechanismError
-from pacprivacy.noise import Exact, NoisePlan, Protect, Rule, calibrate
-from pacprivacy.noise.calibration import distinct_outputs
-from pacprivacy.noise.search import exact_shapes
-from pacprivacy.noise.shapes import noise_covariance, weigh
-from pacprivacy.noise.spread import spread_of
+from pacprivacy.noise import (
+    Exact,
+    NoisePlan,
+    Protect,
+    Rule,
+    calibrate,
+    distinct_outputs,
+    exact_shapes,
+    noise_covariance,
+    spread_of,
+    weigh,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

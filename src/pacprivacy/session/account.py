@@ -17,8 +17,7 @@ from pacprivacy.ledger.amounts import Charge
 from pacprivacy.ledger.ledger import Ledger, Reservation
 from pacprivacy.mechanism import Data
 from pacprivacy.pool import Pool
-from pacprivacy.release import Certificate
-from pacprivacy.release.composition import Spent
+from pacprivacy.release import Certificate, Spent
 from pacprivacy.session.state import SessionState, Standing, StateFile
 
 

@@ -18,11 +18,11 @@ from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.adversary import Belief
 from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError, SecretError
-from pacprivacy.noise.calibration import distinct_outputs
-from pacprivacy.noise.query import (
+from pacprivacy.noise import (
     LEAST_NATS,
     UNITS,
     UnitNoise,
+    distinct_outputs,
     plan_query,
     usable_nats,
     vote_charge,
@@ -30,8 +30,7 @@ from pacprivacy.noise.query import (
 )
 from pacprivacy.pool import Pool
 from pacprivacy.release import Secret
-from pacprivacy.theory.information import binary_entropy
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import binary_entropy, posterior_success
 
 Labels = npt.NDArray[np.integer]
 Mask = npt.NDArray[np.bool_]

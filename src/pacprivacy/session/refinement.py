@@ -13,27 +13,30 @@ import numpy as np
 from pacprivacy._checks import Vector, as_outputs, check_log_belief
 from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most
-from pacprivacy.adversary.information import DEFAULT_GAMMA
-from pacprivacy.adversary.membership import Candidates
+from pacprivacy.adversary import DEFAULT_GAMMA, Candidates
 from pacprivacy.budget import AnyBudget, Limits, limits_of
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.noise.calibration import (
+from pacprivacy.noise import (
+    Boxed,
+    Empirical,
+    NoisePlan,
+    Observation,
+    Problem,
+    Rule,
+    calibrate,
     distinct_outputs,
     gaussian_budget,
     is_free,
+    noise_scale,
     noiseless_plan,
+    rescale,
     resolve_caps,
+    rule_name,
+    spread_of,
 )
-from pacprivacy.noise.plan import Observation
-from pacprivacy.noise.proof import Problem, noise_scale, rescale
-from pacprivacy.noise.rules import Boxed, Empirical, Rule, rule_name
-from pacprivacy.noise.spread import spread_of
-from pacprivacy.release import Certificate, Release
-from pacprivacy.release.certify import finite_epsilon
+from pacprivacy.release import Certificate, Release, finite_epsilon
 from pacprivacy.session.spending import Odometer, as_budget
-from pacprivacy.theory.concentration import empirical_bernstein
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import empirical_bernstein, posterior_success
 
 if TYPE_CHECKING:
     from pacprivacy.session.session import Session

@@ -23,18 +23,23 @@ from pacprivacy._random import (
     coerce_seed,
     public_generator,
 )
-from pacprivacy.adversary import Belief
-from pacprivacy.adversary.information import DEFAULT_GAMMA
+from pacprivacy.adversary import DEFAULT_GAMMA, Belief
 from pacprivacy.budget import AnyBudget, Limits, limits_of
 from pacprivacy.errors import BudgetError, SecretError
 from pacprivacy.mechanism import as_mechanism, coerce_data
-from pacprivacy.noise import NoisePlan, Rule, calibrate
-from pacprivacy.noise.plan import Observation
-from pacprivacy.noise.rules import rule_name
+from pacprivacy.noise import NoisePlan, Observation, Rule, calibrate, rule_name
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import Certificate, Context, Release, Secret, assess, publish
-from pacprivacy.release.bundle import Bundle
-from pacprivacy.release.composition import SessionPart, charge_of
+from pacprivacy.release import (
+    Bundle,
+    Certificate,
+    Context,
+    Release,
+    Secret,
+    SessionPart,
+    assess,
+    charge_of,
+    publish,
+)
 from pacprivacy.session.spending import (
     Odometer,
     Shown,

@@ -13,11 +13,9 @@ from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import AnyBudget, Information, Limits, Membership
 from pacprivacy.errors import BudgetError, BudgetExceededError
-from pacprivacy.noise.plan import Observation
+from pacprivacy.noise import Observation
 from pacprivacy.pool import Pool
-from pacprivacy.release import Certificate
-from pacprivacy.release.bundle import Bundle
-from pacprivacy.release.composition import Spent, learned_facts
+from pacprivacy.release import Bundle, Certificate, Spent, learned_facts
 
 if TYPE_CHECKING:
     from pacprivacy.release import Release

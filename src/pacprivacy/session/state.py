@@ -26,8 +26,7 @@ from pacprivacy.adversary import Belief
 from pacprivacy.budget import Limits
 from pacprivacy.errors import LedgerError, PacPrivacyError, SecretError
 from pacprivacy.pool import Pool
-from pacprivacy.release import Certificate, Secret
-from pacprivacy.release.composition import Spent
+from pacprivacy.release import Certificate, Secret, Spent
 
 SCHEMA_VERSION: Final = 2
 _MODE: Final = 0o600

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from pacprivacy._threads import few_threads
+from pacprivacy.simulation.backends import train_subsets
 from pacprivacy.simulation.checkpoint import read_checkpoint_seed
-from pacprivacy.simulation.run import Outputs, draw_candidates, run_mechanism
+from pacprivacy.simulation.run import SUBSETS_BATCHED, Outputs, draw_candidates, run_mechanism
 
-__all__ = ["Outputs", "draw_candidates", "few_threads", "read_checkpoint_seed", "run_mechanism"]
+__all__ = [
+    "SUBSETS_BATCHED",
+    "Outputs",
+    "draw_candidates",
+    "few_threads",
+    "read_checkpoint_seed",
+    "run_mechanism",
+    "train_subsets",
+]

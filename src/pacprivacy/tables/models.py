@@ -16,6 +16,7 @@ import numpy.typing as npt
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
     PCA,
+    Columns,
     Covariance,
     Forest,
     Histogram,
@@ -23,11 +24,9 @@ from pacprivacy.mechanism import (
     LinearSVM,
     Mean,
     Mechanism,
-)
-from pacprivacy.mechanism.labels import check_classes, choose_pool
-from pacprivacy.mechanism.named import (
-    Columns,
     Named,
+    check_classes,
+    choose_pool,
     describe_centres,
     describe_columns,
     describe_components,

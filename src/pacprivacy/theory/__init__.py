@@ -27,6 +27,8 @@ from pacprivacy.theory.information import (
 )
 from pacprivacy.theory.posterior import (
     DIVERGENCES,
+    READ_AT_DELTA,
+    DivergenceName,
     Readings,
     bernoulli_divergence,
     divergence_success,
@@ -40,6 +42,8 @@ from pacprivacy.theory.posterior import (
 
 __all__ = [
     "DIVERGENCES",
+    "READ_AT_DELTA",
+    "DivergenceName",
     "Estimate",
     "Readings",
     "bernoulli_divergence",

@@ -14,14 +14,6 @@ from functools import lru_cache
 from pacprivacy._checks import check_positive
 from pacprivacy.errors import BudgetError
 
-__all__ = [
-    "gaussian_delta",
-    "gaussian_epsilon",
-    "gaussian_equivalent",
-    "gaussian_parameter",
-    "gaussian_success",
-]
-
 
 def gaussian_delta(epsilon: float, parameter: float) -> float:
     """Return the least ``δ`` of the Gaussian mechanism at ``ε``.

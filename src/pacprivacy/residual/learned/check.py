@@ -15,16 +15,13 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.information import DEFAULT_GAMMA
-from pacprivacy.adversary.view import Observable, View, draw_releases
+from pacprivacy.adversary import DEFAULT_GAMMA, Observable, View, draw_releases
 from pacprivacy.errors import BudgetError, PacPrivacyError
-from pacprivacy.noise.plan import NoisePlan
-from pacprivacy.noise.proof import Problem, certify
+from pacprivacy.noise import NoisePlan, Problem, certify
 from pacprivacy.residual.gap import CEILINGS, LOWEST, WIDTH_COST, ReleaseSampler
 from pacprivacy.residual.learned.families import draw_noise
 from pacprivacy.residual.learned.learn import LearnedNoise
-from pacprivacy.theory.concentration import Estimate, bernstein_estimate
-from pacprivacy.theory.information import entropy
+from pacprivacy.theory import Estimate, bernstein_estimate, entropy
 
 if TYPE_CHECKING:
     import jax

@@ -12,11 +12,9 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, check_positive, freeze
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import BudgetError, PacPrivacyError
-from pacprivacy.noise.formulas import waterfill
-from pacprivacy.noise.shapes import Shape
-from pacprivacy.noise.spread import Spread, spread_of
+from pacprivacy.noise import Shape, Spread, spread_of, waterfill
 from pacprivacy.residual.learned.families import Family, Flow, Gaussian, Mixture, Params, draw_noise
-from pacprivacy.theory.information import entropy
+from pacprivacy.theory import entropy
 
 FOLLOWERS: Final = ("mlp", "transformer", "exact")
 
