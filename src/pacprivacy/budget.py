@@ -16,6 +16,18 @@ from pacprivacy._checks import check_positive
 from pacprivacy._rounding import at_least, at_most
 from pacprivacy.errors import BudgetError
 
+__all__ = [
+    "AnyBudget",
+    "Combined",
+    "EpsilonEquivalent",
+    "Information",
+    "Limits",
+    "Membership",
+    "ResidualEntropy",
+    "limits_of",
+    "parse_budget",
+]
+
 
 def _percent(rate: float) -> str:
     return at_most(rate, significant=4, percent=True)

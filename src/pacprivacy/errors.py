@@ -6,6 +6,22 @@ curator may see are described by shape and dtype, never printed.
 
 from __future__ import annotations
 
+__all__ = [
+    "AuditError",
+    "BudgetError",
+    "BudgetExceededError",
+    "CertificateError",
+    "CheckpointError",
+    "CostWarning",
+    "DataError",
+    "InterruptedRun",
+    "LedgerError",
+    "MechanismError",
+    "PacPrivacyError",
+    "PoolError",
+    "SecretError",
+]
+
 
 class PacPrivacyError(Exception):
     """Base class: something was refused and nothing was released or spent.
