@@ -408,3 +408,19 @@ def test_bad_arguments_are_refused_in_one_line(bad: dict[str, Any], error: type)
 def test_bad_data_is_refused_at_once() -> None:
     with pytest.raises(DataError):
         pac.Session(np.array([[1.0], [np.nan], [0.0], [2.0]]), budget=pac.Information(1))
+
+
+@pytest.mark.claim("S-1")
+def test_a_session_closed_by_its_mechanism_draws_no_second_secret() -> None:
+    data = np.random.default_rng(0).normal(size=40)
+    session = pac.Session(data, budget=pac.Information(1), n_subsets=16, rng=0)
+    session.release(np.mean, pac.Information(0.25), rule="waterfill")
+    spent = session.odometer().spent_nats
+
+    def closing(rows: np.ndarray) -> float:
+        session.close()
+        return float(rows.mean())
+
+    with pytest.raises(SecretError, match="it is closed"):
+        session.release(closing, pac.Information(0.25), rule="waterfill")
+    assert session.odometer().spent_nats == spent

@@ -267,8 +267,7 @@ class Session(Shown, ProcessBound):
         self, mechanism: Any, budget: AnyBudget, checkpoint: str | Path | None
     ) -> tuple[Outputs, Limits, tuple[str, ...]]:
         """Run a mechanism on every candidate; return the outputs and the share that is left."""
-        if self._closed:
-            raise SecretError("session must be open; it is closed. Start a new session.")
+        self._check_open()
         asked = limits_of(budget)
         check_left("information", asked.mi_nats, self._left().mi_nats)
         prepared = as_mechanism(mechanism)
@@ -286,6 +285,10 @@ class Session(Shown, ProcessBound):
         )
         # What is left now: a mechanism may have made a release of its own.
         return outputs, share_of(asked, self._left(prior), prior), notes
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SecretError("session must be open; it is closed. Start a new session.")
 
     def _stream(self, *indices: int) -> int:
         stream = public_generator(self._seed, "session", self._spent.n_releases, *indices)
@@ -356,7 +359,8 @@ class Session(Shown, ProcessBound):
         with few_threads(self._pool.n_subsets * self._pool.n_units):
             plan = assess(plan, context)  # first: the charge is the best bound that is proved
         charge = charge_of(plan, share, before)
-        self.check_process()  # again: the mechanism may have forked
+        self.check_process()  # again: the mechanism may have forked, or closed the session, and
+        self._check_open()  # then there must be no second secret under the belief of the first
         if self._secret is None or self._fresh:
             self._secret = Secret(self._pool.n_subsets, self._source)
         unspent = self._spent
