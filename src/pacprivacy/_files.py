@@ -10,14 +10,7 @@ from pacprivacy.errors import LedgerError
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int) -> None:
-    """Replace a file in one step that survives a crash; nobody sees a half of it.
-
-    Raises
-    ------
-    LedgerError
-        If the folder is not there or cannot be written, or the disk is full. The old file, if
-        there was one, is left as it was.
-    """
+    """Replace a file in one step that survives a crash; nobody sees a half of it."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         temporary.unlink(missing_ok=True)

@@ -69,13 +69,7 @@ class SimulatedSource:
 
 
 class Process:
-    """The process that makes it, told from its forks and from later ones of the same number.
-
-    Examples
-    --------
-    >>> Process().is_here
-    True
-    """
+    """The process that makes it, told from its forks and from later ones of the same number."""
 
     __slots__ = ("_mark", "_number")
     _current: ClassVar[object] = object()
@@ -108,12 +102,6 @@ class ProcessBound:
     Guarantee
     ---------
     Claim R-4. :meth:`check_process` returns in the process that made the object and in no other.
-
-    Examples
-    --------
-    >>> class Coin(ProcessBound):
-    ...     KIND = "a coin"
-    >>> Coin().check_process()
     """
 
     __slots__ = ("_process",)
@@ -149,14 +137,6 @@ def own_generators(seed: int) -> Iterator[None]:
     Code of others draws from these where it is not told otherwise (``random_state=None``). What it
     draws then depends on ``seed``, not on who drew before, and whoever draws afterwards finds the
     generators as they were. One at a time in a process: others wait.
-
-    Examples
-    --------
-    >>> with own_generators(7):
-    ...     first = np.random.random()
-    >>> with own_generators(7):
-    ...     np.random.random() == first
-    True
     """
     with _ONE_AT_A_TIME:
         theirs = mtrand.get_bit_generator()

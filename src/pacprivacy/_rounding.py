@@ -26,37 +26,15 @@ def at_most(
     What is rounded is the shortest decimal that reads back as the same float, so that a bound of
     0.55 prints as 55.00 per cent, and one that is larger by the last bit as 55.01.
 
-    Parameters
-    ----------
-    bound : float
-        What was proved.
-    decimals, significant : int
-        Digits after the point, or digits in all: one of the two.
-    percent : bool
-        Write a rate in per cent, without the sign.
-
     Guarantee
     ---------
     Claim R-5. What is printed is at least ``bound``, by less than one unit of its last digit.
-
-    Examples
-    --------
-    >>> at_most(0.588161, decimals=4), at_most(0.55, decimals=2, percent=True)
-    ('0.5882', '55.00')
-    >>> at_most(0.0156251, significant=4), at_most(2e-9, significant=1), at_most(0.6, significant=3)
-    ('0.01563', '2e-09', '0.6')
     """
     return _write(bound, ROUND_CEILING, decimals, significant, percent)
 
 
 def percent_at_most(rate: float, decimals: int = 2) -> str:
-    """Write an upper bound on a rate in per cent, without the sign; see :func:`at_most`.
-
-    Examples
-    --------
-    >>> percent_at_most(0.588), percent_at_most(0.58801), percent_at_most(0.5880001, 0)
-    ('58.80', '58.81', '59')
-    """
+    """Write an upper bound on a rate in per cent, without the sign; see :func:`at_most`."""
     return at_most(rate, decimals=decimals, percent=True)
 
 
@@ -67,13 +45,7 @@ def at_least(
     significant: int | None = None,
     percent: bool = False,
 ) -> str:
-    """Write a lower bound, rounded down; see :func:`at_most`.
-
-    Examples
-    --------
-    >>> at_least(0.58819, decimals=2, percent=True)
-    '58.81'
-    """
+    """Write a lower bound, rounded down; see :func:`at_most`."""
     return _write(bound, ROUND_FLOOR, decimals, significant, percent)
 
 
@@ -82,11 +54,6 @@ def failure_text(confidence: float) -> str:
 
     A confidence is stored as the float nearest to ``1 - gamma``, half a last bit off at most; that
     half bit is taken off again, so that 1 - 1e-9 reads as 1e-09.
-
-    Examples
-    --------
-    >>> failure_text(1 - 1e-9), failure_text(1 - 3e-9), failure_text(0.5)
-    ('1e-09', '3e-09', '0.5')
     """
     return at_most(max(0.0, 1.0 - confidence - 2.0**-54), significant=1)
 

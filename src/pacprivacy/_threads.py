@@ -57,11 +57,6 @@ def few_threads(n_elements: int) -> Iterator[None]:
     """Use one thread while inside, unless matrices of ``n_elements`` are worth several.
 
     On small products threads cost several times more than they save.
-
-    Examples
-    --------
-    >>> with few_threads(1000):
-    ...     pass  # one BLAS thread in here
     """
     with single_threaded() if n_elements < SMALL_WORK else nullcontext():
         yield

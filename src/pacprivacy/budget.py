@@ -181,13 +181,7 @@ class ResidualEntropy(_Joins):
 
 @dataclass(frozen=True, slots=True)
 class Combined(_Joins):
-    """Several budgets at once; all of them hold.
-
-    Examples
-    --------
-    >>> str(Membership(0.6) & Information(1 / 4))
-    'membership success <= 60 % and mutual information <= 0.25 nats'
-    """
+    """Several budgets at once; all of them hold."""
 
     parts: tuple[Information | Membership | EpsilonEquivalent | ResidualEntropy, ...]
 
@@ -200,13 +194,7 @@ AnyBudget: TypeAlias = Information | Membership | EpsilonEquivalent | ResidualEn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The tightest limits that a budget sets; ``None`` where it sets none.
-
-    Examples
-    --------
-    >>> limits_of(Membership(0.6))
-    Limits(mi_nats=None, success=0.6)
-    """
+    """The tightest limits that a budget sets; ``None`` where it sets none."""
 
     mi_nats: float | None = None
     success: float | None = None
@@ -216,11 +204,6 @@ def limits_of(budget: AnyBudget, n_subsets: int | None = None) -> Limits:
     """Reduce a budget to its tightest limits.
 
     ``n_subsets`` is the number of candidates, which residual entropy is about.
-
-    Examples
-    --------
-    >>> limits_of(Information(1) & Information(0.5) & Membership(0.6))
-    Limits(mi_nats=0.5, success=0.6)
     """
     if isinstance(budget, Information):
         return Limits(mi_nats=budget.mi_nats)

@@ -199,13 +199,7 @@ def plan_threshold(
 
 
 def wrong_yes(margin: float, n_levels: int) -> float:
-    """Return ``P[max_t ν_t - ρ > margin]`` for ``n_levels`` of ``ν ~ Lap(2)`` and ``ρ ~ Lap(1)``.
-
-    Examples
-    --------
-    >>> round(wrong_yes(10.0, 1), 6), round(wrong_yes(0.0, 1), 6)
-    (0.004484, 0.5)
-    """
+    """``P[max_t ν_t - ρ > margin]`` for ``n_levels`` of ``ν ~ Lap(2)`` and ``ρ ~ Lap(1)``."""
 
     def integrand(shift: float) -> float:
         # Over the threshold's noise ρ = -shift; the tail of one query beyond margin - shift.

@@ -49,13 +49,7 @@ def doubling_levels(low: float, high: float) -> Vector:
 
 
 def as_levels(epsilons: Sequence[float] | Vector | Any) -> Vector:
-    """Return levels as an array; refuse anything but positive, strictly increasing numbers.
-
-    Examples
-    --------
-    >>> as_levels([0.1, 1.0]).tolist()
-    [0.1, 1.0]
-    """
+    """Return levels as an array; refuse anything but positive, strictly increasing numbers."""
     levels = np.array(epsilons, dtype=np.float64)
     ordered = levels.ndim == 1 and levels.size > 0 and bool((np.diff(levels) > 0).all())
     if not (ordered and levels[0] > 0 and math.isfinite(levels[-1])):
@@ -69,30 +63,7 @@ def as_levels(epsilons: Sequence[float] | Vector | Any) -> Vector:
 def lattice_units(
     epsilons: Vector, *, sensitivity: float, n_numbers: int
 ) -> tuple[float, list[int]]:
-    """Return a grid step and, for every level, its noise scale in whole steps, rounded up.
-
-    Parameters
-    ----------
-    epsilons : array of shape (T,), public
-        Increasing levels.
-    sensitivity : float > 0, public
-        How far one record moves the numbers together: sum of absolute changes.
-    n_numbers : int, public
-        How many numbers are rounded to the grid; each adds one step to the sensitivity.
-
-    Returns
-    -------
-    grid_step : float
-        A power of two.
-    units : list of int
-        Scales ``s_t`` of the discrete Laplace noise, with ``(Δ/g + n)/s_t <= ε_t`` exactly.
-
-    Examples
-    --------
-    >>> step, units = lattice_units(np.array([0.5, 1.0]), sensitivity=1.0, n_numbers=1)
-    >>> step, units[0] > units[1]
-    (5.960464477539063e-08, True)
-    """
+    """Return a grid step and, for every level, its noise scale in whole steps, rounded up."""
     reach = check_positive(
         "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
     )

@@ -44,13 +44,6 @@ class NoisyLevels(ProcessBound):
     coordinates, of a scale that makes it ``epsilons[t]``-private, exactly; reading levels
     ``0..t`` costs ``epsilons[t]`` and nothing more.
     Claim R-4. A fork reads no level: what was read is known to one process.
-
-    Examples
-    --------
-    >>> levels = NoisyLevels([3.0, 5.0], sensitivity=1.0, epsilons=[0.1, 1.0],
-    ...     source=read_source(0))
-    >>> len(levels), levels.refine().shape, levels.level
-    (2, (2,), 0)
     """
 
     KIND = "a value with its levels of noise"
@@ -217,12 +210,6 @@ def enclose_keep_rate(coarse: int, fine: int, bits: int) -> tuple[int, int]:
 
     ``w = (sinh(1/2s) / sinh(1/2s'))²`` for the scales ``s >= s'`` of the noisier and of the less
     noisy level: about ``(s'/s)²``.
-
-    Examples
-    --------
-    >>> lower, upper = enclose_keep_rate(2048, 1024, 64)
-    >>> round(lower / 2**64, 6), upper - lower <= 2
-    (0.25, True)
     """
     work = bits + 32
     top_low, top_high = _enclose_relative_sinh(coarse, work)

@@ -18,12 +18,6 @@ class Belief:
 
     A function of the pool and of what was released, so showing it to whoever knows the pool
     leaks nothing more.
-
-    Examples
-    --------
-    >>> belief = Belief.uniform(4).updated(np.log([0.7, 0.1, 0.1, 0.1]))
-    >>> round(belief.learned_nats, 3)
-    0.446
     """
 
     log_p: Vector

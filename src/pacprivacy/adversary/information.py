@@ -317,17 +317,6 @@ def exact_information(
     ---------
     Claim A-1. ``upper`` is at least the true mutual information with probability ``1 - gamma``
     over the simulated draws, for the integer noise that is actually sampled (claim L-2).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> from pacprivacy.noise import calibrate
-    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
-    >>> found = exact_information(outputs, plan, n_draws=20_000, rng=0)
-    >>> found.lower <= found.value <= plan.log_det_nats
-    True
     """
     view = view_of(outputs, plan, log_belief)
     generator = public_generator(coerce_seed(rng), "information")
@@ -344,13 +333,6 @@ class Divergence:
     """One divergence of (secret, release) from independence, and what it leaves any attacker.
 
     ``success`` maps a prior success (as text) to the largest success after the release.
-
-    Examples
-    --------
-    >>> closed = Estimate(value=0.1, lower=0.1, upper=0.1, confidence=1.0, n_draws=0)
-    >>> found = Divergence.of("total variation", closed)
-    >>> round(found.success["0.5"], 6)
-    0.6
     """
 
     name: DivergenceName
@@ -483,16 +465,6 @@ def divergences(
     Guarantee
     ---------
     Claim RP-2. All are at most their upper ends with probability ``1 - gamma`` over the draws.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.noise import calibrate
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
-    >>> variation, chi_square, hellinger = divergences(outputs, plan, n_draws=20_000, rng=0)
-    >>> hellinger.estimate.value <= variation.estimate.value
-    True
     """
     view = view_of(outputs, plan, log_belief)
     generator = public_generator(coerce_seed(rng), "divergences")

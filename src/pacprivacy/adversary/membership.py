@@ -50,20 +50,6 @@ class MembershipRisk:
 
     ``value``, ``lower`` and ``upper`` speak of the worst-placed unit. ``worst`` and ``mean``
     are public; the arrays per unit are curator-only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> pool = pac.Balanced(n_subsets=8).draw(20, rng=0)
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> from pacprivacy.noise import calibrate
-    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
-    >>> risk = membership_risk(outputs, pool, plan, n_draws=2048, rng=0)
-    >>> 0.5 <= risk.lower <= risk.value <= risk.upper <= 1.0
-    True
-    >>> risk.per_unit.shape
-    (20,)
     """
 
     worst: Estimate
@@ -255,18 +241,6 @@ def membership_risk(
     Claim A-2. With probability ``1 - gamma`` over the simulated draws, *no* attacker who knows
     the universe, the pool, the mechanism and the noise law guesses the membership of any unit
     with success above ``upper``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> pool = pac.Balanced(n_subsets=8).draw(20, rng=0)
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> from pacprivacy.noise import calibrate
-    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
-    >>> risk = membership_risk(outputs, pool, plan, n_draws=20_000, rng=0)
-    >>> 0.5 < risk.value < risk.upper < 0.75
-    True
     """
     view = view_of(outputs, plan, log_belief)
     draws = n_draws or membership_draws(pool.n_subsets, pool.n_units)
@@ -320,19 +294,6 @@ def criterion_success(
     Guarantee
     ---------
     Claim A-3. No attacker limited to these guesses scores above ``upper`` on average.
-
-    Examples
-    --------
-    Naming the subset is ``score = numpy.eye(m)``.
-
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> from pacprivacy.noise import calibrate
-    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
-    >>> found = criterion_success(outputs, plan, np.eye(8), n_draws=20_000, rng=0)
-    >>> 1 / 8 < found.value <= found.upper < 1 / 2
-    True
     """
     view = view_of(outputs, plan, log_belief)
     table = np.asarray(score, dtype=np.float64)

@@ -33,21 +33,6 @@ class SideKnowledge:
     same draws, so its increment is overstated rather than understated.
 
     Records of version 0.1 have no increments; theirs are None.
-
-    Examples
-    --------
-    >>> told = SideKnowledge(
-    ...     n_told=1,
-    ...     mean_success=0.75,
-    ...     worst_success=0.8,
-    ...     mean_without_release=0.7,
-    ...     worst_without_release=0.75,
-    ...     n_sets=8,
-    ...     mean_increment=0.09,
-    ...     largest_increment=0.12,
-    ... )
-    >>> told.mean_increment > told.mean_success - told.mean_without_release
-    True
     """
 
     n_told: int
@@ -80,20 +65,6 @@ def side_knowledge(
     For each sampled set a made-up secret is drawn, the pool is restricted to the candidates that
     agree with it on the told units, and (5) is computed there for every other unit, before and
     after the release.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> pool = pac.Balanced(n_subsets=8).draw(20, rng=0)
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> from pacprivacy.noise import calibrate
-    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
-    >>> found = side_knowledge(outputs, pool, plan, n_told=2, rng=0)
-    >>> found.mean_success >= found.mean_without_release > 0.5
-    True
-    >>> found.largest_increment >= found.mean_increment > 0
-    True
     """
     full = view_of(outputs, plan, log_belief)
     generator = public_generator(coerce_seed(rng), "side-knowledge", n_told)

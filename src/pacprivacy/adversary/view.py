@@ -59,17 +59,6 @@ class View:
     gaps : array of shape (m, m) or None
         Squared distances between the points, kept only where some are so far apart that an
         expanded square would lose the distances between the near ones.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> from pacprivacy.noise import calibrate
-    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
-    >>> view = view_of(outputs, plan)
-    >>> view.n_subsets, round(view.prior_entropy, 4)
-    (8, 2.0794)
     """
 
     points: Matrix
@@ -164,18 +153,7 @@ def make_view(
 
 
 def view_of(outputs: object, plan: Observable, log_belief: Vector | None = None) -> View:
-    """Return what the attacker compares when ``outputs`` are released under ``plan``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> from pacprivacy.noise import calibrate
-    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
-    >>> view_of(outputs, plan).points.shape
-    (8, 1)
-    """
+    """Return what the attacker compares when ``outputs`` are released under ``plan``."""
     values = as_outputs(outputs)
     points = plan.whitened(values)
     if len(points) != len(values):

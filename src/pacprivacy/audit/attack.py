@@ -49,17 +49,6 @@ class AuditResult:
     ---------
     Claim U-1. If the promise is true, the verdict is ``VIOLATED`` with probability at most
     ``1 - success.confidence``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
-    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
-    >>> from pacprivacy.audit import audit
-    >>> [found] = audit(release, attacks=["bayes"], n_trials=500, rng=0)
-    >>> found.n_trials, found.prior, found.verdict
-    (500, 0.5, 'holds')
     """
 
     attack: str
@@ -108,19 +97,7 @@ class AuditResult:
 
 
 class AuditResults(tuple[AuditResult, ...]):
-    """The results of several attacks: a tuple that can be printed, shown and drawn.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.audit import audit
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
-    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
-    >>> results = audit(release, attacks=["bayes", "naming"], n_trials=500, rng=0)
-    >>> len(results), results.holds
-    (2, True)
-    """
+    """The results of several attacks: a tuple that can be printed, shown and drawn."""
 
     __slots__ = ()
 
@@ -167,18 +144,7 @@ def _html_row(result: AuditResult) -> str:
 
 
 def results_text(results: Sequence[AuditResult]) -> str:
-    """Return several results as a table for a terminal of 80 columns.
-
-    Examples
-    --------
-    >>> from pacprivacy.theory.concentration import clopper_pearson
-    >>> found = clopper_pearson(570, 1000, gamma=0.01)
-    >>> result = AuditResult(attack="bayes", question="one unit: in or out", n_trials=1000,
-    ...     successes=570, success=found, prior=0.5, bound=0.588)
-    >>> print(results_text([result]))
-    attack                     success  99 % interval  blind  promised  verdict
-    bayes                       57.0 %   52.9 to 61.0  50.0 %    58.8 %  holds
-    """
+    """Return several results as a table for a terminal of 80 columns."""
     confidence = min((result.success.confidence for result in results), default=0.99)
     interval = f"{100 * confidence:.4g} % interval"
     lines = [f"{'attack':<25}{'success':>9}{interval:>15}{'blind':>7}{'promised':>10}  verdict"]
@@ -209,14 +175,7 @@ Hits = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """The two numbers of a certificate that attacks are held against; public.
-
-    Examples
-    --------
-    >>> promise = Promise(mi_nats=1 / 4, membership=0.6)
-    >>> promise.bound(Guess(prior=0.5, is_membership=True))
-    0.6
-    """
+    """The two numbers of a certificate that attacks are held against; public."""
 
     mi_nats: float
     membership: float
@@ -242,11 +201,6 @@ class Guess:
 
     ``prior`` is the best success of an answer given without the release, or an upper bound of
     it: a bound that is too large can only hide a violation.
-
-    Examples
-    --------
-    >>> Guess(prior=0.5, is_membership=True, unit=3)
-    Guess(prior=0.5, is_membership=True, unit=3)
     """
 
     prior: float
@@ -255,14 +209,7 @@ class Guess:
 
 
 class Trained(Protocol):
-    """An attack that has chosen everything and now only looks at releases.
-
-    Examples
-    --------
-    >>> from pacprivacy.audit.membership import TrainedBayes
-    >>> sorted(name for name in vars(Trained) if hasattr(TrainedBayes, name) and name[0] != "_")
-    ['guesses', 'hits', 'notes']
-    """
+    """An attack that has chosen everything and now only looks at releases."""
 
     @property
     def guesses(self) -> tuple[Guess, ...]:
@@ -280,14 +227,7 @@ class Trained(Protocol):
 
 
 class Attack(Protocol):
-    """An attack by name; a frozen record of its settings.
-
-    Examples
-    --------
-    >>> from pacprivacy.audit import ATTACKS
-    >>> ATTACKS["naming"].question
-    'the subset that was used'
-    """
+    """An attack by name; a frozen record of its settings."""
 
     @property
     def name(self) -> str:

@@ -129,17 +129,6 @@ class Bayes:
 
     The ``n_attacked`` units that are easiest in training are attacked; with more than one the
     interval is widened for the choice among them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
-    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
-    >>> from pacprivacy.audit import audit
-    >>> [found] = audit(release, attacks=[Bayes()], n_trials=500, rng=0)
-    >>> found.attack, found.verdict
-    ('bayes', 'holds')
     """
 
     n_attacked: int = 1
@@ -187,19 +176,7 @@ class TrainedBayes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """Name the subset that was used: the candidate of highest posterior probability.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
-    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
-    >>> from pacprivacy.audit import audit
-    >>> [found] = audit(release, attacks=[Naming()], n_trials=500, rng=0)
-    >>> found.attack, found.verdict
-    ('naming', 'holds')
-    """
+    """Name the subset that was used: the candidate of highest posterior probability."""
 
     name: str = "naming"
     question: str = "the subset that was used"
@@ -243,17 +220,6 @@ class LikelihoodRatio:
 
     ``score="gaussian"`` compares Gaussian densities of the score; ``"empirical"`` cuts where the
     empirical distribution functions differ most.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
-    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
-    >>> from pacprivacy.audit import audit
-    >>> [found] = audit(release, attacks=[LikelihoodRatio()], n_trials=500, rng=0)
-    >>> found.attack, found.verdict
-    ('likelihood_ratio', 'holds')
     """
 
     score: Score = "gaussian"
@@ -366,13 +332,7 @@ def mean_shifts(seen: Matrix, members: npt.NDArray[np.bool_]) -> Matrix:
 
 
 def fit_gaussian(scores: Matrix, members: npt.NDArray[np.bool_]) -> Matrix:
-    """Fit a Gaussian to the scores with and without each unit.
-
-    Returns
-    -------
-    array of shape (6, n_units)
-        Success in training, log prior odds, and mean and standard deviation with and without.
-    """
+    """Fit a Gaussian to the scores with and without each unit."""
     inside = members.astype(np.float64)
     n_in = np.maximum(inside.sum(axis=0), 1.0)
     n_out = np.maximum(len(scores) - n_in, 1.0)
@@ -406,13 +366,7 @@ def gaussian_guess(scores: Matrix, laws: Matrix) -> npt.NDArray[np.bool_]:
 
 
 def fit_empirical(scores: Matrix, members: npt.NDArray[np.bool_]) -> Matrix:
-    """Find the cut at which the empirical distribution functions are furthest apart.
-
-    Returns
-    -------
-    array of shape (2, n_units)
-        Success in training, and the score from which the guess is *in*.
-    """
+    """Find the cut at which the empirical distribution functions are furthest apart."""
     order = np.argsort(scores, axis=0, kind="stable")
     ranked = np.take_along_axis(scores, order, axis=0)
     inside = np.take_along_axis(members, order, axis=0)

@@ -26,19 +26,7 @@ from pacprivacy.errors import AuditError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconstruction:
-    """Rebuild the subset from the release, without a model of the noise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
-    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
-    >>> from pacprivacy.audit import audit
-    >>> [found] = audit(release, attacks=[Reconstruction()], n_trials=500, rng=0)
-    >>> found.attack, found.verdict
-    ('reconstruction', 'holds')
-    """
+    """Rebuild the subset from the release, without a model of the noise."""
 
     name: str = "reconstruction"
     question: str = "the subset that was used"
@@ -104,17 +92,6 @@ class Overlap:
 
     By default the smallest number that a blind guess reaches with probability at most
     ``blind_rate``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
-    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
-    >>> from pacprivacy.audit import audit
-    >>> [found] = audit(release, attacks=[Overlap()], n_trials=500, rng=0)
-    >>> found.attack, found.verdict
-    ('overlap', 'holds')
     """
 
     n_right: int | None = None
@@ -185,17 +162,6 @@ class FreeOverlap:
 
     By default k is the smallest number for which the bound on blind success is at most
     ``blind_rate``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
-    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
-    >>> from pacprivacy.audit import audit
-    >>> [found] = audit(release, attacks=[FreeOverlap()], n_trials=500, rng=0)
-    >>> found.attack, found.verdict
-    ('free_overlap', 'holds')
     """
 
     n_right: int | None = None
@@ -284,11 +250,6 @@ def blind_bounds(target: Target, n_named: int) -> Vector:
     inequality gives ``V / (V + (k - M)²)``; where subsets come in complement pairs the overlap is
     symmetric about half of ``n_named``, and Chebyshev's gives ``V / 2(k - M)²``.
 
-    Returns
-    -------
-    array of shape (n_named,)
-        Bounds for ``k = 1 .. n_named``.
-
     Guarantee
     ---------
     Claim U-2. Assumes that the index follows ``target.log_p``. No set of ``n_named`` units chosen
@@ -331,13 +292,7 @@ NEIGHBOURS = (0, -1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """Guess one unit's membership by Bayes' rule and by the bits of the release.
-
-    Examples
-    --------
-    >>> Precision(n_attacked=4).question
-    'one unit: in or out'
-    """
+    """Guess one unit's membership by Bayes' rule and by the bits of the release."""
 
     n_attacked: int = 1
     name: str = "precision"

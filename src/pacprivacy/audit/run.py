@@ -78,15 +78,6 @@ def audit(
     Claim U-1. If the certificate's promise is true for the procedure that is attacked, an attack
     is reported as ``VIOLATED`` with probability at most ``gamma``. Nothing follows from *holds*:
     a better attack may exist.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=60)
-    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.7), n_subsets=16, rng=0)
-    >>> [result.verdict for result in audit(release, attacks=["bayes"], n_trials=500, rng=0)]
-    ['holds']
     """
     target, promised = _resolve(subject, certificate)
     if not 0.0 < gamma < 1.0:

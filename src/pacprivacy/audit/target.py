@@ -40,17 +40,6 @@ class Releases:
         What the attacker sees.
     groups : integer array of shape (N,) or None
         What else is revealed without noise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> pool = pac.Balanced(n_subsets=8).draw(20, rng=0)
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> target = Target.of(outputs, pool, lambda k, rng: outputs[k] + rng.normal(size=1))
-    >>> releases = target.trials(100, np.random.default_rng(0))
-    >>> len(releases), releases.seen.shape
-    (100, (100, 1))
     """
 
     indices: Integers
@@ -90,16 +79,6 @@ class Target:
     known, held_out : integer arrays
         Candidates that the attacker knows, and those that trials are made from. Both are the
         whole pool, but for a secret that is *fresh*, outside the subsets known to anyone.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> pool = pac.Balanced(n_subsets=8).draw(20, rng=0)
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> target = Target.of(outputs, pool, lambda k, rng: outputs[k] + rng.normal(size=1))
-    >>> target.trials(5, np.random.default_rng(0)).seen.shape
-    (5, 1)
     """
 
     centres: Matrix

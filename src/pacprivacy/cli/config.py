@@ -40,25 +40,7 @@ STUDY: Final = "study"
 
 
 def read_config(path: Path | None, group: Any) -> dict[str, Any] | None:
-    """Read the options of all verbs, by the names of their parameters.
-
-    Parameters
-    ----------
-    path : Path or None
-        The file; None takes ``pac.toml`` in the working directory, if there is one.
-    group : click group
-        The command that has the verbs.
-
-    Returns
-    -------
-    dict or None
-        Verb to parameter to value, as click wants its defaults; None without a file.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, or has a section, a key or a value that no verb knows.
-    """
+    """Read the options of all verbs, by the names of their parameters."""
     if path is None:
         path = Path(CONFIG_NAME)
         if not path.is_file():

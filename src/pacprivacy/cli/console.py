@@ -22,13 +22,7 @@ _FORM: Final = re.compile(r"^\s*([^\s/%]+)\s*(?:/\s*([^\s/%]+)\s*)?(%?)\s*$")
 
 
 def read_number(name: str, text: str) -> float:
-    """Read a number, a fraction or a percentage.
-
-    Examples
-    --------
-    >>> read_number("--mi", "1/64"), read_number("--success", "58.8 %")
-    (0.015625, 0.588)
-    """
+    """Read a number, a fraction or a percentage."""
     match = _FORM.match(text)
     try:
         if match is None:
@@ -44,13 +38,7 @@ def read_number(name: str, text: str) -> float:
 
 
 def read_pair(name: str, text: str) -> tuple[float, float]:
-    """Read ``LO,HI`` with LO below HI.
-
-    Examples
-    --------
-    >>> read_pair("--range", "-1,2.5")
-    (-1.0, 2.5)
-    """
+    """Read ``LO,HI`` with LO below HI."""
     try:
         low, high = (float(part) for part in text.split(","))
     except ValueError:
@@ -63,13 +51,7 @@ def read_pair(name: str, text: str) -> tuple[float, float]:
 
 
 def format_number(value: float) -> str:
-    """Write a number with six significant digits.
-
-    Examples
-    --------
-    >>> format_number(0.015625), format_number(2.0)
-    ('0.015625', '2')
-    """
+    """Write a number with six significant digits."""
     return f"{value:.6g}"
 
 
@@ -93,13 +75,7 @@ class Verb:
 
 
 def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return what a shell calls to complete a word that must be one of ``names``.
-
-    Examples
-    --------
-    >>> one_of(["mean", "median", "pca"])("me")
-    ['mean', 'median']
-    """
+    """Return what a shell calls to complete a word that must be one of ``names``."""
     known = tuple(names)
 
     def complete(incomplete: str) -> list[str]:

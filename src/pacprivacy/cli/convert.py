@@ -52,14 +52,6 @@ def convert_budget(
 
     The information budget is what the others are computed from: the largest one that keeps the
     success at what was given.
-
-    Examples
-    --------
-    >>> found = convert_budget(mi_nats=1 / 64)
-    >>> round(found["success"]["0.5"], 5), round(found["epsilon_equivalent"], 2)
-    (0.58816, 0.36)
-    >>> round(found["gaussian"]["mu"], 3), round(found["gaussian"]["epsilon"], 2)
-    (0.446, 1.75)
     """
     given = [name for name in (mi_nats, success, epsilon, mu) if name is not None]
     if len(given) != 1:

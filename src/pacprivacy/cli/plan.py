@@ -140,13 +140,7 @@ def _plan(
 
 
 def read_budgets(text: str) -> dict[str, AnyBudget]:
-    """Read budgets with commas between; a bare number bounds membership success.
-
-    Examples
-    --------
-    >>> read_budgets("60%, mi<=1/16")
-    {'success <= 60 %': Membership(success=0.6), 'mi<=1/16': Information(mi_nats=0.0625)}
-    """
+    """Read budgets with commas between; a bare number bounds membership success."""
     found: dict[str, AnyBudget] = {}
     for part in text.split(","):
         words = part.strip()

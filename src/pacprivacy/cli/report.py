@@ -55,23 +55,7 @@ def build_report(
     session: Sequence[Certificate] = (),
     audit: Sequence[AuditResult] = (),
 ) -> ReportData:
-    """Return the data of a report.
-
-    Parameters
-    ----------
-    certificate : Certificate
-        Of the release.
-    bundle : Bundle, optional, curator-only
-        Needed for the curve and for the curator's figures.
-    curve : bool
-        Compute noise against budget; takes some seconds.
-    curator : bool
-        Add what only the curator may see.
-    session : sequence of Certificate
-        Of other releases of the same session.
-    audit : sequence of AuditResult
-        What ``pac audit`` found.
-    """
+    """Return the data of a report."""
     drawn = None
     if bundle is not None and curve and bundle.iid_rule is None:
         drawn = _utility_curve(certificate, bundle)

@@ -51,13 +51,6 @@ class ComparisonRow:
         Relation of differential privacy: a record more or less, or one with another content.
     note : str
         Why a method could not be run, or what it needs.
-
-    Examples
-    --------
-    >>> ComparisonRow(
-    ...     family="PAC", method="risk", utility=0.9, standard_error=0.01, distance=0.2, success=0.6
-    ... ).family
-    'PAC'
     """
 
     family: Literal["PAC", "DP"]
@@ -91,15 +84,6 @@ class Comparison:
         Guaranteed membership success of every row.
     rows : tuple of ComparisonRow
         PAC rules first, then methods of differential privacy.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(60, 2))
-    >>> from pacprivacy.comparison import compare
-    >>> found = compare(X, model="mean", success=0.6, ranges=(-1, 1), n_subsets=16, rng=0)
-    >>> found.best("PAC").method
-    'risk'
     """
 
     model: str

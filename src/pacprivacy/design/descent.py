@@ -53,15 +53,6 @@ _MOST_TRIES: Final = 20
 def uniform_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> NoisePlan:
     """Give every coordinate that moves the same share: noise of ``d/2b`` times its variance.
 
-    Parameters
-    ----------
-    values : array of shape (m, d), curator-only
-        The output on every candidate.
-    log_p : array of shape (m,)
-        The attacker's normalised log belief; variances are weighted by it.
-    mi_nats : float > 0, public
-        Budget ``b`` of this release.
-
     Guarantee
     ---------
     Claim D-6. The log-determinant bound of the integer noise, lattice slack included, is at most
@@ -218,17 +209,6 @@ class DescentRun:
         The noise of each step.
     certificate : Certificate or None, public
         What is promised about the whole descent.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> from pacprivacy import Information
-    >>> from pacprivacy.design import Descent, descend
-    >>> y = np.where(X[:, 0] > 0, 1.0, -1.0)
-    >>> run = descend((X, y), Information(0.5), Descent(n_steps=5), n_subsets=32, rng=0)
-    >>> run.path.shape, float(run.budgets.sum()) <= 0.5
-    ((6, 2), True)
     """
 
     weights: Matrix
@@ -259,21 +239,6 @@ def follow_secret(
     split: Split = "waterfill",
 ) -> DescentRun:
     """Descend along the noisy gradients of one secret candidate, drawn from ``source``.
-
-    Parameters
-    ----------
-    gradients : callable, curator-only
-        Maps public weights to the flattened gradients of all candidates, shape (m, d).
-    steps : array of the shape of the weights, public
-        Step sizes.
-    budgets : array of shape (T,), public
-        Budget of each step in nats.
-    n_subsets : int, public
-        Number of candidates.
-    source : BitSource
-        Where the secret and the noise come from.
-    split : "waterfill" or "uniform", public
-        How the budget of a step is spread over directions.
 
     Guarantee
     ---------
@@ -339,21 +304,6 @@ def descend_in_session(
     -------
     weights, releases
         The last iterate, and the releases.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.design import Objective
-    >>> y = np.where(X[:, 0] > 0, 1.0, -1.0)
-    >>> budgets = [pac.Information(1 / 8)] * 2
-    >>> with pac.Session((X, y), budget=pac.Information(1), n_subsets=16, rng=0) as session:
-    ...     weights, releases = descend_in_session(
-    ...         session, Objective(), np.full(2, 0.5), budgets, rule="waterfill"
-    ...     )
-    >>> weights.shape, len(releases)
-    ((2,), 2)
     """
     weights = np.zeros(np.shape(steps))
     releases = []
@@ -383,11 +333,6 @@ class Descent:
     split : "waterfill" or "uniform"
         How the budget of a step is spread over directions: least total noise, or evenly over the
         coordinates as in the paper.
-
-    Examples
-    --------
-    >>> Descent(n_steps=4).budgets(0.5, np.array([[0.5]]))
-    array([0.125, 0.125, 0.125, 0.125])
     """
 
     objective: Objective = field(default_factory=Objective)
@@ -477,14 +422,6 @@ def descend(
     Guarantee
     ---------
     Claim D-7.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> y = np.where(X[:, 0] > 0, 1.0, -1.0)
-    >>> run = descend((X, y), Information(0.5), n_subsets=32, rng=0)
-    >>> run.mi_nats <= 0.5
-    True
     """
     if not isinstance(budget, Information):
         raise BudgetError(

@@ -41,17 +41,6 @@ class FreshRun:
         Proved bound on the information about *all* secrets together.
     simulation : bool
         Whether secrets and noise were seeded, so that nobody is protected.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> from pacprivacy import Information
-    >>> from pacprivacy.design import Descent
-    >>> y = np.where(X[:, 0] > 0, 1.0, -1.0)
-    >>> run = descend_fresh((X, y), Information(0.5), Descent(n_steps=2))
-    >>> run.n_secrets, run.ever_used_prior
-    (4, 0.9375)
     """
 
     weights: Vector
@@ -85,15 +74,6 @@ class FreshRun:
 
 def fresh_noise(variances: Vector, *, mi_nats: float, n_records: int) -> tuple[Vector, Integers]:
     """Return the grid steps and the integer noise for fresh secrets, one for each coordinate.
-
-    Parameters
-    ----------
-    variances : array of shape (q,) > 0, curator-only
-        Variance of each coordinate over its own secret.
-    mi_nats : float > 0, public
-        Budget of *one* coordinate.
-    n_records : int, public
-        A secret is one of ``2^n`` subsets.
 
     Guarantee
     ---------
@@ -140,17 +120,6 @@ def descend_fresh(
     ---------
     Claim D-8. The information about all secrets together is at most the budget, also though a
     later iterate depends on earlier releases.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> from pacprivacy import Information
-    >>> from pacprivacy.design import Descent
-    >>> y = np.where(X[:, 0] > 0, 1.0, -1.0)
-    >>> run = descend_fresh((X, y), Information(0.5), Descent(n_steps=5))
-    >>> run.weights.shape, run.mi_nats <= 0.5
-    ((2,), True)
     """
     if not isinstance(budget, Information):
         raise BudgetError(

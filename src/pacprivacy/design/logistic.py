@@ -104,16 +104,6 @@ class LogisticFit(Mechanism):
         Of the features; by default they are standardised over the universe.
     frame : ClassFrame, public
         Set by :meth:`prepare`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> y = (X[:, 0] > 0).astype(int)
-    >>> release = pac.privatize(LogisticFit(), (X, y), pac.Membership(0.7), n_subsets=16)
-    >>> sorted(release.value)
-    ['classes', 'coef', 'intercept']
     """
 
     l2: float = 0.1
@@ -202,16 +192,7 @@ class LogisticFit(Mechanism):
 
 
 def class_scores(value: Mapping[str, Any], X: Any) -> Matrix:
-    """Return the scores of a *released* value: shape (n,) for two classes, else (n, k).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> coef, intercept = np.array([[1.0, -1.0]]), np.array([0.5])
-    >>> released = {"coef": coef, "intercept": intercept, "classes": [0, 1]}
-    >>> class_scores(released, np.array([[2.0, 1.0]]))
-    array([1.5])
-    """
+    """Return the scores of a *released* value: shape (n,) for two classes, else (n, k)."""
     rows = read_columns((X,), "class_scores")
     scores: Matrix = rows @ np.asarray(value["coef"]).T + np.asarray(value["intercept"])
     return scores[:, 0] if len(value["classes"]) == 2 else scores

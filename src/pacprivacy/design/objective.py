@@ -37,13 +37,6 @@ class Objective:
         ``(x·w - y)²/2``, or ``ln(1 + exp(-y x·w))`` for ``y`` in {-1, 1}.
     l2 : float > 0, public
         Penalty; it is the strong convexity of the objective.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X, y = np.array([[1.0], [-1.0]]), np.array([1.0, -1.0])
-    >>> Objective(loss="squared", l2=1.0).minimise(X, y).round(6)
-    array([0.5])
     """
 
     loss: Literal["squared", "logistic"] = "logistic"
@@ -133,13 +126,6 @@ class MeanGradient(Mechanism):
         Loss and penalty.
     weights : array of shape (d,) or (d, k), public
         The iterate: a function of earlier releases.
-
-    Examples
-    --------
-    >>> step = MeanGradient(objective=Objective(loss="squared", l2=1.0), weights=np.array([1.0]))
-    >>> X, y = np.array([[1.0], [2.0]]), np.array([0.0, 0.0])
-    >>> step.evaluate((X, y), np.random.default_rng(0))
-    array([3.5])
     """
 
     objective: Objective
@@ -222,11 +208,6 @@ class StepRule:
         whole universe (default; the certificate says so), or given.
     exact : bool, public
         Minimise ``J`` itself instead of the paper's approximation.
-
-    Examples
-    --------
-    >>> StepRule(mi_nats=0.25, start_error=1.0).exact
-    False
     """
 
     mi_nats: float | None = None
@@ -284,18 +265,7 @@ class StepRule:
 def split_budget(
     mi_nats: float, n_steps: int, *, shares: Shares = "uniform", step: float = 0.0, l2: float = 1.0
 ) -> Vector:
-    """Return the budget of each step; they sum to at most ``mi_nats``.
-
-    Parameters
-    ----------
-    mi_nats : float > 0, public
-        Total.
-    n_steps : int >= 1, public
-        Number of steps.
-    shares : "uniform", "late" or array of shape (T,), public
-        ``late`` gives later steps more, as the bound ``J`` asks for at this ``step`` and ``l2``
-        (claim D-4); numbers are positive shares of any sum.
-    """
+    """Return the budget of each step; they sum to at most ``mi_nats``."""
     total = check_positive("mi_nats", mi_nats, advice="Use about 0.02.")
     if isinstance(shares, str) and shares not in ("uniform", "late"):
         raise BudgetError(

@@ -36,13 +36,6 @@ class LinearTransform:
         One column for each new coordinate.
     description : str, public
         How it was found, for the certificate.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> halved = LinearTransform(mean=np.ones(2), matrix=np.eye(2) / 2, description="declared")
-    >>> halved.apply(np.array([[3.0, 1.0]]))
-    array([[1., 0.]])
     """
 
     mean: Vector
@@ -77,15 +70,7 @@ class LinearTransform:
 
 
 def fit_standard(X: Matrix) -> LinearTransform:
-    """Subtract the mean and divide by the standard deviation; a constant column becomes zero.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> fit_standard(X).apply(X).std(axis=0).round(6)
-    array([1., 1.])
-    """
+    """Subtract the mean and divide by the standard deviation; a constant column becomes zero."""
     std = X.std(axis=0)
     scale = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
     return LinearTransform(
@@ -96,15 +81,7 @@ def fit_standard(X: Matrix) -> LinearTransform:
 
 
 def fit_whitening(X: Matrix) -> LinearTransform:
-    """Rotate standardised features to their principal axes, each scaled to variance 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> np.allclose(np.cov(fit_whitening(X).apply(X).T, ddof=0), np.eye(2))
-    True
-    """
+    """Rotate standardised features to their principal axes, each scaled to variance 1."""
     standard = fit_standard(X)
     _, singular, axes = np.linalg.svd(standard.apply(X), full_matrices=False)
     keep = _kept(singular)
@@ -128,13 +105,6 @@ def fit_ica(X: Matrix, *, seed: int = 0) -> LinearTransform:
         The universe's features.
     seed : int, public
         Where the search starts.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> np.allclose(np.cov(fit_ica(X).apply(X).T, ddof=0), np.eye(2))
-    True
     """
     # scikit-learn takes a second to import; only those who fit with it pay for it.
     from sklearn.decomposition import FastICA
@@ -178,12 +148,6 @@ class Oracle:
         Coefficients, in the coordinates that are regressed on.
     noise_var : float > 0, public
         Variance of the target around the regression.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Penalty(snr=Oracle(signal=np.array([1.0, 2.0]), noise_var=0.5)).mi_nats is None
-    True
     """
 
     signal: Vector
@@ -216,11 +180,6 @@ class Penalty:
     snr : "universe", float or Oracle, public
         Squared coefficient over target noise: estimated on the whole universe (default; the
         certificate says so), one constant for every coordinate, or known from elsewhere.
-
-    Examples
-    --------
-    >>> Penalty(mi_nats=0.5).ratio(4), Penalty().ratio(4)
-    (4.0, 0.0)
     """
 
     mi_nats: float | None = None
@@ -254,15 +213,7 @@ class Penalty:
 
 
 def penalty_per_coordinate(penalty: Penalty | float, Z: Matrix, target: Vector) -> Vector:
-    """Return one penalty for each orthogonal coordinate; infinite where there is no signal.
-
-    Parameters
-    ----------
-    penalty : Penalty or float, public
-        A number is used for every coordinate.
-    Z, target : arrays of shapes (n, d) and (n,), curator-only
-        The universe in orthogonal coordinates, and its centred target.
-    """
+    """Return one penalty for each orthogonal coordinate; infinite where there is no signal."""
     d = Z.shape[1]
     if not isinstance(penalty, Penalty):
         return np.full(d, check_penalty(penalty))
@@ -390,16 +341,6 @@ class OrthogonalRidge(_Ridge):
         Where the search for independent components starts.
     frame : RidgeFrame, public
         Set by :meth:`prepare`.
-
-    Examples
-    --------
-    >>> from pacprivacy.mechanism import coerce_data
-    >>> X = np.random.default_rng(0).normal(size=(100, 2))
-    >>> data = coerce_data((X, X @ [1.0, -1.0] + 3.0))
-    >>> fitted = OrthogonalRidge(penalty=0.0, transform="whitening").prepare(data)
-    >>> value = fitted.finish(fitted.evaluate(data.parts, np.random.default_rng(0)))
-    >>> value["coef"].round(6), round(value["intercept"], 6)
-    (array([ 1., -1.]), 3.0)
     """
 
     penalty: Penalty | float = _POST_HOC
@@ -488,16 +429,6 @@ class JointRidge(_Ridge):
         Coordinates in which the penalty acts.
     frame : RidgeFrame, public
         Set by :meth:`prepare`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> import pacprivacy as pac
-    >>> y = X @ [1.0, -1.0]
-    >>> release = pac.privatize(JointRidge(penalty=1.0), (X, y), pac.Information(0.5), n_subsets=16)
-    >>> sorted(release.value)
-    ['coef', 'intercept']
     """
 
     penalty: Penalty | float = _POST_HOC
@@ -571,14 +502,7 @@ class JointRidge(_Ridge):
 
 
 def predict_ridge(value: Mapping[str, Any], X: Any) -> Vector:
-    """Return the predictions of a *released* value: post-processing, it costs no privacy.
-
-    Examples
-    --------
-    >>> released = {"coef": np.array([1.0, -1.0]), "intercept": 0.5}
-    >>> predict_ridge(released, np.array([[2.0, 1.0]]))
-    array([1.5])
-    """
+    """Return the predictions of a *released* value: post-processing, it costs no privacy."""
     rows = read_columns((X,), "predict_ridge")
     predicted: Vector = rows @ np.asarray(value["coef"]) + value["intercept"]
     return predicted

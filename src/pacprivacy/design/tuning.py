@@ -58,26 +58,6 @@ class TunePoint:
         Total variance of the calibrated noise.
     mi_upper_nats : float
         Proved bound on the information of such a release.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> x = np.random.default_rng(0).standard_t(2, size=200)
-    >>> def clipped_mean(bound):
-    ...     return lambda rows: np.clip(rows, -bound, bound).mean()
-    >>> found = tune(
-    ...     clipped_mean,
-    ...     [0.5, 2.0],
-    ...     x,
-    ...     pac.Information(0.01),
-    ...     lambda v: -abs(v),
-    ...     n_subsets=16,
-    ...     rule="waterfill",
-    ...     rng=0,
-    ... )
-    >>> point = found.points[0]
-    >>> point.theta, point.mi_upper_nats <= 0.01
-    (0.5, True)
     """
 
     theta: Any
@@ -100,25 +80,6 @@ class TuneResult:
         What the releases are held to.
     n_subsets, n_releases : int
         Size of the pool, simulated releases per value.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> x = np.random.default_rng(0).standard_t(2, size=200)
-    >>> def clipped_mean(bound):
-    ...     return lambda rows: np.clip(rows, -bound, bound).mean()
-    >>> found = tune(
-    ...     clipped_mean,
-    ...     [0.5, 2.0],
-    ...     x,
-    ...     pac.Information(0.01),
-    ...     lambda v: -abs(v),
-    ...     n_subsets=16,
-    ...     rule="waterfill",
-    ...     rng=0,
-    ... )
-    >>> [point.theta for point in found.points], found.n_subsets
-    ([0.5, 2.0], 16)
     """
 
     points: tuple[TunePoint, ...]
@@ -201,19 +162,6 @@ def tune(
     release: it costs that release nothing. It is computed without noise and does say something
     about the universe, to whoever does not know it: certificates have to name it, and those of
     :meth:`TuneResult.mechanism` do.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> x = np.random.default_rng(0).standard_t(2, size=200)
-    >>> def clipped_mean(bound):
-    ...     return lambda rows: np.clip(rows, -bound, bound).mean()
-    >>> found = tune(
-    ...     clipped_mean, [0.5, 2.0, 100.0], x, pac.Information(0.01), lambda v: -abs(v),
-    ...     n_subsets=32, rule="waterfill", rng=0,
-    ... )
-    >>> found.best
-    0.5
     """
     return tune_budgets(
         make_mechanism,
@@ -244,27 +192,7 @@ def tune_budgets(
     n_jobs: int | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> tuple[TuneResult, ...]:
-    """Do the same for several budgets; every mechanism runs once. See :func:`tune`.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> x = np.random.default_rng(0).standard_t(2, size=200)
-    >>> def clipped_mean(bound):
-    ...     return lambda rows: np.clip(rows, -bound, bound).mean()
-    >>> results = tune_budgets(
-    ...     clipped_mean,
-    ...     [0.5, 2.0],
-    ...     x,
-    ...     [pac.Information(0.01), pac.Information(1)],
-    ...     lambda v: -abs(v),
-    ...     n_subsets=16,
-    ...     rule="waterfill",
-    ...     rng=0,
-    ... )
-    >>> len(results)
-    2
-    """
+    """Do the same for several budgets; every mechanism runs once. See :func:`tune`."""
     if not len(thetas) or not len(budgets) or n_releases < 2:
         raise MechanismError(
             f"thetas and budgets must not be empty and n_releases at least 2; got {len(thetas)}, "

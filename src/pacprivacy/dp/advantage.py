@@ -89,11 +89,6 @@ def noise_advantage(epsilon: float, delta: float, n_numbers: int) -> float:
     Gaussian noise, by :func:`~pacprivacy.dp.noise.lattice_parameter`, or Laplace noise for
     ``delta=0``. Either may be shared among several statistics: for both laws the whole is as
     private as one statistic that moves by all of it.
-
-    Examples
-    --------
-    >>> round(noise_advantage(1.0, 0.0, 3), 4), round(noise_advantage(1.0, 1e-5, 3), 4)
-    (0.3935, 0.1066)
     """
     if delta == 0.0:
         return advantage(LaplaceEvent(noise_multiplier=1.0 / epsilon, n_numbers=n_numbers))

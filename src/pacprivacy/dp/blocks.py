@@ -42,40 +42,9 @@ def draw_blocks(
 ) -> list[Places]:
     """Draw which records are in which block.
 
-    Parameters
-    ----------
-    n_records, n_blocks : int
-        How many records, and how many blocks they are dealt to.
-    neighbours : {"add_remove", "replace"}, public
-        Under ``add_remove`` every record draws its block by itself, so that one record more
-        leaves the others where they are; sizes differ, and a block may be empty. Under
-        ``replace`` blocks are of equal size, within one.
-    source : BitSource
-        Random words.
-    least_records : int, public
-        Under ``replace``, refuse if a block would have fewer records than this. Under
-        ``add_remove`` the number of records is not public, so nothing is refused.
-
-    Returns
-    -------
-    list of arrays, curator-only
-        Places of the records of each block, in ascending order.
-
-    Raises
-    ------
-    DataError
-        If there are too few records and their number is public; nothing was spent.
-
     Guarantee
     ---------
     Claim DP-14. Neighbours can be dealt so that all blocks but one are equal.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp.noise import read_source
-    >>> blocks = draw_blocks(10, 3, neighbours="replace", source=read_source(0))
-    >>> sorted(map(len, blocks))
-    [3, 3, 4]
     """
     check_neighbours(neighbours)
     _check_number(n_blocks)
@@ -94,14 +63,7 @@ def draw_blocks(
 
 
 def draw_seeds(n_blocks: int, source: BitSource) -> list[int]:
-    """Draw a seed of 128 bits for every block.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp.noise import read_source
-    >>> len(set(draw_seeds(4, read_source(0))))
-    4
-    """
+    """Draw a seed of 128 bits for every block."""
     _check_number(n_blocks)
     words = source.words(2 * n_blocks).tolist()
     return [low | high << 64 for low, high in zip(words[::2], words[1::2], strict=True)]
@@ -121,38 +83,10 @@ def map_blocks(
     That a block fails depends on its records, so it must not show: neither as an error nor as a
     warning.
 
-    Parameters
-    ----------
-    fit : callable, public
-        Copied for every block, so it must be possible to pickle it.
-    data : sequence of arrays, curator-only
-        Parts of the records.
-    blocks : sequence of arrays, curator-only
-        Places of the records of each block.
-    seeds : sequence of int, secret
-        One for each block; see :func:`draw_seeds`.
-    failed : Any, public
-        Stands for a block on which the fit failed.
-    n_jobs : int, optional
-        Worker processes, through joblib. Threads would share their generators, so they are not
-        used whatever joblib is configured to.
-
-    Raises
-    ------
-    MechanismError
-        If ``fit`` cannot be copied; no record was looked at.
-
     Guarantee
     ---------
     Claim DP-14. The result of a block is a function of its records and its seed alone, if ``fit``
     has no state besides its own and that of the global generators of NumPy and Python.
-
-    Examples
-    --------
-    >>> map_blocks(
-    ...     lambda x: 1 / int(x[0]), (np.array([0, 4]),), [[0], [1]], seeds=[1, 2], failed=9.0
-    ... )
-    [9.0, 0.25]
     """
     from joblib import Parallel, delayed
 

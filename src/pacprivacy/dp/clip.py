@@ -66,19 +66,6 @@ def whole_rows(X: Any, bound: float) -> WholeRows:
     """Clip rows to ``bound`` and round them towards zero to a millionth of it.
 
     A row that is not finite becomes one of zeros.
-
-    Raises
-    ------
-    DataError
-        If ``X`` is not a matrix of numbers; whatever numbers they are.
-
-    Examples
-    --------
-    >>> rows = whole_rows([[3.0, 4.0], [0.5, 0.0], [np.nan, 1.0]], 1.0)
-    >>> (rows.whole * rows.unit).round(5)
-    array([[0.6, 0.8],
-           [0.5, 0. ],
-           [0. , 0. ]])
     """
     check_positive("x_bound", bound, advice="Use a norm that rows rarely exceed.")
     features = finite_rows(read_rows(X))
@@ -87,16 +74,7 @@ def whole_rows(X: Any, bound: float) -> WholeRows:
 
 
 class ExactTotal:
-    """A sum of whole numbers of size at most ``2^40`` for each record, exact for any number.
-
-    Examples
-    --------
-    >>> total = ExactTotal((2,))
-    >>> total.expect(4096)
-    >>> total.add(np.array([3.0, -2.0**52]))
-    >>> total.held()
-    array([                3, -4503599627370496])
-    """
+    """A sum of whole numbers of size at most ``2^40`` for each record, exact for any number."""
 
     __slots__ = ("_high", "_low", "_n_recent", "_recent")
 
@@ -143,22 +121,9 @@ def whole_gradients(gradients: npt.NDArray[Any], norm: float) -> Integers:
     finite counts as zero. The work is done on a few rows at a time, which stay in the processor's
     cache from the first step to the last.
 
-    Parameters
-    ----------
-    gradients : array of shape (n, d), curator-only
-        One gradient per record.
-    norm : float > 0, public
-        Clipping norm.
-
     Guarantee
     ---------
     Claim G-1. The sum moves by at most ``2^40`` in Euclidean norm when a row is added.
-
-    Examples
-    --------
-    >>> total = whole_gradients(np.array([[3.0, 4.0], [0.0, np.inf]]), 1.0)
-    >>> (total / 2.0**40).round(6)
-    array([0.6, 0.8])
     """
     total = ExactTotal((gradients.shape[1],))
     add_gradients(total, gradients, norm)

@@ -47,15 +47,7 @@ class Composed:
 
 
 def read_composed(told: Told | Iterable[Told], neighbours: Neighbours | None) -> Composed:
-    """Read what ran; the relation is that of the certificates unless it is given.
-
-    Raises
-    ------
-    BudgetError
-        If nothing is told, or events and relation do not fit together.
-    CertificateError
-        If a certificate is about another relation, or says too little to be composed.
-    """
+    """Read what ran; the relation is that of the certificates unless it is given."""
     listed = list(told) if isinstance(told, Iterable) else [told]
     certificates = [found for item in listed if (found := _certificate(item)) is not None]
     relations = {certificate.neighbours for certificate in certificates}
@@ -120,19 +112,7 @@ def events_of(certificate: DPCertificate) -> list[Event]:
 
 
 def event_from_dict(plain: Any) -> Event:
-    """Rebuild an event from what a certificate carries.
-
-    Raises
-    ------
-    CertificateError
-        If it is not an event, or a number is out of range.
-
-    Examples
-    --------
-    >>> event = GaussianEvent(noise_multiplier=2.0, sampling=PoissonSampling(rate=0.1), n_numbers=3)
-    >>> event_from_dict(event.to_public_dict()) == event
-    True
-    """
+    """Rebuild an event from what a certificate carries."""
     try:
         fields = dict(plain)
         law = _EVENTS[fields.pop("event")]
@@ -153,13 +133,7 @@ def carried(*events: Event) -> tuple[dict[str, Any], ...]:
 
 
 def gaussian_event(parameter: float, n_numbers: int) -> GaussianEvent:
-    """Return the event of discrete Gaussian noise of parameter ``μ``, rounded towards less noise.
-
-    Examples
-    --------
-    >>> round(gaussian_event(0.25, 3).noise_multiplier, 12)
-    4.0
-    """
+    """Return the event of discrete Gaussian noise of parameter ``μ``, rounded to less noise."""
     return GaussianEvent(noise_multiplier=(1.0 - 2.0**-48) / parameter, n_numbers=int(n_numbers))
 
 
@@ -167,11 +141,6 @@ def noise_event(epsilon: float, delta: float, n_numbers: int) -> Event:
     """Return the event of so many numbers with the discrete noise that ``(ε, δ)`` asks for.
 
     Gaussian of :func:`~pacprivacy.dp.noise.lattice_parameter`, or Laplace for ``delta = 0``.
-
-    Examples
-    --------
-    >>> noise_event(0.5, 0.0, 1).pure_epsilon >= 0.5, noise_event(0.5, 0.0, 2)
-    (True, PureEvent(epsilon=0.5, count=1, sampling=None))
     """
     if delta:
         return gaussian_event(lattice_parameter(epsilon, delta, n_numbers), n_numbers)
@@ -218,11 +187,6 @@ def pure_loss(event: Event) -> float | None:
     Guarantee
     ---------
     Claim DP-4, at ``δ = 0``.
-
-    Examples
-    --------
-    >>> round(pure_loss(PureEvent(epsilon=1.0, sampling=PoissonSampling(rate=0.1))), 4)
-    0.1586
     """
     pure, sampling = event.pure_epsilon, event.sampling
     if pure is None or sampling is None:
@@ -235,13 +199,7 @@ def pure_loss(event: Event) -> float | None:
 
 
 def grid_distance(events: Iterable[Event]) -> float:
-    """Return how far the discrete noise of all runs is from continuous noise, in total variation.
-
-    Examples
-    --------
-    >>> grid_distance([GaussianEvent(noise_multiplier=1.0, count=4, n_numbers=8)]) == 2.0**-116
-    True
-    """
+    """Return how far the discrete noise of all runs is from continuous noise in total."""
     return math.fsum(
         lattice_distance(
             event.count * event.n_numbers,
@@ -257,11 +215,6 @@ def gaussian_square(event: Event) -> Fraction | None:
     Guarantee
     ---------
     Claim DP-21.
-
-    Examples
-    --------
-    >>> gaussian_square(GaussianEvent(noise_multiplier=4.0))
-    Fraction(1, 16)
     """
     if isinstance(event, GaussianEvent):
         return None if event.sampling is not None else 1 / Fraction(event.noise_multiplier) ** 2
@@ -278,11 +231,6 @@ def covers(token: Event, event: Event) -> bool:
     Guarantee
     ---------
     Claim DP-21.
-
-    Examples
-    --------
-    >>> covers(PureEvent(epsilon=1.0), LaplaceEvent(noise_multiplier=2.0))
-    True
     """
     if replace(event, count=token.count) == token:
         return True

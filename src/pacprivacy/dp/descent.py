@@ -115,13 +115,6 @@ class StepNoise(ProcessBound):
     Claim G-1. The rounded sums of neighbours are at most ``steps`` grid steps apart, and the noise
     is ``units >= noise/reach · steps`` of them, ``reach`` 1 or 2.
     Claim R-4. A fork gets none of the noise that was drawn ahead.
-
-    Examples
-    --------
-    >>> from pacprivacy._random import SimulatedSource
-    >>> noisy = StepNoise(2.0, 3, "add_remove", SimulatedSource(0))
-    >>> bool(abs(noisy.std - 2.0) < 1e-6)
-    True
     """
 
     KIND = "noise that was drawn ahead"
@@ -209,13 +202,7 @@ class DescentPlan:
         epsilon: float,
         delta: float,
     ) -> Self:
-        """Find the noise.
-
-        Raises
-        ------
-        BudgetError, DataError
-            Nothing was spent.
-        """
+        """Find the noise."""
         epsilon, left = split_delta(epsilon, delta, n_weights * steps.n_steps)
         batch.size_for(n_records)
         noise = descent_noise(batch, n_records, n_steps=steps.n_steps, epsilon=epsilon, delta=left)
@@ -275,21 +262,6 @@ def private_descent(
     source: BitSource,
 ) -> tuple[Vector, float]:
     """Run the steps; return the released weights and the noise of a sum over the clipping norm.
-
-    Parameters
-    ----------
-    sums : GradientSums, curator-only
-        The data.
-    start : array, public
-        Where to begin; it must not come from the data.
-    batch : Batch, public
-        Which records a step looks at.
-    steps : Steps, public
-        How far to go.
-    noise : float > 0, public
-        From :func:`~pacprivacy.dp.descent_accounting.descent_noise`.
-    source : BitSource
-        Batches and noise.
 
     Guarantee
     ---------

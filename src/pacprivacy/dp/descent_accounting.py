@@ -123,14 +123,7 @@ def descent_advantage(
 def descent_figures(
     batch: Batch, n_records: int, *, n_steps: int, noise: float, delta: float
 ) -> dict[str, Any]:
-    """Return how ``ε`` was found, with dp-accounting's Rényi figure beside it where it has one.
-
-    Examples
-    --------
-    >>> batch = FullBatch(n_public=100)
-    >>> descent_figures(batch, 100, n_steps=4, noise=8.0, delta=1e-5)["method"]
-    'exact curve of the Gaussian mechanism'
-    """
+    """Return how ``ε`` was found, with dp-accounting's Rényi figure beside it where it has one."""
     known = 0 if isinstance(batch, PoissonBatch) else n_records
     return dict(_figures(batch, known, n_steps, noise, delta))
 
@@ -141,11 +134,6 @@ def descent_event(
     """Return the steps as one event, its noise relative to the sensitivity of the relation.
 
     ``n_weights`` is the number of weights that get discrete noise in every step.
-
-    Examples
-    --------
-    >>> descent_event(FixedBatch(size=5), 100, n_steps=3, noise=4.0).noise_multiplier
-    2.0
     """
     sampling: Sampling | None = None
     if isinstance(batch, PoissonBatch):

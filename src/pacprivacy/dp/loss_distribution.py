@@ -37,12 +37,6 @@ def amplified_profile(event: Event, epsilon: Vector) -> Vector:
     Guarantee
     ---------
     Claim DP-4. Amplification by subsampling (Balle, Barthe and Gaboardi 2018).
-
-    Examples
-    --------
-    >>> event = GaussianEvent(noise_multiplier=1.0, sampling=PoissonSampling(rate=0.1))
-    >>> amplified_profile(event, np.array([0.5])).round(6)
-    array([0.002033])
     """
     if event.sampling is None:
         return event.profile(epsilon)
@@ -61,26 +55,7 @@ def amplified_profile(event: Event, epsilon: Vector) -> Vector:
 def loss_distribution(
     event: Event, neighbours: Neighbours, discretization: float, delta: float
 ) -> Any:
-    """Return the privacy-loss distribution of all runs of an event, rounded to the safe side.
-
-    Parameters
-    ----------
-    event : Event
-        What ran.
-    neighbours : {"add_remove", "replace"}
-        Relation. Without sampling it makes no difference: the noise multiplier is relative to
-        the sensitivity under it.
-    discretization : float
-        Step of the losses.
-    delta : float
-        Where it will be read: far tails, of a small part of this mass, are cut off.
-
-    Examples
-    --------
-    >>> event = GaussianEvent(noise_multiplier=2.0, count=4)
-    >>> round(loss_distribution(event, "replace", 1e-3, 1e-5).get_epsilon_for_delta(1e-5), 2)
-    4.38
-    """
+    """Return the privacy-loss distribution of all runs of an event, rounded to the safe side."""
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -108,15 +83,7 @@ def loss_distribution(
 def compose_losses(
     events: Iterable[Event], neighbours: Neighbours, discretization: float, delta: float
 ) -> Any:
-    """Return the privacy-loss distribution of all events together; see :func:`loss_distribution`.
-
-    Examples
-    --------
-    >>> events = [GaussianEvent(noise_multiplier=2.0), GaussianEvent(noise_multiplier=2.0, count=3)]
-    >>> losses = compose_losses(events, "replace", 1e-3, 1e-5)
-    >>> round(losses.get_epsilon_for_delta(1e-5), 2)
-    4.38
-    """
+    """Return the loss distribution of all events together; see :func:`loss_distribution`."""
     listed = list(events)
     plain = [e for e in listed if isinstance(e, GaussianEvent) and e.sampling is None]
     others = [event for event in listed if event not in plain]
@@ -172,14 +139,7 @@ def _convex_below(x: Vector, y: Vector) -> Vector:
 
 
 def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
-    """Return bounds on the Rényi divergence of all runs at ``ORDERS``; None where none is known.
-
-    Examples
-    --------
-    >>> divergences = renyi_divergences(GaussianEvent(noise_multiplier=2.0), "replace")
-    >>> bool(np.allclose(divergences, np.array(ORDERS) / 8))
-    True
-    """
+    """Return bounds on the Rényi divergence of all runs at ``ORDERS``; None where none is known."""
     check_relation(event, neighbours)
     orders = np.array(ORDERS, dtype=np.float64)
     if event.sampling is None:

@@ -123,35 +123,11 @@ def add_gaussian(
 ) -> Perturbed:
     """Add discrete Gaussian noise with ``parameter`` = sensitivity / standard deviation.
 
-    Parameters
-    ----------
-    values : float or array, curator-only
-        Numbers to perturb, as computed.
-    sensitivity : float > 0, public
-        How far one record can move them: Euclidean length of the change.
-    parameter : float > 0, public
-        ``μ`` of the Gaussian mechanism; ``1 / noise multiplier``. From an ``(ε, δ)`` by
-        :func:`lattice_parameter`.
-    source : BitSource
-        Random words; see :func:`read_source`.
-    sampler : {"lattice", "opendp"}, public
-        Ours, or OpenDP's (``pacprivacy[dp]``); the law is the same.
-
-    Returns
-    -------
-    Perturbed
-
     Guarantee
     ---------
     Claim DP-2. As private as the continuous Gaussian mechanism of that parameter, up to
     :func:`lattice_slack` in ``δ``; and ``μ²/2``-zCDP without slack. Holds for any relation under
     which the numbers move by at most ``sensitivity``.
-
-    Examples
-    --------
-    >>> noisy = add_gaussian(3.0, sensitivity=1.0, parameter=0.25, source=read_source(0))
-    >>> noisy.values.shape, round(noisy.noise_std, 6)
-    ((), 4.0)
     """
     numbers = _read_values(values)
     parameter = check_positive("parameter", parameter, advice="Use 1 / noise multiplier.")
@@ -176,40 +152,17 @@ def lattice_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
 
 
 def lattice_slack(epsilon: float, n_numbers: int) -> float:
-    """Return what to add to ``δ`` because the Gaussian noise of so many numbers is discrete.
-
-    Examples
-    --------
-    >>> lattice_slack(8.0, 5000 * 10**6) < 1e-23  # a million weights in 5000 steps
-    True
-    """
+    """Return what to add to ``δ`` because the Gaussian noise of so many numbers is discrete."""
     return (1.0 + math.exp(min(epsilon, 700.0))) * lattice_distance(n_numbers)
 
 
 def lattice_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
     """Return the largest ``μ`` that ``(ε, δ)`` allows for so many numbers with discrete noise.
 
-    Parameters
-    ----------
-    epsilon, delta : float, public
-        The promise.
-    n_numbers : int, public
-        How many numbers get Gaussian noise, over all rounds.
-
-    Raises
-    ------
-    BudgetError
-        If ``epsilon`` or ``delta`` is out of range.
-
     Guarantee
     ---------
     Claim DP-2. By the exact curve, with the price of the grid taken from ``delta``; where that
     price is too high, for large ``epsilon``, by zCDP, which has none.
-
-    Examples
-    --------
-    >>> round(1 / lattice_parameter(1.0, 1e-5, 10), 4)
-    3.7306
     """
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     left = delta * (1.0 - HAIR) - lattice_slack(epsilon, n_numbers)
@@ -221,14 +174,7 @@ def lattice_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
 
 
 def lattice_epsilon(parameter: float, delta: float, n_numbers: int) -> float:
-    """Return the least ``ε`` that :func:`lattice_parameter` grants ``μ`` for, rounded up.
-
-    Examples
-    --------
-    >>> parameter = lattice_parameter(2.0, 1e-5, 10)
-    >>> round(lattice_epsilon(parameter, 1e-5, 10), 6)
-    2.0
-    """
+    """Return the least ``ε`` that :func:`lattice_parameter` grants ``μ`` for, rounded up."""
     parameter = check_positive("parameter", parameter, advice="Use 1 / noise multiplier.")
     _, delta = check_epsilon_delta(1.0, delta)
 
@@ -278,30 +224,9 @@ def read_source(simulate: np.random.Generator | int | None = None) -> BitSource:
 def sum_clipped(rows: Matrix, *, bound: float, norm: Literal["l1", "l2"] = "l2") -> Vector:
     """Return the sum of rows scaled down to ``min(1, bound/|row|)`` of themselves, exactly.
 
-    Parameters
-    ----------
-    rows : array of shape (n, d), curator-only
-        One row for each record.
-    bound : float > 0, public
-        Largest norm that a row may contribute.
-    norm : {"l1", "l2"}, public
-        Sum of absolute entries, or Euclidean.
-
-    Returns
-    -------
-    array of shape (d,), curator-only
-        Whatever the other rows are, one row moves it by at most ``bound`` in that norm when it
-        is added or removed, by at most ``2 bound`` when it is replaced. A row that is not finite
-        counts as zeros. Entries are held within ``2^24 bound``, whatever the number of rows.
-
     Guarantee
     ---------
     Claim DP-3. The sensitivity holds for the float64 numbers returned, not only for real ones.
-
-    Examples
-    --------
-    >>> sum_clipped(np.array([[3.0, 4.0], [0.0, 0.5]]), bound=1.0).round(6)
-    array([0.6, 1.3])
     """
     limit = check_positive("bound", bound, advice="Use a norm that rows rarely exceed.")
     entries = finite_rows(read_rows(rows, "rows"))

@@ -13,30 +13,7 @@ from pacprivacy.errors import BudgetError
 def draw_with_opendp(
     shape: tuple[int, ...], units: int, *, law: Literal["laplace", "gaussian"], simulation: bool
 ) -> npt.NDArray[np.int64]:
-    """Draw discrete Laplace or Gaussian numbers of a whole scale from OpenDP.
-
-    Parameters
-    ----------
-    shape : tuple of int, public
-        How many.
-    units : int, public
-        Laplace scale or standard deviation, in steps.
-    law : {"laplace", "gaussian"}, public
-        Which law.
-    simulation : bool
-        Refused: OpenDP draws from the operating system only.
-
-    Raises
-    ------
-    BudgetError
-        If OpenDP is not installed, or a seeded run is asked for.
-
-    Examples
-    --------
-    >>> from importlib.util import find_spec
-    >>> if find_spec("opendp"):
-    ...     assert draw_with_opendp((3,), 8, law="laplace", simulation=False).size == 3
-    """
+    """Draw discrete Laplace or Gaussian numbers of a whole scale from OpenDP."""
     if simulation:
         raise BudgetError(
             "sampler must be 'lattice' in a simulation; got 'opendp', which cannot be seeded. "

@@ -36,19 +36,7 @@ def read_features(estimator: Any, X: Any) -> Numbers:
 def read_supervised(
     estimator: Any, X: Any, y: Any, *, numeric: bool = False, wide: bool = False
 ) -> tuple[Numbers, Labels]:
-    """Check features and target of ``fit``.
-
-    Parameters
-    ----------
-    estimator : estimator
-        On which number and names of the features are noted.
-    X, y : array or frame
-        Features and target.
-    numeric : bool
-        Whether the target must be numbers.
-    wide : bool
-        Whether the target may have several columns.
-    """
+    """Check features and target of ``fit``."""
     features, target = _validate(estimator, X=X, y=y, y_numeric=numeric, multi_output=wide)
     return features, _plain_labels(target)
 
@@ -239,22 +227,7 @@ class PrivateModel(PrivateBase):
     """A mechanism of the library with scikit-learn's interface."""
 
     def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:
-        """Fit on every candidate subset, then release one of the fits with noise.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n_records, n_features)
-            The universe of records.
-        y : array of shape (n_records,)
-            Labels, if this is a classifier; else ignored.
-        units : array of shape (n_records,), optional
-            Group label of each record, when a person has several records.
-
-        Raises
-        ------
-        DataError, PoolError, MechanismError, BudgetError
-            Nothing was released.
-        """
+        """Fit on every candidate subset, then release one of the fits with noise."""
         self._forget()
         mechanism = self._mechanism()
         data: Any

@@ -91,15 +91,6 @@ def read_private(
 
     What is refused is public: the number of axes and of columns, and their types. Odd records are
     not refused: entries that are no numbers become NaN, and what follows leaves them out.
-
-    Parameters
-    ----------
-    estimator : estimator
-        On which number and names of the features are noted.
-    X, y : array or frame
-        Features and target.
-    numeric : bool
-        Whether the target is numbers.
     """
     if y is None:
         raise DataError(
@@ -126,16 +117,7 @@ def read_private(
 
 
 def read_classes(classes: Sequence[Any] | str | None, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the declared labels in order; refuse to find them in the data unasked.
-
-    Parameters
-    ----------
-    classes : sequence or "public"
-        Labels that were known beforehand; ``"public"`` declares that the labels which occur are
-        known to everybody. Records with other labels are left out.
-    y : array
-        Labels of the records.
-    """
+    """Return the declared labels in order; refuse to find them in the data unasked."""
     if classes is None:
         raise BudgetError(
             "classes must be declared, because labels found in the data are a release without "

@@ -52,20 +52,7 @@ class DPLinearClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
     fit_intercept: bool = True
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Train on the records and release the weights.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n_records, n_features)
-            Features.
-        y : array of shape (n_records,)
-            Labels.
-
-        Raises
-        ------
-        DataError, BudgetError, MechanismError
-            Nothing was spent.
-        """
+        """Train on the records and release the weights."""
         self._forget()
         if self.x_bound is None:
             raise BudgetError(

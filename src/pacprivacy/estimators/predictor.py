@@ -326,14 +326,7 @@ def _ask(model: Any, X: Any, classes: npt.NDArray[Any], wants_scores: bool) -> n
 
 
 def project_to_simplex(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the nearest point with entries >= 0 that sum to 1, for every row.
-
-    Examples
-    --------
-    >>> project_to_simplex(np.array([[0.5, 0.7], [3.0, -2.0]])).round(6)
-    array([[0.4, 0.6],
-           [1. , 0. ]])
-    """
+    """Return the nearest point with entries >= 0 that sum to 1, for every row."""
     ordered = np.sort(vectors, axis=1)[:, ::-1]
     excess = (np.cumsum(ordered, axis=1) - 1.0) / np.arange(1, vectors.shape[1] + 1)
     n_kept = (ordered > excess).sum(axis=1)

@@ -34,11 +34,6 @@ class Charge:
         0.5 to 0.6).
     epsilon, delta : float, optional, public
         Differential privacy, added up by basic composition; ``epsilon`` alone means delta 0.
-
-    Examples
-    --------
-    >>> Charge(mi_nats=1 / 4)
-    Charge(mi_nats=0.25, success=None, epsilon=None, delta=None)
     """
 
     mi_nats: float | None = None

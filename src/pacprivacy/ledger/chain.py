@@ -22,17 +22,6 @@ class LedgerEntry:
     ``budget`` sets limits for a dataset and a principal (``*`` stands for all of them together),
     ``reserve`` spends, ``commit`` says that the release exists and names its certificate,
     ``cancel`` gives back what was reserved and not used.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pacprivacy.ledger import Charge, Ledger
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> ledger = Ledger(folder.name + "/study.db")
-    >>> entry = ledger.create_budget("people", limits=Charge(mi_nats=1))
-    >>> entry.seq, entry.kind, entry.dataset, len(entry.hash)
-    (1, 'budget', 'people', 64)
-    >>> folder.cleanup()
     """
 
     seq: int
@@ -76,20 +65,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What a check of the whole ledger found; ``broken_entry`` is the first one that is wrong.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pacprivacy.ledger import Charge, Ledger
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> ledger = Ledger(folder.name + "/study.db")
-    >>> _ = ledger.create_budget("people", limits=Charge(mi_nats=1))
-    >>> found = ledger.verify()
-    >>> found.ok, found.n_entries
-    (True, 1)
-    >>> folder.cleanup()
-    """
+    """What a check of the whole ledger found; ``broken_entry`` is the first one that is wrong."""
 
     n_entries: int
     head: str

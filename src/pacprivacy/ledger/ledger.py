@@ -38,20 +38,6 @@ class Reservation:
 
     Because there is one object in one process, and it is marked before the secret is touched,
     an unmarked one proves that nothing was drawn: only such a one can be cancelled.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pacprivacy.ledger import Charge, Ledger
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> ledger = Ledger(folder.name + "/study.db")
-    >>> _ = ledger.create_budget("people", limits=Charge(mi_nats=1))
-    >>> reservation = ledger.reserve("people", "ann", Charge(mi_nats=1 / 4), "mean income")
-    >>> reservation
-    Reservation('mean income', unused)
-    >>> ledger.cancel(reservation).kind
-    'cancel'
-    >>> folder.cleanup()
     """
 
     __slots__ = ("_lock", "_process", "_state", "entry", "ledger_id")
@@ -100,21 +86,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """One budget: what it allows and what is spent; every field is public.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pacprivacy.ledger import Charge, Ledger
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> ledger = Ledger(folder.name + "/study.db")
-    >>> _ = ledger.create_budget("people", limits=Charge(mi_nats=1))
-    >>> _ = ledger.reserve("people", "ann", Charge(mi_nats=1 / 4), "mean income")
-    >>> [balance] = ledger.balances()
-    >>> balance.left("mi_nats")
-    0.75
-    >>> folder.cleanup()
-    """
+    """One budget: what it allows and what is spent; every field is public."""
 
     dataset: str
     principal: str
@@ -267,20 +239,6 @@ class Ledger:
     Claim K-1. What :meth:`reserve` returned is on the disk; no crash takes it back.
     Claim K-2. At every moment, for every budget and kind, the sum of what is reserved and not
     cancelled is at most the limit, for any number of processes.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> ledger = Ledger(folder.name + "/study.db")
-    >>> _ = ledger.create_budget("people", limits=Charge(mi_nats=1))
-    >>> reservation = ledger.reserve("people", "ann", Charge(mi_nats=1 / 4), "mean income")
-    >>> _ = ledger.commit(reservation, "0" * 64)
-    >>> ledger.balance("people", "ann")[0].left("mi_nats")
-    0.75
-    >>> ledger.verify().ok
-    True
-    >>> folder.cleanup()
     """
 
     def __init__(self, where: str | Path, *, create: bool = True, timeout_s: float = 60.0) -> None:

@@ -24,19 +24,6 @@ class Mechanism(Protocol):
 
     Subclass it to inherit ``prepare`` and ``finish`` that do nothing. A mechanism that can
     evaluate all subsets at once has one more method, ``batch``; see :func:`batch_of`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> class Range(Mechanism):
-    ...     name = "range"
-    ...
-    ...     def evaluate(self, parts, rng):
-    ...         return float(np.ptp(parts[0]))
-    >>> data = np.arange(40.0)
-    >>> pac.privatize(Range(), data, pac.Information(0.1), n_subsets=16).certificate.mechanism
-    'range'
     """
 
     __slots__ = ()
@@ -69,12 +56,6 @@ def batch_of(mechanism: Mechanism) -> Batch | None:
 
     ``batch(data, pool)`` is an optional method: the flattened values of all subsets at once,
     shape (m, d), usually by matrix products.
-
-    Examples
-    --------
-    >>> from pacprivacy.mechanism import Mean
-    >>> batch_of(Mean()) is None, batch_of(as_mechanism(max)) is None
-    (False, True)
     """
     found: Batch | None = getattr(mechanism, "batch", None)
     return found
@@ -133,13 +114,6 @@ class FunctionMechanism(Mechanism):
     takes_rng : bool, public
         Whether the function receives the keyword ``rng``, a generator with a public seed of the
         subset's own.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> wrapped = FunctionMechanism(function=np.median, name="median", takes_rng=False)
-    >>> float(wrapped.evaluate((np.array([1.0, 5.0, 9.0]),), np.random.default_rng(0)))
-    5.0
     """
 
     function: Callable[..., Any]
@@ -164,14 +138,6 @@ def as_mechanism(obj: Any) -> Mechanism:
     ------
     MechanismError
         If the object is neither.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> as_mechanism(np.median).name
-    'median'
-    >>> as_mechanism(lambda x, rng: rng.choice(x)).takes_rng
-    True
     """
     if isinstance(obj, type) and hasattr(obj, "evaluate"):
         raise MechanismError(

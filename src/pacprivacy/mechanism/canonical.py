@@ -17,12 +17,6 @@ def match_rows(rows: Matrix, reference: Matrix) -> Matrix:
 
     The Hungarian method; the result does not depend on the order of ``rows`` unless two
     permutations are exactly as good.
-
-    Examples
-    --------
-    >>> match_rows(np.array([[0.9], [0.1]]), np.array([[0.0], [1.0]]))
-    array([[0.1],
-           [0.9]])
     """
     matched: Matrix = rows[_assign(_squared_distances(reference, rows))]
     return matched
@@ -34,15 +28,6 @@ def order_by_label(rows: Matrix, counts: npt.NDArray[np.int64], reference: Matri
     Where every row has a majority label of its own this is the order by majority label. Where
     two rows share one, or labels tie, the total agreement decides, and among permutations of
     equal agreement the distance to the reference.
-
-    Parameters
-    ----------
-    rows : array of shape (k, p)
-        Cluster centres in any order.
-    counts : integer array of shape (k, k)
-        ``counts[i, c]`` members of row ``i`` have label ``c``.
-    reference : array of shape (k, p), public
-        Centres in the order of the labels.
     """
     distances = _squared_distances(reference, rows)
     # Counts are whole numbers: what k distances add up to must stay below one.
@@ -55,19 +40,6 @@ def align_basis(components: Matrix, basis: Matrix) -> Matrix:
     """Rotate orthonormal rows within their span, as near to a basis as they get (Procrustes).
 
     The result depends on the span alone: signs, order and rotations of ``components`` are gone.
-
-    Parameters
-    ----------
-    components : array of shape (..., d, p)
-        Orthonormal rows; leading axes are independent problems.
-    basis : array of shape (d, p), public
-        The basis to come near to, in the Frobenius norm.
-
-    Examples
-    --------
-    >>> align_basis(np.array([[0.0, -1.0], [1.0, 0.0]]), np.eye(2)).round(12) + 0.0
-    array([[1., 0.],
-           [0., 1.]])
     """
     left, _, right = np.linalg.svd(basis @ np.swapaxes(components, -1, -2))
     aligned: Matrix = left @ right @ components
@@ -75,14 +47,7 @@ def align_basis(components: Matrix, basis: Matrix) -> Matrix:
 
 
 def orthonormalise(rows: Matrix) -> Matrix:
-    """Return the orthonormal rows nearest to the given ones (the polar factor).
-
-    Examples
-    --------
-    >>> orthonormalise(np.array([[2.0, 0.0], [0.0, 0.5]]))
-    array([[1., 0.],
-           [0., 1.]])
-    """
+    """Return the orthonormal rows nearest to the given ones (the polar factor)."""
     left, _, right = np.linalg.svd(rows, full_matrices=False)
     nearest: Matrix = left @ right
     return nearest

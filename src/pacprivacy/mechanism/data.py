@@ -32,16 +32,6 @@ class Data:
         Number of rows of every part.
     single : bool, public
         Whether the caller gave one object rather than a tuple.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> universe = coerce_data((np.arange(8.0).reshape(4, 2), np.array([0, 1, 0, 1])))
-    >>> universe
-    Data(n_rows=4, single=False)
-    >>> X, y = universe.take(np.array([1, 3]))
-    >>> y
-    array([1, 1])
     """
 
     parts: tuple[Any, ...] = field(repr=False)
@@ -85,11 +75,6 @@ def coerce_data(data: Any) -> Data:
     DataError
         If a part has missing or infinite values, is too short, has another length than the
         first one, or is of a type that cannot be subset by rows.
-
-    Examples
-    --------
-    >>> coerce_data([1.0, 2.0, 3.0, 4.0])
-    Data(n_rows=4, single=True)
     """
     if isinstance(data, Data):
         return data

@@ -43,14 +43,6 @@ class Structure:
         The tree of places.
     size : int
         Length of the vector.
-
-    Examples
-    --------
-    >>> vector, structure = flatten({"mean": [1.0, 2.0], "n": 5})
-    >>> structure.describe()
-    "dict('mean': list(number, number), 'n': number)"
-    >>> structure.restore(vector + 0.5)
-    {'mean': [1.5, 2.5], 'n': 5.5}
     """
 
     root: Node = field(repr=False)
@@ -99,12 +91,6 @@ def flatten(value: Any) -> tuple[Vector, Structure]:
     ------
     MechanismError
         If something inside cannot be measured; the message names the place.
-
-    Examples
-    --------
-    >>> vector, structure = flatten((3, [1.0, 2.0]))
-    >>> vector
-    array([3., 1., 2.])
     """
     pieces: list[Vector] = []
     root = _build(value, pieces, "value")

@@ -30,14 +30,7 @@ from pacprivacy.pool import Pool
 
 
 def forest_scores(value: Mapping[str, Any], X: Any) -> Matrix:
-    """Return the mean leaf score of every class over the trees, shape (n_rows, n_classes).
-
-    Parameters
-    ----------
-    value : dict
-        A released forest; nothing else is looked at.
-    X : array or frame of shape (n_rows, n_columns)
-    """
+    """Return the mean leaf score of every class over the trees, shape (n_rows, n_classes)."""
     if "features" not in value or "classes" not in value:
         raise MechanismError(
             "value must be a released forest with features and classes; got one without. "
@@ -130,15 +123,6 @@ class Forest(Mechanism):
     -----
     The split rule of the published experiments is ``n_thresholds=101, neighbour_weight=0.49,
     pull=0.35, weigh_nodes=False, reference="low"`` on features scaled to [0, 1].
-
-    Examples
-    --------
-    >>> from pacprivacy.mechanism import coerce_data
-    >>> X, y = np.arange(8.0)[:, None], np.array(["few"] * 4 + ["many"] * 4)
-    >>> forest = Forest(n_trees=1, depth=1).prepare(coerce_data((X, y)))
-    >>> value = forest.finish(forest.evaluate((X, y), np.random.default_rng(0)))
-    >>> value["thresholds"].round(2), forest.predict(value, np.array([[1.0], [6.0]]))
-    (array([[3.39]]), array(['few', 'many'], dtype='<U4'))
     """
 
     n_trees: int = 3

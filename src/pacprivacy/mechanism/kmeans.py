@@ -48,20 +48,6 @@ def run_lloyd(X: Matrix, start: Matrix, *, max_iter: int) -> Partition:
     """Move centres to the means of their nearest rows until no row changes its cluster.
 
     A cluster that loses all its rows restarts at the row farthest from its own centre.
-
-    Parameters
-    ----------
-    X : array of shape (n, p), curator-only
-        Rows, with columns of mean about zero: distances are expanded.
-    start : array of shape (k, p)
-        Where the centres start.
-    max_iter : int
-        Stop after so many moves, converged or not.
-
-    Raises
-    ------
-    MechanismError
-        If a cluster stays empty.
     """
     k = len(start)
     columns = np.ascontiguousarray(X.T)  # numpy reduces long axes twice as fast as short ones
@@ -171,15 +157,6 @@ class KMeans(Mechanism):
         of the universe. Set by :meth:`prepare`.
     reference : array of shape (n_clusters, p), optional
         Centres on the whole universe. Set by :meth:`prepare`.
-
-    Examples
-    --------
-    >>> from pacprivacy.mechanism import coerce_data
-    >>> data = coerce_data(np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2]))
-    >>> mechanism = KMeans(n_clusters=2).prepare(data)
-    >>> mechanism.evaluate((np.array([5.2, 0.0, 0.1]),), np.random.default_rng(0))
-    array([[0.05],
-           [5.2 ]])
     """
 
     n_clusters: int | None = None

@@ -45,17 +45,6 @@ class PCA(Mechanism):
         it costs no privacy and always helps restoration.
     basis, mean : arrays, optional
         Components and mean of the whole universe. Set by :meth:`prepare`.
-
-    Examples
-    --------
-    >>> from pacprivacy.mechanism import coerce_data
-    >>> X = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.1], [3.0, 2.9]])
-    >>> mechanism = PCA(n_components=1).prepare(coerce_data(X))
-    >>> value = mechanism.finish(mechanism.evaluate((X,), np.random.default_rng(0)))
-    >>> abs(value["components"]).round(2)
-    array([[0.71, 0.7 ]])
-    >>> round(PCA.restoration_error(value, X), 3)
-    0.018
     """
 
     n_components: int

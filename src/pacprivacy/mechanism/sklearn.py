@@ -111,13 +111,6 @@ def register_released(cls: type, names: Sequence[str]) -> None:
     names : sequence of str
         Attributes that hold floats and that ``predict`` or ``transform`` needs. Each of them
         gets noise; all other fitted attributes are dropped.
-
-    Examples
-    --------
-    >>> from sklearn.linear_model import LinearRegression
-    >>> class NonNegative(LinearRegression):
-    ...     pass
-    >>> register_released(NonNegative, ["coef_", "intercept_"])
     """
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise MechanismError(
@@ -178,13 +171,7 @@ def is_estimator(value: Any) -> bool:
 
 
 def build_estimator(value: Any, pieces: list[Vector], path: str, build: Builder) -> EstimatorNode:
-    """Measure the released attributes of a fitted estimator.
-
-    Raises
-    ------
-    MechanismError
-        If nothing is known about the class, or an attribute is missing or not made of floats.
-    """
+    """Measure the released attributes of a fitted estimator."""
     template, parameters = _unfitted(value, path)
     if _is_pipeline(value):
         released = tuple(
@@ -325,14 +312,6 @@ class EstimatorFit(Mechanism):
         See ``estimator``.
     classes : tuple, public, optional
         For a classifier, the labels that occur in the universe. Set by :meth:`prepare`.
-
-    Examples
-    --------
-    >>> from sklearn.linear_model import Ridge
-    >>> mechanism = EstimatorFit(estimator=Ridge(alpha=0.5), released=("coef_",))
-    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
-    >>> mechanism.evaluate((X, X[:, 0]), np.random.default_rng(0)).coef_.round(2)
-    array([0.91])
     """
 
     estimator: Any

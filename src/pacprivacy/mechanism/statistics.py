@@ -83,13 +83,7 @@ def _unit_features(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean(Mechanism):
-    """Mean over the rows: a number for one-dimensional data, else an array of one row's shape.
-
-    Examples
-    --------
-    >>> Mean().evaluate((np.array([[1.0, 2.0], [3.0, 4.0]]),), np.random.default_rng(0))
-    array([2., 3.])
-    """
+    """Mean over the rows: a number for one-dimensional data, else an array of one row's shape."""
 
     @property
     def name(self) -> str:
@@ -123,15 +117,6 @@ class Covariance(Mechanism):
     ----------
     ddof : int, public
         The divisor is the number of rows of the subset minus ``ddof``; 1 as in ``numpy.cov``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rows = np.array([[1.0, 2.0], [3.0, 6.0]])
-    >>> triangle = Covariance().evaluate((rows,), np.random.default_rng(0))
-    >>> Covariance().finish(triangle)
-    array([[2., 4.],
-           [4., 8.]])
     """
 
     ddof: int = 1
@@ -205,15 +190,6 @@ class Histogram(Mechanism):
         Divide by the number of counted rows and by the width of the bin.
     edges : optional
         Set by :meth:`prepare`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pacprivacy.mechanism import coerce_data
-    >>> ages = np.array([3.0, 12.0, 15.0, 31.0])
-    >>> histogram = Histogram(bins=[0, 10, 20, 40]).prepare(coerce_data(ages))
-    >>> histogram.evaluate((ages,), np.random.default_rng(0))
-    array([1., 2., 1.])
     """
 
     bins: int | Sequence[float] = 10

@@ -56,15 +56,6 @@ class LinearSVM(Mechanism):
     -----
     The intercept is regularised with the coefficients, as in ``sklearn.svm.LinearSVC``: scale the
     features (with a scaler of the whole universe, which is public) before they come here.
-
-    Examples
-    --------
-    >>> from pacprivacy.mechanism import coerce_data
-    >>> X, y = np.array([-2.0, -1.0, 1.0, 2.0]), np.array(["no", "no", "yes", "yes"])
-    >>> mechanism = LinearSVM().prepare(coerce_data((X, y)))
-    >>> value = mechanism.finish(mechanism.evaluate((X, y), np.random.default_rng(0)))
-    >>> mechanism.predict(value, np.array([-5.0, 5.0]))
-    array(['no', 'yes'], dtype='<U3')
     """
 
     C: float = 1.0

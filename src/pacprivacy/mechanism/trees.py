@@ -81,20 +81,7 @@ def entropy_terms(most: int) -> Matrix:
 
 
 def split_entropies(below: Integers, terms: Matrix) -> Matrix:
-    """Return the class entropy left after splitting each node at each grid point.
-
-    Parameters
-    ----------
-    below : int array of shape (n_classes, n_nodes, n_thresholds + 1), curator-only
-        Rows of each class below each point of the grid, and in all.
-    terms : array
-        From :func:`entropy_terms`, up to the rows of the largest node.
-
-    Returns
-    -------
-    array of shape (n_nodes, n_thresholds), curator-only
-        In nats, summed over the rows of the node.
-    """
+    """Return the class entropy left after splitting each node at each grid point."""
     n_classes, n_nodes, n_bins = below.shape
     rows = np.empty((n_classes + 1, 2, n_nodes, n_bins - 1), dtype=np.int64)
     classes, sums = rows[:-1], rows[-1]
@@ -132,15 +119,7 @@ class SplitSearch:
         self._near = _RANKS_PER_NAT * (1.0 - rule.pull) * weight / np.maximum(n_near, 1)
 
     def choose(self, entropies: Matrix, nodes: slice) -> Integers:
-        """Return the grid point at which each node splits.
-
-        Parameters
-        ----------
-        entropies : array of shape (n_groups, n_trees, n_chosen, n_thresholds), curator-only
-            ``H`` of :class:`SplitRule`, for groups that have the same references.
-        nodes : slice
-            Which ``n_chosen`` of the nodes these are.
-        """
+        """Return the grid point at which each node splits."""
         scores = entropies * self._own
         if self._rule.neighbour_radius:
             scores += self._sum_neighbours(entropies) * self._near
@@ -208,13 +187,7 @@ class GrownTrees:
 
 
 def fence_grids(low: Matrix, width: Matrix, n_thresholds: int) -> Matrix:
-    """Return the points of every column's grid between minus and plus infinity.
-
-    Returns
-    -------
-    array of shape (n_columns, n_thresholds + 2), public
-        Each line increases and is equally spaced, up to rounding, from ``low`` on.
-    """
+    """Return the points of every column's grid between minus and plus infinity."""
     fences = np.full((len(low), n_thresholds + 2), np.inf)
     fences[:, 0] = -np.inf
     fractions = np.arange(n_thresholds) / (n_thresholds - 1)
@@ -226,16 +199,6 @@ def bin_columns(X: Matrix, fences: Matrix) -> Integers:
     """Return, for every value, how many points of its column's grid are not above it.
 
     A value is below grid point ``g``, and goes left there, exactly if its bin is at most ``g``.
-
-    Parameters
-    ----------
-    X : array of shape (n_rows, n_columns), curator-only
-    fences : array of shape (n_columns, n_thresholds + 2), public
-        From :func:`fence_grids`.
-
-    Returns
-    -------
-    int array of shape (n_columns, n_rows), curator-only
     """
     n_columns, n_fences = fences.shape
     columns = np.ascontiguousarray(X.T)
@@ -258,16 +221,7 @@ def bin_columns(X: Matrix, fences: Matrix) -> Integers:
 
 
 def grow_trees(rows: TreeRows, reference: Integers, rule: SplitRule) -> GrownTrees:
-    """Grow all trees at once: a level looks at every entry once, whatever the number of points.
-
-    Parameters
-    ----------
-    rows : TreeRows, curator-only
-        Of one forest, or of several one after the other.
-    reference : int array of shape (n_trees of a forest, 2**depth - 1), public
-        The point that every node is pulled to, and takes when it is empty.
-    rule : SplitRule, public
-    """
+    """Grow all trees at once: a level looks at every entry once, whatever the number of points."""
     n_trees, n_classes, depth = len(rows.sizes), rows.n_classes, len(rows.cells)
     n_cells = (rule.n_thresholds + 1) * n_classes
     terms = entropy_terms(int(rows.sizes.max(initial=0)))

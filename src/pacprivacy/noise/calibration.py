@@ -81,15 +81,6 @@ def calibrate(
     Claim N-6. For rules of kind *exact*, the secret being drawn from ``log_belief``, the release
     meets every limit of ``budget``: by closed form for the covariance rules, with probability
     ``1 - gamma`` over simulated draws for ``exact`` and ``risk``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
-    >>> plan.log_det_nats <= 0.1, plan.total_variance > 1.0
-    (True, True)
     """
     values = as_outputs(outputs)
     log_p = check_log_belief(log_belief, len(values))
@@ -326,14 +317,6 @@ def propose_variance(
         The mechanism's output on every candidate subset.
     budget, pool, rule, log_belief, rng
         As in :func:`calibrate`; of the rules, those for a secret from the pool.
-
-    Examples
-    --------
-    >>> from pacprivacy.budget import Information
-    >>> outputs = np.array([[0.0], [1.0], [0.0], [1.0]])
-    >>> tight = propose_variance(outputs, Information(0.01), rule="waterfill")
-    >>> bool(tight > propose_variance(outputs, Information(0.1), rule="waterfill"))
-    True
     """
     values = as_outputs(outputs)
     log_p = check_log_belief(log_belief, len(values))

@@ -24,11 +24,6 @@ def isotropic(variances: Vector, *, mi_nats: float) -> Vector:
     Guarantee
     ---------
     Claim N-1. Follows from the log-determinant bound and ``ln(1+x) <= x``.
-
-    Examples
-    --------
-    >>> isotropic(np.array([3.0, 1.0]), mi_nats=0.5).round(6)
-    array([4., 4.])
     """
     beta = check_positive("mi_nats", mi_nats, advice=ADVICE)
     return np.full(len(variances), ROUND_UP * float(variances.sum()) / (2 * beta))
@@ -53,11 +48,6 @@ def proportional(variances: Vector, *, mi_nats: float) -> Vector:
     Guarantee
     ---------
     Claim N-2. Log-determinant bound, Hadamard's inequality and ``ln(1+x) <= x``.
-
-    Examples
-    --------
-    >>> proportional(np.array([4.0, 1.0, 0.0]), mi_nats=0.5).round(6)
-    array([6., 3., 0.])
     """
     beta = check_positive("mi_nats", mi_nats, advice=ADVICE)
     std = np.sqrt(variances)
@@ -93,11 +83,6 @@ def waterfill(variances: Vector, *, mi_nats: float) -> Vector:
     Claim N-3. Assumes ``variances`` are exact for the pool (divisor m). Ensures
     ``log_det_bound(variances, result) <= mi_nats``; the root is approached from the side of
     more noise.
-
-    Examples
-    --------
-    >>> waterfill(np.array([4.0, 1.0, 0.0]), mi_nats=0.5).round(3)
-    array([4.247, 2.501, 0.   ])
     """
     from scipy.optimize import brentq  # slow to import, not always needed
 

@@ -51,13 +51,6 @@ def calibrate_iid(outputs: object, rule: IidRule, *, mi_nats: float, n_units: in
     Claim N-7. For ``Boxed``, with probability ``1 - rule.gamma`` over the simulation, the mutual
     information between the secret subset and the release is at most ``mi_nats``. For
     ``Empirical`` nothing is claimed.
-
-    Examples
-    --------
-    >>> outputs = np.random.default_rng(0).uniform(size=(64 + N_RESERVE, 1))
-    >>> plan = calibrate_iid(outputs, Boxed(low=0.0, high=1.0), mi_nats=0.5, n_units=40)
-    >>> plan.kind, plan.log_det_nats <= 0.5
-    ('confidence', True)
     """
     values = as_outputs(outputs)
     if len(values) < N_RESERVE + 2:

@@ -67,12 +67,6 @@ def sample_discrete_gaussian(units_per_std: Integers, source: BitSource) -> Inte
     Claim L-1. Assumes independent uniform words from ``source`` and an ``exp`` in float64
     with a relative error below 2^-41. Ensures the law above exactly, with no slack: neither
     rounding nor truncation enters it. The number of attempts is independent of the value kept.
-
-    Examples
-    --------
-    >>> from pacprivacy._random import SimulatedSource
-    >>> sample_discrete_gaussian(np.array([1024, 1024]), SimulatedSource(1)).shape
-    (2,)
     """
     scales = _check_units("units_per_std", units_per_std, MAX_UNITS_PER_STD).ravel()
     result = np.zeros_like(scales)
@@ -105,12 +99,6 @@ def sample_discrete_laplace(units_per_scale: Integers, source: BitSource) -> Int
     Guarantee
     ---------
     Claim L-1. The proposal of the Gaussian sampler, repeated until it succeeds; as exact as it.
-
-    Examples
-    --------
-    >>> from pacprivacy._random import SimulatedSource
-    >>> sample_discrete_laplace(np.array([1024, 1024]), SimulatedSource(1)).shape
-    (2,)
     """
     scales = _check_units("units_per_scale", units_per_scale, MAX_UNITS_PER_SCALE).ravel()
     result = np.zeros_like(scales)

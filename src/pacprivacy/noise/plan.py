@@ -72,15 +72,6 @@ class NoisePlan:
 
     ``rule``, ``kind``, ``total_variance``, the bounds and ``notes`` are public. The frame, the
     lattice points, the revealed part and the outputs are curator-only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.noise import calibrate
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> calibrate(outputs, pac.Information(0.1), rule="waterfill")
-    NoisePlan(rule='waterfill', kind='exact', directions=1, total_variance=1.93..., mi_upper=0.1)
     """
 
     rule: str

@@ -81,12 +81,6 @@ def vote_gap(ones: float, zeros: float, usable: float) -> int:
     ---------
     Claim F-1. ``1/2 ln(1 + ones·zeros·(gap/UNITS)²) <= usable``; rounded down, so towards more
     noise. It is the closed form of ``waterfill`` for the one direction that votes have.
-
-    Examples
-    --------
-    >>> gap = vote_gap(0.5, 0.5, 0.125)
-    >>> round((UNITS / gap) ** 2, 6)  # noise variance of a 0/1 vote
-    0.880203
     """
     return int(UNITS * math.sqrt(math.expm1(2.0 * usable) / (ones * zeros)))
 
@@ -185,11 +179,6 @@ def waterfill_level(variances: Vector, *, mi_nats: float) -> Vector:
 
     With ``x_i = λ_i/μ`` the bound at level ``μ`` is ``1/2 Σ arcosh(1 + x_i)``; it is below the
     budget at ``μ = (Σ sqrt λ_i)² / 2β²`` and is approached from there, the side of more noise.
-
-    Examples
-    --------
-    >>> waterfill_level(np.array([4.0, 1.0]), mi_nats=0.5).round(3)
-    array([4.247, 2.501])
     """
     if len(variances) == 1:
         single: Vector = variances * ROUND_UP / math.expm1(2.0 * mi_nats)

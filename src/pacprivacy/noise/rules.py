@@ -27,17 +27,6 @@ class Exact:
     cost : array of shape (d,) or (d, d)
         ``W``: a positive weight per output coordinate, or a positive definite matrix. It decides
         where noise goes and nothing else, so it may come from the pool, but not from the secret.
-
-    Examples
-    --------
-    Noise on the first coordinate costs a hundred times as much as on the second.
-
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.noise import calibrate
-    >>> outputs = np.random.default_rng(0).normal(size=(64, 2))
-    >>> plan = calibrate(outputs, pac.Information(0.5), rule=Exact(cost=[100.0, 1.0]), rng=0)
-    >>> plan.rule, plan.mi_upper <= 0.5
-    ('exact weighted', True)
     """
 
     cost: npt.ArrayLike
@@ -88,14 +77,6 @@ class Protect:
         Rows that span what matters, for example :func:`contrasts` for the differences of logits.
     weight : float > 1
         How many times more a unit of noise variance costs inside the subspace.
-
-    Examples
-    --------
-    >>> rule = Protect(contrasts(3), weight=100.0)
-    >>> rule.cost_matrix(3).round(2)
-    array([[ 67., -33., -33.],
-           [-33.,  67., -33.],
-           [-33., -33.,  67.]])
     """
 
     directions: npt.ArrayLike
@@ -141,15 +122,6 @@ class Shaped:
     covariance : array of shape (d, d)
         Directions and relative sizes of the noise; its scale does not matter. It may come from
         anywhere but the secret, for example from learning: the proof does not rest on it.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.noise import calibrate
-    >>> outputs = np.random.default_rng(0).normal(size=(64, 2))
-    >>> plan = calibrate(outputs, pac.Information(0.5), rule=Shaped(np.diag([1.0, 4.0])), rng=0)
-    >>> plan.rule, plan.mi_upper <= 0.5
-    ('shaped', True)
     """
 
     covariance: npt.ArrayLike
@@ -184,13 +156,7 @@ class Shaped:
 
 
 def contrasts(n: int) -> Matrix:
-    """Return ``n - 1`` orthonormal rows that span all differences of ``n`` numbers.
-
-    Examples
-    --------
-    >>> contrasts(2).round(4)
-    array([[ 0.7071, -0.7071]])
-    """
+    """Return ``n - 1`` orthonormal rows that span all differences of ``n`` numbers."""
     if n < 2:
         raise BudgetError(f"n must be at least 2; got {n}. Give the number of classes.")
     rows = np.tril(np.ones((n, n)), -1)[1:]
@@ -217,11 +183,6 @@ class Basis:
     """Noise in proportion to the spread along the columns of a public orthogonal matrix.
 
     The matrix must be fixed without looking at the outputs.
-
-    Examples
-    --------
-    >>> Basis(np.array([[0.6, -0.8], [0.8, 0.6]])).matrix.shape
-    (2, 2)
     """
 
     matrix: Matrix
@@ -248,11 +209,6 @@ class AutoConfidence:
     that of any other rule. So the certificate is of kind *exact*, without failure probability, and
     not of kind *confidence* or *empirical* (:class:`Boxed`, :class:`Empirical`). ``share`` of the
     budget is the main term; the rest pays for estimation.
-
-    Examples
-    --------
-    >>> AutoConfidence(radius=2.0)
-    AutoConfidence(security=0.001, share=0.9, radius=2.0)
     """
 
     security: float = 1e-3
@@ -278,15 +234,6 @@ class Boxed:
         How the noise is spread over the coordinates.
     gamma : float
         Probability, over the simulation, that the claim is wrong.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).uniform(0, 1, size=60)
-    >>> pool, rule = pac.Half(n_subsets=64), Boxed(low=0.0, high=1.0)
-    >>> release = pac.privatize(np.mean, ages, pac.Information(0.5), pool=pool, rule=rule)
-    >>> release.certificate.kind
-    'confidence'
     """
 
     low: float
@@ -328,15 +275,6 @@ class Empirical:
     tolerance : float
         The certificate says whether the variances moved by less than this over the last ten
         subsets.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).uniform(0, 1, size=60)
-    >>> pool, rule = pac.Half(n_subsets=64), Empirical()
-    >>> release = pac.privatize(np.mean, ages, pac.Information(0.5), pool=pool, rule=rule)
-    >>> release.certificate.kind
-    'empirical'
     """
 
     shape: str = "diagonal"

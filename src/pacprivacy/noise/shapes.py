@@ -179,17 +179,7 @@ def given_shape(spread: Spread, rule: Shaped) -> Shape:
 
 
 def noise_covariance(plan: NoisePlan) -> Matrix:
-    """Return the covariance of a plan's noise in the output's own coordinates; curator-only.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.noise import calibrate
-    >>> outputs = np.random.default_rng(0).normal(size=(32, 2))
-    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
-    >>> bool(np.isclose(np.trace(noise_covariance(plan)), plan.total_variance))
-    True
-    """
+    """Return the covariance of a plan's noise in the output's own coordinates; curator-only."""
     columns = [
         plan.frame.expand(std * row)
         for std, row in zip(plan.noise_std, np.eye(plan.n_directions), strict=True)

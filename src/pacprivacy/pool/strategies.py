@@ -19,17 +19,7 @@ MAX_TRIES: Final = 1000  # redraws of one subset before a conditioned strategy g
 
 
 class PoolStrategy(Protocol):
-    """Anything that can draw a pool: :class:`Balanced`, :class:`Half`, :class:`Poisson`.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> for strategy in (pac.Balanced(), pac.Half(), pac.Poisson()):
-    ...     print(strategy.with_subsets(8).draw(20, rng=0).scheme)
-    balanced
-    half
-    poisson(0.5)
-    """
+    """Anything that can draw a pool: :class:`Balanced`, :class:`Half`, :class:`Poisson`."""
 
     @property
     def n_subsets(self) -> int | None:

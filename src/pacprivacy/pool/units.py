@@ -15,20 +15,7 @@ Codes = npt.NDArray[np.int32]
 
 
 def resolve_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int, Codes | None]:
-    """Return the number of units and the unit number of each record.
-
-    Parameters
-    ----------
-    n_records : int, public
-        Number of rows of the data.
-    units : array of n_records labels, optional, curator-only
-        Rows with equal labels belong to one unit. None: every row is a unit.
-
-    Raises
-    ------
-    PoolError
-        If a label is missing, the length is wrong, or there are fewer than four units.
-    """
+    """Return the number of units and the unit number of each record."""
     try:
         n_records = operator.index(n_records)
     except TypeError:
@@ -57,14 +44,7 @@ def resolve_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int, Cod
 def resolve_strata(
     strata: npt.ArrayLike | None, n_records: int, row_units: Codes | None, *, wanted_by: str
 ) -> Codes:
-    """Return the stratum number of each unit.
-
-    Raises
-    ------
-    PoolError
-        If strata are missing, have the wrong length, differ within a unit, or leave a label
-        with a single unit.
-    """
+    """Return the stratum number of each unit."""
     if strata is None:
         raise PoolError(
             f"strata must be given for {wanted_by}; got None. "

@@ -52,23 +52,6 @@ class AnswerBundle:
         Whether secret and noise come from a seed.
     public : tuple of str
         What the mechanism treats as public.
-
-    Examples
-    --------
-    >>> from pacprivacy.pool import Balanced
-    >>> bundle = AnswerBundle(
-    ...     pool=Balanced(n_subsets=16).draw(40, rng=0),
-    ...     budget=Information(0.5),
-    ...     query_budget=Information(0.01),
-    ...     mechanism="answers of a tree",
-    ...     output="votes",
-    ...     n_classes=2,
-    ...     simulation=False,
-    ... )
-    >>> bundle
-    AnswerBundle(curator-only, pool of 16)
-    >>> bundle.total_nats
-    0.5
     """
 
     pool: Pool
@@ -141,21 +124,6 @@ def certify_answers(terms: AnswerBundle) -> Certificate:
     ---------
     Claim F-2. ``mi_upper_nats`` bounds the information of all answers together, since a question
     that would go beyond it is refused.
-
-    Examples
-    --------
-    >>> from pacprivacy.pool import Balanced
-    >>> terms = AnswerBundle(
-    ...     pool=Balanced(n_subsets=16).draw(40, rng=0),
-    ...     budget=Information(0.5),
-    ...     query_budget=Information(0.01),
-    ...     mechanism="answers of a tree",
-    ...     output="votes",
-    ...     n_classes=2,
-    ...     simulation=False,
-    ... )
-    >>> certify_answers(terms).mi_upper_nats
-    0.5
     """
     pool, total = terms.pool, terms.total_nats
     prior = pool.worst_prior

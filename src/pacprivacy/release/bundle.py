@@ -80,26 +80,14 @@ def refuse_archive(
 
 
 def plain_budget(budget: AnyBudget) -> list[dict[str, Any]]:
-    """Return a budget as plain JSON types.
-
-    Examples
-    --------
-    >>> plain_budget(Membership(0.6) & Information(1))
-    [{'kind': 'membership', 'success': 0.6}, {'kind': 'information', 'mi_nats': 1.0}]
-    """
+    """Return a budget as plain JSON types."""
     parts = budget.parts if isinstance(budget, Combined) else (budget,)
     names = {kind: name for name, kind in _BUDGETS.items()}
     return [{"kind": names[type(part)], **asdict(part)} for part in parts]
 
 
 def read_budget(plain: list[dict[str, Any]]) -> AnyBudget:
-    """Rebuild a budget; whatever is wrong with it raises.
-
-    Examples
-    --------
-    >>> read_budget([{"kind": "membership", "success": 0.6}])
-    Membership(success=0.6)
-    """
+    """Rebuild a budget; whatever is wrong with it raises."""
     parts = [
         _BUDGETS[item["kind"]](**{name: value for name, value in item.items() if name != "kind"})
         for item in plain
@@ -159,14 +147,6 @@ class Bundle:
     """Outputs, pool, belief and lattice law of one release; curator-only.
 
     The certificate is a function of this record and of the simulated draws that its proofs name.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> data = np.random.default_rng(0).normal(size=40)
-    >>> pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16).bundle
-    Bundle(curator-only, 16 outputs of dtype float64)
     """
 
     outputs: Matrix

@@ -61,27 +61,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a certificate says besides the plan.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.simulation import run_mechanism
-    >>> pool, budget = pac.Balanced(n_subsets=8).draw(20, rng=0), pac.Information(1 / 4)
-    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
-    >>> context = Context(
-    ...     outputs=outputs,
-    ...     pool=pool,
-    ...     budget=budget,
-    ...     log_p=np.full(8, -np.log(8)),
-    ...     gamma=1e-9,
-    ...     seed=0,
-    ...     simulation=False,
-    ... )
-    >>> context.simulation
-    False
-    """
+    """What a certificate says besides the plan."""
 
     outputs: Outputs
     pool: Pool
@@ -95,29 +75,7 @@ class Context:
 
 
 def assess(plan: NoisePlan, context: Context) -> NoisePlan:
-    """Return the plan with exact information and membership risk, where still missing.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.noise import calibrate
-    >>> from pacprivacy.simulation import run_mechanism
-    >>> pool, budget = pac.Balanced(n_subsets=8).draw(20, rng=0), pac.Information(1 / 4)
-    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
-    >>> plan = calibrate(outputs.values, budget, rule="waterfill")
-    >>> context = Context(
-    ...     outputs=outputs,
-    ...     pool=pool,
-    ...     budget=budget,
-    ...     log_p=np.full(8, -np.log(8)),
-    ...     gamma=1e-9,
-    ...     seed=0,
-    ...     simulation=False,
-    ... )
-    >>> plan.membership is None, assess(plan, context).membership is None
-    (True, False)
-    """
+    """Return the plan with exact information and membership risk, where still missing."""
     pool, seed = context.pool, context.seed
     if plan.kind != "exact":
         return plan
@@ -193,28 +151,6 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
 
     ``verify`` calls it too, with figures that it has computed again, so that whatever a reader
     sees is compared with what the bundle gives.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.noise import calibrate
-    >>> from pacprivacy.simulation import run_mechanism
-    >>> pool, budget = pac.Balanced(n_subsets=8).draw(20, rng=0), pac.Information(1 / 4)
-    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
-    >>> plan = calibrate(outputs.values, budget, rule="waterfill")
-    >>> context = Context(
-    ...     outputs=outputs,
-    ...     pool=pool,
-    ...     budget=budget,
-    ...     log_p=np.full(8, -np.log(8)),
-    ...     gamma=1e-9,
-    ...     seed=0,
-    ...     simulation=False,
-    ... )
-    >>> plan = assess(plan, context)
-    >>> write_certificate(bundle_of(plan, context), plan).mi_upper_nats <= 1 / 4
-    True
     """
     pool, kind, stated = bundle.pool, bundle.kind, bundle.stated
     exact = kind == "exact"

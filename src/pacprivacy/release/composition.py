@@ -156,13 +156,7 @@ def learned_facts(belief: Belief, pool: Pool) -> dict[str, float]:
 
 
 def joint_confidence(n_releases: int, gamma: float) -> str:
-    """Say how sure the proofs of several releases are together: failures add up.
-
-    Examples
-    --------
-    >>> joint_confidence(3, 1e-9)
-    'releases 1 to 3 of the session: their proofs hold together at confidence 1 - 3 x 1e-09'
-    """
+    """Say how sure the proofs of several releases are together: failures add up."""
     return (
         f"releases 1 to {n_releases} of the session: their proofs hold together at confidence "
         f"1 - {n_releases} x {at_most(gamma, significant=1)}"

@@ -72,19 +72,6 @@ class DPCertificate:
         composes certificates by it. Empty where only the promise itself is known.
     simulation : bool
         Whether the randomness was seeded, so that nobody is protected.
-
-    Examples
-    --------
-    >>> certificate = DPCertificate(
-    ...     epsilon=1.0, delta=0.0, neighbours="replace", mechanism="mean with Laplace noise"
-    ... )
-    >>> round(certificate.membership_bound, 4)
-    0.7311
-    >>> from dataclasses import replace
-    >>> replace(certificate, advantage=0.3935).membership_bound  # Laplace noise on numbers
-    0.69675
-    >>> DPCertificate.from_dict(certificate.to_public_dict()) == certificate
-    True
     """
 
     epsilon: float

@@ -22,14 +22,6 @@ class DPRelease:
         The perturbed output.
     certificate : DPCertificate, public
         What is promised, about which neighbours, on which assumptions.
-
-    Examples
-    --------
-    >>> certificate = DPCertificate(
-    ...     epsilon=1.0, delta=0.0, neighbours="replace", mechanism="mean with Laplace noise"
-    ... )
-    >>> DPRelease(value=3.5, certificate=certificate).to_public_dict()["value"]
-    3.5
     """
 
     value: Any

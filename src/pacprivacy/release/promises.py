@@ -23,15 +23,7 @@ ELSEWHERE: Final = "Releases and answers made outside this certificate from the 
 
 
 def open_parts(n_directions: int, dimension: int, *, unanimous: bool = False) -> tuple[str, ...]:
-    """Name what of a release is exact, given how many directions of the output carry noise.
-
-    Examples
-    --------
-    >>> open_parts(2, 2)
-    ('the noise level',)
-    >>> open_parts(0, 2)
-    ('the output, which leaves without noise', 'that it needed none')
-    """
+    """Name what of a release is exact, given how many directions of the output carry noise."""
     if n_directions == 0:
         whole = "the output, on which all candidates agree" if unanimous else ""
         return (whole or "the output, which leaves without noise", "that it needed none")

@@ -117,14 +117,7 @@ class Sampler(Protocol[Seen_co]):
 
 
 class Secret(ProcessBound):
-    """The index of the subset that is really used. It cannot be printed, copied or forked.
-
-    Examples
-    --------
-    >>> from pacprivacy._random import SystemSource
-    >>> Secret(256, SystemSource())
-    Secret(one of 256)
-    """
+    """The index of the subset that is really used. It cannot be printed, copied or forked."""
 
     __slots__ = ("_index", "_n_subsets")
     KIND = "the secret"
@@ -189,30 +182,6 @@ def publish(
     Claim R-2. The certificate is complete before the secret is touched; the value is a function
     of the observation, the pool's outputs and the structure that all subsets share.
     Claim R-4. In a fork of the process that drew the secret, nothing is spent or drawn.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.noise import calibrate
-    >>> from pacprivacy.simulation import run_mechanism
-    >>> pool, budget = pac.Balanced(n_subsets=8).draw(20, rng=0), pac.Information(1 / 4)
-    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
-    >>> plan = calibrate(outputs.values, budget, rule="waterfill")
-    >>> from pacprivacy._random import SystemSource
-    >>> context = Context(
-    ...     outputs=outputs,
-    ...     pool=pool,
-    ...     budget=budget,
-    ...     log_p=np.full(8, -np.log(8)),
-    ...     gamma=1e-9,
-    ...     seed=0,
-    ...     simulation=False,
-    ... )
-    >>> source = SystemSource()
-    >>> release, _ = publish(plan, context, Secret(8, source), source)
-    >>> release.certificate.kind
-    'exact'
     """
     with few_threads(context.pool.n_subsets * context.pool.n_units):
         plan = assess(plan, context)

@@ -31,14 +31,7 @@ N_PAIRS = 256
 
 
 def rebuild(bundle: Bundle) -> Certificate:
-    """Write the certificate again, from figures that are computed again.
-
-    Raises
-    ------
-    CertificateError
-        If the parts of the bundle contradict each other: points and outputs, belief and place in
-        the session, proofs and confidence, bounds and budget.
-    """
+    """Write the certificate again, from figures that are computed again."""
     _check_points(bundle)
     _check_belief(bundle)
     proved = prove_again(bundle)
@@ -262,16 +255,6 @@ class Verified:
         Fields of the certificate that follow from the bundle's figures.
     not_checkable : dict of str
         Fields that were only compared with the bundle's record, each with the reason.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> data = np.random.default_rng(0).normal(size=40)
-    >>> release = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16)
-    >>> found = pac.verify(release.certificate, release.bundle)
-    >>> "membership_bound" in found.recomputed, "mechanism" in found.not_checkable
-    (True, True)
     """
 
     digest: str
@@ -331,15 +314,7 @@ def verify(certificate: Certificate, bundle: Bundle | AnswerBundle | str | Path)
 
 
 def load_bundle(path: str | Path) -> Bundle | AnswerBundle:
-    """Read the curator's file of a release or of a predictor; refuse damaged ones.
-
-    Examples
-    --------
-    >>> load_bundle("nowhere/curator.npz")
-    Traceback (most recent call last):
-        ...
-    pacprivacy.errors.CertificateError: nowhere/curator.npz must be a readable curator bundle; ...
-    """
+    """Read the curator's file of a release or of a predictor; refuse damaged ones."""
     kind, arrays, record = read_archive(path)
     try:
         if kind == answers.KIND:

@@ -42,17 +42,6 @@ def plot_audit(
     ------
     AuditError
         If matplotlib is missing, there is nothing to draw, or the file cannot be written.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.audit import audit
-    >>> from pacprivacy.report import plot_audit
-    >>> release = pac.privatize(np.mean, np.arange(40.0), pac.Information(1), n_subsets=16)
-    >>> results = audit(release, attacks=["bayes"], n_trials=200, rng=0)
-    >>> len(plot_audit(results, title="one attack").axes)
-    1
     """
     target = None if path is None else Path(path)
     if not results:

@@ -42,15 +42,6 @@ def plot_release(release: Release, path: str | Path | None = None) -> Any:
     -------
     matplotlib.figure.Figure
         A notebook shows it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.report import plot_release
-    >>> found = pac.privatize(np.mean, np.arange(40.0), pac.Information(0.5), n_subsets=16, rng=0)
-    >>> len(plot_release(found).axes)
-    2
     """
     figure = _figure(3.4)
     left, right = figure.subplots(1, 2)
@@ -87,16 +78,6 @@ def plot_session(session: HasReleases | Sequence[Release], path: str | Path | No
     -------
     matplotlib.figure.Figure
         A notebook shows it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.report import plot_session
-    >>> with pac.Session(np.arange(40.0), budget=pac.Information(1), n_subsets=16) as session:
-    ...     _ = session.release(np.mean, pac.Information(1 / 4))
-    >>> plot_session(session).axes[0].get_title()
-    'what the session has spent'
     """
     releases = session if isinstance(session, Sequence) else session.releases
     facts = [release.certificate.composition for release in releases]
@@ -137,15 +118,7 @@ def plot_session(session: HasReleases | Sequence[Release], path: str | Path | No
 
 
 def plot_plan(rows: Sequence[PlanRow], path: str | Path | None = None, *, title: str = "") -> Any:
-    """Draw noise and expected distance against the budget; for the curator's eyes.
-
-    Examples
-    --------
-    >>> from pacprivacy.report import PlanRow, plot_plan
-    >>> row = PlanRow(budget="mi<=1/4", total_variance=4.0, noise_rms=2.0, distance=2.5)
-    >>> len(plot_plan([row], title="mean").axes)
-    1
-    """
+    """Draw noise and expected distance against the budget; for the curator's eyes."""
     if not rows:
         raise CertificateError("rows must not be empty; got none. Plan at least one budget.")
     figure = _figure(3.8)

@@ -33,19 +33,6 @@ def render_page(data: ReportData) -> str:
     -------
     str
         A page that loads nothing, for screens and for paper, light and dark.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.report import ReportData, render_page
-    >>> release = pac.privatize(np.mean, np.arange(40.0), pac.Membership(0.6), n_subsets=16)
-    >>> data = ReportData(
-    ...     certificate=release.certificate,
-    ...     any_inference=((0.1, 0.3), (0.5, 0.7)),
-    ... )
-    >>> "guesses whether one given record was used" in render_page(data)
-    True
     """
     from jinja2 import Environment, StrictUndefined  # slow to import, not always needed
     from markupsafe import Markup

@@ -24,11 +24,6 @@ class CurvePoint:
         Expected squared length of the noise.
     noise_rms : float
         Root mean square of the noise on one released number.
-
-    Examples
-    --------
-    >>> CurvePoint(success=0.6, total_variance=4.0, noise_rms=1.0).success
-    0.6
     """
 
     success: float
@@ -46,13 +41,6 @@ class UtilityCurve:
         The stops of the slider.
     start : int
         The stop that is nearest to the release.
-
-    Examples
-    --------
-    >>> strict = CurvePoint(success=0.55, total_variance=8.0, noise_rms=2.0)
-    >>> loose = CurvePoint(success=0.70, total_variance=2.0, noise_rms=1.0)
-    >>> UtilityCurve(points=(strict, loose), start=1).points[1].success
-    0.7
     """
 
     points: tuple[CurvePoint, ...]
@@ -65,11 +53,6 @@ class SessionStep:
 
     ``learned_nats`` and ``best_guess`` are what the values that left have really told, up to this
     one: the attacker can compute them too.
-
-    Examples
-    --------
-    >>> SessionStep(number=1, mechanism="mean", spent_nats=0.25).learned_nats is None
-    True
     """
 
     number: int
@@ -82,17 +65,7 @@ class SessionStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFigures:
-    """What a session had spent after each of its releases; public.
-
-    Examples
-    --------
-    >>> step = SessionStep(number=1, mechanism="mean", spent_nats=0.25)
-    >>> figures = SessionFigures(
-    ...     steps=(step,), total_nats=1.0, total_success=None, success_bound=0.9
-    ... )
-    >>> figures.steps[-1].spent_nats <= figures.total_nats
-    True
-    """
+    """What a session had spent after each of its releases; public."""
 
     steps: tuple[SessionStep, ...]
     total_nats: float | None
@@ -118,11 +91,6 @@ class CuratorFigures:
         over all candidate subsets: sampling and noise together.
     sampling_error : float
         The same without noise.
-
-    Examples
-    --------
-    >>> CuratorFigures(noise_std=(2.0, 1.0), n_directions=2).noise_std[0]
-    2.0
     """
 
     noise_std: tuple[float, ...] = ()
@@ -151,19 +119,6 @@ class ReportData:
         What attacks achieved on simulated releases.
     curator : CuratorFigures, curator-only, optional
         Left out of the public page.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> release = pac.privatize(np.mean, np.arange(40.0), pac.Information(1), n_subsets=16)
-    >>> data = ReportData(
-    ...     certificate=release.certificate,
-    ...     any_inference=((0.1, 0.3), (0.5, 0.9)),
-    ...     curator=CuratorFigures(),
-    ... )
-    >>> data.to_public().curator is None
-    True
     """
 
     certificate: Certificate
@@ -194,12 +149,6 @@ class PlanRow:
     distance : float
         Root mean square distance of one released number from the answer on all records: sampling
         and noise together.
-
-    Examples
-    --------
-    >>> row = PlanRow(budget="mi<=1/4", total_variance=4.0, noise_rms=2.0, distance=2.5)
-    >>> row.distance > row.noise_rms
-    True
     """
 
     budget: str

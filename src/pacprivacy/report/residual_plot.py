@@ -71,15 +71,6 @@ def plot_convergence(
         A file that ends in .png, .svg or .pdf.
     gaussian : float, optional
         Cost that the Gaussian bound needs, as a level to compare with.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pacprivacy.residual import Step
-    >>> steps = [Step(start="waterfill", step=i, cost=1 / (i + 1)) for i in range(4)]
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     plot_convergence(steps, Path(folder) / "search.png").name
-    'search.png'
     """
     target = _checked(path, len(steps))
     followed = [name for name in dict.fromkeys(s.start for s in steps) if ", try " not in name]
@@ -109,17 +100,6 @@ def plot_budget_curves(curves: Sequence[Measured], path: str | Path) -> Path:
         One per rule, over the same outputs.
     path : path
         A file that ends in .png, .svg or .pdf.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from pacprivacy.residual import budget_curve
-    >>> outputs = np.repeat([[-1.0], [1.0]], 8, axis=0)
-    >>> curve = budget_curve(outputs, [0.1, 0.4], rule="waterfill", n_draws=2000, rng=0)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     plot_budget_curves([curve], Path(folder) / "curves.png").name
-    'curves.png'
     """
     target = _checked(path, len(curves))
     figure = _figure(9.0, 4.2)

@@ -66,22 +66,7 @@ def plot_tune(
     parameter: str = "parameter",
     utility: str = "utility of a release",
 ) -> Path:
-    """Draw utility against the parameter, one line per budget; the choice is ringed.
-
-    Parameters
-    ----------
-    curves : sequence of Curve
-        One per budget, over the same values.
-    path : path
-        A file that ends in .png, .svg or .pdf.
-    title, parameter, utility : str
-        What the picture says.
-
-    Returns
-    -------
-    Path
-        The file written.
-    """
+    """Draw utility against the parameter, one line per budget; the choice is ringed."""
     target = Path(path)
     if not curves or target.suffix.lower() not in FORMATS:
         raise MechanismError(

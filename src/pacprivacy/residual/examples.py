@@ -43,11 +43,6 @@ def example_outputs(name: str, *, n_subsets: int = 256, seed: int = 0) -> Matrix
         Number of candidates.
     seed : int
         Of the shapes that are drawn.
-
-    Examples
-    --------
-    >>> example_outputs("votes", n_subsets=8).sum(axis=0)
-    array([2., 2., 2., 2.])
     """
     rng = public_generator(seed, f"example {name}")
     signs = np.where(np.arange(n_subsets) % 2, 1.0, -1.0)

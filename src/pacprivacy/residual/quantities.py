@@ -46,13 +46,6 @@ def reference_law(
     -------
     array of shape (m,)
         Normalised; ``-inf`` where the reference rules a candidate out.
-
-    Examples
-    --------
-    >>> np.exp(reference_law([0.0, 1.0, 2.0, 9.0], "truncated uniform", high=2.0)).round(3)
-    array([0.333, 0.333, 0.333, 0.   ])
-    >>> np.exp(reference_law([-1.0, 0.0, 0.0, 1.0], "gaussian")).round(3)
-    array([0.134, 0.366, 0.366, 0.134])
     """
     x = np.asarray(features, dtype=np.float64)
     x = x[:, None] if x.ndim == 1 else x.reshape(len(x), -1)
@@ -122,13 +115,6 @@ def intrinsic_privacy(
     float
         At most 0 nats, and 0 if both laws agree; ``-inf`` if the reference rules out what the
         secret allows.
-
-    Examples
-    --------
-    >>> intrinsic_privacy(n_subsets=8)
-    0.0
-    >>> round(intrinsic_privacy(np.log([0.7, 0.1, 0.1, 0.1])), 4)
-    -0.4298
     """
     sizes = [len(np.asarray(a)) for a in (log_reference, log_belief) if a is not None]
     size = sizes[0] if sizes else n_subsets
@@ -164,18 +150,6 @@ class Residual:
         ``H(J | Z)``, the residual entropy of the secret.
     prior_entropy : float
         ``H(J)``.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.noise import calibrate
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
-    >>> found = residual_privacy(outputs, plan, n_draws=20_000, rng=0)
-    >>> found.residual.lower <= found.residual.value <= found.intrinsic == 0.0
-    True
-    >>> found.share_left > 0.9
-    True
     """
 
     intrinsic: float
@@ -217,16 +191,6 @@ def residual_privacy(
     ---------
     Claim RP-3. With probability ``1 - gamma`` over simulated draws, what is left is at least
     ``residual.lower`` and the secret's entropy at least ``entropy.lower``.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> data = np.random.default_rng(0).normal(size=40)
-    >>> release = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16, rng=0)
-    >>> bundle = release.bundle
-    >>> found = residual_privacy(bundle.outputs, bundle, n_draws=20_000, rng=0)
-    >>> found.entropy.lower > 0.9 * found.prior_entropy
-    True
     """
     found = exact_information(
         outputs, plan, log_belief=log_belief, n_draws=n_draws, gamma=gamma, rng=rng
@@ -261,11 +225,6 @@ def posterior_disadvantage(
     The advantage is the divergence of the attacker's success from the blind one. No attacker's
     exceeds that of (secret, release) from independence, so with ``divergence="kl"`` the result
     is at least the residual privacy.
-
-    Examples
-    --------
-    >>> round(posterior_disadvantage(0.6, 0.5), 5)
-    -0.02014
     """
     return intrinsic - bernoulli_divergence(divergence, success, prior)
 
@@ -288,11 +247,6 @@ def compose_entropies(entropies: Sequence[float], prior_entropy: float) -> float
     Guarantee
     ---------
     Claim RP-3. For releases whose noises are independent given the secret.
-
-    Examples
-    --------
-    >>> compose_entropies([5.0, 4.5], 5.5)
-    4.0
     """
     if not entropies or any(h > prior_entropy * (1 + 1e-12) + 1e-12 for h in entropies):
         raise BudgetError(

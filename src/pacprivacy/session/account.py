@@ -265,15 +265,6 @@ def certificate_digest(certificate: Certificate) -> str:
 
     It is ``certificate.digest``, which the report page and ``pac verify`` show as well, so that
     anyone can find the entry of a release.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> data = np.random.default_rng(0).normal(size=40)
-    >>> release = pac.privatize(np.mean, data, pac.Information(1 / 4), n_subsets=16)
-    >>> certificate_digest(release.certificate) == release.certificate.digest
-    True
     """
     if certificate.simulation:
         raise LedgerError(

@@ -293,18 +293,6 @@ class Responder(ProcessBound):
     Claim F-2. ``MI(secret; all answers) <= E[Σ charges] <= total_nats``, whatever is asked in
     whatever order, also when a question depends on earlier answers.
     Claim R-4. In a fork nothing is answered or spent.
-
-    Examples
-    --------
-    >>> from pacprivacy._random import SystemSource
-    >>> from pacprivacy.pool import Balanced
-    >>> pool = Balanced(n_subsets=8).draw(20, rng=0)
-    >>> responder = Responder(pool, query_nats=0.01, total_nats=1.0, source=SystemSource())
-    >>> votes = np.array([[0, 1, 1], [0, 1, 1], [0, 1, 1], [0, 1, 1]] * 2)
-    >>> responder.answer_votes(votes, n_classes=2).argmax(axis=1).tolist()
-    [0, 1, 1]
-    >>> responder.odometer().spent_nats
-    0.0
     """
 
     KIND = "a responder"

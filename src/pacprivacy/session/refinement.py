@@ -46,13 +46,7 @@ FEW_ROWS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One look at a released value: its figure of merit, and whether that was enough; public.
-
-    Examples
-    --------
-    >>> Look(score=0.93, cautious=0.91, enough=True).score
-    0.93
-    """
+    """One look at a released value: its figure of merit, and whether that was enough; public."""
 
     score: float
     cautious: float
@@ -157,13 +151,6 @@ def level_shares(share: Limits, levels: int | None) -> tuple[float, ...]:
 
     Information adds up exactly, so its levels are many and close. Increments of membership
     lose with every step, so there they are few and far apart.
-
-    Examples
-    --------
-    >>> [round(part, 3) for part in level_shares(Limits(mi_nats=1.0), 3)]
-    [0.5, 0.707, 1.0]
-    >>> level_shares(Limits(success=0.1), None)
-    (0.125, 0.25, 0.5, 1.0)
     """
     kind = "information" if share.success is None else "membership"
     count = levels or (INFORMATION_LEVELS if kind == "information" else MEMBERSHIP_LEVELS)
@@ -189,21 +176,6 @@ class Refinement:
     Claim S-3. Every plan of :meth:`plan` meets its own limits under the belief it is given, so
     Claims S-1 and S-2 hold for the transcript whatever rule ends it. The estimate is a function
     of the observations.
-
-    Examples
-    --------
-    >>> from pacprivacy._random import SystemSource
-    >>> from pacprivacy.budget import Information
-    >>> outputs, log_p = np.linspace(-1, 1, 8)[:, None], np.full(8, -np.log(8))
-    >>> steps = Refinement(outputs, Limits(mi_nats=1.0), rule="waterfill")
-    >>> for nats in (0.25, 0.75):
-    ...     plan = steps.plan(Information(nats), log_belief=log_p)
-    ...     observation = plan.observe(3, SystemSource())
-    ...     log_p = log_p + plan.log_likelihood(observation)
-    ...     log_p -= np.logaddexp.reduce(log_p)
-    ...     estimate = steps.add(plan, observation)
-    >>> estimate.shape, steps.n_observations
-    ((1,), 2)
     """
 
     def __init__(self, outputs: object, share: Limits, *, rule: Rule | None = None) -> None:
@@ -321,21 +293,6 @@ class GradualRelease(Release):
     steps : tuple of Release
         Every observation, each with a certificate of its own that can be verified. ``bundle``
         is that of the last one.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=200)
-    >>> def closeness(mean, known):
-    ...     return -abs(mean - known)
-    >>> near = pac.Accuracy(at_least=-1.0, on=40.0, metric=closeness)
-    >>> release = pac.privatize(
-    ...     np.mean, ages, pac.Information(1), target=near, n_subsets=64, rule="waterfill"
-    ... )
-    >>> release.certificate.mi_upper_nats
-    1.0
-    >>> release.spent.spent_nats <= 1.0
-    True
     """
 
     reached: bool

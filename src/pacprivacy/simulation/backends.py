@@ -199,18 +199,7 @@ class BatchResult:
 def run_batch(
     job: Job, structure: Structure, subsets: tuple[int, ...], packed: npt.NDArray[np.uint8]
 ) -> BatchResult:
-    """Run the mechanism on several subsets, up to the first failure.
-
-    Parameters
-    ----------
-    job : Job
-    structure : Structure
-        The structure of the first subset, which every other must share.
-    subsets : tuple of int
-        Their numbers.
-    packed : uint8 array
-        Their rows as packed bits, one line for each.
-    """
+    """Run the mechanism on several subsets, up to the first failure."""
     # Warnings are global to a process: they can be collected here only if no other thread of
     # this process evaluates subsets. The caller's process collects its own.
     if os.getpid() == job.home or threading.current_thread() is not threading.main_thread():
@@ -365,14 +354,7 @@ def run_subsets(
     *,
     n_jobs: int | None,
 ) -> Generator[BatchResult, None, None]:
-    """Yield the results of the batches, in any order.
-
-    Raises
-    ------
-    MechanismError
-        For the lowest-numbered subset that fails, whatever the number of workers. Batches are
-        taken in order and those already taken are waited for, so no lower one can be missed.
-    """
+    """Yield the results of the batches, in any order."""
     failures: list[Failure] = []
 
     def until_failure() -> Iterator[Batch]:

@@ -144,11 +144,6 @@ def read_checkpoint_seed(path: str | Path) -> int | None:
 
     Draw the pool again with it to go on with a stopped run. None if there is no checkpoint yet,
     or if the pool had no seed.
-
-    Examples
-    --------
-    >>> read_checkpoint_seed("there-is-none.pac-checkpoint") is None
-    True
     """
     header = read_header(Path(path))
     return None if header is None else header.pool_seed

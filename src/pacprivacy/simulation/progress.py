@@ -13,15 +13,7 @@ from dataclasses import dataclass
 def show_progress(
     total: int, *, done: int, enabled: bool | None
 ) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call with the number of subsets just finished.
-
-    Parameters
-    ----------
-    total, done : int
-        Number of subsets, and how many of them were finished before.
-    enabled : bool or None
-        None shows a bar only if stderr is a terminal.
-    """
+    """Yield a function to call with the number of subsets just finished."""
     if enabled is None:
         enabled = sys.stderr is not None and sys.stderr.isatty()
     if not enabled:

@@ -54,16 +54,6 @@ class Outputs:
         Seed of the mechanism's public streams.
     finish : callable, public
         Post-processing of a released value.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.simulation import run_mechanism
-    >>> pool = pac.Balanced(n_subsets=8).draw(20, rng=0)
-    >>> outputs = run_mechanism(np.mean, np.arange(20.0), pool)
-    >>> outputs.n_subsets, outputs.n_outputs, outputs.mechanism_name
-    (8, 1, 'mean')
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)
@@ -124,15 +114,6 @@ def draw_candidates(
     A pool that is already drawn is used as it is. ``n_subsets=None`` means 1024 where the
     mechanism evaluates all subsets by matrix products, and 256 for a black box; ``n_reserve``
     more are drawn for a secret that must be independent of the others.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pacprivacy.mechanism import as_mechanism, coerce_data
-    >>> data = coerce_data(np.arange(20.0))
-    >>> pool, notes = draw_candidates(as_mechanism(np.mean), data, None, n_subsets=8, rng=0)
-    >>> pool.n_subsets, notes
-    (8, ())
     """
     if isinstance(pool, Pool):
         if n_subsets not in (None, pool.n_subsets) or units is not None:
@@ -240,14 +221,6 @@ def run_mechanism(
     ---------
     Claim M-2. Assumes that the mechanism is a function of its subset and of ``rng``. The result
     does not depend on workers, on batches or on restarts, to the last bit.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> pool = pac.Balanced(n_subsets=8).draw(20, rng=0)
-    >>> run_mechanism(np.mean, np.arange(20.0), pool).values.shape
-    (8, 1)
     """
     universe = coerce_data(data)
     if universe.n_rows != pool.n_rows:

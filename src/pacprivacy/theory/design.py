@@ -19,25 +19,7 @@ from pacprivacy.theory.concentration import Array, above_zero, not_negative
 
 
 def noise_ratio(mi_nats: npt.ArrayLike, *, n_dimensions: int = 1, n_steps: int = 1) -> Array:
-    """Noise variance over output variance when a budget is split evenly.
-
-    Parameters
-    ----------
-    mi_nats : float or array > 0, public
-        Total budget on the mutual information; infinity for a release without noise.
-    n_dimensions, n_steps : int >= 1, public
-        The budget is split evenly over so many dimensions and steps.
-
-    Returns
-    -------
-    array
-        ``C = d T / 2B``.
-
-    Examples
-    --------
-    >>> float(noise_ratio(1 / 4, n_dimensions=11))
-    22.0
-    """
+    """Noise variance over output variance when a budget is split evenly."""
     budget = above_zero("mi_nats", mi_nats, advice="Use about 0.02 for a success below 60 %.")
     if n_dimensions < 1 or n_steps < 1:
         raise BudgetError(
@@ -56,31 +38,10 @@ def released_error(
 ) -> Array:
     """Squared error of a release: the bias, variance and privacy decomposition.
 
-    Parameters
-    ----------
-    bias : float or array, curator-only
-        Mean of the mechanism over subsets minus the truth.
-    variance : float or array >= 0, curator-only
-        Variance of the mechanism over subsets.
-    ratio : float or array >= 0, public
-        Noise variance over ``variance``; see :func:`noise_ratio`.
-    floor : float or array >= 0
-        Error that nothing removes, such as the noise of the target.
-
-    Returns
-    -------
-    array
-        ``bias² + (1 + C) variance + floor``.
-
     Guarantee
     ---------
     Claim D-1. Exact for every law of the subsets, if the noise is independent of the subset and
     has mean zero and variance ``C * variance``.
-
-    Examples
-    --------
-    >>> float(released_error(0.1, 0.02, ratio=8.0))
-    0.19
     """
     spread = not_negative("variance", variance)
     return np.asarray(
@@ -95,29 +56,9 @@ def ridge_penalty(
 ) -> Array:
     """Ridge penalty of one orthogonal coordinate that is best for the released coefficient.
 
-    Parameters
-    ----------
-    signal : float or array, curator-only
-        True coefficient ``w``; where it is zero the penalty is infinite.
-    noise_var : float or array >= 0, curator-only
-        Variance ``σ²`` of the target around the regression.
-    ratio : float or array >= 0, public
-        Noise ratio ``C``; 0 gives the post-hoc penalty ``λ∞``.
-
-    Returns
-    -------
-    array
-        ``(1 + C) σ² / w²``.
-
     Guarantee
     ---------
     Claim D-2. The minimiser of :func:`ridge_error`.
-
-    Examples
-    --------
-    >>> ridge_penalty([0.5, 0.1], 0.5, ratio=[[0.0], [8.0]]).round(6)
-    array([[  2.,  50.],
-           [ 18., 450.]])
     """
     power = np.square(np.asarray(signal, dtype=np.float64))
     spread = (1.0 + not_negative("ratio", ratio)) * not_negative("noise_var", noise_var)
@@ -146,25 +87,7 @@ def ridge_error(
 
 
 def ridge_error_ratio(quality: npt.ArrayLike, *, ratio: npt.ArrayLike) -> Array:
-    """Predicted error of the conscious over the post-hoc penalty, one coordinate.
-
-    Parameters
-    ----------
-    quality : float or array >= 0
-        ``Q = μ w² / σ²``: signal to noise of the fit without privacy.
-    ratio : float or array >= 0, public
-        Noise ratio ``C``.
-
-    Returns
-    -------
-    array in (0, 1]
-        ``(C+1)(Q+1)² / ((Q+C+1)(QC+Q+1))``.
-
-    Examples
-    --------
-    >>> float(ridge_error_ratio(8.0, ratio=noise_ratio(2**-4)).round(3))
-    0.587
-    """
+    """Predicted error of the conscious over the post-hoc penalty, one coordinate."""
     q, c = not_negative("quality", quality), not_negative("ratio", ratio)
     return np.asarray((c + 1.0) * np.square(q + 1.0) / ((q + c + 1.0) * (q * c + q + 1.0)))
 
@@ -184,37 +107,11 @@ def descent_bound(
 ) -> Array:
     """Bound ``J`` on the squared error of the last iterate of noisy gradient descent.
 
-    Parameters
-    ----------
-    step : float or array, public
-        Step size ``η``; at most ``1/L``, the inverse of the smoothness.
-    start_error : float or array >= 0, curator-only
-        Squared distance ``e0²`` of the start from the optimum.
-    gradient_var : float or array >= 0, curator-only
-        Bound ``σ²`` on the variance of a subset's gradient.
-    convexity : float or array > 0, public
-        Strong convexity ``μ``; the penalty at least.
-    n_steps : int >= 1, public
-        Number of steps ``T``.
-    ratio : float or array >= 0, public
-        Noise ratio ``C`` of one step.
-
-    Returns
-    -------
-    array
-        ``(1-ημ)^T e0² + (η/μ)(C+1)σ²(1-(1-ημ)^T)``.
-
     Guarantee
     ---------
     Claim D-3. For every ``μ``-strongly convex, ``L``-smooth objective (quadratic or not),
     ``0 < η <= 1/L`` and gradients that are unbiased over subsets, the expected squared distance
     of the last iterate from the optimum is at most the result.
-
-    Examples
-    --------
-    >>> float(descent_bound(0.1, start_error=1.0, gradient_var=1.0, convexity=1.0,
-    ...                     n_steps=50, ratio=100.0).round(3))
-    10.053
     """
     eta, mu = np.asarray(step, dtype=np.float64), _convexity(convexity)
     spread = (1.0 + not_negative("ratio", ratio)) * not_negative("gradient_var", gradient_var)
@@ -238,18 +135,6 @@ def contraction_bound(
     Sharper than :func:`descent_bound`: a gradient step contracts the *squared* error by
     ``(1-ημ)²``, and every step brings its own variance.
 
-    Parameters
-    ----------
-    step : float or array of shape (...,), public
-        Step size ``η``, at most ``1/L``.
-    start_error : float or array of shape (...,) >= 0, curator-only
-        Squared distance of the start from the optimum.
-    released_var : array of shape (T, ...), curator-only
-        Expected squared deviation of each released gradient from the gradient over the universe,
-        all dimensions together: subset variance plus noise variance.
-    convexity : float or array of shape (...,) > 0, public
-        Strong convexity ``μ``.
-
     Guarantee
     ---------
     Claim D-3. Same conditions as :func:`descent_bound`.
@@ -272,28 +157,9 @@ def descent_step(
 ) -> Array:
     """Step size by formula: the minimiser of ``J`` with ``(1-ημ)^T`` replaced by ``exp(-ημT)``.
 
-    Parameters
-    ----------
-    start_error, gradient_var, convexity, n_steps, ratio
-        As in :func:`descent_bound`; ``ratio=0`` gives the post-hoc step ``η∞``.
-    largest : float or array > 0, public
-        Cap; pass ``1/L``.
-
-    Returns
-    -------
-    array
-        ``(z - W(e^z))/α``, ``z = α e0²/β + 1``, ``α = μT``, ``β = (1+C)σ²/μ``, at most
-        ``largest``. ``W(e^z)`` is the Wright omega function, which does not overflow.
-
     Guarantee
     ---------
     Claim D-4.
-
-    Examples
-    --------
-    >>> problem = dict(start_error=10.0, gradient_var=1.0, convexity=1.0, n_steps=50)
-    >>> float(descent_step(**problem).round(4))
-    0.1241
     """
     pull, alpha = _pull(start_error, gradient_var, convexity, n_steps=n_steps, ratio=ratio)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -326,12 +192,6 @@ def descent_step_exact(
     ---------
     Claim D-4. ``J`` has one stationary point on ``(0, 1/μ)``, a minimum; it is bracketed and
     halved down to neighbouring doubles.
-
-    Examples
-    --------
-    >>> problem = dict(start_error=10.0, gradient_var=1.0, convexity=1.0, n_steps=50)
-    >>> float(descent_step_exact(**problem).round(4))
-    0.1189
     """
     pull, _ = _pull(start_error, gradient_var, convexity, n_steps=n_steps, ratio=ratio)
     mu = _convexity(convexity)
@@ -354,16 +214,6 @@ def descent_shares(step: float, *, convexity: float, n_steps: int) -> Array:
 
     Noise of an early step is contracted by every later one. With shares ``b_t`` the bound holds
     ``Σ_t (1-ημ)^(T-1-t) / b_t``, least for ``b_t ∝ (1-ημ)^((T-1-t)/2)``.
-
-    Returns
-    -------
-    array of shape (T,)
-        Positive, sums to 1.
-
-    Examples
-    --------
-    >>> descent_shares(0.5, convexity=1.0, n_steps=3).round(3)
-    array([0.227, 0.32 , 0.453])
     """
     keep = 1.0 - float(step) * float(_convexity(convexity))
     if not 0.0 < keep <= 1.0:
@@ -378,13 +228,7 @@ def descent_shares(step: float, *, convexity: float, n_steps: int) -> Array:
 
 
 def mean_inverse_size(n_records: int, *, rate: float = 0.5) -> float:
-    """Return ``E[1/k | k >= 1]`` for ``k ~ Binomial(n, rate)``, the size of a Poisson subset.
-
-    Examples
-    --------
-    >>> round(mean_inverse_size(2), 6)  # one record with probability 2/3, else two
-    0.833333
-    """
+    """Return ``E[1/k | k >= 1]`` for ``k ~ Binomial(n, rate)``, the size of a Poisson subset."""
     if n_records < 1 or not 0.0 < rate <= 1.0:
         raise BudgetError(
             f"n_records must be at least 1 and rate above 0 and at most 1; got {n_records} and "
@@ -402,28 +246,9 @@ def subset_mean_variance(
 ) -> Array:
     """Variance of the mean over a Poisson subset, given that it is not empty.
 
-    Parameters
-    ----------
-    sample_variance : float or array >= 0, curator-only
-        Variance over the universe of what is averaged, divisor ``n - 1``.
-    n_records : int >= 2, public
-        Size of the universe.
-    rate : float in (0, 1], public
-        Probability that a record is in.
-
-    Returns
-    -------
-    array, curator-only
-        ``s² (E[1/k | k >= 1] - 1/n)``.
-
     Guarantee
     ---------
     Claim D-5. Exact: no estimate, whatever the values are.
-
-    Examples
-    --------
-    >>> float(subset_mean_variance(1.0, 2).round(6))  # means a, b, (a+b)/2 with |a-b| = √2
-    0.333333
     """
     if n_records < 2:
         raise BudgetError(f"n_records must be at least 2; got {n_records}. Pass more records.")

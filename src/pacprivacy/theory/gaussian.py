@@ -71,11 +71,6 @@ def gaussian_epsilon(parameter: float, delta: float) -> float:
         ``μ``; infinite without noise.
     delta : float in (0, 1), public
         The ``δ`` to find ``ε`` for.
-
-    Examples
-    --------
-    >>> round(gaussian_epsilon(gaussian_equivalent(0.588), 1e-5), 2)
-    1.75
     """
     if not parameter >= 0.0:
         raise BudgetError(f"parameter must be >= 0; got {parameter}. Use sensitivity / noise.")
@@ -88,13 +83,7 @@ def gaussian_epsilon(parameter: float, delta: float) -> float:
 
 
 def gaussian_success(parameter: float) -> float:
-    """Return the success of the best membership guess at prior 1/2 against Gaussian noise.
-
-    Examples
-    --------
-    >>> round(gaussian_success(1.0), 4)
-    0.6915
-    """
+    """Return the success of the best membership guess at prior 1/2 against Gaussian noise."""
     if not parameter >= 0.0:
         raise BudgetError(f"parameter must be >= 0; got {parameter}. Use sensitivity / noise.")
     return 1.0 - 0.5 * math.erfc(parameter / math.sqrt(8.0))
@@ -120,11 +109,6 @@ def gaussian_equivalent(success: float) -> float:
     ------
     BudgetError
         If ``success`` is no probability.
-
-    Examples
-    --------
-    >>> round(gaussian_equivalent(0.588), 3)
-    0.445
     """
     from scipy.special import ndtri  # slow to import, not always needed
 

@@ -41,12 +41,6 @@ class Shortfall:
         What the decoder saw.
     true_nats : Estimate, public
         The true mutual information, with its interval.
-
-    Examples
-    --------
-    >>> true = Estimate(value=0.30, lower=0.29, upper=0.31, confidence=0.99, n_draws=1000)
-    >>> round(Shortfall(claimed_nats=0.25, true_nats=true).value, 3)
-    0.05
     """
 
     claimed_nats: float
@@ -102,17 +96,6 @@ def check_learned(
     Claim W-1. The interval holds the mutual information between the secret index and the
     output plus this noise, in real numbers, with probability ``1 - gamma`` over the simulated
     draws. It certifies no release: nothing is released with float noise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pacprivacy.residual.learned import Training, learn_noise
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> brief = Training(n_steps=20, chunk=20, batch=64, n_check=4096)
-    >>> learned = learn_noise(outputs, 0.5, follower="exact", training=brief, rng=0)
-    >>> found = check_learned(learned, n_draws=20_000, rng=0)
-    >>> abs(found.value) < 0.05
-    True
     """
     generator = public_generator(coerce_seed(rng), "learned information")
     m = len(learned.log_p)
@@ -172,16 +155,6 @@ def plan_from(
     Guarantee
     ---------
     Claim N-5, with the learned covariance as the shape.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pacprivacy.residual.learned import Training, learn_noise
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> brief = Training(n_steps=20, chunk=20, batch=64, n_check=4096)
-    >>> learned = learn_noise(outputs, 0.5, follower="exact", training=brief, rng=0)
-    >>> plan_from(learned, rng=0).mi_upper <= 0.5
-    True
     """
     budget = learned.mi_nats if mi_nats is None else mi_nats
     if not 0 < budget < math.inf:
@@ -227,14 +200,7 @@ LEARNING_RATE: Final = 3e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NeuralCritic:
-    """A network of standardised releases, clipped to ``[low, high]``; evaluated without jax.
-
-    Examples
-    --------
-    >>> layers = ((np.ones((2, 1)), np.zeros(1)), (np.ones((1, 1)), np.zeros(1)))
-    >>> NeuralCritic(layers=layers, offset=0.0, low=-1.0, high=0.5)(np.array([[3.0, 4.0]]))
-    array([0.5])
-    """
+    """A network of standardised releases, clipped to ``[low, high]``; evaluated without jax."""
 
     layers: Layers
     offset: float
@@ -282,18 +248,6 @@ def fit_neural_critic(
         Size of the network, steps and draws of its training.
     rng : Generator or int, optional
         Seed of the training; its draws are not those of the bound.
-
-    Examples
-    --------
-    >>> import pacprivacy as pac
-    >>> from pacprivacy.noise import calibrate
-    >>> from pacprivacy.residual import variational_gap
-    >>> outputs = np.repeat([[-1.0], [1.0]], 16, axis=0)
-    >>> plan = calibrate(outputs, pac.Information(0.6), rule="waterfill")
-    >>> critic = fit_neural_critic(outputs, plan, hidden=8, n_steps=200, n_train=5000, rng=0)
-    >>> found = variational_gap(outputs, plan, critic=critic, n_draws=50_000, gamma=1e-3, rng=0)
-    >>> found.lower > 0
-    True
     """
     _need_jax()
     seed = coerce_seed(rng)

@@ -73,11 +73,6 @@ class Gaussian:
     full : bool
         Whether the directions are learned as well (a Cholesky factor), or only the variances
         along the principal directions of the outputs.
-
-    Examples
-    --------
-    >>> Gaussian(full=True).name
-    'gaussian_full'
     """
 
     full: bool = False
@@ -145,11 +140,6 @@ class Mixture:
     ----------
     size : int
         Number of components.
-
-    Examples
-    --------
-    >>> Mixture(size=3).n_components
-    3
     """
 
     size: int = 4
@@ -257,11 +247,6 @@ class Flow:
         Coupling layers; two move every coordinate once.
     hidden : int
         Units of the network that gives scales and shifts.
-
-    Examples
-    --------
-    >>> Flow(n_layers=2).name
-    'flow'
     """
 
     n_layers: int = 4

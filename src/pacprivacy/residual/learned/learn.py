@@ -46,11 +46,6 @@ class Training:
         claimed information move by less than this share.
     n_check : int
         Fresh draws on which the follower's claim is evaluated in the end.
-
-    Examples
-    --------
-    >>> Training(n_steps=500).chunk
-    100
     """
 
     n_steps: int = 2000
@@ -135,15 +130,6 @@ class LearnedNoise:
         Whether nothing moved any more before the last step.
     seed : int
         Of everything random in the training.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pacprivacy.residual.learned import Training, learn_noise
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> brief = Training(n_steps=20, chunk=20, batch=64, n_check=4096)
-    >>> learn_noise(outputs, 0.5, follower="exact", training=brief, rng=0)
-    LearnedNoise(family='gaussian_diagonal', follower='exact', mi_nats=0.5, ..., not certified)
     """
 
     family: Family
@@ -218,13 +204,7 @@ FAMILIES: Final[dict[str, Family]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningStep:
-    """How far the training of one budget is: the last chunk's means; curator-only.
-
-    Examples
-    --------
-    >>> LearningStep(mi_nats=0.5, step=100, n_steps=2000, noise=3.0, claimed_nats=0.4).step
-    100
-    """
+    """How far the training of one budget is: the last chunk's means; curator-only."""
 
     mi_nats: float
     step: int
@@ -274,15 +254,6 @@ def learn_noise(
     -------
     LearnedNoise
         Marked *not certified*: the budget is met in the follower's eyes only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> brief = Training(n_steps=20, chunk=20, batch=64, n_check=4096)
-    >>> learned = learn_noise(outputs, 0.5, follower="exact", training=brief, rng=0)
-    >>> len(learned.history)
-    20
     """
     return learn_curve(
         outputs,
@@ -307,16 +278,7 @@ def learn_curve(
     report: Report | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> tuple[LearnedNoise, ...]:
-    """Learn noise for several budgets side by side; see :func:`learn_noise`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> outputs = np.linspace(-1.0, 1.0, 8)[:, None]
-    >>> brief = Training(n_steps=20, chunk=20, batch=64, n_check=4096)
-    >>> [one.mi_nats for one in learn_curve(outputs, [0.5], follower="exact", training=brief)]
-    [0.5]
-    """
+    """Learn noise for several budgets side by side; see :func:`learn_noise`."""
     values = as_outputs(outputs)
     log_p = check_log_belief(log_belief, len(values))
     spread = spread_of(values, np.exp(log_p))

@@ -17,7 +17,7 @@ from pacprivacy.cli.main import app
 from pacprivacy.errors import DataError
 from pacprivacy.release import Certificate
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-line.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "command-line.md"
 
 
 @pytest.fixture
