@@ -26,7 +26,7 @@ from pacprivacy.noise.plan import NoisePlan, Observation, Revealed
 from pacprivacy.noise.spread import AxisFrame
 from pacprivacy.pool import Balanced, Half, Pool
 from pacprivacy.residual import example_outputs
-from pacprivacy.theory.information import information_slack
+from pacprivacy.theory import information_slack
 
 Matrix = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float64]

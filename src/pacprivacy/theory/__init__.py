@@ -25,7 +25,7 @@ from pacprivacy.theory.information import (
     lattice_total_variation,
     log_det_bound,
 )
-from pacprivacy.theory.posterior import (
+from pacprivacy.theory.success import (
     DIVERGENCES,
     READ_AT_DELTA,
     DivergenceName,
@@ -34,7 +34,6 @@ from pacprivacy.theory.posterior import (
     divergence_success,
     epsilon_equivalent,
     mi_for_success,
-    overlap_prior,
     posterior_success,
     read_as_dp,
     success_for_epsilon,
@@ -65,7 +64,6 @@ __all__ = [
     "lattice_total_variation",
     "log_det_bound",
     "mi_for_success",
-    "overlap_prior",
     "posterior_success",
     "read_as_dp",
     "std_upper_bound",

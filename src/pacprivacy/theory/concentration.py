@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, TypeAlias, overload
+from typing import Final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -273,30 +273,3 @@ def _require_gamma(gamma: float) -> None:
         raise BudgetError(
             f"gamma must be above 0 and below 1; got {gamma}. Use 1e-9 unless you have a reason."
         )
-
-
-Array: TypeAlias = npt.NDArray[np.float64]
-
-
-def above_zero(name: str, value: npt.ArrayLike, *, advice: str) -> Array:
-    """Return the argument as an array; refuse anything but numbers above 0."""
-    array = np.asarray(value, dtype=np.float64)
-    if not np.all(array > 0.0):
-        raise BudgetError(f"{name} must be above 0; got {_shown(value)}. {advice}")
-    return array
-
-
-def not_negative(name: str, value: npt.ArrayLike) -> Array:
-    """Return the argument as an array; refuse negative and missing numbers."""
-    array = np.asarray(value, dtype=np.float64)
-    if not np.all(array >= 0.0):
-        raise BudgetError(
-            f"{name} must be at least 0; got {_shown(value)}. Pass variances, not deviations."
-        )
-    return array
-
-
-def _shown(value: npt.ArrayLike) -> str:
-    """Describe an argument: a single number as it is, an array by its shape."""
-    array = np.asarray(value)
-    return str(value) if array.ndim == 0 else f"an array of shape {array.shape}"

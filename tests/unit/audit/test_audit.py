@@ -43,8 +43,7 @@ from pacprivacy.errors import AuditError
 from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.release import Release
 from pacprivacy.report import plot_audit
-from pacprivacy.theory.concentration import clopper_pearson
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import clopper_pearson, posterior_success
 
 RNG = np.random.default_rng
 

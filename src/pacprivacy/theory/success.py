@@ -212,48 +212,6 @@ def read_as_dp(success: float, delta: float = READ_AT_DELTA) -> Readings:
     )
 
 
-def overlap_prior(n_records: int, n_guessed: int) -> float:
-    """Chance that a blind guess of half the records names enough members.
-
-    Parameters
-    ----------
-    n_records : int, public
-        Size of the universe, even and positive; the secret is a uniform half of it.
-    n_guessed : int, public
-        Number ``k`` of members that must be named, between 0 and ``n_records / 2``.
-
-    Returns
-    -------
-    float
-        ``P[X >= k]`` for ``X ~ Hypergeom(n, n/2, n/2)``; the prior of the generalised
-        membership attack for subsets drawn i.i.d., never zero.
-
-    Raises
-    ------
-    BudgetError
-        If the universe is odd or empty, or ``k`` is out of range.
-    """
-    if n_records < 2 or n_records % 2:
-        raise BudgetError(
-            f"n_records must be even and positive; got {n_records}. "
-            "Drop a record so that halves exist."
-        )
-    half = n_records // 2
-    if not 0 <= n_guessed <= half:
-        raise BudgetError(
-            f"n_guessed must be between 0 and {half}; got {n_guessed}. "
-            "A guess names half of the records."
-        )
-    if n_guessed == 0:
-        return 1.0
-    hits = np.arange(half, dtype=np.float64)
-    # Weight of j+1 hits over weight of j hits: the weights are C(n/2, j)^2.
-    steps = 2.0 * (np.log(half - hits) - np.log(hits + 1.0))
-    logs = np.concatenate([[0.0], np.cumsum(steps)])
-    tail = np.logaddexp.reduce(logs[n_guessed:]) - np.logaddexp.reduce(logs)
-    return min(1.0, max(math.exp(tail), float(np.finfo(np.float64).tiny)))
-
-
 def _require_prior(values: Vector, given: object) -> None:
     if not np.all((values > 0) & (values <= 1)):
         raise BudgetError(
