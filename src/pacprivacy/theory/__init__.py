@@ -21,7 +21,6 @@ from pacprivacy.theory.information import (
     binary_entropy,
     entropy,
     information_slack,
-    lattice_information_slack,
     lattice_total_variation,
     log_det_bound,
 )
@@ -60,7 +59,6 @@ __all__ = [
     "gaussian_parameter",
     "gaussian_success",
     "information_slack",
-    "lattice_information_slack",
     "lattice_total_variation",
     "log_det_bound",
     "mi_for_success",

@@ -95,11 +95,6 @@ def empirical_bernstein(
     float or array
         ``sqrt(2 V ln(2/γ)/N) + 7 w ln(2/γ) / (3(N-1))``.
 
-    Raises
-    ------
-    BudgetError
-        If an argument is out of range.
-
     Guarantee
     ---------
     Claim T-3 (Maurer and Pontil 2009, Theorem 4). Assumes independent identically
@@ -196,11 +191,6 @@ def std_upper_bound(
     array, curator-only
         ``σ̂_i + R_i sqrt(2 ln(d/γ)/(m-1))``: standard deviations, not variances.
 
-    Raises
-    ------
-    BudgetError
-        If an argument is out of range.
-
     Guarantee
     ---------
     Claim T-4 (Maurer and Pontil 2009, Theorem 10, and a union over dimensions). Assumes
@@ -224,25 +214,7 @@ def std_upper_bound(
 
 
 def clopper_pearson(successes: int, trials: int, *, gamma: float) -> Estimate:
-    """Exact two-sided interval of a success rate from independent trials.
-
-    Parameters
-    ----------
-    successes, trials : int, public
-        Number of successes among so many trials.
-    gamma : float in (0, 1), public
-        Failure probability of the interval, half for each side.
-
-    Returns
-    -------
-    Estimate
-        Inverts the binomial tails; conservative for every true rate.
-
-    Raises
-    ------
-    BudgetError
-        If the counts are inconsistent.
-    """
+    """Exact two-sided interval of a success rate: inverted binomial tails, ``gamma / 2`` each."""
     from scipy.special import betainccinv, betaincinv  # slow to import, not always needed
 
     _require_gamma(gamma)
