@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import optax
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.residual.learned.families import Family, Params
-from pacprivacy.residual.learned.learn import Training
+from pacprivacy.residual.learned_noise import Training
+from pacprivacy.residual.noise_families import NoiseFamily, Params
 
 Initialise: TypeAlias = Callable[[jax.Array], Params]
 Apply: TypeAlias = Callable[[Params, jax.Array], jax.Array]
@@ -146,7 +146,7 @@ class Draws(NamedTuple):
 class Rules:
     """What the compiled code depends on besides sizes."""
 
-    family: Family
+    family: NoiseFamily
     follower: str
     training: Training
     uniform: bool
