@@ -127,7 +127,14 @@ def test_a_decoder_that_sees_one_projection_understates() -> None:
 )
 def test_no_follower_claims_more_than_there_is(follower: str, family: str | FlowNoise) -> None:
     training = Training(
-        n_steps=20, chunk=20, batch=64, warm_up=0, follower_steps=1, hidden=8, n_layers=1
+        n_steps=20,
+        chunk=20,
+        batch=64,
+        warm_up=0,
+        follower_steps=1,
+        hidden=8,
+        n_layers=1,
+        n_check=1 << 15,
     )
     learned = learn_noise(
         iris_means(),
