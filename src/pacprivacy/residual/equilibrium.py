@@ -92,16 +92,8 @@ def find_equilibrium(
 ) -> Equilibrium:
     """Find the least noise whose true information is within a budget, and record the search.
 
-    Parameters
-    ----------
-    outputs : array of shape (m, d), curator-only
-        The mechanism's output on every candidate subset.
-    mi_nats : float > 0
-        Budget on the true information.
-    rule : Exact or Protect, optional
-        A cost of noise of its own.
-    log_belief, gamma, rng
-        As in :func:`pacprivacy.noise.calibration`, which does the same without the record.
+    :func:`pacprivacy.noise.calibrate` does the same without the record, and says what the
+    parameters are. A rule states a cost of noise of its own.
 
     Guarantee
     ---------
@@ -173,11 +165,6 @@ class JointPlan:
     noise_by_mechanism: tuple[float, ...]
     separate_variance: float
 
-    @property
-    def total_variance(self) -> float:
-        """Total noise over all mechanisms."""
-        return self.plan.total_variance
-
     def split(self, value: Vector) -> tuple[Vector, ...]:
         """Return the released vector of each mechanism."""
         return tuple(value[part] for part in _parts(self.dimensions))
@@ -199,14 +186,8 @@ def joint_plan(
 ) -> JointPlan:
     """Find the least total noise for several mechanisms of one secret.
 
-    Parameters
-    ----------
-    outputs : sequence of arrays of shape (m, d_i), curator-only
-        Outputs of each mechanism on the same candidates.
-    mi_nats : float > 0
-        Budget for all of them together.
-    rule : str or rule object
-        How noise is found on the stacked outputs.
+    ``outputs`` has an array of shape (m, d_i) for each mechanism, on the same candidates;
+    ``mi_nats`` is for all of them together, ``rule`` finds noise on the stacked outputs.
 
     Guarantee
     ---------
@@ -276,17 +257,6 @@ class BudgetCurve:
         slope: Vector = np.diff(self.true_mi) / np.diff(self.budgets)
         return slope
 
-    @property
-    def utility_slope(self) -> Vector:
-        """Change of total noise per nat of budget, between consecutive budgets; negative."""
-        slope: Vector = np.diff(self.noise) / np.diff(self.budgets)
-        return slope
-
-    @property
-    def is_coherent(self) -> bool:
-        """Whether a larger budget never has more noise (within 1 %, the search's grain)."""
-        return bool((self.noise[1:] <= 1.01 * self.noise[:-1]).all())
-
 
 def budget_curve(
     outputs: object,
@@ -299,16 +269,8 @@ def budget_curve(
 ) -> BudgetCurve:
     """Calibrate at each budget and measure what the noise really tells.
 
-    Parameters
-    ----------
-    outputs : array of shape (m, d), curator-only
-        The mechanism's output on every candidate subset.
-    budgets : sequence of float
-        In nats, increasing.
-    rule, log_belief
-        As in :func:`pacprivacy.noise.calibration`.
-    n_draws : int, optional
-        Simulated releases behind each true information.
+    ``budgets`` are nats in rising order; ``n_draws`` simulated releases are behind each true
+    information.
     """
     grid = np.asarray(budgets, dtype=np.float64)
     if grid.ndim != 1 or len(grid) < 2 or not (np.diff(grid) > 0).all():

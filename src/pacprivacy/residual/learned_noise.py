@@ -172,10 +172,6 @@ class LearnedNoise:
         second = self.family.second_moments(self.params, noise, np.ones(len(noise)), np)
         return float(second.sum())
 
-    def draw(self, n_draws: int, rng: np.random.Generator) -> Matrix:
-        """Draw float noise along the principal directions, for experiments; releases nothing."""
-        return self.family.draw(self.params, n_draws, rng)
-
     def covariance(self) -> Matrix:
         """Return the covariance of a Gaussian in the output's coordinates, shape (d, d).
 

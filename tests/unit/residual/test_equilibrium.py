@@ -86,8 +86,8 @@ def test_joint_design_pays_once_for_what_moves_together() -> None:
     x = rng.normal(size=(128, 2))
     other = x @ np.array([[1.0, 0.5], [0.0, 1.0]]) + 0.1 * rng.normal(size=(128, 2))
     found = joint_plan([x, other], 0.5, rng=0)
-    assert found.total_variance < 0.6 * found.separate_variance
-    assert sum(found.noise_by_mechanism) == pytest.approx(found.total_variance)
+    assert found.plan.total_variance < 0.6 * found.separate_variance
+    assert sum(found.noise_by_mechanism) == pytest.approx(found.plan.total_variance)
     stacked = np.hstack([x, other])
     true_mi = exact_information(stacked, found.plan, n_draws=50_000, rng=1)
     assert true_mi.lower <= 0.5
@@ -101,12 +101,11 @@ def test_curves_are_coherent_and_the_gaussian_bound_flattens() -> None:
     budgets = [0.3, 0.7, 1.1, 1.3]
     exact = budget_curve(votes, budgets, n_draws=50_000, rng=0)
     gaussian = budget_curve(votes, budgets, rule="waterfill", n_draws=50_000, rng=0)
-    assert exact.is_coherent
-    assert gaussian.is_coherent
+    for curve in (exact, gaussian):  # a larger budget has less noise
+        assert (np.diff(curve.noise) < 0).all()
     np.testing.assert_allclose(exact.privacy_slope, 1.0, atol=0.06)
     assert (np.diff(gaussian.privacy_slope) < 0).all()
     assert gaussian.privacy_slope[-1] < 0.75
-    assert (exact.utility_slope < 0).all()
     assert (exact.noise <= gaussian.noise * (1 + 1e-9)).all()
     with pytest.raises(BudgetError, match="increasing"):
         budget_curve(votes, [1.0, 0.5])
