@@ -276,4 +276,4 @@ for _name, _verb in {
     ),
     "export": Verb(function=_export, example="  pac ledger export study.db -o log.json"),
 }.items():
-    ledger.command(_name, epilog=_verb.epilog)(_verb.function)
+    _verb.join(ledger, _name)
