@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -20,6 +19,7 @@ from pacprivacy.cli.console import (
     show_json,
     show_status,
 )
+from pacprivacy.comparison import compare as run_comparison
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.tables import Table, numeric_matrix, read_table, unit_labels
 
@@ -71,10 +71,7 @@ def _compare(
     seed: Annotated[
         int, typer.Option("--seed", min=0, metavar="N", help="Of the whole comparison.")
     ] = 0,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw the rows: .png, .svg or .pdf."),
-    ] = None,
+    plot: options.Plot = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -97,11 +94,8 @@ def _compare(
     table = read_table(data, labels=[target] if target else [])
     names = _features(table, target, columns)
     X = numeric_matrix(table, names)
-    # Brings in scikit-learn, which other verbs need not wait for.
-    from pacprivacy.comparison import compare as run
-
     with show_status("comparing", quiet=quiet):
-        found = run(
+        found = run_comparison(
             X,
             _read_target(table, target, model),
             model=model,

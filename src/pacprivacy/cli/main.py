@@ -1,6 +1,6 @@
 """The command ``pac``: its verbs, and what they say when something is wrong.
 
-A verb is a module of this package with a ``Verb``, or a group, of its own name; it is loaded when it
+A verb is a module of this package with a ``Verb``, or a group, of its own name, loaded when it
 is called. Errors are one line on stderr, never a traceback. Exit codes: 0 done, 1 a defect of this
 program, 2 bad input, 3 budget refused, 4 an audit found a broken promise, 130 stopped by a signal.
 """

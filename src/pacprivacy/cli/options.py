@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pacprivacy.cli.console import one_of, read_pair
-from pacprivacy.errors import DataError
+from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.noise import RULES
 from pacprivacy.report import FORMATS
 from pacprivacy.tables import MODELS, ModelOptions
@@ -82,6 +82,45 @@ Checkpoint = Annotated[
     Path | None,
     typer.Option("--checkpoint", metavar="FILE", help="Go on from here after a stop."),
 ]
+Folder = Annotated[
+    Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the release files.")
+]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result: .png, .svg or .pdf.")
+]
+BundleFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle", metavar="FILE", help="The curator's bundle; curator.npz beside the release."
+    ),
+]
+LedgerPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger", metavar="PLACE", help="Spend from a ledger: SQLite file or postgresql:// URL."
+    ),
+]
+Dataset = Annotated[
+    str | None,
+    typer.Option("--dataset", metavar="NAME", help="Name in the ledger; the file's by default."),
+]
+Principal = Annotated[
+    str | None, typer.Option("--principal", metavar="NAME", help="Who spends, in the ledger.")
+]
+Total = Annotated[
+    str | None,
+    typer.Option(
+        "--total",
+        metavar="TEXT",
+        help="Budget of all releases together; the ledger's by default.",
+    ),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state", metavar="FILE", help="Of the session's secret; beside the ledger by default."
+    ),
+]
 
 
 def read_options(*, columns: str | None, range_: str | None, **options: object) -> ModelOptions:
@@ -91,6 +130,17 @@ def read_options(*, columns: str | None, range_: str | None, **options: object) 
         range=None if range_ is None else read_pair("--range", range_),
         **options,  # type: ignore[arg-type]
     )
+
+
+def find_bundle(release: Path, bundle: Path | None) -> Path:
+    """Return the file of the curator's bundle, which must be there."""
+    path = release.parent / "curator.npz" if bundle is None else bundle
+    if not path.is_file():
+        raise CertificateError(
+            f"bundle must be a file; got {path}, which is not there. "
+            f"Name it with --bundle, or ask the curator to run this."
+        )
+    return path
 
 
 def check_plot(plot: Path | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pacprivacy.mechanism.base import (
     Batch,
-    FunctionMechanism,
     Mechanism,
     Wrapper,
     as_mechanism,
@@ -30,17 +29,6 @@ from pacprivacy.mechanism.labels import (
     find_classes,
     read_labelled,
 )
-from pacprivacy.mechanism.named import (
-    Columns,
-    Named,
-    describe_centres,
-    describe_columns,
-    describe_components,
-    describe_counts,
-    describe_matrix,
-    describe_plain,
-    describe_planes,
-)
 from pacprivacy.mechanism.pca import PCA
 from pacprivacy.mechanism.sklearn import (
     EstimatorFit,
@@ -56,18 +44,15 @@ __all__ = [
     "PCA",
     "Batch",
     "Classes",
-    "Columns",
     "Covariance",
     "Data",
     "EstimatorFit",
     "Forest",
-    "FunctionMechanism",
     "Histogram",
     "KMeans",
     "LinearSVM",
     "Mean",
     "Mechanism",
-    "Named",
     "Structure",
     "Wrapper",
     "as_mechanism",
@@ -78,13 +63,6 @@ __all__ = [
     "code_labels",
     "coerce_data",
     "declare_released",
-    "describe_centres",
-    "describe_columns",
-    "describe_components",
-    "describe_counts",
-    "describe_matrix",
-    "describe_plain",
-    "describe_planes",
     "find_classes",
     "flatten",
     "is_table",

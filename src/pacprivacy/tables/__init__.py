@@ -1,7 +1,8 @@
 """Data as people have it: tables in files, their columns, and the models that run on them."""
 
 from pacprivacy.tables.files import Table, numeric_matrix, read_table, unit_labels
-from pacprivacy.tables.models import MODELS, ModelOptions, Study, find_model, read_study
+from pacprivacy.tables.models import MODELS, ModelOptions, find_model
+from pacprivacy.tables.study import Study, read_study
 
 __all__ = [
     "MODELS",
