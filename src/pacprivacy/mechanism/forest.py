@@ -125,6 +125,7 @@ class Forest(Mechanism):
     pull=0.35, weigh_nodes=False, reference="low"`` on features scaled to [0, 1].
     """
 
+    name = "Forest"
     n_trees: int = 3
     depth: int = 3
     n_thresholds: int = 32
@@ -159,11 +160,6 @@ class Forest(Mechanism):
         self.rule()
         for name in ("features", "ranges"):
             object.__setattr__(self, name, as_table(getattr(self, name), name))
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return "Forest"
 
     @property
     def public(self) -> tuple[str, ...]:

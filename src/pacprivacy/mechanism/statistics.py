@@ -85,10 +85,7 @@ def _unit_features(
 class Mean(Mechanism):
     """Mean over the rows: a number for one-dimensional data, else an array of one row's shape."""
 
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return "Mean"
+    name = "Mean"
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the mean of one subset."""
@@ -119,12 +116,8 @@ class Covariance(Mechanism):
         The divisor is the number of rows of the subset minus ``ddof``; 1 as in ``numpy.cov``.
     """
 
+    name = "Covariance"
     ddof: int = 1
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return "Covariance"
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the upper triangle of the covariance matrix of one subset."""
@@ -192,6 +185,7 @@ class Histogram(Mechanism):
         Set by :meth:`prepare`.
     """
 
+    name = "Histogram"
     bins: int | Sequence[float] = 10
     range: tuple[float, float] | Sequence[tuple[float, float]] | None = None
     density: bool = False
@@ -207,11 +201,6 @@ class Histogram(Mechanism):
                     "range must be None when bins gives the edges; got both. Drop one of them."
                 )
             object.__setattr__(self, "bins", _check_edges(self.bins))
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return "Histogram"
 
     @property
     def public(self) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ class LinearSVM(Mechanism):
     features (with a scaler of the whole universe, which is public) before they come here.
     """
 
+    name = "LinearSVM"
     C: float = 1.0
     loss: Literal["squared_hinge", "hinge"] = "squared_hinge"
     classes: Classes | None = None
@@ -73,11 +74,6 @@ class LinearSVM(Mechanism):
                 "Use 'squared_hinge': it is solved without randomness."
             )
         check_count("max_iter", self.max_iter, 1, advice="Use about 10000.")
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return "LinearSVM"
 
     @property
     def public(self) -> tuple[str, ...]:
