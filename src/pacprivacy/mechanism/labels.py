@@ -76,13 +76,13 @@ def find_classes(y: Labels, name: str, declared: Classes | None = None) -> Class
     return classes
 
 
-def code_labels(y: Labels, classes: Classes, name: str) -> Codes:
-    """Return the position of every label in the list of classes; each class must occur.
+def code_labels(y: Labels, classes: Classes, name: str, *, every_class: bool = True) -> Codes:
+    """Return the position of every label in the list of classes.
 
     Raises
     ------
     MechanismError
-        If a label is not in the list, or a class has no row in this subset.
+        If a label is not in the list, or a class has no row where every one must.
     """
     order = np.argsort(np.asarray(classes), kind="stable")
     ordered = np.asarray(classes)[order]
@@ -94,7 +94,7 @@ def code_labels(y: Labels, classes: Classes, name: str) -> Codes:
         )
     codes: Codes = order[place].astype(np.int64)
     counts = np.bincount(codes, minlength=len(classes))
-    if not counts.all():
+    if every_class and not counts.all():
         raise MechanismError(
             f"{name} must see every one of the {len(classes)} classes in every subset; got a "
             f"subset without {np.count_nonzero(counts == 0)} of them. Draw the pool with "
