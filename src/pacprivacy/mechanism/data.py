@@ -101,7 +101,7 @@ def coerce_data(data: Any) -> Data:
 
 def is_table(part: Any) -> bool:
     """Whether a part is an in-memory data frame or series that narwhals can read."""
-    if isinstance(part, np.ndarray):
+    if isinstance(part, np.ndarray):  # quick, for what is most often asked about
         return False
     try:
         found = nw.from_native(part, eager_only=True, allow_series=True, pass_through=True)
@@ -121,7 +121,7 @@ def _coerce_part(part: Any, name: str) -> Any:
             f"{name} must have no missing values; got a masked array with masked entries. "
             "Fill or drop them first."
         )
-    if not isinstance(part, np.ndarray) and is_table(part):
+    if is_table(part):
         _check_table(part, name)
         return part
     if not isinstance(part, list | np.ndarray):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
+import joblib
 import numpy as np
 
 from pacprivacy._checks import Vector
@@ -60,7 +61,7 @@ _POSITIVE: Final = ("scale_", "var_", "class_prior_", "explained_variance_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EstimatorNode:
+class EstimatorNode(Node):
     """A fitted estimator: released attributes, static attributes and unfitted parameters."""
 
     kind: str
@@ -68,11 +69,6 @@ class EstimatorNode:
     released: tuple[tuple[str, Node], ...]
     static: tuple[tuple[str, Node], ...]
     template: Any = field(compare=False, repr=False)
-
-    @property
-    def size(self) -> int:
-        """Sum over the released attributes."""
-        return sum(node.size for _, node in self.released)
 
     @property
     def children(self) -> tuple[tuple[str, Node], ...]:
@@ -165,9 +161,7 @@ def last_step(estimator: Any) -> Any:
 
 def is_estimator(value: Any) -> bool:
     """Whether a value is an instance with scikit-learn's estimator interface."""
-    if isinstance(value, type):
-        return False
-    return hasattr(value, "fit") and hasattr(value, "get_params")
+    return not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "get_params")
 
 
 def build_estimator(value: Any, pieces: list[Vector], path: str, build: Builder) -> EstimatorNode:
@@ -196,7 +190,7 @@ def build_estimator(value: Any, pieces: list[Vector], path: str, build: Builder)
 
 
 def _clone(estimator: Any) -> Any:
-    # scikit-learn takes a second to import; only those who return estimators pay for it.
+    # scikit-learn takes a second to import; only those who use its estimators pay for it.
     from sklearn.base import clone
 
     return clone(estimator)
@@ -245,8 +239,6 @@ def _read(value: Any, name: str, path: str) -> Any:
 
 
 def _unfitted(value: Any, path: str) -> tuple[Any, str]:
-    import joblib  # slow to import, not always needed
-
     try:
         template = _clone(value)
         seeds = [
@@ -320,9 +312,7 @@ class EstimatorFit(Mechanism):
     classes: Classes | None = None
 
     def __post_init__(self) -> None:
-        if not (hasattr(self.estimator, "fit") and hasattr(self.estimator, "get_params")) or (
-            isinstance(self.estimator, type)
-        ):
+        if not is_estimator(self.estimator):
             got = getattr(self.estimator, "__name__", type(self.estimator).__name__)
             raise MechanismError(
                 f"estimator must be an instance of a scikit-learn estimator; got {got}. "
@@ -355,11 +345,9 @@ class EstimatorFit(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the estimator fitted on one subset."""
-        from sklearn.base import clone
-
         if self.classes is not None:
             code_labels(np.asarray(parts[1]), self.classes, self.name)
-        model = clone(self.estimator)
+        model = _clone(self.estimator)
         params = model.get_params(deep=True).items()
         unset = [k for k, v in params if k.rpartition("__")[2] == "random_state" and v is None]
         model.set_params(**dict.fromkeys(unset, self.seed))
