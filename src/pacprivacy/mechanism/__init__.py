@@ -11,24 +11,21 @@ from pacprivacy.mechanism.base import (
 )
 from pacprivacy.mechanism.data import (
     MINIMUM_ROWS,
+    Classes,
     Data,
+    check_classes,
+    choose_pool,
+    code_labels,
     coerce_data,
+    find_classes,
     is_table,
     read_columns,
+    read_labelled,
     read_table,
 )
 from pacprivacy.mechanism.flatten import Structure, flatten
 from pacprivacy.mechanism.forest import Forest
 from pacprivacy.mechanism.kmeans import KMeans
-from pacprivacy.mechanism.labels import (
-    Classes,
-    check_classes,
-    check_count,
-    choose_pool,
-    code_labels,
-    find_classes,
-    read_labelled,
-)
 from pacprivacy.mechanism.pca import PCA
 from pacprivacy.mechanism.sklearn import (
     EstimatorFit,
@@ -58,7 +55,6 @@ __all__ = [
     "as_mechanism",
     "batch_of",
     "check_classes",
-    "check_count",
     "choose_pool",
     "code_labels",
     "coerce_data",

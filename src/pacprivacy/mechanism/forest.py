@@ -13,18 +13,18 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Integers, Matrix, freeze
+from pacprivacy._checks import Integers, Matrix, check_count, freeze
 from pacprivacy._random import public_generator
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.data import Data, read_columns
-from pacprivacy.mechanism.labels import (
+from pacprivacy.mechanism.data import (
     Classes,
+    Data,
     Labels,
-    check_count,
     check_varying,
     code_labels,
     find_classes,
+    read_columns,
     read_labelled,
 )
 from pacprivacy.pool import Pool

@@ -13,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
-from pacprivacy._checks import Matrix, freeze
+from pacprivacy._checks import Matrix, check_count, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.data import Data, read_columns
-from pacprivacy.mechanism.labels import (
+from pacprivacy.mechanism.data import (
     Classes,
-    check_count,
+    Data,
     check_varying,
     code_labels,
     find_classes,
+    read_columns,
     read_labelled,
 )
 

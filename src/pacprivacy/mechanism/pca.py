@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh
 
-from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Batch, Mechanism
 from pacprivacy.mechanism.data import Data, read_columns
-from pacprivacy.mechanism.labels import check_count
 from pacprivacy.mechanism.statistics import subset_sizes, subset_sums
 from pacprivacy.pool import Pool
 

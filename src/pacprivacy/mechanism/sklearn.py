@@ -18,8 +18,7 @@ import numpy as np
 from pacprivacy._checks import Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.data import Data
-from pacprivacy.mechanism.labels import Classes, code_labels, find_classes
+from pacprivacy.mechanism.data import Classes, Data, code_labels, find_classes
 from pacprivacy.mechanism.nodes import Node, Reader, SequenceNode, StaticNode, static_array
 
 Builder = Callable[[Any, list[Vector], str], Node]

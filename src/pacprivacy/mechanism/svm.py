@@ -9,16 +9,16 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, check_positive
+from pacprivacy._checks import Matrix, check_count, check_positive
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.data import Data, read_columns
-from pacprivacy.mechanism.labels import (
+from pacprivacy.mechanism.data import (
     Classes,
-    check_count,
+    Data,
     check_varying,
     code_labels,
     find_classes,
+    read_columns,
     read_labelled,
 )
 
