@@ -70,4 +70,4 @@ class SecretError(PacPrivacyError):
 
 
 class InterruptedRun(PacPrivacyError, KeyboardInterrupt):
-    """The user stopped a simulation; the message says how to resume."""
+    """The user stopped a run over the subsets; the message says how to resume."""
