@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from pacprivacy.cli.console import (
 )
 from pacprivacy.comparison import compare as run_comparison
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.tables import Table, numeric_matrix, read_table, unit_labels
+from pacprivacy.tables import Table, learned_columns, numeric_matrix, read_table, unit_labels
 
 MODELS: Final = ("mean", "ridge", "logistic")
 
@@ -92,7 +93,7 @@ def _compare(
     if model != "mean" and target is None:
         raise DataError(f"target must be named for {model}. Add --target COL.")
     table = read_table(data, labels=[target] if target else [])
-    names = _features(table, target, columns)
+    names = learned_columns(table, options.read_options(target=target, columns=columns))
     X = numeric_matrix(table, names)
     with show_status("comparing", quiet=quiet):
         found = run_comparison(
@@ -120,12 +121,6 @@ def _compare(
             show(f"\nWrote {plot}")
 
 
-def _features(table: Table, target: str | None, columns: str | None) -> list[str]:
-    if columns is not None:
-        return [name.strip() for name in columns.split(",")]
-    return [name for name in table.names if name != target]
-
-
 def _read_target(table: Table, target: str | None, model: str) -> Any:
     if model == "mean" or target is None:
         return None
@@ -134,7 +129,7 @@ def _read_target(table: Table, target: str | None, model: str) -> Any:
     return unit_labels(table, target)
 
 
-def _read_ranges(text: str, names: list[str]) -> tuple[Any, Any]:
+def _read_ranges(text: str, names: Sequence[str]) -> tuple[Any, Any]:
     """Read ``LO,HI`` for all columns, or ``name=LO,HI`` for each, separated by semicolons."""
     if "=" not in text:
         return read_pair("--ranges", text)

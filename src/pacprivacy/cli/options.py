@@ -123,7 +123,9 @@ State = Annotated[
 ]
 
 
-def read_options(*, columns: str | None, range_: str | None, **options: object) -> ModelOptions:
+def read_options(
+    *, columns: str | None, range_: str | None = None, **options: object
+) -> ModelOptions:
     """Collect what belongs to the model, as typed by the user."""
     return ModelOptions(
         columns=None if columns is None else _split(columns),

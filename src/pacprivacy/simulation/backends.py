@@ -19,6 +19,7 @@ from typing import Any, Final
 import joblib
 import numpy as np
 import numpy.typing as npt
+from rich import console, progress
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
@@ -464,8 +465,6 @@ def show_progress(
     if not enabled:
         yield lambda _: None
         return
-    from rich import console, progress  # slow to import, needed for a terminal only
-
     columns = (
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),

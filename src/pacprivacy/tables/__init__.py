@@ -1,7 +1,7 @@
 """Data as people have it: tables in files, their columns, and the models that run on them."""
 
 from pacprivacy.tables.files import Table, numeric_matrix, read_table, unit_labels
-from pacprivacy.tables.models import MODELS, ModelOptions, find_model
+from pacprivacy.tables.models import MODELS, ModelOptions, find_model, learned_columns
 from pacprivacy.tables.study import Study, read_study
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Study",
     "Table",
     "find_model",
+    "learned_columns",
     "numeric_matrix",
     "read_study",
     "read_table",

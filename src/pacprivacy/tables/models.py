@@ -208,7 +208,7 @@ class Model:
 
     def build(self, table: Table, options: ModelOptions) -> tuple[Mechanism, Any]:
         """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
-        names = (_learned_columns if self.learns else _described_columns)(table, options)
+        names = (learned_columns if self.learns else _described_columns)(table, options)
         columns, X = scale_columns(names, numeric_matrix(table, names), self.scaling)
         mechanism = Named(inner=self.mechanism(options), columns=columns, describe=self.describe)
         if self.predicts is None:
@@ -236,7 +236,7 @@ def _described_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
     return names
 
 
-def _learned_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
+def learned_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
     """Return the columns to learn from: those named, or all but the target's and the unit's."""
     names = options.columns
     if names is None:
