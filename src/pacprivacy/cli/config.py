@@ -25,7 +25,7 @@ SHARED: Final = (
     "subsets",
     "rule",
     "bins",
-    "range",
+    "ranges",
     "clusters",
     "components",
     "C",

@@ -13,6 +13,7 @@ from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.noise import RULES
 from pacprivacy.report import FORMATS
 from pacprivacy.tables import MODELS, ModelOptions
+from pacprivacy.tables import Ranges as DeclaredRanges
 
 DataFile = Annotated[
     Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with a header.")
@@ -61,9 +62,13 @@ RuleName = Annotated[
     ),
 ]
 Bins = Annotated[int | None, typer.Option("--bins", metavar="N", help="Histogram bins.")]
-Range = Annotated[
+Ranges = Annotated[
     str | None,
-    typer.Option("--range", metavar="LO,HI", help="Histogram range; public. Default: the data's."),
+    typer.Option(
+        "--ranges",
+        metavar="LIST",
+        help="Histogram ranges, public: 0,120 or 'age=0,120;pay=0,1e6'. Default: the data's.",
+    ),
 ]
 Clusters = Annotated[int | None, typer.Option("--clusters", metavar="N", help="Of kmeans.")]
 Components = Annotated[
@@ -124,14 +129,25 @@ State = Annotated[
 
 
 def read_options(
-    *, columns: str | None, range_: str | None = None, **options: object
+    *, columns: str | None, ranges: str | None = None, **options: object
 ) -> ModelOptions:
     """Collect what belongs to the model, as typed by the user."""
     return ModelOptions(
         columns=None if columns is None else _split(columns),
-        range=None if range_ is None else read_pair("--range", range_),
+        ranges=None if ranges is None else read_ranges("--ranges", ranges),
         **options,  # type: ignore[arg-type]
     )
+
+
+def read_ranges(name: str, text: str) -> DeclaredRanges:
+    """Read ``LO,HI`` for all columns, or ``COL=LO,HI`` for each, separated by semicolons."""
+    if "=" not in text:
+        return read_pair(name, text)
+    pieces = (piece.partition("=") for piece in text.split(";"))
+    return {
+        column.strip(): read_pair(f"{name} for {column.strip()!r}", pair)
+        for column, _, pair in pieces
+    }
 
 
 def find_bundle(release: Path, bundle: Path | None) -> Path:

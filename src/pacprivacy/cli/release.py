@@ -52,7 +52,7 @@ def _release(
     subsets: options.Subsets = None,
     rule: options.RuleName = None,
     bins: options.Bins = None,
-    range_: options.Range = None,
+    ranges: options.Ranges = None,
     clusters: options.Clusters = None,
     components: options.Components = None,
     cost: options.Cost = None,
@@ -85,7 +85,7 @@ def _release(
         columns=columns,
         unit=unit,
         bins=bins,
-        range_=range_,
+        ranges=ranges,
         clusters=clusters,
         components=components,
         C=cost,
@@ -197,7 +197,7 @@ release = Verb(
     example="""\
   pac release people.csv --model mean --budget "membership<=0.6" -o out
   pac release visits.parquet --model histogram --target age --bins 12 \\
-      --range 0,120 --unit patient --budget "mi<=1/16" -o out-ages
+      --ranges 0,120 --unit patient --budget "mi<=1/16" -o out-ages
   pac release people.csv --model svm --target smoker --C 0.1 \\
       --budget "membership<=0.6 & mi<=0.5" -o out-svm
   pac release people.csv --model mean --budget "mi<=1/16" \\

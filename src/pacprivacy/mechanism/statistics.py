@@ -176,7 +176,7 @@ class Histogram(Mechanism):
     ----------
     bins : int or sequence of float, public
         Number of bins of equal width, or the edges themselves (the same for every column).
-    range : pair of float, sequence of pairs, or None, public
+    ranges : pair of float, sequence of pairs, or None, public
         Lowest and highest edge, for all columns or for each. None takes the minimum and maximum
         of every column over the *whole universe*; this is public and named in the certificate.
     density : bool, public
@@ -187,7 +187,7 @@ class Histogram(Mechanism):
 
     name = "Histogram"
     bins: int | Sequence[float] = 10
-    range: tuple[float, float] | Sequence[tuple[float, float]] | None = None
+    ranges: tuple[float, float] | Sequence[tuple[float, float]] | None = None
     density: bool = False
     edges: Edges | None = None
 
@@ -196,16 +196,16 @@ class Histogram(Mechanism):
             if self.bins < 1:
                 raise MechanismError(f"bins must be at least 1; got {self.bins}. Use about 10.")
         else:
-            if self.range is not None:
+            if self.ranges is not None:
                 raise MechanismError(
-                    "range must be None when bins gives the edges; got both. Drop one of them."
+                    "ranges must be None when bins gives the edges; got both. Drop one of them."
                 )
             object.__setattr__(self, "bins", _check_edges(self.bins))
 
     @property
     def public(self) -> tuple[str, ...]:
         """Where the edges come from."""
-        if self.range is None and isinstance(self.bins, int | np.integer):
+        if self.ranges is None and isinstance(self.bins, int | np.integer):
             return ("histogram range: minimum and maximum of every column over the universe",)
         return ("histogram edges: declared by the curator",)
 
@@ -250,7 +250,7 @@ class Histogram(Mechanism):
         if not isinstance(self.bins, int | np.integer):
             edges = tuple(float(edge) for edge in self.bins)
             return (edges,) * int(X.shape[1])
-        lows, highs = _limits(self.range, X)
+        lows, highs = _limits(self.ranges, X)
         return tuple(
             tuple(np.linspace(low, high, int(self.bins) + 1).tolist())
             for low, high in zip(lows, highs, strict=True)
@@ -276,7 +276,7 @@ class Histogram(Mechanism):
         if not total.all():
             raise MechanismError(
                 "density must have at least one row inside the range in every subset; got a "
-                "subset with none. Widen range or use density=False."
+                "subset with none. Widen ranges or use density=False."
             )
         widths = np.diff(np.asarray(self._fixed_edges()), axis=-1)
         scaled: Matrix = counts / total / widths
@@ -302,11 +302,11 @@ def _limits(limits: Any, X: Matrix) -> tuple[Matrix, Matrix]:
         pairs = np.tile(pairs, (X.shape[1], 1))
     if pairs.shape != (X.shape[1], 2) or not np.isfinite(pairs).all():
         raise MechanismError(
-            f"range must be one pair (low, high) or one for each of {X.shape[1]} columns; got "
-            f"shape {pairs.shape}. Use None to take the range of the universe."
+            f"ranges must be one pair (low, high) or one for each of {X.shape[1]} columns; got "
+            f"shape {pairs.shape}. Use None to take the ranges of the universe."
         )
     if not (pairs[:, 0] < pairs[:, 1]).all():
-        raise MechanismError("range must have low < high; got an empty range. Swap the two.")
+        raise MechanismError("ranges must have low < high; got an empty range. Swap the two.")
     return pairs[:, 0], pairs[:, 1]
 
 

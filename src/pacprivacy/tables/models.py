@@ -30,6 +30,8 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.tables.files import Table, numeric_matrix, unit_labels
 
+Ranges = tuple[float, float] | dict[str, tuple[float, float]]
+
 FLAT: Final = 1e-12  # a spread below this share of the column's size is rounding error
 
 
@@ -41,7 +43,7 @@ class ModelOptions:
     columns: tuple[str, ...] | None = None
     unit: str | None = None
     bins: int | None = None
-    range: tuple[float, float] | None = None
+    ranges: Ranges | None = None
     clusters: int | None = None
     components: int | None = None
     C: float | None = None
@@ -183,7 +185,7 @@ class Model:
     Parameters
     ----------
     mechanism : callable
-        From the options to what is computed.
+        From the options and the names of the columns to what is computed.
     describe : callable
         See :class:`Named`.
     scaling : {"none", "scale", "standardise"}
@@ -198,7 +200,7 @@ class Model:
         Options that it cannot do without.
     """
 
-    mechanism: Callable[[ModelOptions], Mechanism]
+    mechanism: Callable[[ModelOptions, tuple[str, ...]], Mechanism]
     describe: Callable[[Columns, Any], dict[str, Any]]
     scaling: Scaling = "none"
     predicts: Literal["class", "number"] | None = None
@@ -210,7 +212,8 @@ class Model:
         """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
         names = (learned_columns if self.learns else _described_columns)(table, options)
         columns, X = scale_columns(names, numeric_matrix(table, names), self.scaling)
-        mechanism = Named(inner=self.mechanism(options), columns=columns, describe=self.describe)
+        inner = self.mechanism(options, names)
+        mechanism = Named(inner=inner, columns=columns, describe=self.describe)
         if self.predicts is None:
             return mechanism, X
         assert options.target is not None  # find_model asks for it
@@ -251,6 +254,21 @@ def learned_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
     return names
 
 
+def pairs_of(ranges: Ranges, names: tuple[str, ...]) -> tuple[tuple[float, float], ...]:
+    """Return the declared range of every column; one pair is for all of them."""
+    if isinstance(ranges, tuple):
+        return (ranges,) * len(names)
+    missing = [name for name in names if name not in ranges]
+    unknown = [name for name in ranges if name not in names]
+    if missing or unknown:
+        wrong = f"none for {missing[0]!r}" if missing else f"one for {unknown[0]!r}, unknown"
+        raise DataError(
+            f"--ranges must hold one range for every column that is used; got {wrong}. "
+            f"The columns are {', '.join(names[:8])}."
+        )
+    return tuple(ranges[name] for name in names)
+
+
 def class_labels(table: Table, target: str) -> npt.NDArray[Any]:
     """Return the classes to predict: whole numbers, or text as it is written."""
     labels = unit_labels(table, target)
@@ -272,33 +290,35 @@ def _count(given: int | None, default: int) -> int:
 
 MODELS: Final[dict[str, Model]] = {
     "mean": Model(
-        mechanism=lambda _: Mean(), describe=_describe_means, scaling="scale", learns=False
+        mechanism=lambda *_: Mean(), describe=_describe_means, scaling="scale", learns=False
     ),
     "covariance": Model(
-        mechanism=lambda _: Covariance(), describe=_describe_matrix, scaling="scale", learns=False
+        mechanism=lambda *_: Covariance(), describe=_describe_matrix, scaling="scale", learns=False
     ),
     "histogram": Model(
-        mechanism=lambda o: Histogram(bins=_count(o.bins, 10), range=o.range),
+        mechanism=lambda o, names: Histogram(
+            bins=_count(o.bins, 10), ranges=None if o.ranges is None else pairs_of(o.ranges, names)
+        ),
         describe=_describe_counts,
         learns=False,
-        takes=("bins", "range"),
+        takes=("bins", "ranges"),
     ),
     "kmeans": Model(
-        mechanism=lambda o: KMeans(n_clusters=o.clusters),
+        mechanism=lambda o, _: KMeans(n_clusters=o.clusters),
         describe=_describe_centres,
         scaling="standardise",
         takes=("clusters",),
         needs=("clusters",),
     ),
     "pca": Model(
-        mechanism=lambda o: PCA(n_components=_count(o.components, 0)),
+        mechanism=lambda o, _: PCA(n_components=_count(o.components, 0)),
         describe=_describe_components,
         scaling="standardise",
         takes=("components",),
         needs=("components",),
     ),
     "svm": Model(
-        mechanism=lambda o: LinearSVM(C=1.0 if o.C is None else o.C),
+        mechanism=lambda o, _: LinearSVM(C=1.0 if o.C is None else o.C),
         describe=_describe_planes,
         scaling="standardise",
         predicts="class",
@@ -306,14 +326,14 @@ MODELS: Final[dict[str, Model]] = {
         needs=("target",),
     ),
     "forest": Model(
-        mechanism=lambda o: Forest(n_trees=_count(o.trees, 3), depth=_count(o.depth, 3)),
+        mechanism=lambda o, _: Forest(n_trees=_count(o.trees, 3), depth=_count(o.depth, 3)),
         describe=_describe_plain,
         predicts="class",
         takes=("trees", "depth"),
         needs=("target",),
     ),
     "ridge": Model(
-        mechanism=lambda o: OrthogonalRidge(penalty=Penalty(mi_nats=o.mi_nats)),
+        mechanism=lambda o, _: OrthogonalRidge(penalty=Penalty(mi_nats=o.mi_nats)),
         describe=_describe_plain,
         predicts="number",
         needs=("target",),
