@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Integers, Matrix, check_count, freeze
 from pacprivacy._random import public_generator
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
+from pacprivacy.mechanism.base import Mechanism, fixed
 from pacprivacy.mechanism.data import (
     Classes,
     Data,
@@ -202,12 +202,12 @@ class Forest(Mechanism):
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
         """Return the thresholds and the leaf scores of one subset."""
         X, y = read_labelled(parts, self.name)
-        thresholds, leaves = self._measure([self._layout().cells(X, y)])
+        thresholds, leaves = self._measure([fixed(self.layout, "layout").cells(X, y)])
         return {"thresholds": thresholds, "leaves": leaves}
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the values of all subsets; rows are binned once, trees grown many at a time."""
-        cells = self._layout().cells(*read_labelled(data.parts, self.name))
+        cells = fixed(self.layout, "layout").cells(*read_labelled(data.parts, self.name))
         values = []
         for chunk in self._chunks(pool):
             subsets = [cells.take(pool.rows(k), axis=2) for k in chunk]
@@ -219,7 +219,7 @@ class Forest(Mechanism):
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Return the released forest in the units of the features, with its public parts."""
-        layout = self._layout()
+        layout = fixed(self.layout, "layout")
         return {
             "thresholds": layout.thresholds(np.asarray(value["thresholds"], dtype=np.float64)),
             "leaves": np.asarray(value["leaves"], dtype=np.float64),
@@ -264,14 +264,6 @@ class Forest(Mechanism):
         labels: npt.NDArray[Any] = np.asarray(value["classes"])[best]
         return labels
 
-    def _layout(self) -> Layout:
-        if self.layout is None:
-            raise MechanismError(
-                "layout must be fixed before a subset is evaluated; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.layout
-
     def _features(self, n_columns: int) -> Integers:
         """Return the column that each tree tests on each level, shape (n_trees, depth).
 
@@ -301,7 +293,7 @@ class Forest(Mechanism):
 
     def _measure(self, subsets: Sequence[Integers]) -> tuple[Matrix, Matrix]:
         """Return thresholds in fractions of the range, and class shares of every leaf."""
-        points, counts = grow_trees(self, self._layout(), subsets)
+        points, counts = grow_trees(self, fixed(self.layout, "layout"), subsets)
         n_classes = counts.shape[2]
         rows = counts.sum(axis=2, keepdims=True) + self.smoothing
         shares = (counts + self.smoothing / n_classes) / np.where(rows > 0, rows, 1.0)
@@ -309,7 +301,7 @@ class Forest(Mechanism):
 
     def _chunks(self, pool: Pool) -> Iterator[range]:
         """Yield the numbers of a few subsets at a time."""
-        n_classes = len(self._layout().classes)
+        n_classes = len(fixed(self.layout, "layout").classes)
         cells = self.n_trees * 2 ** (self.depth - 1) * (self.n_thresholds + 1) * n_classes
         entries = self.n_trees * max(1, int(pool.sizes().max()))
         step = max(1, _CHUNK // max(entries, cells))

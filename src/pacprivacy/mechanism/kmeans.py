@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 
 from pacprivacy._checks import Matrix, check_count, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
+from pacprivacy.mechanism.base import Mechanism, fixed
 from pacprivacy.mechanism.data import (
     Classes,
     Data,
@@ -213,7 +213,7 @@ class KMeans(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Matrix:
         """Return the ordered centres of one subset, shape (n_clusters, p)."""
-        reference = self._fixed_reference()
+        reference = fixed(self.reference, "reference")
         X, y = self._read(parts)
         _check_rows(len(X), len(reference))
         shift = reference.mean(axis=0)
@@ -278,14 +278,6 @@ class KMeans(Mechanism):
                 f"got {self.n_clusters}. Leave it out, or use order='reference'."
             )
         return len(classes)
-
-    def _fixed_reference(self) -> Matrix:
-        if self.reference is None:
-            raise MechanismError(
-                "reference must be fitted before a subset is evaluated; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.reference
 
 
 def match_rows(rows: Matrix, reference: Matrix) -> Matrix:

@@ -12,7 +12,7 @@ from scipy.linalg import eigh
 
 from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Batch, Mechanism
+from pacprivacy.mechanism.base import Batch, Mechanism, fixed
 from pacprivacy.mechanism.data import Data, read_columns
 from pacprivacy.mechanism.statistics import subset_sizes, subset_sums
 from pacprivacy.pool import Pool
@@ -85,7 +85,7 @@ class PCA(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
         """Return the aligned components of one subset and, unless it is public, its mean."""
-        universe_mean, basis = self._fixed_reference()
+        universe_mean, basis = fixed(self.mean, "mean"), fixed(self.basis, "basis")
         X = read_columns(parts, self.name)
         local = X - universe_mean
         shift = local.mean(axis=0) if self.centre == "subset" else np.zeros_like(universe_mean)
@@ -103,7 +103,7 @@ class PCA(Mechanism):
     def finish(self, value: Mapping[str, Any]) -> dict[str, Matrix]:
         """Orthonormalise released components; add the mean if it is public."""
         components = np.asarray(value["components"], dtype=np.float64)
-        mean = self._fixed_reference()[0] if self.centre == "universe" else value["mean"]
+        mean = fixed(self.mean, "mean") if self.centre == "universe" else value["mean"]
         return {
             "components": orthonormalise(components) if self.orthonormal else components,
             "mean": np.array(mean, dtype=np.float64),
@@ -124,17 +124,9 @@ class PCA(Mechanism):
         rows = read_columns((X,), "PCA")
         return float(np.linalg.norm(rows - PCA.restore(value, rows)) / np.linalg.norm(rows))
 
-    def _fixed_reference(self) -> tuple[Vector, Matrix]:
-        if self.mean is None or self.basis is None:
-            raise MechanismError(
-                "basis must be fixed before a subset is evaluated; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.mean, self.basis
-
     def _from_moments(self, data: Data, pool: Pool) -> Matrix:
         """Return the components (and means) of all subsets, flattened, shape (m, d)."""
-        mean, basis = self._fixed_reference()
+        mean, basis = fixed(self.mean, "mean"), fixed(self.basis, "basis")
         X = read_columns(data.parts, self.name)
         rounding = _rounding(X)
         X = X - mean

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
+from pacprivacy.mechanism.base import Mechanism, fixed
 from pacprivacy.mechanism.data import Data, read_columns, read_numbers
 from pacprivacy.pool import Pool
 
@@ -216,7 +216,7 @@ class Histogram(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the counts of one subset, shape (columns, bins) or (bins,)."""
-        edges = self._fixed_edges()
+        edges = fixed(self.edges, "edges")
         X = read_columns(parts, self.name)
         counts = np.vstack(
             [
@@ -228,7 +228,7 @@ class Histogram(Mechanism):
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the counts of all subsets, shape (m, columns * bins)."""
-        edges = self._fixed_edges()
+        edges = fixed(self.edges, "edges")
         X = read_columns(data.parts, self.name)
         n_bins = len(edges[0]) - 1
 
@@ -243,7 +243,7 @@ class Histogram(Mechanism):
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Return the released counts with the (public) edges they belong to."""
-        edges = np.asarray(self._fixed_edges())
+        edges = np.asarray(fixed(self.edges, "edges"))
         return {"counts": value, "edges": edges[0] if np.ndim(value) == 1 else edges}
 
     def _column_edges(self, X: Matrix) -> Edges:
@@ -256,16 +256,8 @@ class Histogram(Mechanism):
             for low, high in zip(lows, highs, strict=True)
         )
 
-    def _fixed_edges(self) -> Edges:
-        if self.edges is None:
-            raise MechanismError(
-                "edges must be fixed before a subset is evaluated; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.edges
-
     def _shape(self, parts: tuple[Any, ...]) -> tuple[int, ...]:
-        edges = self._fixed_edges()
+        edges = fixed(self.edges, "edges")
         n_bins = len(edges[0]) - 1
         return (n_bins,) if read_numbers(parts, self.name).ndim == 1 else (len(edges), n_bins)
 
@@ -278,7 +270,7 @@ class Histogram(Mechanism):
                 "density must have at least one row inside the range in every subset; got a "
                 "subset with none. Widen ranges or use density=False."
             )
-        widths = np.diff(np.asarray(self._fixed_edges()), axis=-1)
+        widths = np.diff(np.asarray(fixed(self.edges, "edges")), axis=-1)
         scaled: Matrix = counts / total / widths
         return scaled
 

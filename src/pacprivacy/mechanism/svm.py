@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, check_count, check_positive
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
+from pacprivacy.mechanism.base import Mechanism, fixed
 from pacprivacy.mechanism.data import (
     Classes,
     Data,
@@ -99,7 +99,7 @@ class LinearSVM(Mechanism):
             tol=self.tol,
             max_iter=self.max_iter,
             random_state=_SEED,
-        ).fit(X, code_labels(y, self._fixed_classes(), self.name))
+        ).fit(X, code_labels(y, fixed(self.classes, "classes"), self.name))
         return {
             "coef": np.asarray(model.coef_, dtype=np.float64),
             "intercept": np.asarray(model.intercept_, dtype=np.float64),
@@ -107,7 +107,7 @@ class LinearSVM(Mechanism):
 
     def finish(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Add the public classes to a released value."""
-        return {**value, "classes": np.asarray(self._fixed_classes())}
+        return {**value, "classes": np.asarray(fixed(self.classes, "classes"))}
 
     def predict(self, value: Mapping[str, Any], X: Any) -> npt.NDArray[Any]:
         """Return the class of every row by the *released* hyperplanes.
@@ -116,7 +116,7 @@ class LinearSVM(Mechanism):
         """
         scores = self.decide(value, X)
         chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
-        classes = value["classes"] if "classes" in value else self._fixed_classes()
+        classes = value["classes"] if "classes" in value else fixed(self.classes, "classes")
         named: npt.NDArray[Any] = np.asarray(classes)[chosen]
         return named
 
@@ -126,11 +126,3 @@ class LinearSVM(Mechanism):
         coef = np.asarray(value["coef"], dtype=np.float64)
         scores: Matrix = rows @ coef.T + np.asarray(value["intercept"], dtype=np.float64)
         return scores[:, 0] if len(coef) == 1 else scores
-
-    def _fixed_classes(self) -> Classes:
-        if self.classes is None:
-            raise MechanismError(
-                "classes must be fixed before a subset is evaluated; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.classes
