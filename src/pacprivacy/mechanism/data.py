@@ -71,10 +71,6 @@ def coerce_data(data: Any) -> Data:
         A tuple means several parts with the same number of rows, such as ``(X, y)``. Plain
         numbers go in a list.
 
-    Returns
-    -------
-    Data
-
     Raises
     ------
     DataError
@@ -271,13 +267,7 @@ def read_columns(parts: tuple[Any, ...], name: str) -> Matrix:
 
 
 def read_labelled(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Labels]:
-    """Return the features as a float64 matrix and the labels as a vector.
-
-    Raises
-    ------
-    MechanismError
-        If there are not two parts, or the second is not one label for each row.
-    """
+    """Return the features as a float64 matrix and the labels as a vector."""
     if len(parts) != 2:
         raise MechanismError(
             f"{name} must be given features and labels; got {len(parts)} part"
@@ -294,16 +284,9 @@ def read_labelled(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Labels]:
 
 
 def find_classes(y: Labels, name: str, declared: Classes | None = None) -> Classes:
-    """Return the sorted classes among the labels, or check those that were declared.
+    """Return the sorted classes among the labels of the whole universe.
 
-    Parameters
-    ----------
-    y : array of shape (n_rows,), curator-only
-        Labels of the whole universe.
-    name : str
-        Of the mechanism, for messages.
-    declared : tuple, optional
-        Classes that the curator has stated; each must occur and no other may.
+    Those that the curator has declared keep their order; each must occur and no other may.
     """
     found = np.unique(y)
     if found.dtype.kind == "f" and not (found == np.floor(found)).all():
@@ -328,13 +311,7 @@ def find_classes(y: Labels, name: str, declared: Classes | None = None) -> Class
 
 
 def code_labels(y: Labels, classes: Classes, name: str, *, every_class: bool = True) -> Codes:
-    """Return the position of every label in the list of classes.
-
-    Raises
-    ------
-    MechanismError
-        If a label is not in the list, or a class has no row where every one must.
-    """
+    """Return the position of every label in the list of classes; refuse any other label."""
     order = np.argsort(np.asarray(classes), kind="stable")
     ordered = np.asarray(classes)[order]
     place = np.minimum(np.searchsorted(ordered, y), len(classes) - 1)
@@ -387,13 +364,7 @@ def _read_labels(part: Any, name: str) -> Labels:
 
 
 def check_classes(y: Labels) -> None:
-    """Refuse targets of a classifier with one class, or with a class of one record.
-
-    Raises
-    ------
-    DataError
-        Before anything is computed.
-    """
+    """Refuse targets of a classifier with one class, or with a class of one record."""
     from sklearn.utils.multiclass import check_classification_targets
 
     check_classification_targets(y)

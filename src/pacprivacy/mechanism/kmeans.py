@@ -35,17 +35,7 @@ _GAIN: Final = 1e-9  # relative; the same optimum found twice differs by roundin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Clusters of the rows of one subset; curator-only.
-
-    Parameters
-    ----------
-    centres : array of shape (k, p)
-        Mean of the rows of every cluster.
-    labels : int array of shape (n,)
-        Cluster of every row.
-    inertia : float
-        Sum of squared distances of the rows to their centres.
-    """
+    """Clusters of the rows of one subset, and their squared distances in sum; curator-only."""
 
     centres: Matrix
     labels: Codes

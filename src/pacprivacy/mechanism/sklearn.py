@@ -118,17 +118,7 @@ def register_released(cls: type, names: Sequence[str]) -> None:
 def declare_released(fitted: Any, names: Sequence[str]) -> None:
     """Say which attributes of this one fitted estimator are released, whatever its class.
 
-    Parameters
-    ----------
-    fitted : estimator
-        It is marked in place; of a pipeline the last step is.
-    names : sequence of str
-        As in :func:`register_released`.
-
-    Raises
-    ------
-    MechanismError
-        If an attribute is missing after ``fit``.
+    It is marked in place; of a pipeline the last step is.
     """
     target = last_step(fitted)
     missing = [name for name in names if not hasattr(target, name)]

@@ -1,4 +1,4 @@
-"""Sums over the rows of every subset at once, by matrix products in bounded memory."""
+"""Means, covariances and histograms; all subsets at once, by matrix products in bounded memory."""
 
 from __future__ import annotations
 

@@ -32,23 +32,9 @@ from pacprivacy.simulation.checkpoint import Checkpoint, Header
 
 @dataclass(slots=True, kw_only=True)
 class SubsetRun:
-    """One run of a mechanism over a pool.
+    """One run of a mechanism over a pool; ``path`` is its checkpoint.
 
-    Parameters
-    ----------
-    job : Job
-        The mechanism, the data and the seed.
-    pool : Pool
-        The subsets.
-    path : Path or None
-        The checkpoint.
-
-    Attributes
-    ----------
-    n_done : int, public
-        How many subsets are finished.
-    notices : list of Notice
-        Warnings that came back from workers.
+    ``n_done`` subsets are finished, and ``notices`` are the warnings that came back from workers.
     """
 
     job: Job
@@ -285,27 +271,8 @@ def train_subsets(
     Unlike :func:`run_mechanism` this keeps objects, such as fitted models, and measures nothing:
     whoever releases a function of them has to measure that function.
 
-    Parameters
-    ----------
-    train : callable
-        Takes the parts of the data at the subset's rows, and the subset's public generator.
-    data : array, frame, or tuple of those
-        The universe.
-    pool : Pool
-        The subsets.
-    n_jobs : int, optional
-        Workers, through joblib; results do not depend on them.
-    rng : Generator, int or None
-        Seed of the public streams.
-
-    Returns
-    -------
-    tuple, curator-only
-
-    Raises
-    ------
-    MechanismError
-        If training fails on a subset; names the lowest-numbered one that came back as failed.
+    The result is curator-only and does not depend on the workers. If training fails on a subset,
+    the error names the lowest-numbered one that came back as failed.
     """
     universe = coerce_for(pool, data)
     seed, numbers = coerce_seed(rng), range(pool.n_subsets)
