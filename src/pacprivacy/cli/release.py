@@ -15,7 +15,7 @@ from pacprivacy.cli import options
 from pacprivacy.cli.console import AsJson, Quiet, Verb, format_number, show, show_json, show_status
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import batch_of
-from pacprivacy.noise import rule_name
+from pacprivacy.noise import as_rule
 from pacprivacy.privatize import privatize
 from pacprivacy.release import Release
 from pacprivacy.simulation import SUBSETS_BATCHED
@@ -99,8 +99,7 @@ def _release(
         mi_nats=limits_of(limits, subsets or SUBSETS_BATCHED).mi_nats,
     )
     find_model(model, asked)
-    if rule is not None:
-        rule_name(rule)
+    as_rule(rule)
     account = accounts.Account.read(
         data, ledger=ledger, dataset=dataset, principal=principal, total=total, state=state
     )

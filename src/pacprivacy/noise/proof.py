@@ -8,7 +8,7 @@ and a fresh share of the failure probability is used.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -17,18 +17,16 @@ from pacprivacy._random import public_generator
 from pacprivacy.adversary import (
     Candidates,
     View,
-    information_of_view,
+    exact_information,
     make_view,
+    membership_risk,
     pilot_of_view,
-    risk_of_view,
-    view_of,
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
-from pacprivacy.noise.plan import Integers, NoisePlan, Proof, make_plan
-from pacprivacy.noise.search import Probe, RiskProbe, smallest_scale
-from pacprivacy.noise.shapes import Scalable
-from pacprivacy.noise.spread import Spread
+from pacprivacy.noise.plan import Integers, NoisePlan, Proof, Spread, make_plan
+from pacprivacy.noise.problem import Problem
+from pacprivacy.noise.search import Probe, RiskProbe, Shape, smallest_scale
 from pacprivacy.theory import empirical_bernstein
 
 INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
@@ -46,29 +44,6 @@ SMALLEST_SCALE = 1e-12
 LARGEST_RATIO = 2.0**39  # of an output to the noise; the lattice has room for a little more
 LATTICE_STEPS = 8
 SCALE_TOLERANCE = 3e-4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """What a plan must satisfy; curator-only."""
-
-    spread: Spread
-    log_p: Vector
-    gamma: float
-    seed: int
-    mi_nats: float | None = None
-    pool: Candidates | None = None
-    caps: Vector | None = None
-    priors: Vector | None = None
-
-    def rng(self, stream: str, *indices: int) -> np.random.Generator:
-        """Return the generator of a named stream of simulated draws."""
-        return public_generator(self.seed, stream, *indices)
-
-    @property
-    def claims(self) -> int:
-        """Number of Monte-Carlo claims that share the failure probability."""
-        return (self.mi_nats is not None) + (self.caps is not None)
 
 
 def certify(
@@ -108,7 +83,7 @@ def certify(
 
 def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> NoisePlan | None:
     """Return the plan with its proof attached, or None when the limits are not proved."""
-    view = view_of(problem.spread.values, plan, problem.log_p)
+    view = plan.view(problem.values, problem.log_p)
     plan = replace(plan, log_det_nats=log_det_of_plan(plan, np.exp(problem.log_p)))
     if problem.mi_nats is not None and plan.log_det_nats > problem.mi_nats:
         proof = _proof("information", problem, effort.information_draws, attempt)
@@ -140,14 +115,14 @@ def _proof(
 def attach_information(plan: NoisePlan, view: View, proof: Proof) -> NoisePlan:
     """Return the plan with its exact information, estimated on the draws that ``proof`` names."""
     rng = public_generator(proof.seed, proof.stream, proof.attempt)
-    found = information_of_view(view, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
+    found = exact_information(view, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
     return replace(plan, information=found, proofs=(*plan.proofs, proof))
 
 
 def attach_membership(plan: NoisePlan, view: View, pool: Candidates, proof: Proof) -> NoisePlan:
     """Return the plan with its membership risk, estimated on the draws that ``proof`` names."""
     rng = public_generator(proof.seed, proof.stream, proof.attempt)
-    found = risk_of_view(view, pool, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
+    found = membership_risk(view, pool, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
     return replace(plan, membership=found, proofs=(*plan.proofs, proof))
 
 
@@ -298,10 +273,6 @@ class _Search:
         return found
 
 
-SIMULATED: Final = frozenset({"exact", "exact weighted", "protect", "risk"})
-MAX_ATTEMPTS_RESCALE: Final = 20
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Template:
     """The noise of a plan as a shape whose scale is free."""
@@ -312,8 +283,7 @@ class _Template:
     @property
     def groups(self) -> Integers | None:
         """Groups of candidates that the plan tells apart without noise."""
-        revealed = self.plan_before.revealed
-        return None if revealed is None else revealed.groups
+        return self.plan_before.groups
 
     def scaled(self, noise_scale: float) -> _Template:
         """Return the template with every standard deviation multiplied."""
@@ -338,7 +308,10 @@ class _Template:
         )
 
 
-def rescale(plan: NoisePlan, problem: Problem, *, gaussian_nats: float) -> NoisePlan:
+Scalable: TypeAlias = Shape | _Template
+
+
+def rescale(plan: NoisePlan, problem: Problem, *, simulated: bool) -> NoisePlan:
     """Return a plan along the same directions, at the level that meets other limits.
 
     Parameters
@@ -347,8 +320,8 @@ def rescale(plan: NoisePlan, problem: Problem, *, gaussian_nats: float) -> Noise
         Gives the directions and the ratios of the noise; it must carry noise.
     problem : Problem
         The limits, and the belief that they are about.
-    gaussian_nats : float
-        Information that implies every limit; the closed form uses it.
+    simulated : bool
+        Whether a proof on simulated draws is tried too, or the closed form alone.
 
     Guarantee
     ---------
@@ -358,8 +331,8 @@ def rescale(plan: NoisePlan, problem: Problem, *, gaussian_nats: float) -> Noise
     if plan.is_noiseless:
         raise BudgetError("plan must carry noise to be scaled; got one without. Release it as is.")
     template = _Template(plan_before=plan, noise_std=plan.noise_std)
-    closed = _by_log_det(template, problem, gaussian_nats)
-    if plan.rule not in SIMULATED:
+    closed = _by_log_det(template, problem, problem.gaussian_nats)
+    if not simulated:
         return closed
     try:
         proved = certify(template, problem, rule=plan.rule)
@@ -381,7 +354,7 @@ def _by_log_det(template: _Template, problem: Problem, nats: float) -> NoisePlan
         lambda c: log_det_of_points(points / c, weights, template.groups) - nats * (1 - 1e-6),
         tolerance=1e-9,
     )
-    for _ in range(MAX_ATTEMPTS_RESCALE):
+    for _ in range(MAX_ATTEMPTS):
         plan = template.scaled(scale).plan(problem.spread, rule=template.plan_before.rule)
         plan = replace(plan, log_det_nats=log_det_of_plan(plan, weights))
         if plan.log_det_nats <= nats:

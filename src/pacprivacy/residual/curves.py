@@ -14,7 +14,7 @@ from pacprivacy._random import coerce_seed
 from pacprivacy.adversary import exact_information
 from pacprivacy.budget import Information
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise import AutoConfidence, NoisePlan, Rule, calibrate, noise_covariance
+from pacprivacy.noise import AnyRule, AutoConfidence, NoisePlan, calibrate, noise_covariance
 from pacprivacy.residual.stackelberg import anisotropy
 from pacprivacy.theory import gaussian_equivalent, posterior_success
 
@@ -49,7 +49,7 @@ class Baseline:
         return float(np.trace(self.covariance))
 
 
-def _pac(name: str, outputs: object, mi_nats: float, rule: Rule) -> Baseline:
+def _pac(name: str, outputs: object, mi_nats: float, rule: AnyRule) -> Baseline:
     plan: NoisePlan = calibrate(as_outputs(outputs), Information(mi_nats), rule=rule)
     return Baseline(
         name=name, covariance=noise_covariance(plan), promise="PAC", mi_upper=plan.mi_upper
@@ -178,7 +178,7 @@ def budget_curve(
     outputs: object,
     budgets: Sequence[float],
     *,
-    rule: Rule = "exact",
+    rule: AnyRule = "exact",
     log_belief: Vector | None = None,
     n_draws: int | None = None,
     rng: np.random.Generator | int | None = None,
@@ -192,7 +192,7 @@ def budget_curve(
     budgets : sequence of float
         In nats, increasing.
     rule, log_belief
-        As in :func:`pacprivacy.noise.calibration`.
+        As in :func:`pacprivacy.noise.calibrate`.
     n_draws : int, optional
         Simulated releases behind each true information.
     """
@@ -207,7 +207,7 @@ def budget_curve(
     true_mi = [
         plan.mi_upper
         if plan.is_noiseless
-        else exact_information(values, plan, log_belief=log_p, n_draws=n_draws, rng=seed).value
+        else exact_information(plan.view(values, log_p), n_draws=n_draws, rng=seed).value
         for plan in plans
     ]
     return BudgetCurve(

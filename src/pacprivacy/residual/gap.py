@@ -20,14 +20,13 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary import (
     DEFAULT_GAMMA,
-    Observable,
     View,
     draw_releases,
+    exact_information,
     information_draws,
-    information_of_view,
-    view_of,
 )
 from pacprivacy.errors import BudgetError
+from pacprivacy.noise import NoisePlan
 from pacprivacy.theory import Estimate, empirical_bernstein
 
 N_CUTS: Final = 48
@@ -38,7 +37,7 @@ SMALLEST_MASS: Final = 1e-9  # cells of less mass are left out: the sum only fal
 
 def sliced_gap(
     outputs: object,
-    plan: Observable,
+    plan: NoisePlan,
     *,
     log_belief: Vector | None = None,
     n_directions: int = 1024,
@@ -173,7 +172,7 @@ class ReleaseSampler:
     scale: Vector
 
     @classmethod
-    def of(cls, outputs: object, plan: Observable, log_belief: Vector | None = None) -> Self:
+    def of(cls, outputs: object, plan: NoisePlan, log_belief: Vector | None = None) -> Self:
         """Return the sampler of a plan in which everything is released with noise."""
         view = noisy_view(outputs, plan, log_belief)
         weights = np.exp(view.log_prior)
@@ -208,7 +207,7 @@ class ReleaseSampler:
 
 def variational_gap(
     outputs: object,
-    plan: Observable,
+    plan: NoisePlan,
     *,
     log_belief: Vector | None = None,
     critic: BoundedCritic | None = None,
@@ -432,9 +431,9 @@ class Gap:
     upper: float | None = None
 
 
-def noisy_view(outputs: object, plan: Observable, log_belief: Vector | None) -> View:
+def noisy_view(outputs: object, plan: NoisePlan, log_belief: Vector | None) -> View:
     """Return the view of a plan in which everything is released with noise."""
-    view = view_of(outputs, plan, log_belief)
+    view = plan.view(outputs, log_belief)
     if view.groups is not None:
         raise BudgetError(
             "plan must add noise in every direction that moves: where a part of the output is "
@@ -452,7 +451,7 @@ def log_determinant(view: View) -> float:
 
 def exact_gap(
     outputs: object,
-    plan: Observable,
+    plan: NoisePlan,
     *,
     log_belief: Vector | None = None,
     n_draws: int | None = None,
@@ -473,7 +472,7 @@ def exact_gap(
     view = noisy_view(outputs, plan, log_belief)
     draws = n_draws or information_draws(view.n_subsets)
     generator = public_generator(coerce_seed(rng), "gap")
-    found = information_of_view(view, n_draws=draws, gamma=gamma, rng=generator)
+    found = exact_information(view, n_draws=draws, gamma=gamma, rng=generator)
     return gap_between(log_determinant(view), found)
 
 

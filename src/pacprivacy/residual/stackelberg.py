@@ -19,10 +19,10 @@ from pacprivacy.adversary import DEFAULT_GAMMA
 from pacprivacy.budget import Information
 from pacprivacy.errors import MechanismError
 from pacprivacy.noise import (
+    AnyRule,
     Exact,
     NoisePlan,
     Protect,
-    Rule,
     calibrate,
     distinct_outputs,
     exact_shapes,
@@ -101,7 +101,7 @@ def stackelberg(
     rule : Exact or Protect, optional
         A cost of noise of its own.
     log_belief, gamma, rng
-        As in :func:`pacprivacy.noise.calibration`, which does the same without the record.
+        As in :func:`pacprivacy.noise.calibrate`, which does the same without the record.
 
     Guarantee
     ---------
@@ -116,7 +116,9 @@ def stackelberg(
     steps: list[Step] = []
     if not plan.is_noiseless:
         spread = spread_of(values, np.exp(log_p))
-        searched = spread if rule is None else weigh(spread, np.exp(log_p), rule).spread
+        searched = spread
+        if rule is not None:
+            searched = weigh(spread, np.exp(log_p), rule.cost_along(spread)).spread
         generator = public_generator(seed, "shapes")  # the stream that calibrate searched with
         exact_shapes(
             searched,
@@ -192,7 +194,7 @@ def joint_plan(
     outputs: Sequence[object],
     mi_nats: float,
     *,
-    rule: Rule = "exact",
+    rule: AnyRule = "exact",
     log_belief: Vector | None = None,
     gamma: float = DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,

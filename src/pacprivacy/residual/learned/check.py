@@ -15,7 +15,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary import DEFAULT_GAMMA, Observable, View, draw_releases
+from pacprivacy.adversary import DEFAULT_GAMMA, View, draw_releases
 from pacprivacy.errors import BudgetError, PacPrivacyError
 from pacprivacy.noise import NoisePlan, Problem, certify
 from pacprivacy.residual.gap import CEILINGS, LOWEST, WIDTH_COST, ReleaseSampler
@@ -160,7 +160,8 @@ def plan_from(
     if not 0 < budget < math.inf:
         raise BudgetError(f"mi_nats must be a positive finite number; got {budget}. Use 0.25.")
     problem = Problem(
-        spread=learned.spread,
+        values=learned.spread.values,
+        measured=learned.spread,
         log_p=learned.log_p,
         gamma=gamma,
         seed=coerce_seed(rng),
@@ -225,7 +226,7 @@ class NeuralCritic:
 
 def fit_neural_critic(
     outputs: object,
-    plan: Observable,
+    plan: NoisePlan,
     *,
     log_belief: Vector | None = None,
     hidden: int = 64,
