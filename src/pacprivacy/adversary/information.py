@@ -292,11 +292,11 @@ def exact_information(
         pilot.mean + mean, variance, n_main, low=low, high=high, gamma=gamma
     )
     slack = information_slack(view.slack, view.n_subsets)
-    return Estimate(
+    return replace(
+        estimate,
         value=min(max(estimate.value, 0.0), prior),
         lower=max(0.0, estimate.lower - slack),
         upper=min(prior, max(estimate.upper, 0.0) + slack),
-        confidence=estimate.confidence,
         n_draws=n_draws,
     )
 
@@ -384,10 +384,12 @@ def divergences(
         high = widest if name == "chi-square" else 1.0
         mean = min(total / n_draws, high)
         variance = max(0.0, (total_sq - n_draws * mean**2) / (n_draws - 1))
-        found_for = bernstein_estimate(
+        estimate = bernstein_estimate(
             mean, variance, n_draws, low=0.0, high=max(high, 1e-300), gamma=gamma / len(SUMMANDS)
         )
-        result.append(Divergence.of(name, _widened(found_for, slack[name], high)))
+        lower = max(0.0, estimate.lower - slack[name])
+        upper = max(estimate.value, min(high, estimate.upper + slack[name]))
+        result.append(Divergence.of(name, replace(estimate, lower=lower, upper=upper)))
     return tuple(result)
 
 
@@ -411,13 +413,3 @@ def noiseless_divergences(view: View) -> tuple[Divergence, ...]:
 def _closed(value: float) -> Estimate:
     upper = value * ROUND_UP
     return Estimate(value=value, lower=value, upper=upper, confidence=1.0, n_draws=0)
-
-
-def _widened(estimate: Estimate, slack: float, high: float) -> Estimate:
-    return Estimate(
-        value=estimate.value,
-        lower=max(0.0, estimate.lower - slack),
-        upper=max(estimate.value, min(high, estimate.upper + slack)),
-        confidence=estimate.confidence,
-        n_draws=estimate.n_draws,
-    )

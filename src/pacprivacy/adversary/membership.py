@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -215,12 +215,11 @@ def _summarise(
     mean = bernstein_estimate(
         0.5 + 0.5 * mean_tilt[0], mean_tilt[1] / 4, n_draws, low=0.5, high=1.0, gamma=gamma / 2
     )
-    mean = Estimate(
-        value=mean.value,
+    mean = replace(
+        mean,
         lower=max(0.5, mean.lower - slack),
         upper=min(1.0, mean.upper + slack),
         confidence=1 - gamma,
-        n_draws=n_draws,
     )
     return MembershipRisk(worst=worst, mean=mean, per_unit=value, upper_per_unit=upper)
 
@@ -289,13 +288,8 @@ def criterion_success(
     mean = total / n_draws
     variance = max(0.0, (total_sq - n_draws * mean**2) / (n_draws - 1))
     found = bernstein_estimate(mean, variance, n_draws, low=0.0, high=1.0, gamma=gamma)
-    return Estimate(
-        value=found.value,
-        lower=max(0.0, found.lower - view.slack),
-        upper=min(1.0, found.upper + view.slack),
-        confidence=found.confidence,
-        n_draws=n_draws,
-    )
+    upper = min(1.0, found.upper + view.slack)
+    return replace(found, lower=max(0.0, found.lower - view.slack), upper=upper)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

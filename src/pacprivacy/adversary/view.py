@@ -66,16 +66,6 @@ class View:
         """Entropy of the belief before the release, in nats."""
         return float(entropy(self.log_prior))
 
-    def scaled(self, noise_scale: float) -> View:
-        """Return the view when every noise standard deviation is ``noise_scale`` times larger."""
-        return View(
-            points=self.points / noise_scale,
-            log_prior=self.log_prior,
-            groups=self.groups,
-            slack=self.slack,
-            gaps=None if self.gaps is None else self.gaps / noise_scale**2,
-        )
-
 
 def log_ratios(view: View, rows: Groups) -> Matrix:
     """Return ``-|w_j - w_k|²/2`` for candidates ``j`` in ``rows`` against every ``k``.

@@ -31,13 +31,7 @@ from pacprivacy.noise.plan import (
     weighted_mean,
 )
 from pacprivacy.noise.problem import Problem, Rule, distinct_outputs
-from pacprivacy.noise.proof import (
-    attach_information,
-    attach_membership,
-    certify,
-    noise_scale,
-    rescale,
-)
+from pacprivacy.noise.proof import certify, rescale
 from pacprivacy.noise.query import (
     LEAST_NATS,
     UNITS,
@@ -88,8 +82,6 @@ __all__ = [
     "Spread",
     "UnitNoise",
     "as_rule",
-    "attach_information",
-    "attach_membership",
     "axis_variances",
     "bernoulli_enclosed",
     "bernoulli_exp",
@@ -104,7 +96,6 @@ __all__ = [
     "log_det_of_points",
     "make_plan",
     "noise_covariance",
-    "noise_scale",
     "plan_query",
     "propose_variance",
     "rescale",

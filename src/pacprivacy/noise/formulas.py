@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.plan import (
     AxisFrame,
+    Frame,
     Integers,
     NoisePlan,
     PublicFrame,
@@ -172,17 +174,47 @@ def log_det_of_plan(plan: NoisePlan, weights: Vector) -> float:
     return bound * (1 + 1e-12) + information_slack(plan.total_variation_slack, plan.n_subsets)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Variances of the outputs along directions, and the frame of those that get noise."""
+
+    center: Vector
+    variances: Vector
+    frame: Callable[[npt.NDArray[np.bool_]], Frame]
+    notes: tuple[str, ...] = ()
+
+
 class CovarianceRule(Rule):
     """Noise from the covariance of the outputs over the pool, by a formula."""
+
+    formula: Formula
+
+    @abstractmethod
+    def measure(self, problem: Problem) -> Measured:
+        """Measure the outputs along the directions of the rule."""
 
     def plan(self, problem: Problem) -> NoisePlan:
         """Return noise that the log-determinant bound proves."""
         free = problem.noiseless_plan(self.name)
-        return free if free is not None else closed_plan(self.planner(problem), problem)
+        return free if free is not None else self.closed_plan(problem)
 
-    @abstractmethod
-    def planner(self, problem: Problem) -> Planner:
-        """Measure the outputs once; return the function from a budget in nats to a plan."""
+    def closed_plan(self, problem: Problem) -> NoisePlan:
+        """Return the noise of the formula, for outputs that need some."""
+        measured = self.measure(problem)
+
+        def plan_for(mi_nats: float) -> NoisePlan:
+            noise_var = self.formula(measured.variances, mi_nats=mi_nats)
+            noisy = noise_var > 0
+            return make_plan(
+                rule=self.name,
+                frame=measured.frame(noisy),
+                center=measured.center,
+                noise_std=np.sqrt(noise_var[noisy]),
+                values=problem.values,
+                notes=measured.notes,
+            )
+
+        return closed_plan(plan_for, problem)
 
 
 def closed_plan(plan_for: Planner, problem: Problem) -> NoisePlan:
@@ -216,24 +248,15 @@ class AxisRule(CovarianceRule):
     family: str
     formula: Formula
 
-    def planner(self, problem: Problem) -> Planner:
+    def measure(self, problem: Problem) -> Measured:
         """Measure the variance of every coordinate."""
-        values, weights = problem.values, np.exp(problem.log_p)
-        center = weighted_mean(values, weights)
-        variances = axis_variances(values, center, weights)
-
-        def plan_for(mi_nats: float) -> NoisePlan:
-            noise_var = self.formula(variances, mi_nats=mi_nats)
-            axes = np.flatnonzero(noise_var > 0).astype(np.int64)
-            return make_plan(
-                rule=self.name,
-                frame=AxisFrame(axes=axes, center=center),
-                center=center,
-                noise_std=np.sqrt(noise_var[axes]),
-                values=values,
-            )
-
-        return plan_for
+        weights = np.exp(problem.log_p)
+        center = weighted_mean(problem.values, weights)
+        return Measured(
+            center=center,
+            variances=axis_variances(problem.values, center, weights),
+            frame=lambda noisy: AxisFrame(axes=np.flatnonzero(noisy), center=center),
+        )
 
 
 def axis_variances(values: Matrix, center: Vector, weights: Vector) -> Vector:
@@ -252,20 +275,14 @@ class SpreadRule(CovarianceRule):
     family: str
     formula: Formula
 
-    def planner(self, problem: Problem) -> Planner:
-        """Find the principal directions."""
+    def measure(self, problem: Problem) -> Measured:
+        """Find the principal directions; the outputs move along all of them."""
         spread = problem.spread
-
-        def plan_for(mi_nats: float) -> NoisePlan:
-            return make_plan(
-                rule=self.name,
-                frame=SpreadFrame(spread=spread),
-                center=spread.center,
-                noise_std=np.sqrt(self.formula(spread.eigenvalues, mi_nats=mi_nats)),
-                values=spread.values,
-            )
-
-        return plan_for
+        return Measured(
+            center=spread.center,
+            variances=spread.eigenvalues,
+            frame=lambda noisy: SpreadFrame(spread=spread),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -290,25 +307,22 @@ class Basis(CovarianceRule):
         freeze(matrix)
         object.__setattr__(self, "matrix", matrix)
 
-    def planner(self, problem: Problem) -> Planner:
+    def formula(self, variances: Vector, *, mi_nats: float) -> Vector:
+        """Return noise in proportion to the spread."""
+        return proportional(variances, mi_nats=mi_nats)
+
+    def measure(self, problem: Problem) -> Measured:
         """Measure the variance along each column."""
         values, weights = problem.values, np.exp(problem.log_p)
         check_rows("matrix", self.matrix, values.shape[1])
         center = weighted_mean(values, weights)
-        variances = weights @ np.square((values - center) @ self.matrix)
-
-        def plan_for(mi_nats: float) -> NoisePlan:
-            noise_var = proportional(variances, mi_nats=mi_nats)
-            keep = noise_var > 0
-            return make_plan(
-                rule=self.name,
-                frame=PublicFrame(basis=np.ascontiguousarray(self.matrix[:, keep]), center=center),
-                center=center,
-                noise_std=np.sqrt(noise_var[keep]),
-                values=values,
-            )
-
-        return plan_for
+        return Measured(
+            center=center,
+            variances=weights @ np.square((values - center) @ self.matrix),
+            frame=lambda noisy: PublicFrame(
+                basis=np.ascontiguousarray(self.matrix[:, noisy]), center=center
+            ),
+        )
 
 
 def check_rows(name: str, array: Matrix, dimension: int) -> None:
@@ -344,8 +358,8 @@ class AutoConfidence(CovarianceRule):
         if not 0 < self.share < 1:
             raise BudgetError(f"share must be between 0 and 1; got {self.share!r}. Use 0.9.")
 
-    def planner(self, problem: Problem) -> Planner:
-        """Inflate the eigenvalues where they are well separated."""
+    def measure(self, problem: Problem) -> Measured:
+        """Decompose the covariance."""
         values, weights = problem.values, np.exp(problem.log_p)
         dimension = values.shape[1]
         if dimension > LARGEST_FULL_DIMENSION:
@@ -357,26 +371,23 @@ class AutoConfidence(CovarianceRule):
         centred = values - center
         eigenvalues, vectors = np.linalg.eigh((centred.T * weights) @ centred)
         eigenvalues = np.maximum(eigenvalues, 0.0)
+        found = "separated" if self._are_separated(eigenvalues) else "close: isotropic noise"
+        return Measured(
+            center=center,
+            variances=eigenvalues,
+            frame=lambda noisy: PublicFrame(basis=np.ascontiguousarray(vectors), center=center),
+            notes=(f"eigenvalues are {found}",),
+        )
+
+    def formula(self, eigenvalues: Vector, *, mi_nats: float) -> Vector:
+        """Inflate the eigenvalues where they are well separated; else isotropic noise."""
+        main, rest = self.share * mi_nats, (1 - self.share) * mi_nats
+        if self._are_separated(eigenvalues):
+            return proportional(eigenvalues + 10 * self.security * main / rest, mi_nats=main)
+        dimension = len(eigenvalues)
+        return np.full(dimension, (eigenvalues.sum() + dimension * self.security) / (2 * main))
+
+    def _are_separated(self, eigenvalues: Vector) -> bool:
         large = np.sort(eigenvalues[eigenvalues > self.security])
-        gap = self.radius * np.sqrt(dimension * self.security) + 2 * self.security
-        separated = len(large) > 0 and (len(large) == 1 or float(np.diff(large).min()) > gap)
-        note = "separated" if separated else "close: isotropic noise"
-
-        def plan_for(mi_nats: float) -> NoisePlan:
-            main, rest = self.share * mi_nats, (1 - self.share) * mi_nats
-            if separated:
-                inflated = eigenvalues + 10 * self.security * main / rest
-                noise_var = proportional(inflated, mi_nats=main)
-            else:
-                level = (eigenvalues.sum() + dimension * self.security) / (2 * main)
-                noise_var = np.full(dimension, level)
-            return make_plan(
-                rule=self.name,
-                frame=PublicFrame(basis=np.ascontiguousarray(vectors), center=center),
-                center=center,
-                noise_std=np.sqrt(noise_var),
-                values=values,
-                notes=(f"eigenvalues are {note}",),
-            )
-
-        return plan_for
+        gap = self.radius * np.sqrt(len(eigenvalues) * self.security) + 2 * self.security
+        return len(large) > 0 and (len(large) == 1 or float(np.diff(large).min()) > gap)

@@ -12,15 +12,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, as_outputs, freeze
-from pacprivacy._random import BitSource
-from pacprivacy.adversary import MembershipRisk, View, make_view
+from pacprivacy._random import BitSource, public_generator
+from pacprivacy.adversary import (
+    Candidates,
+    MembershipRisk,
+    View,
+    exact_information,
+    make_view,
+    membership_risk,
+)
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.theory import Estimate, lattice_total_variation
@@ -162,18 +169,6 @@ def _wide_spread(values: Matrix, weights: Vector) -> Spread:
     )
 
 
-class Frame(Protocol):
-    """Orthonormal directions, and how to go to their coordinates and back."""
-
-    def coordinates(self, values: Matrix) -> Matrix:
-        """Return centred coordinates of outputs of shape (m, d) along the directions."""
-        ...
-
-    def expand(self, coordinates: Vector) -> Vector:
-        """Return the vector of length d with these coordinates, without the centre."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisFrame:
     """A selection of the output's own coordinates."""
@@ -215,10 +210,7 @@ class PublicFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadFrame:
-    """The principal directions of the outputs, or orthonormal combinations of them.
-
-    ``rotation`` of shape (r, q) gives the combinations; None means the directions themselves.
-    """
+    """The principal directions of the outputs, or the combinations that ``rotation`` gives."""
 
     spread: Spread
     rotation: Matrix | None = None
@@ -235,6 +227,9 @@ class SpreadFrame:
         """Return the vector with these coordinates."""
         own = coordinates if self.rotation is None else self.rotation @ coordinates
         return self.spread.expand(own)
+
+
+Frame: TypeAlias = AxisFrame | PublicFrame | SpreadFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +266,17 @@ class Proof:
     attempt: int
     n_draws: int
     gamma: float
+
+    def information(self, view: View) -> Estimate:
+        """Return the exact information, estimated on these draws."""
+        return exact_information(view, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
+
+    def membership(self, view: View, pool: Candidates) -> MembershipRisk:
+        """Return the membership risk, estimated on these draws."""
+        return membership_risk(view, pool, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
+
+    def _rng(self) -> np.random.Generator:
+        return public_generator(self.seed, self.stream, self.attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,6 +379,14 @@ class NoisePlan:
     def groups(self) -> Integers | None:
         """Groups of candidates that the release tells apart without noise."""
         return None if self.revealed is None else self.revealed.groups
+
+    def proved(self, proof: Proof, view: View, pool: Candidates | None = None) -> NoisePlan:
+        """Return the plan with the claim of a proof, computed on the draws that it names."""
+        proofs = (*self.proofs, proof)
+        if proof.claim == "information":
+            return replace(self, information=proof.information(view), proofs=proofs)
+        assert pool is not None  # a claim about membership is about a pool
+        return replace(self, membership=proof.membership(view, pool), proofs=proofs)
 
     def _is_calibrated_on(self, outputs: Matrix) -> bool:
         mine = self.outputs

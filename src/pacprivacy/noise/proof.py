@@ -13,13 +13,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from pacprivacy._checks import Vector
-from pacprivacy._random import public_generator
 from pacprivacy.adversary import (
-    Candidates,
     View,
-    exact_information,
     make_view,
-    membership_risk,
     pilot_of_view,
 )
 from pacprivacy.errors import BudgetError
@@ -58,7 +54,7 @@ def certify(
     """
     effort = _effort(shape, problem)
     search = _Search(shape, problem)
-    scale = search.smallest(effort.information_room, effort.membership_room)
+    scale = search.smallest(effort)
     best: NoisePlan | None = None
     for attempt in range(1, MAX_ATTEMPTS + 1):
         plan = shape.scaled(scale).plan(problem.spread, rule=rule, notes=notes)
@@ -87,12 +83,12 @@ def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> No
     plan = replace(plan, log_det_nats=log_det_of_plan(plan, np.exp(problem.log_p)))
     if problem.mi_nats is not None and plan.log_det_nats > problem.mi_nats:
         proof = _proof("information", problem, effort.information_draws, attempt)
-        plan = attach_information(plan, view, proof)
+        plan = plan.proved(proof, view)
         if plan.mi_upper > problem.mi_nats:
             return None
     if problem.caps is not None and problem.pool is not None:
         proof = _proof("membership", problem, effort.membership_draws, attempt)
-        plan = attach_membership(plan, view, problem.pool, proof)
+        plan = plan.proved(proof, view, problem.pool)
         assert plan.membership is not None  # just attached
         if (plan.membership.upper_per_unit > problem.caps).any():
             return None
@@ -110,20 +106,6 @@ def _proof(
         n_draws=n_draws,
         gamma=problem.gamma * 2.0**-attempt / max(1, problem.claims),
     )
-
-
-def attach_information(plan: NoisePlan, view: View, proof: Proof) -> NoisePlan:
-    """Return the plan with its exact information, estimated on the draws that ``proof`` names."""
-    rng = public_generator(proof.seed, proof.stream, proof.attempt)
-    found = exact_information(view, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
-    return replace(plan, information=found, proofs=(*plan.proofs, proof))
-
-
-def attach_membership(plan: NoisePlan, view: View, pool: Candidates, proof: Proof) -> NoisePlan:
-    """Return the plan with its membership risk, estimated on the draws that ``proof`` names."""
-    rng = public_generator(proof.seed, proof.stream, proof.attempt)
-    found = membership_risk(view, pool, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
-    return replace(plan, membership=found, proofs=(*plan.proofs, proof))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,13 +181,13 @@ class _Search:
             self._risk = RiskProbe(self._probe, problem.pool, problem.caps)
             self._risk.focus(1.0)
 
-    def smallest(self, information_room: float, membership_room: float) -> float:
-        """Return the smallest scale at which every limit holds with this much room."""
-        scale = self._least
-        if self._problem.mi_nats is not None:
-            scale = max(scale, self._information_scale(self._problem.mi_nats, information_room))
+    def smallest(self, effort: Effort) -> float:
+        """Return the smallest scale at which every limit holds, with room for the intervals."""
+        scale, beta = self._least, self._problem.mi_nats
+        if beta is not None:
+            scale = max(scale, self._information_scale(beta, effort.information_room))
         if self._risk is not None:
-            scale = max(scale, self._membership_scale(self._risk, membership_room))
+            scale = max(scale, self._membership_scale(self._risk, effort.membership_room))
         return scale
 
     def tightened(self, scale: float, proved: NoisePlan) -> float:
@@ -247,13 +229,8 @@ class _Search:
     def _bound_scale(self, beta: float) -> float:
         """Return the scale at which the Gaussian bound holds, on the lattice that is used."""
         problem, shape = self._problem, self._shape
-        weights, groups = np.exp(problem.log_p), shape.groups
-        points = shape.view(problem.spread, problem.log_p).points
-
-        def excess(scale: float) -> float:
-            return log_det_of_points(points / scale, weights, groups) - beta * (1 - 1e-6)
-
-        scale = max(self._least, smallest_scale(excess, tolerance=1e-9))
+        weights = np.exp(problem.log_p)
+        scale = max(self._least, _log_det_scale(shape, problem, beta))
         for attempt in range(LATTICE_STEPS):
             plan = shape.scaled(scale).plan(problem.spread, rule="")
             if log_det_of_plan(plan, weights) <= beta:
@@ -271,6 +248,16 @@ class _Search:
         if risk.excess(found, everyone=True)[0] + room > 0:
             found = smallest_scale(lambda c: risk.excess(c, everyone=True)[0] + room, start=found)
         return found
+
+
+def _log_det_scale(shape: Scalable, problem: Problem, nats: float) -> float:
+    """Return the scale at which the log-determinant bound holds, before rounding to the grid."""
+    weights = np.exp(problem.log_p)
+    points = shape.view(problem.spread, problem.log_p).points
+    return smallest_scale(
+        lambda c: log_det_of_points(points / c, weights, shape.groups) - nats * (1 - 1e-6),
+        tolerance=1e-9,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,14 +301,8 @@ Scalable: TypeAlias = Shape | _Template
 def rescale(plan: NoisePlan, problem: Problem, *, simulated: bool) -> NoisePlan:
     """Return a plan along the same directions, at the level that meets other limits.
 
-    Parameters
-    ----------
-    plan : NoisePlan
-        Gives the directions and the ratios of the noise; it must carry noise.
-    problem : Problem
-        The limits, and the belief that they are about.
-    simulated : bool
-        Whether a proof on simulated draws is tried too, or the closed form alone.
+    The plan gives the ratios of the noise, so it must carry some. A proof on draws is tried only
+    if ``simulated``.
 
     Guarantee
     ---------
@@ -331,7 +312,7 @@ def rescale(plan: NoisePlan, problem: Problem, *, simulated: bool) -> NoisePlan:
     if plan.is_noiseless:
         raise BudgetError("plan must carry noise to be scaled; got one without. Release it as is.")
     template = _Template(plan_before=plan, noise_std=plan.noise_std)
-    closed = _by_log_det(template, problem, problem.gaussian_nats)
+    closed = _by_log_det(template, problem)
     if not simulated:
         return closed
     try:
@@ -341,19 +322,10 @@ def rescale(plan: NoisePlan, problem: Problem, *, simulated: bool) -> NoisePlan:
     return min(proved, closed, key=lambda found: found.total_variance)
 
 
-def noise_scale(plan: NoisePlan, reference: NoisePlan) -> float:
-    """Return how much larger the noise of a rescaled plan is than that of its reference."""
-    return float(np.sqrt(plan.total_variance / reference.total_variance))
-
-
-def _by_log_det(template: _Template, problem: Problem, nats: float) -> NoisePlan:
-    """Return the smallest scale that the log-determinant bound proves."""
-    weights = np.exp(problem.log_p)
-    points = template.view(problem.spread, problem.log_p).points
-    scale = smallest_scale(
-        lambda c: log_det_of_points(points / c, weights, template.groups) - nats * (1 - 1e-6),
-        tolerance=1e-9,
-    )
+def _by_log_det(template: _Template, problem: Problem) -> NoisePlan:
+    """Return the least noise of a shape that the log-determinant bound proves."""
+    weights, nats = np.exp(problem.log_p), problem.gaussian_nats
+    scale = _log_det_scale(template, problem, nats)
     for _ in range(MAX_ATTEMPTS):
         plan = template.scaled(scale).plan(problem.spread, rule=template.plan_before.rule)
         plan = replace(plan, log_det_nats=log_det_of_plan(plan, weights))

@@ -135,7 +135,7 @@ class SearchingRule(Rule):
     def _closed(self, problem: Problem, weighting: Weighting | None) -> NoisePlan:
         """Return the least noise, or the least cost, that the log-determinant bound proves."""
         if weighting is None:
-            return closed_plan(SpreadRule(self.name, waterfill).planner(problem), problem)
+            return SpreadRule(self.name, waterfill).closed_plan(problem)
         return closed_plan(partial(_weighted_plan, weighting, self.name), problem)
 
     def propose(self, problem: Problem) -> float:
@@ -382,7 +382,7 @@ def as_rule(rule: AnyRule | None) -> Rule:
         return DEFAULT
     if isinstance(rule, Rule):
         return rule
-    if rule in RULES:
+    if isinstance(rule, str) and rule in RULES:
         return RULES[rule]
     raise BudgetError(
         f"rule must be one of {', '.join(RULES)}, or Basis(matrix), AutoConfidence(...), "

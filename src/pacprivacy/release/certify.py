@@ -31,8 +31,6 @@ from pacprivacy.budget import AnyBudget
 from pacprivacy.noise import (
     NoisePlan,
     Proof,
-    attach_information,
-    attach_membership,
 )
 from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import Bundle, Stated
@@ -82,10 +80,10 @@ def assess(plan: NoisePlan, context: Context) -> NoisePlan:
     gamma = context.gamma / 4
     if plan.information is None:
         draws = information_draws(pool.n_subsets)
-        plan = attach_information(plan, view, _proof("information", seed, draws, gamma))
+        plan = plan.proved(_proof("information", seed, draws, gamma), view)
     if plan.membership is None:
         draws = membership_draws(pool.n_subsets, pool.n_units)
-        plan = attach_membership(plan, view, pool, _proof("membership", seed, draws, gamma))
+        plan = plan.proved(_proof("membership", seed, draws, gamma), view, pool)
     return plan
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import public_generator
-from pacprivacy.adversary import Belief, MembershipRisk, exact_information, membership_risk
+from pacprivacy.adversary import Belief, MembershipRisk
 from pacprivacy.budget import limits_of
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
@@ -78,11 +78,10 @@ def prove_again(bundle: Bundle) -> Proved:
             membership=noiseless_membership(bundle.pool, bundle.log_p, bundle.groups),
         )
     view = bundle.view
-    information, membership = (_proof_of(bundle, name) for name in ("information", "membership"))
     return _Figures(
         log_det_nats=bound,
-        information=exact_information(view, **_draws(information)),
-        membership=membership_risk(view, bundle.pool, **_draws(membership)),
+        information=_proof_of(bundle, "information").information(view),
+        membership=_proof_of(bundle, "membership").membership(view, bundle.pool),
     )
 
 
@@ -94,11 +93,6 @@ def _proof_of(bundle: Bundle, claim: str) -> Proof:
         f"proofs must hold the draws behind {claim}; the bundle names none. "
         "Do not rely on this certificate."
     )
-
-
-def _draws(proof: Proof) -> dict[str, Any]:
-    rng = public_generator(proof.seed, proof.stream, proof.attempt)
-    return {"n_draws": proof.n_draws, "gamma": proof.gamma, "rng": rng}
 
 
 # --- what must hold between them -------------------------------------------------------------

@@ -22,7 +22,6 @@ from pacprivacy.noise import (
     Observation,
     as_rule,
     calibrate,
-    noise_scale,
     rescale,
     spread_of,
 )
@@ -253,7 +252,7 @@ class Refinement:
         value = plan.value_of(observation)
         if plan.is_noiseless or self._base is None:
             return value
-        weight = noise_scale(plan, self._base) ** -2
+        weight = float(np.sqrt(plan.total_variance / self._base.total_variance)) ** -2
         self._weighted = self._weighted + weight * value
         self._precision += weight
         return np.asarray(self._weighted / self._precision, dtype=np.float64)

@@ -9,11 +9,25 @@ import numpy.typing as npt
 import pytest
 from scipy.special import ndtri
 
+import pacprivacy.noise.plan
 import pacprivacy.noise.proof
 from pacprivacy.adversary import MembershipRisk, exact_information, membership_risk
 from pacprivacy.budget import EpsilonEquivalent, Information, Membership
 from pacprivacy.errors import BudgetError, MechanismError, PoolError
-from pacprivacy.noise import AutoConfidence, Basis, Boxed, Empirical, calibrate, spread_of
+from pacprivacy.noise import (
+    RULES,
+    AutoConfidence,
+    Basis,
+    Boxed,
+    Empirical,
+    NoisePlan,
+    Problem,
+    Rule,
+    as_rule,
+    calibrate,
+    propose_variance,
+    spread_of,
+)
 from pacprivacy.noise.iid import N_RESERVE, iid_log_det
 from pacprivacy.noise.problem import NOISELESS, distinct_outputs
 from pacprivacy.noise.rules import check_feasible
@@ -55,7 +69,40 @@ def test_the_pool_of_other_outputs_is_refused(outputs: Matrix, rule: str, n_subs
         calibrate(outputs, Membership(0.9), rule=rule, pool=other, rng=0)
 
 
-@pytest.mark.parametrize("rule", ["fancy", "basis", "Waterfill", 3])
+class Borrowed(Rule):
+    """A rule from outside the library."""
+
+    family = "borrowed"
+
+    def plan(self, problem: Problem) -> NoisePlan:
+        return replace(as_rule("waterfill").plan(problem), rule=self.name)
+
+
+def test_a_rule_says_what_it_promises_and_needs() -> None:
+    for name, rule in RULES.items():
+        assert as_rule(name) is as_rule(rule) is rule
+        assert (rule.name, rule.kind, rule.n_reserve) == (name, "exact", 0)
+    boxed, empirical = Boxed(low=0, high=1), Empirical(shape="isotropic")
+    assert (boxed.name, boxed.kind, boxed.n_reserve) == ("boxed diagonal", "confidence", N_RESERVE)
+    assert (boxed.confidence, empirical.confidence) == (1 - 1e-6, 0.0)
+    assert (empirical.name, empirical.kind) == ("empirical isotropic", "empirical")
+    assert [name for name, rule in RULES.items() if rule.is_simulated] == ["exact", "risk"]
+
+
+def test_the_default_rule_fits_the_limits(outputs: Matrix, pool: Pool) -> None:
+    assert calibrate(outputs, Information(0.5), rng=0).rule == "exact"
+    assert calibrate(outputs, Membership(0.65), pool=pool, rng=0).rule == "risk"
+
+
+def test_a_rule_from_outside_is_asked_like_any_other(outputs: Matrix) -> None:
+    plan = calibrate(outputs, Information(0.5), rule=Borrowed())
+    usual = calibrate(outputs, Information(0.5), rule="waterfill")
+    assert plan.rule == "borrowed"
+    assert plan.total_variance == usual.total_variance
+    assert propose_variance(outputs, Information(0.5), rule=Borrowed()) == usual.total_variance
+
+
+@pytest.mark.parametrize("rule", ["fancy", "basis", "Waterfill", 3, ["exact"]])
 def test_unknown_rules_are_refused(outputs: Matrix, rule: object) -> None:
     with pytest.raises(BudgetError, match="rule must be one of"):
         calibrate(outputs, Information(1), rule=rule)  # type: ignore[arg-type]
@@ -241,13 +288,13 @@ def test_a_proof_that_fails_is_repeated_with_more_noise(
 ) -> None:
     """Proofs that come out three points worse than proposed: noise grows until they pass."""
     usual = calibrate(outputs, Membership(0.65), pool=pool, rng=11)
-    real = pacprivacy.noise.proof.membership_risk
+    real = pacprivacy.noise.plan.membership_risk
 
     def worse(*args: Any, **options: Any) -> MembershipRisk:
         found = real(*args, **options)
         return replace(found, upper_per_unit=found.upper_per_unit + 0.03)
 
-    monkeypatch.setattr(pacprivacy.noise.proof, "membership_risk", worse)
+    monkeypatch.setattr(pacprivacy.noise.plan, "membership_risk", worse)
     plan = calibrate(outputs, Membership(0.65), pool=pool, rng=11)
     assert plan.membership is not None
     assert (plan.membership.upper_per_unit <= 0.65).all()
