@@ -382,13 +382,14 @@ def as_rule(rule: AnyRule | None) -> Rule:
         return DEFAULT
     if isinstance(rule, Rule):
         return rule
-    if isinstance(rule, str) and rule in RULES:
+    try:
         return RULES[rule]
-    raise BudgetError(
-        f"rule must be one of {', '.join(RULES)}, or Basis(matrix), AutoConfidence(...), "
-        f"Boxed(...), Empirical(...), Exact(cost=...), Protect(directions), Shaped(covariance); "
-        f"got {rule!r}. Leave it out for the default."
-    )
+    except (KeyError, TypeError):
+        raise BudgetError(
+            f"rule must be one of {', '.join(RULES)}, or Basis(matrix), AutoConfidence(...), "
+            f"Boxed(...), Empirical(...), Exact(cost=...), Protect(directions), "
+            f"Shaped(covariance); got {rule!r}. Leave it out for the default."
+        ) from None
 
 
 def calibrate(
