@@ -28,7 +28,7 @@ from pacprivacy.noise.plan import (
     make_plan,
     weighted_mean,
 )
-from pacprivacy.noise.problem import Problem, Rule
+from pacprivacy.noise.problem import PoolRule, Problem
 from pacprivacy.theory import entropy, information_slack, log_det_bound
 
 ADVICE = "Use about 0.02 to keep any membership guess below 60 %."
@@ -184,7 +184,7 @@ class Measured:
     notes: tuple[str, ...] = ()
 
 
-class CovarianceRule(Rule):
+class CovarianceRule(PoolRule):
     """Noise from the covariance of the outputs over the pool, by a formula."""
 
     formula: Formula
@@ -193,13 +193,8 @@ class CovarianceRule(Rule):
     def measure(self, problem: Problem) -> Measured:
         """Measure the outputs along the directions of the rule."""
 
-    def plan(self, problem: Problem) -> NoisePlan:
+    def noisy_plan(self, problem: Problem) -> NoisePlan:
         """Return noise that the log-determinant bound proves."""
-        free = problem.noiseless_plan(self.name)
-        return free if free is not None else self.closed_plan(problem)
-
-    def closed_plan(self, problem: Problem) -> NoisePlan:
-        """Return the noise of the formula, for outputs that need some."""
         measured = self.measure(problem)
 
         def plan_for(mi_nats: float) -> NoisePlan:

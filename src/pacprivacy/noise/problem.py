@@ -229,3 +229,15 @@ class Rule(ABC):
     def propose(self, problem: Problem) -> float:
         """Return about the total variance of the plan; nothing may be released on it."""
         return self.plan(problem).total_variance
+
+
+class PoolRule(Rule):
+    """A rule for a secret from the pool: an output that may leave as it is gets no noise."""
+
+    def plan(self, problem: Problem) -> NoisePlan:
+        """Return the plan without noise where the limits allow it, or else one with noise."""
+        return problem.noiseless_plan(self.name) or self.noisy_plan(problem)
+
+    @abstractmethod
+    def noisy_plan(self, problem: Problem) -> NoisePlan:
+        """Return noise that meets the problem's limits."""

@@ -31,7 +31,7 @@ from pacprivacy.noise.formulas import (
     waterfill,
 )
 from pacprivacy.noise.plan import NoisePlan, Spread
-from pacprivacy.noise.problem import Problem, Rule
+from pacprivacy.noise.problem import PoolRule, Problem, Rule
 from pacprivacy.noise.proof import certify
 from pacprivacy.noise.search import Shape, axis_shape, exact_shapes, risk_shapes
 from pacprivacy.simulation import few_threads
@@ -89,7 +89,7 @@ def weigh(spread: Spread, weights: Vector, cost: Matrix) -> Weighting:
     return Weighting(spread=weighted, plain=spread, cost=cost, back=back)
 
 
-class SearchingRule(Rule):
+class SearchingRule(PoolRule):
     """The least noise that a search finds and simulated draws prove, or the closed form if less.
 
     With ``holds_information`` a plan also keeps the information that implies a limit on
@@ -103,11 +103,8 @@ class SearchingRule(Rule):
         """Return the cost of noise along the directions of the spread, ``UᵀWU``; None if even."""
         return None
 
-    def plan(self, problem: Problem) -> NoisePlan:
+    def noisy_plan(self, problem: Problem) -> NoisePlan:
         """Try the promising shapes; keep the proved plan of least noise, or of least cost."""
-        free = problem.noiseless_plan(self.name)
-        if free is not None:
-            return free
         if problem.mi_nats is None and self.holds_information:
             problem = replace(problem, mi_nats=problem.gaussian_nats)
         spread = problem.spread
@@ -135,7 +132,7 @@ class SearchingRule(Rule):
     def _closed(self, problem: Problem, weighting: Weighting | None) -> NoisePlan:
         """Return the least noise, or the least cost, that the log-determinant bound proves."""
         if weighting is None:
-            return SpreadRule(self.name, waterfill).closed_plan(problem)
+            return SpreadRule(self.name, waterfill).noisy_plan(problem)
         return closed_plan(partial(_weighted_plan, weighting, self.name), problem)
 
     def propose(self, problem: Problem) -> float:
@@ -314,7 +311,7 @@ def contrasts(n: int) -> Matrix:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shaped(Rule):
+class Shaped(PoolRule):
     """Noise of a given shape, scaled until the budget is proved.
 
     Parameters
@@ -346,11 +343,8 @@ class Shaped(Rule):
         freeze(matrix)
         object.__setattr__(self, "covariance", matrix)
 
-    def plan(self, problem: Problem) -> NoisePlan:
+    def noisy_plan(self, problem: Problem) -> NoisePlan:
         """Scale the shape; a direction without noise gets a little, since outputs may differ."""
-        free = problem.noiseless_plan(self.name)
-        if free is not None:
-            return free
         spread, matrix = problem.spread, np.asarray(self.covariance, dtype=np.float64)
         with few_threads(_size(problem)):
             check_rows("covariance", matrix, len(spread.center))

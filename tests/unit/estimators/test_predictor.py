@@ -50,7 +50,7 @@ def one_hot(labels, n_classes):
 
 def general_plan(values, log_p, budget) -> NoisePlan:
     problem = Problem(values=values, log_p=log_p, gamma=1e-9, seed=0, mi_nats=budget)
-    return SpreadRule("waterfill", waterfill).closed_plan(problem)
+    return SpreadRule("waterfill", waterfill).noisy_plan(problem)
 
 
 @pytest.mark.claim("F-1")
