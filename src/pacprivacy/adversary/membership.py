@@ -1,4 +1,8 @@
-"""The best possible guess of one unit's membership: the definition of PAC privacy itself."""
+"""The best possible guess of one unit's membership: the definition of PAC privacy itself.
+
+Also the belief that the guess rests on, kept across releases, and what an attacker gains who is
+told the membership of a few others.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.budget import AnyBudget, Information, Limits, Membership
 from pacprivacy.errors import BudgetError, CertificateError, MechanismError
 from pacprivacy.noise import Problem, calibrate, rescale
-from pacprivacy.noise import proof as certify
+from pacprivacy.noise import plan as noise_plan
 from pacprivacy.session import GradualRelease
 from pacprivacy.session.refinement import Refinement, level_shares
 
@@ -158,7 +158,7 @@ def test_every_proof_of_a_refinement_has_draws_of_its_own(
             used.append((seed, stream, *indices))
         return public_generator(seed, stream, *indices)
 
-    monkeypatch.setattr(certify, "public_generator", recorded)
+    monkeypatch.setattr(noise_plan, "public_generator", recorded)
     release = refined(Membership(0.7), 1.0, rule=None, levels=2)
     assert len(release.steps) == 2
     assert len(used) >= 3  # for the shape, and for each step
