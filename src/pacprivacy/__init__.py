@@ -19,7 +19,7 @@ from pacprivacy.budget import (
     parse_budget,
 )
 from pacprivacy.pool import Balanced, Half, Poisson, Pool
-from pacprivacy.privatize import privatize
+from pacprivacy.privatizing import privatize
 from pacprivacy.release import Certificate, Release, verify
 from pacprivacy.session import Accuracy, Session
 

@@ -56,5 +56,3 @@ def test_a_slow_module_is_seen() -> None:
     assert loaded_by("import scipy.special; import pacprivacy") == ["scipy.special"]
 
 
-def test_the_function_privatize_is_not_hidden_by_its_module() -> None:
-    loaded_by("import pacprivacy.privatize, pacprivacy as pac; assert callable(pac.privatize)")

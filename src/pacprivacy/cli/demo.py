@@ -17,7 +17,7 @@ from pacprivacy.budget import Membership
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
 from pacprivacy.cli.release import save_release
 from pacprivacy.mechanism import KMeans, Mean, Mechanism, coerce_data
-from pacprivacy.privatize import privatize
+from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release
 
 BUDGETS: Final = (0.55, 0.60, 0.75)

@@ -16,7 +16,7 @@ from pacprivacy.cli.console import AsJson, Quiet, Verb, format_number, show, sho
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import batch_of
 from pacprivacy.noise import rule_name
-from pacprivacy.privatize import privatize
+from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release
 from pacprivacy.simulation import SUBSETS_BATCHED
 from pacprivacy.tables import find_model, read_study
