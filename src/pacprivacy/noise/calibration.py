@@ -12,7 +12,7 @@ import numpy as np
 from pacprivacy._checks import SMALLEST_RANGE, Matrix, Vector, as_outputs, check_log_belief
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, make_view, noiseless_risk
-from pacprivacy.budget import AnyBudget, Limits, limits_of
+from pacprivacy.budget import AnyBudget, Spent, limits_of
 from pacprivacy.errors import BudgetError, MechanismError, PoolError
 from pacprivacy.noise.covariance import covariance_plan
 from pacprivacy.noise.iid import calibrate_iid
@@ -133,7 +133,7 @@ def check_feasible(budget: AnyBudget, rule: Rule | None, pool: Candidates) -> No
         resolve_caps(limits, None, pool, check_log_belief(None, pool.n_subsets))
 
 
-def iid_budget(limits: Limits, pool: Candidates | None) -> float:
+def iid_budget(limits: Spent, pool: Candidates | None) -> float:
     """Return the information budget for an independent secret; refuse dependent pools."""
     if pool is None or not getattr(pool, "independent", False):
         raise PoolError(
@@ -141,8 +141,8 @@ def iid_budget(limits: Limits, pool: Candidates | None) -> float:
             "certificate speaks of a fresh draw. Use Half(...) or Poisson(...)."
         )
     budgets = [] if limits.mi_nats is None else [limits.mi_nats]
-    if limits.success is not None:
-        budgets.append(mi_for_success(limits.success, float(getattr(pool, "prior", 1.0))))
+    if limits.success_level is not None:
+        budgets.append(mi_for_success(limits.success_level, float(getattr(pool, "prior", 1.0))))
     return min(budgets)
 
 
@@ -185,13 +185,13 @@ def noiseless_plan(values: Matrix, groups: Integers, nats: float, *, rule: str) 
 
 
 def resolve_caps(
-    limits: Limits, caps: Vector | None, pool: Candidates | None, log_p: Vector
+    limits: Spent, caps: Vector | None, pool: Candidates | None, log_p: Vector
 ) -> tuple[Vector | None, Vector | None]:
     """Return success caps and priors per unit, or None where membership is not limited.
 
     A cap of one limits nothing (the unit may already be known) and comes back as infinity.
     """
-    if caps is None and limits.success is None:
+    if caps is None and limits.success_level is None:
         return None, None
     if pool is None:
         raise BudgetError(
@@ -202,8 +202,8 @@ def resolve_caps(
     blind = make_view(np.zeros((len(log_p), 1)), log_p, groups=groups)
     priors = noiseless_risk(blind, pool)
     if caps is None:
-        assert limits.success is not None  # one of the two is given
-        caps = np.full(pool.n_units, limits.success)
+        assert limits.success_level is not None  # one of the two is given
+        caps = np.full(pool.n_units, limits.success_level)
     if np.shape(caps) != (pool.n_units,):
         raise BudgetError(
             f"caps must hold one success per unit ({pool.n_units}); got shape {np.shape(caps)}. "
@@ -229,7 +229,7 @@ def check_range(values: Matrix) -> None:
         )
 
 
-def gaussian_budget(limits: Limits, caps: Vector | None, priors: Vector | None) -> float:
+def gaussian_budget(limits: Spent, caps: Vector | None, priors: Vector | None) -> float:
     """Return the information budget that implies every limit through inequality (1)."""
     budgets = [] if limits.mi_nats is None else [limits.mi_nats]
     if caps is not None and priors is not None:
@@ -242,7 +242,7 @@ def gaussian_budget(limits: Limits, caps: Vector | None, priors: Vector | None) 
 def is_free(
     groups: Integers,
     nats: float,
-    limits: Limits,
+    limits: Spent,
     caps: Vector | None,
     pool: Candidates | None,
     log_p: Vector,

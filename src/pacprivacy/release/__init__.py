@@ -11,7 +11,7 @@ from pacprivacy.release.certify import (
     noiseless_membership,
     write_certificate,
 )
-from pacprivacy.release.composition import SessionPart, Spent, charge_of, learned_facts
+from pacprivacy.release.composition import SessionPart, charge_of, learned_facts
 from pacprivacy.release.dp_certificate import (
     NEIGHBOURS,
     NOT_PROMISED,
@@ -39,7 +39,6 @@ __all__ = [
     "Release",
     "Secret",
     "SessionPart",
-    "Spent",
     "Verified",
     "assess",
     "certify_answers",
