@@ -67,11 +67,11 @@ def odometer(session: Any) -> dict[str, Any]:
     """What a session has spent and what has been learned."""
     seen = session.odometer()
     return {
-        "n_releases": seen.n_releases,
-        "spent_nats": seen.spent_nats,
-        "total_nats": seen.total_nats,
-        "spent_success": seen.spent_success,
-        "total_success": seen.total_success,
+        "n_releases": seen.spent.n_releases,
+        "spent_nats": seen.spent.mi_nats,
+        "total_nats": seen.total.mi_nats,
+        "spent_success": seen.spent.success_increment,
+        "total_success": seen.total.success_level,
         "learned_nats": seen.learned_nats,
         "best_guess_now": seen.best_guess_now,
         "ever_used_prior": seen.ever_used_prior,
@@ -341,8 +341,8 @@ def gradual(found: Any) -> dict[str, Any]:
         "reached": found.reached,
         "scores": [[look.score, look.cautious] for look in found.looks],
         "values": [step.value for step in found.steps],
-        "spent_nats": found.spent.spent_nats,
-        "learned_nats": found.spent.learned_nats,
+        "spent_nats": found.spent.mi_nats,
+        "learned_nats": found.certificate.composition["learned_nats"],
     }
 
 
@@ -397,10 +397,10 @@ def answers(output: str, labels: Any, estimator: Any, budget: Any) -> Any:
         "values": [*parts, shares, labelled],
         "certificate": model.certificate_,
         "odometer": {
-            "n_queries": seen.n_queries,
+            "n_queries": seen.spent.n_releases,
             "n_free": seen.n_free,
-            "spent_nats": seen.spent_nats,
-            "total_nats": seen.total_nats,
+            "spent_nats": seen.spent.mi_nats,
+            "total_nats": seen.total.mi_nats,
             "success_bound": seen.success_bound,
             "learned_nats": seen.learned_nats,
             "best_guess_now": seen.best_guess_now,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pacprivacy._checks import check_positive
 from pacprivacy._rounding import at_least, at_most
@@ -28,6 +28,7 @@ __all__ = [
     "ResidualEntropy",
     "Spent",
     "limits_of",
+    "needs_pool",
     "parse_budget",
 ]
 
@@ -243,22 +244,20 @@ class Spent:
 
     def left_of(self, limits: Spent) -> Spent:
         """Return what is left of limits, by the amounts that add up."""
-        return Spent(
-            **{
-                name: None if limit is None else limit - (getattr(self, name) or 0.0)
-                for name in SUMS
-                for limit in (getattr(limits, name),)
-            }
-        )
+        left: dict[str, Any] = {
+            name: limit - (getattr(self, name) or 0.0)
+            for name in SUMS
+            if (limit := getattr(limits, name)) is not None
+        }
+        return Spent(**left)
 
     def tightest(self, other: Spent) -> Spent:
         """Return limits that meet both."""
-        return Spent(
-            **{
-                name: _joined(min, getattr(self, name), getattr(other, name))
-                for name in ("success_level", *SUMS)
-            }
-        )
+        least: dict[str, Any] = {
+            name: _joined(min, getattr(self, name), getattr(other, name))
+            for name in ("success_level", *SUMS)
+        }
+        return Spent(**least)
 
     def above(self, prior: float) -> Spent:
         """Say a level of success as an increment above a prior."""
@@ -277,6 +276,12 @@ def _joined(
     if first is None or second is None:
         return first if second is None else second
     return join(first, second)
+
+
+def needs_pool(budget: AnyBudget) -> bool:
+    """Whether the limits of a budget depend on the number of candidates."""
+    parts = budget.parts if isinstance(budget, Combined) else (budget,)
+    return any(isinstance(part, ResidualEntropy) for part in parts)
 
 
 def limits_of(budget: AnyBudget, n_subsets: int | None = None) -> Spent:

@@ -46,12 +46,12 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
 from pacprivacy._random import fresh_seed
+from pacprivacy.budget import Spent
 from pacprivacy.errors import LedgerError
-from pacprivacy.ledger.amounts import KINDS, Units
+from pacprivacy.ledger.amounts import Units, amounts_of
 from pacprivacy.ledger.chain import (
-    ENTRY_VERSION,
+    COLUMNS,
     EVERY,
-    EntryKind,
     LedgerEntry,
     entry_hash,
     genesis_hash,
@@ -417,45 +417,12 @@ def _migrate(database: Database) -> Head:
         return read_head(connection)
 
 
-NOTHING: Final = Units()
-_COLUMNS: Final = dict(
-    zip(KINDS, ("mi_nats_e12", "success_e12", "epsilon_e12", "delta_e18"), strict=True)
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """What the caller knows of a new entry; its place in the chain is found on appending."""
-
-    kind: EntryKind
-    dataset: str
-    principal: str
-    units: Units = NOTHING
-    session: str | None = None
-    reservation: str | None = None
-    what: str = ""
-    certificate: str | None = None
-
-
-def append(connection: Connection, line: Line) -> LedgerEntry:
+def append(connection: Connection, new: LedgerEntry) -> LedgerEntry:
     """Append an entry to the chain; refuse to go on from an end that is damaged."""
     head = read_head(connection)
     _check_end(connection, head.n_entries, head.hash)
-    entry = LedgerEntry(
-        seq=head.n_entries + 1,
-        version=ENTRY_VERSION,
-        kind=line.kind,
-        time=now(),
-        dataset=line.dataset,
-        principal=line.principal,
-        session=line.session,
-        reservation=line.reservation,
-        units=line.units,
-        what=line.what,
-        certificate=line.certificate,
-        previous=head.hash,
-    )
-    entry = replace(entry, hash=entry_hash(entry))
+    placed = replace(new, seq=head.n_entries + 1, time=now(), previous=head.hash)
+    entry = replace(placed, hash=entry_hash(placed))
     connection.execute(ENTRIES.insert().values(**entry.covered(), hash=entry.hash))
     connection.execute(update(LEDGER).values(n_entries=entry.seq, head=entry.hash))
     return entry
@@ -520,13 +487,13 @@ def spent(connection: Connection, budget: LedgerEntry) -> Units:
     )
 
 
-def tally(connection: Connection, session: str) -> tuple[Units, int]:
+def tally(connection: Connection, session: str) -> Spent:
     """Return what a session spent, and how often."""
     query = select(ENTRIES.c.kind, func.count()).where(ENTRIES.c.session == session)
     rows = connection.execute(query.group_by(ENTRIES.c.kind))
     counts = {str(row[0]): int(row[1]) for row in rows}
-    total = _total(connection, ENTRIES.c.session == session)
-    return total, counts.get("reserve", 0) - counts.get("cancel", 0)
+    total = amounts_of(_total(connection, ENTRIES.c.session == session))
+    return replace(total, n_releases=counts.get("reserve", 0) - counts.get("cancel", 0))
 
 
 def last_reservation(connection: Connection, session: str) -> tuple[str, bool] | None:
@@ -548,14 +515,15 @@ def settled(connection: Connection, reservation: str) -> list[str]:
 
 def _total(connection: Connection, condition: ColumnElement[bool]) -> Units:
     sign = case((ENTRIES.c.kind == "cancel", -1), else_=1)
-    sums = [func.coalesce(func.sum(sign * ENTRIES.c[name]), 0) for name in _COLUMNS.values()]
+    sums = [func.coalesce(func.sum(sign * ENTRIES.c[name]), 0) for name in COLUMNS.values()]
     row = connection.execute(
         select(*sums).where(ENTRIES.c.kind.in_(("reserve", "cancel")), condition)
     ).one()
-    return Units(**dict(zip(KINDS, (int(value) for value in row), strict=True)))
+    return dict(zip(COLUMNS, (int(value) for value in row), strict=True))
 
 
 def _entry(row: Row[Any]) -> LedgerEntry:
     fields = dict(row._mapping)
-    units = Units(**{kind: fields.pop(column) for kind, column in _COLUMNS.items()})
-    return LedgerEntry(units=units, **fields)
+    units = {kind: fields.pop(column) for kind, column in COLUMNS.items()}
+    given = {kind: number for kind, number in units.items() if number is not None}
+    return LedgerEntry(units=given, **fields)

@@ -99,13 +99,13 @@ def session_facts(part: SessionPart, charge: Spent, *, prior: float) -> dict[str
         facts["membership_increment"] = charge.success_increment
         facts["spent_increments_so_far"] = after.success_increment
         facts["total_success"] = total.success_level
-    facts["session_success_bound"] = _success_bound(total, prior)
+    facts["session_success_bound"] = success_bound(total, prior)
     if part.fresh:
         facts["prior_of_ever_used"] = 1 - 2.0**-after.n_releases
     return facts
 
 
-def _success_bound(total: Spent, prior: float) -> float:
+def success_bound(total: Spent, prior: float) -> float:
     """Return what the total budget promises about one unit's membership."""
     bounds = [1.0]
     if total.success_level is not None:
