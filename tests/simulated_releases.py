@@ -364,7 +364,7 @@ def session_in_a_ledger() -> Any:
             second = session.release(column_means, INFORMATION, rule="waterfill")
             seen = odometer(session)
         balances = Ledger(place["ledger"]).balance("people", "ann")
-        left = [balance.left("mi_nats") for balance in balances]
+        left = [balance.left.mi_nats for balance in balances]
         return {"releases": [first, second], "odometer": seen, "left": left}
 
 

@@ -333,7 +333,7 @@ NAMED: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
     ),
     "less was spent before": (
         "composition", "session",
-        in_session(lambda part: replace(part, before=replace(part.before, nats=0.0))),
+        in_session(lambda part: replace(part, before=replace(part.before, mi_nats=0.0))),
     ),
     "a smaller total": (
         "composition", "session",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -15,7 +16,7 @@ import numpy as np
 import typer
 
 from pacprivacy import ledger as ledgers
-from pacprivacy.budget import AnyBudget, Information, Membership, parse_budget
+from pacprivacy.budget import AnyBudget, Information, Membership, Spent, parse_budget
 from pacprivacy.errors import BudgetError, LedgerError
 from pacprivacy.mechanism import Batch, Data, Wrapper, batch_of, coerce_data
 from pacprivacy.pool import Pool, PoolStrategy
@@ -141,12 +142,8 @@ def _rows_of(study: Study, source: Path) -> Data:
 def _total_of(book: ledgers.Ledger, dataset: str, principal: str | None) -> AnyBudget | None:
     """Return the tightest budget that the ledger has for this session, as a total."""
     balances = book.balance(dataset, principal or "default")
-
-    def least(kind: str) -> float | None:
-        found = [amount for b in balances if (amount := b.limits.amount(kind)) is not None]
-        return min(found, default=None)
-
-    nats, increment = least("mi_nats"), least("success")
+    least = reduce(Spent.tightest, (balance.limits for balance in balances), Spent())
+    nats, increment = least.mi_nats, least.success_increment
     information = None if nats is None else Information(nats)
     if increment is None:
         return information

@@ -292,7 +292,7 @@ def session_changes(bundle: Bundle, part: SessionPart) -> Iterator[tuple[str, Bu
     for what, changed in {
         "another total": replace(part, total=Spent(mi_nats=2.5)),
         "a total that is used up": replace(part, total=Spent(mi_nats=0.1)),
-        "less spent before": replace(part, before=replace(part.before, nats=0.0)),
+        "less spent before": replace(part, before=replace(part.before, mi_nats=0.0)),
         "an earlier number": replace(part, before=replace(part.before, n_releases=0)),
         "fresh secrets": replace(part, fresh=True),
         "a smaller share": replace(part, share=Spent(mi_nats=0.01)),
