@@ -20,7 +20,7 @@ from pacprivacy.ledger import Ledger, LedgerEntry
 from pacprivacy.ledger import database as schema
 from pacprivacy.ledger import ledger as ledger_module
 from pacprivacy.ledger.amounts import allowed_units, charged_units
-from pacprivacy.ledger.chain import entry_hash
+from pacprivacy.ledger.chain import entry_hash, genesis_hash
 
 DIGEST = "ab" * 32
 
@@ -74,6 +74,26 @@ def test_delta_needs_epsilon_and_epsilon_alone_is_pure() -> None:
         charged_units(Spent(delta=1e-6))
     with pytest.raises(BudgetError, match="at least one amount"):
         charged_units(Spent())
+
+
+@pytest.mark.claim("K-3")
+def test_entries_of_the_first_version_keep_their_hash() -> None:
+    """A ledger is never forgotten: what 0.1 wrote is read, and its chain holds."""
+    entry = LedgerEntry(
+        seq=2,
+        kind="reserve",
+        time="2026-01-02T03:04:05.000006+00:00",
+        dataset="people",
+        principal="ann",
+        session="s" * 8,
+        reservation="r" * 8,
+        units={"mi_nats": 250_000_000_000, "success_increment": 50_000_000_000},
+        what="mean",
+        previous=genesis_hash("f" * 32, "2026-01-01T00:00:00.000000+00:00"),
+    )
+    written = "3f5ec238d5ac57d637d22fb02fa4f623730cc40e015d03992fa2dcc31fac6d7d"
+    assert entry_hash(entry) == written
+    assert entry.amounts == Spent(mi_nats=0.25, success_increment=0.05)
 
 
 # --- spending -------------------------------------------------------------------------------

@@ -428,3 +428,61 @@ def test_a_session_closed_by_its_mechanism_draws_no_second_secret() -> None:
     with pytest.raises(SecretError, match="it is closed"):
         session.release(closing, pac.Information(0.25), rule="waterfill")
     assert session.odometer().spent.mi_nats == spent
+
+
+# --- the same budgets as privatize ----------------------------------------------------------
+
+
+@pytest.mark.claim("S-1")
+@pytest.mark.parametrize("n_subsets", [16, None])
+def test_residual_entropy_is_a_total_and_a_share(n_subsets: int | None) -> None:
+    total, share = pac.ResidualEntropy(share=0.8), pac.ResidualEntropy(share=0.9)
+    options = {"pool": pac.Balanced(n_subsets=16)} if n_subsets is None else {}
+    session = pac.Session(DATA, budget=total, n_subsets=n_subsets, rng=0, **options)
+    with session:
+        first = session.release(mean, share, rule="waterfill")
+        pac.verify(first.certificate, first.bundle)
+        session.release(mean, share, rule="waterfill")
+        with pytest.raises(BudgetExceededError):
+            session.release(mean, share, rule="waterfill")
+    assert session.odometer().total.mi_nats == total.on(16).mi_nats
+    assert first.certificate.mi_upper_nats <= share.on(16).mi_nats
+
+
+def test_fresh_secrets_refuse_a_level_that_comes_with_residual_entropy() -> None:
+    budget = pac.ResidualEntropy(share=0.8) & pac.Membership(0.6)
+    with pytest.raises(BudgetError, match="must be Information when secrets are fresh"):
+        pac.Session(DATA, budget=budget, secrets="fresh").release(mean, pac.Information(0.1))
+
+
+def test_an_epsilon_equivalent_is_a_total_and_a_share() -> None:
+    with pac.Session(DATA, budget=pac.EpsilonEquivalent(1.0), n_subsets=16, rng=0) as session:
+        session.release(mean, pac.EpsilonEquivalent(0.2), rule="waterfill")
+    assert session.odometer().total.success_level == pac.EpsilonEquivalent(1.0).membership_success
+
+
+# --- plans ----------------------------------------------------------------------------------
+
+
+@pytest.mark.claim("R-2")
+def test_a_plan_is_the_release_before_anything_is_drawn(watch: Watch) -> None:
+    asked = {"rule": "waterfill", "n_subsets": 16, "rng": 0}
+    plan = pac.plan(mean, DATA, pac.Membership(0.6), **asked)
+    assert watch.drawn == 0
+    assert "nothing was released or spent" in str(plan)
+    release = pac.privatize(mean, DATA, pac.Membership(0.6), **asked)
+    assert plan.certificate == release.certificate
+    assert plan.charge.mi_nats == release.certificate.mi_upper_nats
+
+
+def test_a_session_plans_without_spending(watch: Watch) -> None:
+    with pac.Session(DATA, budget=pac.Information(0.5), n_subsets=16, rng=0) as session:
+        first = session.plan(mean, pac.Information(0.4), rule="waterfill")
+        second = session.plan(mean, pac.Information(0.4), rule="waterfill")
+        assert (watch.drawn, session.spent.mi_nats, session.spent.n_releases) == (0, 0.0, 0)
+        assert first.charge == second.charge
+        release = session.release(mean, pac.Information(0.4), rule="waterfill")
+        assert session.spent.mi_nats == first.charge.mi_nats
+    assert release.certificate.mi_upper_nats == first.certificate.mi_upper_nats
+    with pytest.raises(SecretError, match="session must be open"):
+        session.plan(mean, pac.Information(0.1))
