@@ -46,9 +46,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
 from pacprivacy._random import fresh_seed
-from pacprivacy.budget import Spent
 from pacprivacy.errors import LedgerError
-from pacprivacy.ledger.amounts import Units, amounts_of
+from pacprivacy.ledger.amounts import Units
 from pacprivacy.ledger.chain import (
     COLUMNS,
     EVERY,
@@ -345,22 +344,12 @@ def now() -> str:
 
 def read_head(connection: Connection) -> Head:
     """Read the ledger's own row."""
-    columns = LEDGER.c
-    row = connection.execute(
-        select(
-            columns.schema_version,
-            columns.ledger_id,
-            columns.created,
-            columns.n_entries,
-            columns.head,
-        ).where(columns.id == 1)
-    ).one_or_none()
-    kinds = (int, str, str, int, str)
-    if row is None or not all(isinstance(v, kind) for v, kind in zip(row, kinds, strict=True)):
+    row = connection.execute(select(LEDGER).where(LEDGER.c.id == 1)).one_or_none()
+    fields = {} if row is None else dict(row._mapping)
+    kinds = (int, int, str, str, int, str)
+    if not fields or not all(map(isinstance, fields.values(), kinds)):
         raise LedgerError("ledger must have an intact first row; it has none. Restore a backup.")
-    return Head(
-        schema_version=row[0], ledger_id=row[1], created=row[2], n_entries=row[3], hash=row[4]
-    )
+    return Head(hash=fields.pop("head"), **{k: v for k, v in fields.items() if k != "id"})
 
 
 def open_database(database: Database, *, create: bool) -> Head:
@@ -478,7 +467,7 @@ def budgets_covering(
 def spent(connection: Connection, budget: LedgerEntry) -> Units:
     """Return what counts against a budget: everything reserved and not cancelled."""
     column = ENTRIES.c
-    return _total(
+    return total_of(
         connection,
         and_(
             true() if budget.dataset == EVERY else column.dataset == budget.dataset,
@@ -487,33 +476,14 @@ def spent(connection: Connection, budget: LedgerEntry) -> Units:
     )
 
 
-def tally(connection: Connection, session: str) -> Spent:
-    """Return what a session spent, and how often."""
-    query = select(ENTRIES.c.kind, func.count()).where(ENTRIES.c.session == session)
-    rows = connection.execute(query.group_by(ENTRIES.c.kind))
-    counts = {str(row[0]): int(row[1]) for row in rows}
-    total = amounts_of(_total(connection, ENTRIES.c.session == session))
-    return replace(total, n_releases=counts.get("reserve", 0) - counts.get("cancel", 0))
-
-
-def last_reservation(connection: Connection, session: str) -> tuple[str, bool] | None:
-    """Return a session's last reservation that was not cancelled, and whether it is committed."""
-    column = ENTRIES.c
-    own = select(column.reservation).where(column.session == session)
-    query = own.where(
-        column.kind == "reserve", column.reservation.not_in(own.where(column.kind == "cancel"))
-    )
-    name = connection.execute(query.order_by(column.seq.desc()).limit(1)).scalar_one_or_none()
-    return None if name is None else (str(name), "commit" in settled(connection, name))
-
-
 def settled(connection: Connection, reservation: str) -> list[str]:
     """Return the kinds of entries that a reservation has."""
     query = select(ENTRIES.c.kind).where(ENTRIES.c.reservation == reservation)
     return [str(kind) for (kind,) in connection.execute(query)]
 
 
-def _total(connection: Connection, condition: ColumnElement[bool]) -> Units:
+def total_of(connection: Connection, condition: ColumnElement[bool]) -> Units:
+    """Add up what is reserved and not cancelled."""
     sign = case((ENTRIES.c.kind == "cancel", -1), else_=1)
     sums = [func.coalesce(func.sum(sign * ENTRIES.c[name]), 0) for name in COLUMNS.values()]
     row = connection.execute(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pacprivacy._files import write_atomically
@@ -22,18 +22,18 @@ from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError
 from pacprivacy.ledger.amounts import FAMILIES, Units, allowed_units, amounts_of, charged_units
 from pacprivacy.ledger.chain import EVERY, EntryKind, LedgerEntry, Verification, check_entries
 from pacprivacy.ledger.database import (
+    ENTRIES,
     LEDGER,
     Database,
     Head,
     append,
     budgets_covering,
-    last_reservation,
     open_database,
     read_entries,
     read_head,
     settled,
     spent,
-    tally,
+    total_of,
 )
 
 
@@ -172,9 +172,13 @@ def verify_database(database: Database, noted: str | None) -> Verification:
     try:
         with database.reading() as connection:
             found = _verify(connection, read_head(connection), noted)
-            if found.ok and database.is_file:
-                found = _check_pages(connection, found)
-            return found
+            if not (found.ok and database.is_file):
+                return found
+            # SQLite checks what the entries do not show: pages and indexes.
+            if connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar() == "ok":
+                return found
+            damaged = "the file is damaged outside the entries; restore a backup"
+            return replace(found, problem=damaged)
     except LedgerError as error:
         return Verification(n_entries=0, head="", problem=str(error))
 
@@ -198,18 +202,6 @@ def _verify(connection: Connection, head: Head, noted: str | None) -> Verificati
 
 def _broken(entry: int, head: str, problem: str) -> Verification:
     return Verification(n_entries=entry - 1, head=head, broken_entry=entry, problem=problem)
-
-
-def _check_pages(connection: Connection, found: Verification) -> Verification:
-    """Let SQLite check what the entries do not show: pages and indexes."""
-    complaint = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
-    if complaint == "ok":
-        return found
-    return Verification(
-        n_entries=found.n_entries,
-        head=found.head,
-        problem="the file is damaged outside the entries; restore a backup",
-    )
 
 
 EXPORT_VERSION: Final = 1
@@ -372,16 +364,27 @@ class Ledger:
 
     def tally(self, session: str) -> Spent:
         """Return what a session spent, and how often."""
+        query = select(ENTRIES.c.kind, func.count()).where(ENTRIES.c.session == session)
         with self._database.reading() as connection:
-            return tally(connection, session)
+            rows = connection.execute(query.group_by(ENTRIES.c.kind))
+            counts = {str(row[0]): int(row[1]) for row in rows}
+            total = amounts_of(total_of(connection, ENTRIES.c.session == session))
+        return replace(total, n_releases=counts.get("reserve", 0) - counts.get("cancel", 0))
 
     def last_reservation(self, session: str) -> tuple[str, bool] | None:
         """Return a session's last reservation that was not cancelled, and whether it is committed.
 
         ``None`` if the session has none.
         """
+        column = ENTRIES.c
+        own = select(column.reservation).where(column.session == session)
+        query = own.where(
+            column.kind == "reserve", column.reservation.not_in(own.where(column.kind == "cancel"))
+        )
+        last = query.order_by(column.seq.desc()).limit(1)
         with self._database.reading() as connection:
-            return last_reservation(connection, session)
+            name = connection.execute(last).scalar_one_or_none()
+            return None if name is None else (str(name), "commit" in settled(connection, name))
 
     def knows(self, reservation_id: str) -> bool:
         """Whether a reservation of this name was made."""

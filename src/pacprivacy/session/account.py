@@ -18,7 +18,7 @@ from pacprivacy.budget import AnyBudget, Spent, limits_of
 from pacprivacy.errors import BudgetError, DataError, LedgerError, PoolError, SecretError
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate
-from pacprivacy.session.state import Book, SessionState, Standing, StateFile
+from pacprivacy.session.state import Book, Marks, SessionState, StateFile
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger, Reservation
@@ -74,7 +74,7 @@ class Account(Book, ProcessBound):
         least = reduce(Spent.tightest, (balance.left for balance in balances), Spent())
         return replace(least, epsilon=None, delta=None)  # what DP spends is another matter
 
-    def spend(self, charge: Spent, what: str, before: Standing) -> None:
+    def spend(self, charge: Spent, what: str, before: SessionState) -> None:
         """Reserve a charge; where the ledger has no budget yet, set the session's total first.
 
         The file is told first. From then on an older file does not fit the ledger, whatever
@@ -103,7 +103,7 @@ class Account(Book, ProcessBound):
         )
         self._reservation.mark_used()
 
-    def keep(self, after: Standing) -> None:
+    def keep(self, after: SessionState) -> None:
         """Store the belief after a release, before anyone sees the release."""
         name = self._reserved().entry.reservation
         assert name is not None  # named in spend()
@@ -116,36 +116,31 @@ class Account(Book, ProcessBound):
 
     def load(self) -> None:
         """Find the session as it was left; refuse one that does not belong here."""
-        state = None if self._file is None else self._file.load()
-        if state is None:
+        found = None if self._file is None else self._file.load()
+        if found is None:
             return
-        self._check_names(state)
-        if not (state.reservation or self._ledger.last_reservation(state.session_id)):
+        state, marks = found
+        self._check_names(marks)
+        if not (marks.reservation or self._ledger.last_reservation(marks.session_id)):
             return  # nothing was ever reserved, so the secret was never used: begin anew
-        _check_request(self._holder, state)
-        self._session_id = state.session_id
-        self._check_latest(state)
+        _check_request(self._holder, state, marks)
+        self._session_id = marks.session_id
+        self._check_latest(marks)
         self.state = state
 
-    def _save(self, standing: Standing, *, reservation: str, upcoming: str) -> None:
+    def _save(self, state: SessionState, *, reservation: str, upcoming: str) -> None:
         if self._file is None:
             return
-        self._file.save(
-            SessionState(
-                session_id=self._session_id,
-                ledger_id=self._ledger.ledger_id,
-                dataset=self._holder.dataset,
-                principal=self._holder.principal,
-                data_digest=self._holder.data_digest,
-                reservation=reservation,
-                upcoming=upcoming,
-                n_releases=standing.n_releases,
-                total=standing.total,
-                pool=standing.pool,
-                log_p=standing.belief.log_p,
-                secret=standing.secret,
-            )
+        marks = Marks(
+            session_id=self._session_id,
+            ledger_id=self._ledger.ledger_id,
+            dataset=self._holder.dataset,
+            principal=self._holder.principal,
+            data_digest=self._holder.data_digest,
+            reservation=reservation,
+            upcoming=upcoming,
         )
+        self._file.save(state, marks)
 
     def _last(self) -> tuple[str, bool]:
         """Return the session's last reservation, and whether it is committed."""
@@ -158,17 +153,17 @@ class Account(Book, ProcessBound):
             )
         return self._reservation
 
-    def _check_names(self, state: SessionState) -> None:
+    def _check_names(self, marks: Marks) -> None:
         """Refuse a state of another ledger."""
         holder, label = self._holder, self._ledger.label
-        names = (state.ledger_id, state.dataset, state.principal)
+        names = (marks.ledger_id, marks.dataset, marks.principal)
         if names != (self._ledger.ledger_id, holder.dataset, holder.principal):
             raise LedgerError(
                 f"state must belong to ledger {label}, dataset {holder.dataset!r} and principal "
                 f"{holder.principal!r}; got that of another. Choose another state=."
             )
 
-    def _check_latest(self, state: SessionState) -> None:
+    def _check_latest(self, marks: Marks) -> None:
         """Refuse every state but the latest of its session, and an old copy of the ledger.
 
         Guarantee
@@ -177,9 +172,9 @@ class Account(Book, ProcessBound):
         not know of that one's release, the release was not committed, so nobody has seen it.
         """
         last, committed = self._last()
-        if state.reservation == last or (state.upcoming == last and not committed):
+        if marks.reservation == last or (marks.upcoming == last and not committed):
             return
-        if state.reservation and not self._ledger.knows(state.reservation):
+        if marks.reservation and not self._ledger.knows(marks.reservation):
             raise LedgerError(
                 f"ledger {self._ledger.label} must hold the releases that the session made; it is "
                 f"an old copy. Restore the latest one."
@@ -241,9 +236,9 @@ def certificate_digest(certificate: Certificate) -> str:
     return certificate.digest
 
 
-def _check_request(holder: Holder, state: SessionState) -> None:
+def _check_request(holder: Holder, state: SessionState, marks: Marks) -> None:
     """Refuse to go on with other data, another total or another pool than it began with."""
-    if state.data_digest != holder.data_digest:
+    if marks.data_digest != holder.data_digest:
         raise DataError(
             f"data must be what the session {holder.dataset!r} began with; got other values, "
             f"types or order. Load the same data, or give dataset= another name."

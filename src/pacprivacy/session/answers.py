@@ -41,17 +41,7 @@ _BLOCK = 4096  # questions whose votes are unpacked at a time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What left, what it cost, and the belief of whoever saw it.
-
-    Attributes
-    ----------
-    values : array of shape (q, c), public
-        One released vector per question.
-    charges : array of shape (q,), public
-        Proved bound on the information of each, in nats.
-    log_p : array of shape (m,)
-        Log belief over the candidates after the last answer.
-    """
+    """One vector per question, what each cost in nats, and the log belief after the last one."""
 
     values: Matrix
     charges: Vector
@@ -70,17 +60,7 @@ def unanimous(table: npt.NDArray[np.generic]) -> Mask:
 
 
 class VoteQuestions:
-    """Two-class votes: one direction, so noise, charge and belief have closed forms.
-
-    Parameters
-    ----------
-    votes : array of shape (m, q) of 0 and 1, curator-only
-        What every candidate answers to every question.
-    log_p : array of shape (m,)
-        Log belief before the first question.
-    query_nats : float, public
-        Budget of every question.
-    """
+    """Two-class votes (m, q): one direction, so noise, charge and belief have closed forms."""
 
     def __init__(
         self, votes: Labels, log_p: Vector, query_nats: float, noise: UnitNoise | None = None
@@ -160,17 +140,7 @@ def _log_mix(zeros: float, ones: float, ratio: float) -> float:
 
 
 class ScoreQuestions:
-    """Vectors as answers: class probabilities, or votes among several classes.
-
-    Parameters
-    ----------
-    table : array, curator-only
-        Class probabilities of shape (m, q, c), or labels of shape (m, q) with ``n_classes``.
-    log_p, query_nats
-        As in :class:`VoteQuestions`.
-    n_classes : int, optional
-        Number of classes, where the table holds labels.
-    """
+    """Vectors as answers: class probabilities (m, q, c), or votes (m, q) among ``n_classes``."""
 
     def __init__(
         self,
@@ -291,23 +261,10 @@ class Responder(Keeper):
         return self._n_free
 
     def answer_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> npt.NDArray[np.float64]:
-        """Release one noisy one-hot vote per question.
+        """Release one noisy one-hot vote per question, shape (q, n_classes).
 
-        Parameters
-        ----------
-        labels : integer array of shape (m, q), curator-only
-            Class number that each candidate gives to each question.
-        n_classes : int
-            Number of classes.
-
-        Returns
-        -------
-        array of shape (q, n_classes)
-
-        Raises
-        ------
-        BudgetExceededError
-            If the total might not cover all of the questions; nothing is drawn or spent.
+        ``labels`` has shape (m, q): the class number that each candidate gives to each question.
+        If the total might not cover all of the questions, nothing is drawn or spent.
         """
         table = self._check(labels, n_axes=2)
         if table.size and (table.dtype.kind not in "iu" or not 0 <= table.min() <= table.max()):

@@ -19,7 +19,7 @@ from pacprivacy.budget import Spent
 from pacprivacy.errors import SecretError
 from pacprivacy.pool import Pool
 from pacprivacy.release import Sampler, Secret, success_bound
-from pacprivacy.session.state import Book, Standing
+from pacprivacy.session.state import Book, SessionState
 
 Seen = TypeVar("Seen")
 
@@ -173,14 +173,14 @@ class Keeper(ProcessBound):
             success_bound=success_bound(self._total, self._pool.worst_prior),
         )
 
-    def _standing(self, belief: Belief | None = None, spent: Spent | None = None) -> Standing:
+    def _standing(self, belief: Belief | None = None, spent: Spent | None = None) -> SessionState:
         assert self._pool is not None  # drawn before anything is calibrated
         assert self._belief is not None  # set with the pool
         assert self._secret is not None  # drawn before the charge is booked
-        return Standing(
+        return SessionState(
             total=self._total,
             n_releases=(spent or self._spent).n_releases,
             pool=self._pool,
-            belief=belief or self._belief,
+            log_p=(belief or self._belief).log_p,
             secret=self._secret,
         )

@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief, freeze
 from pacprivacy._files import write_atomically
-from pacprivacy.adversary import Belief
 from pacprivacy.budget import Spent
 from pacprivacy.errors import LedgerError, PacPrivacyError, SecretError
 from pacprivacy.pool import Pool
@@ -47,7 +46,14 @@ class _Array(msgspec.Struct, array_like=True):
         return np.frombuffer(self.content, np.dtype(self.dtype)).reshape(self.shape)
 
 
-class _Names(msgspec.Struct, kw_only=True):
+class Marks(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose state it is, and where in the ledger it stands.
+
+    ``reservation`` names the session's last one in the ledger; the belief knows of its release,
+    if anyone saw that. ``upcoming`` names one that was about to be made when this was written, and
+    of whose release the belief knows nothing. Either is empty where there is none.
+    """
+
     session_id: str
     ledger_id: str
     dataset: str
@@ -55,14 +61,14 @@ class _Names(msgspec.Struct, kw_only=True):
     data_digest: str
     reservation: str
     upcoming: str
-    n_releases: int
 
 
 class _Stored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What the file holds, below its version and its checksum."""
 
-    names: _Names
+    marks: Marks
     total: Spent
+    n_releases: int
     pool: dict[str, Any]
     pool_arrays: dict[str, _Array]
     log_p: _Array
@@ -77,22 +83,10 @@ class _File(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SessionState:
-    """Everything a session needs to go on; curator-only.
+    """Where a session stands between two releases: all it needs to go on; curator-only."""
 
-    ``reservation`` names the session's last one in the ledger; the belief knows of its release,
-    if anyone saw that. ``upcoming`` names one that was about to be made when this was written, and
-    of whose release the belief knows nothing. Either is empty where there is none.
-    """
-
-    session_id: str
-    ledger_id: str
-    dataset: str
-    principal: str
-    data_digest: str
-    reservation: str
-    upcoming: str
-    n_releases: int
     total: Spent
+    n_releases: int
     pool: Pool
     log_p: Vector
     secret: Secret
@@ -100,14 +94,14 @@ class SessionState:
     def __repr__(self) -> str:
         return f"SessionState(curator-only, {self.n_releases} releases)"
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, marks: Marks) -> bytes:
         """Return the file's content: plain arrays, the secret among them."""
         arrays, metadata = self.pool.to_arrays()
-        names = {name: getattr(self, name) for name in _Names.__struct_fields__}
         stored = msgspec.msgpack.encode(
             _Stored(
-                names=_Names(**names),
+                marks=marks,
                 total=self.total,
+                n_releases=self.n_releases,
                 pool=metadata,
                 pool_arrays={name: _Array.of(array) for name, array in arrays.items()},
                 log_p=_Array.of(self.log_p),
@@ -117,7 +111,7 @@ class SessionState:
         return msgspec.msgpack.encode(_File(SCHEMA_VERSION, _checksum(stored), stored))
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Self:
+    def from_bytes(cls, content: bytes) -> tuple[Self, Marks]:
         """Rebuild a state; raise an error of some kind where it is damaged."""
         file = msgspec.msgpack.decode(content, type=_File)
         if file.schema_version != SCHEMA_VERSION or file.checksum != _checksum(file.stored):
@@ -125,13 +119,14 @@ class SessionState:
         stored = msgspec.msgpack.decode(file.stored, type=_Stored)
         arrays = {name: array.read() for name, array in stored.pool_arrays.items()}
         pool = Pool.from_arrays(arrays, stored.pool)
-        return cls(
-            **msgspec.structs.asdict(stored.names),
+        state = cls(
             total=stored.total,
+            n_releases=stored.n_releases,
             pool=pool,
             log_p=_belief(stored.log_p.read(), pool.n_subsets),
             secret=Secret.from_storage(int.from_bytes(stored.secret, "little"), pool.n_subsets),
         )
+        return state, stored.marks
 
 
 def _checksum(stored: bytes) -> bytes:
@@ -148,7 +143,7 @@ class StateFile:
     def __del__(self) -> None:
         self.close()
 
-    def load(self) -> SessionState | None:
+    def load(self) -> tuple[SessionState, Marks] | None:
         """Read the state; ``None`` if there is none yet."""
         try:
             with self.path.open("rb") as file:
@@ -173,9 +168,9 @@ class StateFile:
             f"away to start a new session."
         )
 
-    def save(self, state: SessionState) -> None:
+    def save(self, state: SessionState, marks: Marks) -> None:
         """Replace the state; it is on the disk when this returns."""
-        write_atomically(self.path, state.to_bytes(), mode=_MODE)
+        write_atomically(self.path, state.to_bytes(marks), mode=_MODE)
 
     def close(self) -> None:
         """Let other processes open the session."""
@@ -220,17 +215,6 @@ def _lock(path: Path) -> int:
     return descriptor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Standing:
-    """Where a session stands between two releases; curator-only."""
-
-    total: Spent
-    n_releases: int
-    pool: Pool
-    belief: Belief
-    secret: Secret
-
-
 class Book:
     """Where a session's spends are written; this one is forgotten with its process."""
 
@@ -245,10 +229,10 @@ class Book:
         """Return what is left besides the session's own total; ``None`` where unlimited."""
         return Spent()
 
-    def spend(self, charge: Spent, what: str, before: Standing) -> None:
+    def spend(self, charge: Spent, what: str, before: SessionState) -> None:
         """Write a charge down; the secret is not used before this returns."""
 
-    def keep(self, after: Standing) -> None:
+    def keep(self, after: SessionState) -> None:
         """Store the belief after a release; nobody sees the release before this returns."""
 
     def commit(self, certificate: Certificate) -> None:

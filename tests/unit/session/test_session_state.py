@@ -30,7 +30,7 @@ from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.release import Secret
 from pacprivacy.session.account import Account, certificate_digest
-from pacprivacy.session.state import SessionState, StateFile
+from pacprivacy.session.state import Marks, SessionState, StateFile
 
 DATA = np.random.default_rng(3).normal(size=(8, 1))
 SOURCE = Path(pac.__file__).parent
@@ -76,14 +76,18 @@ def state_path(folder: Path) -> Path:
     return found
 
 
-def read_state(folder: Path) -> SessionState:
+def read_file(folder: Path) -> tuple[SessionState, Marks]:
     file = StateFile(state_path(folder))
     try:
-        state = file.load()
+        found = file.load()
     finally:
         file.close()
-    assert state is not None
-    return state
+    assert found is not None
+    return found
+
+
+def read_state(folder: Path) -> SessionState:
+    return read_file(folder)[0]
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +159,7 @@ def test_the_belief_on_disk_is_that_of_the_session(study: Path) -> None:
 
 
 def read_belief(folder: Path) -> Any:
-    return SessionState.from_bytes(state_path(folder).read_bytes()).log_p
+    return SessionState.from_bytes(state_path(folder).read_bytes())[0].log_p
 
 
 def test_what_a_crash_left_reserved_counts_for_the_session(
@@ -285,9 +289,11 @@ def test_the_file_of_a_release_to_come_is_old_once_it_is_committed(
     real, copied = Ledger.commit, tmp_path / "to come"
     taken: list[SessionState] = []
 
-    def save(file: StateFile, state: SessionState, original: Any = StateFile.save) -> None:
-        original(file, state)
-        if state.upcoming:
+    def save(
+        file: StateFile, state: SessionState, marks: Marks, original: Any = StateFile.save
+    ) -> None:
+        original(file, state, marks)
+        if marks.upcoming:
             shutil.copy2(file.path, copied)
             taken.append(state)
 
@@ -313,11 +319,11 @@ def test_a_session_that_reserved_nothing_is_begun_anew(
         patch.setattr(Ledger, "reserve", fail)
         with pytest.raises(Failure):
             session.release(mean, pac.Information(0.1))
-    first = read_state(tmp_path)
+    first = read_file(tmp_path)[1]
     with begin(path, n_subsets=8) as session:
         session.release(mean, pac.Information(0.1))
     assert read_state(tmp_path).pool.n_subsets == 8
-    assert read_state(tmp_path).session_id != first.session_id
+    assert read_file(tmp_path)[1].session_id != first.session_id
 
 
 def test_names_of_reservations_are_used_once(study: Path) -> None:
@@ -410,9 +416,9 @@ def test_a_damaged_state_is_refused(study: Path, damage: Callable[[bytes], bytes
 
 def test_pickles_are_not_read(study: Path) -> None:
     path = state_path(study.parent)
-    state = read_state(study.parent)
+    state, marks = read_file(study.parent)
     with_objects = replace(state, log_p=np.array([{"an": "object"}] * 4, dtype=object))
-    path.write_bytes(with_objects.to_bytes())
+    path.write_bytes(with_objects.to_bytes(marks))
     with pytest.raises(LedgerError, match="it is damaged"):
         begin(study)
 
@@ -424,9 +430,10 @@ def test_a_secret_outside_the_pool_is_refused(study: Path, index: int) -> None:
 
 
 def test_the_size_of_the_file_does_not_depend_on_the_secret(study: Path) -> None:
-    state = read_state(study.parent)
+    state, marks = read_file(study.parent)
     sizes = {
-        len(replace(state, secret=Secret.from_storage(index, 4)).to_bytes()) for index in range(4)
+        len(replace(state, secret=Secret.from_storage(index, 4)).to_bytes(marks))
+        for index in range(4)
     }
     assert len(sizes) == 1
 
@@ -454,9 +461,9 @@ def test_only_the_session_state_reads_the_index() -> None:
 
 def test_the_ledger_holds_nothing_of_the_secret(study: Path) -> None:
     """Same data, pool and releases, other secret: the same entries."""
-    state = read_state(study.parent)
+    state, marks = read_file(study.parent)
     content = study.read_bytes()
-    assert state.data_digest.encode() not in content
+    assert marks.data_digest.encode() not in content
     assert state.pool.digest().encode() not in content
     assert state.pool.bits.tobytes() not in content
     assert str(state.pool.seed).encode() not in content
