@@ -201,18 +201,17 @@ class Refinement:
         most = float(np.log(len(self._values)))
         return most if self._base is None else min(most, 1.25 * self._base.mi_upper)
 
-    def begin(self, *, pool: Candidates, log_belief: Vector, caps: Vector | None, rng: int) -> None:
-        """Find the shape of the noise, at the whole share; nothing is drawn."""
-        plan = calibrate(
-            self._values,
-            information_of(self._share),
-            rule=self._rule,
-            pool=pool,
-            log_belief=log_belief,
-            caps=caps,
-            rng=rng,
-        )
+    def begin(self, **given: Any) -> None:
+        """Find the shape of the noise, at the whole share; nothing is drawn.
+
+        What is given goes to ``calibrate``, here and in :meth:`plan`.
+        """
+        self._first(information_of(self._share), given)
+
+    def _first(self, budget: AnyBudget, given: dict[str, Any]) -> NoisePlan:
+        plan = calibrate(self._values, budget, rule=self._rule, **given)
         self._base = None if plan.is_noiseless else plan
+        return plan
 
     def plan(
         self,
@@ -224,21 +223,11 @@ class Refinement:
         gamma: float = 1e-9,
         rng: np.random.Generator | int | None = None,
     ) -> NoisePlan:
-        """Return the plan of the next observation; the arguments are those of ``calibrate``."""
+        """Return the plan of the next observation."""
         seed = coerce_seed(rng)
         if self._base is None:
-            first = calibrate(
-                self._values,
-                budget,
-                rule=self._rule,
-                pool=pool,
-                log_belief=log_belief,
-                caps=caps,
-                gamma=gamma,
-                rng=seed,
-            )
-            self._base = None if first.is_noiseless else first
-            return first
+            given = {"pool": pool, "log_belief": log_belief, "caps": caps, "gamma": gamma}
+            return self._first(budget, {**given, "rng": seed})
         log_p = check_log_belief(log_belief, len(self._values))
         limits = limits_of(budget)
         allowed, priors = resolve_caps(limits, caps, pool, log_p)
