@@ -46,7 +46,7 @@ def privatize(
         fitted scikit-learn estimator.
     data : array, frame, or tuple of those
         The universe of records. The release is computed on a secret half of it.
-    budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
+    budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         What every attacker is held to.
     pool : Pool or strategy, optional
         Which subsets are candidates; random halves and their complements by default.

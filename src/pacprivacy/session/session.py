@@ -22,7 +22,7 @@ from pacprivacy._plots import draw
 from pacprivacy._random import SimulatedSource, SystemSource, public_generator
 from pacprivacy.adversary import DEFAULT_GAMMA, Belief
 from pacprivacy.budget import AnyBudget, Spent, limits_of, needs_pool
-from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError
+from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError, SecretError
 from pacprivacy.mechanism import as_mechanism
 from pacprivacy.noise import (
     N_RESERVE,
@@ -116,7 +116,7 @@ class Session(Keeper):
     ----------
     data : array, frame, or tuple of those
         The universe of records.
-    budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
+    budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         Total over all releases. Left out when a session goes on from its ledger.
     pool, n_subsets, units, n_jobs, rng, progress, simulate
         As in :func:`pacprivacy.privatize`.
@@ -210,6 +210,7 @@ class Session(Keeper):
         simulated = SimulatedSource(public_generator(self._rehearsal.seed, "simulation"))
         super().__init__(total, simulated if simulate else SystemSource(), book)
         self._releases: list[Release] = []
+        self._planned: Plan | None = None
         self._n_proofs = 0
         if (found := self._book.state) is not None:
             self._total, self._pool, self._secret = found.total, found.pool, found.secret
@@ -291,7 +292,7 @@ class Session(Keeper):
         ----------
         mechanism : callable or Mechanism
             As in :func:`pacprivacy.privatize`.
-        budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
+        budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
             Share of the total for this release. ``Membership(q)`` stands for an increment of
             ``q`` minus the prior.
 
@@ -405,7 +406,7 @@ class Session(Keeper):
             noise = assess(noise, context)  # the charge is the best bound that is proved
             bundle = bundle_of(noise, context)
             certificate = write_certificate(bundle, noise)
-        return Plan(
+        self._planned = Plan(
             certificate=certificate,
             charge=charge_of(noise, share, belief.success_per_unit(pool)),
             noise=noise,
@@ -413,6 +414,7 @@ class Session(Keeper):
             bundle=bundle,
             belief=belief,
         )
+        return self._planned
 
     def publish(self, plan: Plan) -> tuple[Release, Observation]:
         """Spend, draw the noise, remember what was seen, and build the released value.
@@ -422,6 +424,17 @@ class Session(Keeper):
         Claim R-2. The certificate is complete before the secret is touched; the value is a
         function of the observation, the pool's outputs and the structure that all subsets share.
         """
+        self.check_process()
+        with self._lock:
+            if plan is not self._planned:
+                raise SecretError(
+                    "plan must be the session's latest: the belief has moved on since; got "
+                    "another. Plan it again."
+                )
+            self._planned = None
+            return self._publish(plan)
+
+    def _publish(self, plan: Plan) -> tuple[Release, Observation]:
         unspent = self._spent
         if self._fresh:
             self._secret = None

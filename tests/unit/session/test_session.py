@@ -486,3 +486,21 @@ def test_a_session_plans_without_spending(watch: Watch) -> None:
     assert release.certificate.mi_upper_nats == first.certificate.mi_upper_nats
     with pytest.raises(SecretError, match="session must be open"):
         session.plan(mean, pac.Information(0.1))
+
+
+@pytest.mark.claim("S-1")
+def test_a_plan_is_published_once_and_not_after_another_release(watch: Watch) -> None:
+    """Its noise was calibrated to a belief that has moved on."""
+    with pac.Session(DATA, budget=pac.Information(1), n_subsets=16, rng=0) as session:
+        old = session.plan(mean, pac.Information(0.1), rule="waterfill")
+        session.release(mean, pac.Information(0.1), rule="waterfill")
+        drawn, spent = watch.drawn, session.spent
+        for stale in (old, pac.plan(mean, DATA, pac.Information(0.1), n_subsets=16, rng=0)):
+            with pytest.raises(SecretError, match="plan must be the session's latest"):
+                session.publish(stale)
+        assert (watch.drawn, session.spent) == (drawn, spent)
+        new = session.plan(mean, pac.Information(0.1), rule="waterfill")
+        release, _ = session.publish(new)
+        pac.verify(release.certificate, release.bundle)
+        with pytest.raises(SecretError, match="plan must be the session's latest"):
+            session.publish(new)
