@@ -11,7 +11,7 @@ import pytest
 import pacprivacy
 
 OPTIONAL = ("duckdb", "jax", "matplotlib", "opendp", "pandas", "plotly", "polars", "pyarrow")
-SLOW = (*OPTIONAL, "dp_accounting", "rich.progress", "sklearn", "sqlalchemy")
+SLOW = (*OPTIONAL, "dp_accounting", "sklearn", "sqlalchemy")
 NUMERICAL = ("joblib", "narwhals", "numpy", "scipy")
 
 

@@ -69,7 +69,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "accuracy_first": STORY | THEORY | BASE | {"privatizing", "dp"},
     # The top. Nothing below imports these three; among themselves they are ordered.
     "estimators": BELOW_TOP,
-    "tables": STORY | THEORY | BASE | {"design"},
+    "tables": STORY | THEORY | BASE | {"design", "ledger"},
     "comparison": BELOW_TOP,
     "cli": BELOW_TOP | {"estimators", "tables", "comparison"},
     "__main__": frozenset({"cli"}),

@@ -20,6 +20,7 @@ import numpy as np
 
 from pacprivacy._plots import draw
 from pacprivacy._random import SimulatedSource, SystemSource, public_generator
+from pacprivacy._threads import few_threads
 from pacprivacy.adversary import DEFAULT_GAMMA, Belief
 from pacprivacy.budget import AnyBudget, Spent, limits_of, needs_pool
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError, SecretError
@@ -51,7 +52,7 @@ from pacprivacy.session.account import Holder, open_account
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Rehearsal, information_of
-from pacprivacy.simulation import Outputs, few_threads
+from pacprivacy.simulation import Outputs
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
