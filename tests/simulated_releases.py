@@ -69,11 +69,11 @@ def odometer(session: Any) -> dict[str, Any]:
     """What a session has spent and what has been learned."""
     seen = session.odometer()
     return {
-        "n_releases": seen.n_releases,
-        "spent_nats": seen.spent_nats,
-        "total_nats": seen.total_nats,
-        "spent_success": seen.spent_success,
-        "total_success": seen.total_success,
+        "n_releases": seen.spent.n_releases,
+        "spent_nats": seen.spent.mi_nats,
+        "total_nats": seen.total.mi_nats,
+        "spent_success": seen.spent.success_increment,
+        "total_success": seen.total.success_level,
         "learned_nats": seen.learned_nats,
         "best_guess_now": seen.best_guess_now,
         "ever_used_prior": seen.ever_used_prior,
@@ -343,8 +343,8 @@ def gradual(found: Any) -> dict[str, Any]:
         "reached": found.reached,
         "scores": [[look.score, look.cautious] for look in found.looks],
         "values": [step.value for step in found.steps],
-        "spent_nats": found.spent.spent_nats,
-        "learned_nats": found.spent.learned_nats,
+        "spent_nats": found.spent.mi_nats,
+        "learned_nats": found.certificate.composition["learned_nats"],
     }
 
 
@@ -366,7 +366,7 @@ def session_in_a_ledger() -> Any:
             second = session.release(column_means, INFORMATION, rule="waterfill")
             seen = odometer(session)
         balances = Ledger(place["ledger"]).balance("people", "ann")
-        left = [balance.left("mi_nats") for balance in balances]
+        left = [balance.left.mi_nats for balance in balances]
         return {"releases": [first, second], "odometer": seen, "left": left}
 
 
@@ -399,10 +399,10 @@ def answers(output: str, labels: Any, estimator: Any, budget: Any) -> Any:
         "values": [*parts, shares, labelled],
         "certificate": model.certificate_,
         "odometer": {
-            "n_queries": seen.n_queries,
+            "n_queries": seen.spent.n_releases,
             "n_free": seen.n_free,
-            "spent_nats": seen.spent_nats,
-            "total_nats": seen.total_nats,
+            "spent_nats": seen.spent.mi_nats,
+            "total_nats": seen.total.mi_nats,
             "success_bound": seen.success_bound,
             "learned_nats": seen.learned_nats,
             "best_guess_now": seen.best_guess_now,
@@ -547,7 +547,7 @@ def fit_in_a_grid_search() -> Any:
     return {
         "values": attributes(search.best_estimator_),
         "certificate": cost.certificate,
-        "total": [cost.total.n_releases, cost.total.mi_nats, cost.total.membership],
+        "total": [cost.total.n_releases, cost.total.mi_nats, cost.total.success_level],
         "doubt": cost.total.doubt,
     }
 

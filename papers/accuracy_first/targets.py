@@ -17,7 +17,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.adversary import Belief
-from pacprivacy.budget import Information, Limits
+from pacprivacy.budget import Information, Spent
 from pacprivacy.mechanism import KMeans, LinearSVM
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Balanced, Pool
@@ -181,7 +181,7 @@ def _run(
     rng = public_generator(seed, "runs", number)
     source, values = SimulatedSource(rng), setting.outputs.values
     secret, belief = int(rng.integers(len(values))), Belief.uniform(len(values))
-    share = Limits(mi_nats=task.cap_nats)
+    share = Spent(mi_nats=task.cap_nats)
     steps, fractions = Refinement(values, share, rule=RULE), level_shares(share, LEVELS)
     steps.begin(pool=setting.pool, log_belief=belief.log_p, caps=None, rng=seed)
     spent, looks, enough, estimate = 0.0, 0, False, values[0]

@@ -213,7 +213,7 @@ def _transcript(
     tilt = np.abs(np.exp(responder.belief.log_p) @ answers.signs)
     return _Run(
         accuracy=float((released.argmax(axis=1) == answers.truth[order]).mean()),
-        spent_nats=responder.spent_nats,
+        spent_nats=responder.spent.mi_nats or 0.0,
         free_share=responder.n_free / n_queries,
         attacker=float(0.5 + 0.5 * tilt.mean()),
     )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pacprivacy.pool import Half as Half
     from pacprivacy.pool import Poisson as Poisson
     from pacprivacy.pool import Pool as Pool
+    from pacprivacy.privatizing import plan as plan
     from pacprivacy.privatizing import privatize as privatize
     from pacprivacy.release import Certificate as Certificate
     from pacprivacy.release import Release as Release
@@ -47,7 +48,7 @@ _NAMES_OF = {
     "estimators": "PrivateEstimator PrivateForestClassifier PrivateKMeans PrivateLinearSVC "
     "PrivateLogisticRegression PrivatePCA PrivatePredictor PrivateRidge",
     "pool": "Balanced Half Poisson Pool",
-    "privatizing": "privatize",
+    "privatizing": "plan privatize",
     "release": "Certificate Release verify",
     "session": "Accuracy Session",
 }

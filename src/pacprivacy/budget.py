@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any, Final, TypeAlias
 
 from pacprivacy._checks import check_positive
 from pacprivacy._rounding import at_least, at_most
@@ -21,10 +24,11 @@ __all__ = [
     "Combined",
     "EpsilonEquivalent",
     "Information",
-    "Limits",
     "Membership",
     "ResidualEntropy",
+    "Spent",
     "limits_of",
+    "needs_pool",
     "parse_budget",
 ]
 
@@ -193,36 +197,113 @@ AnyBudget: TypeAlias = Information | Membership | EpsilonEquivalent | ResidualEn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The tightest limits that a budget sets; ``None`` where it sets none."""
+class Spent:
+    """Amounts of privacy: what was spent, what a release costs, or what a budget allows; public.
 
+    ``None`` where nothing is said. The kinds are never added to each other.
+
+    Parameters
+    ----------
+    n_releases : int
+        Releases, or answers.
+    mi_nats : float, optional
+        Mutual information between the secret index and what left, in nats.
+    success_level : float, optional
+        Success of the best guess about one unit's membership: 0.6.
+    success_increment : float, optional
+        What was added to it: 0.1 takes a prior of 0.5 to a level of 0.6.
+    epsilon, delta : float, optional
+        Differential privacy.
+    doubt : float
+        Bound on the probability that one of the proofs is wrong.
+
+    Examples
+    --------
+    >>> fit = Spent(n_releases=1, mi_nats=0.25, success_level=0.6)
+    >>> total = fit + Spent(n_releases=1, mi_nats=0.5, success_level=0.7)
+    >>> total.n_releases, total.mi_nats, total.success_level, total.epsilon
+    (2, 0.75, 0.7, None)
+    """
+
+    n_releases: int = 0
     mi_nats: float | None = None
-    success: float | None = None
+    success_level: float | None = None
+    success_increment: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    doubt: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        """Add up what adds up; of two levels the higher one counts."""
+        return Spent(
+            n_releases=self.n_releases + other.n_releases,
+            success_level=_joined(max, self.success_level, other.success_level),
+            doubt=min(1.0, self.doubt + other.doubt),
+            **{name: _joined(add, getattr(self, name), getattr(other, name)) for name in SUMS},
+        )
+
+    def left_of(self, limits: Spent) -> Spent:
+        """Return what is left of limits, by the amounts that add up."""
+        left: dict[str, Any] = {
+            name: limit - (getattr(self, name) or 0.0)
+            for name in SUMS
+            if (limit := getattr(limits, name)) is not None
+        }
+        return Spent(**left)
+
+    def tightest(self, other: Spent) -> Spent:
+        """Return limits that meet both."""
+        least: dict[str, Any] = {
+            name: _joined(min, getattr(self, name), getattr(other, name))
+            for name in ("success_level", *SUMS)
+        }
+        return Spent(**least)
+
+    def above(self, prior: float) -> Spent:
+        """Say a level of success as an increment above a prior."""
+        if self.success_level is None:
+            return self
+        return replace(self, success_level=None, success_increment=self.success_level - prior)
 
 
-def limits_of(budget: AnyBudget, n_subsets: int | None = None) -> Limits:
-    """Reduce a budget to its tightest limits.
+SUMS: Final = ("mi_nats", "success_increment", "epsilon", "delta")
+
+
+def _joined(
+    join: Callable[[float, float], float], first: float | None, second: float | None
+) -> float | None:
+    """Join two amounts; what is not said does not count."""
+    if first is None or second is None:
+        return first if second is None else second
+    return join(first, second)
+
+
+def needs_pool(budget: AnyBudget) -> bool:
+    """Whether the limits of a budget depend on the number of candidates."""
+    parts = budget.parts if isinstance(budget, Combined) else (budget,)
+    return any(isinstance(part, ResidualEntropy) for part in parts)
+
+
+def limits_of(budget: AnyBudget, n_subsets: int | None = None) -> Spent:
+    """Reduce a budget to its tightest limits, of success as a level.
 
     ``n_subsets`` is the number of candidates, which residual entropy is about.
     """
     if isinstance(budget, Information):
-        return Limits(mi_nats=budget.mi_nats)
+        return Spent(mi_nats=budget.mi_nats)
     if isinstance(budget, Membership):
-        return Limits(success=budget.success)
+        return Spent(success_level=budget.success)
     if isinstance(budget, EpsilonEquivalent):
-        return Limits(success=budget.membership_success)
+        return Spent(success_level=budget.membership_success)
     if isinstance(budget, ResidualEntropy):
         if n_subsets is None:
             raise BudgetError(
                 "budget must say how many candidates it is about; got residual entropy alone. "
                 "Use .on(n_subsets), for example pac.ResidualEntropy(share=0.9).on(1024)."
             )
-        return Limits(mi_nats=budget.on(n_subsets).mi_nats)
+        return Spent(mi_nats=budget.on(n_subsets).mi_nats)
     if isinstance(budget, Combined):
-        parts = [limits_of(part, n_subsets) for part in budget.parts]
-        mi = [p.mi_nats for p in parts if p.mi_nats is not None]
-        success = [p.success for p in parts if p.success is not None]
-        return Limits(mi_nats=min(mi, default=None), success=min(success, default=None))
+        return reduce(Spent.tightest, (limits_of(part, n_subsets) for part in budget.parts))
     raise BudgetError(
         f"budget must be Information, Membership, EpsilonEquivalent, ResidualEntropy or several "
         f"joined with &; "

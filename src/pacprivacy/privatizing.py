@@ -1,6 +1,8 @@
-"""The whole story in one short function: read this first.
+"""The whole story in two short functions: read this first.
 
 records -> pool of subsets -> mechanism on every subset -> noise plan -> release + certificate
+
+The steps themselves are those of a session, here of one release.
 """
 
 from __future__ import annotations
@@ -10,17 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from pacprivacy._checks import check_log_belief
-from pacprivacy._random import SimulatedSource, SystemSource, coerce_seed, public_generator
-from pacprivacy.adversary import DEFAULT_GAMMA
 from pacprivacy.budget import AnyBudget
 from pacprivacy.errors import BudgetError, PoolError
-from pacprivacy.mechanism import as_mechanism, coerce_data
-from pacprivacy.noise import AnyRule, as_rule, calibrate, check_feasible
+from pacprivacy.noise import AnyRule, as_rule
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import Context, Release, Secret, publish
-from pacprivacy.session import Accuracy, Session
-from pacprivacy.simulation import draw_candidates, run_mechanism
+from pacprivacy.release import Release
+from pacprivacy.session import Accuracy, Plan, Session
 
 
 def privatize(
@@ -49,7 +46,7 @@ def privatize(
         fitted scikit-learn estimator.
     data : array, frame, or tuple of those
         The universe of records. The release is computed on a secret half of it.
-    budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
+    budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         What every attacker is held to.
     pool : Pool or strategy, optional
         Which subsets are candidates; random halves and their complements by default.
@@ -97,70 +94,71 @@ def privatize(
     >>> bool(release.certificate.membership_bound <= 0.6)
     True
     """
-    if target is not None:
-        cap = Session(
-            data,
-            budget=budget,
-            pool=pool,
-            n_subsets=n_subsets,
-            units=units,
-            n_jobs=n_jobs,
-            rng=rng,
-            progress=progress,
-            simulate=simulate,
-        )
-        with cap as session:
-            return session.refine(
-                mechanism, budget, target, rule=rule, levels=levels, checkpoint=checkpoint
-            )
-    if levels is not None:
+    if target is None and levels is not None:
         raise BudgetError("levels must come with a target; got levels alone. Leave it out.")
-    seed = coerce_seed(rng)
-    universe = coerce_data(data)
-    prepared = as_mechanism(mechanism)
-    given = None if rng is None else seed
-    n_reserve = as_rule(rule).n_reserve
-    if n_reserve and isinstance(pool, Pool) and not simulate:
+    settings: dict[str, Any] = {
+        "pool": pool,
+        "n_subsets": n_subsets,
+        "units": units,
+        "n_jobs": n_jobs,
+        "rng": rng,
+        "progress": progress,
+        "simulate": simulate,
+    }
+    if target is None:
+        _check_independent(rule, pool, rng, simulate)
+        with Session.alone(data, budget, **settings) as session:
+            return session.release(mechanism, budget, rule=rule, checkpoint=checkpoint)
+    with Session(data, budget=budget, **settings) as session:
+        return session.refine(
+            mechanism, budget, target, rule=rule, levels=levels, checkpoint=checkpoint
+        )
+
+
+def plan(
+    mechanism: Any,
+    data: Any,
+    budget: AnyBudget,
+    *,
+    rule: AnyRule | None = None,
+    checkpoint: str | Path | None = None,
+    **options: Any,
+) -> Plan:
+    """Return what :func:`privatize` would release, but for the draw: nothing is spent.
+
+    Takes ``pool``, ``n_subsets``, ``units``, ``n_jobs``, ``rng`` and ``progress`` besides. The
+    certificate is the one that a release with the same ``rng`` has; it depends on the records, as
+    every certificate does, and is for the curator until something is released.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=200)
+    >>> found = pac.plan(np.mean, ages, pac.Membership(0.6), n_subsets=64, rng=0)
+    >>> bool(found.certificate.membership_bound <= 0.6)
+    True
+    """
+    with Session.alone(data, budget, **options) as session:
+        return session.plan(mechanism, budget, rule=rule, checkpoint=checkpoint)
+
+
+def _check_independent(
+    rule: AnyRule | None,
+    pool: Pool | PoolStrategy | None,
+    rng: np.random.Generator | int | None,
+    simulate: bool,
+) -> None:
+    """Refuse a pool that somebody may have seen, where the secret is one of its subsets."""
+    if simulate or not as_rule(rule).n_reserve:
+        return
+    if isinstance(pool, Pool):
         raise PoolError(
             "pool must be a strategy for a confidence or empirical certificate: the secret is one "
             "of its subsets, which nobody may have seen. Pass Half(...) or Poisson(...) itself."
         )
-    if n_reserve and rng is not None and not simulate:
+    if rng is not None:
         raise BudgetError(
             "rng must be None for a confidence or empirical certificate: the secret subset is "
             "drawn with the pool. Leave rng out, or set simulate=True."
         )
-    candidates, notes = draw_candidates(
-        prepared,
-        universe,
-        pool,
-        n_subsets=n_subsets,
-        units=units,
-        checkpoint=checkpoint,
-        rng=given,
-        n_reserve=n_reserve,
-    )
-    check_feasible(budget, rule, candidates)
-    outputs = run_mechanism(
-        prepared,
-        universe,
-        candidates,
-        n_jobs=n_jobs,
-        checkpoint=checkpoint,
-        rng=given,
-        progress=progress,
-    )
-    plan = calibrate(outputs, budget, rule=rule, pool=candidates, gamma=DEFAULT_GAMMA / 2, rng=seed)
-    context = Context(
-        outputs=outputs,
-        pool=candidates,
-        budget=budget,
-        log_p=check_log_belief(None, candidates.n_subsets),
-        gamma=DEFAULT_GAMMA,
-        seed=seed,
-        simulation=simulate,
-        notes=notes,
-    )
-    source = SimulatedSource(public_generator(seed, "simulation")) if simulate else SystemSource()
-    secret = Secret(candidates.n_subsets, source, first=plan.first_secret)
-    return publish(plan, context, secret, source)[0]

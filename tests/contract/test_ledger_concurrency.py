@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pacprivacy.ledger import Charge, Ledger
+from pacprivacy.budget import Spent
+from pacprivacy.ledger import Ledger
 
 N_PROCESSES = 8
 N_SPENDS = 200
@@ -44,7 +45,8 @@ sys.exit(any(failed))
 """
 
 SPEND = """
-from pacprivacy.ledger import Charge, Ledger
+from pacprivacy.budget import Spent
+from pacprivacy.ledger import Ledger
 from pacprivacy.errors import BudgetExceededError
 
 def work(where, who):
@@ -52,7 +54,7 @@ def work(where, who):
     made, refused = [], 0
     for number in range({n_spends}):
         try:
-            reservation = ledger.reserve("people", who, Charge(mi_nats=0.001), f"spend {{number}}")
+            reservation = ledger.reserve("people", who, Spent(mi_nats=0.001), f"spend {{number}}")
         except BudgetExceededError:
             refused += 1
         else:
@@ -62,13 +64,14 @@ def work(where, who):
 """
 
 CREATE = """
-from pacprivacy.ledger import Charge, Ledger
+from pacprivacy.budget import Spent
+from pacprivacy.ledger import Ledger
 from pacprivacy.errors import BudgetError
 
 def work(where, who):
     ledger = Ledger(where, timeout_s=300)
     try:
-        ledger.create_budget("people", limits=Charge(mi_nats=1))
+        ledger.create_budget("people", limits=Spent(mi_nats=1))
     except BudgetError:
         return [ledger.ledger_id, "found"]
     return [ledger.ledger_id, "made"]
@@ -96,7 +99,7 @@ def run_all(
 @pytest.mark.claim("K-2")
 def test_eight_processes_spend_exactly_the_budget(ledger_where: str, tmp_path: Path) -> None:
     ledger = Ledger(ledger_where)
-    ledger.create_budget("people", limits=Charge(mi_nats=1))
+    ledger.create_budget("people", limits=Spent(mi_nats=1))
     seen = []
 
     def look() -> None:
@@ -122,7 +125,7 @@ def test_eight_processes_spend_exactly_the_budget(ledger_where: str, tmp_path: P
     assert found.ok, found.problem
     assert found.n_entries == 1 + 2 * N_ALLOWED
     (balance,) = ledger.balance("people")
-    assert balance.left("mi_nats") == 0.0
+    assert balance.left.mi_nats == 0.0
 
 
 def test_a_ledger_that_all_create_at_once_is_one_ledger(ledger_where: str, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_estimators_stop_when_good_enough(model: Any, target: pac.Accuracy) -> N
     model.fit(X[KEPT], Y[KEPT])
     assert isinstance(model.release_, GradualRelease)
     assert model.release_.reached
-    assert model.release_.spent.spent_nats < 4.0
+    assert model.release_.spent.mi_nats < 4.0
     assert model.certificate_.mi_upper_nats == 4.0
     again = target.metric(model, *target.on) if target.metric else model.score(*target.on)
     assert again == model.release_.looks[-1].score

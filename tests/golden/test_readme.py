@@ -26,7 +26,7 @@ def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     names = run_page(page)
     assert (tmp_path / "out" / "ages" / "release.json").is_file()
     assert names["release"].certificate.unit == "group of rows"
-    assert names["session"].odometer().spent_nats <= 0.5
+    assert names["session"].odometer().spent.mi_nats <= 0.5
 
 
 def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy.budget import Limits
+from pacprivacy.budget import Spent
 from pacprivacy.cli import app
 from pacprivacy.cli.verify import verify as verify_verb
 from pacprivacy.errors import CertificateError
@@ -32,6 +32,7 @@ from pacprivacy.release.verification import prove_again
 Plain = dict[str, Any]
 DATA = np.random.default_rng(0).normal(size=(24, 2))
 KINDS = ("release", "session", "predictor")
+TINY = Spent(mi_nats=1e-6, success_increment=1e-6)
 
 
 def mean(x: Any) -> Any:
@@ -299,13 +300,13 @@ REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "a stricter share": ("session", stated(budget=pac.Information(1e-6))),
     "a smaller increment": ("session", stated(budget=pac.Membership(0.5001))),
     "a total below what was spent": (
-        "session", in_session(lambda part: replace(part, total=Limits(mi_nats=0.01)))
+        "session", in_session(lambda part: replace(part, total=Spent(mi_nats=0.01)))
     ),
     "a success below what was spent": (
-        "session", in_session(lambda part: replace(part, total=Limits(success=0.5001)))
+        "session", in_session(lambda part: replace(part, total=Spent(success_level=0.5001)))
     ),
     "a smaller share": (
-        "session", in_session(lambda part: replace(part, share=Limits(mi_nats=1e-6, success=1e-6)))
+        "session", in_session(lambda part: replace(part, share=TINY))
     ),
     "the first release, with a belief": (
         "session",
@@ -332,11 +333,11 @@ NAMED: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
     ),
     "less was spent before": (
         "composition", "session",
-        in_session(lambda part: replace(part, before=replace(part.before, nats=0.0))),
+        in_session(lambda part: replace(part, before=replace(part.before, mi_nats=0.0))),
     ),
     "a smaller total": (
         "composition", "session",
-        in_session(lambda part: replace(part, total=Limits(mi_nats=1.9, success=0.94))),
+        in_session(lambda part: replace(part, total=Spent(mi_nats=1.9, success_level=0.94))),
     ),
     "something else was seen": (
         "composition", "session",

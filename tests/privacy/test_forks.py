@@ -28,18 +28,20 @@ import pacprivacy as pac
 from pacprivacy._random import Process, ProcessBound, SystemSource, fresh_seed
 from pacprivacy.accuracy_first import InteractiveAboveThreshold, NoiseReduction
 from pacprivacy.accuracy_first.noise_reduction import NoisyLevels
+from pacprivacy.budget import Spent
 from pacprivacy.dp import GaussianEvent
 from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.descent import StepNoise
 from pacprivacy.errors import LedgerError, SecretError
 from pacprivacy.estimators import PrivatePredictor
-from pacprivacy.ledger import Charge, Ledger
+from pacprivacy.ledger import Ledger
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.query import UnitNoise
 from pacprivacy.pool import Balanced
 from pacprivacy.release import Secret
 from pacprivacy.session.account import Account
 from pacprivacy.session.answers import Responder
+from pacprivacy.session.keeper import Keeper
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork"),
@@ -157,13 +159,13 @@ CASES: dict[type, Case] = {
     ),
     Account: Case(
         open_book,
-        lambda book: book.spend(pac.budget.Limits(mi_nats=0.1), "forked", None),
+        lambda book: book.spend(pac.budget.Spent(mi_nats=0.1), "forked", None),
         lambda book: book.spent(),
     ),
     Responder: Case(
         answered,
         lambda responder: responder.answer_votes(VOTES, n_classes=2),
-        lambda responder: (responder.spent_nats, responder.n_free, responder._noise._next),
+        lambda responder: (responder.spent.mi_nats, responder.n_free, responder._noise._next),
     ),
     UnitNoise: Case(taken, lambda noise: noise.take(2), lambda noise: noise._next),
     InteractiveAboveThreshold: Case(
@@ -197,7 +199,7 @@ def test_the_table_knows_every_class() -> None:
         return {bound}.union(*map(below, bound.__subclasses__()))
 
     ours = {found for found in below(ProcessBound) if found.__module__.startswith("pacprivacy")}
-    assert ours - {ProcessBound} == set(CASES)
+    assert ours - {ProcessBound, Keeper} == set(CASES)
 
 
 @pytest.mark.claim("R-4")
@@ -284,7 +286,7 @@ def test_forked_workers_of_a_predictor_answer_nothing(questions: Any, used: bool
     model = fitted(questions)
     if used:
         model.predict(X[:5])
-    spent = model.odometer().spent_nats
+    spent = model.odometer().spent.mi_nats
     uses: list[Callable[[], Any]] = [
         lambda: model.answer(X[:4]),
         lambda: model.predict(X[:4]),
@@ -295,8 +297,8 @@ def test_forked_workers_of_a_predictor_answer_nothing(questions: Any, used: bool
     for use in uses:
         for _ in range(2):
             assert in_fork(use).startswith("SecretError: a responder must stay in its process")
-    assert in_fork(lambda: outcome(uses[0]) and model.odometer().spent_nats) == repr(spent)
-    assert model.odometer().spent_nats == spent
+    assert in_fork(lambda: outcome(uses[0]) and model.odometer().spent.mi_nats) == repr(spent)
+    assert model.odometer().spent.mi_nats == spent
     assert model.answer(X[:4]).shape == (4, 2)
 
 
@@ -320,9 +322,9 @@ def test_six_children_of_a_session_release_nothing(n_before: int, secrets: Any) 
 
         for _ in range(6):
             assert in_fork(release).startswith("SecretError: a session must stay in its process")
-        assert session.odometer().n_releases == n_before
+        assert session.odometer().spent.n_releases == n_before
         release()
-    assert session.odometer().spent_nats <= 0.2
+    assert session.odometer().spent.mi_nats <= 0.2
 
 
 def worker(session: pac.Session, results: Any) -> None:
@@ -384,7 +386,7 @@ def test_a_fork_in_the_middle_of_a_release_ends_in_the_child(n_before: int) -> N
             return session.release(mechanism, pac.Information(0.1), rule="waterfill").value
 
         assert fork_inside(call).startswith("SecretError: a session must stay in its process")
-        assert session.odometer().n_releases == n_before + 1
+        assert session.odometer().spent.n_releases == n_before + 1
 
 
 @pytest.mark.claim("S-3")
@@ -402,7 +404,7 @@ def test_a_fork_between_two_steps_of_a_refinement_ends_in_the_child() -> None:
             return session.refine(mean, budget, target, rule="waterfill", levels=3).reached
 
         assert fork_inside(call).startswith("SecretError: a session must stay in its process")
-        assert session.odometer().n_releases == 3
+        assert session.odometer().spent.n_releases == 3
 
 
 @pytest.mark.claim("R-4")
@@ -457,8 +459,8 @@ def test_a_fork_of_a_session_with_a_ledger_writes_nothing(tmp_path: Path) -> Non
 @pytest.mark.claim("K-1")
 def test_a_fork_cannot_use_a_reservation(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "study.db")
-    ledger.create_budget("people", limits=Charge(mi_nats=1))
-    reservation = ledger.reserve("people", "ann", Charge(mi_nats=0.1), "mean")
+    ledger.create_budget("people", limits=Spent(mi_nats=1))
+    reservation = ledger.reserve("people", "ann", Spent(mi_nats=0.1), "mean")
     number = os.getpid()
 
     def attempt() -> Any:

@@ -100,7 +100,7 @@ def test_the_bound_does_not_depend_on_where_one_stops():
         while (best := responder.belief.success_per_unit(pool).max()) < 0.75:
             responder.answer_votes(votes, n_classes=2)
         success.append(best)  # the belief is calibrated
-        spent.append(responder.spent_nats)
+        spent.append(responder.spent.mi_nats)
         if number % 40 == 0:
             promised.add(responder.odometer().success_bound)
     bounds = {nats: posterior_success(nats, 0.5) for nats in set(np.round(spent, 9))}

@@ -200,7 +200,7 @@ def test_real_sessions_find_the_same_noise_and_beliefs(
             bulk.update(outputs, center, vectors, noise, seen)
             query = int(next_query(k, release.value))
         assert session.odometer().learned_nats == pytest.approx(bulk.learned_nats[0], abs=1e-3)
-        assert session.odometer().spent_nats <= TOTAL_NATS
+        assert session.odometer().spent.mi_nats <= TOTAL_NATS
 
 
 @pytest.mark.claim("S-1")
@@ -380,7 +380,7 @@ def test_real_membership_sessions_charge_at_least_the_true_increment(
             points = bundle.points[:, 0] / bundle.units_per_std[0]
             after = expected_success(points[None], log_p, signs)[0]
             before = 0.5 + 0.5 * np.abs(np.exp(log_p) @ signs)[0]
-            charge = session.odometer().spent_success - spent
+            charge = session.odometer().spent.success_increment - spent
             spent += charge
             assert (after - before).max() <= charge + 2e-4  # error of the quadrature
             assert charge <= INCREMENT + 1e-9

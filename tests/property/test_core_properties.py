@@ -19,8 +19,8 @@ from pacprivacy.budget import (
     AnyBudget,
     EpsilonEquivalent,
     Information,
-    Limits,
     Membership,
+    Spent,
     limits_of,
     parse_budget,
 )
@@ -31,7 +31,7 @@ from pacprivacy.noise.problem import NOISELESS
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import Bundle, Certificate, Context
 from pacprivacy.release.certify import bundle_of
-from pacprivacy.release.composition import SessionPart, Spent
+from pacprivacy.release.composition import SessionPart
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
 
@@ -485,11 +485,11 @@ def test_bundles_survive_a_file(
     budget = Information(50.0 if free else 0.05)
     plan = calibrate(values, budget, rule="waterfill", log_belief=log_p)
     seen = plan.observe(int(np.argmax(log_p)), SimulatedSource(seed))
-    spent = Spent(n_releases=3, nats=0.1 * d, success=1e-3)
+    spent = Spent(n_releases=3, mi_nats=0.1 * d, success_increment=1e-3)
     part = SessionPart(
-        total=Limits(mi_nats=2.0, success=0.9),
+        total=Spent(mi_nats=2.0, success_level=0.9),
         before=spent,
-        share=Limits(mi_nats=0.05),
+        share=Spent(mi_nats=0.05),
         fresh=free,
         observation=seen,
     )
@@ -565,5 +565,5 @@ def test_joined_budgets_keep_the_tightest_limit(
     joined = parts[0] & parts[1] & (parts[2] & parts[3])
     limits = limits_of(joined)
     assert limits.mi_nats == mi_nats
-    assert limits.success == min(success, EpsilonEquivalent(epsilon).membership_success)
+    assert limits.success_level == min(success, EpsilonEquivalent(epsilon).membership_success)
     assert parse_budget(f"mi<={mi_nats!r} & membership<={success!r}") == parts[0] & parts[1]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.budget import Combined, Limits, limits_of, parse_budget
+from pacprivacy.budget import Combined, Spent, limits_of, parse_budget
 from pacprivacy.errors import BudgetError, PacPrivacyError
 
 
@@ -37,7 +37,7 @@ def test_epsilon_must_leave_some_doubt(bad: object) -> None:
 def test_epsilon_stands_for_a_membership_success() -> None:
     budget = pac.EpsilonEquivalent(1.0)
     assert budget.membership.success == pytest.approx(1 - 1 / (1 + math.e))
-    assert limits_of(budget) == Limits(success=budget.membership_success)
+    assert limits_of(budget) == Spent(success_level=budget.membership_success)
     assert "not a differential-privacy claim" in str(budget)
 
 
@@ -47,8 +47,8 @@ def test_budgets_join_and_the_tightest_counts() -> None:
     )
     assert isinstance(joined, Combined)
     assert len(joined.parts) == 4
-    assert limits_of(joined) == Limits(
-        mi_nats=0.5, success=pac.EpsilonEquivalent(0.1).membership_success
+    assert limits_of(joined) == Spent(
+        mi_nats=0.5, success_level=pac.EpsilonEquivalent(0.1).membership_success
     )
     nested = pac.Information(1) & (pac.Membership(0.7) & pac.Information(0.5))
     assert nested.parts == (pac.Information(1), pac.Membership(0.7), pac.Information(0.5))

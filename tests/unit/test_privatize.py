@@ -147,8 +147,8 @@ def test_the_budget_is_met_by_default(budget: Any) -> None:
     limits = pac.budget.limits_of(budget)
     if limits.mi_nats is not None:
         assert found.certificate.mi_upper_nats <= limits.mi_nats
-    if limits.success is not None:
-        assert found.certificate.membership_bound <= limits.success
+    if limits.success_level is not None:
+        assert found.certificate.membership_bound <= limits.success_level
     assert not found.certificate.simulation
     verify(found.certificate, found.bundle)
 

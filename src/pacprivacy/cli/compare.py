@@ -91,7 +91,7 @@ def _compare(
     the records, so they are for the curator. The two families promise different things; the
     table says which.
     """
-    success = limits_of(parse_budget(budget)).success
+    success = limits_of(parse_budget(budget)).success_level
     if success is None:
         raise BudgetError(f'budget must limit membership; got {budget!r}. Try "membership<=0.588".')
     if model not in MODELS:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from pacprivacy.budget import Spent
 from pacprivacy.cli.console import (
     AsJson,
     Quiet,
@@ -18,11 +19,11 @@ from pacprivacy.cli.console import (
     show_table,
 )
 from pacprivacy.errors import BudgetError, LedgerError
-from pacprivacy.ledger import Balance, Charge, Ledger, LedgerEntry, Verification
+from pacprivacy.ledger import Balance, Ledger, LedgerEntry, Verification
 
 KIND_NAMES: Final = {
     "mi_nats": "information (nats)",
-    "success": "membership increment",
+    "success_increment": "membership increment",
     "epsilon": "DP epsilon",
     "delta": "DP delta",
 }
@@ -80,9 +81,9 @@ def _create(
     Budgets cannot be changed later. The kinds are kept apart: what is spent of one says nothing
     about the others. Principals who may talk to each other need a budget for * together.
     """
-    given = {"mi_nats": mi, "success": increment, "epsilon": epsilon, "delta": delta}
-    options = {"mi_nats": "--mi", "success": "--increment"}
-    amounts = {
+    given = {"mi_nats": mi, "success_increment": increment, "epsilon": epsilon, "delta": delta}
+    options = {"mi_nats": "--mi", "success_increment": "--increment"}
+    amounts: dict[str, Any] = {
         kind: read_number(options.get(kind, f"--{kind}"), text)
         for kind, text in given.items()
         if text is not None
@@ -92,8 +93,7 @@ def _create(
             "one of --mi, --increment and --epsilon must be given; got none. "
             "Try: pac ledger create study.db --dataset people --mi 1"
         )
-    limits = Charge(**amounts)
-    entry = Ledger(where).create_budget(dataset, principal, limits=limits)
+    entry = Ledger(where).create_budget(dataset, principal, limits=Spent(**amounts))
     if as_json:
         show_json(entry.to_public_dict())
     elif not quiet:
@@ -138,10 +138,9 @@ def _check_intact(book: Ledger, found: Verification) -> None:
 def _balance_rows(balance: Balance) -> list[tuple[str, ...]]:
     rows = []
     for kind, name in KIND_NAMES.items():
-        left = balance.left(kind)
-        if left is not None:
-            amounts = (balance.limits.amount(kind), balance.spent.amount(kind), left)
-            shown = (format_number(amount or 0.0) for amount in amounts)
+        amounts = [getattr(part, kind) for part in (balance.limits, balance.spent, balance.left)]
+        if amounts[0] is not None:
+            shown = (format_number(amount) for amount in amounts)
             rows.append((balance.dataset, balance.principal, name, *shown))
     return rows
 
@@ -169,10 +168,9 @@ def _spend_log(
 
 
 def _entry_row(entry: LedgerEntry) -> tuple[str, ...]:
-    names = {"mi_nats": "nats", "success": "success", "epsilon": "eps", "delta": "delta"}
+    names = {"mi_nats": "nats", "success_increment": "success", "epsilon": "eps", "delta": "delta"}
     amounts = [
-        f"{format_number(entry.units.amount(kind) or 0.0)} {names[kind]}"
-        for kind, _ in entry.units.items()
+        f"{format_number(getattr(entry.amounts, kind))} {names[kind]}" for kind in entry.units
     ]
     return (
         str(entry.seq),

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 import numpy as np
 import typer
 
-from pacprivacy._random import coerce_seed
 from pacprivacy.budget import AnyBudget, Membership, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (
@@ -25,12 +24,13 @@ from pacprivacy.cli.console import (
     show_table,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.mechanism import as_mechanism, batch_of, coerce_data, flatten
-from pacprivacy.noise import as_rule, calibrate, check_feasible, propose_variance
+from pacprivacy.mechanism import Data, as_mechanism, batch_of, flatten
+from pacprivacy.noise import as_rule, check_feasible, propose_variance
 from pacprivacy.pool import Pool
 from pacprivacy.report import PlanRow, plot_plan
-from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
-from pacprivacy.tables import Study, find_model, read_study
+from pacprivacy.session import Rehearsal
+from pacprivacy.simulation import Outputs
+from pacprivacy.tables import find_model, read_study
 
 BUDGETS: Final = "52%,55%,60%,70%,80%,90%"
 LEGEND: Final = """\
@@ -107,18 +107,22 @@ def _plan(
     with warnings.catch_warnings(), show_status("trying the budgets", quiet=silent):
         if quiet:
             warnings.simplefilter("ignore")
-        pool, outputs, goal = _simulate(
-            study,
-            list(limits.values()),
-            subsets=subsets,
-            rule=rule,
-            jobs=jobs,
-            checkpoint=checkpoint,
-            seed=seed,
+        rehearsal = Rehearsal(
+            study.universe,
+            pool=study.pool,
+            n_subsets=subsets,
+            units=study.units,
+            n_jobs=jobs,
+            rng=seed,
             progress=False if quiet else None,
         )
+        pool, _ = rehearsal.draw(study.mechanism, checkpoint=checkpoint)
+        for limit in limits.values():
+            check_feasible(limit, rule, pool)
+        outputs = rehearsal.run(study.mechanism, checkpoint=checkpoint)
+        goal = _on_everyone(study.mechanism, rehearsal.data)
         rows = [
-            _row(text, limit, pool, outputs, goal, rule=rule, certify=certify, seed=seed)
+            _row(text, limit, rehearsal, outputs, goal, rule=rule, certify=certify)
             for text, limit in limits.items()
         ]
     if plot is not None:
@@ -155,61 +159,29 @@ def read_budgets(text: str) -> dict[str, AnyBudget]:
     return found
 
 
-def _simulate(
-    study: Study,
-    budgets: list[AnyBudget],
-    *,
-    subsets: int | None,
-    rule: str | None,
-    jobs: int | None,
-    checkpoint: Path | None,
-    seed: int | None,
-    progress: bool | None,
-) -> tuple[Pool, Outputs, Any]:
-    """Run the mechanism on every candidate and on all records; no secret is drawn."""
-    universe = coerce_data(study.universe)
-    mechanism = as_mechanism(study.mechanism)
-    pool, _ = draw_candidates(
-        mechanism,
-        universe,
-        study.pool,
-        n_subsets=subsets,
-        units=study.units,
-        checkpoint=checkpoint,
-        rng=seed,
-    )
-    for budget in budgets:
-        check_feasible(budget, rule, pool)
-    outputs = run_mechanism(
-        mechanism,
-        universe,
-        pool,
-        n_jobs=jobs,
-        checkpoint=checkpoint,
-        rng=seed,
-        progress=progress,
-    )
+def _on_everyone(mechanism: Any, universe: Data) -> Any:
+    """Return the mechanism on all records, as numbers."""
+    prepared = as_mechanism(mechanism).prepare(universe)
     everyone = universe.take(np.arange(universe.n_rows))
-    value = mechanism.prepare(universe).evaluate(everyone, np.random.default_rng(0))
-    return pool, outputs, flatten(value)[0]
+    return flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
 
 
 def _row(
     text: str,
     budget: AnyBudget,
-    pool: Pool,
+    rehearsal: Rehearsal,
     outputs: Outputs,
     goal: Any,
     *,
     rule: str | None,
     certify: bool,
-    seed: int | None,
 ) -> PlanRow:
-    used = coerce_seed(seed)
     if certify:
-        found = calibrate(outputs, budget, rule=rule, pool=pool, rng=used).total_variance
+        found = rehearsal.calibrate(outputs, budget, rule=rule).total_variance
     else:
-        found = propose_variance(outputs, budget, rule=rule, pool=pool, rng=used)
+        found = propose_variance(
+            outputs, budget, rule=rule, pool=rehearsal.pool, rng=rehearsal.seed
+        )
     per_number = found / outputs.n_outputs
     return PlanRow(
         budget=text,

@@ -12,10 +12,11 @@ from pacprivacy._checks import Matrix
 from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
 from pacprivacy.budget import AnyBudget
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Wrapper, as_mechanism, coerce_data
-from pacprivacy.noise import AnyRule, NoisePlan, Observation, calibrate, sample_discrete_gaussian
+from pacprivacy.mechanism import Wrapper, as_mechanism
+from pacprivacy.noise import AnyRule, NoisePlan, Observation, sample_discrete_gaussian
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
+from pacprivacy.session import Rehearsal
+from pacprivacy.simulation import Outputs
 
 
 def note_choice(theta: Any, n_values: int, n_subsets: int) -> str:
@@ -198,15 +199,14 @@ def tune_budgets(
             f"thetas and budgets must not be empty and n_releases at least 2; got {len(thetas)}, "
             f"{len(budgets)} and {n_releases}. Give a list of values to try."
         )
-    seed, universe = coerce_seed(rng), coerce_data(data)
-    first = as_mechanism(make_mechanism(thetas[0]))
-    candidates, _ = draw_candidates(first, universe, pool, n_subsets=n_subsets, rng=seed)
-    trial = _Trial(pool=candidates, utility=utility, rule=rule, n_releases=n_releases, seed=seed)
+    rehearsal = Rehearsal(
+        data, pool=pool, n_subsets=n_subsets, n_jobs=n_jobs, rng=coerce_seed(rng), progress=False
+    )
+    candidates, _ = rehearsal.draw(make_mechanism(thetas[0]))
+    trial = _Trial(rehearsal=rehearsal, utility=utility, rule=rule, n_releases=n_releases)
     curves: list[list[TunePoint]] = [[] for _ in budgets]
     for theta in thetas:
-        outputs = run_mechanism(
-            make_mechanism(theta), universe, candidates, n_jobs=n_jobs, rng=seed, progress=False
-        )
+        outputs = rehearsal.run(make_mechanism(theta))
         no_noise = trial.mean_utility(outputs, outputs.values)[0]
         for curve, budget in zip(curves, budgets, strict=True):
             curve.append(trial.point(theta, outputs, budget, no_noise))
@@ -226,15 +226,15 @@ def tune_budgets(
 class _Trial:
     """What all values share."""
 
-    pool: Pool
+    rehearsal: Rehearsal
     utility: Utility
     rule: AnyRule | None
     n_releases: int
-    seed: int
 
     def point(self, theta: Any, outputs: Outputs, budget: AnyBudget, no_noise: float) -> TunePoint:
-        plan = calibrate(outputs, budget, rule=self.rule, pool=self.pool, rng=self.seed)
-        released = simulate_releases(plan, self.n_releases, public_generator(self.seed, "tune"))
+        plan = self.rehearsal.calibrate(outputs, budget, rule=self.rule)
+        seeded = public_generator(self.rehearsal.seed, "tune")
+        released = simulate_releases(plan, self.n_releases, seeded)
         mean, error = self.mean_utility(outputs, released)
         return TunePoint(
             theta=theta,

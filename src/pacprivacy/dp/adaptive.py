@@ -22,6 +22,7 @@ from scipy.optimize import brentq
 
 from pacprivacy._random import ProcessBound
 from pacprivacy._rounding import at_most
+from pacprivacy.budget import Spent
 from pacprivacy.dp.composition import (
     Composed,
     Told,
@@ -244,6 +245,11 @@ class Odometer(ProcessBound):
         """The reading."""
         self.check_process()
         return self._read(self._divergences, self._pure, self._numbers)
+
+    @property
+    def spent(self) -> Spent:
+        """The reading as a record."""
+        return Spent(epsilon=self.epsilon, delta=self._delta)
 
     def peek(self, what: Told | Iterable[Told]) -> float:
         """Return what the reading would be after these events; nothing is spent."""

@@ -5,7 +5,7 @@ from pacprivacy.estimators.classifiers import (
     PrivateLinearSVC,
     PrivateLogisticRegression,
 )
-from pacprivacy.estimators.cost import FitCost, SearchCost
+from pacprivacy.estimators.cost import SearchCost
 from pacprivacy.estimators.dp_aggregate import SubsampleAggregate
 from pacprivacy.estimators.dp_cost import DPFitCost, DPSearchCost
 from pacprivacy.estimators.dp_logistic import DPLogisticRegression
@@ -24,7 +24,6 @@ __all__ = [
     "DPLogisticRegression",
     "DPSGDClassifier",
     "DPSearchCost",
-    "FitCost",
     "PATEClassifier",
     "PrivateEstimator",
     "PrivateForestClassifier",

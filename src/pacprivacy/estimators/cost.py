@@ -1,62 +1,27 @@
-"""What fits have released, and the sum over a search."""
+"""What the fits of a search have released, one by one and together."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from pacprivacy._rounding import at_most, percent_at_most
+from pacprivacy.budget import Spent
 from pacprivacy.release import Certificate
 from pacprivacy.theory import posterior_success
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+NO_FIT: Final = Spent(mi_nats=0.0, success_level=0.5)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitCost:
-    """What one or more fits have released; every field is public.
-
-    Parameters
-    ----------
-    n_releases : int
-        Number of releases, each with a secret of its own.
-    mi_nats : float
-        Bound on the information about all these secrets together.
-    membership : float
-        Bound on the success of guessing one record's membership in one of the subsets.
-    doubt : float
-        Bound on the probability that one of the proofs is wrong.
-
-    Examples
-    --------
-    >>> first = FitCost(n_releases=1, mi_nats=0.25, membership=0.6)
-    >>> second = FitCost(n_releases=1, mi_nats=0.5, membership=0.7)
-    >>> first + second
-    FitCost(n_releases=2, mi_nats=0.75, membership=0.7, doubt=0.0)
-    """
-
-    n_releases: int = 0
-    mi_nats: float = 0.0
-    membership: float = 0.5
-    doubt: float = 0.0
-
-    def __add__(self, other: FitCost) -> FitCost:
-        return FitCost(
-            n_releases=self.n_releases + other.n_releases,
-            mi_nats=self.mi_nats + other.mi_nats,
-            membership=max(self.membership, other.membership),
-            doubt=min(1.0, self.doubt + other.doubt),
-        )
-
-    @classmethod
-    def of(cls, certificate: Certificate) -> Self:
-        """Read the cost of one release off its certificate."""
-        return cls(
-            n_releases=1,
-            mi_nats=certificate.mi_upper_nats,
-            membership=certificate.membership_bound,
-            doubt=1.0 - certificate.confidence,
-        )
+def spent_by(certificate: Certificate) -> Spent:
+    """Read what one release spent off its certificate."""
+    return Spent(
+        n_releases=1,
+        mi_nats=certificate.mi_upper_nats,
+        success_level=certificate.membership_bound,
+        doubt=1.0 - certificate.confidence,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,32 +30,35 @@ class SearchCost:
 
     Parameters
     ----------
-    candidates : tuple of (str, FitCost)
-        Each candidate's parameters, and the cost of its fits on all folds.
-    refit : FitCost
+    candidates : tuple of (str, Spent)
+        Each candidate's parameters, and what its fits on all folds spent. Every fit has a secret
+        of its own; ``success_level`` bounds the guess of membership in one of the subsets.
+    refit : Spent
         The fit of the best candidate on all records.
-    total : FitCost
+    total : Spent
         The sum.
     certificate : Certificate, optional
         That of the best model, with the total of the search in its ``composition``.
 
     Examples
     --------
-    >>> fit = FitCost(n_releases=2, mi_nats=0.25, membership=0.6)
-    >>> refit = FitCost(n_releases=1, mi_nats=0.125, membership=0.6)
+    >>> from pacprivacy.budget import Spent
+    >>> fit = Spent(n_releases=2, mi_nats=0.25, success_level=0.6)
+    >>> refit = Spent(n_releases=1, mi_nats=0.125, success_level=0.6)
     >>> cost = SearchCost(candidates=(("C=1", fit),), refit=refit, total=fit + refit)
     >>> cost.total.mi_nats, cost.ever_used_prior
     (0.375, 0.875)
     """
 
-    candidates: tuple[tuple[str, FitCost], ...]
-    refit: FitCost
-    total: FitCost
+    candidates: tuple[tuple[str, Spent], ...]
+    refit: Spent
+    total: Spent
     certificate: Certificate | None = field(default=None, repr=False)
 
     @property
     def any_inference(self) -> float:
         """Bound on the success of any guess with prior 1/2 about the secrets."""
+        assert self.total.mi_nats is not None  # every fit states it
         return posterior_success(self.total.mi_nats, 0.5)
 
     @property
@@ -101,13 +69,14 @@ class SearchCost:
     def __str__(self) -> str:
         rows = [*self.candidates, ("refit", self.refit), ("total", self.total)]
         lines = [
-            f"{at_most(cost.mi_nats, significant=4):>10} nats  "
+            f"{at_most(cost.mi_nats or 0.0, significant=4):>10} nats  "
             f"{cost.n_releases:>4} releases  {name}"
             for name, cost in rows
         ]
+        level = percent_at_most(self.total.success_level or 1.0)
         lines.append(
             f"Each fit has a secret of its own: no attacker guesses whether one record was used in "
-            f"one given fit with success above {percent_at_most(self.total.membership)} %. That it "
+            f"one given fit with success above {level} %. That it "
             f"was used in some fit is likely beforehand ({100 * self.ever_used_prior:.4g} %)."
         )
         return "\n".join(lines)

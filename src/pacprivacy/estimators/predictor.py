@@ -26,7 +26,7 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import AnswerBundle, certify_answers
-from pacprivacy.session import AnswerOdometer, Responder
+from pacprivacy.session import Reading, Responder
 from pacprivacy.simulation import train_subsets
 
 Output = Literal["one_hot", "score"]
@@ -98,7 +98,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ... ).fit(X, y)
     >>> model.predict(X[:40]).shape
     (40,)
-    >>> model.odometer().spent_nats <= 40e-3
+    >>> model.odometer().spent.mi_nats <= 40e-3
     True
     """
 
@@ -224,7 +224,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         return clone(student).fit(X_public, self.predict(X_public))
 
-    def odometer(self) -> AnswerOdometer:
+    def odometer(self) -> Reading:
         """Return what was spent in the worst case, and what was really learned."""
         self._require_fit()
         return self._responder.odometer()

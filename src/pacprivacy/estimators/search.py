@@ -17,10 +17,10 @@ from sklearn.metrics import check_scoring
 from sklearn.utils.validation import check_is_fitted
 
 from pacprivacy.adversary import DEFAULT_GAMMA
-from pacprivacy.budget import limits_of
+from pacprivacy.budget import Spent, limits_of
 from pacprivacy.errors import CertificateError
 from pacprivacy.estimators.base import PrivateBase, find_inside
-from pacprivacy.estimators.cost import FitCost, SearchCost
+from pacprivacy.estimators.cost import NO_FIT, SearchCost, spent_by
 from pacprivacy.estimators.dp_base import DPBase
 from pacprivacy.estimators.dp_cost import DPSearchCost
 from pacprivacy.estimators.dp_search import dp_search_cost, note_dp_fit
@@ -66,13 +66,14 @@ class ScoreWithCost:
     public: tuple[Any, ...] | None = None
 
     def __call__(self, estimator: Any, X: Any, y: Any = None) -> dict[str, float]:
-        """Return ``score`` and the parts of a :class:`FitCost`, or those of a DP event."""
+        """Return ``score`` and the parts of what was spent, or those of a DP event."""
         scorer = check_scoring(estimator, self.scoring)
         data = self.public or ((X,) if y is None else (X, y))
         score = float(scorer(estimator, *data))
         if _is_dp(estimator):
             return {"score": score, **note_dp_fit(estimator)}
-        return {"score": score, **asdict(_measured(estimator))}
+        cost = asdict(_measured(estimator))
+        return {"score": score, **{name: part for name, part in cost.items() if part is not None}}
 
 
 def search_cost(search: Any, *, delta: float | None = None) -> SearchCost | DPSearchCost:
@@ -103,7 +104,7 @@ def search_cost(search: Any, *, delta: float | None = None) -> SearchCost | DPSe
     ---------
     Claim E-2. The secrets of all fits together, and all that the search released, have mutual
     information at most ``total.mi_nats``; the best guess of one record's membership in one given
-    fit succeeds at most with ``total.membership``. Both hold except with probability
+    fit succeeds at most with ``total.success_level``. Both hold except with probability
     ``total.doubt`` over the draws of the proofs. Claim DP-23 for differential privacy: all fitted
     models together are ``(epsilon, delta)``-private; the cost says whether that covers the choice.
 
@@ -125,7 +126,7 @@ def search_cost(search: Any, *, delta: float | None = None) -> SearchCost | DPSe
         return dp_search_cost(search, delta=delta, scored_on_public=scored)
     candidates = tuple(_candidate_costs(search))
     best = getattr(search, "best_estimator_", None)
-    refit = FitCost() if best is None else _measured(best)
+    refit = NO_FIT if best is None else _measured(best)
     total = sum((cost for _, cost in candidates), refit)
     cost = SearchCost(candidates=candidates, refit=refit, total=total)
     if best is None:
@@ -161,50 +162,50 @@ def _composition(cost: SearchCost) -> dict[str, Any]:
         "search": f"{len(cost.candidates)} candidates, each fitted on every fold, and one refit",
         "spent_nats_so_far": cost.total.mi_nats,
         "any_guess_at_prior_half": cost.any_inference,
-        "session_success_bound": cost.total.membership,
+        "session_success_bound": cost.total.success_level,
         "probability_that_a_proof_is_wrong": cost.total.doubt,
         "prior_of_ever_used": cost.ever_used_prior,
     }
 
 
-def _candidate_costs(search: Any) -> Iterator[tuple[str, FitCost]]:
+def _candidate_costs(search: Any) -> Iterator[tuple[str, Spent]]:
     results = search.cv_results_
     for i, params in enumerate(results["params"]):
         shown = ", ".join(f"{name}={value}" for name, value in params.items())
         model = clone(search.estimator).set_params(**clone(params, safe=False))
         fits = [_recorded(results, i, k) or _declared(model) for k in range(search.n_splits_)]
-        yield shown, sum(fits, FitCost())
+        yield shown, sum(fits, NO_FIT)
 
 
-def _recorded(results: Mapping[str, Any], candidate: int, split: int) -> FitCost | None:
+def _recorded(results: Mapping[str, Any], candidate: int, split: int) -> Spent | None:
     """Return the cost that :class:`ScoreWithCost` noted; ``None`` where there is no such note."""
-    names = ("n_releases", "mi_nats", "membership", "doubt")
+    names = ("n_releases", "mi_nats", "success_level", "doubt")
     if f"split{split}_test_mi_nats" not in results:
         return None
     found = {name: float(results[f"split{split}_test_{name}"][candidate]) for name in names}
     same = len(set(found.values())) == 1  # error_score, which stands in every field
     if same or not all(value >= 0.0 for value in found.values()):  # NaN by default
         return None
-    return FitCost(
+    return Spent(
         n_releases=int(found["n_releases"]),
         mi_nats=found["mi_nats"],
-        membership=found["membership"],
+        success_level=found["success_level"],
         doubt=found["doubt"],
     )
 
 
-def _measured(estimator: Any) -> FitCost:
+def _measured(estimator: Any) -> Spent:
     """Add up the certificates of all private estimators inside a fitted one."""
-    costs = [FitCost.of(model.certificate_) for model in _find_fitted(estimator)]
+    costs = [spent_by(model.certificate_) for model in _find_fitted(estimator)]
     if not costs:
         raise CertificateError(
             f"estimator must hold a fitted private estimator; got a {type(estimator).__name__} "
             "without. Search over PrivateEstimator or a pipeline with private steps."
         )
-    return sum(costs, FitCost())
+    return sum(costs, NO_FIT)
 
 
-def _declared(estimator: Any) -> FitCost:
+def _declared(estimator: Any) -> Spent:
     """Bound the cost of one fit by what was asked, where each private step is fitted once."""
     steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
     private = [step for step in steps if isinstance(step, PrivateBase)]
@@ -214,10 +215,10 @@ def _declared(estimator: Any) -> FitCost:
             f"search must be over a private estimator or a pipeline of them; got "
             f"{type(estimator).__name__}, whose number of releases is not known. {_ADVICE}"
         )
-    return sum((_asked(model) for model in private), FitCost())
+    return sum((_asked(model) for model in private), NO_FIT)
 
 
-def _asked(model: PrivateBase) -> FitCost:
+def _asked(model: PrivateBase) -> Spent:
     if as_rule(model.rule).n_reserve:
         raise CertificateError(
             f"search must use a rule for a finite pool to be counted by its budget; got "
@@ -227,11 +228,11 @@ def _asked(model: PrivateBase) -> FitCost:
     n_subsets = model.n_subsets or getattr(model.pool, "n_subsets", None) or SUBSETS_BATCHED
     nats = math.log(n_subsets)  # nobody learns more than the secret itself
     nats = nats if limits.mi_nats is None else min(nats, limits.mi_nats)
-    success = limits.success
+    success = limits.success_level
     if success is None:
         even = model.pool is None or isinstance(model.pool, Balanced)
         success = posterior_success(nats, 0.5) if even else 1.0
-    return FitCost(n_releases=1, mi_nats=nats, membership=success, doubt=DEFAULT_GAMMA)
+    return Spent(n_releases=1, mi_nats=nats, success_level=success, doubt=DEFAULT_GAMMA)
 
 
 def _find_fitted(estimator: Any) -> Iterator[PrivateBase]:

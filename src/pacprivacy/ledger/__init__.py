@@ -7,13 +7,12 @@ does not need it.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pacprivacy.ledger.amounts import Charge
 from pacprivacy.ledger.chain import LedgerEntry, Verification
 
 if TYPE_CHECKING:
     from pacprivacy.ledger.ledger import Balance, Ledger, Reservation
 
-__all__ = ["Balance", "Charge", "Ledger", "LedgerEntry", "Reservation", "Verification"]
+__all__ = ["Balance", "Ledger", "LedgerEntry", "Reservation", "Verification"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,99 +1,64 @@
 """Amounts of privacy as the ledger keeps them: whole numbers, four kinds, never added together.
 
 A thousand spends of 0.001 must use up a budget of 1 exactly, on every machine. Sums of floats do
-not do that, so amounts are whole multiples of a small unit: charges are rounded up, limits down.
+not do that, so amounts are whole multiples of 1e-12 (delta: 1e-18): charges are rounded up, limits
+down. ``Units`` maps the kinds that are given to these numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from typing import Final, Self
+from typing import Final, TypeAlias
 
+from pacprivacy.budget import SUMS, Spent
 from pacprivacy.errors import BudgetError
 
-KINDS: Final = ("mi_nats", "success", "epsilon", "delta")
-FAMILIES: Final = (("mi_nats", "success"), ("epsilon", "delta"))
-_DIGITS: Final = {"mi_nats": 12, "success": 12, "epsilon": 12, "delta": 18}
-_LARGEST: Final = {"mi_nats": 1e6, "success": 1.0, "epsilon": 1e6, "delta": 1.0}
+Units: TypeAlias = Mapping[str, int]
+FAMILIES: Final = (SUMS[:2], SUMS[2:])
+_DIGITS: Final = dict(zip(SUMS, (12, 12, 12, 18), strict=True))
+_LARGEST: Final = dict(zip(SUMS, (1e6, 1.0, 1e6, 1.0), strict=True))
 _EXACT: Final = Context(prec=60)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Charge:
-    """What a release costs, or what a budget allows; ``None`` where nothing is said.
-
-    Parameters
-    ----------
-    mi_nats : float, optional, public
-        Mutual information between the secret index and the release, in nats.
-    success : float, optional, public
-        *Increment* of the membership success of the worst-placed unit (0.1 takes a prior of
-        0.5 to 0.6).
-    epsilon, delta : float, optional, public
-        Differential privacy, added up by basic composition; ``epsilon`` alone means delta 0.
-    """
-
-    mi_nats: float | None = None
-    success: float | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.epsilon is not None and self.delta is None:
-            object.__setattr__(self, "delta", 0.0)
-        for name in KINDS:
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, _checked(name, value))
-        if self.delta is not None and self.epsilon is None:
-            raise BudgetError("epsilon must be given with delta; got delta alone. Add epsilon=.")
-        if not any(self.states(name) for name in KINDS):
-            raise BudgetError(
-                "a charge must state at least one amount; got none. Use Charge(mi_nats=0.25)."
-            )
-
-    def states(self, name: str) -> bool:
-        """Whether an amount of this kind is given."""
-        return getattr(self, name) is not None
+def charged_units(charge: Spent) -> Units:
+    """Return a charge in whole numbers, rounded up."""
+    return _scaled(charge, ROUND_CEILING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Units:
-    """The same four amounts as whole numbers of 1e-12 (delta: 1e-18)."""
+def allowed_units(limits: Spent) -> Units:
+    """Return limits in whole numbers, rounded down."""
+    return _scaled(limits, ROUND_FLOOR)
 
-    mi_nats: int | None = None
-    success: int | None = None
-    epsilon: int | None = None
-    delta: int | None = None
 
-    @classmethod
-    def charged(cls, charge: Charge) -> Self:
-        """Return a charge, rounded up."""
-        return cls(**_scaled(charge, ROUND_CEILING))
+def amounts_of(units: Units) -> Spent:
+    """Return whole numbers as amounts."""
+    return Spent(**{name: value / 10 ** _DIGITS[name] for name, value in units.items()})
 
-    @classmethod
-    def allowed(cls, limits: Charge) -> Self:
-        """Return limits, rounded down."""
-        return cls(**_scaled(limits, ROUND_FLOOR))
 
-    def items(self) -> Iterator[tuple[str, int]]:
-        """Yield the kinds that are given, with their amounts."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None:
-                yield field.name, value
-
-    def amount(self, name: str) -> float | None:
-        """Return one amount as a number; ``None`` where nothing is said."""
-        value = getattr(self, name)
-        return None if value is None else value / 10 ** _DIGITS[name]
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Return the four amounts as numbers."""
-        return {name: self.amount(name) for name in KINDS}
+def _scaled(amounts: Spent, rounding: str) -> Units:
+    """Scale the shortest decimal that reads back as the float, so that 0.001 is a thousandth."""
+    if amounts.success_level is not None:
+        raise BudgetError(
+            "success must be an increment in a ledger: levels do not add up; got success_level. "
+            "Use success_increment=0.1."
+        )
+    if amounts.epsilon is not None and amounts.delta is None:
+        amounts = replace(amounts, delta=0.0)
+    if amounts.delta is not None and amounts.epsilon is None:
+        raise BudgetError("epsilon must be given with delta; got delta alone. Add epsilon=.")
+    given = {name: value for name in SUMS if (value := getattr(amounts, name)) is not None}
+    if not given:
+        raise BudgetError(
+            "a charge must state at least one amount; got none. Use Spent(mi_nats=0.25)."
+        )
+    scaled = {}
+    for name, value in given.items():
+        exact = Decimal(repr(_checked(name, value))).scaleb(_DIGITS[name], context=_EXACT)
+        scaled[name] = int(exact.to_integral_value(rounding=rounding))
+    return scaled
 
 
 def _checked(name: str, value: float) -> float:
@@ -107,14 +72,3 @@ def _checked(name: str, value: float) -> float:
             f"Leave it out where it does not apply."
         )
     return number
-
-
-def _scaled(charge: Charge, rounding: str) -> dict[str, int]:
-    """Scale the shortest decimal that reads back as the float, so that 0.001 is a thousandth."""
-    scaled = {}
-    for name in KINDS:
-        value = getattr(charge, name)
-        if value is not None:
-            exact = Decimal(repr(value)).scaleb(_DIGITS[name], context=_EXACT)
-            scaled[name] = int(exact.to_integral_value(rounding=rounding))
-    return scaled

@@ -8,11 +8,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from pacprivacy.ledger.amounts import Units
+from pacprivacy.budget import Spent
+from pacprivacy.ledger.amounts import Units, amounts_of
 
 EntryKind = Literal["budget", "reserve", "commit", "cancel"]
 EVERY: Final = "*"
 ENTRY_VERSION: Final = 1
+COLUMNS: Final = {
+    "mi_nats": "mi_nats_e12",
+    "success_increment": "success_e12",
+    "epsilon": "epsilon_e12",
+    "delta": "delta_e18",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,22 +28,28 @@ class LedgerEntry:
 
     ``budget`` sets limits for a dataset and a principal (``*`` stands for all of them together),
     ``reserve`` spends, ``commit`` says that the release exists and names its certificate,
-    ``cancel`` gives back what was reserved and not used.
+    ``cancel`` gives back what was reserved and not used. The place in the chain (the last four
+    fields) is found on appending.
     """
 
-    seq: int
-    version: int = ENTRY_VERSION
     kind: EntryKind
-    time: str
     dataset: str
     principal: str
-    session: str | None
-    reservation: str | None
-    units: Units
-    what: str
-    certificate: str | None
-    previous: str
+    units: Units = field(default_factory=dict)
+    session: str | None = None
+    reservation: str | None = None
+    what: str = ""
+    certificate: str | None = None
+    version: int = ENTRY_VERSION
+    seq: int = 0
+    time: str = ""
+    previous: str = ""
     hash: str = field(default="", compare=False)
+
+    @property
+    def amounts(self) -> Spent:
+        """What the entry allows, spends or gives back."""
+        return amounts_of(self.units)
 
     def covered(self) -> dict[str, Any]:
         """Return the fields that the hash covers, as plain JSON types: all but the hash."""
@@ -49,10 +62,7 @@ class LedgerEntry:
             "principal": self.principal,
             "session": self.session,
             "reservation": self.reservation,
-            "mi_nats_e12": self.units.mi_nats,
-            "success_e12": self.units.success,
-            "epsilon_e12": self.units.epsilon,
-            "delta_e18": self.units.delta,
+            **{column: self.units.get(kind) for kind, column in COLUMNS.items()},
             "what": self.what,
             "certificate": self.certificate,
             "previous": self.previous,

@@ -47,11 +47,10 @@ from sqlalchemy.pool import NullPool
 
 from pacprivacy._random import fresh_seed
 from pacprivacy.errors import LedgerError
-from pacprivacy.ledger.amounts import KINDS, Units
+from pacprivacy.ledger.amounts import Units
 from pacprivacy.ledger.chain import (
-    ENTRY_VERSION,
+    COLUMNS,
     EVERY,
-    EntryKind,
     LedgerEntry,
     entry_hash,
     genesis_hash,
@@ -345,22 +344,12 @@ def now() -> str:
 
 def read_head(connection: Connection) -> Head:
     """Read the ledger's own row."""
-    columns = LEDGER.c
-    row = connection.execute(
-        select(
-            columns.schema_version,
-            columns.ledger_id,
-            columns.created,
-            columns.n_entries,
-            columns.head,
-        ).where(columns.id == 1)
-    ).one_or_none()
-    kinds = (int, str, str, int, str)
-    if row is None or not all(isinstance(v, kind) for v, kind in zip(row, kinds, strict=True)):
+    row = connection.execute(select(LEDGER).where(LEDGER.c.id == 1)).one_or_none()
+    fields = {} if row is None else dict(row._mapping)
+    kinds = (int, int, str, str, int, str)
+    if not fields or not all(map(isinstance, fields.values(), kinds)):
         raise LedgerError("ledger must have an intact first row; it has none. Restore a backup.")
-    return Head(
-        schema_version=row[0], ledger_id=row[1], created=row[2], n_entries=row[3], hash=row[4]
-    )
+    return Head(hash=fields.pop("head"), **{k: v for k, v in fields.items() if k != "id"})
 
 
 def open_database(database: Database, *, create: bool) -> Head:
@@ -417,45 +406,12 @@ def _migrate(database: Database) -> Head:
         return read_head(connection)
 
 
-NOTHING: Final = Units()
-_COLUMNS: Final = dict(
-    zip(KINDS, ("mi_nats_e12", "success_e12", "epsilon_e12", "delta_e18"), strict=True)
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """What the caller knows of a new entry; its place in the chain is found on appending."""
-
-    kind: EntryKind
-    dataset: str
-    principal: str
-    units: Units = NOTHING
-    session: str | None = None
-    reservation: str | None = None
-    what: str = ""
-    certificate: str | None = None
-
-
-def append(connection: Connection, line: Line) -> LedgerEntry:
+def append(connection: Connection, new: LedgerEntry) -> LedgerEntry:
     """Append an entry to the chain; refuse to go on from an end that is damaged."""
     head = read_head(connection)
     _check_end(connection, head.n_entries, head.hash)
-    entry = LedgerEntry(
-        seq=head.n_entries + 1,
-        version=ENTRY_VERSION,
-        kind=line.kind,
-        time=now(),
-        dataset=line.dataset,
-        principal=line.principal,
-        session=line.session,
-        reservation=line.reservation,
-        units=line.units,
-        what=line.what,
-        certificate=line.certificate,
-        previous=head.hash,
-    )
-    entry = replace(entry, hash=entry_hash(entry))
+    placed = replace(new, seq=head.n_entries + 1, time=now(), previous=head.hash)
+    entry = replace(placed, hash=entry_hash(placed))
     connection.execute(ENTRIES.insert().values(**entry.covered(), hash=entry.hash))
     connection.execute(update(LEDGER).values(n_entries=entry.seq, head=entry.hash))
     return entry
@@ -511,7 +467,7 @@ def budgets_covering(
 def spent(connection: Connection, budget: LedgerEntry) -> Units:
     """Return what counts against a budget: everything reserved and not cancelled."""
     column = ENTRIES.c
-    return _total(
+    return total_of(
         connection,
         and_(
             true() if budget.dataset == EVERY else column.dataset == budget.dataset,
@@ -520,42 +476,24 @@ def spent(connection: Connection, budget: LedgerEntry) -> Units:
     )
 
 
-def tally(connection: Connection, session: str) -> tuple[Units, int]:
-    """Return what a session spent, and how often."""
-    query = select(ENTRIES.c.kind, func.count()).where(ENTRIES.c.session == session)
-    rows = connection.execute(query.group_by(ENTRIES.c.kind))
-    counts = {str(row[0]): int(row[1]) for row in rows}
-    total = _total(connection, ENTRIES.c.session == session)
-    return total, counts.get("reserve", 0) - counts.get("cancel", 0)
-
-
-def last_reservation(connection: Connection, session: str) -> tuple[str, bool] | None:
-    """Return a session's last reservation that was not cancelled, and whether it is committed."""
-    column = ENTRIES.c
-    own = select(column.reservation).where(column.session == session)
-    query = own.where(
-        column.kind == "reserve", column.reservation.not_in(own.where(column.kind == "cancel"))
-    )
-    name = connection.execute(query.order_by(column.seq.desc()).limit(1)).scalar_one_or_none()
-    return None if name is None else (str(name), "commit" in settled(connection, name))
-
-
 def settled(connection: Connection, reservation: str) -> list[str]:
     """Return the kinds of entries that a reservation has."""
     query = select(ENTRIES.c.kind).where(ENTRIES.c.reservation == reservation)
     return [str(kind) for (kind,) in connection.execute(query)]
 
 
-def _total(connection: Connection, condition: ColumnElement[bool]) -> Units:
+def total_of(connection: Connection, condition: ColumnElement[bool]) -> Units:
+    """Add up what is reserved and not cancelled."""
     sign = case((ENTRIES.c.kind == "cancel", -1), else_=1)
-    sums = [func.coalesce(func.sum(sign * ENTRIES.c[name]), 0) for name in _COLUMNS.values()]
+    sums = [func.coalesce(func.sum(sign * ENTRIES.c[name]), 0) for name in COLUMNS.values()]
     row = connection.execute(
         select(*sums).where(ENTRIES.c.kind.in_(("reserve", "cancel")), condition)
     ).one()
-    return Units(**dict(zip(KINDS, (int(value) for value in row), strict=True)))
+    return dict(zip(COLUMNS, (int(value) for value in row), strict=True))
 
 
 def _entry(row: Row[Any]) -> LedgerEntry:
     fields = dict(row._mapping)
-    units = Units(**{kind: fields.pop(column) for kind, column in _COLUMNS.items()})
-    return LedgerEntry(units=units, **fields)
+    units = {kind: fields.pop(column) for kind, column in COLUMNS.items()}
+    given = {kind: number for kind, number in units.items() if number is not None}
+    return LedgerEntry(units=given, **fields)

@@ -1,35 +1,39 @@
-"""A reservation: budget that is spent and may be used for one release."""
+"""The ledger: budgets, reservations that spend them, and the check of the whole book.
+
+A release is reserved before the secret is used and committed before anyone sees it. What a crash
+leaves reserved stays spent.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pacprivacy._files import write_atomically
 from pacprivacy._random import Process, fresh_seed
+from pacprivacy.budget import SUMS, Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError
-from pacprivacy.ledger.amounts import FAMILIES, KINDS, Charge, Units
+from pacprivacy.ledger.amounts import FAMILIES, Units, allowed_units, amounts_of, charged_units
 from pacprivacy.ledger.chain import EVERY, EntryKind, LedgerEntry, Verification, check_entries
 from pacprivacy.ledger.database import (
+    ENTRIES,
     LEDGER,
     Database,
     Head,
-    Line,
     append,
     budgets_covering,
-    last_reservation,
     open_database,
     read_entries,
     read_head,
     settled,
     spent,
-    tally,
+    total_of,
 )
 
 
@@ -86,43 +90,39 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """One budget: what it allows and what is spent; every field is public."""
+    """One budget: what it allows, what is spent, and what is left, never below zero; public."""
 
     dataset: str
     principal: str
-    limits: Units
-    spent: Units
-
-    def left(self, kind: str) -> float | None:
-        """Return what is left of one kind, never below zero; ``None`` where there is no limit."""
-        limit = getattr(self.limits, kind)
-        if limit is None:
-            return None
-        gone = getattr(self.spent, kind) or 0
-        return Units(**{kind: max(0, limit - gone)}).amount(kind)
+    limits: Spent
+    spent: Spent
+    left: Spent
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return the budget as plain JSON types."""
-        return {
-            "dataset": self.dataset,
-            "principal": self.principal,
-            "limits": self.limits.to_dict(),
-            "spent": self.spent.to_dict(),
-            "left": {kind: self.left(kind) for kind in KINDS},
-        }
+        plain: dict[str, Any] = {"dataset": self.dataset, "principal": self.principal}
+        for name in ("limits", "spent", "left"):
+            plain[name] = {kind: getattr(getattr(self, name), kind) for kind in SUMS}
+        return plain
 
 
 def balance_of(connection: Connection, budget: LedgerEntry) -> Balance:
     """Return a budget with what is spent of it."""
+    gone = spent(connection, budget)
     return Balance(
         dataset=budget.dataset,
         principal=budget.principal,
-        limits=budget.units,
-        spent=spent(connection, budget),
+        limits=budget.amounts,
+        spent=amounts_of(gone),
+        left=amounts_of(_left(budget, gone)),
     )
 
 
-def check_spend(connection: Connection, line: Line, charge: Charge) -> None:
+def _left(budget: LedgerEntry, gone: Units) -> Units:
+    return {kind: max(0, limit - gone.get(kind, 0)) for kind, limit in budget.units.items()}
+
+
+def check_spend(connection: Connection, entry: LedgerEntry) -> None:
     """Refuse a spend that no budget covers, or that takes one above its limits.
 
     Guarantee
@@ -130,40 +130,40 @@ def check_spend(connection: Connection, line: Line, charge: Charge) -> None:
     Claim K-2. Assumes that the caller holds the write lock until the spend is written or given
     up. Returns only if every budget that covers the spend has room for it in every kind.
     """
-    budgets = budgets_covering(connection, line.dataset, line.principal)
-    limited = {name for budget in budgets for name, _ in budget.units.items()}
+    budgets = budgets_covering(connection, entry.dataset, entry.principal)
+    limited = {kind for budget in budgets for kind in budget.units}
     for family in FAMILIES:
-        if any(charge.states(name) for name in family):
-            _check_family(family, charge, limited, f"dataset {line.dataset!r}")
+        if entry.units.keys() & set(family):
+            _check_family(family, entry.units, limited, f"dataset {entry.dataset!r}")
     for budget in budgets:
-        _check_room(budget, line.units, spent(connection, budget))
+        _check_room(budget, entry.units, spent(connection, budget))
 
 
-def _check_family(family: tuple[str, ...], charge: Charge, limited: set[str], whose: str) -> None:
+def _check_family(family: tuple[str, ...], asked: Units, limited: set[str], whose: str) -> None:
     """Refuse a spend that no budget limits, or that hides what a budget limits."""
     if not limited.intersection(family):
         raise LedgerError(
             f"{whose} must have a budget of {' or '.join(family)} that covers this spend; it has "
             f"none. Make one with 'pac ledger create'."
         )
-    for name in family:
-        if name in limited and not charge.states(name):
+    for kind in family:
+        if kind in limited and kind not in asked:
             raise BudgetError(
-                f"charge must state {name}, which a budget of {whose} limits; got none. "
+                f"charge must state {kind}, which a budget of {whose} limits; got none. "
                 f"Calibrate against both."
             )
 
 
-def _check_room(budget: LedgerEntry, wanted: Units, gone: Units) -> None:
-    for name, limit in budget.units.items():
-        asked = getattr(wanted, name) or 0
-        left = max(0, limit - (getattr(gone, name) or 0))
-        if asked > left:
-            shown = Units(**{name: left}).amount(name)
+def _check_room(budget: LedgerEntry, asked: Units, gone: Units) -> None:
+    for kind, left in _left(budget, gone).items():
+        if asked.get(kind, 0) > left:
+            shown, wanted = (
+                getattr(amounts_of({kind: number}), kind) for number in (left, asked[kind])
+            )
             raise BudgetExceededError(
-                f"{name} must be at most what is left of the budget of dataset "
+                f"{kind} must be at most what is left of the budget of dataset "
                 f"{budget.dataset!r} for principal {budget.principal!r}, {shown:.6g}; got "
-                f"{wanted.amount(name):.6g}. Nothing was spent. Ask for less."
+                f"{wanted:.6g}. Nothing was spent. Ask for less."
             )
 
 
@@ -172,9 +172,13 @@ def verify_database(database: Database, noted: str | None) -> Verification:
     try:
         with database.reading() as connection:
             found = _verify(connection, read_head(connection), noted)
-            if found.ok and database.is_file:
-                found = _check_pages(connection, found)
-            return found
+            if not (found.ok and database.is_file):
+                return found
+            # SQLite checks what the entries do not show: pages and indexes.
+            if connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar() == "ok":
+                return found
+            damaged = "the file is damaged outside the entries; restore a backup"
+            return replace(found, problem=damaged)
     except LedgerError as error:
         return Verification(n_entries=0, head="", problem=str(error))
 
@@ -198,18 +202,6 @@ def _verify(connection: Connection, head: Head, noted: str | None) -> Verificati
 
 def _broken(entry: int, head: str, problem: str) -> Verification:
     return Verification(n_entries=entry - 1, head=head, broken_entry=entry, problem=problem)
-
-
-def _check_pages(connection: Connection, found: Verification) -> Verification:
-    """Let SQLite check what the entries do not show: pages and indexes."""
-    complaint = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
-    if complaint == "ok":
-        return found
-    return Verification(
-        n_entries=found.n_entries,
-        head=found.head,
-        problem="the file is damaged outside the entries; restore a backup",
-    )
 
 
 EXPORT_VERSION: Final = 1
@@ -263,18 +255,18 @@ class Ledger:
         """The name that the ledger was given when it was made."""
         return self._head.ledger_id
 
-    def create_budget(self, dataset: str, principal: str = EVERY, *, limits: Charge) -> LedgerEntry:
+    def create_budget(self, dataset: str, principal: str = EVERY, *, limits: Spent) -> LedgerEntry:
         """Set what may be spent on a dataset by a principal; it cannot be changed later.
 
         ``"*"`` stands for all principals (or datasets) together. Principals who may talk to each
         other need a budget for all of them: budgets of their own do not limit what they learn
         together.
         """
-        line = Line(
+        entry = LedgerEntry(
             kind="budget",
             dataset=_name("dataset", dataset),
             principal=_name("principal", principal),
-            units=Units.allowed(limits),
+            units=allowed_units(limits),
         )
         with self._database.writing(lock=_LOCK) as connection:
             for known in budgets_covering(connection, dataset, principal):
@@ -283,13 +275,13 @@ class Ledger:
                         f"dataset {dataset!r} must not have a budget for principal {principal!r} "
                         f"yet; it has one. Budgets cannot be changed: use another name."
                     )
-            return append(connection, line)
+            return append(connection, entry)
 
     def reserve(
         self,
         dataset: str,
         principal: str,
-        charge: Charge,
+        charge: Spent,
         what: str,
         *,
         session: str | None = None,
@@ -313,22 +305,21 @@ class Ledger:
                 "a ledger must hold real releases only; got a simulation. Leave out the ledger, "
                 "or simulate=True."
             )
-        line = Line(
+        entry = LedgerEntry(
             kind="reserve",
             dataset=_name("dataset", dataset, every=False),
             principal=_name("principal", principal, every=False),
-            units=Units.charged(charge),
+            units=charged_units(charge),
             session=session,
             reservation=self.new_name() if name is None else _name("name", name),
             what=_plain(what),
         )
         with self._database.writing(lock=_LOCK) as connection:
-            assert line.reservation is not None  # named above
-            if settled(connection, line.reservation):
+            assert entry.reservation is not None  # named above
+            if settled(connection, entry.reservation):
                 raise LedgerError("name must be new; got that of a reservation. Use new_name().")
-            check_spend(connection, line, charge)
-            entry = append(connection, line)
-        return Reservation(entry, self.ledger_id)
+            check_spend(connection, entry)
+            return Reservation(append(connection, entry), self.ledger_id)
 
     @staticmethod
     def new_name() -> str:
@@ -371,18 +362,29 @@ class Ledger:
         with self._database.reading() as connection:
             return tuple(read_entries(connection, dataset=dataset, principal=principal))
 
-    def tally(self, session: str) -> tuple[Units, int]:
+    def tally(self, session: str) -> Spent:
         """Return what a session spent, and how often."""
+        query = select(ENTRIES.c.kind, func.count()).where(ENTRIES.c.session == session)
         with self._database.reading() as connection:
-            return tally(connection, session)
+            rows = connection.execute(query.group_by(ENTRIES.c.kind))
+            counts = {str(row[0]): int(row[1]) for row in rows}
+            total = amounts_of(total_of(connection, ENTRIES.c.session == session))
+        return replace(total, n_releases=counts.get("reserve", 0) - counts.get("cancel", 0))
 
     def last_reservation(self, session: str) -> tuple[str, bool] | None:
         """Return a session's last reservation that was not cancelled, and whether it is committed.
 
         ``None`` if the session has none.
         """
+        column = ENTRIES.c
+        own = select(column.reservation).where(column.session == session)
+        query = own.where(
+            column.kind == "reserve", column.reservation.not_in(own.where(column.kind == "cancel"))
+        )
+        last = query.order_by(column.seq.desc()).limit(1)
         with self._database.reading() as connection:
-            return last_reservation(connection, session)
+            name = connection.execute(last).scalar_one_or_none()
+            return None if name is None else (str(name), "commit" in settled(connection, name))
 
     def knows(self, reservation_id: str) -> bool:
         """Whether a reservation of this name was made."""
@@ -433,7 +435,7 @@ class Ledger:
                 )
             return append(
                 connection,
-                Line(
+                LedgerEntry(
                     kind=kind,
                     dataset=made.dataset,
                     principal=made.principal,

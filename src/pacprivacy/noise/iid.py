@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import LARGEST_OUTPUT, SMALLEST_RANGE, Matrix, Vector, check_positive
 from pacprivacy.adversary import Candidates
-from pacprivacy.budget import AnyBudget, Limits
+from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise.formulas import isotropic, isotropic_max, proportional
 from pacprivacy.noise.plan import AxisFrame, Kind, NoisePlan, make_plan
@@ -84,7 +84,7 @@ class IidRule(Rule):
         return super().pose(outputs, budget, **given)
 
     def terms(
-        self, limits: Limits, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
+        self, limits: Spent, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
     ) -> Terms:
         """Return the information budget; refuse pools of dependent subsets."""
         if pool is None or not getattr(pool, "independent", False):
@@ -93,8 +93,8 @@ class IidRule(Rule):
                 "certificate speaks of a fresh draw. Use Half(...) or Poisson(...)."
             )
         budgets = [] if limits.mi_nats is None else [limits.mi_nats]
-        if limits.success is not None:
-            budgets.append(mi_for_success(limits.success, float(getattr(pool, "prior", 1.0))))
+        if limits.success_level is not None:
+            budgets.append(mi_for_success(limits.success_level, float(getattr(pool, "prior", 1.0))))
         return min(budgets), None, None
 
     def plan(self, problem: Problem) -> NoisePlan:

@@ -14,7 +14,7 @@ import numpy as np
 from pacprivacy._checks import SMALLEST_RANGE, Matrix, Vector, as_outputs, check_log_belief
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, make_view, noiseless_risk
-from pacprivacy.budget import AnyBudget, Limits, limits_of
+from pacprivacy.budget import AnyBudget, Spent, limits_of
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise.plan import AxisFrame, Integers, Kind, NoisePlan, Revealed, Spread, spread_of
 from pacprivacy.theory import Estimate, entropy, mi_for_success
@@ -127,13 +127,13 @@ def _digest(row: Vector) -> bytes:
 
 
 def resolve_caps(
-    limits: Limits, caps: Vector | None, pool: Candidates | None, log_p: Vector
+    limits: Spent, caps: Vector | None, pool: Candidates | None, log_p: Vector
 ) -> tuple[Vector | None, Vector | None]:
     """Return success caps and priors per unit, or None where membership is not limited.
 
     A cap of one limits nothing (the unit may already be known) and comes back as infinity.
     """
-    if caps is None and limits.success is None:
+    if caps is None and limits.success_level is None:
         return None, None
     if pool is None:
         raise BudgetError(
@@ -143,8 +143,8 @@ def resolve_caps(
     groups = np.zeros(len(log_p), dtype=np.int64)
     priors = noiseless_risk(make_view(np.zeros((len(log_p), 1)), log_p, groups=groups), pool)
     if caps is None:
-        assert limits.success is not None  # one of the two is given
-        caps = np.full(pool.n_units, limits.success)
+        assert limits.success_level is not None  # one of the two is given
+        caps = np.full(pool.n_units, limits.success_level)
     if np.shape(caps) != (pool.n_units,):
         raise BudgetError(
             f"caps must hold one success per unit ({pool.n_units}); got shape {np.shape(caps)}. "
@@ -188,7 +188,7 @@ class Rule(ABC):
         return self.family
 
     def terms(
-        self, limits: Limits, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
+        self, limits: Spent, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
     ) -> Terms:
         """Return ``mi_nats``, caps and priors of a problem; refuse limits that cannot be met."""
         return limits.mi_nats, *resolve_caps(limits, caps, pool, log_p)

@@ -6,12 +6,13 @@ from pacprivacy.release.certificate import Certificate, NoiseSummary
 from pacprivacy.release.certify import (
     Context,
     assess,
+    bundle_of,
     finite_epsilon,
     noise_summary,
     noiseless_membership,
     write_certificate,
 )
-from pacprivacy.release.composition import SessionPart, Spent, charge_of, learned_facts
+from pacprivacy.release.composition import SessionPart, charge_of, learned_facts, success_bound
 from pacprivacy.release.dp_certificate import (
     NEIGHBOURS,
     NOT_PROMISED,
@@ -21,7 +22,7 @@ from pacprivacy.release.dp_certificate import (
 )
 from pacprivacy.release.dp_release import DPRelease
 from pacprivacy.release.promises import not_promised, open_parts
-from pacprivacy.release.release import Release, Secret, publish
+from pacprivacy.release.release import Release, Sampler, Secret
 from pacprivacy.release.verification import Verified, load_bundle, verify
 
 __all__ = [
@@ -37,11 +38,12 @@ __all__ = [
     "Neighbours",
     "NoiseSummary",
     "Release",
+    "Sampler",
     "Secret",
     "SessionPart",
-    "Spent",
     "Verified",
     "assess",
+    "bundle_of",
     "certify_answers",
     "charge_of",
     "finite_epsilon",
@@ -51,7 +53,7 @@ __all__ = [
     "noiseless_membership",
     "not_promised",
     "open_parts",
-    "publish",
+    "success_bound",
     "verify",
     "write_certificate",
 ]

@@ -77,13 +77,13 @@ class AnswerBundle:
         """What all answers together may give away: a limit on membership through (1)."""
         limits, prior = limits_of(self.budget, self.pool.n_subsets), self.pool.worst_prior
         totals = [] if limits.mi_nats is None else [limits.mi_nats]
-        if limits.success is not None:
-            if limits.success <= prior:
+        if limits.success_level is not None:
+            if limits.success_level <= prior:
                 raise BudgetError(
                     f"success must be above {prior:.4g}, the best guess that this pool allows "
-                    f"before any answer; got {limits.success:.4g}. Use a Balanced pool."
+                    f"before any answer; got {limits.success_level:.4g}. Use a Balanced pool."
                 )
-            totals.append(mi_for_success(limits.success, prior))
+            totals.append(mi_for_success(limits.success_level, prior))
         return min(totals)
 
     def save(self, path: str | Path) -> None:

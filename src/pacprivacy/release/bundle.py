@@ -19,14 +19,14 @@ from pacprivacy.budget import (
     Combined,
     EpsilonEquivalent,
     Information,
-    Limits,
     Membership,
     ResidualEntropy,
+    Spent,
 )
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Boxed, Empirical, IidRule, Kind, Observation, Proof
 from pacprivacy.pool import Pool
-from pacprivacy.release.composition import SessionPart, Spent
+from pacprivacy.release.composition import SessionPart
 from pacprivacy.theory import lattice_total_variation
 
 SCHEMA_VERSION: Final = 2
@@ -287,9 +287,9 @@ def _read_session(plain: dict[str, Any], observed: Integers | None) -> SessionPa
     if observed is not None:
         seen = Observation(integers=observed, group=plain["group"])
     return SessionPart(
-        total=Limits(**plain["total"]),
+        total=Spent(**plain["total"]),
         before=Spent(**plain["before"]),
-        share=Limits(**plain["share"]),
+        share=Spent(**plain["share"]),
         fresh=bool(plain["fresh"]),
         observation=seen,
     )
@@ -330,10 +330,9 @@ def _check_shapes(bundle: Bundle) -> None:
 
 def _check_session(part: SessionPart, n_directions: int, n_subsets: int) -> None:
     """Refuse sums of a session that make no sense, and integers of another release."""
-    amounts: list[Any] = [part.before.nats, part.before.success, part.before.n_releases]
-    for limits in (part.total, part.share):
-        amounts += [value for value in (limits.mi_nats, limits.success) if value is not None]
-    if not all(isinstance(amount, int | float) and amount >= 0 for amount in amounts):
+    records = (part.before, part.total, part.share)
+    amounts = [amount for record in records for amount in asdict(record).values()]
+    if not all(a is None or (isinstance(a, int | float) and a >= 0) for a in amounts):
         raise ValueError("session")
     seen = part.observation
     if seen is None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, Self
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy._rounding import at_most
 from pacprivacy.adversary import Belief, MembershipRisk
-from pacprivacy.budget import Limits
+from pacprivacy.budget import Spent
 from pacprivacy.noise import Observation
 from pacprivacy.pool import Pool
 from pacprivacy.theory import Estimate, posterior_success
@@ -43,101 +43,73 @@ class Proved(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """Sums over a session's releases; information and membership never meet."""
-
-    n_releases: int = 0
-    nats: float = 0.0
-    success: float = 0.0
-
-    def charged(self, charge: Limits) -> Self:
-        """Return the sums with one more charge."""
-        return replace(
-            self,
-            nats=self.nats + (charge.mi_nats or 0.0),
-            success=self.success + (charge.success or 0.0),
-        )
-
-    def left_of(self, total: Limits, prior: float | None) -> Limits:
-        """Return what is left of a total; of success an increment, once the prior is known."""
-        room = None
-        if prior is not None and total.success is not None:
-            room = total.success - prior - self.success
-        nats = None if total.mi_nats is None else total.mi_nats - self.nats
-        return Limits(mi_nats=nats, success=room)
-
-    def released(self) -> Self:
-        """Return the sums with one more release."""
-        return replace(self, n_releases=self.n_releases + 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPart:
     """Where a release stands in its session; public but for the observation.
 
     Parameters
     ----------
-    total : Limits
-        What all releases together may spend.
+    total : Spent
+        What all releases together may spend; of success a level.
     before : Spent
         What the earlier releases have spent.
-    share : Limits
-        What this one may spend; ``success`` is an increment.
+    share : Spent
+        What this one may spend; of success an increment.
     fresh : bool
         Whether every release has a secret of its own.
     observation : Observation, optional
         The integers that left, once they have: what readers learned follows from them.
     """
 
-    total: Limits
+    total: Spent
     before: Spent
-    share: Limits
+    share: Spent
     fresh: bool
     observation: Observation | None = None
 
 
-def charge_of(proved: Proved, share: Limits, before: Vector) -> Limits:
+def charge_of(proved: Proved, share: Spent, before: Vector) -> Spent:
     """Return what a release costs: its proved bounds, never more than its share.
 
     ``before`` is the success on each unit before it. Where membership was not measured, the
     increment is what the information implies.
     """
     nats = max(0.0, proved.mi_upper)
-    if share.success is None:
-        return Limits(mi_nats=nats)
+    if share.success_increment is None:
+        return Spent(n_releases=1, mi_nats=nats)
     if proved.membership is None:
         increments = posterior_success(nats, np.minimum(before, 1.0)) - before
     else:
         increments = proved.membership.upper_per_unit - before
-    return Limits(
-        mi_nats=nats, success=min(share.success, max(0.0, float(increments.max()) + ROUND_UP))
+    increment = max(0.0, float(increments.max()) + ROUND_UP)
+    return Spent(
+        n_releases=1, mi_nats=nats, success_increment=min(share.success_increment, increment)
     )
 
 
-def session_facts(part: SessionPart, charge: Limits, *, prior: float) -> dict[str, Any]:
+def session_facts(part: SessionPart, charge: Spent, *, prior: float) -> dict[str, Any]:
     """Return what the certificate of a release says about its session."""
-    total, after = part.total, part.before.charged(charge).released()
+    total, after = part.total, part.before + charge
     facts: dict[str, Any] = {
         "release_number": after.n_releases,
         "secrets": "fresh for every release" if part.fresh else "one for all releases",
-        "spent_nats_so_far": after.nats,
+        "spent_nats_so_far": after.mi_nats,
         "total_nats": total.mi_nats,
     }
-    if total.success is not None and charge.success is not None:
-        facts["membership_increment"] = charge.success
-        facts["spent_increments_so_far"] = after.success
-        facts["total_success"] = total.success
-    facts["session_success_bound"] = _success_bound(total, prior)
+    if total.success_level is not None and charge.success_increment is not None:
+        facts["membership_increment"] = charge.success_increment
+        facts["spent_increments_so_far"] = after.success_increment
+        facts["total_success"] = total.success_level
+    facts["session_success_bound"] = success_bound(total, prior)
     if part.fresh:
         facts["prior_of_ever_used"] = 1 - 2.0**-after.n_releases
     return facts
 
 
-def _success_bound(total: Limits, prior: float) -> float:
+def success_bound(total: Spent, prior: float) -> float:
     """Return what the total budget promises about one unit's membership."""
     bounds = [1.0]
-    if total.success is not None:
-        bounds.append(total.success)
+    if total.success_level is not None:
+        bounds.append(total.success_level)
     if total.mi_nats is not None:
         bounds.append(posterior_success(total.mi_nats, prior))
     return min(bounds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
@@ -12,12 +11,9 @@ import numpy as np
 
 from pacprivacy._plots import draw
 from pacprivacy._random import BitSource, ProcessBound, uniform_below
-from pacprivacy._threads import few_threads
 from pacprivacy.errors import SecretError
-from pacprivacy.noise import NoisePlan, Observation
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
-from pacprivacy.release.certify import Context, assess, bundle_of, write_certificate
 from pacprivacy.release.text import release_html
 
 
@@ -148,48 +144,3 @@ class Secret(ProcessBound):
         """Draw the noise around the secret's output; refuse in a fork."""
         self.check_process()
         return plan.observe(self._index, source)
-
-
-def _nothing() -> None:
-    """Spend nothing: for a release outside any account."""
-
-
-def _unchanged(
-    observation: Observation, certificate: Certificate, bundle: Bundle
-) -> tuple[Certificate, Bundle]:
-    """Remember nothing: for a release outside any account."""
-    return certificate, bundle
-
-
-def publish(
-    plan: NoisePlan,
-    context: Context,
-    secret: Secret,
-    source: BitSource,
-    *,
-    spend: Callable[[], None] = _nothing,
-    keep: Callable[[Observation, Certificate, Bundle], tuple[Certificate, Bundle]] = _unchanged,
-) -> tuple[Release, Observation]:
-    """Write the certificate, then draw the noise and build the released value.
-
-    ``spend`` is called before the secret is used: a session books the charge there, so that
-    whatever fails before costs nothing and whatever fails after stays spent. ``keep`` is called
-    with what was seen, before any code of the user's is: a session stores the belief there, and
-    returns certificate and bundle with what their readers can have learned.
-
-    Guarantee
-    ---------
-    Claim R-2. The certificate is complete before the secret is touched; the value is a function
-    of the observation, the pool's outputs and the structure that all subsets share.
-    Claim R-4. In a fork of the process that drew the secret, nothing is spent or drawn.
-    """
-    with few_threads(context.pool.n_subsets * context.pool.n_units):
-        plan = assess(plan, context)
-        bundle = bundle_of(plan, context)
-        certificate = write_certificate(bundle, plan)
-    secret.check_process()
-    spend()
-    observation = secret.observe(plan, source)
-    certificate, bundle = keep(observation, certificate, bundle)
-    value = context.outputs.restore(plan.value_of(observation))
-    return Release(value=value, certificate=certificate, bundle=bundle), observation

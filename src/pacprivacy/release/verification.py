@@ -156,7 +156,7 @@ def _check_budget(certificate: Certificate, bundle: Bundle) -> None:
     """Refuse a budget that the proved bounds do not meet."""
     asked = limits_of(bundle.stated.budget, bundle.pool.n_subsets)
     _within("information", certificate.mi_upper_nats, asked.mi_nats, bundle)
-    _within("membership success", certificate.membership_bound, asked.success, bundle)
+    _within("membership success", certificate.membership_bound, asked.success_level, bundle)
 
 
 def _check_session(bundle: Bundle, part: SessionPart, proved: Proved) -> None:
@@ -172,15 +172,14 @@ def _check_session(bundle: Bundle, part: SessionPart, proved: Proved) -> None:
     if proved.membership is not None:
         success = np.minimum(success, proved.membership.upper_per_unit)
     increment = float((success - before).max())
-    asked = limits_of(bundle.stated.budget, pool.n_subsets)
-    for limits, offset in ((asked, prior), (part.share, 0.0)):
+    asked = limits_of(bundle.stated.budget, pool.n_subsets).above(prior)
+    for limits in (asked, part.share):
         _within("information", nats, limits.mi_nats, bundle)
-        most = None if limits.success is None else limits.success - offset
-        _within("increment of membership success", increment, most, bundle)
-    after = part.before.charged(charge_of(proved, part.share, before))
-    room = None if part.total.success is None else part.total.success - prior
-    _within("information of the session", after.nats, part.total.mi_nats, bundle)
-    _within("increments of the session", after.success, room, bundle)
+        _within("increment of membership success", increment, limits.success_increment, bundle)
+    after, total = part.before + charge_of(proved, part.share, before), part.total.above(prior)
+    _within("information of the session", after.mi_nats or 0.0, total.mi_nats, bundle)
+    spent = after.success_increment or 0.0
+    _within("increments of the session", spent, total.success_increment, bundle)
 
 
 def _within(what: str, proved: float, limit: float | None, bundle: Bundle) -> None:

@@ -1,16 +1,18 @@
 """Many releases of one secret: the only pipeline, the belief it leaves, what was spent, answers."""
 
-from pacprivacy.session.answers import AnswerOdometer, Responder
+from pacprivacy.session.answers import Responder
+from pacprivacy.session.keeper import Reading
 from pacprivacy.session.refinement import Accuracy, GradualRelease, Look
-from pacprivacy.session.session import Session
-from pacprivacy.session.spending import Odometer
+from pacprivacy.session.rehearsal import Rehearsal
+from pacprivacy.session.session import Plan, Session
 
 __all__ = [
     "Accuracy",
-    "AnswerOdometer",
     "GradualRelease",
     "Look",
-    "Odometer",
+    "Plan",
+    "Reading",
+    "Rehearsal",
     "Responder",
     "Session",
 ]

@@ -6,57 +6,38 @@ import hashlib
 import math
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
+# The ledger is imported on first use, through its package: SQLAlchemy takes a while.
+from pacprivacy import ledger as ledgers
 from pacprivacy._random import ProcessBound, fresh_seed
-from pacprivacy.budget import Limits
+from pacprivacy.budget import AnyBudget, Spent, limits_of
 from pacprivacy.errors import BudgetError, DataError, LedgerError, PoolError, SecretError
-from pacprivacy.ledger.amounts import Charge
-from pacprivacy.ledger.ledger import Ledger, Reservation
-from pacprivacy.mechanism import Data
-from pacprivacy.pool import Pool
-from pacprivacy.release import Certificate, Spent
-from pacprivacy.session.state import SessionState, Standing, StateFile
+from pacprivacy.pool import Pool, PoolStrategy
+from pacprivacy.release import Certificate
+from pacprivacy.session.state import Book, Marks, SessionState, StateFile
+
+if TYPE_CHECKING:
+    from pacprivacy.ledger import Ledger, Reservation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Whose account it is, and what its session was opened with; digests are curator-only."""
+    """Whose account it is, and what its session was opened with; curator-only."""
 
     dataset: str
     principal: str
     data_digest: str
-    total: Limits
-    pool_digest: str | None
+    budget: AnyBudget | None
+    pool: Pool | PoolStrategy | None
     n_subsets: int | None
-    has_units: bool | None
-
-    @classmethod
-    def of(
-        cls,
-        data: Data,
-        total: Limits,
-        request: tuple[Any, int | None, Any],
-        dataset: str | None,
-        principal: str | None,
-    ) -> Self:
-        """Describe a session: its data, its total, and the pool that was asked for."""
-        pool, n_subsets, units = request
-        given = isinstance(pool, Pool)
-        return cls(
-            dataset=dataset or "default",
-            principal=principal or "default",
-            data_digest=data.digest(),
-            total=total,
-            pool_digest=pool.digest() if given else None,
-            n_subsets=n_subsets,
-            has_units=None if given else units is not None,
-        )
+    units: Any
 
 
-class Account(ProcessBound):
+class Account(Book, ProcessBound):
     """The ledger, the state file and the name of one session.
 
     Guarantee
@@ -84,51 +65,45 @@ class Account(ProcessBound):
 
     def spent(self) -> Spent:
         """Return what this session has spent and how often, crashed attempts included."""
-        units, n_reserved = self._ledger.tally(self._session_id)
-        return Spent(
-            n_releases=n_reserved if self.state is None else self.state.n_releases,
-            nats=units.amount("mi_nats") or 0.0,
-            success=units.amount("success") or 0.0,
-        )
+        spent = replace(self._ledger.tally(self._session_id), epsilon=None, delta=None)
+        return spent if self.state is None else replace(spent, n_releases=self.state.n_releases)
 
-    def left(self) -> Limits:
+    def left(self) -> Spent:
         """Return what the tightest budgets leave, ``None`` where nothing is limited."""
         balances = self._ledger.balance(self._holder.dataset, self._holder.principal)
+        least = reduce(Spent.tightest, (balance.left for balance in balances), Spent())
+        return replace(least, epsilon=None, delta=None)  # what DP spends is another matter
 
-        def least(kind: str) -> float | None:
-            found = [left for balance in balances if (left := balance.left(kind)) is not None]
-            return min(found, default=None)
-
-        return Limits(mi_nats=least("mi_nats"), success=least("success"))
-
-    def spend(self, charge: Limits, what: str, before: Standing) -> None:
+    def spend(self, charge: Spent, what: str, before: SessionState) -> None:
         """Reserve a charge; where the ledger has no budget yet, set the session's total first.
 
         The file is told first. From then on an older file does not fit the ledger, whatever
         becomes of the release.
         """
         self.check_process()
-        if self.left() == Limits():
+        if self.left() == Spent():
             with suppress(BudgetError):  # another process was quicker
-                self._create_budget(before.total, before.pool.worst_prior)
+                self._ledger.create_budget(
+                    self._holder.dataset,
+                    self._holder.principal,
+                    limits=before.total.above(before.pool.worst_prior),
+                )
         name, (last, _) = self._ledger.new_name(), self._last()
         self._save(before, reservation=last, upcoming=name)
-        nats = charge.mi_nats
+        if not math.isfinite(charge.mi_nats or 0.0):
+            # Infinity is no figure to keep; a budget that limits nats has a finite one.
+            charge = replace(charge, mi_nats=None)
         self._reservation = self._ledger.reserve(
             self._holder.dataset,
             self._holder.principal,
-            Charge(
-                # Infinity is no figure to keep; a budget that limits nats has a finite one.
-                mi_nats=nats if nats is not None and math.isfinite(nats) else None,
-                success=charge.success,
-            ),
+            charge,
             what,
             session=self._session_id,
             name=name,
         )
         self._reservation.mark_used()
 
-    def keep(self, after: Standing) -> None:
+    def keep(self, after: SessionState) -> None:
         """Store the belief after a release, before anyone sees the release."""
         name = self._reserved().entry.reservation
         assert name is not None  # named in spend()
@@ -141,36 +116,31 @@ class Account(ProcessBound):
 
     def load(self) -> None:
         """Find the session as it was left; refuse one that does not belong here."""
-        state = None if self._file is None else self._file.load()
-        if state is None:
+        found = None if self._file is None else self._file.load()
+        if found is None:
             return
-        self._check_names(state)
-        if not (state.reservation or self._ledger.last_reservation(state.session_id)):
+        state, marks = found
+        self._check_names(marks)
+        if not (marks.reservation or self._ledger.last_reservation(marks.session_id)):
             return  # nothing was ever reserved, so the secret was never used: begin anew
-        _check_request(self._holder, state)
-        self._session_id = state.session_id
-        self._check_latest(state)
+        _check_request(self._holder, state, marks)
+        self._session_id = marks.session_id
+        self._check_latest(marks)
         self.state = state
 
-    def _save(self, standing: Standing, *, reservation: str, upcoming: str) -> None:
+    def _save(self, state: SessionState, *, reservation: str, upcoming: str) -> None:
         if self._file is None:
             return
-        self._file.save(
-            SessionState(
-                session_id=self._session_id,
-                ledger_id=self._ledger.ledger_id,
-                dataset=self._holder.dataset,
-                principal=self._holder.principal,
-                data_digest=self._holder.data_digest,
-                reservation=reservation,
-                upcoming=upcoming,
-                n_releases=standing.n_releases,
-                total=standing.total,
-                pool=standing.pool,
-                log_p=standing.belief.log_p,
-                secret=standing.secret,
-            )
+        marks = Marks(
+            session_id=self._session_id,
+            ledger_id=self._ledger.ledger_id,
+            dataset=self._holder.dataset,
+            principal=self._holder.principal,
+            data_digest=self._holder.data_digest,
+            reservation=reservation,
+            upcoming=upcoming,
         )
+        self._file.save(state, marks)
 
     def _last(self) -> tuple[str, bool]:
         """Return the session's last reservation, and whether it is committed."""
@@ -183,25 +153,17 @@ class Account(ProcessBound):
             )
         return self._reservation
 
-    def _create_budget(self, total: Limits, prior: float) -> None:
-        room = None if total.success is None else max(0.0, total.success - prior)
-        self._ledger.create_budget(
-            self._holder.dataset,
-            self._holder.principal,
-            limits=Charge(mi_nats=total.mi_nats, success=room),
-        )
-
-    def _check_names(self, state: SessionState) -> None:
+    def _check_names(self, marks: Marks) -> None:
         """Refuse a state of another ledger."""
         holder, label = self._holder, self._ledger.label
-        names = (state.ledger_id, state.dataset, state.principal)
+        names = (marks.ledger_id, marks.dataset, marks.principal)
         if names != (self._ledger.ledger_id, holder.dataset, holder.principal):
             raise LedgerError(
                 f"state must belong to ledger {label}, dataset {holder.dataset!r} and principal "
                 f"{holder.principal!r}; got that of another. Choose another state=."
             )
 
-    def _check_latest(self, state: SessionState) -> None:
+    def _check_latest(self, marks: Marks) -> None:
         """Refuse every state but the latest of its session, and an old copy of the ledger.
 
         Guarantee
@@ -210,9 +172,9 @@ class Account(ProcessBound):
         not know of that one's release, the release was not committed, so nobody has seen it.
         """
         last, committed = self._last()
-        if state.reservation == last or (state.upcoming == last and not committed):
+        if marks.reservation == last or (marks.upcoming == last and not committed):
             return
-        if state.reservation and not self._ledger.knows(state.reservation):
+        if marks.reservation and not self._ledger.knows(marks.reservation):
             raise LedgerError(
                 f"ledger {self._ledger.label} must hold the releases that the session made; it is "
                 f"an old copy. Restore the latest one."
@@ -237,14 +199,14 @@ def open_account(
             "simulate must be False with a ledger: it holds real releases only. "
             "Leave out the ledger."
         )
-    ledger = where if isinstance(where, Ledger) else Ledger(where)
+    ledger = ledgers.Ledger(where) if isinstance(where, str | Path) else where
     found = ledger.verify()
     if not found.ok:
         raise LedgerError(f"ledger {ledger.label} must verify; {found.problem}. Restore a backup.")
     if fresh:
         # Nothing is kept from one release to the next, so there is nothing to store.
         account = Account(ledger, holder, f"fresh {holder.principal}@{holder.dataset}", file=None)
-        if account.left().success is not None:
+        if account.left().success_increment is not None:
             raise BudgetError(
                 "secrets must be 'same' where the ledger limits membership: increments add up for "
                 "one secret only. Use secrets='same'."
@@ -274,25 +236,27 @@ def certificate_digest(certificate: Certificate) -> str:
     return certificate.digest
 
 
-def _check_request(holder: Holder, state: SessionState) -> None:
+def _check_request(holder: Holder, state: SessionState, marks: Marks) -> None:
     """Refuse to go on with other data, another total or another pool than it began with."""
-    if state.data_digest != holder.data_digest:
+    if marks.data_digest != holder.data_digest:
         raise DataError(
             f"data must be what the session {holder.dataset!r} began with; got other values, "
             f"types or order. Load the same data, or give dataset= another name."
         )
-    if holder.total not in (Limits(), state.total):
+    n_subsets = state.pool.n_subsets
+    if holder.budget is not None and limits_of(holder.budget, n_subsets) != state.total:
         raise BudgetError(
             "budget must be the total that the session began with; got another. Leave it out, "
             "or start a new session under another dataset or principal."
         )
-    other = holder.pool_digest not in (None, state.pool.digest())
-    if other or holder.n_subsets not in (None, state.pool.n_subsets):
+    given = isinstance(holder.pool, Pool)
+    other = isinstance(holder.pool, Pool) and holder.pool.digest() != state.pool.digest()
+    if other or holder.n_subsets not in (None, n_subsets):
         raise PoolError(
-            f"pool must be the one that the session began with, of {state.pool.n_subsets} "
+            f"pool must be the one that the session began with, of {n_subsets} "
             f"subsets; got another. Leave out pool and n_subsets."
         )
-    if holder.has_units not in (None, state.pool.row_units is not None):
+    if not given and (holder.units is None) != (state.pool.row_units is None):
         raise PoolError(
             "units must be what the session began with; got another. Pass the same units."
         )

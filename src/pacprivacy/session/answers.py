@@ -1,4 +1,4 @@
-"""The inner loops of many answers about one secret: calibrate, draw, release, update the belief.
+"""Many answers about one secret, in one call: calibrate, draw, release, update the belief.
 
 Each question is a release of its own, calibrated to the belief that all earlier answers leave.
 Nothing here is kept: the caller takes over the belief when the answers leave, or never.
@@ -7,17 +7,17 @@ Nothing here is kept: the caller takes over the belief when the answers leave, o
 from __future__ import annotations
 
 import math
-import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
-from pacprivacy._random import BitSource, ProcessBound
+from pacprivacy._random import BitSource
 from pacprivacy.adversary import Belief
-from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError, SecretError
+from pacprivacy.budget import Spent
+from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError
 from pacprivacy.noise import (
     LEAST_NATS,
     UNITS,
@@ -30,7 +30,8 @@ from pacprivacy.noise import (
 )
 from pacprivacy.pool import Pool
 from pacprivacy.release import Secret
-from pacprivacy.theory import binary_entropy, posterior_success
+from pacprivacy.session.keeper import Keeper, Reading
+from pacprivacy.theory import binary_entropy
 
 Labels = npt.NDArray[np.integer]
 Mask = npt.NDArray[np.bool_]
@@ -40,17 +41,7 @@ _BLOCK = 4096  # questions whose votes are unpacked at a time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What left, what it cost, and the belief of whoever saw it.
-
-    Attributes
-    ----------
-    values : array of shape (q, c), public
-        One released vector per question.
-    charges : array of shape (q,), public
-        Proved bound on the information of each, in nats.
-    log_p : array of shape (m,)
-        Log belief over the candidates after the last answer.
-    """
+    """One vector per question, what each cost in nats, and the log belief after the last one."""
 
     values: Matrix
     charges: Vector
@@ -69,17 +60,7 @@ def unanimous(table: npt.NDArray[np.generic]) -> Mask:
 
 
 class VoteQuestions:
-    """Two-class votes: one direction, so noise, charge and belief have closed forms.
-
-    Parameters
-    ----------
-    votes : array of shape (m, q) of 0 and 1, curator-only
-        What every candidate answers to every question.
-    log_p : array of shape (m,)
-        Log belief before the first question.
-    query_nats : float, public
-        Budget of every question.
-    """
+    """Two-class votes (m, q): one direction, so noise, charge and belief have closed forms."""
 
     def __init__(
         self, votes: Labels, log_p: Vector, query_nats: float, noise: UnitNoise | None = None
@@ -159,17 +140,7 @@ def _log_mix(zeros: float, ones: float, ratio: float) -> float:
 
 
 class ScoreQuestions:
-    """Vectors as answers: class probabilities, or votes among several classes.
-
-    Parameters
-    ----------
-    table : array, curator-only
-        Class probabilities of shape (m, q, c), or labels of shape (m, q) with ``n_classes``.
-    log_p, query_nats
-        As in :class:`VoteQuestions`.
-    n_classes : int, optional
-        Number of classes, where the table holds labels.
-    """
+    """Vectors as answers: class probabilities (m, q, c), or votes (m, q) among ``n_classes``."""
 
     def __init__(
         self,
@@ -238,45 +209,7 @@ def _as_it_is(
 ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerOdometer:
-    """What the answers cost in the worst case, and what they really gave away so far.
-
-    Attributes
-    ----------
-    n_queries, n_free : int
-        Questions answered, and how many of them all candidates answered alike.
-    spent_nats, total_nats : float
-        Sum of the proved bounds of the answers so far, and what it may become.
-    success_bound : float
-        No attacker guesses a unit's membership with success above this, on average over secrets
-        and noise, whatever is asked and whenever one stops: the bound at ``total_nats``. What was
-        spent so far gives none, because where one stands depends on the answers.
-    learned_nats : float
-        ``KL(belief || uniform)`` in this transcript.
-    best_guess_now : float
-        Success of the optimal attacker on the worst-placed unit, given this transcript.
-    mean_guess_now : float
-        The same, averaged over the units.
-    belief : array of shape (m,)
-        The optimal attacker's posterior over the candidates.
-    """
-
-    n_queries: int
-    n_free: int
-    spent_nats: float
-    total_nats: float
-    success_bound: float
-    learned_nats: float
-    best_guess_now: float
-    mean_guess_now: float
-    belief: Vector = field(repr=False)
-
-    def __post_init__(self) -> None:
-        freeze(self.belief)
-
-
-class Responder(ProcessBound):
+class Responder(Keeper):
     """Answers of one secret candidate, with the attacker's belief tracked over all of them.
 
     Parameters
@@ -297,6 +230,7 @@ class Responder(ProcessBound):
 
     KIND = "a responder"
     INSTEAD = "Save the answers, or a model that was trained on them."
+    NAME = "responder"
 
     def __init__(
         self, pool: Pool, *, query_nats: float, total_nats: float, source: BitSource
@@ -306,23 +240,19 @@ class Responder(ProcessBound):
                 f"query_nats must be at least 2**-44 and at most the total ({total_nats:.6g}); "
                 f"got {query_nats!r}. Use 2**-20."
             )
-        self._pool, self._query_nats, self._total_nats = pool, query_nats, total_nats
-        self._source, self._noise = source, UnitNoise(source)
+        super().__init__(Spent(mi_nats=total_nats), source)
+        self._pool: Pool = pool
         self._belief = Belief.uniform(pool.n_subsets)
-        self._secret: Secret | None = Secret(pool.n_subsets, source)
-        self._spent, self._n_queries, self._n_free = 0.0, 0, 0
-        self._lock = threading.Lock()
+        self._secret = Secret(pool.n_subsets, source)
+        self._query_nats, self._noise, self._n_free = query_nats, UnitNoise(source), 0
 
     def __repr__(self) -> str:
-        return f"Responder({self._n_queries} answers, {self._spent:.4g} nats spent)"
-
-    def close(self) -> None:
-        """Forget the secret; no further answer is possible."""
-        self._secret = None
+        return f"Responder({self._spent.n_releases} answers, {self._spent.mi_nats:.4g} nats spent)"
 
     @property
     def belief(self) -> Belief:
         """What whoever saw all answers believes about the secret."""
+        assert self._belief is not None  # set with the pool
         return self._belief
 
     @property
@@ -330,34 +260,11 @@ class Responder(ProcessBound):
         """Answers that cost nothing."""
         return self._n_free
 
-    @property
-    def spent_nats(self) -> float:
-        """Sum of the charges so far."""
-        return self._spent
-
-    @property
-    def left_nats(self) -> float:
-        """What is left of the total."""
-        return max(0.0, self._total_nats - self._spent)
-
     def answer_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> npt.NDArray[np.float64]:
-        """Release one noisy one-hot vote per question.
+        """Release one noisy one-hot vote per question, shape (q, n_classes).
 
-        Parameters
-        ----------
-        labels : integer array of shape (m, q), curator-only
-            Class number that each candidate gives to each question.
-        n_classes : int
-            Number of classes.
-
-        Returns
-        -------
-        array of shape (q, n_classes)
-
-        Raises
-        ------
-        BudgetExceededError
-            If the total might not cover all of the questions; nothing is drawn or spent.
+        ``labels`` has shape (m, q): the class number that each candidate gives to each question.
+        If the total might not cover all of the questions, nothing is drawn or spent.
         """
         table = self._check(labels, n_axes=2)
         if table.size and (table.dtype.kind not in "iu" or not 0 <= table.min() <= table.max()):
@@ -369,7 +276,7 @@ class Responder(ProcessBound):
                 f"labels must be below n_classes ({n_classes}); got a larger one. Count again."
             )
         with self._lock:
-            state = (self._belief.log_p, self._query_nats, self._noise)
+            state = (self.belief.log_p, self._query_nats, self._noise)
             if n_classes == 2:
                 return self._release(table, VoteQuestions(table, *state))
             return self._release(table, ScoreQuestions(table, *state, n_classes=n_classes))
@@ -385,24 +292,13 @@ class Responder(ProcessBound):
                 "scores must be finite; got NaN or infinite entries. Use models that always answer."
             )
         with self._lock:
-            state = (self._belief.log_p, self._query_nats, self._noise)
+            state = (self.belief.log_p, self._query_nats, self._noise)
             return self._release(table, ScoreQuestions(table, *state))
 
-    def odometer(self) -> AnswerOdometer:
+    def odometer(self) -> Reading:
         """Return what was spent in the worst case and what was really learned."""
-        success = self._belief.success_per_unit(self._pool)
-        prior = self._pool.worst_prior
-        return AnswerOdometer(
-            n_queries=self._n_queries,
-            n_free=self._n_free,
-            spent_nats=self._spent,
-            total_nats=self._total_nats,
-            success_bound=posterior_success(self._total_nats, prior),
-            learned_nats=self._belief.learned_nats,
-            best_guess_now=float(success.max()),
-            mean_guess_now=float(success.mean()),
-            belief=np.exp(self._belief.log_p),
-        )
+        belief = np.exp(self.belief.log_p)
+        return replace(super().odometer(), n_free=self._n_free, belief=belief)
 
     def _check(self, table: npt.NDArray[Any], *, n_axes: int) -> npt.NDArray[Any]:
         self.check_process()  # and not only below: a fork may have inherited a lock that is held
@@ -417,25 +313,21 @@ class Responder(ProcessBound):
     def _release(
         self, table: npt.NDArray[Any], questions: VoteQuestions | ScoreQuestions
     ) -> npt.NDArray[np.float64]:
-        if self._secret is None:
-            raise SecretError("responder must be open; it is closed. Start a new one.")
-        costly = int(np.count_nonzero(~unanimous(table))) if table.size else 0
-        worst = costly * self._query_nats
-        if worst > self.left_nats * (1 + ROUNDING):
-            affordable = int(self.left_nats * (1 + ROUNDING) / self._query_nats)
-            raise BudgetExceededError(
-                f"queries must fit in what is left, {self.left_nats:.6g} nats for {affordable} "
-                f"that the candidates disagree on; got {costly} of those. Nothing was drawn or "
-                f"spent. Ask fewer, or end here."
-            )
-        self.check_process()
-        before = self._spent
-        self._spent = before + worst  # booked first: an interruption must not make answers free
+        self.check_open()
         if not table.size:
             return np.zeros((0, 0))
-        answered: Answered = self._secret.observe(questions, self._source)
-        self._belief = Belief(log_p=answered.log_p)
-        self._spent = before + float(answered.charges.sum())
-        self._n_queries += len(answered.charges)
+        costly = int(np.count_nonzero(~unanimous(table)))
+        before, worst = self._spent, Spent(mi_nats=costly * self._query_nats)
+        left = max(0.0, before.left_of(self._total).mi_nats or 0.0) * (1 + ROUNDING)
+        if costly * self._query_nats > left:
+            raise BudgetExceededError(
+                f"queries must fit in what is left, {left:.6g} nats for "
+                f"{int(left / self._query_nats)} that the candidates disagree on; got {costly} of "
+                f"those. Nothing was drawn or spent. Ask fewer, or end here."
+            )
+        # The worst is charged first: an interruption must not make answers free.
+        answered: Answered = self.observe(questions, worst, "answers")
+        self._spent = before + Spent(mi_nats=float(answered.charges.sum()))
+        self.keep(Belief(log_p=answered.log_p), n_releases=len(answered.charges))
         self._n_free += int(np.count_nonzero(answered.charges == 0.0))
         return np.array(answered.values)

@@ -14,7 +14,7 @@ from pacprivacy._checks import Vector, as_outputs
 from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates
-from pacprivacy.budget import AnyBudget, Limits
+from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise import (
     AnyRule,
@@ -26,7 +26,7 @@ from pacprivacy.noise import (
     spread_of,
 )
 from pacprivacy.release import Certificate, Release, finite_epsilon
-from pacprivacy.session.spending import Odometer, as_budget
+from pacprivacy.session.rehearsal import information_of
 from pacprivacy.theory import empirical_bernstein, posterior_success
 
 if TYPE_CHECKING:
@@ -137,13 +137,13 @@ MEMBERSHIP_LEVELS: Final = 4
 _RATIO: Final = {"information": 2.0**-0.5, "membership": 0.5}
 
 
-def level_shares(share: Limits, levels: int | None) -> tuple[float, ...]:
+def level_shares(share: Spent, levels: int | None) -> tuple[float, ...]:
     """Return the part of a share that may be spent up to each level, growing to 1.
 
     Information adds up exactly, so its levels are many and close. Increments of membership
     lose with every step, so there they are few and far apart.
     """
-    kind = "information" if share.success is None else "membership"
+    kind = "information" if share.success_increment is None else "membership"
     count = levels or (INFORMATION_LEVELS if kind == "information" else MEMBERSHIP_LEVELS)
     if count < 1 or count != int(count):
         raise BudgetError(f"levels must be a positive whole number; got {levels!r}. Use 12.")
@@ -157,8 +157,8 @@ class Refinement:
     ----------
     outputs : Outputs or array of shape (m, d)
         The mechanism on every candidate.
-    share : Limits
-        What all steps together may spend; ``success`` is an increment.
+    share : Spent
+        What all steps together may spend; of success an increment.
     rule : str or rule object, optional
         How the shape of the noise is found, at the whole share.
 
@@ -169,7 +169,7 @@ class Refinement:
     of the observations.
     """
 
-    def __init__(self, outputs: object, share: Limits, *, rule: AnyRule | None = None) -> None:
+    def __init__(self, outputs: object, share: Spent, *, rule: AnyRule | None = None) -> None:
         self._values, self._share, self._rule = as_outputs(outputs), share, rule
         self._base: NoisePlan | None = None
         self._spread = spread_of(self._values, np.full(len(self._values), 1 / len(self._values)))
@@ -192,18 +192,17 @@ class Refinement:
         most = float(np.log(len(self._values)))
         return most if self._base is None else min(most, 1.25 * self._base.mi_upper)
 
-    def begin(self, *, pool: Candidates, log_belief: Vector, caps: Vector | None, rng: int) -> None:
-        """Find the shape of the noise, at the whole share; nothing is drawn."""
-        plan = calibrate(
-            self._values,
-            as_budget(self._share),
-            rule=self._rule,
-            pool=pool,
-            log_belief=log_belief,
-            caps=caps,
-            rng=rng,
-        )
+    def begin(self, **given: Any) -> None:
+        """Find the shape of the noise, at the whole share; nothing is drawn.
+
+        What is given goes to ``calibrate``, here and in :meth:`plan`.
+        """
+        self._first(information_of(self._share), given)
+
+    def _first(self, budget: AnyBudget, given: dict[str, Any]) -> NoisePlan:
+        plan = calibrate(self._values, budget, rule=self._rule, **given)
         self._base = None if plan.is_noiseless else plan
+        return plan
 
     def plan(
         self,
@@ -215,21 +214,11 @@ class Refinement:
         gamma: float = 1e-9,
         rng: np.random.Generator | int | None = None,
     ) -> NoisePlan:
-        """Return the plan of the next observation; the arguments are those of ``calibrate``."""
+        """Return the plan of the next observation."""
         seed = coerce_seed(rng)
         if self._base is None:
-            first = calibrate(
-                self._values,
-                budget,
-                rule=self._rule,
-                pool=pool,
-                log_belief=log_belief,
-                caps=caps,
-                gamma=gamma,
-                rng=seed,
-            )
-            self._base = None if first.is_noiseless else first
-            return first
+            given = {"pool": pool, "log_belief": log_belief, "caps": caps, "gamma": gamma}
+            return self._first(budget, {**given, "rng": seed})
         rule = as_rule(self._rule)
         problem = rule.pose(
             self._values,
@@ -276,8 +265,8 @@ class GradualRelease(Release):
         Whether the target was reached.
     looks : tuple of Look, public
         The figure of merit after every step.
-    spent : Odometer, public
-        What the session has spent and what has really been learned.
+    spent : Spent, public
+        What the session has spent.
     steps : tuple of Release
         Every observation, each with a certificate of its own that can be verified. ``bundle``
         is that of the last one.
@@ -285,7 +274,7 @@ class GradualRelease(Release):
 
     reached: bool
     looks: tuple[Look, ...]
-    spent: Odometer
+    spent: Spent
     steps: tuple[Release, ...] = field(repr=False)
 
     def save(self, folder: str | Path) -> Path:
@@ -324,46 +313,25 @@ def refine(
             f"target must be an Accuracy; got {type(target).__name__}. "
             "For example pac.Accuracy(at_least=0.9, on=(X_public, y_public))."
         )
-    if session._fresh:
-        raise BudgetError(
-            "secrets must be 'same' to refine: observations of different subsets have no common "
-            "mean. Use secrets='same'."
-        )
-    outputs, share, notes = session._evaluate(mechanism, budget, checkpoint)
+    evaluated = session.evaluate(mechanism, budget, checkpoint=checkpoint)
+    outputs, share = evaluated.outputs, evaluated.share
     fractions = level_shares(share, levels)
     steps = Refinement(outputs, share, rule=rule)
+    steps.begin(**session.calibration(share))
     releases: list[Release] = []
     looks: list[Look] = []
     value: Any = None
-    start = session._spent
-    for number, fraction in enumerate(fractions):
-        belief, pool = session._belief, session._pool
-        assert belief is not None  # set by _evaluate
-        assert pool is not None  # likewise
-        if number == 0:
-            before = belief.success_per_unit(pool)
-            caps = None if share.success is None else np.minimum(1.0, before + share.success)
-            steps.begin(pool=pool, log_belief=belief.log_p, caps=caps, rng=session._proof_seed())
-        part = _part(
-            share,
-            fraction,
-            steps,
-            session._spent.nats - start.nats,
-            session._spent.success - start.success,
-        )
+    start = session.spent
+    for fraction in fractions:
+        part = _part(share, fraction, steps, start, session.spent)
         if part is None:
             continue
-        plans: list[Any] = []
-
-        def calibrator(asked: AnyBudget, _made: list[Any] = plans, **given: Any) -> Any:
-            _made.append(steps.plan(asked, **given))
-            return _made[-1]
-
-        release, observation = session._publish(outputs, budget, part, calibrator, notes)
-        value = outputs.restore(steps.add(plans[-1], observation))
+        plan = session.prepare(replace(evaluated, share=part), steps.plan)
+        release, observation = session.publish(plan)
+        value = outputs.restore(steps.add(plan.noise, observation))
         releases.append(release)
         looks.append(target.look(value, n_looks=len(fractions)))
-        if looks[-1].enough or plans[-1].is_noiseless:
+        if looks[-1].enough or plan.noise.is_noiseless:
             break
     return GradualRelease(
         value=value,
@@ -371,27 +339,34 @@ def refine(
         certificate=_certificate(session, budget, target, share, steps, releases, looks),
         reached=looks[-1].enough,
         looks=tuple(looks),
-        spent=session.odometer(),
+        spent=session.spent,
         steps=tuple(releases),
     )
 
 
 def _part(
-    share: Limits, fraction: float, steps: Refinement, nats: float, success: float
-) -> Limits | None:
+    share: Spent, fraction: float, steps: Refinement, start: Spent, now: Spent
+) -> Spent | None:
     """Return what the next step may spend, given what this refinement spent before."""
-    room = steps.ceiling_nats * (fraction if share.mi_nats is not None else 1.0) - nats
-    increment = None if share.success is None else fraction * share.success - success
-    if room <= _TINY or (increment is not None and increment <= _TINY):
-        return None
-    return Limits(mi_nats=room, success=increment)
+    gone = Spent(
+        mi_nats=(now.mi_nats or 0.0) - (start.mi_nats or 0.0),
+        success_increment=(now.success_increment or 0.0) - (start.success_increment or 0.0),
+    )
+    nats, increment = steps.ceiling_nats, share.success_increment
+    allowed = Spent(
+        mi_nats=nats * fraction if share.mi_nats is not None else nats,
+        success_increment=None if increment is None else fraction * increment,
+    )
+    left = gone.left_of(allowed)
+    amounts = (left.mi_nats, left.success_increment)
+    return None if any(a is not None and a <= _TINY for a in amounts) else left
 
 
 def _certificate(
     session: Session,
     budget: AnyBudget,
     target: Accuracy,
-    share: Limits,
+    share: Spent,
     steps: Refinement,
     releases: list[Release],
     looks: list[Look],
@@ -400,9 +375,9 @@ def _certificate(
     last, seen = releases[-1].certificate, session.odometer()
     nats = steps.ceiling_nats
     bound = posterior_success(nats, last.prior)
-    if share.success is not None:
-        bound = min(bound, last.prior + share.success)
-    if session._spent.n_releases > len(releases):  # a part of a longer session
+    if share.success_increment is not None:
+        bound = min(bound, last.prior + share.success_increment)
+    if session.spent.n_releases > len(releases):  # a part of a longer session
         bound = float((last.composition or {}).get("session_success_bound", bound))
     return replace(
         last,

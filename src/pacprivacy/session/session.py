@@ -1,13 +1,16 @@
-"""One secret, many releases, each chosen after seeing the ones before.
+"""The only pipeline: draw, run, calibrate, certify, spend, observe, publish, update the belief.
 
+A session is about one secret and makes many releases, each chosen after seeing the ones before.
 The attacker's belief over the pool is tracked exactly, and every release is calibrated against
-that belief. Information adds up; membership composes by increments (math §6).
+that belief. Information adds up; membership composes by increments (math §6). ``privatize`` is a
+session of one release; ``plan`` is one that stops before anything is spent.
 """
 
 from __future__ import annotations
 
-import threading
+import html
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -15,58 +18,97 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from pacprivacy._random import (
-    BitSource,
-    ProcessBound,
-    SimulatedSource,
-    SystemSource,
-    coerce_seed,
-    public_generator,
-)
+from pacprivacy._plots import draw
+from pacprivacy._random import SimulatedSource, SystemSource, public_generator
 from pacprivacy._threads import few_threads
 from pacprivacy.adversary import DEFAULT_GAMMA, Belief
-from pacprivacy.budget import AnyBudget, Limits, limits_of
-from pacprivacy.errors import BudgetError, SecretError
-from pacprivacy.mechanism import as_mechanism, coerce_data
-from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, calibrate
+from pacprivacy.budget import AnyBudget, Spent, limits_of, needs_pool
+from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError, SecretError
+from pacprivacy.mechanism import as_mechanism
+from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_feasible
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import (
     Bundle,
     Certificate,
     Context,
     Release,
-    Secret,
     SessionPart,
     assess,
+    bundle_of,
     charge_of,
-    publish,
+    learned_facts,
+    write_certificate,
 )
-from pacprivacy.session.spending import (
-    Odometer,
-    Shown,
-    as_budget,
-    check_left,
-    read_odometer,
-    share_of,
-    tighter,
-    with_belief,
-)
-from pacprivacy.session.state import Book, Standing, Unrecorded, check_no_names
-from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
+from pacprivacy.session.account import Holder, open_account
+from pacprivacy.session.keeper import Keeper, Reading
+from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
+from pacprivacy.session.rehearsal import Rehearsal, information_of
+from pacprivacy.simulation import Outputs
 
 if TYPE_CHECKING:
-    from pacprivacy.ledger.ledger import Ledger
-    from pacprivacy.session.refinement import Accuracy, GradualRelease
+    from pacprivacy.ledger import Ledger
+
+ROUNDING = 1e-9
 
 
-class Session(Shown, ProcessBound):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evaluated:
+    """A mechanism on every candidate, and what its release may spend; curator-only."""
+
+    outputs: Outputs
+    budget: AnyBudget
+    share: Spent
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """What would be released: everything but the draw. Nothing was spent.
+
+    Parameters
+    ----------
+    certificate : Certificate, public
+        What would be promised, with the proved figures.
+    charge : Spent, public
+        What the release would cost.
+    noise : NoisePlan, curator-only
+        The noise around every candidate's output: its shape, its size, its bounds.
+    outputs : Outputs, curator-only
+        The mechanism on every candidate.
+    bundle : Bundle, curator-only
+        Everything that the certificate follows from.
+    belief : Belief, curator-only
+        That of whoever saw the earlier releases.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=200)
+    >>> found = pac.plan(np.mean, ages, pac.Membership(0.6), n_subsets=64, rng=0)
+    >>> found.certificate.noise.largest_std < 10
+    True
+    """
+
+    certificate: Certificate
+    charge: Spent
+    noise: NoisePlan = field(repr=False)
+    outputs: Outputs = field(repr=False)
+    bundle: Bundle = field(repr=False)
+    belief: Belief = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"PLAN: nothing was released or spent.\n{self.certificate}"
+
+
+class Session(Keeper):
     """Adaptive releases about one secret subset, under one total budget.
 
     Parameters
     ----------
     data : array, frame, or tuple of those
         The universe of records.
-    budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
+    budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         Total over all releases. Left out when a session goes on from its ledger.
     pool, n_subsets, units, n_jobs, rng, progress, simulate
         As in :func:`pacprivacy.privatize`.
@@ -100,12 +142,13 @@ class Session(Shown, ProcessBound):
     >>> with pac.Session(x, budget=pac.Information(0.5), n_subsets=32, rng=0) as session:
     ...     first = session.release(lambda d: d.mean(axis=0), pac.Information(0.25))
     ...     second = session.release(lambda d: d.std(axis=0), pac.Information(0.25))
-    >>> session.odometer().spent_nats <= 0.5
+    >>> session.odometer().spent.mi_nats <= 0.5
     True
     """
 
     KIND = "a session"
     INSTEAD = "Save its releases instead."
+    NAME = "session"
 
     def __init__(
         self,
@@ -125,48 +168,59 @@ class Session(Shown, ProcessBound):
         principal: str | None = None,
         state: str | Path | None = None,
     ) -> None:
-        self._total = Limits() if budget is None else limits_of(budget)
         if secrets not in ("same", "fresh"):
             raise BudgetError(f"secrets must be 'same' or 'fresh'; got {secrets!r}. Use 'same'.")
-        if secrets == "fresh" and self._total.success is not None:
-            raise BudgetError(
-                "budget must be Information when secrets are fresh: increments of membership "
-                "add up for one secret only. Use secrets='same'."
-            )
-        self._data = coerce_data(data)
-        self._pool_request = (pool, n_subsets, units)
-        self._fresh, self._n_jobs, self._progress = secrets == "fresh", n_jobs, progress
-        self._seed, self._seeded = coerce_seed(rng), rng is not None
-        self._simulate = simulate
-        self._source: BitSource = SystemSource()
-        if simulate:
-            self._source = SimulatedSource(public_generator(self._seed, "simulation"))
-        self._pool: Pool | None = None
-        self._belief: Belief | None = None
-        self._secret: Secret | None = None
-        self._releases: list[Release] = []
-        self._closed, self._n_proofs = False, 0
-        self._lock = threading.RLock()
-        self._book: Book = Unrecorded()
+        self._fresh, self._alone, self._simulate = secrets == "fresh", False, simulate
+        self._budget = budget
+        total = self._read_total(pool.n_subsets if isinstance(pool, Pool) else n_subsets)
+        self._rehearsal = Rehearsal(
+            data,
+            pool=pool,
+            n_subsets=n_subsets,
+            units=units,
+            n_jobs=n_jobs,
+            rng=rng,
+            progress=progress,
+        )
+        book = None
         if ledger is not None:
-            # Here: a session without a ledger should not wait for SQLAlchemy.
-            from pacprivacy.session.account import Holder, open_account
-
-            who = Holder.of(self._data, self._total, self._pool_request, dataset, principal)
-            fresh = self._fresh
-            self._book = open_account(ledger, who, state=state, fresh=fresh, simulate=simulate)
-        else:
-            check_no_names(dataset, principal, state)
-        self._spent = self._book.spent()
+            holder = Holder(
+                dataset=dataset or "default",
+                principal=principal or "default",
+                data_digest=self._rehearsal.data.digest(),
+                budget=budget,
+                pool=pool,
+                n_subsets=n_subsets,
+                units=units,
+            )
+            book = open_account(ledger, holder, state=state, fresh=self._fresh, simulate=simulate)
+        elif any(name is not None for name in (dataset, principal, state)):
+            raise LedgerError(
+                "ledger must be given with dataset, principal or state; got none. "
+                "Add ledger='study.db'."
+            )
+        simulated = SimulatedSource(public_generator(self._rehearsal.seed, "simulation"))
+        super().__init__(total, simulated if simulate else SystemSource(), book)
+        self._releases: list[Release] = []
+        self._planned: Plan | None = None
+        self._n_proofs = 0
         if (found := self._book.state) is not None:
             self._total, self._pool, self._secret = found.total, found.pool, found.secret
+            self._rehearsal.pool = found.pool
             self._belief = Belief(log_p=found.log_p)
-        if self._total == Limits():
+        elif budget is None:
             self.close()
             raise BudgetError(
                 "budget must be given for a new session; got None, and there is none to go on "
                 "with. For example budget=pac.Information(1)."
             )
+
+    @classmethod
+    def alone(cls, data: Any, budget: AnyBudget, **options: Any) -> Self:
+        """Open a session of one release, which takes the whole budget and knows of no other."""
+        session = cls(data, budget=budget, **options)
+        session._alone = True
+        return session
 
     @classmethod
     def resume(cls, data: Any, *, ledger: str | Path | Ledger, **options: Any) -> Self:
@@ -178,7 +232,14 @@ class Session(Shown, ProcessBound):
         return cls(data, ledger=ledger, **options)
 
     def __repr__(self) -> str:
-        return f"Session({self._spent.n_releases} releases, {self._spent.nats:.4g} nats spent)"
+        nats = self._spent.mi_nats or 0.0
+        return f"Session({self._spent.n_releases} releases, {nats:.4g} nats spent)"
+
+    def _repr_html_(self) -> str:
+        names = [html.escape(release.certificate.mechanism) for release in self._releases]
+        items = "".join(f"<li>{name}</li>" for name in names)
+        listed = f"<p>Released through this object:</p><ol>{items}</ol>" if names else ""
+        return self.odometer()._repr_html_() + listed
 
     def __enter__(self) -> Self:
         return self
@@ -191,18 +252,23 @@ class Session(Shown, ProcessBound):
     ) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Forget the secret; no further release is possible from this object.
-
-        With a ledger the secret stays in the session's file, from which it can go on.
-        """
-        self._secret, self._closed = None, True
-        self._book.close()
-
     @property
     def releases(self) -> tuple[Release, ...]:
         """The releases made through this object; those before a restart are not kept."""
         return tuple(self._releases)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw what was spent after each release, under the total; needs matplotlib.
+
+        Returns a figure, which a notebook shows; ``path`` is a file to write besides.
+        """
+        return draw("plot_session", self, path)
+
+    def odometer(self) -> Reading:
+        """Return what was spent in the worst case and what was really learned."""
+        n = self._spent.n_releases
+        prior = 1 - 2.0**-n if self._fresh and n else None
+        return replace(super().odometer(), ever_used_prior=prior)
 
     def release(
         self,
@@ -218,7 +284,7 @@ class Session(Shown, ProcessBound):
         ----------
         mechanism : callable or Mechanism
             As in :func:`pacprivacy.privatize`.
-        budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
+        budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
             Share of the total for this release. ``Membership(q)`` stands for an increment of
             ``q`` minus the prior.
 
@@ -234,10 +300,23 @@ class Session(Shown, ProcessBound):
         """
         self.check_process()  # before the lock, which a fork may have inherited while it was held
         with self._lock:
-            as_rule(rule)
-            outputs, share, notes = self._evaluate(mechanism, budget, checkpoint)
-            calibrator = partial(calibrate, outputs, rule=rule)
-            return self._publish(outputs, budget, share, calibrator, notes)[0]
+            plan = self.plan(mechanism, budget, rule=rule, checkpoint=checkpoint)
+            return self.publish(plan)[0]
+
+    def plan(
+        self,
+        mechanism: Any,
+        budget: AnyBudget,
+        *,
+        rule: AnyRule | None = None,
+        checkpoint: str | Path | None = None,
+    ) -> Plan:
+        """Return what :meth:`release` would release; nothing is drawn or spent."""
+        self.check_process()
+        with self._lock:
+            evaluated = self.evaluate(mechanism, budget, rule=rule, checkpoint=checkpoint)
+            calibrate = partial(self._rehearsal.calibrate, evaluated.outputs, rule=rule)
+            return self.prepare(evaluated, calibrate)
 
     def refine(
         self,
@@ -253,157 +332,209 @@ class Session(Shown, ProcessBound):
 
         As :meth:`release`; for ``target`` and ``levels`` see :func:`pacprivacy.privatize`.
         """
-        from pacprivacy.session.refinement import refine
-
         self.check_process()
         with self._lock:
+            if self._fresh:
+                raise BudgetError(
+                    "secrets must be 'same' to refine: observations of different subsets have no "
+                    "common mean. Use secrets='same'."
+                )
             return refine(self, mechanism, budget, target, (rule, levels, checkpoint))
 
-    def odometer(self) -> Odometer:
-        """Return what was spent in the worst case and what was really learned."""
-        return read_odometer(self._spent, self._total, self._belief, self._pool, fresh=self._fresh)
+    # --- the steps, in the order in which they are taken ----------------------------------------
 
-    def _evaluate(
-        self, mechanism: Any, budget: AnyBudget, checkpoint: str | Path | None
-    ) -> tuple[Outputs, Limits, tuple[str, ...]]:
-        """Run a mechanism on every candidate; return the outputs and the share that is left."""
-        self._check_open()
-        asked = limits_of(budget)
-        check_left("information", asked.mi_nats, self._left().mi_nats)
-        prepared = as_mechanism(mechanism)
-        candidates, notes = self._candidates(prepared, checkpoint)
-        prior = candidates.worst_prior
-        share_of(asked, self._left(prior), prior)
-        outputs = run_mechanism(
-            prepared,
-            self._data,
-            candidates,
-            n_jobs=self._n_jobs,
-            checkpoint=checkpoint,
-            rng=self._stream() if self._seeded else None,
-            progress=self._progress,
-        )
-        # What is left now: a mechanism may have made a release of its own.
-        return outputs, share_of(asked, self._left(prior), prior), notes
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise SecretError("session must be open; it is closed. Start a new session.")
-
-    def _stream(self, *indices: int) -> int:
-        stream = public_generator(self._seed, "session", self._spent.n_releases, *indices)
-        return int(stream.integers(2**62))
-
-    def _proof_seed(self) -> int:
-        """Return a seed that no earlier choice or proof of this session has used."""
-        number, self._n_proofs = self._n_proofs, self._n_proofs + 1
-        return self._stream(*((number,) if number else ()))
-
-    def _candidates(
-        self, mechanism: Any, checkpoint: str | Path | None
-    ) -> tuple[Pool, tuple[str, ...]]:
-        """Return the session's pool; it is drawn for the first release and kept."""
-        if self._pool is not None:
-            return self._pool, ()
-        pool, n_subsets, units = self._pool_request
-        self._pool, notes = draw_candidates(
-            mechanism,
-            self._data,
-            pool,
-            n_subsets=n_subsets,
-            units=units,
-            checkpoint=checkpoint,
-            rng=self._seed if self._seeded else None,
-        )
-        self._belief = Belief.uniform(self._pool.n_subsets)
-        return self._pool, notes
-
-    def _left(self, prior: float | None = None) -> Limits:
-        """Return what both the session's total and the ledger leave; increments if a prior."""
-        return tighter(self._spent.left_of(self._total, prior), self._book.left())
-
-    def _publish(
+    def evaluate(
         self,
-        outputs: Outputs,
+        mechanism: Any,
         budget: AnyBudget,
-        share: Limits,
-        calibrator: Callable[..., NoisePlan],
-        notes: tuple[str, ...],
-    ) -> tuple[Release, Observation]:
-        assert self._pool is not None  # drawn in release()
-        assert self._belief is not None  # set with the pool
-        belief = Belief.uniform(self._pool.n_subsets) if self._fresh else self._belief
-        before = belief.success_per_unit(self._pool)
-        seed = self._proof_seed()
-        plan = calibrator(
-            as_budget(share),
-            pool=self._pool,
-            log_belief=belief.log_p,
-            caps=None if share.success is None else np.minimum(1.0, before + share.success),
-            gamma=DEFAULT_GAMMA / 2,
-            rng=seed,
+        *,
+        rule: AnyRule | None = None,
+        checkpoint: str | Path | None = None,
+    ) -> Evaluated:
+        """Draw the pool if there is none, and run a mechanism on every candidate."""
+        self.check_open()
+        asked = as_rule(rule)
+        if asked.n_reserve and not self._alone:
+            raise BudgetError(
+                f"rule must work for a secret from the pool; got {asked.name}, which is for a "
+                f"single release of a fresh secret. Leave the rule out in a session."
+            )
+        prepared = as_mechanism(mechanism)
+        pool, notes = self._rehearsal.draw(
+            prepared, checkpoint=checkpoint, n_reserve=asked.n_reserve
         )
+        if self._pool is None:
+            self._pool, self._belief = pool, Belief.uniform(pool.n_subsets)
+            self._total = self._read_total(pool.n_subsets)
+        self._share(budget, rule)  # refused here, before the mechanism runs
+        outputs = self._rehearsal.run(prepared, checkpoint=checkpoint, rng=self._stream())
+        # What is left now: a mechanism may have made a release of its own.
+        share = self._share(budget, rule)
+        return Evaluated(outputs=outputs, budget=budget, share=share, notes=notes)
+
+    def prepare(self, evaluated: Evaluated, calibrate: Callable[..., NoisePlan]) -> Plan:
+        """Calibrate the noise to the belief, prove what it does, and write the certificate."""
+        assert self._pool is not None  # drawn in evaluate()
+        pool, share, belief = self._pool, evaluated.share, self.belief
+        given, part, asked = self.calibration(share), None, evaluated.budget
+        if not self._alone:
+            part = SessionPart(
+                total=self._total, before=self._spent, share=share, fresh=self._fresh
+            )
+            asked = information_of(share)
+        noise = calibrate(asked, gamma=DEFAULT_GAMMA / 2, **given)
         context = Context(
-            outputs=outputs,
-            pool=self._pool,
-            budget=budget,
+            outputs=evaluated.outputs,
+            pool=pool,
+            budget=evaluated.budget,
             log_p=belief.log_p,
             gamma=DEFAULT_GAMMA,
-            seed=seed,
+            seed=given["rng"],
             simulation=self._simulate,
-            notes=notes,
-            session=SessionPart(
-                total=self._total, before=self._spent, share=share, fresh=self._fresh
-            ),
+            notes=evaluated.notes,
+            session=part,
         )
-        with few_threads(self._pool.n_subsets * self._pool.n_units):
-            plan = assess(plan, context)  # first: the charge is the best bound that is proved
-        charge = charge_of(plan, share, before)
-        self.check_process()  # again: the mechanism may have forked, or closed the session, and
-        self._check_open()  # then there must be no second secret under the belief of the first
-        if self._secret is None or self._fresh:
-            self._secret = Secret(self._pool.n_subsets, self._source)
+        with few_threads(pool.n_subsets * pool.n_units):
+            noise = assess(noise, context)  # the charge is the best bound that is proved
+            bundle = bundle_of(noise, context)
+            certificate = write_certificate(bundle, noise)
+        self._planned = Plan(
+            certificate=certificate,
+            charge=charge_of(noise, share, belief.success_per_unit(pool)),
+            noise=noise,
+            outputs=evaluated.outputs,
+            bundle=bundle,
+            belief=belief,
+        )
+        return self._planned
+
+    def publish(self, plan: Plan) -> tuple[Release, Observation]:
+        """Spend, draw the noise, remember what was seen, and build the released value.
+
+        Guarantee
+        ---------
+        Claim R-2. The certificate is complete before the secret is touched; the value is a
+        function of the observation, the pool's outputs and the structure that all subsets share.
+        """
+        self.check_process()
+        with self._lock:
+            if plan is not self._planned:
+                raise SecretError(
+                    "plan must be the session's latest: the belief has moved on since; got "
+                    "another. Plan it again."
+                )
+            self._planned = None
+            return self._publish(plan)
+
+    def _publish(self, plan: Plan) -> tuple[Release, Observation]:
         unspent = self._spent
+        if self._fresh:
+            self._secret = None
         try:
-            release, observation = publish(
-                plan,
-                context,
-                self._secret,
-                self._source,
-                spend=lambda: self._spend(charge, outputs.mechanism_name),
-                keep=lambda seen, *written: self._keep(
-                    seen, belief.updated(plan.log_likelihood(seen)), *written
-                ),
-            )
+            name, first = plan.outputs.mechanism_name, plan.noise.first_secret
+            seen = self.observe(plan.noise, plan.charge, name, first=first)
+            certificate, bundle = self._remember(plan, seen)
+            value = plan.outputs.restore(plan.noise.value_of(seen))
         except BaseException:
             if self._spent is not unspent and self._spent.n_releases == unspent.n_releases:
                 self.close()  # something was drawn that the belief does not know
             raise
+        release = Release(value=value, certificate=certificate, bundle=bundle)
         self._releases.append(release)
-        return release, observation
+        return release, seen
 
-    def _spend(self, charge: Limits, what: str) -> None:
-        """Book a charge; the secret is not used before this returns."""
-        assert self._belief is not None  # set with the pool
-        self._book.spend(charge, what, self._standing(self._belief, self._spent.n_releases))
-        self._spent = self._spent.charged(charge)
-
-    def _keep(
-        self, seen: Observation, belief: Belief, certificate: Certificate, bundle: Bundle
-    ) -> tuple[Certificate, Bundle]:
-        """Remember a release, on disk where there is a ledger, before anyone sees its value."""
-        assert self._pool is not None  # drawn in release()
-        if not self._fresh:
-            certificate, bundle = with_belief(certificate, bundle, seen, belief, self._pool)
-        spent = self._spent.released()
-        self._book.keep(self._standing(belief, spent.n_releases))
-        self._belief, self._spent, self._n_proofs = belief, spent, 0
+    def _remember(self, plan: Plan, seen: Observation) -> tuple[Certificate, Bundle]:
+        """Keep the belief after a release, and say in its certificate what was learned."""
+        assert self._pool is not None  # drawn in evaluate()
+        certificate, bundle, part = plan.certificate, plan.bundle, plan.bundle.session
+        belief = plan.belief
+        if part is not None:
+            belief = belief.updated(plan.noise.log_likelihood(seen))
+        if part is not None and not self._fresh:
+            learned = learned_facts(belief, self._pool)
+            facts = {**(certificate.composition or {}), **learned}
+            certificate = replace(certificate, composition=facts)
+            bundle = replace(bundle, session=replace(part, observation=seen))
+        self.keep(belief)
+        self._n_proofs = 0
         self._book.commit(certificate)
         return certificate, bundle
 
-    def _standing(self, belief: Belief, count: int) -> Standing:
-        assert self._pool is not None  # drawn in release()
-        assert self._secret is not None  # drawn before the charge is booked
-        return Standing(
-            total=self._total, n_releases=count, pool=self._pool, belief=belief, secret=self._secret
+    # --- what the steps are held to -------------------------------------------------------------
+
+    @property
+    def belief(self) -> Belief:
+        """What the secret of the next release is drawn from, in the eyes of every attacker."""
+        assert self._belief is not None  # set with the pool
+        return Belief.uniform(len(self._belief.log_p)) if self._fresh else self._belief
+
+    def calibration(self, share: Spent) -> dict[str, Any]:
+        """Return what a calibration is told besides the budget: belief, caps, a seed of its own."""
+        if self._alone:
+            return {"pool": self._pool, "rng": self.proof_seed()}
+        assert self._pool is not None  # drawn in evaluate()
+        belief, caps = self.belief, None
+        if share.success_increment is not None:
+            before = belief.success_per_unit(self._pool)
+            caps = np.minimum(1.0, before + share.success_increment)
+        seed = self.proof_seed()
+        return {"pool": self._pool, "log_belief": belief.log_p, "caps": caps, "rng": seed}
+
+    def proof_seed(self) -> int:
+        """Return a seed that no earlier choice or proof of this session has used."""
+        number, self._n_proofs = self._n_proofs, self._n_proofs + 1
+        return self._stream(*((number,) if number else ()))
+
+    def _stream(self, *indices: int) -> int:
+        seed = self._rehearsal.seed
+        if self._alone:
+            return seed
+        stream = public_generator(seed, "session", self._spent.n_releases, *indices)
+        return int(stream.integers(2**62))
+
+    def _read_total(self, n_subsets: int | None) -> Spent:
+        """Return the limits of the budget, as far as they can be told before the pool is drawn."""
+        if self._budget is None or (n_subsets is None and needs_pool(self._budget)):
+            return Spent()
+        total = limits_of(self._budget, n_subsets)
+        if self._fresh and total.success_level is not None:
+            raise BudgetError(
+                "budget must be Information when secrets are fresh: increments of membership "
+                "add up for one secret only. Use secrets='same'."
+            )
+        return total
+
+    def _share(self, budget: AnyBudget, rule: AnyRule | None) -> Spent:
+        """Return what a release may spend: what was asked, never more than what is left."""
+        assert self._pool is not None  # drawn in evaluate()
+        prior = self._pool.worst_prior
+        if self._alone:
+            check_feasible(budget, rule, self._pool)
+        asked = limits_of(budget, self._pool.n_subsets)
+        wanted = asked.above(prior)
+        if self._alone:
+            return wanted
+        left = self._spent.left_of(self._total.above(prior)).tightest(self._book.left())
+        _check_left("information", wanted.mi_nats, left.mi_nats)
+        increment = wanted.success_increment
+        _check_left("membership increment", increment, left.success_increment)
+        if increment is not None and increment <= 0:
+            raise BudgetError(
+                f"success must be above {prior:.4g}, the best guess that this pool allows before "
+                f"any release; got {asked.success_level:.4g}. Use a Balanced pool or a larger "
+                f"success."
+            )
+        return wanted.tightest(left)
+
+
+def _check_left(name: str, wanted: float | None, left: float | None) -> None:
+    """Refuse a share that is not left."""
+    if left is not None and left <= ROUNDING:
+        raise BudgetExceededError(
+            f"the session's {name} budget is used up. Nothing was drawn or spent."
+        )
+    if wanted is not None and left is not None and wanted > left * (1 + ROUNDING):
+        raise BudgetExceededError(
+            f"{name} must be at most what is left, {left:.6g}; got {wanted:.6g}. Nothing was "
+            f"drawn or spent. Ask for less or end the session."
         )

@@ -8,42 +8,46 @@ The ledger never holds any of this. Its size does not depend on the secret.
 
 from __future__ import annotations
 
-import io
-import json
+import hashlib
 import os
 import sys
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief, freeze
 from pacprivacy._files import write_atomically
-from pacprivacy.adversary import Belief
-from pacprivacy.budget import Limits
+from pacprivacy.budget import Spent
 from pacprivacy.errors import LedgerError, PacPrivacyError, SecretError
 from pacprivacy.pool import Pool
-from pacprivacy.release import Certificate, Secret, Spent
+from pacprivacy.release import Certificate, Secret
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 _MODE: Final = 0o600
-_NAMES: Final = (
-    "session_id",
-    "ledger_id",
-    "dataset",
-    "principal",
-    "data_digest",
-    "reservation",
-    "upcoming",
-)
+_INDEX_BYTES: Final = 8  # of the secret, whatever it is
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SessionState:
-    """Everything a session needs to go on; curator-only.
+class _Array(msgspec.Struct, array_like=True):
+    """An array of numbers; objects have no such form."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    content: bytes
+
+    @classmethod
+    def of(cls, array: npt.NDArray[Any]) -> Self:
+        return cls(array.dtype.str, array.shape, array.tobytes())
+
+    def read(self) -> npt.NDArray[Any]:
+        return np.frombuffer(self.content, np.dtype(self.dtype)).reshape(self.shape)
+
+
+class Marks(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose state it is, and where in the ledger it stands.
 
     ``reservation`` names the session's last one in the ledger; the belief knows of its release,
     if anyone saw that. ``upcoming`` names one that was about to be made when this was written, and
@@ -57,8 +61,32 @@ class SessionState:
     data_digest: str
     reservation: str
     upcoming: str
+
+
+class _Stored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What the file holds, below its version and its checksum."""
+
+    marks: Marks
+    total: Spent
     n_releases: int
-    total: Limits
+    pool: dict[str, Any]
+    pool_arrays: dict[str, _Array]
+    log_p: _Array
+    secret: bytes
+
+
+class _File(msgspec.Struct, array_like=True):
+    schema_version: int
+    checksum: bytes
+    stored: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SessionState:
+    """Where a session stands between two releases: all it needs to go on; curator-only."""
+
+    total: Spent
+    n_releases: int
     pool: Pool
     log_p: Vector
     secret: Secret
@@ -66,45 +94,43 @@ class SessionState:
     def __repr__(self) -> str:
         return f"SessionState(curator-only, {self.n_releases} releases)"
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, marks: Marks) -> bytes:
         """Return the file's content: plain arrays, the secret among them."""
-        pool_arrays, pool_metadata = self.pool.to_arrays()
-        metadata = {
-            "schema_version": SCHEMA_VERSION,
-            **{name: getattr(self, name) for name in _NAMES},
-            "n_releases": self.n_releases,
-            "total": [self.total.mi_nats, self.total.success],
-            "pool": pool_metadata,
-        }
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "metadata": np.frombuffer(json.dumps(metadata).encode(), dtype=np.uint8),
-            "log_p": self.log_p,
-            "secret": np.array([self.secret.to_storage()], dtype=np.int64),
-            **{f"pool_{name}": array for name, array in pool_arrays.items()},
-        }
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **arrays)  # not compressed: sizes would tell
-        return buffer.getvalue()
+        arrays, metadata = self.pool.to_arrays()
+        stored = msgspec.msgpack.encode(
+            _Stored(
+                marks=marks,
+                total=self.total,
+                n_releases=self.n_releases,
+                pool=metadata,
+                pool_arrays={name: _Array.of(array) for name, array in arrays.items()},
+                log_p=_Array.of(self.log_p),
+                secret=self.secret.to_storage().to_bytes(_INDEX_BYTES, "little"),
+            )
+        )
+        return msgspec.msgpack.encode(_File(SCHEMA_VERSION, _checksum(stored), stored))
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Self:
-        """Rebuild a state; raise ``ValueError`` or ``KeyError`` where it is damaged."""
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        metadata = json.loads(arrays.pop("metadata").tobytes())
-        if metadata["schema_version"] != SCHEMA_VERSION:
-            raise KeyError("schema_version")
-        bits = {name[5:]: array for name, array in arrays.items() if name.startswith("pool_")}
-        pool = Pool.from_arrays(bits, metadata["pool"])
-        mi_nats, success = metadata["total"]
-        return cls(
-            **{name: str(metadata[name]) for name in _NAMES},
-            n_releases=int(metadata["n_releases"]),
-            total=Limits(mi_nats=mi_nats, success=success),
+    def from_bytes(cls, content: bytes) -> tuple[Self, Marks]:
+        """Rebuild a state; raise an error of some kind where it is damaged."""
+        file = msgspec.msgpack.decode(content, type=_File)
+        if file.schema_version != SCHEMA_VERSION or file.checksum != _checksum(file.stored):
+            raise ValueError("schema_version")
+        stored = msgspec.msgpack.decode(file.stored, type=_Stored)
+        arrays = {name: array.read() for name, array in stored.pool_arrays.items()}
+        pool = Pool.from_arrays(arrays, stored.pool)
+        state = cls(
+            total=stored.total,
+            n_releases=stored.n_releases,
             pool=pool,
-            log_p=_belief(arrays["log_p"], pool.n_subsets),
-            secret=Secret.from_storage(int(arrays["secret"][0]), pool.n_subsets),
+            log_p=_belief(stored.log_p.read(), pool.n_subsets),
+            secret=Secret.from_storage(int.from_bytes(stored.secret, "little"), pool.n_subsets),
         )
+        return state, stored.marks
+
+
+def _checksum(stored: bytes) -> bytes:
+    return hashlib.sha256(stored).digest()
 
 
 class StateFile:
@@ -117,7 +143,7 @@ class StateFile:
     def __del__(self) -> None:
         self.close()
 
-    def load(self) -> SessionState | None:
+    def load(self) -> tuple[SessionState, Marks] | None:
         """Read the state; ``None`` if there is none yet."""
         try:
             with self.path.open("rb") as file:
@@ -135,16 +161,16 @@ class StateFile:
             reason = error.strerror or "it cannot be read"
         except SecretError:
             raise
-        except (KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile, PacPrivacyError):
+        except (KeyError, ValueError, TypeError, msgspec.MsgspecError, PacPrivacyError):
             reason = "it is damaged, or written by another version"
         raise LedgerError(
             f"{self.path} must be the state of a session; {reason}. Restore a backup, or move it "
             f"away to start a new session."
         )
 
-    def save(self, state: SessionState) -> None:
+    def save(self, state: SessionState, marks: Marks) -> None:
         """Replace the state; it is on the disk when this returns."""
-        write_atomically(self.path, state.to_bytes(), mode=_MODE)
+        write_atomically(self.path, state.to_bytes(marks), mode=_MODE)
 
     def close(self) -> None:
         """Let other processes open the session."""
@@ -189,80 +215,28 @@ def _lock(path: Path) -> int:
     return descriptor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Standing:
-    """Where a session stands between two releases; curator-only."""
+class Book:
+    """Where a session's spends are written; this one is forgotten with its process."""
 
-    total: Limits
-    n_releases: int
-    pool: Pool
-    belief: Belief
-    secret: Secret
-
-
-class Book(Protocol):
-    """What a session needs of the place where its spends are written."""
-
-    @property
-    def state(self) -> SessionState | None:
-        """The session as it was left on disk; ``None`` for a new one."""
-        ...
+    state: SessionState | None = None
+    """The session as it was left on disk; ``None`` for a new one."""
 
     def spent(self) -> Spent:
         """Return what was spent before this process, crashed attempts included."""
-        ...
+        return Spent(mi_nats=0.0, success_increment=0.0)
 
-    def left(self) -> Limits:
+    def left(self) -> Spent:
         """Return what is left besides the session's own total; ``None`` where unlimited."""
-        ...
+        return Spent()
 
-    def spend(self, charge: Limits, what: str, before: Standing) -> None:
+    def spend(self, charge: Spent, what: str, before: SessionState) -> None:
         """Write a charge down; the secret is not used before this returns."""
-        ...
 
-    def keep(self, after: Standing) -> None:
+    def keep(self, after: SessionState) -> None:
         """Store the belief after a release; nobody sees the release before this returns."""
-        ...
 
     def commit(self, certificate: Certificate) -> None:
         """Record the certificate; nobody sees the release before this returns."""
-        ...
 
     def close(self) -> None:
         """Let go of what is held."""
-        ...
-
-
-class Unrecorded:
-    """A session without a ledger: it lasts as long as its process."""
-
-    state: None = None
-
-    def spent(self) -> Spent:
-        """Return that nothing was spent before."""
-        return Spent()
-
-    def left(self) -> Limits:
-        """Return no limits."""
-        return Limits()
-
-    def spend(self, charge: Limits, what: str, before: Standing) -> None:
-        """Write nothing down."""
-
-    def keep(self, after: Standing) -> None:
-        """Store nothing."""
-
-    def commit(self, certificate: Certificate) -> None:
-        """Record nothing."""
-
-    def close(self) -> None:
-        """Hold nothing."""
-
-
-def check_no_names(*names: object) -> None:
-    """Refuse the names of an account where there is no ledger."""
-    if any(name is not None for name in names):
-        raise LedgerError(
-            "ledger must be given with dataset, principal or state; got none. "
-            "Add ledger='study.db'."
-        )

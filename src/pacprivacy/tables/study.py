@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from pacprivacy.budget import AnyBudget, Information, Membership
+from pacprivacy.budget import AnyBudget, Information, Membership, Spent
 from pacprivacy.errors import BudgetError
 from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import (
@@ -110,12 +111,8 @@ def read_study(source: Path, model: str, options: ModelOptions) -> Study:
 def _total_of(book: Ledger, dataset: str, principal: str | None) -> AnyBudget | None:
     """Return the tightest budget that the ledger has for this session, as a total."""
     balances = book.balance(dataset, principal or "default")
-
-    def least(kind: str) -> float | None:
-        found = [amount for b in balances if (amount := b.limits.amount(kind)) is not None]
-        return min(found, default=None)
-
-    nats, increment = least("mi_nats"), least("success")
+    least = reduce(Spent.tightest, (balance.limits for balance in balances), Spent())
+    nats, increment = least.mi_nats, least.success_increment
     information = None if nats is None else Information(nats)
     if increment is None:
         return information

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from pacprivacy.budget import Spent
 from pacprivacy.cli import app
-from pacprivacy.ledger import Charge, Ledger
+from pacprivacy.ledger import Ledger
 
 
 def pac(*args: object, code: int = 0) -> Any:
@@ -32,7 +33,7 @@ def study(tmp_path: Path) -> Path:
     pac("create", path, "--dataset", "people", "--mi", "1", "--increment", "10%")
     pac("create", path, "--dataset", "people", "--principal", "ann", "--mi", "1/2")
     ledger = Ledger(path)
-    charge = Charge(mi_nats=0.25, success=0.05)
+    charge = Spent(mi_nats=0.25, success_increment=0.05)
     ledger.commit(ledger.reserve("people", "ann", charge, "mean income"), "ab" * 32)
     return path
 

@@ -39,7 +39,7 @@ FIRST = ("--model", "mean", "--budget", "mi<=1/8", "--total", "mi<=1/2")
 
 
 def entries() -> list[tuple[str, Any]]:
-    return [(entry.kind, entry.units.amount("mi_nats")) for entry in Ledger("study.db").entries()]
+    return [(entry.kind, entry.amounts.mi_nats) for entry in Ledger("study.db").entries()]
 
 
 def test_models_follow_each_other_on_one_half(study: Path) -> None:

@@ -89,7 +89,7 @@ def test_releases_with_costs_verify() -> None:
         assert release.certificate.rule in {"protect", "exact weighted"}
     with pac.Session(data, budget=pac.Information(0.5), n_subsets=32, rng=0) as session:
         session.release(lambda d: d.mean(axis=0), pac.Information(0.25), rule=Exact(cost=np.eye(3)))
-        assert session.odometer().spent_nats <= 0.25
+        assert session.odometer().spent.mi_nats <= 0.25
 
 
 def test_wide_outputs_and_proposals() -> None:

@@ -174,7 +174,12 @@ def test_unanimous_answers_are_exact_and_free():
     scores = np.tile(np.array([[0.25, 0.75], [0.5, 0.5]]), (16, 1, 1))
     assert responder.answer_scores(scores).tolist() == scores[0].tolist()
     state = responder.odometer()
-    assert (state.n_queries, state.n_free, state.spent_nats, state.learned_nats) == (6, 6, 0, 0)
+    assert (state.spent.n_releases, state.n_free, state.spent.mi_nats, state.learned_nats) == (
+        6,
+        6,
+        0,
+        0,
+    )
     assert state.best_guess_now == 0.5
 
 
@@ -184,8 +189,8 @@ def test_charges_add_up_and_stay_below_the_budget_per_query():
     votes[:5, ::3] = 1
     responder.answer_votes(votes, n_classes=2)
     state = responder.odometer()
-    assert (state.n_queries, state.n_free) == (30, 20)
-    assert 0.099 < state.spent_nats <= 0.1
+    assert (state.spent.n_releases, state.n_free) == (30, 20)
+    assert 0.099 < state.spent.mi_nats <= 0.1
     assert state.success_bound == posterior_success(10.0, 0.5) == 1.0
     assert state.belief.sum() == pytest.approx(1.0)
 
@@ -196,14 +201,14 @@ def test_refuses_before_anything_is_drawn_and_answers_again_afterwards():
     votes[0] = 1
     with pytest.raises(BudgetExceededError, match="for 5 that the candidates disagree on; got 6"):
         responder.answer_votes(votes, n_classes=2)
-    assert responder.odometer().n_queries == 0
+    assert responder.odometer().spent.n_releases == 0
     assert responder.odometer().learned_nats == 0
     responder.answer_votes(votes[:, :5], n_classes=2)
     with pytest.raises(BudgetExceededError):
         responder.answer_votes(votes[:, :1], n_classes=2)
     free = np.zeros((16, 9), dtype=int)
     assert responder.answer_votes(free, n_classes=2).shape == (9, 2)
-    assert responder.odometer().spent_nats <= 0.055
+    assert responder.odometer().spent.mi_nats <= 0.055
 
 
 def test_an_interruption_leaves_the_worst_case_spent(monkeypatch):
@@ -217,7 +222,7 @@ def test_an_interruption_leaves_the_worst_case_spent(monkeypatch):
     votes = np.array([[0, 1, 0, 1]] * 8 + [[1, 0, 1, 0]] * 8)
     with pytest.raises(KeyboardInterrupt):
         responder.answer_votes(votes, n_classes=2)
-    assert responder.odometer().spent_nats == pytest.approx(0.04)
+    assert responder.odometer().spent.mi_nats == pytest.approx(0.04)
 
 
 def test_an_answer_that_is_almost_known_leaves_as_it_is_for_its_entropy():
@@ -286,7 +291,7 @@ def test_secret_stays():
     responder.close()
     with pytest.raises(SecretError, match="closed"):
         responder.answer_votes(np.zeros((16, 1), dtype=int), n_classes=2)
-    assert responder.odometer().n_queries == 0
+    assert responder.odometer().spent.n_releases == 0
 
 
 # --- the estimator ----------------------------------------------------------------------------
@@ -319,9 +324,9 @@ def test_predictor_answers_and_says_what_it_promises(data):
     assert set(answers) <= {"no", "yes"}
     assert (answers == data[3]).mean() > 0.8
     state, certificate = model.odometer(), model.certificate_
-    assert state.n_queries == 200
-    assert 0 < state.spent_nats <= 1e-3 * (200 - state.n_free) * (1 + 1e-9)
-    assert certificate.mi_upper_nats == state.total_nats == 1.0
+    assert state.spent.n_releases == 200
+    assert 0 < state.spent.mi_nats <= 1e-3 * (200 - state.n_free) * (1 + 1e-9)
+    assert certificate.mi_upper_nats == state.total.mi_nats == 1.0
     assert certificate.simulation
     assert "SIMULATION" in str(certificate)
     assert "answers of LogisticRegression" in str(certificate)
@@ -347,7 +352,7 @@ def test_scores_become_probabilities(data):
 
 def test_membership_total_is_met_through_information(data):
     model = fitted(data, budget=pac.Membership(0.6))
-    assert posterior_success(model.odometer().total_nats, 0.5) == pytest.approx(0.6)
+    assert posterior_success(model.odometer().total.mi_nats, 0.5) == pytest.approx(0.6)
     asked = np.tile(data[2], (200, 1))
     with pytest.raises(BudgetExceededError):
         model.predict(asked)
@@ -360,7 +365,7 @@ def test_student_learns_from_labels_alone(data):
     template = DecisionTreeClassifier(max_depth=3, random_state=0)
     student = model.distil(template, data[2])
     assert student is not template
-    assert model.odometer().n_queries == 200
+    assert model.odometer().spent.n_releases == 200
     assert student.score(data[2], data[3]) > 0.75
     pickle.loads(pickle.dumps(student))
 
@@ -424,7 +429,7 @@ def test_equal_rows_get_answers_of_their_own(data):
     model = fitted(data, query_budget=pac.Information(0.01), output="score")
     twice = model.answer(np.repeat(data[2][:10], 2, axis=0)).reshape(10, 2, 2)
     assert not np.isclose(twice[:, 0], twice[:, 1]).any()
-    assert model.odometer().n_queries == 20
+    assert model.odometer().spent.n_releases == 20
     pandas = pytest.importorskip("pandas")
     names = [f"x{i}" for i in range(6)]
     framed = pac.PrivatePredictor(

@@ -498,9 +498,9 @@ def test_a_search_shows_what_each_candidate_costs() -> None:
     assert cost.total.mi_nats == pytest.approx(np.sum(each) + refit)
     assert cost.total.n_releases == 7
     assert cost.refit.mi_nats == refit
-    worst = max(search.cv_results_[f"split{k}_test_membership"].max() for k in range(2))
+    worst = max(search.cv_results_[f"split{k}_test_success_level"].max() for k in range(2))
     refit_bound = search.best_estimator_.certificate_.membership_bound
-    assert cost.total.membership == max(worst, refit_bound)
+    assert cost.total.success_level == max(worst, refit_bound)
     assert cost.ever_used_prior == 1 - 2**-7
     assert 0 < cost.total.doubt < 1e-7
 
@@ -536,7 +536,7 @@ def test_without_the_scoring_the_budgets_are_counted() -> None:
     search.estimator.set_params(n_subsets=None, pool=pac.Half())
     assert search_cost(search).candidates[0][1].mi_nats == pytest.approx(2 * math.log(1024))
     search.estimator.set_params(budget=pac.Information(0.1))
-    assert search_cost(search).total.membership == 1.0  # the pool's prior is not known
+    assert search_cost(search).total.success_level == 1.0  # the pool's prior is not known
     search.estimator.set_params(rule=Empirical())
     with pytest.raises(CertificateError, match="ScoreWithCost"):
         search_cost(search)
@@ -604,7 +604,7 @@ def test_fits_that_raised_are_counted_at_what_they_may_have_released(error_score
     assert (good.n_releases, failed.n_releases, cost.total.n_releases) == (2, 2, 5)
     assert failed.mi_nats == pytest.approx(2 * 1.0)  # the whole budget of each
     assert good.mi_nats <= failed.mi_nats
-    assert cost.total.membership >= failed.membership > 0.5
+    assert cost.total.success_level >= failed.success_level > 0.5
     assert cost.total.doubt >= failed.doubt > 0
 
 

@@ -14,28 +14,31 @@ import numpy as np
 import pytest
 import sqlalchemy
 
+from pacprivacy.budget import SUMS, Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError
-from pacprivacy.ledger import Charge, Ledger, LedgerEntry
+from pacprivacy.ledger import Ledger, LedgerEntry
 from pacprivacy.ledger import database as schema
 from pacprivacy.ledger import ledger as ledger_module
-from pacprivacy.ledger.amounts import Units
-from pacprivacy.ledger.chain import entry_hash
+from pacprivacy.ledger.amounts import allowed_units, charged_units
+from pacprivacy.ledger.chain import entry_hash, genesis_hash
 
 DIGEST = "ab" * 32
 
 
 def spend(ledger: Ledger, nats: float = 0.25, *, who: str = "ann", what: str = "mean") -> None:
-    ledger.commit(ledger.reserve("people", who, Charge(mi_nats=nats), what), DIGEST)
+    ledger.commit(ledger.reserve("people", who, Spent(mi_nats=nats), what), DIGEST)
 
 
 def left(ledger: Ledger, kind: str = "mi_nats", who: str = "ann") -> float | None:
-    return min(b.left(kind) or 0.0 for b in ledger.balance("people", who))
+    return min(getattr(b.left, kind) or 0.0 for b in ledger.balance("people", who))
 
 
 @pytest.fixture
 def ledger(ledger_where: str) -> Ledger:
     made = Ledger(ledger_where)
-    made.create_budget("people", limits=Charge(mi_nats=1, success=0.1, epsilon=2, delta=1e-6))
+    made.create_budget(
+        "people", limits=Spent(mi_nats=1, success_increment=0.1, epsilon=2, delta=1e-6)
+    )
     return made
 
 
@@ -43,48 +46,73 @@ def ledger(ledger_where: str) -> Ledger:
 
 
 def test_a_thousand_thousandths_are_one() -> None:
-    assert 1000 * Units.charged(Charge(mi_nats=0.001)).mi_nats == 10**12
-    assert 1000 * Units.charged(Charge(epsilon=1, delta=1e-9)).delta == 10**12
+    assert 1000 * charged_units(Spent(mi_nats=0.001))["mi_nats"] == 10**12
+    assert 1000 * charged_units(Spent(epsilon=1, delta=1e-9))["delta"] == 10**12
 
 
 def test_charges_are_rounded_up_and_limits_down() -> None:
-    third = Charge(mi_nats=1 / 3, epsilon=1 / 3, delta=1e-19)
-    up, down = Units.charged(third), Units.allowed(third)
-    assert (up.mi_nats, down.mi_nats) == (333333333334, 333333333333)
-    assert (up.delta, down.delta) == (1, 0)
+    third = Spent(mi_nats=1 / 3, epsilon=1 / 3, delta=1e-19)
+    up, down = charged_units(third), allowed_units(third)
+    assert (up["mi_nats"], down["mi_nats"]) == (333333333334, 333333333333)
+    assert (up["delta"], down["delta"]) == (1, 0)
 
 
 @pytest.mark.parametrize("bad", [-0.1, float("nan"), float("inf"), 2.0, True, "much"])
 def test_amounts_out_of_range_are_refused(bad: float) -> None:
-    with pytest.raises(BudgetError, match="success must be a number from 0 to 1"):
-        Charge(success=bad)
+    with pytest.raises(BudgetError, match="success_increment must be a number from 0 to 1"):
+        charged_units(Spent(success_increment=bad))
+
+
+def test_levels_of_success_are_refused() -> None:
+    with pytest.raises(BudgetError, match="levels do not add up"):
+        charged_units(Spent(success_level=0.6))
 
 
 def test_delta_needs_epsilon_and_epsilon_alone_is_pure() -> None:
-    assert Charge(epsilon=1).delta == 0.0
+    assert charged_units(Spent(epsilon=1))["delta"] == 0
     with pytest.raises(BudgetError, match="epsilon must be given with delta"):
-        Charge(delta=1e-6)
+        charged_units(Spent(delta=1e-6))
     with pytest.raises(BudgetError, match="at least one amount"):
-        Charge()
+        charged_units(Spent())
+
+
+@pytest.mark.claim("K-3")
+def test_entries_of_the_first_version_keep_their_hash() -> None:
+    """A ledger is never forgotten: what 0.1 wrote is read, and its chain holds."""
+    entry = LedgerEntry(
+        seq=2,
+        kind="reserve",
+        time="2026-01-02T03:04:05.000006+00:00",
+        dataset="people",
+        principal="ann",
+        session="s" * 8,
+        reservation="r" * 8,
+        units={"mi_nats": 250_000_000_000, "success_increment": 50_000_000_000},
+        what="mean",
+        previous=genesis_hash("f" * 32, "2026-01-01T00:00:00.000000+00:00"),
+    )
+    written = "3f5ec238d5ac57d637d22fb02fa4f623730cc40e015d03992fa2dcc31fac6d7d"
+    assert entry_hash(entry) == written
+    assert entry.amounts == Spent(mi_nats=0.25, success_increment=0.05)
 
 
 # --- spending -------------------------------------------------------------------------------
 
 
-def both(nats: float = 0.25, success: float = 0.0) -> Charge:
-    return Charge(mi_nats=nats, success=success)
+def both(nats: float = 0.25, success: float = 0.0) -> Spent:
+    return Spent(mi_nats=nats, success_increment=success)
 
 
 @pytest.mark.claim("K-2")
 def test_spends_add_up_to_the_limit_and_no_further(ledger_where: str) -> None:
     ledger = Ledger(ledger_where)
-    ledger.create_budget("people", limits=Charge(mi_nats=1))
+    ledger.create_budget("people", limits=Spent(mi_nats=1))
     for _ in range(10):
         spend(ledger, 0.1)
     before = ledger.entries()
     assert left(ledger) == 0.0
     with pytest.raises(BudgetExceededError, match="mi_nats must be at most what is left"):
-        ledger.reserve("people", "ann", Charge(mi_nats=1e-12), "one more")
+        ledger.reserve("people", "ann", Spent(mi_nats=1e-12), "one more")
     assert ledger.entries() == before
     assert ledger.verify().ok
 
@@ -99,10 +127,10 @@ def test_reserved_counts_as_spent_before_it_is_committed(ledger: Ledger, ledger_
 def test_the_four_kinds_are_never_added_together(ledger: Ledger) -> None:
     ledger.reserve("people", "ann", both(1.0, 0.0), "uses up the information")
     ledger.reserve("people", "ann", both(0.0, 0.1), "uses up the membership")
-    ledger.reserve("people", "ann", Charge(epsilon=2, delta=1e-6), "uses up the DP budget")
+    ledger.reserve("people", "ann", Spent(epsilon=2, delta=1e-6), "uses up the DP budget")
     (balance,) = ledger.balance("people", "ann")
-    assert [balance.left(kind) for kind in ("mi_nats", "success", "epsilon", "delta")] == [0.0] * 4
-    for one_more in (both(1e-12), both(0, 1e-12), Charge(epsilon=1e-12)):
+    assert [getattr(balance.left, kind) for kind in SUMS] == [0.0] * 4
+    for one_more in (both(1e-12), both(0, 1e-12), Spent(epsilon=1e-12)):
         with pytest.raises(BudgetExceededError):
             ledger.reserve("people", "ann", one_more, "more")
 
@@ -123,19 +151,19 @@ def test_every_budget_that_covers_a_spend_limits_it(
     ledger_where: str, scope: tuple[str, str], spender: tuple[str, str], fits: bool
 ) -> None:
     ledger = Ledger(ledger_where)
-    ledger.create_budget(*scope, limits=Charge(mi_nats=0.1))
+    ledger.create_budget(*scope, limits=Spent(mi_nats=0.1))
     if scope != spender:
-        ledger.create_budget(*spender, limits=Charge(mi_nats=10))
+        ledger.create_budget(*spender, limits=Spent(mi_nats=10))
     if fits:
-        ledger.reserve(*spender, Charge(mi_nats=0.2), "mean")
+        ledger.reserve(*spender, Spent(mi_nats=0.2), "mean")
     else:
         with pytest.raises(BudgetExceededError):
-            ledger.reserve(*spender, Charge(mi_nats=0.2), "mean")
+            ledger.reserve(*spender, Spent(mi_nats=0.2), "mean")
     assert ledger.verify().ok
 
 
 def test_principals_share_the_budget_of_the_dataset(ledger: Ledger) -> None:
-    ledger.create_budget("people", "ann", limits=Charge(mi_nats=0.7))
+    ledger.create_budget("people", "ann", limits=Spent(mi_nats=0.7))
     ledger.reserve("people", "ann", both(0.6), "mean")
     with pytest.raises(BudgetExceededError, match=r"principal '\*', 0\.4"):
         ledger.reserve("people", "bob", both(0.5), "mean")
@@ -145,7 +173,7 @@ def test_principals_share_the_budget_of_the_dataset(ledger: Ledger) -> None:
 
 def test_a_budget_that_comes_late_counts_what_was_spent_before(ledger: Ledger) -> None:
     ledger.reserve("people", "ann", both(0.6), "mean")
-    ledger.create_budget("people", "ann", limits=Charge(mi_nats=0.5))
+    ledger.create_budget("people", "ann", limits=Spent(mi_nats=0.5))
     with pytest.raises(BudgetExceededError, match="'ann', 0;"):
         ledger.reserve("people", "ann", both(0.1), "mean")
     ledger.reserve("people", "bob", both(0.1), "mean")
@@ -154,22 +182,22 @@ def test_a_budget_that_comes_late_counts_what_was_spent_before(ledger: Ledger) -
 
 def test_a_spend_without_a_budget_is_refused(ledger_where: str) -> None:
     ledger = Ledger(ledger_where)
-    with pytest.raises(LedgerError, match="must have a budget of mi_nats or success"):
-        ledger.reserve("people", "ann", Charge(mi_nats=0.1), "mean")
-    ledger.create_budget("people", limits=Charge(mi_nats=1))
+    with pytest.raises(LedgerError, match="must have a budget of mi_nats or success_increment"):
+        ledger.reserve("people", "ann", Spent(mi_nats=0.1), "mean")
+    ledger.create_budget("people", limits=Spent(mi_nats=1))
     with pytest.raises(LedgerError, match="must have a budget of epsilon or delta"):
-        ledger.reserve("people", "ann", Charge(epsilon=0.1), "mean")
+        ledger.reserve("people", "ann", Spent(epsilon=0.1), "mean")
     assert [entry.kind for entry in ledger.entries()] == ["budget"]
 
 
 def test_a_charge_may_not_hide_what_a_budget_limits(ledger: Ledger) -> None:
-    with pytest.raises(BudgetError, match="charge must state success"):
-        ledger.reserve("people", "ann", Charge(mi_nats=0.1), "mean")
+    with pytest.raises(BudgetError, match="charge must state success_increment"):
+        ledger.reserve("people", "ann", Spent(mi_nats=0.1), "mean")
 
 
 def test_budgets_cannot_be_changed(ledger: Ledger) -> None:
     with pytest.raises(BudgetError, match="must not have a budget for principal '\\*' yet"):
-        ledger.create_budget("people", limits=Charge(mi_nats=100))
+        ledger.create_budget("people", limits=Spent(mi_nats=100))
 
 
 def test_simulations_are_refused(ledger: Ledger) -> None:
@@ -182,7 +210,7 @@ def test_simulations_are_refused(ledger: Ledger) -> None:
 @pytest.mark.parametrize("name", ["", " x", "a\nb", "x" * 201, "\x00"])
 def test_odd_names_are_refused(ledger: Ledger, name: str) -> None:
     with pytest.raises(LedgerError, match="dataset must be a name"):
-        ledger.create_budget(name, limits=Charge(mi_nats=1))
+        ledger.create_budget(name, limits=Spent(mi_nats=1))
     with pytest.raises(LedgerError, match="principal must be a name"):
         ledger.reserve("people", name, both(), "mean")
 
@@ -239,8 +267,8 @@ def test_a_reservation_cannot_be_copied(ledger: Ledger) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_process_cannot_cancel(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "study.db")
-    ledger.create_budget("people", limits=Charge(mi_nats=1))
-    reservation = ledger.reserve("people", "ann", Charge(mi_nats=1), "mean")
+    ledger.create_budget("people", limits=Spent(mi_nats=1))
+    reservation = ledger.reserve("people", "ann", Spent(mi_nats=1), "mean")
     child = os.fork()
     if child == 0:
         try:
@@ -254,8 +282,8 @@ def test_a_forked_process_cannot_cancel(tmp_path: Path) -> None:
 
 def test_a_reservation_of_another_ledger_is_refused(ledger: Ledger, tmp_path: Path) -> None:
     other = Ledger(tmp_path / "other.db")
-    other.create_budget("people", limits=Charge(mi_nats=1))
-    reservation = other.reserve("people", "ann", Charge(mi_nats=0.1), "mean")
+    other.create_budget("people", limits=Spent(mi_nats=1))
+    reservation = other.reserve("people", "ann", Spent(mi_nats=0.1), "mean")
     with pytest.raises(LedgerError, match="must be of this ledger"):
         ledger.commit(reservation, DIGEST)
 
@@ -275,7 +303,6 @@ def test_a_commit_needs_its_reservation_in_the_ledger(
             principal="ann",
             session=None,
             reservation="f" * 32,
-            units=Units(),
             what="mean",
             certificate=None,
             previous="",
@@ -293,9 +320,9 @@ def test_a_commit_needs_its_reservation_in_the_ledger(
 
 def filled(path: Path) -> Ledger:
     ledger = Ledger(path)
-    ledger.create_budget("people", limits=Charge(mi_nats=1))
+    ledger.create_budget("people", limits=Spent(mi_nats=1))
     spend(ledger, 0.25)
-    ledger.cancel(ledger.reserve("people", "bob", Charge(mi_nats=0.5), "median"))
+    ledger.cancel(ledger.reserve("people", "bob", Spent(mi_nats=0.5), "median"))
     spend(ledger, 0.125, who="bob", what="covariance")
     return ledger
 
@@ -371,7 +398,7 @@ def test_an_overspent_chain_is_reported_though_its_hashes_fit(
 
     ledger = filled(tmp_path / "study.db")
     monkeypatch.setattr(ledger_module, "check_spend", lambda *_: None)
-    ledger.reserve("people", "ann", Charge(mi_nats=5), "mean")
+    ledger.reserve("people", "ann", Spent(mi_nats=5), "mean")
     found = ledger.verify()
     assert (found.broken_entry, found.problem) == (8, "entry 8 is broken: it goes over a budget")
 
@@ -387,7 +414,7 @@ def test_a_spend_after_a_damaged_end_is_refused(tmp_path: Path) -> None:
     ):
         execute(path, statement)
         with pytest.raises(LedgerError, match="must end where its last writer left it"):
-            ledger.reserve("people", "ann", Charge(mi_nats=0.1), "mean")
+            ledger.reserve("people", "ann", Spent(mi_nats=0.1), "mean")
 
 
 def entry_bytes(path: Path, entries: tuple[LedgerEntry, ...]) -> list[int]:
@@ -546,7 +573,7 @@ def test_a_read_only_ledger_can_be_read_but_not_spent_from(
         ledger = Ledger(path)
         assert ledger.verify().head == head
         with pytest.raises(LedgerError, match="must be writable; it is read-only"):
-            ledger.reserve("people", "ann", Charge(mi_nats=0.1), "mean")
+            ledger.reserve("people", "ann", Spent(mi_nats=0.1), "mean")
         with pytest.raises(LedgerError, match="must be a file in an existing folder"):
             Ledger(open_folder / "new.db")
         with pytest.raises(LedgerError, match="Permission denied"):
@@ -558,7 +585,7 @@ def test_a_read_only_ledger_can_be_read_but_not_spent_from(
 
 def fill_up(ledger: Ledger) -> None:
     for _ in range(1000):
-        ledger.reserve("people", "ann", Charge(mi_nats=1e-6), "x" * 200)
+        ledger.reserve("people", "ann", Spent(mi_nats=1e-6), "x" * 200)
 
 
 def test_a_full_ledger_says_so_and_spends_nothing(
@@ -594,7 +621,7 @@ def test_a_full_disk_says_so(tmp_path: Path) -> None:
         pytest.skip("a small disk can be mounted by root only")
     try:
         ledger = Ledger(disk / "study.db")
-        ledger.create_budget("people", limits=Charge(mi_nats=1))
+        ledger.create_budget("people", limits=Spent(mi_nats=1))
         with pytest.raises(LedgerError, match=r"room to grow|working disk"):
             fill_up(ledger)
         (disk / "out.json").unlink(missing_ok=True)
@@ -659,6 +686,11 @@ def test_an_export_holds_every_entry_and_the_end_of_the_chain(
 def test_balances_in_public_form(ledger: Ledger) -> None:
     ledger.reserve("people", "ann", both(0.25, 0.05), "mean")
     (plain,) = [balance.to_public_dict() for balance in ledger.balances()]
-    assert plain["left"] == {"mi_nats": 0.75, "success": 0.05, "epsilon": 2.0, "delta": 1e-6}
+    assert plain["left"] == {
+        "mi_nats": 0.75,
+        "success_increment": 0.05,
+        "epsilon": 2.0,
+        "delta": 1e-6,
+    }
     assert plain["spent"]["mi_nats"] == 0.25
     json.dumps(plain, allow_nan=False)

@@ -223,7 +223,7 @@ def test_descent_equals_the_releases_of_a_session() -> None:
     assert len(releases) == 4
     assert run.belief.learned_nats == odometer.learned_nats
     # The session takes the better of the closed form and the exact bound; never more.
-    assert odometer.spent_nats <= run.charges.sum() <= run.mi_nats <= 0.4
+    assert odometer.spent.mi_nats <= run.charges.sum() <= run.mi_nats <= 0.4
 
 
 @pytest.mark.claim("D-7")

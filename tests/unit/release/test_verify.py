@@ -12,13 +12,23 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
-from pacprivacy.budget import Limits
+from pacprivacy.budget import Spent
 from pacprivacy.errors import CertificateError
 from pacprivacy.mechanism import flatten
 from pacprivacy.noise import Boxed, Shape, spread_of
 from pacprivacy.noise.formulas import log_det_of_plan
 from pacprivacy.pool import Half, Pool
-from pacprivacy.release import Bundle, Certificate, Context, Release, Secret, publish, verify
+from pacprivacy.release import (
+    Bundle,
+    Certificate,
+    Context,
+    Release,
+    Secret,
+    assess,
+    bundle_of,
+    verify,
+    write_certificate,
+)
 from pacprivacy.release.composition import SessionPart
 from pacprivacy.release.verification import compare, rebuild
 from pacprivacy.simulation import Outputs
@@ -57,7 +67,10 @@ def release_with_a_revealed_part(other: Release) -> Release:
         simulation=True,
     )
     source = SimulatedSource(0)
-    return publish(plan, context, Secret(16, source), source)[0]
+    plan = assess(plan, context)
+    bundle = bundle_of(plan, context)
+    value = plan.value_of(Secret(16, source).observe(plan, source))
+    return Release(value=value, certificate=write_certificate(bundle, plan), bundle=bundle)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -275,12 +288,12 @@ def session_changes(bundle: Bundle, part: SessionPart) -> Iterator[tuple[str, Bu
     assert part.observation is not None
     seen = part.observation.integers + bundle.units_per_std
     for what, changed in {
-        "another total": replace(part, total=Limits(mi_nats=2.5)),
-        "a total that is used up": replace(part, total=Limits(mi_nats=0.1)),
-        "less spent before": replace(part, before=replace(part.before, nats=0.0)),
+        "another total": replace(part, total=Spent(mi_nats=2.5)),
+        "a total that is used up": replace(part, total=Spent(mi_nats=0.1)),
+        "less spent before": replace(part, before=replace(part.before, mi_nats=0.0)),
         "an earlier number": replace(part, before=replace(part.before, n_releases=0)),
         "fresh secrets": replace(part, fresh=True),
-        "a smaller share": replace(part, share=Limits(mi_nats=0.01)),
+        "a smaller share": replace(part, share=Spent(mi_nats=0.01)),
         "something else was seen": replace(
             part, observation=replace(part.observation, integers=seen)
         ),

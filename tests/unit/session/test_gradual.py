@@ -12,7 +12,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource, public_generator
-from pacprivacy.budget import AnyBudget, Information, Limits, Membership
+from pacprivacy.budget import AnyBudget, Information, Membership, Spent
 from pacprivacy.errors import BudgetError, CertificateError, MechanismError
 from pacprivacy.noise import Problem, calibrate, rescale
 from pacprivacy.noise import plan as noise_plan
@@ -43,12 +43,13 @@ def test_an_easy_target_spends_little_and_promises_the_cap() -> None:
     release = refined(Information(4.0), -5.0)
     assert release.reached
     assert len(release.steps) == 1
-    assert release.spent.spent_nats < 0.1
+    assert release.spent.mi_nats < 0.1
     assert release.certificate.mi_upper_nats == 4.0
     assert release.certificate.membership_bound == pytest.approx(1.0)
     facts = release.certificate.composition or {}
     assert facts["target_reached"] == "yes"
-    assert facts["learned_nats"] == release.spent.learned_nats
+    last = release.steps[-1].certificate.composition or {}
+    assert facts["learned_nats"] == last["learned_nats"] > 0
 
 
 @pytest.mark.claim("S-3")
@@ -56,8 +57,8 @@ def test_an_unreachable_target_is_said_and_the_cap_holds() -> None:
     release = refined(Information(0.5), 1.0)
     assert not release.reached
     assert len(release.looks) == 12
-    assert release.spent.spent_nats <= 0.5
-    assert release.spent.spent_nats > 0.499
+    assert release.spent.mi_nats <= 0.5
+    assert release.spent.mi_nats > 0.499
     assert any("NOT reached" in note for note in release.certificate.notes)
     assert max(look.score for look in release.looks) < 1.0
 
@@ -86,8 +87,8 @@ def test_refining_costs_no_more_noise_than_one_release_of_the_cap() -> None:
 def test_membership_caps_hold(budget: AnyBudget) -> None:
     release = refined(budget, 1.0, rule=None)
     assert release.certificate.membership_bound <= 0.7
-    assert release.spent.spent_success <= 0.2
-    assert release.spent.spent_nats <= release.certificate.mi_upper_nats
+    assert release.spent.success_increment <= 0.2
+    assert release.spent.mi_nats <= release.certificate.mi_upper_nats
     assert len(release.steps) <= 4
 
 
@@ -142,7 +143,7 @@ def test_a_session_keeps_what_was_not_needed() -> None:
         second = session.release(mean, Information(0.9), rule="waterfill")
     assert first.reached
     assert second.certificate.mi_upper_nats <= 0.9
-    assert session.odometer().spent_nats <= 1.0
+    assert session.odometer().spent.mi_nats <= 1.0
 
 
 @pytest.mark.claim("N-5")
@@ -168,14 +169,14 @@ def test_every_proof_of_a_refinement_has_draws_of_its_own(
 def test_a_release_that_was_refused_leaves_its_draws_behind() -> None:
     """What is asked next may depend on why, so it is proved on other draws."""
     with pac.Session(DATA, budget=Information(1.0), n_subsets=32, rng=0) as session:
-        seeds = [session._proof_seed() for _ in range(3)]
+        seeds = [session.proof_seed() for _ in range(3)]
         session.release(mean, Information(0.1), rule="waterfill")
-        seeds += [session._proof_seed() for _ in range(3)]
+        seeds += [session.proof_seed() for _ in range(3)]
     assert len(set(seeds)) == 6
 
 
 def test_shares_grow_to_one() -> None:
-    shares = level_shares(Limits(mi_nats=1.0), None)
+    shares = level_shares(Spent(mi_nats=1.0), None)
     assert len(shares) == 12
     assert shares[-1] == 1.0
     assert all(a < b for a, b in pairwise(shares))
@@ -212,7 +213,7 @@ def test_rescaled_plans_meet_another_budget_under_another_belief(rule: str) -> N
 
 def test_estimates_of_a_refinement_close_in_on_the_output() -> None:
     outputs = np.linspace(-1, 1, 16)[:, None]
-    steps = Refinement(outputs, Limits(mi_nats=20.0), rule="waterfill")
+    steps = Refinement(outputs, Spent(mi_nats=20.0), rule="waterfill")
     source = SimulatedSource(np.random.default_rng(0))
     log_p = np.full(16, -np.log(16))
     errors = []
@@ -245,7 +246,7 @@ def test_bad_requests_are_refused_before_anything_is_spent() -> None:
     with pac.Session(DATA, budget=Information(1), secrets="fresh", n_subsets=16) as session:
         with pytest.raises(BudgetError, match="secrets must be 'same'"):
             session.refine(mean, Information(0.5), target)
-        assert session.odometer().spent_nats == 0.0
+        assert session.odometer().spent.mi_nats == 0.0
 
 
 @pytest.mark.parametrize(

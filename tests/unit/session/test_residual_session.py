@@ -17,5 +17,5 @@ def test_a_closed_form_release_is_charged_its_exact_information() -> None:
         certificate = release.certificate
         assert certificate.log_det_nats > 0.55
         assert certificate.mi_upper_nats < 0.95 * certificate.log_det_nats
-        assert session.odometer().spent_nats == certificate.mi_upper_nats
+        assert session.odometer().spent.mi_nats == certificate.mi_upper_nats
         pac.verify(certificate, release.bundle)

@@ -13,7 +13,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy._random import SystemSource
 from pacprivacy.adversary import Belief
-from pacprivacy.budget import Limits
+from pacprivacy.budget import Spent
 from pacprivacy.errors import (
     BudgetError,
     BudgetExceededError,
@@ -99,7 +99,11 @@ def test_too_much_is_refused_before_anything_is_drawn_or_evaluated(
     assert "\n" not in str(error.value)
     assert (watch.evaluated, watch.drawn) == (0, 0)
     odometer = session.odometer()
-    assert (odometer.n_releases, odometer.spent_nats, odometer.spent_success) == (0, 0.0, 0.0)
+    assert (
+        odometer.spent.n_releases,
+        odometer.spent.mi_nats,
+        odometer.spent.success_increment,
+    ) == (0, 0.0, 0.0)
     assert session.releases == ()
 
 
@@ -108,17 +112,17 @@ def test_information_adds_up_and_then_ends(watch: Watch) -> None:
     session = open_session(pac.Information(0.5))
     for k in range(2):
         release = session.release(watch.mean, pac.Information(0.25), rule="waterfill")
-        assert session.odometer().spent_nats <= 0.25 * (k + 1)
+        assert session.odometer().spent.mi_nats <= 0.25 * (k + 1)
         facts = release.certificate.composition
         assert facts is not None
         assert facts["release_number"] == k + 1
-        assert facts["spent_nats_so_far"] == pytest.approx(session.odometer().spent_nats)
+        assert facts["spent_nats_so_far"] == pytest.approx(session.odometer().spent.mi_nats)
         assert facts["total_nats"] == 0.5
     before = (watch.evaluated, watch.drawn)
     with pytest.raises(BudgetExceededError):
         session.release(watch.mean, pac.Information(0.25))
     assert (watch.evaluated, watch.drawn) == before
-    assert session.odometer().n_releases == 2
+    assert session.odometer().spent.n_releases == 2
 
 
 @pytest.mark.claim("S-2")
@@ -126,10 +130,10 @@ def test_membership_adds_up_by_increments() -> None:
     session = open_session(pac.Membership(0.65))
     for k in range(3):
         session.release(mean, pac.Membership(0.55))
-        assert session.odometer().spent_success <= 0.05 * (k + 1) + 1e-9
+        assert session.odometer().spent.success_increment <= 0.05 * (k + 1) + 1e-9
     with pytest.raises(BudgetExceededError, match="membership increment"):
         session.release(mean, pac.Membership(0.6))
-    assert session.odometer().spent_nats > 0  # counted although only membership is limited
+    assert session.odometer().spent.mi_nats > 0  # counted although only membership is limited
 
 
 @pytest.mark.claim("S-2")
@@ -143,13 +147,13 @@ def test_a_total_on_membership_binds_releases_that_ask_for_information(rule: str
     )
     release = session.release(mean, pac.Information(2.0), rule=rule)
     assert release.certificate.membership_bound <= 0.55
-    assert session.odometer().spent_success <= 0.05 + 1e-9
+    assert session.odometer().spent.success_increment <= 0.05 + 1e-9
 
 
 def test_an_information_release_charges_membership_what_it_implies() -> None:
     session = open_session(pac.Information(1) & pac.Membership(0.9))
     session.release(mean, pac.Information(0.02), rule="waterfill")
-    spent = session.odometer().spent_success
+    spent = session.odometer().spent.success_increment
     assert 0 < spent <= posterior_success(0.02) - 0.5 + 1e-9
     session.release(mean, pac.Membership(0.6))
 
@@ -159,17 +163,17 @@ def test_charges_never_exceed_the_share() -> None:
     values = np.random.default_rng(1).normal(size=(16, 2))
     plan = calibrate(values, pac.Information(0.5), rule="waterfill")
     before = np.full(24, 0.5)
-    assert charge_of(plan, Limits(mi_nats=0.5), before).success is None
-    both = charge_of(plan, Limits(mi_nats=0.5, success=0.1), before)
-    assert both.success == 0.1
+    assert charge_of(plan, Spent(mi_nats=0.5), before).success_increment is None
+    both = charge_of(plan, Spent(mi_nats=0.5, success_increment=0.1), before)
+    assert both.success_increment == 0.1
     assert both.mi_nats == plan.mi_upper
     risk = calibrate(values, pac.Membership(0.7), pool=pool, rng=0)
-    charge = charge_of(risk, Limits(success=0.2), before)
-    assert charge.success is not None
+    charge = charge_of(risk, Spent(success_increment=0.2), before)
+    assert charge.success_increment is not None
     assert risk.membership is not None
     proved = float((risk.membership.upper_per_unit - before).max())
-    assert charge.success == pytest.approx(proved, abs=1e-9)
-    assert 0.15 < charge.success <= 0.2
+    assert charge.success_increment == pytest.approx(proved, abs=1e-9)
+    assert 0.15 < charge.success_increment <= 0.2
 
 
 def test_a_failed_mechanism_costs_nothing(watch: Watch) -> None:
@@ -181,7 +185,7 @@ def test_a_failed_mechanism_costs_nothing(watch: Watch) -> None:
     with pytest.raises(MechanismError, match="failed on subset 0"):
         session.release(broken, pac.Information(0.25))
     assert watch.drawn == 0
-    assert session.odometer().spent_nats == 0.0
+    assert session.odometer().spent.mi_nats == 0.0
     session.release(mean, pac.Information(0.5), rule="waterfill")
 
 
@@ -250,7 +254,7 @@ def test_a_failure_between_the_noise_and_the_belief_ends_the_session(
         patch.setattr(Belief, "updated", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             session.release(mean, pac.Information(0.25), rule="waterfill")
-    assert session.odometer().spent_nats > 0
+    assert session.odometer().spent.mi_nats > 0
     with pytest.raises(SecretError, match="it is closed"):
         session.release(mean, pac.Information(0.25))
 
@@ -313,9 +317,9 @@ def test_a_session_goes_on_after_a_release_without_noise() -> None:
 
 def test_the_odometer_starts_at_nothing() -> None:
     odometer = open_session(pac.Information(1) & pac.Membership(0.7)).odometer()
-    assert odometer.n_releases == 0
+    assert odometer.spent.n_releases == 0
     assert (odometer.learned_nats, odometer.best_guess_now) == (0.0, 0.5)
-    assert (odometer.total_nats, odometer.total_success) == (1.0, 0.7)
+    assert (odometer.total.mi_nats, odometer.total.success_level) == (1.0, 0.7)
     assert odometer.ever_used_prior is None
 
 
@@ -332,7 +336,7 @@ def test_fresh_secrets_are_independent_and_said_to_be() -> None:
         assert facts["secrets"] == "fresh for every release"
         assert facts["prior_of_ever_used"] == 1 - 2.0 ** -(k + 1)
     assert session.odometer().ever_used_prior == 1 - 2.0**-3
-    assert session.odometer().spent_nats <= 1.5
+    assert session.odometer().spent.mi_nats <= 1.5
 
 
 def test_every_fresh_release_draws_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +369,7 @@ def test_a_closed_session_has_forgotten_its_secret() -> None:
     assert session._secret is None
     with pytest.raises(SecretError, match="it is closed"):
         session.release(mean, pac.Information(0.25))
-    assert session.odometer().n_releases == 1
+    assert session.odometer().spent.n_releases == 1
     assert len(session.releases) == 1
 
 
@@ -415,7 +419,7 @@ def test_a_session_closed_by_its_mechanism_draws_no_second_secret() -> None:
     data = np.random.default_rng(0).normal(size=40)
     session = pac.Session(data, budget=pac.Information(1), n_subsets=16, rng=0)
     session.release(np.mean, pac.Information(0.25), rule="waterfill")
-    spent = session.odometer().spent_nats
+    spent = session.odometer().spent.mi_nats
 
     def closing(rows: np.ndarray) -> float:
         session.close()
@@ -423,4 +427,80 @@ def test_a_session_closed_by_its_mechanism_draws_no_second_secret() -> None:
 
     with pytest.raises(SecretError, match="it is closed"):
         session.release(closing, pac.Information(0.25), rule="waterfill")
-    assert session.odometer().spent_nats == spent
+    assert session.odometer().spent.mi_nats == spent
+
+
+# --- the same budgets as privatize ----------------------------------------------------------
+
+
+@pytest.mark.claim("S-1")
+@pytest.mark.parametrize("n_subsets", [16, None])
+def test_residual_entropy_is_a_total_and_a_share(n_subsets: int | None) -> None:
+    total, share = pac.ResidualEntropy(share=0.8), pac.ResidualEntropy(share=0.9)
+    options = {"pool": pac.Balanced(n_subsets=16)} if n_subsets is None else {}
+    session = pac.Session(DATA, budget=total, n_subsets=n_subsets, rng=0, **options)
+    with session:
+        first = session.release(mean, share, rule="waterfill")
+        pac.verify(first.certificate, first.bundle)
+        session.release(mean, share, rule="waterfill")
+        with pytest.raises(BudgetExceededError):
+            session.release(mean, share, rule="waterfill")
+    assert session.odometer().total.mi_nats == total.on(16).mi_nats
+    assert first.certificate.mi_upper_nats <= share.on(16).mi_nats
+
+
+def test_fresh_secrets_refuse_a_level_that_comes_with_residual_entropy() -> None:
+    budget = pac.ResidualEntropy(share=0.8) & pac.Membership(0.6)
+    with pytest.raises(BudgetError, match="must be Information when secrets are fresh"):
+        pac.Session(DATA, budget=budget, secrets="fresh").release(mean, pac.Information(0.1))
+
+
+def test_an_epsilon_equivalent_is_a_total_and_a_share() -> None:
+    with pac.Session(DATA, budget=pac.EpsilonEquivalent(1.0), n_subsets=16, rng=0) as session:
+        session.release(mean, pac.EpsilonEquivalent(0.2), rule="waterfill")
+    assert session.odometer().total.success_level == pac.EpsilonEquivalent(1.0).membership_success
+
+
+# --- plans ----------------------------------------------------------------------------------
+
+
+@pytest.mark.claim("R-2")
+def test_a_plan_is_the_release_before_anything_is_drawn(watch: Watch) -> None:
+    asked = {"rule": "waterfill", "n_subsets": 16, "rng": 0}
+    plan = pac.plan(mean, DATA, pac.Membership(0.6), **asked)
+    assert watch.drawn == 0
+    assert "nothing was released or spent" in str(plan)
+    release = pac.privatize(mean, DATA, pac.Membership(0.6), **asked)
+    assert plan.certificate == release.certificate
+    assert plan.charge.mi_nats == release.certificate.mi_upper_nats
+
+
+def test_a_session_plans_without_spending(watch: Watch) -> None:
+    with pac.Session(DATA, budget=pac.Information(0.5), n_subsets=16, rng=0) as session:
+        first = session.plan(mean, pac.Information(0.4), rule="waterfill")
+        second = session.plan(mean, pac.Information(0.4), rule="waterfill")
+        assert (watch.drawn, session.spent.mi_nats, session.spent.n_releases) == (0, 0.0, 0)
+        assert first.charge == second.charge
+        release = session.release(mean, pac.Information(0.4), rule="waterfill")
+        assert session.spent.mi_nats == first.charge.mi_nats
+    assert release.certificate.mi_upper_nats == first.certificate.mi_upper_nats
+    with pytest.raises(SecretError, match="session must be open"):
+        session.plan(mean, pac.Information(0.1))
+
+
+@pytest.mark.claim("S-1")
+def test_a_plan_is_published_once_and_not_after_another_release(watch: Watch) -> None:
+    """Its noise was calibrated to a belief that has moved on."""
+    with pac.Session(DATA, budget=pac.Information(1), n_subsets=16, rng=0) as session:
+        old = session.plan(mean, pac.Information(0.1), rule="waterfill")
+        session.release(mean, pac.Information(0.1), rule="waterfill")
+        drawn, spent = watch.drawn, session.spent
+        for stale in (old, pac.plan(mean, DATA, pac.Information(0.1), n_subsets=16, rng=0)):
+            with pytest.raises(SecretError, match="plan must be the session's latest"):
+                session.publish(stale)
+        assert (watch.drawn, session.spent) == (drawn, spent)
+        new = session.plan(mean, pac.Information(0.1), rule="waterfill")
+        release, _ = session.publish(new)
+        pac.verify(release.certificate, release.bundle)
+        with pytest.raises(SecretError, match="plan must be the session's latest"):
+            session.publish(new)

@@ -1,0 +1,186 @@
+"""One secret in one process: what is believed about it, what was spent, what it lets be seen.
+
+A session of releases and a responder to questions are keepers. :meth:`Keeper.observe` is the only
+place where anything is charged, and the only one where a secret is used.
+"""
+
+from __future__ import annotations
+
+import html
+import threading
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, TypeVar
+
+from pacprivacy._checks import Vector, freeze
+from pacprivacy._random import BitSource, ProcessBound
+from pacprivacy._rounding import at_most, percent_at_most
+from pacprivacy.adversary import Belief
+from pacprivacy.budget import Spent
+from pacprivacy.errors import SecretError
+from pacprivacy.pool import Pool
+from pacprivacy.release import Sampler, Secret, success_bound
+from pacprivacy.session.state import Book, SessionState
+
+Seen = TypeVar("Seen")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What has been spent in the worst case, and what has really been learned so far; public.
+
+    Parameters
+    ----------
+    spent, total : Spent
+        Sum of the proved bounds so far, and what it may become; of success the increments that
+        were spent, and the level that is allowed.
+    learned_nats : float
+        ``KL(belief || uniform)`` after what was released.
+    best_guess_now, mean_guess_now : float
+        Success of the optimal attacker on the worst-placed unit, and averaged over the units.
+    success_bound : float, optional
+        No attacker guesses a unit's membership with success above this, on average over secrets
+        and noise, whatever is asked and whenever one stops: the bound at ``total``. What was
+        spent so far gives none, because where one stands depends on what was released.
+    ever_used_prior : float, optional
+        With fresh secrets: how well a blind guess does at whether a unit was ever used.
+    n_free : int
+        Answers that all candidates gave alike.
+    belief : array of shape (m,), optional
+        The optimal attacker's posterior over the candidates, where questions were answered.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pacprivacy as pac
+    >>> data = np.random.default_rng(0).normal(size=40)
+    >>> with pac.Session(data, budget=pac.Information(1), n_subsets=16) as session:
+    ...     _ = session.release(np.mean, pac.Information(1 / 4), rule="waterfill")
+    >>> seen = session.odometer()
+    >>> seen.spent.n_releases, seen.spent.mi_nats <= 1 / 4
+    (1, True)
+    """
+
+    spent: Spent
+    total: Spent
+    learned_nats: float = 0.0
+    best_guess_now: float = 0.5
+    mean_guess_now: float = 0.5
+    success_bound: float | None = None
+    ever_used_prior: float | None = None
+    n_free: int = 0
+    belief: Vector | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.belief is not None:
+            freeze(self.belief)
+
+    def _repr_html_(self) -> str:
+        spent, total = self.spent, self.total
+        nats = f"{at_most(spent.mi_nats or 0.0, significant=4)} nats"
+        if total.mi_nats is not None:
+            nats += f" of {at_most(total.mi_nats, significant=4)}"
+        rows = [
+            ("Releases", str(spent.n_releases)),
+            ("Information spent", nats),
+            ("Really learned so far", f"{at_most(self.learned_nats, significant=4)} nats"),
+        ]
+        if total.success_level is not None:
+            points, most = map(
+                percent_at_most, (spent.success_increment or 0.0, total.success_level)
+            )
+            rows.append(("Membership spent", f"{points} points, success at most {most} %"))
+        rows.append(("Best guess about one unit now", f"{percent_at_most(self.best_guess_now)} %"))
+        if self.ever_used_prior is not None:
+            rows.append(("Prior of ever being used", f"{100 * self.ever_used_prior:.4g} %"))
+        cells = "".join(
+            f'<tr><th style="text-align:left">{name}</th>'
+            f'<td style="text-align:left">{html.escape(value)}</td></tr>'
+            for name, value in rows
+        )
+        return f"<div><p><b>Session</b></p><table>{cells}</table></div>"
+
+
+class Keeper(ProcessBound):
+    """Holds one secret of a pool, the belief about it, and what was spent of a total.
+
+    Guarantee
+    ---------
+    Claim R-4. In a fork of its process nothing is spent or drawn.
+    """
+
+    NAME: ClassVar[str]
+
+    def __init__(self, total: Spent, source: BitSource, book: Book | None = None) -> None:
+        self._total, self._source = total, source
+        self._book = Book() if book is None else book
+        self._spent = self._book.spent()
+        self._pool: Pool | None = None
+        self._belief: Belief | None = None
+        self._secret: Secret | None = None
+        self._closed = False
+        self._lock = threading.RLock()
+
+    @property
+    def spent(self) -> Spent:
+        """What was charged so far."""
+        return self._spent
+
+    def close(self) -> None:
+        """Forget the secret; nothing more leaves from this object.
+
+        With a ledger the secret stays in the session's file, from which it can go on.
+        """
+        self._secret, self._closed = None, True
+        self._book.close()
+
+    def check_open(self) -> None:
+        """Refuse to go on after :meth:`close`."""
+        if self._closed:
+            raise SecretError(f"{self.NAME} must be open; it is closed. Start a new {self.NAME}.")
+
+    def observe(self, sampler: Sampler[Seen], charge: Spent, what: str, *, first: int = 0) -> Seen:
+        """Charge, and only then let the secret be seen.
+
+        What fails before the charge costs nothing; what fails after it stays spent. The secret is
+        drawn here if there is none yet, from the candidates that come at ``first`` or later.
+        """
+        self.check_process()  # last of all: a mechanism may have forked, or closed the session,
+        self.check_open()  # and then there must be no second secret under the belief of the first
+        assert self._pool is not None  # drawn before anything is calibrated
+        if self._secret is None:
+            self._secret = Secret(self._pool.n_subsets, self._source, first=first)
+        self._book.spend(charge, what, self._standing())
+        self._spent = self._spent + replace(charge, n_releases=0)
+        return self._secret.observe(sampler, self._source)
+
+    def keep(self, belief: Belief, n_releases: int = 1) -> None:
+        """Remember what was seen, on disk where there is a ledger, before anyone sees it."""
+        spent = self._spent + Spent(n_releases=n_releases)
+        self._book.keep(self._standing(belief, spent))
+        self._belief, self._spent = belief, spent
+
+    def odometer(self) -> Reading:
+        """Return what was spent in the worst case and what was really learned."""
+        if self._pool is None or self._belief is None:
+            return Reading(spent=self._spent, total=self._total)
+        success = self._belief.success_per_unit(self._pool)
+        return Reading(
+            spent=self._spent,
+            total=self._total,
+            learned_nats=self._belief.learned_nats,
+            best_guess_now=float(success.max()),
+            mean_guess_now=float(success.mean()),
+            success_bound=success_bound(self._total, self._pool.worst_prior),
+        )
+
+    def _standing(self, belief: Belief | None = None, spent: Spent | None = None) -> SessionState:
+        assert self._pool is not None  # drawn before anything is calibrated
+        assert self._belief is not None  # set with the pool
+        assert self._secret is not None  # drawn before the charge is booked
+        return SessionState(
+            total=self._total,
+            n_releases=(spent or self._spent).n_releases,
+            pool=self._pool,
+            log_p=(belief or self._belief).log_p,
+            secret=self._secret,
+        )
