@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pacprivacy.audit import audit_dp
+from pacprivacy.dp import audit_dp
 from pacprivacy.dp.exponential import choose_candidate, exponential
 from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
 from pacprivacy.dp.hypotheses import choose_hypothesis

@@ -16,7 +16,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from pacprivacy.audit import audit_dp
+from pacprivacy.dp import audit_dp
 from pacprivacy.dp.aggregate import ClippedMean, subsample_aggregate
 from pacprivacy.dp.blocks import draw_blocks, draw_seeds, fit_fresh, map_blocks
 from pacprivacy.dp.noise import read_source

@@ -13,7 +13,6 @@ from pacprivacy.audit.attack import (
     Trained,
     results_text,
 )
-from pacprivacy.audit.differential import DPAudit, audit_dp
 from pacprivacy.audit.membership import Bayes, LikelihoodRatio, Naming
 from pacprivacy.audit.reconstruction import FreeOverlap, Overlap, Precision, Reconstruction
 from pacprivacy.audit.run import ATTACKS, DEFAULT_ATTACKS, audit
@@ -26,7 +25,6 @@ __all__ = [
     "AuditResult",
     "AuditResults",
     "Bayes",
-    "DPAudit",
     "FreeOverlap",
     "Guess",
     "LikelihoodRatio",
@@ -39,6 +37,5 @@ __all__ = [
     "Target",
     "Trained",
     "audit",
-    "audit_dp",
     "results_text",
 ]

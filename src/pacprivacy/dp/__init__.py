@@ -5,6 +5,7 @@ from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.adassp import AdaSSP, adassp
 from pacprivacy.dp.advantage import advantage, calibrate_to_advantage
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
+from pacprivacy.dp.audit import DPAudit, audit_dp
 from pacprivacy.dp.blocks import fit_fresh
 from pacprivacy.dp.clip import clip
 from pacprivacy.dp.composition import carried, events_of
@@ -75,6 +76,7 @@ __all__ = [
     "ApproximateEvent",
     "Batch",
     "ClippedMean",
+    "DPAudit",
     "DataDependentLoss",
     "Event",
     "Filter",
@@ -105,6 +107,7 @@ __all__ = [
     "add_laplace",
     "advantage",
     "as_array",
+    "audit_dp",
     "calibrate_to_advantage",
     "carried",
     "check_epsilon_delta",

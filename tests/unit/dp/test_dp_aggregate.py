@@ -11,7 +11,7 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from pacprivacy.audit import audit_dp
+from pacprivacy.dp import audit_dp
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.blocks import draw_blocks, draw_seeds, map_blocks
 from pacprivacy.dp.noise import read_source

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from pacprivacy.audit import audit_dp
+from pacprivacy.dp import audit_dp
 from pacprivacy.dp.margins import (
     TOLERANCE,
     LogisticMargin,
