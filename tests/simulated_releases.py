@@ -25,10 +25,11 @@ from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy import accuracy_first, design, dp, estimators, mechanism, noise, residual
+from pacprivacy import design, dp, estimators, mechanism, noise, residual
 from pacprivacy._random import SimulatedSource, SystemSource
 from pacprivacy.audit import audit
 from pacprivacy.cli import app
+from pacprivacy.dp import accuracy_first
 from pacprivacy.ledger import Ledger
 
 # --- doors: how the library is seeded and read; with the imports, what a new name touches first --

@@ -12,9 +12,9 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
-from pacprivacy.accuracy_first.output import LogisticProblem
-from pacprivacy.accuracy_first.ridge import RidgeProblem
-from pacprivacy.accuracy_first.theory import (
+from pacprivacy.dp.accuracy_first.output import LogisticProblem
+from pacprivacy.dp.accuracy_first.ridge import RidgeProblem
+from pacprivacy.dp.accuracy_first.theory import (
     covariance_epsilon,
     output_epsilon,
     printed_covariance_epsilon,

@@ -39,7 +39,7 @@ DOOR = "_plots"
 THROUGH_THE_DOOR = frozenset({"release", "session", "audit"})
 THEORY = frozenset({"theory"})
 STORY = frozenset(name for name, number in NUMBERED.items() if number <= NUMBERED["session"])
-EXTENSIONS = frozenset({"design", "residual", "dp", "accuracy_first"})
+EXTENSIONS = frozenset({"design", "residual", "dp"})
 BELOW_TOP = BASE | THEORY | frozenset(NUMBERED) | EXTENSIONS | {"ledger", "privatize", ""}
 
 
@@ -66,7 +66,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "budget": frozenset({"errors", "_checks", "_rounding"}) | THEORY,
     "privatize": STORY | THEORY | BASE,
     **dict.fromkeys(EXTENSIONS, STORY | THEORY | BASE | {"privatize"}),
-    "accuracy_first": STORY | THEORY | BASE | {"privatize", "dp"},
     # The top. Nothing below imports these three; among themselves they are ordered.
     "estimators": BELOW_TOP,
     "tables": STORY | THEORY | BASE | {"design"},

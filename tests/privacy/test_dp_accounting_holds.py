@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import pacprivacy as pac
 from pacprivacy import dp
-from pacprivacy.accuracy_first import CovNR, DoublingMethod, NoiseReduction, TheoryInversion
+from pacprivacy.dp.accuracy_first import CovNR, DoublingMethod, NoiseReduction, TheoryInversion
 from pacprivacy.dp.composition import events_of
 from pacprivacy.dp.descent import DescentPlan
 from pacprivacy.dp.loss_distribution import amplified_profile

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from pacprivacy.accuracy_first import CovNR, DoublingMethod, OutputNR, TheoryInversion
 from pacprivacy.dp import (
     ClippedMean,
     FixedBatch,
@@ -40,6 +39,7 @@ from pacprivacy.dp import (
     ridge_output_perturbation,
     subsample_aggregate,
 )
+from pacprivacy.dp.accuracy_first import CovNR, DoublingMethod, OutputNR, TheoryInversion
 from pacprivacy.dp.noise import read_source
 from pacprivacy.estimators import (
     DPLogisticRegression,

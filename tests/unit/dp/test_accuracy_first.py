@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.accuracy_first import (
+from pacprivacy.dp.accuracy_first import (
     CovNR,
     DoublingMethod,
     InteractiveAboveThreshold,
@@ -23,16 +23,16 @@ from pacprivacy.accuracy_first import (
     plan_threshold,
     solve_trust_region,
 )
-from pacprivacy.accuracy_first.above_threshold import wrong_yes
-from pacprivacy.accuracy_first.levels import as_levels, lattice_units
-from pacprivacy.accuracy_first.problem import shrink_rows
-from pacprivacy.accuracy_first.search import (
+from pacprivacy.dp.accuracy_first.above_threshold import wrong_yes
+from pacprivacy.dp.accuracy_first.levels import as_levels, lattice_units
+from pacprivacy.dp.accuracy_first.problem import shrink_rows
+from pacprivacy.dp.accuracy_first.search import (
     Candidates,
     invert_theory,
     search_by_doubling,
     search_by_reduction,
 )
-from pacprivacy.accuracy_first.theory import (
+from pacprivacy.dp.accuracy_first.theory import (
     covariance_epsilon,
     doubling_loss,
     logistic_radius,

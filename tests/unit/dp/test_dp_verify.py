@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pacprivacy import dp
-from pacprivacy.accuracy_first import NoiseReduction
+from pacprivacy.dp.accuracy_first import NoiseReduction
 from pacprivacy.dp.verification import NOT_CHECKABLE_DP, verify_dp
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import DPCertificate

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pacprivacy.accuracy_first.output import OutputNR
-from pacprivacy.accuracy_first.ridge import CovNR
-from pacprivacy.accuracy_first.search import as_release, invert_theory, search_by_doubling
 from pacprivacy.dp import read_source
+from pacprivacy.dp.accuracy_first.output import OutputNR
+from pacprivacy.dp.accuracy_first.ridge import CovNR
+from pacprivacy.dp.accuracy_first.search import as_release, invert_theory, search_by_doubling
 from pacprivacy.release import DPRelease
 
 

@@ -8,17 +8,17 @@ import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource
-from pacprivacy.accuracy_first.above_threshold import (
+from pacprivacy.dp import PureEvent, add_laplace, carried
+from pacprivacy.dp.accuracy_first.above_threshold import (
     FLOAT_MARGIN,
     Calibration,
     InteractiveAboveThreshold,
     plan_threshold,
 )
-from pacprivacy.accuracy_first.levels import doubling_levels, geometric_levels
-from pacprivacy.accuracy_first.noise_reduction import NoisyLevels
-from pacprivacy.accuracy_first.problem import Found, Problem
-from pacprivacy.accuracy_first.theory import doubling_loss
-from pacprivacy.dp import PureEvent, add_laplace, carried
+from pacprivacy.dp.accuracy_first.levels import doubling_levels, geometric_levels
+from pacprivacy.dp.accuracy_first.noise_reduction import NoisyLevels
+from pacprivacy.dp.accuracy_first.problem import Found, Problem
+from pacprivacy.dp.accuracy_first.theory import doubling_loss
 from pacprivacy.release import DPCertificate, DPRelease
 
 

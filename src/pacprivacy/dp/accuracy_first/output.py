@@ -11,22 +11,6 @@ from scipy import special
 from scipy.optimize import brentq
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.accuracy_first.above_threshold import Calibration
-from pacprivacy.accuracy_first.problem import (
-    Part,
-    check_number,
-    check_request,
-    describe_ball,
-    hold_within,
-    shrink_rows,
-)
-from pacprivacy.accuracy_first.search import Candidates, as_release, search_by_reduction
-from pacprivacy.accuracy_first.theory import (
-    logistic_radius,
-    logistic_sensitivity,
-    output_epsilon,
-    output_sensitivity,
-)
 from pacprivacy.dp import (
     EMPTY_RECORDS,
     SOLVER,
@@ -37,6 +21,22 @@ from pacprivacy.dp import (
     minimise_margins,
     read_rows,
     read_source,
+)
+from pacprivacy.dp.accuracy_first.above_threshold import Calibration
+from pacprivacy.dp.accuracy_first.problem import (
+    Part,
+    check_number,
+    check_request,
+    describe_ball,
+    hold_within,
+    shrink_rows,
+)
+from pacprivacy.dp.accuracy_first.search import Candidates, as_release, search_by_reduction
+from pacprivacy.dp.accuracy_first.theory import (
+    logistic_radius,
+    logistic_sensitivity,
+    output_epsilon,
+    output_sensitivity,
 )
 from pacprivacy.release import DPRelease
 

@@ -8,8 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.accuracy_first.above_threshold import Calibration
-from pacprivacy.accuracy_first.problem import (
+from pacprivacy.dp import EMPTY_RECORDS, read_regression, read_source
+from pacprivacy.dp.accuracy_first.above_threshold import Calibration
+from pacprivacy.dp.accuracy_first.problem import (
     Part,
     check_number,
     check_request,
@@ -17,10 +18,9 @@ from pacprivacy.accuracy_first.problem import (
     hold_within,
     shrink_rows,
 )
-from pacprivacy.accuracy_first.search import Candidates, as_release, search_by_reduction
-from pacprivacy.accuracy_first.theory import covariance_epsilon, ridge_radius, ridge_sensitivity
-from pacprivacy.accuracy_first.trust_region import solve_trust_region
-from pacprivacy.dp import EMPTY_RECORDS, read_regression, read_source
+from pacprivacy.dp.accuracy_first.search import Candidates, as_release, search_by_reduction
+from pacprivacy.dp.accuracy_first.theory import covariance_epsilon, ridge_radius, ridge_sensitivity
+from pacprivacy.dp.accuracy_first.trust_region import solve_trust_region
 from pacprivacy.release import DPRelease
 
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource, ProcessBound
-from pacprivacy.accuracy_first.levels import as_levels, lattice_units
 from pacprivacy.dp import PureEvent, carried, read_source
+from pacprivacy.dp.accuracy_first.levels import as_levels, lattice_units
 from pacprivacy.errors import BudgetExceededError, DataError
 from pacprivacy.noise import bernoulli_enclosed, sample_discrete_laplace
 from pacprivacy.release import DPCertificate, DPRelease, Neighbours
