@@ -29,7 +29,17 @@ NUMBERED = {
     "report": 9,
 }
 BASE = frozenset(
-    {"budget", "errors", "_checks", "_files", "_random", "_rounding", "_threads", "_version"}
+    {
+        "budget",
+        "errors",
+        "_certificates",
+        "_checks",
+        "_files",
+        "_random",
+        "_rounding",
+        "_threads",
+        "_version",
+    }
 )
 # Functions that a page may call: how errors and printed bounds read is said once, at the base.
 SPOKEN = frozenset({"errors", "_rounding"})
@@ -62,6 +72,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "ledger": BASE,
     "session": _numbered("session") | {"ledger"},
     "_checks": frozenset({"errors"}),
+    "_certificates": frozenset({"errors", "_rounding"}) | THEORY,
     "_random": frozenset({"errors", "_checks"}),
     "budget": frozenset({"errors", "_checks", "_rounding"}) | THEORY,
     "privatize": STORY | THEORY | BASE,

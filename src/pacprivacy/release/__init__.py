@@ -1,5 +1,6 @@
 """What leaves: a value with certified noise, its certificate, and how to check it."""
 
+from pacprivacy._certificates import Verified
 from pacprivacy.release.answers import AnswerBundle, certify_answers
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import Certificate, NoiseSummary
@@ -22,7 +23,7 @@ from pacprivacy.release.dp_certificate import (
 from pacprivacy.release.dp_release import DPRelease
 from pacprivacy.release.promises import not_promised, open_parts
 from pacprivacy.release.release import Release, Secret, publish
-from pacprivacy.release.verification import Verified, load_bundle, verify
+from pacprivacy.release.verification import load_bundle, verify
 
 __all__ = [
     "NEIGHBOURS",

@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from pacprivacy import _version
+from pacprivacy._certificates import (
+    digest_of,
+    read_certificate,
+    readings_text,
+    rows_html,
+)
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.errors import BudgetError, CertificateError
-from pacprivacy.release.certificate import digest_of
-from pacprivacy.release.text import readings_text, rows_html
 from pacprivacy.theory import success_for_epsilon
 
 DP_SCHEMA: Final = "dp-1"
@@ -232,16 +236,7 @@ class DPCertificate:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a certificate from a release file or a file of its own."""
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not valid JSON"
-            raise CertificateError(
-                f"{path} must be a readable JSON file; {reason}. Pass a release.json."
-            ) from None
-        if isinstance(content, dict) and "certificate" in content:
-            content = content["certificate"]
-        return cls.from_dict(content)
+        return cls.from_dict(read_certificate(path))
 
 
 def _short(value: Any) -> str:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pacprivacy._certificates import plain_value, release_html
 from pacprivacy.release.dp_certificate import DP_SCHEMA, DPCertificate
-from pacprivacy.release.release import plain_value
-from pacprivacy.release.text import release_html
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from pacprivacy._certificates import Verified
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import Belief, MembershipRisk, information_of_view, risk_of_view, view_of
 from pacprivacy.budget import limits_of
@@ -241,25 +242,6 @@ NOT_CHECKABLE_ANSWERS: Final[Mapping[str, str]] = {
     "simulation": "that secret and noise came from the operating system",
     "software": "which version wrote the certificate",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """What was recomputed and agrees, and what the bundle cannot show; public.
-
-    Parameters
-    ----------
-    digest : str
-        SHA-256 of the certificate, as in the ledger.
-    recomputed : tuple of str
-        Fields of the certificate that follow from the bundle's figures.
-    not_checkable : dict of str
-        Fields that were only compared with the bundle's record, each with the reason.
-    """
-
-    digest: str
-    recomputed: tuple[str, ...]
-    not_checkable: dict[str, str] = field(repr=False)
 
 
 def verify(certificate: Certificate, bundle: Bundle | AnswerBundle | str | Path) -> Verified:
