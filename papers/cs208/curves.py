@@ -15,10 +15,16 @@ from sklearn.linear_model import LogisticRegression
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
-from pacprivacy.dp import ClippedMean, GridMedian, count_votes, label_by_votes, subsample_aggregate
+from pacprivacy.dp import (
+    ClippedMean,
+    DPCertificate,
+    GridMedian,
+    count_votes,
+    label_by_votes,
+    subsample_aggregate,
+)
 from pacprivacy.dp.noise import read_source
 from pacprivacy.estimators import DPLogisticRegression, DPSGDClassifier
-from pacprivacy.release import DPCertificate
 from papers.charts import INK, Line, Panel, Style, draw_panels
 from papers.cs208.data import STUDIES, Study, load_study
 from papers.page import Page, as_number, write_csv

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import singledispatch
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from pacprivacy._rounding import at_most
 from pacprivacy.errors import CertificateError
 from pacprivacy.theory import read_as_dp
 
+DP_SCHEMA: Final = "dp-1"  # by which a file of differential privacy tells itself from PAC's
 SHOWN_CHARACTERS: Final = 600
 
 
@@ -113,3 +115,45 @@ class Verified:
     digest: str
     recomputed: tuple[str, ...]
     not_checkable: dict[str, str] = field(repr=False)
+
+
+@singledispatch
+def verify(certificate: Any, bundle: Any = None) -> Verified:
+    """Check that a certificate of either kind follows from what stands behind it.
+
+    Parameters
+    ----------
+    certificate : Certificate or DPCertificate
+        What is claimed.
+    bundle : Bundle, AnswerBundle or path
+        The curator's ``curator.npz``. A certificate of differential privacy has none: it is
+        checked against the events that it carries.
+
+    Returns
+    -------
+    Verified
+        What was recomputed, and what cannot be.
+
+    Raises
+    ------
+    CertificateError
+        Naming the first field that does not follow.
+
+    Guarantee
+    ---------
+    Claim R-1. Returns only if every field of the certificate equals what the bundle gives with
+    the recorded draws, and the proved bounds meet the recorded budget. Fields that rest on the
+    bundle's record alone are named in the result. Claim R-6 for differential privacy.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> data = np.random.default_rng(0).normal(size=40)
+    >>> release = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16)
+    >>> len(pac.verify(release.certificate, release.bundle).digest)
+    64
+    """
+    raise CertificateError(
+        f"certificate must be a Certificate or a DPCertificate; got a {type(certificate).__name__}."
+        " Pass the certificate of a release."
+    )

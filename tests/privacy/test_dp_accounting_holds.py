@@ -18,6 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import pacprivacy as pac
 from pacprivacy import dp
+from pacprivacy.dp import DPCertificate
 from pacprivacy.dp.accuracy_first import CovNR, DoublingMethod, NoiseReduction, TheoryInversion
 from pacprivacy.dp.composition import events_of
 from pacprivacy.dp.descent import DescentPlan
@@ -32,7 +33,6 @@ from pacprivacy.estimators import (
     ScoreWithCost,
     search_cost,
 )
-from pacprivacy.release import DPCertificate
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, size=(600, 3))

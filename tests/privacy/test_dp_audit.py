@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pacprivacy.dp import audit_dp
+from pacprivacy.dp import DPRelease, audit_dp
 from pacprivacy.dp.exponential import choose_candidate, exponential
 from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
 from pacprivacy.dp.hypotheses import choose_hypothesis
@@ -21,7 +21,6 @@ from pacprivacy.dp.noise import (
     sum_clipped,
 )
 from pacprivacy.errors import AuditError
-from pacprivacy.release import DPRelease
 
 N_TRIALS = 40_000
 EPSILON, DELTA = 1.0, 1e-3

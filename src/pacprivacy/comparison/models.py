@@ -14,8 +14,8 @@ import numpy as np
 from pacprivacy import dp
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.design import JointRidge, LogisticFit
+from pacprivacy.dp import DPRelease
 from pacprivacy.mechanism import Mean
-from pacprivacy.release import DPRelease
 
 PENALTY: Final = 1e-2
 STRONG_PENALTY: Final = 1.0  # the sensitivity of a ridge fit falls with the penalty, steeply

@@ -7,6 +7,14 @@ from pacprivacy.dp.advantage import advantage, calibrate_to_advantage
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.audit import DPAudit, audit_dp
 from pacprivacy.dp.blocks import fit_fresh
+from pacprivacy.dp.certificate import (
+    NEIGHBOURS,
+    NOT_PROMISED,
+    ONE_RELEASE,
+    DPCertificate,
+    DPRelease,
+    Neighbours,
+)
 from pacprivacy.dp.clip import clip
 from pacprivacy.dp.composition import carried, events_of
 from pacprivacy.dp.descent import Steps
@@ -69,6 +77,9 @@ from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 __all__ = [
     "EMPTY_RECORDS",
+    "NEIGHBOURS",
+    "NOT_PROMISED",
+    "ONE_RELEASE",
     "SOLVER",
     "TOLERANCE",
     "Accounts",
@@ -77,6 +88,8 @@ __all__ = [
     "Batch",
     "ClippedMean",
     "DPAudit",
+    "DPCertificate",
+    "DPRelease",
     "DataDependentLoss",
     "Event",
     "Filter",
@@ -90,6 +103,7 @@ __all__ = [
     "LinearLoss",
     "Logistic",
     "LogisticMargin",
+    "Neighbours",
     "Odometer",
     "PoissonBatch",
     "PoissonSampling",

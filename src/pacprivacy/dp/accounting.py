@@ -11,6 +11,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from pacprivacy._rounding import at_most
+from pacprivacy.dp.certificate import Neighbours
 from pacprivacy.dp.composition import Told, grid_distance, pure_loss, read_composed
 from pacprivacy.dp.events import ApproximateEvent, Event, GaussianEvent
 from pacprivacy.dp.loss_distribution import (
@@ -21,7 +22,6 @@ from pacprivacy.dp.loss_distribution import (
 )
 from pacprivacy.dp.noise import check_epsilon_delta
 from pacprivacy.errors import BudgetError
-from pacprivacy.release import Neighbours
 
 METHODS: Final[dict[str, str]] = {
     "basic": "sum of the ε of every run, δ shared evenly",

@@ -22,6 +22,7 @@ from scipy.optimize import brentq
 
 from pacprivacy._random import ProcessBound
 from pacprivacy._rounding import at_most
+from pacprivacy.dp.certificate import DPRelease, Neighbours
 from pacprivacy.dp.composition import (
     Composed,
     Told,
@@ -39,7 +40,6 @@ from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.loss_distribution import ORDERS, compose_losses, renyi_divergences
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_distance
 from pacprivacy.errors import BudgetError, BudgetExceededError
-from pacprivacy.release import DPRelease, Neighbours
 from pacprivacy.theory import gaussian_parameter
 
 DISCRETIZATION: Final = 1e-3  # of losses beside a pool; rounded to the safe side

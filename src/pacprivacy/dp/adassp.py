@@ -15,12 +15,12 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy.dp.advantage import noise_advantage
+from pacprivacy.dp.certificate import NEIGHBOURS, DPCertificate, Neighbours
 from pacprivacy.dp.clip import CHUNK_ROWS, ExactTotal
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.noise import add_gaussian, lattice_parameter, read_source
 from pacprivacy.dp.records import EMPTY_RECORDS, norms_of, read_regression
 from pacprivacy.errors import BudgetError
-from pacprivacy.release import NEIGHBOURS, DPCertificate, Neighbours
 
 N_STATISTICS: Final = 3
 LARGEST_ENTRY: Final = 1 << 20  # features and targets in whole multiples of a millionth

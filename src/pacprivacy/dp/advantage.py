@@ -14,12 +14,12 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from pacprivacy.dp.certificate import Neighbours
 from pacprivacy.dp.composition import grid_distance, read_composed
 from pacprivacy.dp.events import Event, GaussianEvent, LaplaceEvent, PureEvent
 from pacprivacy.dp.loss_distribution import loss_distribution
 from pacprivacy.dp.noise import lattice_parameter
 from pacprivacy.errors import BudgetError
-from pacprivacy.release import Neighbours
 from pacprivacy.theory import gaussian_epsilon, gaussian_equivalent
 
 DISCRETIZATION: Final = 1e-3  # of privacy loss; the advantage is rounded up by less than 1e-4 of it

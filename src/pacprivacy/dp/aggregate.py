@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp.blocks import ALONE, LEAST_RECORDS, draw_blocks, draw_seeds, map_blocks
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.events import Event, PureEvent
 from pacprivacy.dp.exponential import choose_candidate
@@ -25,7 +26,6 @@ from pacprivacy.dp.noise import (
     sum_clipped,
 )
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 
 class Aggregator(Protocol):

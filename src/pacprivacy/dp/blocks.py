@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._random import BitSource, own_generators
+from pacprivacy.dp.certificate import Neighbours
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.records import as_array
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.noise import uniform_integers
-from pacprivacy.release import Neighbours
 
 LEAST_RECORDS: Final = 2
 ALONE: Final = (

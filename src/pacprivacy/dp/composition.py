@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from scipy import special
 
+from pacprivacy.dp.certificate import NEIGHBOURS, DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
@@ -28,7 +29,6 @@ from pacprivacy.dp.events import (
 )
 from pacprivacy.dp.noise import lattice_distance, lattice_parameter
 from pacprivacy.errors import BudgetError, CertificateError
-from pacprivacy.release import NEIGHBOURS, DPCertificate, DPRelease, Neighbours
 
 _SAMPLINGS: Final = {law.kind: law for law in (PoissonSampling, FixedSampling, ReplacementSampling)}
 _EVENTS: Final = {

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
+from pacprivacy.dp.certificate import DPCertificate, Neighbours
 from pacprivacy.dp.clip import SUM_BITS
 from pacprivacy.dp.composition import carried
 from pacprivacy.dp.descent_accounting import (
@@ -27,7 +28,6 @@ from pacprivacy.dp.descent_batches import Batch, Places, check_count
 from pacprivacy.dp.noise import HAIR, UNITS_PER_SCALE, check_epsilon_delta, lattice_slack
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian
-from pacprivacy.release import DPCertificate, Neighbours
 
 DRAWN_AHEAD: Final = 1 << 16  # noise numbers at a time
 PUBLIC: Final = (

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._random import BitSource
+from pacprivacy.dp.certificate import NEIGHBOURS, Neighbours
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.release import NEIGHBOURS, Neighbours
 
 Places = npt.NDArray[np.int64]
 _WORD: Final = 1 << 64

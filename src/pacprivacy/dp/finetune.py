@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy.dp.certificate import DPRelease
 from pacprivacy.dp.descent import Steps
 from pacprivacy.dp.descent_batches import Batch
 from pacprivacy.dp.jax_sgd import without_checks
@@ -22,7 +23,6 @@ from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.records import norms_of
 from pacprivacy.dp.sgd import dp_sgd
 from pacprivacy.errors import DataError, PacPrivacyError
-from pacprivacy.release import DPRelease
 
 CHANNELS: Final = (16, 32, 64)
 AT_ONCE: Final = 100  # images, when features are computed

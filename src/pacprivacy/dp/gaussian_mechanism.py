@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pacprivacy.dp.advantage import advantage
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.composition import carried, gaussian_event
 from pacprivacy.dp.events import GaussianEvent
 from pacprivacy.dp.laplace import EXACT, check_neighbours, noisy_value
@@ -20,7 +21,6 @@ from pacprivacy.dp.noise import (
     read_source,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 
 def gaussian_analytic(

@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy.dp.advantage import noise_advantage
+from pacprivacy.dp.certificate import NEIGHBOURS, DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.noise import Perturbed, Sampler, add_laplace, read_source
 from pacprivacy.errors import BudgetError
-from pacprivacy.release import NEIGHBOURS, DPCertificate, DPRelease, Neighbours
 
 EXACT: Final = "Noise is a whole number of grid steps, drawn exactly; rounding is paid for."
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Vector
+from pacprivacy.dp.certificate import Neighbours
 from pacprivacy.dp.composition import check_relation, pure_loss
 from pacprivacy.dp.events import (
     ApproximateEvent,
@@ -20,7 +21,6 @@ from pacprivacy.dp.events import (
     LaplaceEvent,
     PoissonSampling,
 )
-from pacprivacy.release import Neighbours
 
 ORDERS: Final = (
     *(1 + i / 20 for i in range(1, 20)),

@@ -11,6 +11,7 @@ from scipy.optimize import brentq
 
 from pacprivacy._checks import check_positive
 from pacprivacy.dp.advantage import advantage
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.composition import carried
 from pacprivacy.dp.events import ApproximateEvent, GaussianEvent
 from pacprivacy.dp.laplace import check_neighbours
@@ -30,7 +31,6 @@ from pacprivacy.dp.noise import (
 )
 from pacprivacy.dp.records import EMPTY_RECORDS
 from pacprivacy.errors import BudgetError
-from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 SOLVER_SHARE: Final = 0.02  # of ε, for what the solver and the grid leave undone

@@ -11,6 +11,7 @@ from scipy import linalg
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp.advantage import noise_advantage
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.margins import (
@@ -30,7 +31,6 @@ from pacprivacy.dp.noise import (
 )
 from pacprivacy.dp.records import EMPTY_RECORDS, norms_of, read_regression
 from pacprivacy.errors import MechanismError
-from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 RIDGE_TOLERANCE: Final = 1e-6
 REFINEMENTS: Final = 20  # each one takes away at least 99 % of what is left of the gradient

@@ -22,6 +22,7 @@ from pacprivacy.dp.blocks import (
     fit_fresh,
     map_blocks,
 )
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.composition import carried, gaussian_event
 from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.noise import (
@@ -33,7 +34,6 @@ from pacprivacy.dp.noise import (
 )
 from pacprivacy.dp.records import as_array, encode_labels
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 Counts = npt.NDArray[np.int64]
 ORDERS: Final = tuple(np.concatenate([np.linspace(1.25, 10, 36), np.arange(11.0, 200.0)]))

@@ -17,6 +17,7 @@ import numpy as np
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.clip import whole_rows
 from pacprivacy.dp.composition import carried
 from pacprivacy.dp.descent import PUBLIC, Steps, describe_steps, private_descent, read_start
@@ -27,7 +28,6 @@ from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack, read_source
 from pacprivacy.dp.sgd import LinearSums
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 COUNT_SLACK: Final = 2.0**-40  # distance of the law of the drawn number from the stated one
 MOST_RUNS: Final = 1 << 20

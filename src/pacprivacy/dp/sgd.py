@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
+from pacprivacy.dp.certificate import DPRelease, Neighbours
 from pacprivacy.dp.clip import (
     CHUNK_ROWS,
     ROW_BITS,
@@ -24,7 +25,6 @@ from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import read_source
 from pacprivacy.dp.records import EMPTY_RECORDS, finite_rows
 from pacprivacy.errors import BudgetError
-from pacprivacy.release import DPRelease, Neighbours
 
 WEIGHT_BITS: Final = 32
 LARGEST_FACTOR: Final = 2.0**52

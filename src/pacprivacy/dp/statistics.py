@@ -11,6 +11,7 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp.adassp import LARGEST_ENTRY, clip_whole, exact_sums
 from pacprivacy.dp.advantage import noise_advantage
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.events import PureEvent
 from pacprivacy.dp.laplace import check_neighbours
@@ -23,7 +24,6 @@ from pacprivacy.dp.noise import (
     read_source,
 )
 from pacprivacy.dp.records import EMPTY_RECORDS
-from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 # Conversions of exact sums to float64, for n d <= 10^8; as in AdaSSP.
 _FLOAT_MARGIN: Final = 1 + 1e-6

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final
 
+from pacprivacy._certificates import Verified, verify
 from pacprivacy.dp.accounting import account
 from pacprivacy.dp.advantage import advantage
+from pacprivacy.dp.certificate import NOT_PROMISED, ONE_RELEASE, DPCertificate
 from pacprivacy.dp.composition import events_of
 from pacprivacy.dp.events import GaussianEvent, LaplaceEvent
 from pacprivacy.errors import BudgetError, CertificateError
-from pacprivacy.release import NOT_PROMISED, ONE_RELEASE, DPCertificate, Verified
 
 ROUNDED: Final = 1e-3  # what the step of privacy-loss distributions may add, relative
 
@@ -38,7 +39,8 @@ _EX_POST: Final = {
 _ADVANTAGE: Final = {"advantage": "the loss distribution, of which the events say only the promise"}
 
 
-def verify_dp(certificate: DPCertificate) -> Verified:
+@verify.register
+def verify_dp(certificate: DPCertificate, bundle: None = None) -> Verified:
     """Check that a promise of differential privacy follows from the events beside it.
 
     Returns
@@ -66,6 +68,11 @@ def verify_dp(certificate: DPCertificate) -> Verified:
     >>> "epsilon" in found.recomputed, "assumptions" in found.not_checkable
     (True, True)
     """
+    if bundle is not None:
+        raise CertificateError(
+            "bundle must be left out with a certificate of differential privacy; got one. "
+            "What is checked are the events that the certificate carries."
+        )
     if not certificate.events:
         raise CertificateError(
             "certificate must carry its events to be verified; got none, so that nothing can be "

@@ -8,9 +8,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from pacprivacy._rounding import at_most
-from pacprivacy.dp import Event, account, events_of
+from pacprivacy.dp import DPCertificate, Event, Neighbours, account, events_of
 from pacprivacy.errors import CertificateError
-from pacprivacy.release import DPCertificate, Neighbours
 
 SCHEMA_VERSION: Final = 1
 DISCRETIZATION: Final = 1e-3  # of privacy losses; rounded to the safe side

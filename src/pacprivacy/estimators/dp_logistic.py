@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import check_positive
 from pacprivacy.dp import (
+    DPRelease,
     Logistic,
     Softmax,
     Steps,
@@ -19,7 +20,6 @@ from pacprivacy.dp import (
 )
 from pacprivacy.errors import MechanismError
 from pacprivacy.estimators.dp_sgd_base import DPLinearClassifier, Matrix
-from pacprivacy.release import DPRelease
 
 PENALTY: Final = 10.0
 

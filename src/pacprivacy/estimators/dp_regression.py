@@ -11,11 +11,16 @@ import numpy.typing as npt
 from sklearn.base import RegressorMixin
 
 from pacprivacy._checks import check_positive
-from pacprivacy.dp import adassp, norms_of, regression_from_statistics, ridge_output_perturbation
+from pacprivacy.dp import (
+    DPRelease,
+    adassp,
+    norms_of,
+    regression_from_statistics,
+    ridge_output_perturbation,
+)
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.base import read_new
 from pacprivacy.estimators.dp_base import DPBase, read_private
-from pacprivacy.release import DPRelease
 
 Vector = npt.NDArray[np.float64]
 

@@ -16,11 +16,14 @@ from sklearn.base import clone, is_classifier
 from sklearn.model_selection import GridSearchCV, PredefinedSplit, RandomizedSearchCV
 
 from pacprivacy.dp import (
+    ONE_RELEASE,
     ApproximateEvent,
+    DPCertificate,
     Event,
     FixedSampling,
     GaussianEvent,
     LaplaceEvent,
+    Neighbours,
     PoissonSampling,
     PureEvent,
     ReplacementSampling,
@@ -31,7 +34,6 @@ from pacprivacy.errors import CertificateError
 from pacprivacy.estimators.base import find_inside
 from pacprivacy.estimators.dp_base import DPBase
 from pacprivacy.estimators.dp_cost import DPFitCost, DPSearchCost
-from pacprivacy.release import ONE_RELEASE, DPCertificate, Neighbours
 
 # Columns of ``cv_results_`` hold numbers, so an event is noted as some. No value that stands in all
 # of them, such as a search's ``error_score``, is taken for a note.

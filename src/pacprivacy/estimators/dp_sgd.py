@@ -10,6 +10,7 @@ from sklearn.utils.metaestimators import available_if
 
 from pacprivacy.dp import (
     Batch,
+    DPRelease,
     FixedBatch,
     FullBatch,
     Hinge,
@@ -23,7 +24,6 @@ from pacprivacy.dp import (
 )
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.dp_sgd_base import DPLinearClassifier, Matrix
-from pacprivacy.release import DPRelease
 
 
 def _has_probabilities(model: Any) -> bool:

@@ -12,11 +12,10 @@ from scipy import special
 from sklearn.base import ClassifierMixin
 
 from pacprivacy._checks import check_positive
-from pacprivacy.dp import norms_of
+from pacprivacy.dp import DPRelease, norms_of
 from pacprivacy.errors import BudgetError
 from pacprivacy.estimators.base import read_new
 from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes, read_private
-from pacprivacy.release import DPRelease
 
 Matrix = npt.NDArray[np.float64]
 

@@ -1,6 +1,6 @@
 """What leaves: a value with certified noise, its certificate, and how to check it."""
 
-from pacprivacy._certificates import Verified
+from pacprivacy._certificates import Verified, verify
 from pacprivacy.release.answers import AnswerBundle, certify_answers
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import Certificate, NoiseSummary
@@ -13,29 +13,15 @@ from pacprivacy.release.certify import (
     write_certificate,
 )
 from pacprivacy.release.composition import SessionPart, Spent, charge_of, learned_facts
-from pacprivacy.release.dp_certificate import (
-    NEIGHBOURS,
-    NOT_PROMISED,
-    ONE_RELEASE,
-    DPCertificate,
-    Neighbours,
-)
-from pacprivacy.release.dp_release import DPRelease
 from pacprivacy.release.promises import not_promised, open_parts
 from pacprivacy.release.release import Release, Secret, publish
-from pacprivacy.release.verification import load_bundle, verify
+from pacprivacy.release.verification import load_bundle
 
 __all__ = [
-    "NEIGHBOURS",
-    "NOT_PROMISED",
-    "ONE_RELEASE",
     "AnswerBundle",
     "Bundle",
     "Certificate",
     "Context",
-    "DPCertificate",
-    "DPRelease",
-    "Neighbours",
     "NoiseSummary",
     "Release",
     "Secret",

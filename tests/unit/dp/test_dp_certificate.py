@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
+from pacprivacy.dp import DPCertificate, DPRelease
 from pacprivacy.errors import BudgetError, CertificateError
-from pacprivacy.release import DPCertificate, DPRelease
 
 
 def certificate(**changes: object) -> DPCertificate:

@@ -15,6 +15,7 @@ from scipy import stats
 
 from pacprivacy._random import SimulatedSource, SystemSource
 from pacprivacy.dp import (
+    DPRelease,
     FixedBatch,
     FullBatch,
     Hinge,
@@ -35,7 +36,6 @@ from pacprivacy.dp.clip import SUM_BITS, ExactTotal, whole_gradients, whole_rows
 from pacprivacy.dp.descent import StepNoise, private_descent
 from pacprivacy.dp.sgd import LinearSums
 from pacprivacy.errors import BudgetError, DataError, MechanismError
-from pacprivacy.release import DPRelease
 
 ADD_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE

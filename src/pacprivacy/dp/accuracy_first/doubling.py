@@ -11,7 +11,7 @@ from pacprivacy.dp import read_source
 from pacprivacy.dp.accuracy_first.output import OutputNR
 from pacprivacy.dp.accuracy_first.ridge import CovNR
 from pacprivacy.dp.accuracy_first.search import as_release, invert_theory, search_by_doubling
-from pacprivacy.release import DPRelease
+from pacprivacy.dp.certificate import DPRelease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp import PureEvent, carried, read_source
 from pacprivacy.dp.accuracy_first.levels import as_levels, lattice_units
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.errors import BudgetExceededError, DataError
 from pacprivacy.noise import bernoulli_enclosed, sample_discrete_laplace
-from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 Integers = npt.NDArray[np.int64]
 FARTHEST: Final = 2.0**61  # grid steps; beyond it numbers are clipped, so that int64 holds them

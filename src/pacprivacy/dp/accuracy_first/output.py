@@ -38,7 +38,7 @@ from pacprivacy.dp.accuracy_first.theory import (
     output_epsilon,
     output_sensitivity,
 )
-from pacprivacy.release import DPRelease
+from pacprivacy.dp.certificate import DPRelease
 
 MOST_STEPS: Final = 20  # of Newton's method on the sphere, from a point near the optimum
 

@@ -21,7 +21,7 @@ from pacprivacy.dp.accuracy_first.problem import (
 from pacprivacy.dp.accuracy_first.search import Candidates, as_release, search_by_reduction
 from pacprivacy.dp.accuracy_first.theory import covariance_epsilon, ridge_radius, ridge_sensitivity
 from pacprivacy.dp.accuracy_first.trust_region import solve_trust_region
-from pacprivacy.release import DPRelease
+from pacprivacy.dp.certificate import DPRelease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

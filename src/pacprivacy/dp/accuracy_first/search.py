@@ -19,7 +19,7 @@ from pacprivacy.dp.accuracy_first.levels import doubling_levels, geometric_level
 from pacprivacy.dp.accuracy_first.noise_reduction import NoisyLevels
 from pacprivacy.dp.accuracy_first.problem import Found, Problem
 from pacprivacy.dp.accuracy_first.theory import doubling_loss
-from pacprivacy.release import DPCertificate, DPRelease
+from pacprivacy.dp.certificate import DPCertificate, DPRelease
 
 
 class Candidates:

@@ -1,4 +1,4 @@
-"""The certificate of a differentially private release: another promise, kept apart from PAC's."""
+"""A differentially private release and its certificate: another promise, kept apart from PAC's."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from typing import Any, Final, Literal, Self
 
 from pacprivacy import _version
 from pacprivacy._certificates import (
+    DP_SCHEMA,
     digest_of,
+    plain_value,
     read_certificate,
     readings_text,
+    release_html,
     rows_html,
 )
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.theory import success_for_epsilon
 
-DP_SCHEMA: Final = "dp-1"
 WIDTH: Final = 80
 Neighbours = Literal["add_remove", "replace"]
 NEIGHBOURS: Final[dict[str, str]] = {
@@ -241,3 +243,39 @@ class DPCertificate:
 
 def _short(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DPRelease:
+    """What may leave under differential privacy; the sibling of ``Release``, never mixed with it.
+
+    Parameters
+    ----------
+    value : Any, public
+        The perturbed output.
+    certificate : DPCertificate, public
+        What is promised, about which neighbours, on which assumptions.
+    """
+
+    value: Any
+    certificate: DPCertificate
+
+    def _repr_html_(self) -> str:
+        return release_html(repr(self.value), self.certificate._repr_html_())
+
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return value and certificate as plain JSON types."""
+        return {
+            "schema_version": DP_SCHEMA,
+            "value": plain_value(self.value),
+            "certificate": self.certificate.to_public_dict(),
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``release.json`` into a folder; there is nothing for the curator to keep."""
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        public = target / "release.json"
+        text = json.dumps(self.to_public_dict(), indent=2, allow_nan=False)
+        public.write_text(text + "\n", encoding="utf-8")
+        return public
