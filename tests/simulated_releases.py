@@ -770,28 +770,24 @@ LOGISTIC: dict[str, Any] = {
     "n_steps": 8,
 }
 CASES |= {
-    "dp fit linear, adassp": lambda: fit_dp(estimators.DPLinearRegression, **LINEAR),
-    "dp fit linear, statistics": lambda: fit_dp(
-        estimators.DPLinearRegression, "statistics", **LINEAR
-    ),
+    "dp fit linear, adassp": lambda: fit_dp(dp.DPLinearRegression, **LINEAR),
+    "dp fit linear, statistics": lambda: fit_dp(dp.DPLinearRegression, "statistics", **LINEAR),
     "dp fit linear, output": lambda: fit_dp(
-        estimators.DPLinearRegression, "output", neighbours="replace", **LINEAR
+        dp.DPLinearRegression, "output", neighbours="replace", **LINEAR
     ),
-    "dp fit logistic, descent": lambda: fit_dp(estimators.DPLogisticRegression, **LOGISTIC),
+    "dp fit logistic, descent": lambda: fit_dp(dp.DPLogisticRegression, **LOGISTIC),
     "dp fit logistic, objective": lambda: fit_dp(
-        estimators.DPLogisticRegression, method="objective", **LOGISTIC
+        dp.DPLogisticRegression, method="objective", **LOGISTIC
     ),
-    "dp fit logistic, output": lambda: fit_dp(
-        estimators.DPLogisticRegression, method="output", **LOGISTIC
-    ),
+    "dp fit logistic, output": lambda: fit_dp(dp.DPLogisticRegression, method="output", **LOGISTIC),
     "dp fit sgd": lambda: fit_dp(
-        estimators.DPSGDClassifier, batch_size=40, fit_intercept=False, **LOGISTIC
+        dp.DPSGDClassifier, batch_size=40, fit_intercept=False, **LOGISTIC
     ),
     "dp fit aggregate, mean": lambda: fit_dp(
-        estimators.SubsampleAggregate, Ridge(), n_blocks=20, bound=3.0, on=DP_TARGET
+        dp.SubsampleAggregate, Ridge(), n_blocks=20, bound=3.0, on=DP_TARGET
     ),
     "dp fit aggregate, median": lambda: fit_dp(
-        estimators.SubsampleAggregate,
+        dp.SubsampleAggregate,
         LogisticRegression(),
         n_blocks=20,
         aggregator="median",
@@ -800,7 +796,7 @@ CASES |= {
         on=DP_LABELS,
     ),
     "dp fit pate": lambda: fit_dp(
-        estimators.PATEClassifier,
+        dp.PATEClassifier,
         TREE,
         student=LogisticRegression(),
         n_teachers=12,

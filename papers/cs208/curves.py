@@ -18,13 +18,14 @@ from pacprivacy._random import public_generator
 from pacprivacy.dp import (
     ClippedMean,
     DPCertificate,
+    DPLogisticRegression,
+    DPSGDClassifier,
     GridMedian,
     count_votes,
     label_by_votes,
     subsample_aggregate,
 )
 from pacprivacy.dp.noise import read_source
-from pacprivacy.estimators import DPLogisticRegression, DPSGDClassifier
 from papers.charts import INK, Line, Panel, Style, draw_panels
 from papers.cs208.data import STUDIES, Study, load_study
 from papers.page import Page, as_number, write_csv

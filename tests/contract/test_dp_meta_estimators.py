@@ -13,10 +13,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from pacprivacy.dp import DPLinearRegression, PATEClassifier, SubsampleAggregate
 from pacprivacy.errors import BudgetError, DataError, MechanismError
-from pacprivacy.estimators.dp_aggregate import SubsampleAggregate
-from pacprivacy.estimators.dp_pate import PATEClassifier
-from pacprivacy.estimators.dp_regression import DPLinearRegression
 
 # Seeded, and with promises so weak that the suite's demands on accuracy can be met on its tiny
 # data; how strong a promise is does not matter to scikit-learn.

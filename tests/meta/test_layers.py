@@ -37,6 +37,7 @@ BASE = frozenset(
         "_files",
         "_random",
         "_rounding",
+        "_sklearn",
         "_threads",
         "_version",
     }
@@ -74,6 +75,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "_checks": frozenset({"errors"}),
     "_certificates": frozenset({"errors", "_rounding"}) | THEORY,
     "_random": frozenset({"errors", "_checks"}),
+    "_sklearn": frozenset({"errors", "_random"}),
     "budget": frozenset({"errors", "_checks", "_rounding"}) | THEORY,
     "privatize": STORY | THEORY | BASE,
     **dict.fromkeys(EXTENSIONS, STORY | THEORY | BASE | {"privatize"}),

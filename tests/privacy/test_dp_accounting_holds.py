@@ -18,21 +18,20 @@ from sklearn.preprocessing import FunctionTransformer
 
 import pacprivacy as pac
 from pacprivacy import dp
-from pacprivacy.dp import DPCertificate
-from pacprivacy.dp.accuracy_first import CovNR, DoublingMethod, NoiseReduction, TheoryInversion
-from pacprivacy.dp.composition import events_of
-from pacprivacy.dp.descent import DescentPlan
-from pacprivacy.dp.loss_distribution import amplified_profile
-from pacprivacy.errors import BudgetError, CertificateError
-from pacprivacy.estimators import (
+from pacprivacy.dp import (
+    DPCertificate,
     DPLinearRegression,
     DPLogisticRegression,
     DPSearchCost,
     DPSGDClassifier,
     PATEClassifier,
-    ScoreWithCost,
-    search_cost,
 )
+from pacprivacy.dp.accuracy_first import CovNR, DoublingMethod, NoiseReduction, TheoryInversion
+from pacprivacy.dp.composition import events_of
+from pacprivacy.dp.descent import DescentPlan
+from pacprivacy.dp.loss_distribution import amplified_profile
+from pacprivacy.errors import BudgetError, CertificateError
+from pacprivacy.estimators import ScoreWithCost, search_cost
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, size=(600, 3))

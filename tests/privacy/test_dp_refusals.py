@@ -14,14 +14,19 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from pacprivacy.dp import (
     ClippedMean,
+    DPLinearRegression,
+    DPLogisticRegression,
+    DPSGDClassifier,
     FixedBatch,
     FullBatch,
     Logistic,
+    PATEClassifier,
     PoissonBatch,
     RandomRuns,
     Softmax,
     Squared,
     Steps,
+    SubsampleAggregate,
     adassp,
     choose_hypothesis,
     count_votes,
@@ -41,13 +46,6 @@ from pacprivacy.dp import (
 )
 from pacprivacy.dp.accuracy_first import CovNR, DoublingMethod, OutputNR, TheoryInversion
 from pacprivacy.dp.noise import read_source
-from pacprivacy.estimators import (
-    DPLogisticRegression,
-    DPSGDClassifier,
-)
-from pacprivacy.estimators.dp_aggregate import SubsampleAggregate
-from pacprivacy.estimators.dp_pate import PATEClassifier
-from pacprivacy.estimators.dp_regression import DPLinearRegression
 
 Array = npt.NDArray[Any]
 Release = Callable[[Array, Array], Any]

@@ -1,5 +1,8 @@
 """Differential privacy, for comparison: another promise, about whether a record is in at all."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from pacprivacy.dp.accounting import Accounts, account, zcdp_epsilon
 from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.adassp import AdaSSP, adassp
@@ -75,6 +78,17 @@ from pacprivacy.dp.sums import private_mean, private_sum
 from pacprivacy.dp.verification import verify_dp
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
+if TYPE_CHECKING:
+    from pacprivacy.dp.estimators import (
+        DPFitCost,
+        DPLinearRegression,
+        DPLogisticRegression,
+        DPSearchCost,
+        DPSGDClassifier,
+        PATEClassifier,
+        SubsampleAggregate,
+    )
+
 __all__ = [
     "EMPTY_RECORDS",
     "NEIGHBOURS",
@@ -89,7 +103,12 @@ __all__ = [
     "ClippedMean",
     "DPAudit",
     "DPCertificate",
+    "DPFitCost",
+    "DPLinearRegression",
+    "DPLogisticRegression",
     "DPRelease",
+    "DPSGDClassifier",
+    "DPSearchCost",
     "DataDependentLoss",
     "Event",
     "Filter",
@@ -105,6 +124,7 @@ __all__ = [
     "LogisticMargin",
     "Neighbours",
     "Odometer",
+    "PATEClassifier",
     "PoissonBatch",
     "PoissonSampling",
     "PublicFeatures",
@@ -116,6 +136,7 @@ __all__ = [
     "Softmax",
     "Squared",
     "Steps",
+    "SubsampleAggregate",
     "account",
     "adassp",
     "add_laplace",
@@ -170,3 +191,10 @@ __all__ = [
     "verify_dp",
     "zcdp_epsilon",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn takes half a second to import; only those who use the estimators pay for it.
+    if name in __all__:
+        return getattr(import_module("pacprivacy.dp.estimators"), name)
+    raise AttributeError(f"module 'pacprivacy.dp' has no attribute {name!r}")

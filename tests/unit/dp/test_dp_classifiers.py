@@ -13,9 +13,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from pacprivacy._random import SystemSource
-from pacprivacy.dp import DPCertificate, Logistic, PoissonBatch, Steps, dp_sgd
+from pacprivacy.dp import (
+    DPCertificate,
+    DPLogisticRegression,
+    DPSGDClassifier,
+    Logistic,
+    PoissonBatch,
+    Steps,
+    dp_sgd,
+)
 from pacprivacy.errors import BudgetError, DataError, MechanismError
-from pacprivacy.estimators import DPLogisticRegression, DPSGDClassifier
 
 
 def blobs(n: int = 3000, n_classes: int = 2) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from sklearn.base import RegressorMixin
 
 from pacprivacy._checks import check_positive
+from pacprivacy._sklearn import read_new
 from pacprivacy.dp import (
     DPRelease,
     adassp,
@@ -18,9 +19,8 @@ from pacprivacy.dp import (
     regression_from_statistics,
     ridge_output_perturbation,
 )
+from pacprivacy.dp.estimators.base import DPBase, read_private
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.estimators.base import read_new
-from pacprivacy.estimators.dp_base import DPBase, read_private
 
 Vector = npt.NDArray[np.float64]
 
@@ -42,7 +42,7 @@ class DPLinearRegression(RegressorMixin, DPBase):  # type: ignore[misc]
     fit_intercept : bool
         Append a column of ``x_bound`` to the clipped rows.
     epsilon, delta, neighbours, random_state, simulate
-        As in :class:`~pacprivacy.estimators.dp_base.DPBase`.
+        As in :class:`~pacprivacy.dp.estimators.base.DPBase`.
 
     Attributes
     ----------

@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin, clone
 from sklearn.dummy import DummyClassifier
 
 from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy._sklearn import read_new, read_seed
 from pacprivacy.dp import (
     DataDependentLoss,
     check_epsilon_delta,
@@ -20,9 +21,8 @@ from pacprivacy.dp import (
     label_by_votes,
     read_source,
 )
+from pacprivacy.dp.estimators.base import DPBase, label_notes, read_classes, read_private
 from pacprivacy.errors import BudgetError
-from pacprivacy.estimators.base import read_new, read_seed
-from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes, read_private
 
 
 @dataclass(eq=False, repr=False)
@@ -48,7 +48,7 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
     n_jobs : int, optional
         Worker processes, through joblib.
     epsilon, delta, neighbours, random_state, simulate
-        As in :class:`~pacprivacy.estimators.dp_base.DPBase`.
+        As in :class:`~pacprivacy.dp.estimators.base.DPBase`.
 
     Attributes
     ----------

@@ -12,10 +12,10 @@ from scipy import special
 from sklearn.base import ClassifierMixin
 
 from pacprivacy._checks import check_positive
+from pacprivacy._sklearn import read_new
 from pacprivacy.dp import DPRelease, norms_of
+from pacprivacy.dp.estimators.base import DPBase, label_notes, read_classes, read_private
 from pacprivacy.errors import BudgetError
-from pacprivacy.estimators.base import read_new
-from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes, read_private
 
 Matrix = npt.NDArray[np.float64]
 
@@ -34,7 +34,7 @@ class DPLinearClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
     fit_intercept : bool
         Whether scores have a constant term.
     epsilon, delta, neighbours, random_state, simulate
-        As in :class:`~pacprivacy.estimators.dp_base.DPBase`.
+        As in :class:`~pacprivacy.dp.estimators.base.DPBase`.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class DPLinearClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
     classes_ : array of shape (n_classes,)
         The declared labels, sorted.
     certificate_, release_
-        As in :class:`~pacprivacy.estimators.dp_base.DPBase`.
+        As in :class:`~pacprivacy.dp.estimators.base.DPBase`.
     """
 
     x_bound: float | None = None

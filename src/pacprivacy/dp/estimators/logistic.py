@@ -18,8 +18,8 @@ from pacprivacy.dp import (
     objective_perturbation,
     output_perturbation,
 )
+from pacprivacy.dp.estimators.sgd_base import DPLinearClassifier, Matrix
 from pacprivacy.errors import MechanismError
-from pacprivacy.estimators.dp_sgd_base import DPLinearClassifier, Matrix
 
 PENALTY: Final = 10.0
 
@@ -43,12 +43,12 @@ class DPLogisticRegression(DPLinearClassifier):
     n_steps, learning_rate, clip_norm, average
         As in :class:`pacprivacy.dp.Steps`, for descent and rows of norm at most 1.
     x_bound, classes, fit_intercept, epsilon, delta, random_state, simulate
-        As in :class:`~pacprivacy.estimators.dp_sgd_base.DPLinearClassifier`.
+        As in :class:`~pacprivacy.dp.estimators.sgd_base.DPLinearClassifier`.
 
     Attributes
     ----------
     coef_, intercept_, classes_, certificate_, release_, n_features_in_
-        As in :class:`~pacprivacy.estimators.dp_sgd_base.DPLinearClassifier`.
+        As in :class:`~pacprivacy.dp.estimators.sgd_base.DPLinearClassifier`.
 
     Examples
     --------

@@ -22,8 +22,8 @@ from pacprivacy.dp import (
     Steps,
     dp_sgd,
 )
+from pacprivacy.dp.estimators.sgd_base import DPLinearClassifier, Matrix
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.estimators.dp_sgd_base import DPLinearClassifier, Matrix
 
 
 def _has_probabilities(model: Any) -> bool:
@@ -55,12 +55,12 @@ class DPSGDClassifier(DPLinearClassifier):
     neighbours : {"add_remove", "replace"}
         Relation for ``sampling="full"``; the others have their own.
     x_bound, classes, fit_intercept, epsilon, delta, random_state, simulate
-        As in :class:`~pacprivacy.estimators.dp_sgd_base.DPLinearClassifier`.
+        As in :class:`~pacprivacy.dp.estimators.sgd_base.DPLinearClassifier`.
 
     Attributes
     ----------
     coef_, intercept_, classes_, certificate_, release_, n_features_in_
-        As in :class:`~pacprivacy.estimators.dp_sgd_base.DPLinearClassifier`.
+        As in :class:`~pacprivacy.dp.estimators.sgd_base.DPLinearClassifier`.
 
     Examples
     --------

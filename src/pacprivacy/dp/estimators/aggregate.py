@@ -13,10 +13,10 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
 from pacprivacy._random import own_generators, public_generator
+from pacprivacy._sklearn import read_new
 from pacprivacy.dp import ClippedMean, GridMedian, encode_labels, fit_fresh, subsample_aggregate
+from pacprivacy.dp.estimators.base import DPBase, label_notes, read_classes, read_private
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.estimators.base import read_new
-from pacprivacy.estimators.dp_base import DPBase, label_notes, read_classes, read_private
 from pacprivacy.mechanism import Structure, declare_released, flatten
 
 _TEMPLATE_ROWS: Final = 20
@@ -62,7 +62,7 @@ class SubsampleAggregate(DPBase):
     n_jobs : int, optional
         Worker processes, through joblib.
     epsilon, delta, neighbours, random_state, simulate
-        As in :class:`~pacprivacy.estimators.dp_base.DPBase`.
+        As in :class:`~pacprivacy.dp.estimators.base.DPBase`.
 
     Attributes
     ----------

@@ -15,6 +15,7 @@ from typing import Any, Final
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import GridSearchCV, PredefinedSplit, RandomizedSearchCV
 
+from pacprivacy._sklearn import find_inside
 from pacprivacy.dp import (
     ONE_RELEASE,
     ApproximateEvent,
@@ -30,10 +31,9 @@ from pacprivacy.dp import (
     Sampling,
     carried,
 )
+from pacprivacy.dp.estimators.base import DPBase
+from pacprivacy.dp.estimators.cost import DPFitCost, DPSearchCost
 from pacprivacy.errors import CertificateError
-from pacprivacy.estimators.base import find_inside
-from pacprivacy.estimators.dp_base import DPBase
-from pacprivacy.estimators.dp_cost import DPFitCost, DPSearchCost
 
 # Columns of ``cv_results_`` hold numbers, so an event is noted as some. No value that stands in all
 # of them, such as a search's ``error_score``, is taken for a note.
