@@ -11,12 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import SimulatedSource, public_generator
-from pacprivacy.dp.accuracy_first.above_threshold import Calibration
-from pacprivacy.dp.accuracy_first.output import LogisticProblem
-from pacprivacy.dp.accuracy_first.problem import Found
-from pacprivacy.dp.accuracy_first.ridge import RidgeProblem
+from pacprivacy.dp.accuracy_first import Calibration, LogisticProblem, RidgeProblem
 from pacprivacy.dp.accuracy_first.search import (
     Candidates,
+    Found,
     invert_theory,
     search_by_doubling,
     search_by_reduction,

@@ -24,22 +24,16 @@ from pacprivacy.dp.accuracy_first import (
     solve_trust_region,
 )
 from pacprivacy.dp.accuracy_first.above_threshold import wrong_yes
-from pacprivacy.dp.accuracy_first.levels import as_levels, lattice_units
-from pacprivacy.dp.accuracy_first.problem import shrink_rows
+from pacprivacy.dp.accuracy_first.logistic import logistic_radius, output_sensitivity
+from pacprivacy.dp.accuracy_first.noise_reduction import as_levels, lattice_units
+from pacprivacy.dp.accuracy_first.ridge import covariance_epsilon, ridge_radius
 from pacprivacy.dp.accuracy_first.search import (
     Candidates,
+    doubling_loss,
     invert_theory,
     search_by_doubling,
     search_by_reduction,
-)
-from pacprivacy.dp.accuracy_first.theory import (
-    covariance_epsilon,
-    doubling_loss,
-    logistic_radius,
-    logistic_sensitivity,
-    output_sensitivity,
-    ridge_radius,
-    smooth_output_epsilon,
+    shrink_rows,
 )
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 
@@ -280,7 +274,7 @@ def test_the_logistic_optimum_moves_as_far_as_promised() -> None:
         models = rng.normal(size=(50, 3))
         models *= logistic_radius(0.05) / np.linalg.norm(models, axis=1, keepdims=True)
         gap = np.abs(problem.excess_risk(models) - neighbour.excess_risk(models)).max()
-        assert gap <= problem.excess_sensitivity == logistic_sensitivity(logistic_radius(0.05), 30)
+        assert gap <= problem.excess_sensitivity == 2 * logistic_radius(0.05) / 30
 
 
 @pytest.mark.claim("AF-9")
@@ -419,18 +413,13 @@ def test_theory_is_ordinary_differential_privacy() -> None:
     assert "on average" in release.certificate.notes[0]
 
 
-@pytest.mark.claim("AF-8", "AF-9")
-@pytest.mark.parametrize("method", [RIDGE, LOGISTIC])
-def test_what_the_theorem_demands_suffices(method: CovNR | OutputNR) -> None:
-    problem = method.prepare(X, Y if isinstance(method, CovNR) else LABELS)
-    shape = {"n_records": 4000, "n_features": 3}
-    if isinstance(method, CovNR):
-        epsilon = covariance_epsilon(0.01, **shape, radius=ridge_radius(0.05))
-        sure = covariance_epsilon(0.01, **shape, radius=ridge_radius(0.05), gamma=0.25)
-    else:
-        epsilon = smooth_output_epsilon(0.01, **shape, penalty=0.05)
-        sure = smooth_output_epsilon(0.01, **shape, penalty=0.05, gamma=0.25)
-        assert epsilon < problem.theory_epsilon(0.01)
+@pytest.mark.claim("AF-8")
+def test_what_the_theorem_demands_suffices() -> None:
+    problem = RIDGE.prepare(X, Y)
+    epsilon, sure = (
+        covariance_epsilon(0.01, n_records=4000, n_features=3, radius=ridge_radius(0.05), gamma=g)
+        for g in (None, 0.25)
+    )
     assert sure == pytest.approx(2 * epsilon)
     source = SimulatedSource(8)
     models = [invert_theory(problem, epsilon=epsilon, source=source).model for _ in range(40)]

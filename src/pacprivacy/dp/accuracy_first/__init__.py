@@ -1,23 +1,29 @@
 """Accuracy first: ask for an accuracy, and pay the least privacy loss that reaches it."""
 
 from pacprivacy.dp.accuracy_first.above_threshold import (
+    Calibration,
     InteractiveAboveThreshold,
     ThresholdPlan,
     plan_threshold,
 )
-from pacprivacy.dp.accuracy_first.doubling import DoublingMethod, TheoryInversion
-from pacprivacy.dp.accuracy_first.levels import doubling_levels, geometric_levels
-from pacprivacy.dp.accuracy_first.noise_reduction import NoiseReduction
-from pacprivacy.dp.accuracy_first.output import OutputNR
-from pacprivacy.dp.accuracy_first.ridge import CovNR
-from pacprivacy.dp.accuracy_first.trust_region import solve_trust_region
+from pacprivacy.dp.accuracy_first.logistic import LogisticProblem, OutputNR
+from pacprivacy.dp.accuracy_first.noise_reduction import (
+    NoiseReduction,
+    doubling_levels,
+    geometric_levels,
+)
+from pacprivacy.dp.accuracy_first.ridge import CovNR, RidgeProblem, solve_trust_region
+from pacprivacy.dp.accuracy_first.search import DoublingMethod, TheoryInversion
 
 __all__ = [
+    "Calibration",
     "CovNR",
     "DoublingMethod",
     "InteractiveAboveThreshold",
+    "LogisticProblem",
     "NoiseReduction",
     "OutputNR",
+    "RidgeProblem",
     "TheoryInversion",
     "ThresholdPlan",
     "doubling_levels",

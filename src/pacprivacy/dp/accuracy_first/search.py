@@ -1,25 +1,309 @@
-"""Search the least privacy loss that meets an accuracy: noise reduction, doubling, theory."""
+"""Search the least privacy loss that meets an accuracy: noise reduction, doubling, theory.
+
+A *method* is what a user asks for: a model, its bounds, an accuracy. On data it becomes a
+*problem*: numbers that are perturbed, and a risk to judge models by. The searches know nothing
+else of either.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from pacprivacy._checks import Vector
+from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import BitSource
-from pacprivacy.dp import PureEvent, add_laplace, carried
+from pacprivacy.dp import (
+    DPCertificate,
+    DPRelease,
+    PureEvent,
+    add_laplace,
+    carried,
+    norms_of,
+    read_source,
+)
 from pacprivacy.dp.accuracy_first.above_threshold import (
     FLOAT_MARGIN,
     Calibration,
     InteractiveAboveThreshold,
     plan_threshold,
 )
-from pacprivacy.dp.accuracy_first.levels import doubling_levels, geometric_levels
-from pacprivacy.dp.accuracy_first.noise_reduction import NoisyLevels
-from pacprivacy.dp.accuracy_first.problem import Found, Problem
-from pacprivacy.dp.accuracy_first.theory import doubling_loss
-from pacprivacy.dp.certificate import DPCertificate, DPRelease
+from pacprivacy.dp.accuracy_first.noise_reduction import (
+    NoisyLevels,
+    doubling_levels,
+    geometric_levels,
+)
+from pacprivacy.errors import BudgetError, DataError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Part:
+    """Numbers that are perturbed together, with an equal share of every level; curator-only."""
+
+    name: str
+    values: Vector
+    sensitivity: float
+
+
+class Problem(ABC):
+    """A model that is a function of perturbed numbers, and a risk to judge it by; curator-only.
+
+    Parameters
+    ----------
+    shape : tuple of two ints, public
+        Number of records and of features.
+    penalty : float > 0, public
+        Of the risk.
+    proved, radius : float > 0, public
+        Length that no optimum exceeds, and the length that was declared, if one was.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+        What is perturbed.
+    best : array
+        The model of least risk within the radius.
+    excess_sensitivity : float
+        How far one record moves the excess risk of a fixed model.
+    bounds : tuple of str
+        What was done to the records, in sentences.
+    """
+
+    mechanism: ClassVar[str]
+    block: ClassVar[int] = 1  # how many models are judged at a time
+    parts: tuple[Part, ...]
+    best: Vector
+    excess_sensitivity: float
+    bounds: tuple[str, ...]
+
+    def __init__(
+        self, shape: tuple[int, int], *, penalty: float, proved: float, radius: float | None
+    ) -> None:
+        self.n_records, self.n_features = shape
+        if self.n_records == 0:
+            raise DataError("X must have at least one row. Pass one row for each record.")
+        self.penalty = penalty
+        self.radius = proved if radius is None else min(proved, float(radius))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the promise rests on, in sentences."""
+        return (
+            *self.bounds,
+            f"Models have a length of at most {self.radius:.6g} in scaled units, a public number; "
+            "excess risk is over the best of these.",
+            "The number of records is public.",
+        )
+
+    @abstractmethod
+    def model(self, noisy: tuple[Vector, ...]) -> Vector:
+        """Return the model that the perturbed parts stand for."""
+
+    @abstractmethod
+    def excess_risk(self, models: Matrix) -> Vector:
+        """Return the risk of each row above the least risk within the radius; never released."""
+
+    @abstractmethod
+    def coefficients(self, model: Vector) -> Vector:
+        """Return the model in the units of the features and the target."""
+
+    @abstractmethod
+    def theory_epsilon(self, alpha: float) -> float:
+        """Return the level that the utility theorem demands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Found:
+    """Where a search stopped; every field is public.
+
+    Parameters
+    ----------
+    model : array
+        The model released.
+    level, n_levels : int
+        The level reached (from 1) and how many there were.
+    test_epsilon, level_epsilon : float
+        What the tests and the releases cost; their sum is the ex-post loss.
+    most_epsilon : float
+        What a search that goes to the last level costs, known before it starts.
+    accepted : bool
+        Whether the test accepted the model; otherwise it is the last level, untested.
+    noise : dict
+        Scales of the noise by name.
+    """
+
+    model: Vector
+    level: int
+    n_levels: int
+    test_epsilon: float
+    level_epsilon: float
+    most_epsilon: float
+    accepted: bool
+    noise: dict[str, float]
+
+    def __post_init__(self) -> None:
+        freeze(self.model)
+
+    @property
+    def epsilon(self) -> float:
+        """The ex-post privacy loss."""
+        return self.test_epsilon + self.level_epsilon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method(ABC):
+    """What is asked for, and the search by noise reduction; see :class:`OutputNR`."""
+
+    alpha: float
+    penalty: float
+    x_bound: float
+    gamma: float = 0.1
+    neighbours: Literal["replace"] = "replace"
+    n_levels: int = 1000
+    calibration: Calibration = "tight"
+    radius: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.radius is not None:
+            check_positive("radius", self.radius, advice="Leave it out for what penalty implies.")
+        check_positive("alpha", self.alpha, advice="Use the excess risk that you can bear.")
+        check_positive("penalty", self.penalty, advice="Use about 0.01.")
+        check_positive("x_bound", self.x_bound, advice="Use a length that rows rarely exceed.")
+        if isinstance(self.gamma, bool) or not 0.0 < self.gamma < 1.0:
+            raise BudgetError(f"gamma must be between 0 and 1; got {self.gamma!r}. Use 0.1.")
+        if self.neighbours != "replace":
+            raise BudgetError(
+                f"neighbours must be 'replace'; got {self.neighbours!r}. These methods treat the "
+                "number of records as public, so a record can be exchanged but not added."
+            )
+        if self.n_levels < 2:
+            raise BudgetError(f"n_levels must be at least 2; got {self.n_levels}. Use 1000.")
+
+    @abstractmethod
+    def prepare(self, X: Any, y: Any) -> Problem:
+        """Return the problem on clipped data; curator-only."""
+
+    def release(
+        self, X: Any, y: Any, *, simulate: np.random.Generator | int | None = None
+    ) -> DPRelease:
+        """Return the coefficients, in the units of ``X`` and ``y``, and what they cost."""
+        problem, source = self.prepare(X, y), read_source(simulate)
+        candidates = Candidates(problem, alpha=self.alpha, n_levels=self.n_levels, source=source)
+        found = search_by_reduction(
+            candidates,
+            alpha=self.alpha,
+            gamma=self.gamma,
+            calibration=self.calibration,
+            source=source,
+        )
+        return self._publish(problem, found, "noise reduction", source)
+
+    def _publish(self, problem: Problem, found: Found, search: str, source: BitSource) -> DPRelease:
+        """Return the model with the certificate of what it cost."""
+        tested = search != "theory inversion"
+        accounting: dict[str, Any] = {
+            "level": f"{found.level} of {found.n_levels}",
+            "releases": found.level_epsilon,
+        }
+        if tested:
+            accounting["tests"] = found.test_epsilon
+        certificate = DPCertificate(
+            kind="dp-ex-post" if tested else "dp",
+            epsilon=found.epsilon * (1 + 2.0**-50),  # the sums were rounded a few times
+            delta=0.0,
+            neighbours="replace",
+            mechanism=f"{problem.mechanism}, {search}",
+            assumptions=problem.assumptions,
+            accounting=accounting,
+            noise=found.noise,
+            events=carried(PureEvent(epsilon=found.most_epsilon * (1 + 2.0**-50))),
+            notes=(self._note(found, tested=tested),),
+            simulation=source.is_simulation,
+        )
+        return DPRelease(value=problem.coefficients(found.model), certificate=certificate)
+
+    def _note(self, found: Found, *, tested: bool) -> str:
+        goal = f"excess risk of at most {self.alpha:g}"
+        if not tested:
+            return f"A theorem promises an {goal}, on average; nothing was tested on these data."
+        where = f"level {found.level} of {found.n_levels}"
+        if found.accepted:
+            return f"Stopped at {where}: {goal}, except with probability {self.gamma:g}."
+        return f"No test was passed: the last level, {where}, was released; {goal} was NOT reached."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoublingMethod:
+    """Release afresh with twice the ``ε`` until a noisy test is passed.
+
+    Parameters
+    ----------
+    method : CovNR or OutputNR, public
+        The model, its bounds and the accuracy asked for; levels start at ``1/n``.
+
+    Guarantee
+    ---------
+    Claim AF-7. Stopping at step ``k`` has ex-post loss ``2 k Δ ln(T/γ)/α + (2^k - 1) ε_1``; with
+    probability ``1 - γ`` a model that was accepted has excess risk at most ``α``.
+
+    Examples
+    --------
+    >>> from pacprivacy.dp.accuracy_first import CovNR
+    >>> X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(20_000, 2))
+    >>> ridge = CovNR(alpha=0.02, penalty=0.01, x_bound=1.0, y_bound=1.0)
+    >>> DoublingMethod(method=ridge).release(X, X[:, 0], simulate=0).certificate.kind
+    'dp-ex-post'
+    """
+
+    method: Method
+
+    def release(
+        self, X: Any, y: Any, *, simulate: np.random.Generator | int | None = None
+    ) -> DPRelease:
+        """Return the coefficients, in the units of the data, and what they cost."""
+        problem, source = self.method.prepare(X, y), read_source(simulate)
+        found = search_by_doubling(
+            problem, alpha=self.method.alpha, gamma=self.method.gamma, source=source
+        )
+        return self.method._publish(problem, found, "doubling", source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TheoryInversion:
+    """Release once, with the ``ε`` that the utility theorem demands for the accuracy.
+
+    Parameters
+    ----------
+    method : CovNR or OutputNR, public
+        The model, its bounds and the accuracy asked for.
+
+    Guarantee
+    ---------
+    Claims AF-8 and AF-9. The ``ε`` depends on the number of records and of features only, so the
+    promise is ordinary differential privacy.
+
+    Examples
+    --------
+    >>> from pacprivacy.dp.accuracy_first import CovNR
+    >>> X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(20_000, 2))
+    >>> ridge = CovNR(alpha=0.02, penalty=0.01, x_bound=1.0, y_bound=1.0)
+    >>> TheoryInversion(method=ridge).release(X, X[:, 0], simulate=0).certificate.kind
+    'dp'
+    """
+
+    method: Method
+
+    def release(
+        self, X: Any, y: Any, *, simulate: np.random.Generator | int | None = None
+    ) -> DPRelease:
+        """Return the coefficients, in the units of the data, and what they cost."""
+        problem, source = self.method.prepare(X, y), read_source(simulate)
+        epsilon = problem.theory_epsilon(self.method.alpha)
+        found = invert_theory(problem, epsilon=epsilon, source=source)
+        return self.method._publish(problem, found, "theory inversion", source)
 
 
 class Candidates:
@@ -150,6 +434,17 @@ def search_by_doubling(problem: Problem, *, alpha: float, gamma: float, source: 
     )
 
 
+def doubling_loss(
+    step: int, *, first: float, sensitivity: float, n_steps: int, alpha: float, gamma: float
+) -> float:
+    """Return the ex-post loss of the doubling method that stops at ``step`` (1, 2, ...).
+
+    ``2 k Δ ln(T/γ)/α`` for ``k`` noisy tests, ``(2^k - 1) ε_1`` for ``k`` independent releases.
+    """
+    tests = 2.0 * step * sensitivity * math.log(n_steps / gamma) / alpha
+    return tests + (2.0**step - 1.0) * first
+
+
 def invert_theory(problem: Problem, *, epsilon: float, source: BitSource) -> Found:
     """Release once, at the level that a utility theorem demands; nothing is tested."""
     model, scales = _release_once(problem, epsilon, source)
@@ -179,35 +474,10 @@ def _release_once(
     return problem.model(tuple(found.values for found in noisy)), scales
 
 
-def as_release(
-    problem: Problem, found: Found, *, alpha: float, gamma: float, method: str, simulation: bool
-) -> DPRelease:
-    """Return the model with the certificate of what it cost."""
-    tested = method != "theory inversion"
-    accounting = {"level": f"{found.level} of {found.n_levels}", "releases": found.level_epsilon}
-    if tested:
-        accounting["tests"] = found.test_epsilon
-    certificate = DPCertificate(
-        kind="dp-ex-post" if tested else "dp",
-        epsilon=found.epsilon * (1 + 2.0**-50),  # the sums were rounded a few times
-        delta=0.0,
-        neighbours="replace",
-        mechanism=f"{problem.mechanism}, {method}",
-        assumptions=(*problem.assumptions, "The number of records is public."),
-        accounting=accounting,
-        noise=found.noise,
-        events=carried(PureEvent(epsilon=found.most_epsilon * (1 + 2.0**-50))),
-        notes=(_note(found, alpha, gamma, tested=tested),),
-        simulation=simulation,
-    )
-    return DPRelease(value=problem.coefficients(found.model), certificate=certificate)
-
-
-def _note(found: Found, alpha: float, gamma: float, *, tested: bool) -> str:
-    goal = f"excess risk of at most {alpha:g}"
-    if not tested:
-        return f"A theorem promises an {goal}, on average; nothing was tested on these data."
-    where = f"level {found.level} of {found.n_levels}"
-    if found.accepted:
-        return f"Stopped at {where}: {goal}, except with probability {gamma:g}."
-    return f"No test was passed: the last level, {where}, was released; {goal} was NOT reached."
+def shrink_rows(features: Matrix, bound: float, *, norm: int) -> Matrix:
+    """Return rows divided by ``bound``, those longer than it shrunk to length 1."""
+    limit = check_positive("x_bound", bound, advice="Use a length that rows rarely exceed.")
+    lengths = norms_of(features, order=norm)  # an infinite one makes a row of zeros
+    # The length is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
+    safe = 1.0 - (features.shape[1] + 16) * 2.0**-52
+    return np.asarray(features * (safe / np.maximum(lengths, limit)), dtype=np.float64)
