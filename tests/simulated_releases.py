@@ -761,7 +761,7 @@ def fit_dp(kind: Any, *args: Any, on: Any, **settings: Any) -> Any:
     return {"values": attributes(model), "certificate": model.certificate_}
 
 
-LINEAR: dict[str, Any] = {"on": DP_TARGET, "penalty": 5.0, **BOUNDS}
+LINEAR: dict[str, Any] = {"on": DP_TARGET, "alpha": 5.0, **BOUNDS}
 LOGISTIC: dict[str, Any] = {
     "on": DP_LABELS,
     "classes": (0, 1),
@@ -784,12 +784,12 @@ CASES |= {
         dp.DPSGDClassifier, batch_size=40, fit_intercept=False, **LOGISTIC
     ),
     "dp fit aggregate, mean": lambda: fit_dp(
-        dp.SubsampleAggregate, Ridge(), n_blocks=20, bound=3.0, on=DP_TARGET
+        dp.SubsampleAggregate, Ridge(), n_estimators=20, bound=3.0, on=DP_TARGET
     ),
     "dp fit aggregate, median": lambda: fit_dp(
         dp.SubsampleAggregate,
         LogisticRegression(),
-        n_blocks=20,
+        n_estimators=20,
         aggregator="median",
         bound=3.0,
         classes=(0, 1),
@@ -799,7 +799,7 @@ CASES |= {
         dp.PATEClassifier,
         TREE,
         student=LogisticRegression(),
-        n_teachers=12,
+        n_estimators=12,
         n_questions=30,
         classes=(0, 1),
         box=(-3.0, 3.0),

@@ -147,8 +147,8 @@ def test_the_loss_of_some_votes_is_never_above_the_promise(
 
 def test_a_fitted_pate_says_no_more_than_its_certificate() -> None:
     model = PATEClassifier(
-        LogisticRegression(), n_teachers=10, n_questions=40, classes=(False, True), box=(-1.0, 1.0),
-        epsilon=1.0, random_state=0, simulate=True,
+        LogisticRegression(), n_estimators=10, n_questions=40, classes=(False, True),
+        box=(-1.0, 1.0), epsilon=1.0, random_state=0, simulate=True,
     ).fit(X, RNG.random(len(X)) < 0.5)  # fmt: skip
     assert model.data_dependent_.epsilon <= model.certificate_.epsilon
 

@@ -127,7 +127,7 @@ def perturb(method: Any, neighbours: Any, **more: Any) -> Release:
 
 
 def linear(method: Any, neighbours: Any = "add_remove") -> Release:
-    settings: dict[str, Any] = {"x_bound": 2.0, "y_bound": 3.0, "penalty": 5.0}
+    settings: dict[str, Any] = {"x_bound": 2.0, "y_bound": 3.0, "alpha": 5.0}
     return fitted(DPLinearRegression(method, neighbours=neighbours, **settings, **PROMISE))
 
 
@@ -178,20 +178,20 @@ ADD_REMOVE: dict[str, tuple[Release, Array]] = {
     "SubsampleAggregate": (
         fitted(
             SubsampleAggregate(
-                LogisticRegression(), n_blocks=6, bound=2.0, classes=(0, 1), **PROMISE
+                LogisticRegression(), n_estimators=6, bound=2.0, classes=(0, 1), **PROMISE
             )
         ),
         LABELS,
     ),
     "SubsampleAggregate Ridge": (
-        fitted(SubsampleAggregate(Ridge(), n_blocks=6, bound=2.0, **PROMISE)),
+        fitted(SubsampleAggregate(Ridge(), n_estimators=6, bound=2.0, **PROMISE)),
         TARGET,
     ),
     "PATEClassifier": (
         fitted(
             PATEClassifier(
                 LogisticRegression(),
-                n_teachers=6,
+                n_estimators=6,
                 n_questions=4,
                 box=(-1.0, 1.0),
                 classes=(0, 1),
