@@ -609,7 +609,7 @@ CASES |= {
         **PURE,
         **seeded_dp(),
     ),
-    "dp gd": lambda: dp.dp_gd(
+    "dp gd": lambda: dp.dp_sgd(
         BOUNDED,
         DP_LABELS,
         loss=dp.Logistic(classes=(0, 1)),
@@ -617,7 +617,7 @@ CASES |= {
         delta=1e-5,
         x_bound=1.0,
         steps=dp.Steps(n_steps=8, learning_rate=1.0, clip_norm=0.5, l2=0.01),
-        n_public=400,
+        batch=dp.FullBatch(n_public=400),
         **seeded_dp(),
     ),
     "dp sgd, full": lambda: sgd(),

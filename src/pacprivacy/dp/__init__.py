@@ -72,7 +72,7 @@ from pacprivacy.dp.records import (
     read_rows,
 )
 from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_noise
-from pacprivacy.dp.sgd import dp_gd, dp_sgd
+from pacprivacy.dp.sgd import dp_sgd
 from pacprivacy.dp.statistics import regression_from_statistics
 from pacprivacy.dp.sums import private_mean, private_sum
 from pacprivacy.dp.verification import verify_dp
@@ -153,7 +153,6 @@ __all__ = [
     "descent_advantage",
     "descent_epsilon",
     "descent_noise",
-    "dp_gd",
     "dp_search",
     "dp_sgd",
     "dp_sgd_jax",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
@@ -65,11 +66,6 @@ def dp_sgd_jax(
     DPRelease
         ``value`` has the structure of ``start``, with numpy arrays.
 
-    Raises
-    ------
-    BudgetError, DataError, MechanismError
-        Before anything is spent.
-
     Guarantee
     ---------
     Claim G-3. ``(epsilon, delta)``-differential privacy under ``batch.neighbours`` of all iterates
@@ -115,7 +111,8 @@ class _JaxSums:
     def __init__(
         self, loss: Loss, start: Any, data: tuple[Any, ...], *, clip_norm: float, chunk: int
     ) -> None:
-        jax, flatten = _import_jax()
+        jax, flattening = import_jax("jax", "jax.flatten_util")
+        flatten = flattening.ravel_pytree
         check_count("chunk", chunk)
         if not all(hasattr(column, "dtype") for column in data):
             raise DataError(
@@ -211,12 +208,12 @@ def without_checks(jax: Any) -> Iterator[None]:
         yield
 
 
-def _import_jax() -> tuple[Any, Any]:
+def import_jax(*modules: str) -> tuple[Any, ...]:
+    """Import modules that come with the extra; say what is missing where they did not."""
     try:
-        import jax
-        from jax.flatten_util import ravel_pytree
+        return tuple(import_module(name) for name in modules)
     except ImportError:
         raise PacPrivacyError(
-            "dp_sgd_jax needs JAX, which is not installed. Run: pip install 'pacprivacy[jax]'"
+            f"{' and '.join(modules)} must be installed for this. "
+            "Run: pip install 'pacprivacy[jax]'"
         ) from None
-    return jax, ravel_pytree

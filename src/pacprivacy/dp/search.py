@@ -122,14 +122,6 @@ def search_noise(
     Guarantee
     ---------
     Claim G-4. From dp-accounting's Rényi figure for repeating and selecting, for continuous noise.
-
-    Examples
-    --------
-    >>> batch = PoissonBatch(size=20, n_public=1000)
-    >>> runs = RandomRuns(mean=5.0)
-    >>> noise = search_noise(batch, 0, n_steps=100, runs=runs, epsilon=1.0, delta=1e-5)
-    >>> 1.5 < noise < 3.0  # a single run needs 1.1
-    True
     """
     import dp_accounting
     from dp_accounting import dp_event
@@ -200,11 +192,6 @@ def dp_search(
     -------
     DPRelease
         ``value`` holds ``weights``, the number of the ``candidate``, and its ``score``.
-
-    Raises
-    ------
-    BudgetError, DataError, MechanismError
-        Before anything is spent.
 
     Guarantee
     ---------

@@ -43,16 +43,8 @@ _ADVANTAGE: Final = {"advantage": "the loss distribution, of which the events sa
 def verify_dp(certificate: DPCertificate, bundle: None = None) -> Verified:
     """Check that a promise of differential privacy follows from the events beside it.
 
-    Returns
-    -------
-    Verified
-        What was recomputed, and what rests on the word of whoever wrote it.
-
-    Raises
-    ------
-    CertificateError
-        If the events cost more than is promised, if there are none, or if a sentence of what is
-        not promised is missing.
+    Refused are certificates whose events cost more than is promised, that have none, or that
+    leave out a sentence of what is not promised.
 
     Guarantee
     ---------

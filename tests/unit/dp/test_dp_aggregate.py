@@ -265,7 +265,6 @@ def test_clear_majorities_cost_less_and_the_figure_is_flagged() -> None:
     close = data_dependent_loss(np.tile([126, 124], (100, 1)), noise_std=40.0, delta=1e-5)
     assert clear.epsilon < 0.5 * clear.independent_epsilon
     assert close.epsilon == close.independent_epsilon == clear.independent_epsilon
-    assert not clear.is_private
     assert "not private itself" in str(clear)
     with pytest.raises(BudgetError, match="noise_std must be"):
         data_dependent_loss(np.array([[1, 2]]), noise_std=0.0, delta=1e-5)

@@ -28,7 +28,6 @@ from pacprivacy.dp import (
     clip,
     descent_epsilon,
     descent_noise,
-    dp_gd,
     dp_sgd,
     gaussian_delta,
 )
@@ -405,7 +404,7 @@ def test_softmax_and_squared_have_their_shapes() -> None:
     )
     assert release.value.shape == (3, 3)
     assert np.mean(np.argmax(X @ release.value.T, axis=1) == y) > 0.9
-    fitted = dp_gd(
+    fitted = dp_sgd(
         X,
         X @ [1.0, 0.0, -1.0],
         loss=Squared(y_bound=4.0),
@@ -413,7 +412,7 @@ def test_softmax_and_squared_have_their_shapes() -> None:
         delta=1e-6,
         x_bound=3.0,
         steps=Steps(n_steps=50, learning_rate=0.5, clip_norm=3.0),
-        n_public=4000,
+        batch=FullBatch(n_public=4000),
         simulate=1,
     )
     np.testing.assert_allclose(fitted.value, [1.0, 0.0, -1.0], atol=0.1)
@@ -429,11 +428,11 @@ def test_number_of_records_does_not_show_under_add_remove() -> None:
         "delta": 1e-6,
         "x_bound": 1.0,
         "steps": STEPS,
-        "n_public": 480,
+        "batch": FullBatch(n_public=480),
         "simulate": 4,
     }
-    less = dp_gd(X, y, **settings)
-    more = dp_gd(np.vstack([X, [[0.0, 0.0]]]), np.append(y, 0), **settings)
+    less = dp_sgd(X, y, **settings)
+    more = dp_sgd(np.vstack([X, [[0.0, 0.0]]]), np.append(y, 0), **settings)
     np.testing.assert_array_equal(less.value, more.value)
     assert less.certificate == more.certificate
 
@@ -498,7 +497,7 @@ def test_bad_input_is_refused_before_anything_is_drawn(monkeypatch: pytest.Monke
         with pytest.raises(DataError, match="at least one row"):
             dp_sgd(X[:0], y[:0], **(good | {"batch": batch}))
     with pytest.raises(BudgetError, match="n_public must be given"):
-        dp_gd(X, y, **{k: v for k, v in good.items() if k != "batch"})
+        dp_sgd(X, y, **(good | {"batch": FullBatch()}))
     with pytest.raises(BudgetError, match="y_bound"):
         Squared(y_bound=0.0)
     with pytest.raises(DataError, match="two different labels"):

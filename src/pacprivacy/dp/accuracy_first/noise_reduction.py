@@ -31,13 +31,7 @@ FARTHEST: Final = 2.0**61  # grid steps; beyond it numbers are clipped, so that 
 
 
 def geometric_levels(low: float, high: float, n_levels: int = 1000) -> Vector:
-    """Return ``n_levels`` levels in geometric progression, both ends included.
-
-    Examples
-    --------
-    >>> geometric_levels(0.001, 1.0, 4).round(6).tolist()
-    [0.001, 0.01, 0.1, 1.0]
-    """
+    """Return ``n_levels`` levels in geometric progression, both ends included."""
     low = check_positive("low", low, advice="Use 1/n.")
     high = check_positive("high", high, advice="Use four times what the theory demands.")
     if not low < high or n_levels < 2:
@@ -49,13 +43,7 @@ def geometric_levels(low: float, high: float, n_levels: int = 1000) -> Vector:
 
 
 def doubling_levels(low: float, high: float) -> Vector:
-    """Return ``low, 2 low, 4 low, ...`` up to the first that is not below ``high``.
-
-    Examples
-    --------
-    >>> doubling_levels(0.1, 0.5).round(6).tolist()
-    [0.1, 0.2, 0.4, 0.8]
-    """
+    """Return ``low, 2 low, 4 low, ...`` up to the first that is not below ``high``."""
     low = check_positive("low", low, advice="Use 1/n.")
     high = check_positive("high", high, advice="Use four times what the theory demands.")
     n_doublings = max(0, math.ceil(math.log2(high / low) - 1e-12))
@@ -175,7 +163,7 @@ class NoisyLevels(ProcessBound):
         current = scaled + sample_discrete_laplace(finest, source)
         coarser, finer = self._units[-2::-1], self._units[:0:-1]
         places = [
-            np.flatnonzero(~_kept(coarse, fine, scaled.size, source))
+            np.flatnonzero(~_toss(coarse, fine, scaled.size, source))
             for coarse, fine in zip(coarser, finer, strict=True)
         ]
         # One call for the draws of all levels: the sampler works on long arrays.
@@ -301,5 +289,5 @@ def _enclose_relative_sinh(scale: int, bits: int) -> tuple[int, int]:
     return low, high + 1  # the terms left out are together below the last one
 
 
-def _kept(coarse: int, fine: int, size: int, source: BitSource) -> npt.NDArray[np.bool_]:
+def _toss(coarse: int, fine: int, size: int, source: BitSource) -> npt.NDArray[np.bool_]:
     return bernoulli_enclosed(lambda bits: enclose_keep_rate(coarse, fine, bits), size, source)

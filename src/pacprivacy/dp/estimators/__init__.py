@@ -2,12 +2,12 @@
 
 from pacprivacy.dp.estimators.base import DPBase
 from pacprivacy.dp.estimators.blocks import PATEClassifier, SubsampleAggregate
+from pacprivacy.dp.estimators.cost import DPFitCost, DPSearchCost, dp_search_cost, note_dp_fit
 from pacprivacy.dp.estimators.linear import (
     DPLinearRegression,
     DPLogisticRegression,
     DPSGDClassifier,
 )
-from pacprivacy.dp.estimators.search import DPFitCost, DPSearchCost, dp_search_cost, note_dp_fit
 
 __all__ = [
     "DPBase",

@@ -79,27 +79,8 @@ CHOICE: Final = (
 class DPFitCost:
     """What one or more fits cost together; every field is public.
 
-    Parameters
-    ----------
-    events : tuple of Event
-        What an accountant is told.
-    promised, delta : float
-        Sums of the ``ε`` and of the ``δ`` that the fits promised.
-    n_releases : int
-        Number of releases.
-    neighbours : {"add_remove", "replace"}
-        Relation that they are about.
-    simulation : bool
-        Whether one of them was seeded.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp import PureEvent
-    >>> fit = DPFitCost(
-    ...     events=(PureEvent(epsilon=0.5),), promised=0.5, delta=0.0, neighbours="replace"
-    ... )
-    >>> (fit + fit).epsilon, (fit + fit).n_releases
-    (1.0, 2)
+    An accountant is told the ``events``; ``promised`` and ``delta`` are sums of what the fits
+    promised.
     """
 
     events: tuple[Event, ...]
@@ -165,17 +146,6 @@ class DPSearchCost:
         Whether the choice of the best candidate looked at released models and public data only.
     certificate : DPCertificate
         Of all fits together; it says what it does not cover.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp import PureEvent
-    >>> fit = DPFitCost(
-    ...     events=(PureEvent(epsilon=0.5),), promised=0.5, delta=0.0, neighbours="replace"
-    ... )
-    >>> cost = DPSearchCost(candidates=(("C=1", fit + fit),), refit=fit, total=fit + fit + fit,
-    ...     delta=0.0, covers_choice=False)
-    >>> cost.epsilon
-    1.5
     """
 
     candidates: tuple[tuple[str, DPFitCost], ...]
