@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pacprivacy.audit import audit_dp
+from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.exponential import choose_candidate, exponential
 from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
 from pacprivacy.dp.hypotheses import choose_hypothesis
@@ -18,7 +19,6 @@ from pacprivacy.dp.noise import (
     add_laplace,
     lattice_parameter,
     read_source,
-    sum_clipped,
 )
 from pacprivacy.errors import AuditError
 from pacprivacy.release import DPRelease

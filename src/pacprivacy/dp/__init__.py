@@ -6,7 +6,7 @@ from pacprivacy.dp.adassp import AdaSSP, adassp
 from pacprivacy.dp.advantage import advantage, calibrate_to_advantage
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.blocks import fit_fresh
-from pacprivacy.dp.clip import clip
+from pacprivacy.dp.clipping import clip
 from pacprivacy.dp.composition import carried, events_of
 from pacprivacy.dp.descent import Steps
 from pacprivacy.dp.descent_accounting import descent_advantage, descent_epsilon, descent_noise

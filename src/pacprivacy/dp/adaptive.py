@@ -35,9 +35,8 @@ from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
 )
-from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.loss_distribution import ORDERS, compose_losses, renyi_divergences
-from pacprivacy.dp.noise import check_epsilon_delta, lattice_distance
+from pacprivacy.dp.noise import check_epsilon_delta, check_neighbours, lattice_distance
 from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.release import DPRelease, Neighbours
 from pacprivacy.theory import gaussian_parameter

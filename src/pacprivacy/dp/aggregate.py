@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp.blocks import ALONE, LEAST_RECORDS, draw_blocks, draw_seeds, map_blocks
+from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.events import Event, PureEvent
 from pacprivacy.dp.exponential import choose_candidate
@@ -22,7 +23,6 @@ from pacprivacy.dp.noise import (
     check_epsilon_delta,
     lattice_parameter,
     read_source,
-    sum_clipped,
 )
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.release import DPCertificate, DPRelease, Neighbours

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
-from pacprivacy.dp.clip import SUM_BITS
+from pacprivacy.dp.clipping import SUM_BITS
 from pacprivacy.dp.composition import carried
 from pacprivacy.dp.descent_accounting import (
     descent_advantage,

@@ -17,8 +17,7 @@ from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp.composition import carried
 from pacprivacy.dp.events import PureEvent
-from pacprivacy.dp.laplace import check_neighbours
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.noise import check_neighbours, read_source
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import bernoulli_exp
 from pacprivacy.release import DPCertificate, DPRelease, Neighbours

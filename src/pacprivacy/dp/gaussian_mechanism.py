@@ -10,11 +10,12 @@ import numpy as np
 from pacprivacy.dp.advantage import advantage
 from pacprivacy.dp.composition import carried, gaussian_event
 from pacprivacy.dp.events import GaussianEvent
-from pacprivacy.dp.laplace import EXACT, check_neighbours, noisy_value
+from pacprivacy.dp.laplace import EXACT, noisy_value
 from pacprivacy.dp.noise import (
     Sampler,
     add_gaussian,
     check_epsilon_delta,
+    check_neighbours,
     lattice_parameter,
     lattice_slack,
     read_source,

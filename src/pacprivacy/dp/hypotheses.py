@@ -8,11 +8,11 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Matrix, check_positive
+from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.composition import carried
 from pacprivacy.dp.events import PureEvent
 from pacprivacy.dp.exponential import choose_candidate, score_loss
-from pacprivacy.dp.laplace import check_neighbours
-from pacprivacy.dp.noise import read_source, sum_clipped
+from pacprivacy.dp.noise import check_neighbours, read_source
 from pacprivacy.dp.records import as_array, read_rows
 from pacprivacy.errors import DataError
 from pacprivacy.release import DPCertificate, DPRelease, Neighbours

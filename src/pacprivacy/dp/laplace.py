@@ -8,9 +8,8 @@ import numpy as np
 
 from pacprivacy.dp.advantage import noise_advantage
 from pacprivacy.dp.composition import carried, noise_event
-from pacprivacy.dp.noise import Perturbed, Sampler, add_laplace, read_source
-from pacprivacy.errors import BudgetError
-from pacprivacy.release import NEIGHBOURS, DPCertificate, DPRelease, Neighbours
+from pacprivacy.dp.noise import Perturbed, Sampler, add_laplace, check_neighbours, read_source
+from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 EXACT: Final = "Noise is a whole number of grid steps, drawn exactly; rounding is paid for."
 
@@ -84,12 +83,3 @@ def laplace(
 def noisy_value(noisy: Perturbed) -> Any:
     """Return a float for one number, an array for several."""
     return noisy.values if noisy.values.ndim else float(noisy.values)
-
-
-def check_neighbours(neighbours: str) -> None:
-    """Refuse a relation that is not named."""
-    if neighbours not in NEIGHBOURS:
-        raise BudgetError(
-            f"neighbours must be 'add_remove' or 'replace'; got {neighbours!r}. "
-            "Name the relation that the promise is about."
-        )

@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
-from pacprivacy._checks import Matrix, Vector, check_positive, freeze
+from pacprivacy._checks import Vector, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
-from pacprivacy.dp.records import finite_rows, norms_of, read_rows
+from pacprivacy.dp.clipping import LARGEST, SMALLEST
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian, sample_discrete_laplace
+from pacprivacy.release import NEIGHBOURS
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 Sampler = Literal["lattice", "opendp"]
@@ -31,10 +32,6 @@ UNITS_PER_SCALE: Final = 1 << 29  # least number of grid steps in one noise scal
 HAIR: Final = 2.0**-24  # part of δ that is left for rounding, by those who compose
 FARTHEST: Final = 2.0**61  # grid steps; beyond it numbers are clipped, so that int64 holds them
 TWELFTH: Final = Fraction(1, 1 << 33)  # of a step more: s² - 1/12 is the variance that counts
-UNITS_PER_BOUND: Final = 28  # bits of a clipped entry
-CHUNK_ROWS: Final = 1 << 20  # whose sum is exact in float64; sums of chunks are added in int64
-LARGEST_SUM: Final = 1 << 53  # whole numbers that float64 holds: 2^24 rows of the largest
-_SMALLEST, _LARGEST = 1e-100, 1e100  # far from where float64 loses digits or range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -208,6 +205,15 @@ def check_epsilon_delta(epsilon: float, delta: float) -> tuple[float, float]:
     return epsilon, float(delta)
 
 
+def check_neighbours(neighbours: str) -> None:
+    """Refuse a relation that is not named."""
+    if neighbours not in NEIGHBOURS:
+        raise BudgetError(
+            f"neighbours must be 'add_remove' or 'replace'; got {neighbours!r}. "
+            "Name the relation that the promise is about."
+        )
+
+
 def read_source(simulate: np.random.Generator | int | None = None) -> BitSource:
     """Return the operating system's words, or seeded ones for a simulation.
 
@@ -219,32 +225,6 @@ def read_source(simulate: np.random.Generator | int | None = None) -> BitSource:
     if simulate is None:
         return SystemSource()
     return SimulatedSource(np.random.default_rng(coerce_seed(simulate)))
-
-
-def sum_clipped(rows: Matrix, *, bound: float, norm: Literal["l1", "l2"] = "l2") -> Vector:
-    """Return the sum of rows scaled down to ``min(1, bound/|row|)`` of themselves, exactly.
-
-    Guarantee
-    ---------
-    Claim DP-3. The sensitivity holds for the float64 numbers returned, not only for real ones.
-    """
-    limit = check_positive("bound", bound, advice="Use a norm that rows rarely exceed.")
-    entries = finite_rows(read_rows(rows, "rows"))
-    if not _SMALLEST < limit < _LARGEST:
-        raise BudgetError(
-            f"bound must be within {_SMALLEST:g} and {_LARGEST:g}; got {bound!r}. Rescale the rows."
-        )
-    lengths = norms_of(entries, order=1 if norm == "l1" else 2)  # an infinite one makes zeros
-    # The norm is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
-    safe = limit * (1.0 - (entries.shape[1] + 16) * 2.0**-52)
-    shrunk = entries * np.minimum(1.0, safe / np.maximum(lengths, 1e-300))
-    # Towards zero, to a power of two: norms only shrink, sums of chunks are whole and exact.
-    unit = math.ldexp(1.0, math.frexp(limit)[1] - 1 - UNITS_PER_BOUND)
-    total = np.zeros(entries.shape[1], dtype=np.int64)
-    for start in range(0, len(entries), CHUNK_ROWS):
-        whole = np.trunc(shrunk[start : start + CHUNK_ROWS] / unit)
-        total += whole.sum(axis=0).astype(np.int64)
-    return np.asarray(np.clip(total, -LARGEST_SUM, LARGEST_SUM) * unit, dtype=np.float64)
 
 
 def _read_values(values: Any) -> Vector:
@@ -263,9 +243,9 @@ def _grid_step(sensitivity: float, privacy: float) -> float:
         "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
     )
     wanted = reach / privacy
-    if not (_SMALLEST < reach < _LARGEST and _SMALLEST < wanted < _LARGEST):
+    if not (SMALLEST < reach < LARGEST and SMALLEST < wanted < LARGEST):
         raise BudgetError(
-            f"sensitivity must be within {_SMALLEST:g} and {_LARGEST:g}, also divided by the "
+            f"sensitivity must be within {SMALLEST:g} and {LARGEST:g}, also divided by the "
             f"promise; got {sensitivity!r}. Rescale the numbers."
         )
     return math.ldexp(1.0, math.frexp(wanted / UNITS_PER_SCALE)[1] - 1)
@@ -293,10 +273,38 @@ def _draw(
     shape: tuple[int, ...], units: int, law: Law, source: BitSource, sampler: Sampler
 ) -> Integers:
     if sampler == "opendp":
-        from pacprivacy.dp.opendp_noise import draw_with_opendp
-
-        return draw_with_opendp(shape, units, law=law, simulation=source.is_simulation)
+        return _draw_with_opendp(shape, units, law=law, simulation=source.is_simulation)
     if sampler != "lattice":
         raise BudgetError(f"sampler must be 'lattice' or 'opendp'; got {sampler!r}. Leave it out.")
     draw = sample_discrete_laplace if law == "laplace" else sample_discrete_gaussian
     return draw(np.full(shape, units, dtype=np.int64), source)
+
+
+def _draw_with_opendp(
+    shape: tuple[int, ...], units: int, *, law: Law, simulation: bool
+) -> Integers:
+    """Draw discrete Laplace or Gaussian numbers of a whole scale from OpenDP."""
+    if simulation:
+        raise BudgetError(
+            "sampler must be 'lattice' in a simulation; got 'opendp', which cannot be seeded. "
+            "Leave out one of the two."
+        )
+    opendp = _import_opendp()
+    domain = opendp.vector_domain(opendp.atom_domain(T="i64"))
+    if law == "laplace":
+        measure = opendp.m.make_laplace(domain, opendp.l1_distance(T="i64"), scale=float(units))
+    else:
+        measure = opendp.m.make_gaussian(domain, opendp.l2_distance(T="f64"), scale=float(units))
+    size = int(np.prod(shape))
+    return np.asarray(measure([0] * size), dtype=np.int64).reshape(shape)
+
+
+def _import_opendp() -> Any:
+    try:
+        import opendp.prelude as opendp
+    except ImportError:
+        raise BudgetError(
+            "sampler must be 'lattice' without OpenDP; got 'opendp'. Install pacprivacy[dp]."
+        ) from None
+    opendp.enable_features("contrib")
+    return opendp

@@ -13,7 +13,6 @@ from pacprivacy._checks import check_positive
 from pacprivacy.dp.advantage import advantage
 from pacprivacy.dp.composition import carried
 from pacprivacy.dp.events import ApproximateEvent, GaussianEvent
-from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.margins import (
     SOLVER,
     MarginLoss,
@@ -25,6 +24,7 @@ from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
     check_epsilon_delta,
+    check_neighbours,
     lattice_slack,
     read_source,
 )

@@ -12,7 +12,6 @@ from scipy import linalg
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp.advantage import noise_advantage
 from pacprivacy.dp.composition import carried, noise_event
-from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.margins import (
     SOLVER,
     MarginLoss,
@@ -25,6 +24,7 @@ from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
     check_epsilon_delta,
+    check_neighbours,
     lattice_parameter,
     read_source,
 )

@@ -23,10 +23,10 @@ from pacprivacy.dp.blocks import (
     map_blocks,
 )
 from pacprivacy.dp.composition import carried, gaussian_event
-from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.noise import (
     UNITS_PER_SCALE,
     add_gaussian,
+    check_neighbours,
     lattice_epsilon,
     lattice_parameter,
     read_source,

@@ -17,7 +17,7 @@ import numpy as np
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
-from pacprivacy.dp.clip import whole_rows
+from pacprivacy.dp.clipping import whole_rows
 from pacprivacy.dp.composition import carried
 from pacprivacy.dp.descent import PUBLIC, Steps, describe_steps, private_descent, read_start
 from pacprivacy.dp.descent_accounting import least_number

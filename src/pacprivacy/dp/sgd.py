@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.dp.clip import (
+from pacprivacy.dp.clipping import (
     CHUNK_ROWS,
     ROW_BITS,
     SLACK,

@@ -13,12 +13,12 @@ from pacprivacy.dp.adassp import LARGEST_ENTRY, clip_whole, exact_sums
 from pacprivacy.dp.advantage import noise_advantage
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.events import PureEvent
-from pacprivacy.dp.laplace import check_neighbours
 from pacprivacy.dp.noise import (
     Perturbed,
     add_gaussian,
     add_laplace,
     check_epsilon_delta,
+    check_neighbours,
     lattice_parameter,
     read_source,
 )

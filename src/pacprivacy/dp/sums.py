@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from pacprivacy._checks import check_positive
+from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.gaussian_mechanism import gaussian_analytic
-from pacprivacy.dp.laplace import check_neighbours, laplace
-from pacprivacy.dp.noise import check_epsilon_delta, sum_clipped
+from pacprivacy.dp.laplace import laplace
+from pacprivacy.dp.noise import check_epsilon_delta, check_neighbours
 from pacprivacy.dp.records import EMPTY_RECORDS, as_array
 from pacprivacy.errors import BudgetError
 from pacprivacy.release import DPRelease, Neighbours

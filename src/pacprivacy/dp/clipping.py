@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import math
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.dp.records import finite_rows, read_rows
+from pacprivacy.dp.records import finite_rows, norms_of, read_rows
+from pacprivacy.errors import BudgetError
 
 ROW_BITS: Final = 20  # features in whole multiples of a millionth of their bound
 SUM_BITS: Final = 40  # gradients in whole multiples of 2^-40 of the clipping norm
@@ -17,7 +19,10 @@ INT64_ROWS: Final = 1 << 22  # ... 2^22 of them in int64, and any number in two 
 BLOCK_CELLS: Final = 1 << 16  # entries that are worked on at a time: half a megabyte
 SLACK: Final = 1 - 1e-9  # room for the rounding of norms and of the factors themselves
 _TINY: Final = 1e-300
-_SMALLEST, _LARGEST = 1e-100, 1e100  # norms whose squares float64 holds
+SMALLEST, LARGEST = 1e-100, 1e100  # norms whose squares float64 holds
+UNITS_PER_BOUND: Final = 28  # bits of a clipped entry of a sum that is released as it is
+EXACT_ROWS: Final = 1 << 20  # of such entries, whose sum is exact in float64
+LARGEST_SUM: Final = 1 << 53  # whole numbers that float64 holds: 2^24 rows of the largest
 _HALF: Final = 32  # bits
 
 Integers = npt.NDArray[np.int64]
@@ -46,6 +51,32 @@ def clip(vectors: Matrix, norm: float) -> Matrix:
     shape = rows / largest
     lengths = np.maximum(np.linalg.norm(shape, axis=1, keepdims=True), 1.0)
     return np.where(largest <= norm / lengths, rows, shape * (norm / lengths))
+
+
+def sum_clipped(rows: Matrix, *, bound: float, norm: Literal["l1", "l2"] = "l2") -> Vector:
+    """Return the sum of rows scaled down to ``min(1, bound/|row|)`` of themselves, exactly.
+
+    Guarantee
+    ---------
+    Claim DP-3. The sensitivity holds for the float64 numbers returned, not only for real ones.
+    """
+    limit = check_positive("bound", bound, advice="Use a norm that rows rarely exceed.")
+    entries = finite_rows(read_rows(rows, "rows"))
+    if not SMALLEST < limit < LARGEST:
+        raise BudgetError(
+            f"bound must be within {SMALLEST:g} and {LARGEST:g}; got {bound!r}. Rescale the rows."
+        )
+    lengths = norms_of(entries, order=1 if norm == "l1" else 2)  # an infinite one makes zeros
+    # The norm is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
+    safe = limit * (1.0 - (entries.shape[1] + 16) * 2.0**-52)
+    shrunk = entries * np.minimum(1.0, safe / np.maximum(lengths, 1e-300))
+    # Towards zero, to a power of two: norms only shrink, sums of chunks are whole and exact.
+    unit = math.ldexp(1.0, math.frexp(limit)[1] - 1 - UNITS_PER_BOUND)
+    total = np.zeros(entries.shape[1], dtype=np.int64)
+    for start in range(0, len(entries), EXACT_ROWS):
+        whole = np.trunc(shrunk[start : start + EXACT_ROWS] / unit)
+        total += whole.sum(axis=0).astype(np.int64)
+    return np.asarray(np.clip(total, -LARGEST_SUM, LARGEST_SUM) * unit, dtype=np.float64)
 
 
 class WholeRows:
@@ -133,7 +164,7 @@ def whole_gradients(gradients: npt.NDArray[Any], norm: float) -> Integers:
 def add_gradients(total: ExactTotal, gradients: npt.NDArray[Any], norm: float) -> None:
     """Add clipped gradients to a sum; see :func:`whole_gradients`."""
     check_positive("norm", norm, advice="Use a norm that gradients rarely exceed.")
-    plain = _SMALLEST < norm < _LARGEST
+    plain = SMALLEST < norm < LARGEST
     n_records, d = gradients.shape
     width = max(1, min(d, BLOCK_CELLS >> 4))
     n_rows = min(CHUNK_ROWS, BLOCK_CELLS // width)
@@ -147,7 +178,7 @@ def add_gradients(total: ExactTotal, gradients: npt.NDArray[Any], norm: float) -
                 entries = _copy_to(room, part[:, columns])
                 squares += np.square(entries, out=_like(work, entries)).sum(axis=1)
         # Zero, too small or too large for squares, or not finite: with more care.
-        odd = ~((squares > _SMALLEST**2) & (squares < _LARGEST**2) & plain)
+        odd = ~((squares > SMALLEST**2) & (squares < LARGEST**2) & plain)
         total.expect(len(part))
         if odd.any():
             total.add(_add_carefully(part[odd], norm))
