@@ -10,10 +10,14 @@ import pytest
 
 from pacprivacy.audit import audit_dp
 from pacprivacy.dp.clipping import sum_clipped
-from pacprivacy.dp.exponential import choose_candidate, exponential
-from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
-from pacprivacy.dp.hypotheses import choose_hypothesis
-from pacprivacy.dp.laplace import laplace
+from pacprivacy.dp.mechanisms import (
+    choose_candidate,
+    choose_hypothesis,
+    exponential,
+    gaussian_analytic,
+    gaussian_classical,
+    laplace,
+)
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,

@@ -28,14 +28,20 @@ from pacprivacy.dp.events import (
     ReplacementSampling,
     Sampling,
 )
-from pacprivacy.dp.exponential import exponential, score_loss
 from pacprivacy.dp.finetune import PublicFeatures, fine_tune, pretrain
-from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
-from pacprivacy.dp.hypotheses import choose_hypothesis
 from pacprivacy.dp.jax_sgd import dp_sgd_jax
-from pacprivacy.dp.laplace import laplace
 from pacprivacy.dp.losses import Hinge, LinearLoss, Logistic, Softmax, Squared
 from pacprivacy.dp.margins import SOLVER, TOLERANCE, LogisticMargin, minimise_margins
+from pacprivacy.dp.mechanisms import (
+    choose_hypothesis,
+    exponential,
+    gaussian_analytic,
+    gaussian_classical,
+    laplace,
+    private_mean,
+    private_sum,
+    score_loss,
+)
 from pacprivacy.dp.noise import add_laplace, check_epsilon_delta, read_source
 from pacprivacy.dp.objective_perturbation import least_penalty, objective_perturbation
 from pacprivacy.dp.output_perturbation import (
@@ -62,7 +68,6 @@ from pacprivacy.dp.records import (
 from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_noise
 from pacprivacy.dp.sgd import dp_gd, dp_sgd
 from pacprivacy.dp.statistics import regression_from_statistics
-from pacprivacy.dp.sums import private_mean, private_sum
 from pacprivacy.dp.verification import verify_dp
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 

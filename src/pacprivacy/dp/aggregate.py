@@ -16,7 +16,7 @@ from pacprivacy.dp.blocks import ALONE, LEAST_RECORDS, draw_blocks, draw_seeds, 
 from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.composition import carried, noise_event
 from pacprivacy.dp.events import Event, PureEvent
-from pacprivacy.dp.exponential import choose_candidate
+from pacprivacy.dp.mechanisms import choose_candidate
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,

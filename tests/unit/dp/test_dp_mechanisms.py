@@ -11,12 +11,19 @@ import pytest
 from scipy import stats
 from scipy.integrate import trapezoid
 
-from pacprivacy.dp.exponential import choose_candidate, exponential, score_loss
-from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
-from pacprivacy.dp.hypotheses import _total, choose_hypothesis
-from pacprivacy.dp.laplace import laplace
+from pacprivacy.dp.mechanisms import (
+    _total,
+    choose_candidate,
+    choose_hypothesis,
+    exponential,
+    gaussian_analytic,
+    gaussian_classical,
+    laplace,
+    private_mean,
+    private_sum,
+    score_loss,
+)
 from pacprivacy.dp.noise import read_source
-from pacprivacy.dp.sums import private_mean, private_sum
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.theory.gaussian import gaussian_parameter
 
