@@ -19,8 +19,8 @@ from sklearn.preprocessing import FunctionTransformer
 import pacprivacy as pac
 from pacprivacy import dp
 from pacprivacy.accuracy_first import CovNR, DoublingMethod, NoiseReduction, TheoryInversion
-from pacprivacy.dp.composition import events_of
 from pacprivacy.dp.descent import DescentPlan
+from pacprivacy.dp.events import events_of
 from pacprivacy.dp.loss_distribution import amplified_profile
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.estimators import (

@@ -14,7 +14,7 @@ from scipy import special, stats
 from scipy.optimize import brentq
 
 from pacprivacy import dp
-from pacprivacy.dp.composition import covers, gaussian_square
+from pacprivacy.dp.events import covers, gaussian_square
 from pacprivacy.dp.loss_distribution import amplified_profile
 from pacprivacy.errors import BudgetError, BudgetExceededError, CertificateError, SecretError
 

@@ -7,7 +7,6 @@ from pacprivacy.dp.advantage import advantage, calibrate_to_advantage
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.blocks import fit_fresh
 from pacprivacy.dp.clipping import clip
-from pacprivacy.dp.composition import carried, events_of
 from pacprivacy.dp.descent import Steps
 from pacprivacy.dp.descent_accounting import descent_advantage, descent_epsilon, descent_noise
 from pacprivacy.dp.descent_batches import (
@@ -27,6 +26,8 @@ from pacprivacy.dp.events import (
     PureEvent,
     ReplacementSampling,
     Sampling,
+    carried,
+    events_of,
 )
 from pacprivacy.dp.finetune import PublicFeatures, fine_tune, pretrain
 from pacprivacy.dp.jax_sgd import dp_sgd_jax

@@ -11,8 +11,15 @@ import numpy as np
 from scipy.optimize import brentq
 
 from pacprivacy._rounding import at_most
-from pacprivacy.dp.composition import Told, grid_distance, pure_loss, read_composed
-from pacprivacy.dp.events import ApproximateEvent, Event, GaussianEvent
+from pacprivacy.dp.events import (
+    ApproximateEvent,
+    Event,
+    GaussianEvent,
+    Told,
+    grid_distance,
+    pure_loss,
+    read_composed,
+)
 from pacprivacy.dp.loss_distribution import (
     ORDERS,
     amplified_profile,

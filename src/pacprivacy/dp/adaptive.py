@@ -22,18 +22,16 @@ from scipy.optimize import brentq
 
 from pacprivacy._random import ProcessBound
 from pacprivacy._rounding import at_most
-from pacprivacy.dp.composition import (
+from pacprivacy.dp.events import (
+    ApproximateEvent,
     Composed,
+    Event,
     Told,
     covers,
     gaussian_square,
     grid_distance,
     pure_loss,
     read_composed,
-)
-from pacprivacy.dp.events import (
-    ApproximateEvent,
-    Event,
 )
 from pacprivacy.dp.loss_distribution import ORDERS, compose_losses, renyi_divergences
 from pacprivacy.dp.noise import check_epsilon_delta, check_neighbours, lattice_distance

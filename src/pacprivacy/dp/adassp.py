@@ -16,7 +16,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy.dp.advantage import noise_advantage
 from pacprivacy.dp.clipping import CHUNK_ROWS, ExactTotal
-from pacprivacy.dp.composition import carried, noise_event
+from pacprivacy.dp.events import carried, noise_event
 from pacprivacy.dp.noise import add_gaussian, lattice_parameter, read_source
 from pacprivacy.dp.records import EMPTY_RECORDS, norms_of, read_regression
 from pacprivacy.errors import BudgetError

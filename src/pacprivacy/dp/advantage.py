@@ -14,18 +14,24 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from pacprivacy.dp.composition import grid_distance, read_composed
-from pacprivacy.dp.events import Event, GaussianEvent, LaplaceEvent, PureEvent
+from pacprivacy.dp.events import (
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    PureEvent,
+    grid_distance,
+    read_composed,
+)
 from pacprivacy.dp.loss_distribution import loss_distribution
 from pacprivacy.dp.noise import lattice_parameter
 from pacprivacy.errors import BudgetError
 from pacprivacy.release import Neighbours
 from pacprivacy.theory import gaussian_epsilon, gaussian_equivalent
 
-DISCRETIZATION: Final = 1e-3  # of privacy loss; the advantage is rounded up by less than 1e-4 of it
+ADVANTAGE_STEP: Final = 1e-3  # of privacy loss; the advantage is rounded up by less than 1e-4 of it
 ROUNDED: Final = 1e-12  # more than a formula of a few float64 operations is off
 TAIL: Final = 1e-8  # δ at which the far tails of losses are cut off
-PRECISION: Final = 1e-3  # of the advantage that a calibration finds, relative
+CALIBRATION: Final = 1e-3  # of the advantage that a calibration finds, relative
 MOST_TRIALS: Final = 40
 
 
@@ -33,7 +39,7 @@ def advantage(
     events: Event | Iterable[Event],
     *,
     neighbours: Neighbours = "add_remove",
-    discretization: float = DISCRETIZATION,
+    discretization: float = ADVANTAGE_STEP,
 ) -> float:
     """Return the advantage of the best attacker on mechanisms that ran on the same records.
 
@@ -136,12 +142,12 @@ def calibrate_to_advantage(
     """
     if not 0.0 < target < 1.0:
         raise BudgetError(f"target must be between 0 and 1; got {target!r}. Use 2 success - 1.")
-    aim = target * (1 - PRECISION / 2)
+    aim = target * (1 - CALIBRATION / 2)
     low, high = (0.0, 0.0), (math.inf, 1.0)  # an ε and its advantage, on either side
     trial = gaussian_epsilon(gaussian_equivalent((1 + aim) / 2), delta) or target
     for _ in range(MOST_TRIALS):
         value = advantage_at(trial)
-        if target * (1 - PRECISION) <= value <= target:
+        if target * (1 - CALIBRATION) <= value <= target:
             return trial
         if value < target:
             low = (trial, value)

@@ -14,8 +14,7 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp.blocks import ALONE, LEAST_RECORDS, draw_blocks, draw_seeds, map_blocks
 from pacprivacy.dp.clipping import sum_clipped
-from pacprivacy.dp.composition import carried, noise_event
-from pacprivacy.dp.events import Event, PureEvent
+from pacprivacy.dp.events import Event, PureEvent, carried, noise_event
 from pacprivacy.dp.mechanisms import choose_candidate
 from pacprivacy.dp.noise import (
     add_gaussian,

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp.clipping import SUM_BITS
-from pacprivacy.dp.composition import carried
 from pacprivacy.dp.descent_accounting import (
     descent_advantage,
     descent_event,
@@ -24,6 +23,7 @@ from pacprivacy.dp.descent_accounting import (
     descent_noise,
 )
 from pacprivacy.dp.descent_batches import Batch, Places, check_count
+from pacprivacy.dp.events import carried
 from pacprivacy.dp.noise import HAIR, UNITS_PER_SCALE, check_epsilon_delta, lattice_slack
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian

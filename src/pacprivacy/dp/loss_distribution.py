@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Vector
-from pacprivacy.dp.composition import check_relation, pure_loss
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
@@ -19,6 +18,8 @@ from pacprivacy.dp.events import (
     GaussianEvent,
     LaplaceEvent,
     PoissonSampling,
+    check_relation,
+    pure_loss,
 )
 from pacprivacy.release import Neighbours
 

@@ -14,8 +14,7 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp.advantage import advantage, noise_advantage
 from pacprivacy.dp.clipping import sum_clipped
-from pacprivacy.dp.composition import carried, gaussian_event, noise_event
-from pacprivacy.dp.events import GaussianEvent, PureEvent
+from pacprivacy.dp.events import GaussianEvent, PureEvent, carried, gaussian_event, noise_event
 from pacprivacy.dp.noise import (
     Perturbed,
     Sampler,

@@ -11,8 +11,7 @@ from scipy.optimize import brentq
 
 from pacprivacy._checks import check_positive
 from pacprivacy.dp.advantage import advantage
-from pacprivacy.dp.composition import carried
-from pacprivacy.dp.events import ApproximateEvent, GaussianEvent
+from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, carried
 from pacprivacy.dp.margins import (
     SOLVER,
     MarginLoss,

@@ -11,7 +11,7 @@ from scipy import linalg
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp.advantage import noise_advantage
-from pacprivacy.dp.composition import carried, noise_event
+from pacprivacy.dp.events import carried, noise_event
 from pacprivacy.dp.margins import (
     SOLVER,
     MarginLoss,

@@ -22,7 +22,7 @@ from pacprivacy.dp.blocks import (
     fit_fresh,
     map_blocks,
 )
-from pacprivacy.dp.composition import carried, gaussian_event
+from pacprivacy.dp.events import carried, gaussian_event
 from pacprivacy.dp.noise import (
     UNITS_PER_SCALE,
     add_gaussian,

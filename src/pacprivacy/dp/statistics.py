@@ -11,8 +11,7 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp.adassp import LARGEST_ENTRY, clip_whole, exact_sums
 from pacprivacy.dp.advantage import noise_advantage
-from pacprivacy.dp.composition import carried, noise_event
-from pacprivacy.dp.events import PureEvent
+from pacprivacy.dp.events import PureEvent, carried, noise_event
 from pacprivacy.dp.noise import (
     Perturbed,
     add_gaussian,

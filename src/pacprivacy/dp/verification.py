@@ -12,8 +12,7 @@ from typing import Final
 
 from pacprivacy.dp.accounting import account
 from pacprivacy.dp.advantage import advantage
-from pacprivacy.dp.composition import events_of
-from pacprivacy.dp.events import GaussianEvent, LaplaceEvent
+from pacprivacy.dp.events import GaussianEvent, LaplaceEvent, events_of
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.release import NOT_PROMISED, ONE_RELEASE, DPCertificate, Verified
 
