@@ -19,9 +19,9 @@ from sklearn.preprocessing import FunctionTransformer
 import pacprivacy as pac
 from pacprivacy import dp
 from pacprivacy.accuracy_first import CovNR, DoublingMethod, NoiseReduction, TheoryInversion
+from pacprivacy.dp.accounting import amplified_profile
 from pacprivacy.dp.descent import DescentPlan
 from pacprivacy.dp.events import events_of
-from pacprivacy.dp.loss_distribution import amplified_profile
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.estimators import (
     DPLinearRegression,

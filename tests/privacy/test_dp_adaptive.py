@@ -14,8 +14,8 @@ from scipy import special, stats
 from scipy.optimize import brentq
 
 from pacprivacy import dp
+from pacprivacy.dp.accounting import amplified_profile
 from pacprivacy.dp.events import covers, gaussian_square
-from pacprivacy.dp.loss_distribution import amplified_profile
 from pacprivacy.errors import BudgetError, BudgetExceededError, CertificateError, SecretError
 
 Z = np.linspace(-12.0, 12.0, 100_001)  # where a standard normal number is integrated

@@ -1,9 +1,14 @@
 """Differential privacy, for comparison: another promise, about whether a record is in at all."""
 
-from pacprivacy.dp.accounting import Accounts, account, zcdp_epsilon
+from pacprivacy.dp.accounting import (
+    Accounts,
+    account,
+    advantage,
+    calibrate_to_advantage,
+    zcdp_epsilon,
+)
 from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.adassp import AdaSSP, adassp
-from pacprivacy.dp.advantage import advantage, calibrate_to_advantage
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.blocks import fit_fresh
 from pacprivacy.dp.clipping import clip

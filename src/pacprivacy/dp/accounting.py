@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from scipy.optimize import brentq
 
+from pacprivacy._checks import Vector
 from pacprivacy._rounding import at_most
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
+    FixedSampling,
     GaussianEvent,
+    LaplaceEvent,
+    PoissonSampling,
+    PureEvent,
     Told,
+    check_relation,
     grid_distance,
     pure_loss,
     read_composed,
 )
-from pacprivacy.dp.loss_distribution import (
-    ORDERS,
-    amplified_profile,
-    compose_losses,
-    renyi_divergences,
-)
-from pacprivacy.dp.noise import check_epsilon_delta
+from pacprivacy.dp.noise import check_epsilon_delta, lattice_parameter
 from pacprivacy.errors import BudgetError
 from pacprivacy.release import Neighbours
+from pacprivacy.theory import gaussian_epsilon, gaussian_equivalent
 
 METHODS: Final[dict[str, str]] = {
     "basic": "sum of the ε of every run, δ shared evenly",
@@ -294,3 +297,334 @@ def _pld(
 ) -> float:
     losses = compose_losses(events, neighbours, discretization, delta)
     return float(losses.get_epsilon_for_delta(delta))
+
+
+ORDERS: Final = (
+    *(1 + i / 20 for i in range(1, 20)),
+    *(2 + i / 4 for i in range(36)),
+    *range(11, 64),
+    *(64, 80, 96, 128, 192, 256, 384, 512, 1024, 4096),
+)
+_CUT: Final = 1e-4  # part of δ beyond which losses of the far tail count as infinite
+
+
+def amplified_profile(event: Event, epsilon: Vector) -> Vector:
+    """Return the least known ``δ`` of one run on a sample, at every ``ε >= 0``.
+
+    Guarantee
+    ---------
+    Claim DP-4. Amplification by subsampling (Balle, Barthe and Gaboardi 2018).
+    """
+    if event.sampling is None:
+        return event.profile(epsilon)
+    rate = event.sampling.rate
+    inner = np.log1p(np.expm1(epsilon) / rate)
+    removal = _removal(event)
+    if removal is not None:
+        share = np.exp(epsilon - inner)
+        drawn = (1.0 - share) * event.profile(inner, removal) + share * event.profile(inner)
+        return np.asarray(rate * np.minimum(drawn, event.profile(epsilon)))
+    repetitions = event.sampling.repetitions
+    known = sum(p * event.profile(inner, k) for k, p in repetitions.items())
+    return np.asarray(known + max(0.0, rate - math.fsum(repetitions.values())))
+
+
+def loss_distribution(
+    event: Event, neighbours: Neighbours, discretization: float, delta: float
+) -> Any:
+    """Return the privacy-loss distribution of all runs of an event, rounded to the safe side."""
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    check_relation(event, neighbours)
+    step = {"value_discretization_interval": discretization}
+    if isinstance(event, ApproximateEvent):
+        promise = common.DifferentialPrivacyParameters(event.epsilon, event.delta)
+        return pld.from_privacy_parameters(promise, **step).self_compose(event.count)
+    if event.sampling is None and isinstance(event, GaussianEvent):
+        std = event.noise_multiplier / math.sqrt(event.count)
+        return pld.from_gaussian_mechanism(standard_deviation=std, **step)
+    known = event.sampling is None or (
+        isinstance(event.sampling, PoissonSampling) and neighbours == "add_remove"
+    )
+    rate = 1.0 if event.sampling is None else event.sampling.rate
+    if known and isinstance(event, GaussianEvent):
+        one = pld.from_gaussian_mechanism(event.noise_multiplier, sampling_prob=rate, **step)
+    elif known and isinstance(event, LaplaceEvent):
+        one = pld.from_laplace_mechanism(event.noise_multiplier, sampling_prob=rate, **step)
+    else:
+        one = _from_profile(event, discretization, _CUT * delta / event.count)
+    return one.self_compose(event.count)
+
+
+def compose_losses(
+    events: Iterable[Event], neighbours: Neighbours, discretization: float, delta: float
+) -> Any:
+    """Return the loss distribution of all events together; see :func:`loss_distribution`."""
+    listed = list(events)
+    plain = [e for e in listed if isinstance(e, GaussianEvent) and e.sampling is None]
+    others = [event for event in listed if event not in plain]
+    if plain:  # Gaussian runs on all records are one run
+        squares = math.fsum(event.count / event.noise_multiplier**2 for event in plain)
+        others.append(GaussianEvent(noise_multiplier=1.0 / math.sqrt(squares * (1 + 1e-14))))
+    combined: Any = None
+    for event in others:
+        one = loss_distribution(event, neighbours, discretization, delta)
+        combined = one if combined is None else combined.compose(one)
+    return combined
+
+
+def _from_profile(event: Event, discretization: float, least_delta: float) -> Any:
+    """Build the distribution from the profile alone; the relation is symmetric."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    def is_rare(epsilon: float) -> bool:
+        return bool(amplified_profile(event, np.array([epsilon]))[0] <= least_delta)
+
+    largest = discretization
+    while not is_rare(largest) and largest < 512.0:
+        largest *= 1.1
+    rounded = np.arange(0, math.ceil(largest / discretization) + 1)
+    losses = np.asarray(rounded * discretization, dtype=np.float64)
+    upper = np.clip(amplified_profile(event, losses), 0.0, 1.0)
+    lower = -np.expm1(-losses) + np.exp(-losses) * upper  # the same test, with roles exchanged
+    deltas = np.minimum.accumulate(np.concatenate([lower[:0:-1], upper]))
+    both = np.concatenate([-rounded[:0:-1], rounded])
+    if _removal(event) is not None:
+        deltas = _convex_below(np.exp(both * discretization), deltas)
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(discretization, both, deltas)
+    return pld.PrivacyLossDistribution(pmf)
+
+
+def _removal(event: Event) -> float | None:
+    """Return how far a removal moves the numbers, where Poisson batches have records replaced."""
+    return event.sampling.removal if isinstance(event.sampling, PoissonSampling) else None
+
+
+def _convex_below(x: Vector, y: Vector) -> Vector:
+    """Return the largest convex function below the points: true profiles are convex in ``e^ε``."""
+    kept: list[int] = []
+    for i in range(len(x)):
+        while len(kept) > 1:
+            a, b = kept[-2], kept[-1]
+            if (y[b] - y[a]) * (x[i] - x[b]) < (y[i] - y[b]) * (x[b] - x[a]):
+                break
+            kept.pop()
+        kept.append(i)
+    return np.interp(x, x[kept], y[kept])
+
+
+def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
+    """Return bounds on the Rényi divergence of all runs at ``ORDERS``; None where none is known."""
+    check_relation(event, neighbours)
+    orders = np.array(ORDERS, dtype=np.float64)
+    if event.sampling is None:
+        if isinstance(event, GaussianEvent):
+            return np.asarray(event.count * orders / (2.0 * event.noise_multiplier**2))
+        if isinstance(event, LaplaceEvent):
+            return _renyi_by_accountant(event, neighbours)
+    loss = pure_loss(event)
+    if loss is not None:
+        return np.asarray(event.count * np.minimum(loss, orders * loss**2 / 2.0))
+    return _renyi_by_accountant(event, neighbours)
+
+
+def _renyi_by_accountant(event: Event, neighbours: Neighbours) -> Vector | None:
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    relations = dp_accounting.NeighboringRelation
+    if event.sampling is None and isinstance(event, LaplaceEvent):
+        told, relation = (
+            dp_accounting.LaplaceDpEvent(event.noise_multiplier),
+            relations.ADD_OR_REMOVE_ONE,
+        )
+    elif not isinstance(event, GaussianEvent):
+        return None
+    elif isinstance(event.sampling, PoissonSampling) and neighbours == "add_remove":
+        gaussian = dp_accounting.GaussianDpEvent(event.noise_multiplier)
+        told = dp_accounting.PoissonSampledDpEvent(event.sampling.rate, gaussian)
+        relation = relations.ADD_OR_REMOVE_ONE
+    elif isinstance(event.sampling, FixedSampling):
+        gaussian = dp_accounting.GaussianDpEvent(event.noise_multiplier)
+        told = dp_accounting.SampledWithoutReplacementDpEvent(
+            event.sampling.n_records, event.sampling.batch_size, gaussian
+        )
+        relation = relations.REPLACE_ONE
+    else:
+        return None
+    accountant = RdpAccountant(list(ORDERS), relation)
+    with _quiet_orders():
+        accountant.compose(told, int(event.count))
+    return np.asarray(accountant.rdp, dtype=np.float64)
+
+
+@contextmanager
+def _quiet_orders() -> Iterator[None]:
+    """Keep dp-accounting from telling which orders it leaves out: the others suffice."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+ADVANTAGE_STEP: Final = 1e-3  # of privacy loss; the advantage is rounded up by less than 1e-4 of it
+ROUNDED: Final = 1e-12  # more than a formula of a few float64 operations is off
+TAIL: Final = 1e-8  # δ at which the far tails of losses are cut off
+CALIBRATION: Final = 1e-3  # of the advantage that a calibration finds, relative
+MOST_TRIALS: Final = 40
+
+
+def advantage(
+    events: Event | Iterable[Event],
+    *,
+    neighbours: Neighbours = "add_remove",
+    discretization: float = ADVANTAGE_STEP,
+) -> float:
+    """Return the advantage of the best attacker on mechanisms that ran on the same records.
+
+    Parameters
+    ----------
+    events : Event or several, public
+        :class:`GaussianEvent`, :class:`LaplaceEvent`, :class:`PureEvent`, each with the way in
+        which its records were sampled. What is computed may depend on what was released before,
+        the events may not.
+    neighbours : {"add_remove", "replace"}, public
+        Relation of the promise, and of the sensitivity that noise multipliers are relative to.
+    discretization : float, public
+        Step of privacy-loss distributions, where there is no closed form.
+
+    Returns
+    -------
+    float
+        ``δ(0)`` of the privacy-loss distribution, the larger of both directions, rounded up. The
+        best guess at prior 1/2 succeeds with probability ``(1 + advantage)/2``.
+
+    Raises
+    ------
+    BudgetError
+        If an argument is out of range, or fixed-size batches are accounted for ``add_remove``.
+
+    Guarantee
+    ---------
+    Claim DP-30. No attacker has a larger advantage, up to the arithmetic of dp-accounting. Closed
+    forms are used for Gaussian runs without sampling, one Laplace run and one pure run.
+
+    Examples
+    --------
+    >>> round(advantage(GaussianEvent(noise_multiplier=4.0, count=4)), 4)
+    0.1974
+    >>> round(advantage(LaplaceEvent(noise_multiplier=1.0)), 4), round(math.tanh(0.5), 4)
+    (0.3935, 0.4621)
+    """
+    listed = list(read_composed(events, neighbours).events)
+    found = _closed_form(listed)
+    if found is None:
+        combined: Any = None
+        for event in listed:
+            one = loss_distribution(event, neighbours, discretization, TAIL)
+            combined = one if combined is None else combined.compose(one)
+        found = float(combined.get_delta_for_epsilon(0.0))
+    # Each of the two laws is that far from its continuous one, in total variation.
+    return min(1.0, found * (1 + ROUNDED) + 2 * grid_distance(listed))
+
+
+def noise_advantage(epsilon: float, delta: float, n_numbers: int) -> float:
+    """Return the advantage on numbers with the noise that ``(ε, δ)`` asks for.
+
+    Gaussian noise, by :func:`~pacprivacy.dp.noise.lattice_parameter`, or Laplace noise for
+    ``delta=0``. Either may be shared among several statistics: for both laws the whole is as
+    private as one statistic that moves by all of it.
+    """
+    if delta == 0.0:
+        return advantage(LaplaceEvent(noise_multiplier=1.0 / epsilon, n_numbers=n_numbers))
+    parameter = lattice_parameter(epsilon, delta, n_numbers)
+    return advantage(GaussianEvent(noise_multiplier=1.0 / parameter, n_numbers=n_numbers))
+
+
+def calibrate_to_advantage(
+    advantage_at: Callable[[float], float], target: float, *, delta: float = 1e-5
+) -> float:
+    """Return the largest ``ε`` at which a method's own advantage keeps a target, rounded down.
+
+    Most methods are told an ``ε`` and a ``δ``. At a fixed ``δ`` this finds the ``ε`` that makes
+    them as private as a membership success ``(1 + target)/2`` asks for, and no more.
+
+    Parameters
+    ----------
+    advantage_at : callable, public
+        Advantage on the method at an ``ε``, for example from its certificate; increasing.
+    target : float in (0, 1), public
+        The advantage to reach: ``2 success - 1``.
+    delta : float in (0, 1), public
+        The ``δ`` that the method is told. The search begins where a Gaussian mechanism with this
+        ``δ`` is a little below the target.
+
+    Returns
+    -------
+    float
+        An ``ε`` at which the advantage is at most ``target``, and at least 99.9 % of it.
+
+    Raises
+    ------
+    BudgetError
+        If no such ``ε`` is found: the advantage of a method that has ``δ`` is never below it.
+
+    Guarantee
+    ---------
+    Claim DP-30. ``advantage_at(result) <= target``.
+
+    Examples
+    --------
+    >>> epsilon = calibrate_to_advantage(lambda e: 1 - math.exp(-e / 2), 0.176)  # Laplace noise
+    >>> round(epsilon, 3)
+    0.387
+    """
+    if not 0.0 < target < 1.0:
+        raise BudgetError(f"target must be between 0 and 1; got {target!r}. Use 2 success - 1.")
+    aim = target * (1 - CALIBRATION / 2)
+    low, high = (0.0, 0.0), (math.inf, 1.0)  # an ε and its advantage, on either side
+    trial = gaussian_epsilon(gaussian_equivalent((1 + aim) / 2), delta) or target
+    for _ in range(MOST_TRIALS):
+        value = advantage_at(trial)
+        if target * (1 - CALIBRATION) <= value <= target:
+            return trial
+        if value < target:
+            low = (trial, value)
+        else:
+            high = (trial, value)
+        trial = _between(low, high, aim)
+    raise BudgetError(
+        f"target must be an advantage that the method can have; none near {target:.6g} was found. "
+        "Use a larger success, or a smaller delta."
+    )
+
+
+def _between(low: tuple[float, float], high: tuple[float, float], aim: float) -> float:
+    """Return where to look next: on the chord, not too near an end."""
+    if math.isinf(high[0]):
+        return 2.0 * low[0]
+    if low[0] == 0.0:
+        return 0.5 * high[0]
+    share = (aim - low[1]) / (high[1] - low[1])
+    return low[0] + min(0.9, max(0.1, share)) * (high[0] - low[0])
+
+
+def _closed_form(events: list[Event]) -> float | None:
+    """Return the advantage where a formula has it: Gaussian noise, or one pure run."""
+    if any(event.sampling is not None for event in events):
+        return None
+    if all(isinstance(event, GaussianEvent) for event in events):
+        squares = [e.count / e.noise_multiplier**2 for e in events if isinstance(e, GaussianEvent)]
+        return math.erf(math.sqrt(math.fsum(squares) / 8.0))  # 2 Φ(μ/2) - 1
+    if len(events) == 1 and events[0].count == 1:
+        event = events[0]
+        if isinstance(event, LaplaceEvent):
+            return -math.expm1(-0.5 / event.noise_multiplier)
+        if isinstance(event, PureEvent):
+            return math.tanh(event.epsilon / 2.0)
+    return None

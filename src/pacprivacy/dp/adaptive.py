@@ -22,6 +22,7 @@ from scipy.optimize import brentq
 
 from pacprivacy._random import ProcessBound
 from pacprivacy._rounding import at_most
+from pacprivacy.dp.accounting import ORDERS, compose_losses, renyi_divergences
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Composed,
@@ -33,7 +34,6 @@ from pacprivacy.dp.events import (
     pure_loss,
     read_composed,
 )
-from pacprivacy.dp.loss_distribution import ORDERS, compose_losses, renyi_divergences
 from pacprivacy.dp.noise import check_epsilon_delta, check_neighbours, lattice_distance
 from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.release import DPRelease, Neighbours

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
-from pacprivacy.dp.advantage import noise_advantage
+from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.clipping import CHUNK_ROWS, ExactTotal
 from pacprivacy.dp.events import carried, noise_event
 from pacprivacy.dp.noise import add_gaussian, lattice_parameter, read_source

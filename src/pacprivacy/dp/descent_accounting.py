@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from pacprivacy._checks import check_positive
-from pacprivacy.dp.advantage import advantage
+from pacprivacy.dp.accounting import ORDERS, advantage, loss_distribution, renyi_divergences
 from pacprivacy.dp.descent_batches import (
     Batch,
     FixedBatch,
@@ -28,7 +28,6 @@ from pacprivacy.dp.events import (
     ReplacementSampling,
     Sampling,
 )
-from pacprivacy.dp.loss_distribution import ORDERS, loss_distribution, renyi_divergences
 from pacprivacy.dp.noise import check_epsilon_delta
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory import gaussian_epsilon, gaussian_parameter

@@ -12,7 +12,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
-from pacprivacy.dp.advantage import advantage, noise_advantage
+from pacprivacy.dp.accounting import advantage, noise_advantage
 from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.events import GaussianEvent, PureEvent, carried, gaussian_event, noise_event
 from pacprivacy.dp.noise import (

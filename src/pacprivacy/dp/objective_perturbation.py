@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from pacprivacy._checks import check_positive
-from pacprivacy.dp.advantage import advantage
+from pacprivacy.dp.accounting import advantage
 from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, carried
 from pacprivacy.dp.margins import (
     SOLVER,

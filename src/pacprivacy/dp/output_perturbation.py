@@ -10,7 +10,7 @@ import numpy as np
 from scipy import linalg
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.dp.advantage import noise_advantage
+from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.events import carried, noise_event
 from pacprivacy.dp.margins import (
     SOLVER,

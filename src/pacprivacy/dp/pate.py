@@ -13,7 +13,7 @@ from scipy import special
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource
-from pacprivacy.dp.advantage import noise_advantage
+from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.blocks import (
     ALONE,
     LEAST_RECORDS,

@@ -9,8 +9,8 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
+from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.adassp import LARGEST_ENTRY, clip_whole, exact_sums
-from pacprivacy.dp.advantage import noise_advantage
 from pacprivacy.dp.events import PureEvent, carried, noise_event
 from pacprivacy.dp.noise import (
     Perturbed,

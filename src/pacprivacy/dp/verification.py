@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final
 
-from pacprivacy.dp.accounting import account
-from pacprivacy.dp.advantage import advantage
+from pacprivacy.dp.accounting import account, advantage
 from pacprivacy.dp.events import GaussianEvent, LaplaceEvent, events_of
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.release import NOT_PROMISED, ONE_RELEASE, DPCertificate, Verified
