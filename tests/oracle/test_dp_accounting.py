@@ -16,8 +16,8 @@ from pacprivacy.dp.accounting import (
     renyi_divergences,
     zcdp_epsilon,
 )
+from pacprivacy.dp.batches import FixedBatch, PoissonBatch, ReplacementBatch
 from pacprivacy.dp.descent_accounting import descent_epsilon
-from pacprivacy.dp.descent_batches import FixedBatch, PoissonBatch, ReplacementBatch
 from pacprivacy.dp.events import (
     ApproximateEvent,
     FixedSampling,

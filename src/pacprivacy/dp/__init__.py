@@ -10,17 +10,17 @@ from pacprivacy.dp.accounting import (
 from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.adassp import AdaSSP, adassp
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
-from pacprivacy.dp.blocks import fit_fresh
-from pacprivacy.dp.clipping import clip
-from pacprivacy.dp.descent import Steps
-from pacprivacy.dp.descent_accounting import descent_advantage, descent_epsilon, descent_noise
-from pacprivacy.dp.descent_batches import (
+from pacprivacy.dp.batches import (
     Batch,
     FixedBatch,
     FullBatch,
     PoissonBatch,
     ReplacementBatch,
 )
+from pacprivacy.dp.blocks import fit_fresh
+from pacprivacy.dp.clipping import clip
+from pacprivacy.dp.descent import Steps
+from pacprivacy.dp.descent_accounting import descent_advantage, descent_epsilon, descent_noise
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,

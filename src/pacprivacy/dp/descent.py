@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
+from pacprivacy.dp.batches import Batch, Places, check_count
 from pacprivacy.dp.clipping import SUM_BITS
 from pacprivacy.dp.descent_accounting import (
     descent_advantage,
@@ -22,7 +23,6 @@ from pacprivacy.dp.descent_accounting import (
     descent_figures,
     descent_noise,
 )
-from pacprivacy.dp.descent_batches import Batch, Places, check_count
 from pacprivacy.dp.events import carried
 from pacprivacy.dp.noise import HAIR, UNITS_PER_SCALE, check_epsilon_delta, lattice_slack
 from pacprivacy.errors import BudgetError, DataError, MechanismError

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pacprivacy._checks import check_positive
 from pacprivacy.dp.accounting import ORDERS, advantage, loss_distribution, renyi_divergences
-from pacprivacy.dp.descent_batches import (
+from pacprivacy.dp.batches import (
     Batch,
     FixedBatch,
     FullBatch,

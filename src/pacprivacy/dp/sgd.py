@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
+from pacprivacy.dp.batches import Batch, FullBatch, Places
 from pacprivacy.dp.clipping import (
     CHUNK_ROWS,
     ROW_BITS,
@@ -19,7 +20,6 @@ from pacprivacy.dp.clipping import (
     whole_rows,
 )
 from pacprivacy.dp.descent import DescentPlan, Steps, private_descent, read_start
-from pacprivacy.dp.descent_batches import Batch, FullBatch, Places
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import read_source
 from pacprivacy.dp.records import EMPTY_RECORDS, finite_rows
