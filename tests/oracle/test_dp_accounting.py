@@ -17,7 +17,7 @@ from pacprivacy.dp.accounting import (
     zcdp_epsilon,
 )
 from pacprivacy.dp.batches import FixedBatch, PoissonBatch, ReplacementBatch
-from pacprivacy.dp.descent_accounting import descent_epsilon
+from pacprivacy.dp.descent import descent_epsilon
 from pacprivacy.dp.events import (
     ApproximateEvent,
     FixedSampling,

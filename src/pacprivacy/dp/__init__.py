@@ -19,8 +19,7 @@ from pacprivacy.dp.batches import (
 )
 from pacprivacy.dp.blocks import fit_fresh
 from pacprivacy.dp.clipping import clip
-from pacprivacy.dp.descent import Steps
-from pacprivacy.dp.descent_accounting import descent_advantage, descent_epsilon, descent_noise
+from pacprivacy.dp.descent import Steps, descent_advantage, descent_epsilon, descent_noise
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
