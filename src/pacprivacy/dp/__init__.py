@@ -8,7 +8,6 @@ from pacprivacy.dp.accounting import (
     zcdp_epsilon,
 )
 from pacprivacy.dp.adaptive import Filter, Odometer
-from pacprivacy.dp.adassp import AdaSSP, adassp
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.batches import (
     Batch,
@@ -70,9 +69,9 @@ from pacprivacy.dp.records import (
     read_regression,
     read_rows,
 )
+from pacprivacy.dp.regression import AdaSSP, adassp, regression_from_statistics
 from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_noise
 from pacprivacy.dp.sgd import dp_gd, dp_sgd
-from pacprivacy.dp.statistics import regression_from_statistics
 from pacprivacy.dp.verification import verify_dp
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 

@@ -9,7 +9,7 @@ from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
 from pacprivacy.dp import adassp, gaussian_delta, gaussian_parameter
-from pacprivacy.dp.adassp import LARGEST_ENTRY, _sensitivities, clip_whole, exact_sums
+from pacprivacy.dp.regression import LARGEST_ENTRY, _sensitivities, clip_whole, exact_sums
 from pacprivacy.errors import BudgetError, DataError
 
 

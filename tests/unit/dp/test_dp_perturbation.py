@@ -30,7 +30,7 @@ from pacprivacy.dp.output_perturbation import (
     output_perturbation,
     ridge_output_perturbation,
 )
-from pacprivacy.dp.statistics import regression_from_statistics
+from pacprivacy.dp.regression import regression_from_statistics
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.theory.gaussian import gaussian_parameter
 
