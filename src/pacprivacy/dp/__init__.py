@@ -35,7 +35,6 @@ from pacprivacy.dp.events import (
 from pacprivacy.dp.finetune import PublicFeatures, fine_tune, pretrain
 from pacprivacy.dp.jax_sgd import dp_sgd_jax
 from pacprivacy.dp.losses import Hinge, LinearLoss, Logistic, Softmax, Squared
-from pacprivacy.dp.margins import SOLVER, TOLERANCE, LogisticMargin, minimise_margins
 from pacprivacy.dp.mechanisms import (
     choose_hypothesis,
     exponential,
@@ -47,17 +46,22 @@ from pacprivacy.dp.mechanisms import (
     score_loss,
 )
 from pacprivacy.dp.noise import add_laplace, check_epsilon_delta, read_source
-from pacprivacy.dp.objective_perturbation import least_penalty, objective_perturbation
-from pacprivacy.dp.output_perturbation import (
-    expected_excess,
-    output_perturbation,
-    ridge_output_perturbation,
-)
 from pacprivacy.dp.pate import (
     DataDependentLoss,
     count_votes,
     data_dependent_loss,
     label_by_votes,
+)
+from pacprivacy.dp.perturbation import (
+    SOLVER,
+    TOLERANCE,
+    LogisticMargin,
+    expected_excess,
+    least_penalty,
+    minimise_margins,
+    objective_perturbation,
+    output_perturbation,
+    ridge_output_perturbation,
 )
 from pacprivacy.dp.records import (
     EMPTY_RECORDS,

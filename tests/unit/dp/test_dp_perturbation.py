@@ -11,24 +11,20 @@ import pytest
 from scipy.optimize import minimize
 
 from pacprivacy.audit import audit_dp
-from pacprivacy.dp.margins import (
+from pacprivacy.dp.perturbation import (
+    SOLVER_SHARE,
     TOLERANCE,
     LogisticMargin,
     SmoothHinge,
     _bound_norm,
-    minimise_margins,
-    sign_rows,
-)
-from pacprivacy.dp.objective_perturbation import (
-    SOLVER_SHARE,
     _parameter,
-    least_penalty,
-    objective_perturbation,
-)
-from pacprivacy.dp.output_perturbation import (
     expected_excess,
+    least_penalty,
+    minimise_margins,
+    objective_perturbation,
     output_perturbation,
     ridge_output_perturbation,
+    sign_rows,
 )
 from pacprivacy.dp.regression import regression_from_statistics
 from pacprivacy.errors import BudgetError, DataError, MechanismError
@@ -90,7 +86,7 @@ def test_the_gradient_is_reached_for_hard_problems_too(loss: Any) -> None:
 
 @pytest.mark.claim("DP-17")
 def test_a_solver_that_gives_up_uses_its_best_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pacprivacy.dp.margins.MOST_ITERATIONS", 2)
+    monkeypatch.setattr("pacprivacy.dp.perturbation.MOST_ITERATIONS", 2)
     signed = sign_rows(X, Y, x_bound=2.0, classes=(0, 1))
     settings: dict[str, Any] = {"penalty": 1e-3, "tilt": np.zeros(3), "x_bound": 2.0}
     point, _ = minimise_margins(signed, LogisticMargin(), **settings)
