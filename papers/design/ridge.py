@@ -231,7 +231,7 @@ def adassp_rows(*, n_releases: int = 200, seed: int = 0, **options: Any) -> list
                 told = pure if calibration == "paper's epsilon" else _equal_success(fit, pure, n)
                 rng = public_generator(seed, f"adassp {dataset} {bound}", i)
                 fits = [fit(epsilon=told, simulate=rng) for _ in range(n_releases)]
-                errors = split.test_errors(np.array([found.coef for found in fits]))
+                errors = split.test_errors(np.array([found.value["coef"] for found in fits]))
                 rows.append(
                     AdasspRow(
                         dataset=dataset,

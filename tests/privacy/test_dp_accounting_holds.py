@@ -204,8 +204,8 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "hypotheses": lambda: dp.choose_hypothesis(
         [0, 1], lambda h: np.abs(TARGET - h), loss_bound=1.0, epsilon=1.0, neighbours="replace"
     ),
-    "sum": lambda: dp.private_sum(TARGET, bound=1.0, epsilon=1.0, neighbours="add_remove"),
-    "mean": lambda: dp.private_mean(X, bound=1.0, neighbours="replace", **COMMON),
+    "sum": lambda: dp.private_sum(TARGET, clip_norm=1.0, epsilon=1.0, neighbours="add_remove"),
+    "mean": lambda: dp.private_mean(X, clip_norm=1.0, neighbours="replace", **COMMON),
     "adassp": lambda: dp.adassp(X, TARGET, x_bound=2.0, y_bound=2.0, **COMMON),
     "statistics": lambda: dp.regression_from_statistics(
         X, TARGET, x_bound=2.0, y_bound=2.0, penalty=1.0, **COMMON
@@ -214,7 +214,7 @@ RELEASES: dict[str, Callable[[], Any]] = {
         X, TARGET, x_bound=2.0, y_bound=2.0, penalty=1.0, epsilon=1.0
     ),
     "clipped mean": lambda: dp.subsample_aggregate(
-        np.mean, (TARGET,), n_blocks=20, size=1, aggregator=dp.ClippedMean(radius=1.0), **COMMON
+        np.mean, (TARGET,), n_blocks=20, size=1, aggregator=dp.ClippedMean(clip_norm=1.0), **COMMON
     ),
     "grid median": lambda: dp.subsample_aggregate(
         np.median, (TARGET,), n_blocks=20, size=1, epsilon=1.0, delta=1e-6,

@@ -207,7 +207,7 @@ def test_halved_sensitivity_is_found() -> None:
 def test_clipping_with_max_is_found(rule: str, verdict: str) -> None:
     rng = np.random.default_rng(2)
     bound, row = 1.0, np.array([[50.0]])  # one record far outside; its neighbour has none
-    total = float(sum_clipped(row, bound=bound)[0])
+    total = float(sum_clipped(row, clip_norm=bound)[0])
     if rule == "max":
         total = float((row * max(1.0, bound / np.linalg.norm(row))).sum())
 

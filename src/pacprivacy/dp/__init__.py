@@ -1,4 +1,29 @@
-"""Differential privacy, for comparison: another promise, about whether a record is in at all."""
+"""Differential privacy: another promise, about whether a record is in at all.
+
+Every mechanism returns a ``DPRelease``: a value, and the certificate of its promise. What
+they ask for has the same name everywhere:
+
+``X, y``, *curator-only*
+    Features and target or labels, one row each. A record that is not finite, or whose label was
+    not declared, counts as an empty one.
+``epsilon, delta``
+    The promise; ``delta`` below ``1/n``, or 0 for pure differential privacy.
+``neighbours``
+    ``"add_remove"`` or ``"replace"``: what counts as a difference of one record.
+``x_bound, y_bound, loss_bound, classes``
+    What a record may say: rows are clipped to this Euclidean norm, targets to this absolute value,
+    losses to this range; of two classes, the second has positive scores. They are declared; one
+    that is read off the data is a release without noise.
+``clip_norm``
+    Norm to which what is computed from a record (a row of a sum, a gradient, a block's output) is
+    shrunk; declared as well.
+``penalty``
+    Of ``penalty |θ|²/2``, beside the sum of losses unless it says otherwise.
+``failure``
+    Probability with which something said about *utility* may not hold.
+``simulate``
+    Seed of the noise, for experiments; such a release protects nobody.
+"""
 
 from pacprivacy.dp.accounting import (
     Accounts,
@@ -17,7 +42,7 @@ from pacprivacy.dp.batches import (
     ReplacementBatch,
 )
 from pacprivacy.dp.blocks import fit_fresh
-from pacprivacy.dp.clipping import clip
+from pacprivacy.dp.clipping import clip, sum_clipped
 from pacprivacy.dp.descent import Steps, descent_advantage, descent_epsilon, descent_noise
 from pacprivacy.dp.events import (
     ApproximateEvent,
@@ -34,7 +59,7 @@ from pacprivacy.dp.events import (
 )
 from pacprivacy.dp.finetune import PublicFeatures, fine_tune, pretrain
 from pacprivacy.dp.jax_sgd import dp_sgd_jax
-from pacprivacy.dp.losses import Hinge, LinearLoss, Logistic, Softmax, Squared
+from pacprivacy.dp.losses import Hinge, LinearLoss, Logistic, LogisticMargin, Softmax, Squared
 from pacprivacy.dp.mechanisms import (
     choose_hypothesis,
     exponential,
@@ -55,7 +80,6 @@ from pacprivacy.dp.pate import (
 from pacprivacy.dp.perturbation import (
     SOLVER,
     TOLERANCE,
-    LogisticMargin,
     expected_excess,
     least_penalty,
     minimise_margins,
@@ -73,7 +97,7 @@ from pacprivacy.dp.records import (
     read_regression,
     read_rows,
 )
-from pacprivacy.dp.regression import AdaSSP, adassp, regression_from_statistics
+from pacprivacy.dp.regression import adassp, regression_from_statistics
 from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_noise
 from pacprivacy.dp.sgd import dp_gd, dp_sgd
 from pacprivacy.dp.verification import verify_dp
@@ -84,7 +108,6 @@ __all__ = [
     "SOLVER",
     "TOLERANCE",
     "Accounts",
-    "AdaSSP",
     "ApproximateEvent",
     "Batch",
     "ClippedMean",
@@ -163,6 +186,7 @@ __all__ = [
     "score_loss",
     "search_noise",
     "subsample_aggregate",
+    "sum_clipped",
     "verify_dp",
     "zcdp_epsilon",
 ]

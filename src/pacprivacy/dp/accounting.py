@@ -1,4 +1,12 @@
-"""One sequence of mechanisms, accounted for in five ways side by side."""
+"""What events cost together: ``ε`` at ``δ`` in five ways side by side, and the advantage.
+
+Somebody tosses a coin for one of two neighbouring data sets, and the best attacker names the side
+with probability ``(1 + a)/2``. The advantage ``a`` is the total variation distance of the two
+outputs: ``δ(0)``, where the mechanism's privacy curve starts. It is the figure that differential
+privacy shares with a PAC promise about membership, so it is what the two are compared at. One
+``(ε, δ)`` of the curve bounds it too, but only randomised response goes that far: a Gaussian
+mechanism calibrated through one point gets several times the noise that its advantage asks for.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+import dp_accounting
 import numpy as np
+from dp_accounting import rdp
+from dp_accounting.pld import common, pld_pmf
+from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.optimize import brentq
 
 from pacprivacy._checks import Vector
@@ -40,26 +52,27 @@ METHODS: Final[dict[str, str]] = {
     "renyi": "Rényi divergences over a grid of orders",
     "pld": "privacy-loss distributions, rounded to the safe side",
 }
-DISCRETIZATION: Final = 1e-4
-GRID_SHARE: Final = (
-    2.0**-20
-)  # part of δ that is kept for the grid, more only where that is too little
+FINE: Final = 1e-4  # of privacy loss, between the atoms of a distribution; dp-accounting's own
+COARSE: Final = 1e-3  # for searches and advantages; pessimistic as well, so the answer is safe
+GRID_SHARE: Final = 2.0**-20  # part of δ kept for the grid, more only where that is too little
+ORDERS: Final = (
+    *(1 + i / 20 for i in range(1, 20)),
+    *(2 + i / 4 for i in range(36)),
+    *range(11, 64),
+    *(64, 80, 96, 128, 192, 256, 384, 512, 1024, 4096),
+)
+_CUT: Final = 1e-4  # part of δ beyond which losses of the far tail count as infinite
+_ROUNDED: Final = 1e-12  # more than a formula of a few float64 operations is off
+_TAIL: Final = 1e-8  # δ at which the far tails of losses are cut off, for an advantage
+_CALIBRATION: Final = 1e-3  # relative precision of the advantage that a calibration finds
+_MOST_TRIALS: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """The ``ε`` of one sequence of mechanisms, by every method that applies.
+    """The ``ε`` of one sequence of mechanisms at one ``δ``, by every method that applies.
 
-    Parameters
-    ----------
-    delta : float
-        The ``δ`` that all of them are at.
-    neighbours : {"add_remove", "replace"}
-        Relation that all of them are about.
-    epsilons : dict
-        ``ε`` by method; None where the method does not know the sampling or the relation.
-    simulation : bool
-        Whether one of the certificates is of a simulation, which protects nobody.
+    ``epsilons`` has None where a method does not know the sampling or the relation.
 
     Examples
     --------
@@ -105,15 +118,14 @@ def account(
     *,
     delta: float,
     neighbours: Neighbours | None = None,
-    discretization: float = DISCRETIZATION,
+    discretization: float = FINE,
 ) -> Accounts:
     """Account for mechanisms that ran on the same records.
 
     Parameters
     ----------
     events : Event, certificate or release, or several, public
-        :class:`GaussianEvent`, :class:`LaplaceEvent`, :class:`PureEvent`,
-        :class:`ApproximateEvent`, each with the way in which its records were sampled; or
+        Ours or dp-accounting's, each with the way in which its records were sampled; or
         certificates, releases and fitted estimators, which carry theirs.
     delta : float in [0, 1), public
         The ``δ`` of the promise; 0 for pure events only, whose ``ε`` then add up.
@@ -122,10 +134,6 @@ def account(
         By default that of the certificates, and ``add_remove`` if there are only events.
     discretization : float, public
         Step of privacy-loss distributions.
-
-    Returns
-    -------
-    Accounts
 
     Raises
     ------
@@ -179,11 +187,6 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return the ``ε`` at ``δ`` of a ``ρ``-zCDP mechanism.
 
     Gaussian noise of variance ``Δ²/(2ρ)`` is ``ρ``-zCDP; several add their ``ρ``.
-
-    Examples
-    --------
-    >>> round(zcdp_epsilon(0.1, 1e-5), 4)
-    2.246
     """
     check_epsilon_delta(1.0, delta)
     if not rho >= 0:
@@ -281,31 +284,20 @@ def _zcdp(events: Sequence[Event], delta: float) -> float | None:
 
 
 def _renyi(events: Sequence[Event], delta: float, neighbours: Neighbours) -> float | None:
-    from dp_accounting.rdp import compute_epsilon
-
     total = np.zeros(len(ORDERS))
     for event in events:
         divergences = renyi_divergences(event, neighbours)
         if divergences is None:
             return None
         total += divergences
-    return float(compute_epsilon(list(ORDERS), total, delta)[0])
+    return renyi_epsilon(total, delta)
 
 
 def _pld(
     events: Sequence[Event], delta: float, neighbours: Neighbours, discretization: float
 ) -> float:
-    losses = compose_losses(events, neighbours, discretization, delta)
+    losses = compose_losses(join_gaussians(events), neighbours, discretization, delta)
     return float(losses.get_epsilon_for_delta(delta))
-
-
-ORDERS: Final = (
-    *(1 + i / 20 for i in range(1, 20)),
-    *(2 + i / 4 for i in range(36)),
-    *range(11, 64),
-    *(64, 80, 96, 128, 192, 256, 384, 512, 1024, 4096),
-)
-_CUT: Final = 1e-4  # part of δ beyond which losses of the far tail count as infinite
 
 
 def amplified_profile(event: Event, epsilon: Vector) -> Vector:
@@ -333,9 +325,6 @@ def loss_distribution(
     event: Event, neighbours: Neighbours, discretization: float, delta: float
 ) -> Any:
     """Return the privacy-loss distribution of all runs of an event, rounded to the safe side."""
-    from dp_accounting.pld import common
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
     check_relation(event, neighbours)
     step = {"value_discretization_interval": discretization}
     if isinstance(event, ApproximateEvent):
@@ -361,23 +350,26 @@ def compose_losses(
     events: Iterable[Event], neighbours: Neighbours, discretization: float, delta: float
 ) -> Any:
     """Return the loss distribution of all events together; see :func:`loss_distribution`."""
-    listed = list(events)
-    plain = [e for e in listed if isinstance(e, GaussianEvent) and e.sampling is None]
-    others = [event for event in listed if event not in plain]
-    if plain:  # Gaussian runs on all records are one run
-        squares = math.fsum(event.count / event.noise_multiplier**2 for event in plain)
-        others.append(GaussianEvent(noise_multiplier=1.0 / math.sqrt(squares * (1 + 1e-14))))
     combined: Any = None
-    for event in others:
+    for event in events:
         one = loss_distribution(event, neighbours, discretization, delta)
         combined = one if combined is None else combined.compose(one)
     return combined
 
 
+def join_gaussians(events: Iterable[Event]) -> list[Event]:
+    """Return the events with all Gaussian runs on all records as one run."""
+    listed = list(events)
+    plain = [e for e in listed if isinstance(e, GaussianEvent) and e.sampling is None]
+    others = [event for event in listed if event not in plain]
+    if plain:
+        squares = math.fsum(event.count / event.noise_multiplier**2 for event in plain)
+        others.append(GaussianEvent(noise_multiplier=1.0 / math.sqrt(squares * (1 + 1e-14))))
+    return others
+
+
 def _from_profile(event: Event, discretization: float, least_delta: float) -> Any:
     """Build the distribution from the profile alone; the relation is symmetric."""
-    from dp_accounting.pld import pld_pmf
-    from dp_accounting.pld import privacy_loss_distribution as pld
 
     def is_rare(epsilon: float) -> bool:
         return bool(amplified_profile(event, np.array([epsilon]))[0] <= least_delta)
@@ -430,31 +422,31 @@ def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
     return _renyi_by_accountant(event, neighbours)
 
 
-def _renyi_by_accountant(event: Event, neighbours: Neighbours) -> Vector | None:
-    import dp_accounting
-    from dp_accounting.rdp import RdpAccountant
+def renyi_epsilon(divergences: Vector, delta: float) -> float:
+    """Return the ``ε`` at ``δ`` of Rényi divergences at ``ORDERS``."""
+    return float(rdp.compute_epsilon(list(ORDERS), divergences, delta)[0])
 
-    relations = dp_accounting.NeighboringRelation
-    if event.sampling is None and isinstance(event, LaplaceEvent):
-        told, relation = (
-            dp_accounting.LaplaceDpEvent(event.noise_multiplier),
-            relations.ADD_OR_REMOVE_ONE,
-        )
+
+def _renyi_by_accountant(event: Event, neighbours: Neighbours) -> Vector | None:
+    relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    sampling = event.sampling
+    told: dp_accounting.DpEvent
+    if sampling is None and isinstance(event, LaplaceEvent):
+        told = dp_accounting.LaplaceDpEvent(event.noise_multiplier)
     elif not isinstance(event, GaussianEvent):
         return None
-    elif isinstance(event.sampling, PoissonSampling) and neighbours == "add_remove":
+    elif isinstance(sampling, PoissonSampling) and neighbours == "add_remove":
         gaussian = dp_accounting.GaussianDpEvent(event.noise_multiplier)
-        told = dp_accounting.PoissonSampledDpEvent(event.sampling.rate, gaussian)
-        relation = relations.ADD_OR_REMOVE_ONE
-    elif isinstance(event.sampling, FixedSampling):
+        told = dp_accounting.PoissonSampledDpEvent(sampling.rate, gaussian)
+    elif isinstance(sampling, FixedSampling):
         gaussian = dp_accounting.GaussianDpEvent(event.noise_multiplier)
         told = dp_accounting.SampledWithoutReplacementDpEvent(
-            event.sampling.n_records, event.sampling.batch_size, gaussian
+            sampling.n_records, sampling.batch_size, gaussian
         )
-        relation = relations.REPLACE_ONE
+        relation = dp_accounting.NeighboringRelation.REPLACE_ONE
     else:
         return None
-    accountant = RdpAccountant(list(ORDERS), relation)
+    accountant = rdp.RdpAccountant(list(ORDERS), relation)
     with _quiet_orders():
         accountant.compose(told, int(event.count))
     return np.asarray(accountant.rdp, dtype=np.float64)
@@ -472,42 +464,24 @@ def _quiet_orders() -> Iterator[None]:
         logger.setLevel(level)
 
 
-ADVANTAGE_STEP: Final = 1e-3  # of privacy loss; the advantage is rounded up by less than 1e-4 of it
-ROUNDED: Final = 1e-12  # more than a formula of a few float64 operations is off
-TAIL: Final = 1e-8  # δ at which the far tails of losses are cut off
-CALIBRATION: Final = 1e-3  # of the advantage that a calibration finds, relative
-MOST_TRIALS: Final = 40
-
-
 def advantage(
-    events: Event | Iterable[Event],
+    events: Told | Iterable[Told],
     *,
     neighbours: Neighbours = "add_remove",
-    discretization: float = ADVANTAGE_STEP,
+    discretization: float = COARSE,
 ) -> float:
     """Return the advantage of the best attacker on mechanisms that ran on the same records.
 
     Parameters
     ----------
-    events : Event or several, public
-        :class:`GaussianEvent`, :class:`LaplaceEvent`, :class:`PureEvent`, each with the way in
-        which its records were sampled. What is computed may depend on what was released before,
-        the events may not.
-    neighbours : {"add_remove", "replace"}, public
-        Relation of the promise, and of the sensitivity that noise multipliers are relative to.
-    discretization : float, public
-        Step of privacy-loss distributions, where there is no closed form.
+    events, neighbours, discretization
+        As of :func:`account`; the step is used only where there is no closed form.
 
     Returns
     -------
     float
         ``δ(0)`` of the privacy-loss distribution, the larger of both directions, rounded up. The
         best guess at prior 1/2 succeeds with probability ``(1 + advantage)/2``.
-
-    Raises
-    ------
-    BudgetError
-        If an argument is out of range, or fixed-size batches are accounted for ``add_remove``.
 
     Guarantee
     ---------
@@ -521,16 +495,13 @@ def advantage(
     >>> round(advantage(LaplaceEvent(noise_multiplier=1.0)), 4), round(math.tanh(0.5), 4)
     (0.3935, 0.4621)
     """
-    listed = list(read_composed(events, neighbours).events)
+    listed = read_composed(events, neighbours).events
     found = _closed_form(listed)
     if found is None:
-        combined: Any = None
-        for event in listed:
-            one = loss_distribution(event, neighbours, discretization, TAIL)
-            combined = one if combined is None else combined.compose(one)
+        combined = compose_losses(listed, neighbours, discretization, _TAIL)
         found = float(combined.get_delta_for_epsilon(0.0))
     # Each of the two laws is that far from its continuous one, in total variation.
-    return min(1.0, found * (1 + ROUNDED) + 2 * grid_distance(listed))
+    return min(1.0, found * (1 + _ROUNDED) + 2 * grid_distance(listed))
 
 
 def noise_advantage(epsilon: float, delta: float, n_numbers: int) -> float:
@@ -564,19 +535,10 @@ def calibrate_to_advantage(
         The ``δ`` that the method is told. The search begins where a Gaussian mechanism with this
         ``δ`` is a little below the target.
 
-    Returns
-    -------
-    float
-        An ``ε`` at which the advantage is at most ``target``, and at least 99.9 % of it.
-
-    Raises
-    ------
-    BudgetError
-        If no such ``ε`` is found: the advantage of a method that has ``δ`` is never below it.
-
     Guarantee
     ---------
-    Claim DP-30. ``advantage_at(result) <= target``.
+    Claim DP-30. ``0.999 target <= advantage_at(result) <= target``; an error if no such ``ε`` is
+    found, as where the advantage of a method that has ``δ`` is never below the target.
 
     Examples
     --------
@@ -586,12 +548,12 @@ def calibrate_to_advantage(
     """
     if not 0.0 < target < 1.0:
         raise BudgetError(f"target must be between 0 and 1; got {target!r}. Use 2 success - 1.")
-    aim = target * (1 - CALIBRATION / 2)
+    aim = target * (1 - _CALIBRATION / 2)
     low, high = (0.0, 0.0), (math.inf, 1.0)  # an ε and its advantage, on either side
     trial = gaussian_epsilon(gaussian_equivalent((1 + aim) / 2), delta) or target
-    for _ in range(MOST_TRIALS):
+    for _ in range(_MOST_TRIALS):
         value = advantage_at(trial)
-        if target * (1 - CALIBRATION) <= value <= target:
+        if target * (1 - _CALIBRATION) <= value <= target:
             return trial
         if value < target:
             low = (trial, value)
@@ -614,7 +576,7 @@ def _between(low: tuple[float, float], high: tuple[float, float], aim: float) ->
     return low[0] + min(0.9, max(0.1, share)) * (high[0] - low[0])
 
 
-def _closed_form(events: list[Event]) -> float | None:
+def _closed_form(events: Sequence[Event]) -> float | None:
     """Return the advantage where a formula has it: Gaussian noise, or one pure run."""
     if any(event.sampling is not None for event in events):
         return None

@@ -17,12 +17,19 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
+from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import special
 from scipy.optimize import brentq
 
 from pacprivacy._random import ProcessBound
 from pacprivacy._rounding import at_most
-from pacprivacy.dp.accounting import ORDERS, compose_losses, renyi_divergences
+from pacprivacy.dp.accounting import (
+    COARSE,
+    ORDERS,
+    compose_losses,
+    join_gaussians,
+    renyi_divergences,
+)
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Composed,
@@ -39,7 +46,6 @@ from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.release import DPRelease, Neighbours
 from pacprivacy.theory import gaussian_parameter
 
-DISCRETIZATION: Final = 1e-3  # of losses beside a pool; rounded to the safe side
 MOST_NUMBERS: Final = 1 << 40  # with discrete Gaussian noise; their grid is paid for at the start
 HAIR: Final = 2.0**-26  # part of δ that covers rounding, here and in events
 ROUNDING: Final = 2.0**-40  # relative, of the Gaussian parameter; far less than that part of δ
@@ -323,9 +329,7 @@ def _pool_beside(
     most = gaussian_parameter(epsilon, delta)
     if not tokens:
         return most
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    losses = compose_losses(tokens, neighbours, DISCRETIZATION, delta)
+    losses = compose_losses(join_gaussians(tokens), neighbours, COARSE, delta)
     if not losses.get_delta_for_epsilon(epsilon) <= delta:
         raise BudgetError(
             f"reserved must cost less than epsilon {epsilon:g} at delta {delta:g}. Reserve fewer "
@@ -334,7 +338,7 @@ def _pool_beside(
 
     def fits(parameter: float) -> bool:
         std = 1.0 / (parameter * (1.0 + 2.0 * ROUNDING))
-        pool = pld.from_gaussian_mechanism(std, value_discretization_interval=DISCRETIZATION)
+        pool = pld.from_gaussian_mechanism(std, value_discretization_interval=COARSE)
         return bool(losses.compose(pool).get_delta_for_epsilon(epsilon) <= delta)
 
     low, high = 0.0, most

@@ -28,15 +28,8 @@ _HALF: Final = 32  # bits
 Integers = npt.NDArray[np.int64]
 
 
-def clip(vectors: Matrix, norm: float) -> Matrix:
-    """Shrink every row to a norm of at most ``norm``: ``v · min(1, C/|v|)``.
-
-    Parameters
-    ----------
-    vectors : array of shape (n, d)
-        One vector per record.
-    norm : float > 0, public
-        The bound ``C``. It must not be read off the data.
+def clip(vectors: Matrix, clip_norm: float) -> Matrix:
+    """Shrink every row to a norm of at most ``clip_norm``: ``v · min(1, C/|v|)``.
 
     Examples
     --------
@@ -44,27 +37,28 @@ def clip(vectors: Matrix, norm: float) -> Matrix:
     array([[0.6, 0.8],
            [0.3, 0.4]])
     """
-    check_positive("norm", norm, advice="Use a norm that gradients rarely exceed.")
+    check_positive("clip_norm", clip_norm, advice="Use a norm that gradients rarely exceed.")
     rows = np.asarray(vectors, dtype=np.float64)
     # Divided by their largest entry first, so that no square overflows or vanishes.
     largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), _TINY)
     shape = rows / largest
     lengths = np.maximum(np.linalg.norm(shape, axis=1, keepdims=True), 1.0)
-    return np.where(largest <= norm / lengths, rows, shape * (norm / lengths))
+    return np.where(largest <= clip_norm / lengths, rows, shape * (clip_norm / lengths))
 
 
-def sum_clipped(rows: Matrix, *, bound: float, norm: Literal["l1", "l2"] = "l2") -> Vector:
-    """Return the sum of rows scaled down to ``min(1, bound/|row|)`` of themselves, exactly.
+def sum_clipped(rows: Matrix, *, clip_norm: float, norm: Literal["l1", "l2"] = "l2") -> Vector:
+    """Return the sum of rows scaled down to ``min(1, clip_norm/|row|)`` of themselves, exactly.
 
     Guarantee
     ---------
     Claim DP-3. The sensitivity holds for the float64 numbers returned, not only for real ones.
     """
-    limit = check_positive("bound", bound, advice="Use a norm that rows rarely exceed.")
+    limit = check_positive("clip_norm", clip_norm, advice="Use a norm that rows rarely exceed.")
     entries = finite_rows(read_rows(rows, "rows"))
     if not SMALLEST < limit < LARGEST:
         raise BudgetError(
-            f"bound must be within {SMALLEST:g} and {LARGEST:g}; got {bound!r}. Rescale the rows."
+            f"clip_norm must be within {SMALLEST:g} and {LARGEST:g}; got {clip_norm!r}. "
+            "Rescale the rows."
         )
     lengths = norms_of(entries, order=1 if norm == "l1" else 2)  # an infinite one makes zeros
     # The norm is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
@@ -93,15 +87,15 @@ class WholeRows:
         self.norms: Vector = unit * np.sqrt(np.einsum("ij,ij->i", whole, whole))
 
 
-def whole_rows(X: Any, bound: float) -> WholeRows:
-    """Clip rows to ``bound`` and round them towards zero to a millionth of it.
+def whole_rows(X: Any, x_bound: float) -> WholeRows:
+    """Clip rows to ``x_bound`` and round them towards zero to a millionth of it.
 
     A row that is not finite becomes one of zeros.
     """
-    check_positive("x_bound", bound, advice="Use a norm that rows rarely exceed.")
+    check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     features = finite_rows(read_rows(X))
-    unit = bound / (1 << ROW_BITS)
-    return WholeRows(np.trunc(clip(features, bound) * (SLACK / unit)), unit)
+    unit = x_bound / (1 << ROW_BITS)
+    return WholeRows(np.trunc(clip(features, x_bound) * (SLACK / unit)), unit)
 
 
 class ExactTotal:
@@ -145,8 +139,8 @@ class ExactTotal:
         self._n_recent = 0
 
 
-def whole_gradients(gradients: npt.NDArray[Any], norm: float) -> Integers:
-    """Return the sum of clipped gradients in whole multiples of ``2^-40 norm``.
+def add_gradients(total: ExactTotal, gradients: npt.NDArray[Any], clip_norm: float) -> None:
+    """Add clipped gradients to a sum, in whole multiples of ``2^-40 clip_norm``.
 
     Every gradient is clipped, then rounded towards zero, then added in integers; one that is not
     finite counts as zero. The work is done on a few rows at a time, which stay in the processor's
@@ -156,15 +150,8 @@ def whole_gradients(gradients: npt.NDArray[Any], norm: float) -> Integers:
     ---------
     Claim G-1. The sum moves by at most ``2^40`` in Euclidean norm when a row is added.
     """
-    total = ExactTotal((gradients.shape[1],))
-    add_gradients(total, gradients, norm)
-    return total.held()
-
-
-def add_gradients(total: ExactTotal, gradients: npt.NDArray[Any], norm: float) -> None:
-    """Add clipped gradients to a sum; see :func:`whole_gradients`."""
-    check_positive("norm", norm, advice="Use a norm that gradients rarely exceed.")
-    plain = SMALLEST < norm < LARGEST
+    check_positive("clip_norm", clip_norm, advice="Use a norm that gradients rarely exceed.")
+    plain = SMALLEST < clip_norm < LARGEST
     n_records, d = gradients.shape
     width = max(1, min(d, BLOCK_CELLS >> 4))
     n_rows = min(CHUNK_ROWS, BLOCK_CELLS // width)
@@ -176,13 +163,13 @@ def add_gradients(total: ExactTotal, gradients: npt.NDArray[Any], norm: float) -
         with np.errstate(all="ignore"):
             for columns in blocks:
                 entries = _copy_to(room, part[:, columns])
-                squares += np.square(entries, out=_like(work, entries)).sum(axis=1)
+                squares += np.square(entries, out=work[: len(part), : entries.shape[1]]).sum(axis=1)
         # Zero, too small or too large for squares, or not finite: with more care.
         odd = ~((squares > SMALLEST**2) & (squares < LARGEST**2) & plain)
         total.expect(len(part))
         if odd.any():
-            total.add(_add_carefully(part[odd], norm))
-        lengths = np.where(odd, np.inf, np.maximum(np.sqrt(np.where(odd, 1.0, squares)), norm))
+            total.add(_add_carefully(part[odd], clip_norm))
+        lengths = np.where(odd, np.inf, np.maximum(np.sqrt(np.where(odd, 1.0, squares)), clip_norm))
         for columns in blocks:
             if len(blocks) > 1:
                 entries = _copy_to(room, part[:, columns])
@@ -192,19 +179,15 @@ def add_gradients(total: ExactTotal, gradients: npt.NDArray[Any], norm: float) -
             total.add(np.trunc(entries, out=entries).sum(axis=0), columns)
 
 
-def _add_carefully(gradients: npt.NDArray[Any], norm: float) -> Matrix:
-    """Return the sum of clipped gradients of any size, in whole multiples of ``2^-40 norm``."""
+def _add_carefully(gradients: npt.NDArray[Any], clip_norm: float) -> Matrix:
+    """Return the sum of clipped gradients of any size, in the same units."""
     rows = finite_rows(np.asarray(gradients, dtype=np.float64))
-    whole = np.trunc(clip(rows, norm) / norm * (SLACK * 2.0**SUM_BITS))
+    whole = np.trunc(clip(rows, clip_norm) / clip_norm * (SLACK * 2.0**SUM_BITS))
     return np.asarray(whole.sum(axis=0))
 
 
-def _like(room: Matrix, part: npt.NDArray[Any]) -> Matrix:
-    """Return as much of a room as a part needs."""
-    return room[: part.shape[0], : part.shape[1]]
-
-
 def _copy_to(room: Matrix, part: npt.NDArray[Any]) -> Matrix:
-    copied = _like(room, part)
+    """Copy a part to as much of a room as it needs."""
+    copied = room[: part.shape[0], : part.shape[1]]
     copied[...] = part
     return copied

@@ -1,23 +1,35 @@
-"""Private descent: steps along noisy sums of clipped gradients, and nothing else.
+"""Private descent: steps along noisy sums of clipped gradients, and what they cost together.
 
 The sum of a step is a vector of whole numbers. It is rounded to a coarser grid and gets discrete
 Gaussian noise there; weights, averages and penalties are computed from what comes out.
+
+Poisson batches are accounted by dp-accounting's privacy-loss distributions, full batches by the
+exact curve of the Gaussian mechanism. For batches of a fixed size, with or without replacement,
+the privacy profile of one step is a theorem, and dp-accounting's distributions compose it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
-from pacprivacy.dp.accounting import ORDERS, advantage, loss_distribution, renyi_divergences
+from pacprivacy.dp.accounting import (
+    COARSE,
+    FINE,
+    advantage,
+    loss_distribution,
+    renyi_divergences,
+    renyi_epsilon,
+)
 from pacprivacy.dp.batches import (
     Batch,
     FixedBatch,
@@ -25,29 +37,39 @@ from pacprivacy.dp.batches import (
     Places,
     PoissonBatch,
     ReplacementBatch,
-    check_count,
 )
 from pacprivacy.dp.clipping import SUM_BITS
-from pacprivacy.dp.events import (
-    FixedSampling,
-    GaussianEvent,
-    PoissonSampling,
-    ReplacementSampling,
-    Sampling,
-    carried,
+from pacprivacy.dp.events import GaussianEvent, carried
+from pacprivacy.dp.noise import (
+    HAIR,
+    UNITS_PER_SCALE,
+    check_count,
+    check_epsilon_delta,
+    lattice_slack,
 )
-from pacprivacy.dp.noise import HAIR, UNITS_PER_SCALE, check_epsilon_delta, lattice_slack
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian
 from pacprivacy.release import DPCertificate, Neighbours
 from pacprivacy.theory import gaussian_epsilon, gaussian_parameter
 
 DRAWN_AHEAD: Final = 1 << 16  # noise numbers at a time
+LARGEST_NOISE: Final = 2.0**30
+PRECISION: Final = 1e-4  # of the noise that a search finds, relative
 PUBLIC: Final = (
     "Clipping norm, step length, number of steps, batch size, the number of records it is "
     "compared with, and the starting point are public and were fixed without looking at the "
     "records."
 )
+TOO_MUCH: Final = (
+    "epsilon and delta must be large enough for so many steps; no amount of noise was found. "
+    "Use fewer steps, or more epsilon."
+)
+METHODS: Final = {
+    FullBatch: "exact curve of the Gaussian mechanism",
+    PoissonBatch: "privacy-loss distribution (dp-accounting)",
+    FixedBatch: "privacy-loss distribution of the sampled profile",
+    ReplacementBatch: "privacy-loss distribution of the sampled profile",
+}
 
 Integers = npt.NDArray[np.int64]
 
@@ -66,8 +88,8 @@ class Steps:
         Every record's gradient is shrunk to this norm.
     average : bool
         Release the mean of all iterates instead of the last one.
-    l2 : float >= 0
-        Penalty ``l2 |w|²/2``; it costs no privacy.
+    penalty : float >= 0
+        Of ``penalty |w|²/2`` beside the *mean* loss; it costs no privacy.
 
     Examples
     --------
@@ -79,18 +101,20 @@ class Steps:
     learning_rate: float
     clip_norm: float
     average: bool = False
-    l2: float = 0.0
+    penalty: float = 0.0
 
     def __post_init__(self) -> None:
         check_count("n_steps", self.n_steps)
         check_positive("learning_rate", self.learning_rate, advice="Use about 1.")
         check_positive("clip_norm", self.clip_norm, advice="Use a norm that gradients rarely have.")
-        if not 0.0 <= self.l2 < math.inf:
-            raise MechanismError(f"l2 must be a number of at least 0; got {self.l2!r}. Use 0.")
-        if not self.learning_rate * self.l2 < 1.0:
+        if not 0.0 <= self.penalty < math.inf:
             raise MechanismError(
-                "learning_rate times l2 must be below 1, or the penalty overshoots; got "
-                f"{self.learning_rate * self.l2:g}. Use smaller steps."
+                f"penalty must be a number of at least 0; got {self.penalty!r}. Use 0."
+            )
+        if not self.learning_rate * self.penalty < 1.0:
+            raise MechanismError(
+                "learning_rate times penalty must be below 1, or the penalty overshoots; got "
+                f"{self.learning_rate * self.penalty:g}. Use smaller steps."
             )
 
 
@@ -177,22 +201,9 @@ class StepNoise(ProcessBound):
 class DescentPlan:
     """A descent with the noise that its promise needs; found before the data are looked at.
 
-    Attributes
-    ----------
-    batch, steps : public
-        Which records a step looks at, and how far it goes.
-    n_records : int
-        Number of records; public where records are replaced, else not used.
-    n_weights : int, public
-        Length of a sum.
-    epsilon, delta : float, public
-        The promise.
-    delta_left : float, public
-        What is left of ``delta`` after the price of discrete noise.
-    noise : float, public
-        Standard deviation of a sum's noise over the clipping norm, continuous noise assumed.
-    n_weights : int, public
-        How many numbers each step adds noise to.
+    ``n_records`` is used only where it is public. ``delta_left`` is what the price of discrete
+    noise leaves of ``delta``; ``noise`` is the standard deviation of a sum's noise over the
+    clipping norm, continuous noise assumed; each step adds noise to ``n_weights`` numbers.
     """
 
     batch: Batch
@@ -216,7 +227,13 @@ class DescentPlan:
         delta: float,
     ) -> Self:
         """Find the noise."""
-        epsilon, left = split_delta(epsilon, delta, n_weights * steps.n_steps)
+        epsilon, delta = check_epsilon_delta(epsilon, delta)
+        left = delta * (1.0 - HAIR) - lattice_slack(epsilon, n_weights * steps.n_steps)
+        if not left > 0.5 * delta:
+            raise BudgetError(
+                f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "
+                "Use a larger delta or a smaller epsilon."
+            )
         batch.size_for(n_records)
         noise = descent_noise(batch, n_records, n_steps=steps.n_steps, epsilon=epsilon, delta=left)
         return cls(
@@ -225,7 +242,7 @@ class DescentPlan:
             n_records=n_records,
             n_weights=n_weights,
             epsilon=epsilon,
-            delta=float(delta),
+            delta=delta,
             delta_left=left,
             noise=noise,
         )
@@ -235,29 +252,24 @@ class DescentPlan:
     ) -> DPCertificate:
         """Write the certificate; ``std`` is the noise of a sum, over the clipping norm."""
         steps, batch = self.steps, self.batch
-        figures = descent_figures(
-            batch, self.n_records, n_steps=steps.n_steps, noise=self.noise, delta=self.delta_left
-        )
-        event = descent_event(
-            batch,
-            self.n_records,
-            n_steps=steps.n_steps,
-            noise=self.noise,
-            n_weights=self.n_weights,
-        )
+        told: dict[str, Any] = {"n_steps": steps.n_steps, "noise": self.noise}
+        event = descent_event(batch, self.n_records, **told, n_weights=self.n_weights)
+        figures: dict[str, Any] = {
+            "method": METHODS[type(batch)],
+            "epsilon": descent_epsilon(batch, self.n_records, **told, delta=self.delta_left),
+            "noise multiplier": self.noise,
+            "steps": steps.n_steps,
+        }
+        by_renyi = _renyi(event, batch.neighbours, self.delta_left)
+        if by_renyi is not None:
+            figures["Rényi epsilon"] = by_renyi
         return DPCertificate(
             epsilon=self.epsilon,
             delta=self.delta,
             neighbours=batch.neighbours,
             mechanism=f"{what} by {describe_steps(batch, steps, self.n_records)}",
             assumptions=(*assumptions, PUBLIC),
-            advantage=descent_advantage(
-                batch,
-                self.n_records,
-                n_steps=steps.n_steps,
-                noise=self.noise,
-                n_weights=self.n_weights,
-            ),
+            advantage=_advantage(event, batch.neighbours),
             accounting=figures,
             noise={"sum of gradients": std * steps.clip_norm},
             events=carried(event),
@@ -288,7 +300,7 @@ def private_descent(
     for _ in range(steps.n_steps):
         places = batch.draw(sums.n_records, source)
         gradient = noisy.release(sums.whole_sum(weights, places)) * (steps.clip_norm / size)
-        weights = weights - steps.learning_rate * (gradient + steps.l2 * weights)
+        weights = weights - steps.learning_rate * (gradient + steps.penalty * weights)
         total += weights
     if not np.isfinite(total).all():
         raise MechanismError(
@@ -296,18 +308,6 @@ def private_descent(
             "the budget of this run is spent."
         )
     return (total / steps.n_steps if steps.average else weights), noisy.std
-
-
-def split_delta(epsilon: float, delta: float, n_numbers: int) -> tuple[float, float]:
-    """Return ``ε``, and what discrete noise for so many numbers leaves of ``δ``."""
-    epsilon, delta = check_epsilon_delta(epsilon, delta)
-    left = delta * (1.0 - HAIR) - lattice_slack(epsilon, n_numbers)
-    if not left > 0.5 * delta:
-        raise BudgetError(
-            f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "
-            "Use a larger delta or a smaller epsilon."
-        )
-    return epsilon, left
 
 
 def describe_steps(batch: Batch, steps: Steps, n_records: int) -> str:
@@ -332,14 +332,19 @@ def read_start(start: Vector | None, shape: tuple[int, ...]) -> Vector:
     return given.ravel()
 
 
-FINE: Final = 1e-4  # of privacy loss, between the atoms of a distribution; dp-accounting's own
-COARSE: Final = 1e-3  # for searches; pessimistic as well, so the answer is safe
-LARGEST_NOISE: Final = 2.0**30
-PRECISION: Final = 1e-4  # of the noise that a search finds, relative
-TOO_MUCH: Final = (
-    "epsilon and delta must be large enough for so many steps; no amount of noise was found. "
-    "Use fewer steps, or more epsilon."
-)
+def descent_event(
+    batch: Batch, n_records: int, *, n_steps: int, noise: float, n_weights: int = 0
+) -> GaussianEvent:
+    """Return the steps as one event, its noise relative to the sensitivity of the relation.
+
+    ``n_weights`` is the number of weights that get discrete noise in every step.
+    """
+    return GaussianEvent(
+        noise_multiplier=noise / _reach(batch),
+        count=n_steps,
+        sampling=batch.sampling(n_records),
+        n_numbers=n_weights,
+    )
 
 
 def descent_epsilon(
@@ -373,31 +378,20 @@ def descent_epsilon(
     check_positive("noise", noise, advice="Use at least 0.1.")
     if isinstance(batch, FullBatch):
         return gaussian_epsilon(_reach(batch) * math.sqrt(n_steps) / noise, delta)
-    return _epsilon(batch, n_records, n_steps, noise, delta, FINE)
+    event = descent_event(batch, n_records, n_steps=n_steps, noise=noise)
+    return _epsilon(event, batch.neighbours, delta, FINE)
 
 
 def descent_noise(
     batch: Batch, n_records: int, *, n_steps: int, epsilon: float, delta: float
 ) -> float:
-    """Return the least noise, over the clipping norm, that keeps ``(ε, δ)``; rounded up.
-
-    Raises
-    ------
-    BudgetError
-        If ``epsilon`` or ``delta`` are out of range, or too small for so many steps.
-
-    Examples
-    --------
-    >>> batch = PoissonBatch(size=20, n_public=1000)
-    >>> round(descent_noise(batch, 1000, n_steps=500, epsilon=1.0, delta=1e-5), 2)
-    1.88
-    """
+    """Return the least noise, over the clipping norm, that keeps ``(ε, δ)``; rounded up."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     if isinstance(batch, FullBatch):
         reach = _reach(batch) * math.sqrt(n_steps)
         return reach / gaussian_parameter(epsilon, delta) * (1 + 1e-12)
-    known = n_records if not isinstance(batch, PoissonBatch) else 0
-    return _search(batch, known, n_steps, epsilon, delta)
+    event = descent_event(batch, n_records, n_steps=n_steps, noise=1.0)
+    return _search(event, batch.neighbours, epsilon, delta)
 
 
 def descent_advantage(
@@ -408,45 +402,9 @@ def descent_advantage(
     Guarantee
     ---------
     Claims G-2 and DP-30. An upper bound under ``batch.neighbours``.
-
-    Examples
-    --------
-    >>> batch = PoissonBatch(size=20, n_public=1000)
-    >>> round(descent_advantage(batch, 1000, n_steps=500, noise=2.0, n_weights=3), 3)
-    0.094
     """
-    known = 0 if isinstance(batch, PoissonBatch) else n_records
-    return _advantage(batch, known, n_steps, noise, n_weights)
-
-
-def descent_figures(
-    batch: Batch, n_records: int, *, n_steps: int, noise: float, delta: float
-) -> dict[str, Any]:
-    """Return how ``ε`` was found, with dp-accounting's Rényi figure beside it where it has one."""
-    known = 0 if isinstance(batch, PoissonBatch) else n_records
-    return dict(_figures(batch, known, n_steps, noise, delta))
-
-
-def descent_event(
-    batch: Batch, n_records: int, *, n_steps: int, noise: float, n_weights: int = 0
-) -> GaussianEvent:
-    """Return the steps as one event, its noise relative to the sensitivity of the relation.
-
-    ``n_weights`` is the number of weights that get discrete noise in every step.
-    """
-    sampling: Sampling | None = None
-    if isinstance(batch, PoissonBatch):
-        sampling = PoissonSampling(rate=batch.rate)
-    elif isinstance(batch, FixedBatch):
-        sampling = FixedSampling(n_records=n_records, batch_size=batch.size)
-    elif isinstance(batch, ReplacementBatch):
-        sampling = ReplacementSampling(n_records=n_records, batch_size=batch.size)
-    return GaussianEvent(
-        noise_multiplier=noise / _reach(batch),
-        count=n_steps,
-        sampling=sampling,
-        n_numbers=n_weights,
-    )
+    event = descent_event(batch, n_records, n_steps=n_steps, noise=noise, n_weights=n_weights)
+    return _advantage(event, batch.neighbours)
 
 
 def _reach(batch: Batch) -> float:
@@ -454,54 +412,33 @@ def _reach(batch: Batch) -> float:
     return 1.0 if batch.neighbours == "add_remove" else 2.0
 
 
+@lru_cache(maxsize=256)
+def _advantage(event: GaussianEvent, neighbours: Neighbours) -> float:
+    return advantage(event, neighbours=neighbours)
+
+
+@lru_cache(maxsize=256)
+def _renyi(event: GaussianEvent, neighbours: Neighbours, delta: float) -> float | None:
+    divergences = renyi_divergences(event, neighbours)
+    return None if divergences is None else renyi_epsilon(divergences, delta)
+
+
+@lru_cache(maxsize=1024)
 def _epsilon(
-    batch: Batch, n_records: int, n_steps: int, noise: float, delta: float, interval: float
+    event: GaussianEvent, neighbours: Neighbours, delta: float, discretization: float
 ) -> float:
-    event = descent_event(batch, n_records, n_steps=n_steps, noise=noise)
-    losses = loss_distribution(event, batch.neighbours, interval, delta)
+    losses = loss_distribution(event, neighbours, discretization, delta)
     return float(losses.get_epsilon_for_delta(delta))
 
 
 @lru_cache(maxsize=256)
-def _figures(
-    batch: Batch, n_records: int, n_steps: int, noise: float, delta: float
-) -> tuple[tuple[str, Any], ...]:
-    methods = {
-        FullBatch: "exact curve of the Gaussian mechanism",
-        PoissonBatch: "privacy-loss distribution (dp-accounting)",
-        FixedBatch: "privacy-loss distribution of the sampled profile",
-        ReplacementBatch: "privacy-loss distribution of the sampled profile",
-    }
-    found = descent_epsilon(batch, n_records, n_steps=n_steps, noise=noise, delta=delta)
-    figures: list[tuple[str, Any]] = [("method", methods[type(batch)]), ("epsilon", found)]
-    figures += [("noise multiplier", noise), ("steps", n_steps)]
-    event = descent_event(batch, n_records, n_steps=n_steps, noise=noise)
-    divergences = renyi_divergences(event, batch.neighbours)
-    if divergences is not None:
-        from dp_accounting.rdp import compute_epsilon
-
-        figures.append(("Rényi epsilon", float(compute_epsilon(ORDERS, divergences, delta)[0])))
-    return tuple(figures)
-
-
-@lru_cache(maxsize=256)
-def _advantage(batch: Batch, n_records: int, n_steps: int, noise: float, n_weights: int) -> float:
-    event = descent_event(batch, n_records, n_steps=n_steps, noise=noise, n_weights=n_weights)
-    return advantage(event, neighbours=batch.neighbours)
-
-
-@lru_cache(maxsize=256)
-def _search(batch: Batch, n_records: int, n_steps: int, epsilon: float, delta: float) -> float:
-    from scipy.optimize import brentq
-
-    known: dict[float, float] = {}
+def _search(event: GaussianEvent, neighbours: Neighbours, epsilon: float, delta: float) -> float:
+    """Return the noise, over the clipping norm, of an event whose own noise is 1."""
 
     def excess(log_noise: float) -> float:
-        if log_noise not in known:
-            noise = math.exp(log_noise)
-            found = _epsilon(batch, n_records, n_steps, noise, delta, COARSE)
-            known[log_noise] = min(found, 1e6) - epsilon
-        return known[log_noise]
+        multiplier = math.exp(log_noise) * event.noise_multiplier
+        trial = replace(event, noise_multiplier=multiplier)
+        return min(_epsilon(trial, neighbours, delta, COARSE), 1e6) - epsilon
 
     # Distributions are short where there is much noise: come from there.
     high = math.log(8.0)

@@ -1,7 +1,10 @@
 """What an accountant is told: which mechanism ran, how often, on which sample of the records.
 
 An event is plain data. Certificates carry theirs as JSON, so that releases can be accounted for
-together long after they were made.
+together long after they were made. dp-accounting's own events are read wherever events are; ours
+exist because those have no place for three things: the price of a grid (``n_numbers``); how far a
+removal moves the numbers, without which Poisson batches cannot be accounted for under ``replace``
+(``removal``); and mechanisms of which one ``ε``, or one ``(ε, δ)``, is all that is known.
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Final, TypeAlias
 
+import dp_accounting
 import numpy as np
-from scipy import special
+from scipy import special, stats
 
 from pacprivacy._checks import Vector, check_positive
-from pacprivacy.dp.noise import lattice_distance, lattice_parameter
+from pacprivacy.dp.noise import check_count, check_neighbours, lattice_distance, lattice_parameter
 from pacprivacy.errors import BudgetError, CertificateError
-from pacprivacy.release import NEIGHBOURS, DPCertificate, DPRelease, Neighbours
+from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 _TAIL = 1e-18  # mass of rare repetitions that is counted as lost entirely
 
@@ -38,11 +42,6 @@ class PoissonSampling:
         batch either holds the record or not, so that removal enters whatever the relation is.
         1/2 for sums of contributions that are clipped to a norm; much above 1 for contributions
         that are large and alike, such as numbers between 9 and 10.
-
-    Examples
-    --------
-    >>> PoissonSampling(rate=0.01).rate
-    0.01
     """
 
     kind: ClassVar[str] = "poisson"
@@ -62,21 +61,23 @@ class PoissonSampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixedSampling:
-    """A uniform subset of ``batch_size`` of ``n_records``; for the relation ``replace``.
-
-    Examples
-    --------
-    >>> FixedSampling(n_records=1000, batch_size=10).rate
-    0.01
-    """
-
-    kind: ClassVar[str] = "fixed"
+class _BatchSampling:
     n_records: int
     batch_size: int
 
     def __post_init__(self) -> None:
-        _check_batch(self.n_records, self.batch_size)
+        if not 1 <= self.batch_size <= self.n_records or self.n_records < 2:
+            raise BudgetError(
+                f"batch_size must be from 1 to n_records; got {self.batch_size} of "
+                f"{self.n_records}. Use a smaller batch."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedSampling(_BatchSampling):
+    """A uniform subset of ``batch_size`` of ``n_records``; for the relation ``replace``."""
+
+    kind: ClassVar[str] = "fixed"
 
     @property
     def rate(self) -> float:
@@ -90,21 +91,10 @@ class FixedSampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplacementSampling:
-    """``batch_size`` independent draws from ``n_records``; for the relation ``replace``.
-
-    Examples
-    --------
-    >>> round(ReplacementSampling(n_records=1000, batch_size=10).rate, 6)
-    0.009955
-    """
+class ReplacementSampling(_BatchSampling):
+    """``batch_size`` independent draws from ``n_records``; for the relation ``replace``."""
 
     kind: ClassVar[str] = "with replacement"
-    n_records: int
-    batch_size: int
-
-    def __post_init__(self) -> None:
-        _check_batch(self.n_records, self.batch_size)
 
     @property
     def rate(self) -> float:
@@ -114,8 +104,6 @@ class ReplacementSampling:
     @property
     def repetitions(self) -> dict[int, float]:
         """Probability that a record is in the batch so many times; the far tail is left out."""
-        from scipy import stats
-
         law = stats.binom(self.batch_size, 1.0 / self.n_records)
         most = 1
         while most < self.batch_size and law.sf(most) > _TAIL:
@@ -126,37 +114,27 @@ class ReplacementSampling:
 Sampling: TypeAlias = PoissonSampling | FixedSampling | ReplacementSampling
 
 
-class _Told:
-    """An event as plain JSON types; ``event_from_dict`` reads it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NoiseEvent:
+    noise_multiplier: float
+    count: int = 1
+    sampling: Sampling | None = None
+    n_numbers: int = 0
 
-    __slots__ = ()
-    kind: ClassVar[str]
-
-    def to_public_dict(self) -> dict[str, Any]:
-        """Return what a certificate carries."""
-        plain: dict[str, Any] = {"event": self.kind, **asdict(self)}  # type: ignore[call-overload]
-        if plain.get("sampling") is not None:
-            plain["sampling"] = {"kind": self.sampling.kind, **plain["sampling"]}  # type: ignore[attr-defined]
-        return plain
+    def __post_init__(self) -> None:
+        check_positive("noise_multiplier", self.noise_multiplier, advice="Use about 1.")
+        check_count("count", self.count)
+        check_count("n_numbers", self.n_numbers, least=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GaussianEvent(_Told):
-    """Gaussian noise.
+class GaussianEvent(_NoiseEvent):
+    """Gaussian noise: ``noise_multiplier``, ``count``, ``sampling`` and ``n_numbers``.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation over Euclidean sensitivity, of the relation that is accounted for. For
-        sums of contributions of norm up to ``C`` that sensitivity is ``C`` under ``add_remove``
-        and ``2C`` under ``replace``.
-    count : int
-        How many times.
-    sampling : PoissonSampling, FixedSampling or ReplacementSampling, optional
-        How the records of each run were drawn.
-    n_numbers : int
-        How many numbers each run gave *discrete* noise from :mod:`pacprivacy.dp.noise`; the price
-        of the grid is taken from ``δ``. 0 for continuous noise.
+    ``noise_multiplier`` is the standard deviation over the Euclidean sensitivity, of the relation
+    that is accounted for. For sums of contributions of norm up to ``C`` that sensitivity is ``C``
+    under ``add_remove`` and ``2C`` under ``replace``. ``n_numbers`` says how many numbers each run
+    gave *discrete* noise from :mod:`pacprivacy.dp.noise`, whose grid is paid for from ``δ``.
 
     Examples
     --------
@@ -165,15 +143,6 @@ class GaussianEvent(_Told):
     """
 
     kind: ClassVar[str] = "gaussian"
-    noise_multiplier: float
-    count: int = 1
-    sampling: Sampling | None = None
-    n_numbers: int = 0
-
-    def __post_init__(self) -> None:
-        check_positive("noise_multiplier", self.noise_multiplier, advice="Use about 1.")
-        _check_count(self.count)
-        _check_numbers(self.n_numbers)
 
     @property
     def pure_epsilon(self) -> float | None:
@@ -189,39 +158,15 @@ class GaussianEvent(_Told):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaplaceEvent(_Told):
-    """Laplace noise, on one number or on several that move together.
+class LaplaceEvent(_NoiseEvent):
+    """Laplace noise, on one number or on several that move together; fields as of a Gaussian one.
 
-    Several numbers with one noise scale, and a sensitivity in the sum of absolute changes, are at
-    least as private as one number that moves by all of it (claim DP-30).
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        Scale ``b`` over the sensitivity, under the relation that is accounted for; ``1 / ε``.
-    count : int
-        How many times.
-    sampling : PoissonSampling, FixedSampling or ReplacementSampling, optional
-        How the records of each run were drawn.
-    n_numbers : int
-        1 if the noise is discrete, from :mod:`pacprivacy.dp.noise`; 0 if it is continuous.
-
-    Examples
-    --------
-    >>> LaplaceEvent(noise_multiplier=2.0).pure_epsilon
-    0.5
+    ``noise_multiplier`` is the scale ``b`` over the sensitivity: ``1 / ε``. Several numbers with
+    one noise scale, and a sensitivity in the sum of absolute changes, are at least as private as
+    one number that moves by all of it (claim DP-30). ``n_numbers`` is 1 if the noise is discrete.
     """
 
     kind: ClassVar[str] = "laplace"
-    noise_multiplier: float
-    count: int = 1
-    sampling: Sampling | None = None
-    n_numbers: int = 0
-
-    def __post_init__(self) -> None:
-        check_positive("noise_multiplier", self.noise_multiplier, advice="Use about 1.")
-        _check_count(self.count)
-        _check_numbers(self.n_numbers)
 
     @property
     def pure_epsilon(self) -> float | None:
@@ -235,33 +180,23 @@ class LaplaceEvent(_Told):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PureEvent(_Told):
-    """Any mechanism that is ``(epsilon, 0)``-private, such as the exponential mechanism.
-
-    Examples
-    --------
-    >>> PureEvent(epsilon=0.1, count=20).pure_epsilon
-    0.1
-    """
+class PureEvent:
+    """Any mechanism that is ``(epsilon, 0)``-private, such as the exponential mechanism."""
 
     kind: ClassVar[str] = "pure"
+    n_numbers: ClassVar[int] = 0  # a grid costs pure mechanisms nothing
     epsilon: float
     count: int = 1
     sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
         check_positive("epsilon", self.epsilon, advice="Use about 1.")
-        _check_count(self.count)
+        check_count("count", self.count)
 
     @property
     def pure_epsilon(self) -> float | None:
         """``epsilon``."""
         return self.epsilon
-
-    @property
-    def n_numbers(self) -> int:
-        """0: a grid costs pure mechanisms nothing."""
-        return 0
 
     def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
         """Largest ``δ`` of one run without sampling, for ``repeats`` times the loss."""
@@ -273,16 +208,13 @@ class PureEvent(_Told):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApproximateEvent(_Told):
-    """Any mechanism that is ``(epsilon, delta)``-private, when nothing more is known of it.
-
-    Examples
-    --------
-    >>> ApproximateEvent(epsilon=1.0, delta=1e-6).profile(np.array([0.0, 1.0])).round(6)
-    array([4.62118e-01, 1.00000e-06])
-    """
+class ApproximateEvent:
+    """Any mechanism that is ``(epsilon, delta)``-private, when nothing more is known of it."""
 
     kind: ClassVar[str] = "approximate"
+    n_numbers: ClassVar[int] = 0  # the grid is paid for in delta
+    sampling: ClassVar[None] = None  # the promise is about all records
+    pure_epsilon: ClassVar[None] = None  # the loss has no bound
     epsilon: float
     delta: float
     count: int = 1
@@ -293,22 +225,7 @@ class ApproximateEvent(_Told):
             raise BudgetError(
                 f"delta must be between 0 and 1; got {self.delta!r}. Use PureEvent for 0."
             )
-        _check_count(self.count)
-
-    @property
-    def sampling(self) -> None:
-        """None: the promise is about all records."""
-        return None
-
-    @property
-    def pure_epsilon(self) -> None:
-        """None: the loss has no bound."""
-        return None
-
-    @property
-    def n_numbers(self) -> int:
-        """0: the grid is paid for in ``delta``."""
-        return 0
+        check_count("count", self.count)
 
     def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
         """Largest ``δ`` of one run; ``repeats`` is 1, since there is no sampling."""
@@ -317,31 +234,12 @@ class ApproximateEvent(_Told):
 
 
 Event: TypeAlias = GaussianEvent | LaplaceEvent | PureEvent | ApproximateEvent
-
-
-def _check_numbers(n_numbers: int) -> None:
-    if isinstance(n_numbers, bool) or not n_numbers >= 0 or int(n_numbers) != n_numbers:
-        raise BudgetError(f"n_numbers must be a whole number of at least 0; got {n_numbers!r}.")
-
-
-def _check_count(count: int) -> None:
-    if isinstance(count, bool) or not count >= 1 or int(count) != count:
-        raise BudgetError(f"count must be a whole number of at least 1; got {count!r}.")
-
-
-def _check_batch(n_records: int, batch_size: int) -> None:
-    if not 1 <= batch_size <= n_records or n_records < 2:
-        raise BudgetError(
-            f"batch_size must be from 1 to n_records; got {batch_size} of {n_records}. "
-            "Use a smaller batch."
-        )
-
+Told: TypeAlias = Event | dp_accounting.DpEvent | DPCertificate | DPRelease
 
 _SAMPLINGS: Final = {law.kind: law for law in (PoissonSampling, FixedSampling, ReplacementSampling)}
 _EVENTS: Final = {
     law.kind: law for law in (GaussianEvent, LaplaceEvent, PureEvent, ApproximateEvent)
 }
-Told: TypeAlias = Event | DPCertificate | DPRelease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,10 +258,7 @@ def read_composed(told: Told | Iterable[Told], neighbours: Neighbours | None) ->
     relations = {certificate.neighbours for certificate in certificates}
     if neighbours is None:
         neighbours = relations.pop() if len(relations) == 1 else "add_remove"
-    if neighbours not in NEIGHBOURS:
-        raise BudgetError(
-            f"neighbours must be 'add_remove' or 'replace'; got {neighbours!r}. Name one."
-        )
+    check_neighbours(neighbours)
     if relations - {neighbours}:
         raise CertificateError(
             f"certificates must all be about neighbours={neighbours!r} to be composed; got "
@@ -372,8 +267,7 @@ def read_composed(told: Told | Iterable[Told], neighbours: Neighbours | None) ->
     counts: Counter[Event] = Counter()
     for item in listed:
         certificate = _certificate(item)
-        told_events: list[Any] = [item] if certificate is None else [*events_of(certificate)]
-        for event in told_events:
+        for event in [_event(item)] if certificate is None else events_of(certificate):
             check_relation(event, neighbours)
             counts[replace(event, count=1)] += int(event.count)
     if not counts:
@@ -385,9 +279,39 @@ def read_composed(told: Told | Iterable[Told], neighbours: Neighbours | None) ->
     )
 
 
-def read_events(told: Told | Iterable[Told], neighbours: Neighbours) -> list[Event]:
-    """Return what ran as a list of events; refuse those that the relation does not fit."""
-    return list(read_composed(told, neighbours).events)
+def _certificate(item: Any) -> DPCertificate | None:
+    if isinstance(item, DPCertificate):
+        return item
+    for name in ("certificate", "certificate_"):  # of a release, of a fitted estimator
+        found = getattr(item, name, None)
+        if isinstance(found, DPCertificate):
+            return found
+    return None
+
+
+def _event(item: Any) -> Event:
+    """Return an event of ours; dp-accounting's are read from the outside in."""
+    count, sampling, inner = 1, None, item
+    while isinstance(inner, dp_accounting.SelfComposedDpEvent):
+        count, inner = count * inner.count, inner.event
+    if isinstance(inner, dp_accounting.PoissonSampledDpEvent):
+        sampling = PoissonSampling(rate=inner.sampling_probability)
+    elif isinstance(inner, dp_accounting.SampledWithoutReplacementDpEvent):
+        sampling = FixedSampling(n_records=inner.source_dataset_size, batch_size=inner.sample_size)
+    elif isinstance(inner, dp_accounting.SampledWithReplacementDpEvent):
+        sampling = ReplacementSampling(
+            n_records=inner.source_dataset_size, batch_size=inner.sample_size
+        )
+    inner = inner if sampling is None else inner.event
+    if isinstance(inner, dp_accounting.GaussianDpEvent | dp_accounting.LaplaceDpEvent):
+        noise = GaussianEvent if isinstance(inner, dp_accounting.GaussianDpEvent) else LaplaceEvent
+        return noise(noise_multiplier=inner.noise_multiplier, count=count, sampling=sampling)
+    if isinstance(item, Event):
+        return item
+    raise BudgetError(
+        "events must be events, certificates or releases of differential privacy; got "
+        f"{type(item).__name__}. Use GaussianEvent, LaplaceEvent, PureEvent."
+    )
 
 
 def events_of(certificate: DPCertificate) -> list[Event]:
@@ -396,17 +320,9 @@ def events_of(certificate: DPCertificate) -> list[Event]:
     Guarantee
     ---------
     Claim DP-20. What was released is as private as these events, fixed before it ran.
-
-    Examples
-    --------
-    >>> certificate = DPCertificate(
-    ...     epsilon=1.0, delta=0.0, neighbours="replace", mechanism="something pure"
-    ... )
-    >>> events_of(certificate)
-    [PureEvent(epsilon=1.0, count=1, sampling=None)]
     """
     if certificate.events:
-        return [event_from_dict(plain) for plain in certificate.events]
+        return [_event_from_dict(plain) for plain in certificate.events]
     if certificate.kind != "dp" or math.isinf(certificate.epsilon):
         raise CertificateError(
             "certificate must carry its events, or a promise that was fixed beforehand, to be "
@@ -418,8 +334,7 @@ def events_of(certificate: DPCertificate) -> list[Event]:
     return [ApproximateEvent(epsilon=certificate.epsilon, delta=certificate.delta)]
 
 
-def event_from_dict(plain: Any) -> Event:
-    """Rebuild an event from what a certificate carries."""
+def _event_from_dict(plain: Any) -> Event:
     try:
         fields = dict(plain)
         law = _EVENTS[fields.pop("event")]
@@ -435,8 +350,14 @@ def event_from_dict(plain: Any) -> Event:
 
 
 def carried(*events: Event) -> tuple[dict[str, Any], ...]:
-    """Return events as a certificate carries them."""
-    return tuple(event.to_public_dict() for event in events)
+    """Return events as a certificate carries them: plain JSON types."""
+    told = []
+    for event in events:
+        plain: dict[str, Any] = {"event": event.kind, **asdict(event)}
+        if event.sampling is not None:
+            plain["sampling"] = {"kind": event.sampling.kind, **plain["sampling"]}
+        told.append(plain)
+    return tuple(told)
 
 
 def gaussian_event(parameter: float, n_numbers: int) -> GaussianEvent:
@@ -463,11 +384,6 @@ def check_relation(event: Event, neighbours: Neighbours) -> None:
     ---------
     Claim DP-4 holds for what passes.
     """
-    if not isinstance(event, GaussianEvent | LaplaceEvent | PureEvent | ApproximateEvent):
-        raise BudgetError(
-            "events must be events, certificates or releases of differential privacy; got "
-            f"{type(event).__name__}. Use GaussianEvent, LaplaceEvent, PureEvent."
-        )
     sampling = event.sampling
     if isinstance(sampling, PoissonSampling):
         if neighbours == "replace" and sampling.removal is None:
@@ -551,22 +467,9 @@ def covers(token: Event, event: Event) -> bool:
         return False
     if isinstance(event, LaplaceEvent) and event.n_numbers > token.n_numbers:
         return False  # the grid of a Laplace law is paid for where it is reserved
-    return event.noise_multiplier >= token.noise_multiplier and _sampled_less(
-        token.sampling, event.sampling
-    )
-
-
-def _certificate(item: Any) -> DPCertificate | None:
-    if isinstance(item, DPCertificate):
-        return item
-    for name in ("certificate", "certificate_"):  # of a release, of a fitted estimator
-        found = getattr(item, name, None)
-        if isinstance(found, DPCertificate):
-            return found
-    return None
-
-
-def _sampled_less(token: Sampling | None, event: Sampling | None) -> bool:
-    if isinstance(token, PoissonSampling) and isinstance(event, PoissonSampling):
-        return event.rate <= token.rate and (event.removal or 0.0) <= (token.removal or 0.0)
-    return token == event
+    less_noise = token.noise_multiplier <= event.noise_multiplier
+    mine, its = token.sampling, event.sampling
+    if isinstance(mine, PoissonSampling) and isinstance(its, PoissonSampling):
+        seldom = its.rate <= mine.rate and (its.removal or 0.0) <= (mine.removal or 0.0)
+        return less_noise and seldom
+    return less_noise and mine == its

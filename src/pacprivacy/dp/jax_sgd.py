@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Vector
-from pacprivacy.dp.batches import Batch, Places, check_count
+from pacprivacy.dp.batches import Batch, Places
 from pacprivacy.dp.clipping import ExactTotal, add_gradients
 from pacprivacy.dp.descent import DescentPlan, Steps, private_descent
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.noise import check_count, read_source
 from pacprivacy.errors import DataError, MechanismError, PacPrivacyError
 from pacprivacy.release import DPRelease
 

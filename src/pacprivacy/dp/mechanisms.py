@@ -1,4 +1,9 @@
-"""The Laplace mechanism: pure differential privacy for numbers of declared sensitivity."""
+"""Mechanisms for numbers of declared sensitivity, for sums of clipped rows, and for choices.
+
+Choices are made by permute-and-flip (McKenna and Sheldon 2020): look at the candidates in random
+order, take each with probability ``exp(-γ)``, ``γ`` its scaled distance from the best score. That
+is the law of the largest score with exponential noise, and every coin can be tossed exactly.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp.accounting import advantage, noise_advantage
 from pacprivacy.dp.clipping import sum_clipped
@@ -22,6 +27,7 @@ from pacprivacy.dp.noise import (
     add_laplace,
     check_epsilon_delta,
     check_neighbours,
+    check_promise,
     lattice_parameter,
     lattice_slack,
     read_source,
@@ -32,6 +38,7 @@ from pacprivacy.noise import bernoulli_exp
 from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 EXACT: Final = "Noise is a whole number of grid steps, drawn exactly; rounding is paid for."
+FAILURE: Final = 0.05
 
 
 def laplace(
@@ -43,7 +50,7 @@ def laplace(
     sampler: Sampler = "lattice",
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Release numbers with Laplace noise.
+    """Release numbers with Laplace noise; the value has the shape of ``values``.
 
     Parameters
     ----------
@@ -52,19 +59,10 @@ def laplace(
     sensitivity : float > 0, public
         How far neighbours can move all numbers together: sum of absolute changes. It must hold
         for every data set, so it comes from clipping, not from these data.
-    epsilon : float > 0, public
-        The promise.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that ``sensitivity`` and the promise are about.
+    epsilon, neighbours, simulate
+        See :mod:`pacprivacy.dp`.
     sampler : {"lattice", "opendp"}, public
         Which exact sampler; ``opendp`` needs ``pacprivacy[dp]``.
-    simulate : Generator or int, optional
-        Seed of the noise, for experiments; such a release protects nobody.
-
-    Returns
-    -------
-    DPRelease
-        The value has the shape of ``values``.
 
     Guarantee
     ---------
@@ -97,12 +95,7 @@ def laplace(
         events=carried(noise_event(epsilon, 0.0, noisy.values.size)),
         simulation=source.is_simulation,
     )
-    return DPRelease(value=noisy_value(noisy), certificate=certificate)
-
-
-def noisy_value(noisy: Perturbed) -> Any:
-    """Return a float for one number, an array for several."""
-    return noisy.values if noisy.values.ndim else float(noisy.values)
+    return DPRelease(value=_as_given(noisy), certificate=certificate)
 
 
 def gaussian_analytic(
@@ -117,26 +110,8 @@ def gaussian_analytic(
 ) -> DPRelease:
     """Release numbers with the least Gaussian noise that ``(ε, δ)`` allows.
 
-    Parameters
-    ----------
-    values : float or array, curator-only
-        What was computed from the records.
-    sensitivity : float > 0, public
-        How far neighbours can move the numbers: Euclidean length of the change. It must hold for
-        every data set, so it comes from clipping, not from these data.
-    epsilon, delta : float, public
-        The promise.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that ``sensitivity`` and the promise are about.
-    sampler : {"lattice", "opendp"}, public
-        Which exact sampler; ``opendp`` needs ``pacprivacy[dp]``.
-    simulate : Generator or int, optional
-        Seed of the noise, for experiments; such a release protects nobody.
-
-    Returns
-    -------
-    DPRelease
-        The value has the shape of ``values``.
+    Parameters are those of :func:`laplace`, with ``delta``; ``sensitivity`` is the Euclidean
+    length of the change.
 
     Guarantee
     ---------
@@ -152,10 +127,9 @@ def gaussian_analytic(
     3.7306
     """
     check_neighbours(neighbours)
-    parameter = lattice_parameter(epsilon, delta, np.size(values))
-    return _release(
+    return _release_gaussian(
         values,
-        parameter,
+        lattice_parameter(epsilon, delta, np.size(values)),
         "the exact privacy curve of the Gaussian mechanism",
         (float(sensitivity), float(epsilon), float(delta), neighbours),
         sampler,
@@ -178,22 +152,9 @@ def gaussian_classical(
     Parameters are those of :func:`gaussian_analytic`, which needs less noise and holds for every
     ``ε``; this is the textbook's formula, which holds below 1 only.
 
-    Raises
-    ------
-    BudgetError
-        If ``epsilon`` is not below 1, or any other argument is out of range.
-
     Guarantee
     ---------
     Claim DP-7. ``(epsilon, delta)``-differential privacy, if ``sensitivity`` is right.
-
-    Examples
-    --------
-    >>> release = gaussian_classical(
-    ...     3.0, sensitivity=1.0, epsilon=0.5, delta=1e-5, neighbours="replace"
-    ... )
-    >>> round(release.certificate.noise["std"], 4)
-    9.6896
     """
     check_neighbours(neighbours)
     epsilon, delta = check_epsilon_delta(epsilon, delta)
@@ -205,10 +166,9 @@ def gaussian_classical(
     left = delta - lattice_slack(epsilon, np.size(values))
     if not left > 0.5 * delta:
         raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
-    parameter = epsilon / math.sqrt(2.0 * math.log(1.25 / left))
-    return _release(
+    return _release_gaussian(
         values,
-        parameter,
+        epsilon / math.sqrt(2.0 * math.log(1.25 / left)),
         "the classical formula, for ε below 1",
         (float(sensitivity), epsilon, delta, neighbours),
         sampler,
@@ -216,7 +176,7 @@ def gaussian_classical(
     )
 
 
-def _release(
+def _release_gaussian(
     values: Any,
     parameter: float,
     method: str,
@@ -229,13 +189,12 @@ def _release(
     noisy = add_gaussian(
         values, sensitivity=sensitivity, parameter=parameter, source=source, sampler=sampler
     )
+    n_numbers = noisy.values.size
     certificate = DPCertificate(
         epsilon=epsilon,
         delta=delta,
         neighbours=neighbours,
-        advantage=advantage(
-            GaussianEvent(noise_multiplier=1.0 / parameter, n_numbers=noisy.values.size)
-        ),
+        advantage=advantage(GaussianEvent(noise_multiplier=1.0 / parameter, n_numbers=n_numbers)),
         mechanism="Gaussian mechanism: discrete Gaussian noise on a grid",
         assumptions=(
             f"Neighbours move the numbers by at most {sensitivity:g} in Euclidean length.",
@@ -243,41 +202,37 @@ def _release(
         ),
         accounting={"method": method},
         noise={"std": noisy.noise_std},
-        events=carried(gaussian_event(parameter, noisy.values.size)),
+        events=carried(gaussian_event(parameter, n_numbers)),
         simulation=source.is_simulation,
     )
-    return DPRelease(value=noisy_value(noisy), certificate=certificate)
+    return DPRelease(value=_as_given(noisy), certificate=certificate)
+
+
+def _as_given(noisy: Perturbed) -> Any:
+    """Return a float for one number, an array for several."""
+    return noisy.values if noisy.values.ndim else float(noisy.values)
 
 
 def private_sum(
     rows: Any,
     *,
-    bound: float,
+    clip_norm: float,
     epsilon: float,
     delta: float = 0.0,
     neighbours: Neighbours,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Release the sum of rows, each scaled down to ``min(1, bound/|row|)`` of itself.
+    """Release the sum of rows, each scaled down to ``min(1, clip_norm/|row|)`` of itself.
 
     Parameters
     ----------
     rows : array of shape (n,) or (n, d), curator-only
         One number or row for each record; one that is not finite counts as zero.
-    bound : float > 0, public
+    clip_norm : float > 0, public
         Largest length of a row: the sum of absolute entries for ``delta=0``, which takes Laplace
-        noise, and Euclidean otherwise. It must not be read off the data.
-    epsilon, delta : float, public
-        The promise.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the promise is about; a replacement moves the sum by twice the bound.
-    simulate : Generator or int, optional
-        Seed of the noise, for experiments; such a release protects nobody.
-
-    Returns
-    -------
-    DPRelease
-        The value is a number, or an array of shape (d,).
+        noise, and Euclidean otherwise. A replacement moves the sum by twice as much.
+    epsilon, delta, neighbours, simulate
+        See :mod:`pacprivacy.dp`.
 
     Guarantee
     ---------
@@ -287,40 +242,26 @@ def private_sum(
     Examples
     --------
     >>> ages = np.arange(20.0, 60.0)
-    >>> release = private_sum(ages, bound=100.0, epsilon=1.0, neighbours="add_remove")
+    >>> release = private_sum(ages, clip_norm=100.0, epsilon=1.0, neighbours="add_remove")
     >>> round(release.certificate.noise["laplace scale"], 4)
     100.0
     """
-    check_neighbours(neighbours)
-    check_positive("epsilon", epsilon, advice="Use about 1.")
-    limit = check_positive("bound", bound, advice="Use a length that rows rarely exceed.")
+    check_promise(epsilon, delta, neighbours)
     values = as_array(rows)
     flat = values.ndim == 1
     total: Any = sum_clipped(
-        values[:, None] if flat else rows, bound=limit, norm="l2" if delta else "l1"
+        values[:, None] if flat else rows, clip_norm=clip_norm, norm="l2" if delta else "l1"
     )
-    sensitivity = limit if neighbours == "add_remove" else 2.0 * limit
+    given: dict[str, Any] = {
+        "sensitivity": (1.0 if neighbours == "add_remove" else 2.0) * float(clip_norm),
+        "epsilon": epsilon,
+        "neighbours": neighbours,
+        "simulate": simulate,
+    }
     total = total[0] if flat else total
-    if delta:
-        check_epsilon_delta(epsilon, delta)
-        release = gaussian_analytic(
-            total,
-            sensitivity=sensitivity,
-            epsilon=epsilon,
-            delta=delta,
-            neighbours=neighbours,
-            simulate=simulate,
-        )
-    else:
-        release = laplace(
-            total,
-            sensitivity=sensitivity,
-            epsilon=epsilon,
-            neighbours=neighbours,
-            simulate=simulate,
-        )
+    release = gaussian_analytic(total, delta=delta, **given) if delta else laplace(total, **given)
     kind = "Euclidean length" if delta else "sum of absolute entries"
-    said = f"Rows are scaled down to a {kind} of at most {limit:g}, which was declared."
+    said = f"Rows are scaled down to a {kind} of at most {float(clip_norm):g}, which was declared."
     certificate = replace(
         release.certificate, assumptions=(said, *release.certificate.assumptions[1:], EMPTY_RECORDS)
     )
@@ -330,7 +271,7 @@ def private_sum(
 def private_mean(
     rows: Any,
     *,
-    bound: float,
+    clip_norm: float,
     epsilon: float,
     delta: float = 0.0,
     neighbours: Neighbours,
@@ -346,7 +287,7 @@ def private_mean(
     Examples
     --------
     >>> ages = np.arange(20.0, 60.0)
-    >>> release = private_mean(ages, bound=100.0, epsilon=50.0, neighbours="replace")
+    >>> release = private_mean(ages, clip_norm=100.0, epsilon=50.0, neighbours="replace")
     >>> bool(abs(release.value - 39.5) < 5)
     True
     """
@@ -358,7 +299,12 @@ def private_mean(
         )
     n = check_positive("n_public", len(rows) if n_public is None else n_public, advice="Use n.")
     release = private_sum(
-        rows, bound=bound, epsilon=epsilon, delta=delta, neighbours=neighbours, simulate=simulate
+        rows,
+        clip_norm=clip_norm,
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,
+        simulate=simulate,
     )
     noise = {name: scale / n for name, scale in (release.certificate.noise or {}).items()}
     notes = (f"The sum was divided by {n:g}, which is public.",)
@@ -375,7 +321,7 @@ def exponential(
     monotone: bool = False,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Release the place of one candidate, likely one with a high score.
+    """Release the place of one candidate, from 0, likely one with a high score.
 
     Parameters
     ----------
@@ -383,26 +329,12 @@ def exponential(
         One score for each candidate of a public list.
     sensitivity : float > 0, public
         How far neighbours can move any one score.
-    epsilon : float > 0, public
-        The promise.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that ``sensitivity`` and the promise are about.
+    epsilon, neighbours, simulate
+        See :mod:`pacprivacy.dp`.
     monotone : bool, public
         Whether neighbours move all scores in the same direction, as adding a record to counts
         does. Then half the noise is enough. For ``add_remove`` only: to replace a record is to
         remove one and to add another, and scores move either way.
-    simulate : Generator or int, optional
-        Seed of the choice, for experiments; such a release protects nobody.
-
-    Returns
-    -------
-    DPRelease
-        The value is the place of the candidate, from 0.
-
-    Raises
-    ------
-    BudgetError
-        If scores are called monotone where records are replaced.
 
     Guarantee
     ---------
@@ -449,13 +381,7 @@ def score_loss(
     failure: float,
     monotone: bool = False,
 ) -> float:
-    """Return by how much the chosen score may miss the best, but for probability ``failure``.
-
-    Examples
-    --------
-    >>> round(score_loss(100, sensitivity=1.0, epsilon=1.0, failure=0.05), 2)
-    15.2
-    """
+    """Return by how much the chosen score may miss the best, but for probability ``failure``."""
     reach = (1.0 if monotone else 2.0) * sensitivity
     return reach / epsilon * math.log(n_candidates / failure)
 
@@ -486,9 +412,6 @@ def choose_candidate(
     return int(willing[uniform_below(source, len(willing))])
 
 
-FAILURE: Final = 0.05
-
-
 def choose_hypothesis(
     hypotheses: Sequence[Any],
     losses: Callable[[Any], Any],
@@ -509,18 +432,9 @@ def choose_hypothesis(
         there is one for every record: an error would be about the records.
     loss_bound : float > 0, public
         Losses are clipped to ``[0, loss_bound]``; what is not a number counts as the bound.
-    epsilon : float > 0, public
-        The promise.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the promise is about. Adding a record moves all totals upwards, so the
-        choice under ``add_remove`` is as good at half the ``epsilon``.
-    simulate : Generator or int, optional
-        Seed of the choice, for experiments; such a release protects nobody.
-
-    Returns
-    -------
-    DPRelease
-        The value is the hypothesis.
+    epsilon, neighbours, simulate
+        See :mod:`pacprivacy.dp`. Adding a record moves all totals upwards, so the choice under
+        ``add_remove`` is as good at half the ``epsilon``.
 
     Guarantee
     ---------
@@ -545,7 +459,7 @@ def choose_hypothesis(
         raise DataError("hypotheses must hold at least one. Pass a public list.")
     monotone = neighbours == "add_remove"
     source = read_source(simulate)
-    totals = np.array([_total(losses(hypothesis), bound) for hypothesis in listed])
+    totals = np.array([_total_loss(losses(hypothesis), bound) for hypothesis in listed])
     place = choose_candidate(
         -totals, sensitivity=bound, epsilon=epsilon, monotone=monotone, source=source
     )
@@ -573,13 +487,12 @@ def choose_hypothesis(
     return DPRelease(value=listed[place], certificate=certificate)
 
 
-def _total(losses: Any, bound: float) -> float:
+def _total_loss(losses: Any, bound: float) -> float:
     """Return the sum of clipped losses, exactly."""
     given = as_array(losses)
     if given.ndim != 1:
         raise DataError(
             f"losses must be one number for each record; got {given.ndim} axes. Return a vector."
         )
-    values = read_rows(given[:, None])
-    clipped: Matrix = np.clip(np.nan_to_num(values, nan=bound), 0.0, bound)
-    return float(sum_clipped(clipped, bound=bound, norm="l1")[0])
+    values = np.nan_to_num(read_rows(given[:, None]), nan=bound)
+    return float(sum_clipped(np.clip(values, 0.0, bound), clip_norm=bound, norm="l1")[0])

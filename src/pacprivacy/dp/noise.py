@@ -8,6 +8,7 @@ paid for. A float is formed only after the noise is in.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal
@@ -38,16 +39,8 @@ TWELFTH: Final = Fraction(1, 1 << 33)  # of a step more: s² - 1/12 is the varia
 class Perturbed:
     """Numbers with noise; they may leave if their sensitivity was as declared.
 
-    Parameters
-    ----------
-    values : array, public
-        What may leave.
-    noise_scale : float, public
-        ``b`` of the Laplace law, or the standard deviation of the Gaussian, as sampled.
-    noise_std : float, public
-        Standard deviation of the noise.
-    grid_step : float, public
-        Released values are whole multiples of it.
+    ``noise_scale`` is ``b`` of the Laplace law, or the standard deviation of the Gaussian; released
+    values are whole multiples of ``grid_step``.
     """
 
     values: Vector
@@ -67,35 +60,12 @@ def add_laplace(
     source: BitSource,
     sampler: Sampler = "lattice",
 ) -> Perturbed:
-    """Add discrete Laplace noise; pure differential privacy.
-
-    Parameters
-    ----------
-    values : float or array, curator-only
-        Numbers to perturb, as computed.
-    sensitivity : float > 0, public
-        How far one record can move all of them together: sum of absolute changes.
-    epsilon : float > 0, public
-        The promise.
-    source : BitSource
-        Random words; see :func:`read_source`.
-    sampler : {"lattice", "opendp"}, public
-        Ours, or OpenDP's (``pacprivacy[dp]``); the law is the same.
-
-    Returns
-    -------
-    Perturbed
+    """Add discrete Laplace noise; ``sensitivity`` is a sum of absolute changes.
 
     Guarantee
     ---------
     Claim DP-1. ``(epsilon, 0)``-differential privacy for any relation under which the numbers
     move by at most ``sensitivity``; exact, rounding included.
-
-    Examples
-    --------
-    >>> noisy = add_laplace([3.0, 4.0], sensitivity=1.0, epsilon=0.5, source=read_source(0))
-    >>> noisy.values.shape, round(noisy.noise_scale, 6)
-    ((2,), 2.0)
     """
     numbers = _read_values(values)
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
@@ -137,6 +107,24 @@ def add_gaussian(
     released = _perturb(numbers, grid_step, units, "gaussian", source, sampler)
     std = grid_step * units
     return Perturbed(values=released, noise_scale=std, noise_std=std, grid_step=grid_step)
+
+
+def add_noise(
+    values: Any,
+    *,
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    source: BitSource,
+) -> Perturbed:
+    """Add the least Gaussian noise that ``(ε, δ)`` allows, or Laplace noise for ``delta=0``.
+
+    ``sensitivity`` is Euclidean, or a sum of absolute changes for ``delta=0``.
+    """
+    if delta == 0.0:
+        return add_laplace(values, sensitivity=sensitivity, epsilon=epsilon, source=source)
+    parameter = lattice_parameter(epsilon, delta, np.size(values))
+    return add_gaussian(values, sensitivity=sensitivity, parameter=parameter, source=source)
 
 
 def lattice_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
@@ -192,13 +180,7 @@ def lattice_epsilon(parameter: float, delta: float, n_numbers: int) -> float:
 
 
 def check_epsilon_delta(epsilon: float, delta: float) -> tuple[float, float]:
-    """Return both as floats; refuse ``ε <= 0`` and ``δ`` outside (0, 1).
-
-    Examples
-    --------
-    >>> check_epsilon_delta(1, 1e-6)
-    (1.0, 1e-06)
-    """
+    """Return both as floats; refuse ``ε <= 0`` and ``δ`` outside (0, 1)."""
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
     if isinstance(delta, bool) or not 0.0 < delta < 1.0:
         raise BudgetError(f"delta must be between 0 and 1; got {delta!r}. Use below 1/n.")
@@ -214,14 +196,26 @@ def check_neighbours(neighbours: str) -> None:
         )
 
 
-def read_source(simulate: np.random.Generator | int | None = None) -> BitSource:
-    """Return the operating system's words, or seeded ones for a simulation.
+def check_count(name: str, value: Any, *, least: int = 1) -> None:
+    """Refuse anything but a whole number of at least ``least``."""
+    try:
+        good = operator.index(value) >= least and not isinstance(value, bool)
+    except TypeError:
+        good = False
+    if not good:
+        raise BudgetError(f"{name} must be a whole number of at least {least}; got {value!r}.")
 
-    Examples
-    --------
-    >>> read_source().is_simulation, read_source(0).is_simulation
-    (False, True)
-    """
+
+def check_promise(epsilon: float, delta: float, neighbours: str) -> tuple[float, float]:
+    """Return ``ε`` and ``δ`` as floats; ``δ = 0`` is allowed."""
+    check_neighbours(neighbours)
+    if delta == 0.0:
+        return check_positive("epsilon", epsilon, advice="Use about 1."), 0.0
+    return check_epsilon_delta(epsilon, delta)
+
+
+def read_source(simulate: np.random.Generator | int | None = None) -> BitSource:
+    """Return the operating system's words, or seeded ones for a simulation."""
     if simulate is None:
         return SystemSource()
     return SimulatedSource(np.random.default_rng(coerce_seed(simulate)))
@@ -283,23 +277,11 @@ def _draw(
 def _draw_with_opendp(
     shape: tuple[int, ...], units: int, *, law: Law, simulation: bool
 ) -> Integers:
-    """Draw discrete Laplace or Gaussian numbers of a whole scale from OpenDP."""
     if simulation:
         raise BudgetError(
             "sampler must be 'lattice' in a simulation; got 'opendp', which cannot be seeded. "
             "Leave out one of the two."
         )
-    opendp = _import_opendp()
-    domain = opendp.vector_domain(opendp.atom_domain(T="i64"))
-    if law == "laplace":
-        measure = opendp.m.make_laplace(domain, opendp.l1_distance(T="i64"), scale=float(units))
-    else:
-        measure = opendp.m.make_gaussian(domain, opendp.l2_distance(T="f64"), scale=float(units))
-    size = int(np.prod(shape))
-    return np.asarray(measure([0] * size), dtype=np.int64).reshape(shape)
-
-
-def _import_opendp() -> Any:
     try:
         import opendp.prelude as opendp
     except ImportError:
@@ -307,4 +289,10 @@ def _import_opendp() -> Any:
             "sampler must be 'lattice' without OpenDP; got 'opendp'. Install pacprivacy[dp]."
         ) from None
     opendp.enable_features("contrib")
-    return opendp
+    domain = opendp.vector_domain(opendp.atom_domain(T="i64"))
+    if law == "laplace":
+        measure = opendp.m.make_laplace(domain, opendp.l1_distance(T="i64"), scale=float(units))
+    else:
+        measure = opendp.m.make_gaussian(domain, opendp.l2_distance(T="f64"), scale=float(units))
+    drawn = measure([0] * int(np.prod(shape)))
+    return np.asarray(drawn, dtype=np.int64).reshape(shape)

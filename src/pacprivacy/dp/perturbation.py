@@ -1,26 +1,33 @@
-"""Linear classifiers as minimisers: losses of the margin, and their regularised sums."""
+"""Linear classifiers and ridge regression as minimisers of a regularised sum, made private.
+
+Objective perturbation tilts the sum by a random linear term and minimises that; output perturbation
+adds noise to the minimiser. Either way float64 finds the minimiser only nearly, and what the solver
+leaves undone is paid for.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
-from scipy import linalg, special
+from scipy import linalg
 from scipy.optimize import brentq
 
 from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy._random import BitSource
 from pacprivacy.dp.accounting import advantage, noise_advantage
 from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, carried, noise_event
+from pacprivacy.dp.losses import MarginLoss, read_margin_loss
 from pacprivacy.dp.noise import (
     Perturbed,
     add_gaussian,
     add_laplace,
+    add_noise,
     check_epsilon_delta,
     check_neighbours,
-    lattice_parameter,
+    check_promise,
     lattice_slack,
     read_source,
 )
@@ -40,97 +47,13 @@ TOLERANCE: Final = 1e-6  # of the gradient at the minimiser, in units of one rec
 MOST_ITERATIONS: Final = 1000
 MOST_IDLE: Final = 5  # of them without progress, where only rounding is left
 MOST_TRIALS: Final = 200  # of the length of one step
+SOLVER_SHARE: Final = 0.02  # of ε, for what the solver and the grid leave undone
+REFINEMENTS: Final = 20  # each one takes away at least 99 % of what is left of the gradient
 SOLVER: Final = (
     "The minimiser is found to a gradient of a millionth of what one record can add. Where float64 "
     "does not suffice for that, the best point that was found takes its place; neither is said."
 )
 _UNIT: Final = 2.0**-53
-
-
-class MarginLoss(Protocol):
-    """A convex loss ``f(m)`` of the margin ``m = ±x·θ`` with ``-1 <= f' <= 0``."""
-
-    @property
-    def most_curvature(self) -> float:
-        """Largest second derivative."""
-        ...
-
-    def value(self, margins: Vector) -> Vector:
-        """Return the loss."""
-        ...
-
-    def slope(self, margins: Vector) -> Vector:
-        """Return the derivative."""
-        ...
-
-    def curvature(self, margins: Vector) -> Vector:
-        """Return the second derivative, where there is one."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LogisticMargin:
-    """``ln(1 + exp(-m))``."""
-
-    @property
-    def most_curvature(self) -> float:
-        """One quarter."""
-        return 0.25
-
-    def value(self, margins: Vector) -> Vector:
-        """Return the loss."""
-        return np.asarray(-special.log_expit(margins))
-
-    def slope(self, margins: Vector) -> Vector:
-        """Return the derivative."""
-        return np.asarray(-special.expit(-margins))
-
-    def curvature(self, margins: Vector) -> Vector:
-        """Return the second derivative."""
-        return np.asarray(special.expit(margins) * special.expit(-margins))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SmoothHinge:
-    """The hinge, rounded by a parabola within ``width`` of the margin 1."""
-
-    width: float = 0.5
-
-    @property
-    def most_curvature(self) -> float:
-        """``1 / (2 width)``."""
-        return 0.5 / self.width
-
-    def value(self, margins: Vector) -> Vector:
-        """Return the loss."""
-        short = 1.0 - margins
-        inside = (short + self.width) ** 2 / (4.0 * self.width)
-        return np.where(np.abs(short) <= self.width, inside, np.maximum(0.0, short))
-
-    def slope(self, margins: Vector) -> Vector:
-        """Return the derivative."""
-        return np.asarray(-np.clip((1.0 - margins + self.width) / (2.0 * self.width), 0.0, 1.0))
-
-    def curvature(self, margins: Vector) -> Vector:
-        """Return the second derivative, where there is one."""
-        return np.where(np.abs(1.0 - margins) < self.width, self.most_curvature, 0.0)
-
-
-_LOSSES: Final[dict[str, MarginLoss]] = {
-    "logistic": LogisticMargin(),
-    "smooth_hinge": SmoothHinge(),
-}
-
-
-def read_margin_loss(loss: str | MarginLoss) -> MarginLoss:
-    """Return the loss of that name, or the loss itself."""
-    if not isinstance(loss, str):
-        return loss
-    if loss not in _LOSSES:
-        raise MechanismError(
-            f"loss must be one of {', '.join(_LOSSES)}; got {loss!r}. Use 'logistic'."
-        )
-    return _LOSSES[loss]
 
 
 def sign_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any] | None) -> Matrix:
@@ -156,27 +79,11 @@ def sign_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any] | None) 
 def minimise_margins(
     signed: Matrix, loss: MarginLoss, *, penalty: float, tilt: Vector, x_bound: float
 ) -> tuple[Vector, float]:
-    """Minimise ``Σ f(s_i·θ) + penalty |θ|²/2 + tilt·θ``, up to a small gradient.
+    """Minimise ``Σ f(s_i·θ) + penalty |θ|²/2 + tilt·θ`` over rows of :func:`sign_rows`.
 
-    Parameters
-    ----------
-    signed : array of shape (n, d), curator-only
-        Rows from :func:`sign_rows`.
-    loss : MarginLoss, public
-        ``f``.
-    penalty : float > 0, public
-        Curvature that is added.
-    tilt : array of shape (d,), curator-only
-        Linear term; zeros for none.
-    x_bound : float, public
-        Largest norm of a row.
-
-    Returns
-    -------
-    point, gradient : array of shape (d,) and float
-        A point at which the norm of the gradient is at most ``gradient``, a public number; it is
-        within ``gradient / penalty`` of the minimiser. Where float64 does not suffice, the point
-        with the least gradient that was met: an error would be about the records.
+    Returns a point at which the norm of the gradient is at most the second number, which is
+    public; it is within that over ``penalty`` of the minimiser. Where float64 does not suffice,
+    the point with the least gradient that was met: an error would be about the records.
 
     Guarantee
     ---------
@@ -268,9 +175,6 @@ def _follow(
     return trial, found
 
 
-SOLVER_SHARE: Final = 0.02  # of ε, for what the solver and the grid leave undone
-
-
 def objective_perturbation(
     X: Any,
     y: Any,
@@ -288,32 +192,12 @@ def objective_perturbation(
 
     Parameters
     ----------
-    X, y : arrays of shapes (n, d) and (n,), curator-only
-        Features and labels; there is no intercept.
-    classes : sequence of two labels, public
-        The second has positive scores.
+    X, y, classes, x_bound, epsilon, delta, neighbours, simulate
+        See :mod:`pacprivacy.dp`; the value is the array of coefficients, without an intercept.
     penalty : float, public
-        Curvature of the whole sum; above :func:`least_penalty`.
-    x_bound : float > 0, public
-        Rows are clipped to this norm. It must not be read off the data.
-    epsilon, delta : float, public
-        The promise.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the promise is about.
+        Curvature of the whole sum, not of its mean; above :func:`least_penalty`.
     loss : {"logistic", "smooth_hinge"} or MarginLoss, public
         ``f``: convex, non-increasing, with slope at least -1.
-    simulate : Generator or int, optional
-        Seed of the noise, for experiments; such a release protects nobody.
-
-    Returns
-    -------
-    DPRelease
-        The value is the array of coefficients.
-
-    Raises
-    ------
-    BudgetError
-        If the penalty does not satisfy the curvature condition.
 
     Guarantee
     ---------
@@ -386,11 +270,6 @@ def least_penalty(epsilon: float, *, x_bound: float, loss: str | MarginLoss = "l
 
     ``β / (e^ε - 1)``, ``β`` the largest second derivative of one record's loss; a good penalty is
     a few times as large, so that some ``ε`` is left for the linear term.
-
-    Examples
-    --------
-    >>> round(least_penalty(1.0, x_bound=1.0), 4)
-    0.1502
     """
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
     curvature = read_margin_loss(loss).most_curvature * float(x_bound) ** 2
@@ -445,11 +324,6 @@ def _parameter(epsilon: float, delta: float, neighbours: Neighbours) -> float:
     return math.exp(float(brentq(excess, low, high, xtol=1e-12)) - 1e-9)
 
 
-RIDGE_TOLERANCE: Final = 1e-6
-REFINEMENTS: Final = 20  # each one takes away at least 99 % of what is left of the gradient
-_UNIT: Final = 2.0**-53
-
-
 def output_perturbation(
     X: Any,
     y: Any,
@@ -467,27 +341,11 @@ def output_perturbation(
 
     Parameters
     ----------
-    X, y : arrays of shapes (n, d) and (n,), curator-only
-        Features and labels; there is no intercept.
-    classes : sequence of two labels, public
-        The second has positive scores.
+    X, y, classes, loss, x_bound, epsilon, delta, neighbours, simulate
+        As of :func:`objective_perturbation`. ``delta=0`` takes Laplace noise, which grows faster
+        with ``d``; replacement needs twice the noise.
     penalty : float > 0, public
         Curvature of the whole sum, not of its mean; noise falls with it.
-    x_bound : float > 0, public
-        Rows are clipped to this norm. It must not be read off the data.
-    epsilon, delta : float, public
-        The promise. ``delta=0`` takes Laplace noise, which grows faster with ``d``.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the promise is about; replacement needs twice the noise.
-    loss : {"logistic", "smooth_hinge"} or MarginLoss, public
-        ``f``.
-    simulate : Generator or int, optional
-        Seed of the noise, for experiments; such a release protects nobody.
-
-    Returns
-    -------
-    DPRelease
-        The value is the array of coefficients.
 
     Guarantee
     ---------
@@ -505,7 +363,7 @@ def output_perturbation(
     >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.8)
     True
     """
-    _check_promise(epsilon, delta, neighbours)
+    check_promise(epsilon, delta, neighbours)
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     known = read_margin_loss(loss)
     signed = sign_rows(X, y, x_bound=x_bound, classes=classes)
@@ -558,22 +416,11 @@ def ridge_output_perturbation(
 
     Parameters
     ----------
-    X, y : arrays of shapes (n, d) and (n,), curator-only
-        Features and target; there is no intercept. Their number is public.
+    X, y, x_bound, y_bound, epsilon, delta, simulate
+        See :mod:`pacprivacy.dp`; the value is the array of coefficients, without an intercept.
+        The number of records is public.
     penalty : float > 0, public
         Of the sum: ``Σ (y_i - x_i·θ)²/2 + penalty |θ|²/2``.
-    x_bound, y_bound : float > 0, public
-        Rows are clipped to this norm, targets to this absolute value. They must not be read off
-        the data.
-    epsilon, delta : float, public
-        The promise. ``delta=0`` takes Laplace noise.
-    simulate : Generator or int, optional
-        Seed of the noise, for experiments; such a release protects nobody.
-
-    Returns
-    -------
-    DPRelease
-        The value is the array of coefficients.
 
     Guarantee
     ---------
@@ -590,15 +437,15 @@ def ridge_output_perturbation(
     >>> release.value.shape, release.certificate.neighbours
     ((2,), 'replace')
     """
-    _check_promise(epsilon, delta, "replace")
+    check_promise(epsilon, delta, "replace")
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     rows, target = _clip_regression(X, y, x_bound, y_bound)
     n, d = rows.shape
     _check_conditioning(n, d, penalty, x_bound)
     radius = y_bound * math.sqrt(n / penalty) / 2.0
     gradient_bound = x_bound * (x_bound * radius + y_bound)
-    point = _solve_ridge(rows, target, penalty, RIDGE_TOLERANCE * gradient_bound)
-    sensitivity = 2.0 * gradient_bound * (1.0 + RIDGE_TOLERANCE) / penalty * (1 + 1e-12)
+    point = _solve_ridge(rows, target, penalty, TOLERANCE * gradient_bound)
+    sensitivity = 2.0 * gradient_bound * (1.0 + TOLERANCE) / penalty * (1 + 1e-12)
     source = read_source(simulate)
     noisy = _add_noise(point, sensitivity, epsilon, delta, source)
     excess = expected_excess(
@@ -630,22 +477,8 @@ def expected_excess(
 ) -> float:
     """Return how much noise in the minimiser raises the minimised sum, at most, in expectation.
 
-    Parameters
-    ----------
-    noise_std : float
-        Of each coefficient.
-    n_records, n_features : int
-        Size of the problem.
-    penalty : float
-        Of the sum.
-    curvature : float
-        Largest second derivative of one record's loss: ``x_bound²`` for squares, a quarter of
-        that for the logistic loss.
-
-    Examples
-    --------
-    >>> expected_excess(0.5, n_records=1000, n_features=4, penalty=8.0, curvature=1.0)
-    129.0
+    ``curvature`` is the largest second derivative of one record's loss: ``x_bound²`` for squares,
+    a quarter of that for the logistic loss.
     """
     fixed, each = _excess_parts(noise_std, n_features, penalty, curvature)
     return fixed + each * n_records
@@ -655,22 +488,13 @@ def _excess_parts(std: float, d: int, penalty: float, curvature: float) -> tuple
     return std**2 * d * penalty / 2.0, std**2 * curvature / 2.0
 
 
-def _check_promise(epsilon: float, delta: float, neighbours: str) -> None:
-    check_neighbours(neighbours)
-    check_positive("epsilon", epsilon, advice="Use about 1.")
-    if delta != 0.0:
-        check_epsilon_delta(epsilon, delta)
-
-
 def _add_noise(
-    point: Vector, sensitivity: float, epsilon: float, delta: float, source: Any
+    point: Vector, sensitivity: float, epsilon: float, delta: float, source: BitSource
 ) -> Perturbed:
-    """Add Gaussian noise, or Laplace noise for ``delta=0``; ``sensitivity`` is Euclidean."""
+    """Add noise for a Euclidean sensitivity, also where it is Laplace noise."""
     if delta == 0.0:
-        reach = sensitivity * math.sqrt(point.size) * (1 + 1e-12)
-        return add_laplace(point, sensitivity=reach, epsilon=epsilon, source=source)
-    parameter = lattice_parameter(epsilon, delta, point.size)
-    return add_gaussian(point, sensitivity=sensitivity, parameter=parameter, source=source)
+        sensitivity = sensitivity * math.sqrt(point.size) * (1 + 1e-12)
+    return add_noise(point, sensitivity=sensitivity, epsilon=epsilon, delta=delta, source=source)
 
 
 def _accounting(delta: float, sensitivity: float) -> dict[str, Any]:

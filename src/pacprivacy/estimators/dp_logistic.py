@@ -106,7 +106,7 @@ class DPLogisticRegression(DPLinearClassifier):
                 learning_rate=self.learning_rate,
                 clip_norm=self.clip_norm,
                 average=self.average,
-                l2=l2,
+                penalty=l2,
             ),
             n_public=n_public,
             neighbours=self.neighbours,

@@ -115,7 +115,8 @@ class DPLinearRegression(RegressorMixin, DPBase):  # type: ignore[misc]
         }
         if self.method == "adassp":
             fit = adassp(rows, target, neighbours=self.neighbours, **given)
-            return DPRelease(value=fit.coef, certificate=fit.certificate), fit.coef
+            coef = fit.value["coef"]
+            return DPRelease(value=coef, certificate=fit.certificate), coef
         if self.method == "statistics":
             release = regression_from_statistics(
                 rows, target, penalty=self.penalty, neighbours=self.neighbours, **given

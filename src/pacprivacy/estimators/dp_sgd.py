@@ -107,7 +107,7 @@ class DPSGDClassifier(DPLinearClassifier):
                 learning_rate=self.learning_rate,
                 clip_norm=self.clip_norm,
                 average=self.average,
-                l2=self.l2,
+                penalty=self.l2,
             ),
             simulate=self._noise_seed(),
         )

@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.integrate import trapezoid
 
 from pacprivacy.dp.mechanisms import (
-    _total,
+    _total_loss,
     choose_candidate,
     choose_hypothesis,
     exponential,
@@ -188,7 +188,7 @@ def test_hypotheses_are_scored_by_clipped_losses() -> None:
 @pytest.mark.claim("DP-9")
 @pytest.mark.claim("DP-17")
 def test_a_loss_that_is_no_number_counts_as_the_bound() -> None:
-    assert _total([math.nan, 0.5, -3.0, math.inf, "?"], 2.0) == pytest.approx(6.5, rel=1e-7)
+    assert _total_loss([math.nan, 0.5, -3.0, math.inf, "?"], 2.0) == pytest.approx(6.5, rel=1e-7)
 
 
 @pytest.mark.claim("DP-3")
@@ -196,7 +196,7 @@ def test_a_loss_that_is_no_number_counts_as_the_bound() -> None:
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
 def test_sums_clip_in_the_norm_of_their_noise(delta: float, neighbours: Any) -> None:
     rows = np.array([[30.0, 40.0]] * 7 + [[0.1, 0.1]])
-    settings: dict[str, Any] = {"bound": 5.0, "epsilon": 1.0, "delta": delta}
+    settings: dict[str, Any] = {"clip_norm": 5.0, "epsilon": 1.0, "delta": delta}
     release = private_sum(rows, neighbours=neighbours, simulate=0, **settings)
     noise = release.certificate.noise
     assert noise is not None
@@ -214,11 +214,11 @@ def test_sums_clip_in_the_norm_of_their_noise(delta: float, neighbours: Any) -> 
 
 
 def test_means_need_a_public_number() -> None:
-    settings: dict[str, Any] = {"bound": 1.0, "epsilon": 1.0}
+    settings: dict[str, Any] = {"clip_norm": 1.0, "epsilon": 1.0}
     with pytest.raises(BudgetError, match="n_public must be given"):
         private_mean([1.0, 2.0], neighbours="add_remove", **settings)
     assert isinstance(private_mean([1.0, 2.0], neighbours="replace", **settings).value, float)
-    with pytest.raises(BudgetError, match="bound must be"):
-        private_sum([1.0], neighbours="replace", bound=None, epsilon=1.0)  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="clip_norm must be"):
+        private_sum([1.0], neighbours="replace", clip_norm=None, epsilon=1.0)  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="delta must be"):
         private_sum([1.0], neighbours="replace", delta=2.0, **settings)
