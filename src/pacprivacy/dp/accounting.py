@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,6 +33,7 @@ from pacprivacy.dp.events import (
     LaplaceEvent,
     PoissonSampling,
     PureEvent,
+    ReplacementSampling,
     Told,
     check_relation,
     grid_distance,
@@ -73,16 +73,6 @@ class Accounts:
     """The ``ε`` of one sequence of mechanisms at one ``δ``, by every method that applies.
 
     ``epsilons`` has None where a method does not know the sampling or the relation.
-
-    Examples
-    --------
-    >>> print(account(GaussianEvent(noise_multiplier=5.0, count=10), delta=1e-5))
-    ε at δ = 1e-05, add_remove
-    basic        8.3412  sum of the ε of every run, δ shared evenly
-    advanced    17.0281  advanced composition of the same, half of δ for it
-    zcdp         3.2349  ρ + 2 sqrt(ρ ln(1/δ)); without sampling only
-    renyi        2.8142  Rényi divergences over a grid of orders
-    pld          2.5944  privacy-loss distributions, rounded to the safe side
     """
 
     delta: float
@@ -135,14 +125,6 @@ def account(
     discretization : float, public
         Step of privacy-loss distributions.
 
-    Raises
-    ------
-    BudgetError
-        If an argument is out of range; if fixed-size batches are accounted for ``add_remove``; if
-        Poisson batches are accounted for ``replace`` without saying how far a removal moves.
-    CertificateError
-        If certificates are about different relations, or one carries no event.
-
     Guarantee
     ---------
     Claims DP-4, DP-5 and DP-20. Every figure is an upper bound on the loss, up to the arithmetic
@@ -151,16 +133,24 @@ def account(
 
     Examples
     --------
-    >>> from pacprivacy.dp import PoissonSampling
-    >>> run = GaussianEvent(noise_multiplier=1.0, count=100, sampling=PoissonSampling(rate=0.01))
-    >>> method, epsilon = account(run, delta=1e-5).best
-    >>> method, round(epsilon, 2)
-    ('pld', 0.72)
+    >>> print(account(GaussianEvent(noise_multiplier=5.0, count=10), delta=1e-5))
+    ε at δ = 1e-05, add_remove
+    basic        8.3412  sum of the ε of every run, δ shared evenly
+    advanced    17.0281  advanced composition of the same, half of δ for it
+    zcdp         3.2349  ρ + 2 sqrt(ρ ln(1/δ)); without sampling only
+    renyi        2.8142  Rényi divergences over a grid of orders
+    pld          2.5944  privacy-loss distributions, rounded to the safe side
     """
     composed = read_composed(events, neighbours)
     listed = composed.events
     if delta == 0.0:
-        return _account_pure(listed, composed.neighbours, simulation=composed.simulation)
+        figures = dict.fromkeys(METHODS) | {"basic": _pure(listed)}
+        return Accounts(
+            delta=0.0,
+            neighbours=composed.neighbours,
+            epsilons=figures,
+            simulation=composed.simulation,
+        )
     _, delta = check_epsilon_delta(1.0, delta)
     methods: dict[str, Callable[[float], float | None]] = {
         "basic": lambda at: _basic(listed, at),
@@ -194,18 +184,14 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
 
 
-def _account_pure(events: Sequence[Event], neighbours: Neighbours, *, simulation: bool) -> Accounts:
+def _pure(events: Sequence[Event]) -> float:
     losses = [(event.count, pure_loss(event)) for event in events]
     if any(loss is None for _, loss in losses):
         raise BudgetError(
             "delta must be above 0 for Gaussian noise and for events with a delta of their own; "
             "got 0. Use below 1/n."
         )
-    total = math.fsum(count * loss for count, loss in losses if loss is not None)
-    unknown: dict[str, float | None] = dict.fromkeys(METHODS)
-    return Accounts(
-        delta=0.0, neighbours=neighbours, epsilons=unknown | {"basic": total}, simulation=simulation
-    )
+    return math.fsum(count * loss for count, loss in losses if loss is not None)
 
 
 def _pay_for_grid(
@@ -316,7 +302,9 @@ def amplified_profile(event: Event, epsilon: Vector) -> Vector:
         share = np.exp(epsilon - inner)
         drawn = (1.0 - share) * event.profile(inner, removal) + share * event.profile(inner)
         return np.asarray(rate * np.minimum(drawn, event.profile(epsilon)))
-    repetitions = event.sampling.repetitions
+    sampling = event.sampling
+    several = isinstance(sampling, ReplacementSampling)
+    repetitions = sampling.repetitions if several else {1: rate}
     known = sum(p * event.profile(inner, k) for k, p in repetitions.items())
     return np.asarray(known + max(0.0, rate - math.fsum(repetitions.values())))
 
@@ -447,21 +435,15 @@ def _renyi_by_accountant(event: Event, neighbours: Neighbours) -> Vector | None:
     else:
         return None
     accountant = rdp.RdpAccountant(list(ORDERS), relation)
-    with _quiet_orders():
-        accountant.compose(told, int(event.count))
-    return np.asarray(accountant.rdp, dtype=np.float64)
-
-
-@contextmanager
-def _quiet_orders() -> Iterator[None]:
-    """Keep dp-accounting from telling which orders it leaves out: the others suffice."""
+    # dp-accounting tells which orders it leaves out; the others suffice.
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        yield
+        accountant.compose(told, int(event.count))
     finally:
         logger.setLevel(level)
+    return np.asarray(accountant.rdp, dtype=np.float64)
 
 
 def advantage(
@@ -472,16 +454,7 @@ def advantage(
 ) -> float:
     """Return the advantage of the best attacker on mechanisms that ran on the same records.
 
-    Parameters
-    ----------
-    events, neighbours, discretization
-        As of :func:`account`; the step is used only where there is no closed form.
-
-    Returns
-    -------
-    float
-        ``δ(0)`` of the privacy-loss distribution, the larger of both directions, rounded up. The
-        best guess at prior 1/2 succeeds with probability ``(1 + advantage)/2``.
+    Parameters are those of :func:`account`.
 
     Guarantee
     ---------

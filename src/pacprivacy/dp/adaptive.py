@@ -61,17 +61,10 @@ class Filter(ProcessBound):
 
     Parameters
     ----------
-    epsilon, delta : float, public
+    epsilon, delta, neighbours
         The promise about everything that is released under the filter.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the promise is about.
     reserved : Event or several, public
         What may run besides; it is paid for now, the pool gets the rest.
-
-    Raises
-    ------
-    BudgetError
-        If an argument is out of range, or what is reserved takes more than the budget.
 
     Guarantee
     ---------
@@ -152,10 +145,7 @@ class Filter(ProcessBound):
     def spend(self, what: Told | Iterable[Told]) -> None:
         """Take events, or those of certificates or releases, from the budget: all or nothing.
 
-        Raises
-        ------
-        BudgetExceededError
-            If they are not covered by what is left. A release that was refused must not be used.
+        Refused if what is left does not cover them; such a release must not be used.
         """
         self.check_process()
         composed = read_composed(what, self._neighbours)
@@ -208,12 +198,7 @@ class Filter(ProcessBound):
 class Odometer(ProcessBound):
     """A running bound on the privacy loss of mechanisms chosen from earlier answers.
 
-    Parameters
-    ----------
-    delta : float, public
-        Probability with which the reading may ever be too small.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the reading is about.
+    ``delta`` is the probability with which the reading may ever be too small.
 
     Guarantee
     ---------
@@ -254,13 +239,7 @@ class Odometer(ProcessBound):
         return self._read(*self._after(read_composed(what, self._neighbours)))
 
     def spend(self, what: Told | Iterable[Told]) -> float:
-        """Add events, or those of certificates or releases; return the reading.
-
-        Raises
-        ------
-        BudgetError
-            If nothing is known of an event's loss but one ``(ε, δ)``, or of its Rényi divergences.
-        """
+        """Add events, or those of certificates or releases; return the reading."""
         self.check_process()
         composed = read_composed(what, self._neighbours)
         with self._lock:

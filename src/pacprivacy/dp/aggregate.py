@@ -26,21 +26,17 @@ class Aggregator(Protocol):
 
     def centre(self, size: int) -> Vector:
         """Return the public vector that stands for a block on which the fit failed."""
-        ...
 
     def combine(
         self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
     ) -> tuple[Vector, dict[str, float]]:
         """Return the private middle, and the noise by name."""
-        ...
 
     def event(self, size: int, epsilon: float, delta: float) -> Event:
         """Return what an accountant is told about the noise."""
-        ...
 
     def describe(self) -> str:
         """Return what is assumed of the outputs, in words."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +147,7 @@ def subsample_aggregate(
     n_jobs: int | None = None,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Fit on disjoint blocks of the records and release a private middle of the fits.
+    """Fit on disjoint blocks of the records and release a private middle of the ``size`` numbers.
 
     Parameters
     ----------
@@ -166,8 +162,6 @@ def subsample_aggregate(
         Number of blocks, and of numbers that ``fit`` returns.
     aggregator : ClippedMean or GridMedian, public
         The private middle, with its declared bounds.
-    epsilon, delta, neighbours, simulate
-        See :mod:`pacprivacy.dp`; the value is an array of ``size`` numbers.
     least_records : int, public
         Refuse if blocks would have fewer records than this, where their number is public.
     n_jobs : int, optional

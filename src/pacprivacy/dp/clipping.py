@@ -29,14 +29,7 @@ Integers = npt.NDArray[np.int64]
 
 
 def clip(vectors: Matrix, clip_norm: float) -> Matrix:
-    """Shrink every row to a norm of at most ``clip_norm``: ``v · min(1, C/|v|)``.
-
-    Examples
-    --------
-    >>> clip(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0)
-    array([[0.6, 0.8],
-           [0.3, 0.4]])
-    """
+    """Shrink every row to a norm of at most ``clip_norm``: ``v · min(1, C/|v|)``."""
     check_positive("clip_norm", clip_norm, advice="Use a norm that gradients rarely exceed.")
     rows = np.asarray(vectors, dtype=np.float64)
     # Divided by their largest entry first, so that no square overflows or vanishes.

@@ -90,11 +90,6 @@ class Steps:
         Release the mean of all iterates instead of the last one.
     penalty : float >= 0
         Of ``penalty |w|²/2`` beside the *mean* loss; it costs no privacy.
-
-    Examples
-    --------
-    >>> Steps(n_steps=100, learning_rate=0.5, clip_norm=1.0).average
-    False
     """
 
     n_steps: int
@@ -124,28 +119,15 @@ class GradientSums(Protocol):
     @property
     def n_records(self) -> int:
         """Number of records."""
-        ...
 
     def whole_sum(self, weights: Vector, places: Places) -> Integers:
         """Return the sum over the records at these places."""
-        ...
 
 
 class StepNoise(ProcessBound):
-    """Discrete Gaussian noise for sums of clipped gradients.
+    """Discrete Gaussian noise for ``n_steps`` sums of clipped gradients, drawn ahead.
 
-    Parameters
-    ----------
-    noise : float > 0, public
-        Standard deviation over the clipping norm.
-    n_weights : int, public
-        Length of a sum.
-    neighbours : str, public
-        Whether a record moves a sum by one clipping norm or by two.
-    source : BitSource
-        Where the random bits come from.
-    n_steps : int, public
-        How many sums there will be; noise is drawn ahead for them.
+    ``noise`` is the standard deviation over the clipping norm.
 
     Guarantee
     ---------
@@ -352,28 +334,12 @@ def descent_epsilon(
 ) -> float:
     """Return the ``ε`` of a private descent, for continuous Gaussian noise.
 
-    Parameters
-    ----------
-    batch : Batch, public
-        How the records of a step are picked.
-    n_records : int
-        Number of records; used only where it is public.
-    n_steps : int, public
-        Number of steps.
-    noise : float > 0, public
-        Standard deviation of the noise of a sum, over the clipping norm.
-    delta : float, public
-        The ``δ`` to find ``ε`` for.
+    ``noise`` is the standard deviation of a sum over the clipping norm; ``n_records`` is used only
+    where it is public.
 
     Guarantee
     ---------
     Claim G-2. An upper bound under ``batch.neighbours``, from dp-accounting 0.4.4 or later.
-
-    Examples
-    --------
-    >>> batch = PoissonBatch(size=20, n_public=1000)
-    >>> round(descent_epsilon(batch, 1000, n_steps=500, noise=2.0, delta=1e-5), 2)
-    0.92
     """
     check_positive("noise", noise, advice="Use at least 0.1.")
     if isinstance(batch, FullBatch):

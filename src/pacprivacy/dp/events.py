@@ -54,11 +54,6 @@ class PoissonSampling:
         if self.removal is not None:
             check_positive("removal", self.removal, advice="Use 0.5 for sums of clipped rows.")
 
-    @property
-    def repetitions(self) -> dict[int, float]:
-        """Probability that a record is in the batch so many times."""
-        return {1: self.rate}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BatchSampling:
@@ -83,11 +78,6 @@ class FixedSampling(_BatchSampling):
     def rate(self) -> float:
         """Probability that a record is in the batch."""
         return self.batch_size / self.n_records
-
-    @property
-    def repetitions(self) -> dict[int, float]:
-        """Probability that a record is in the batch so many times."""
-        return {1: self.rate}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,17 +119,12 @@ class _NoiseEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianEvent(_NoiseEvent):
-    """Gaussian noise: ``noise_multiplier``, ``count``, ``sampling`` and ``n_numbers``.
+    """Gaussian noise, ``count`` times.
 
     ``noise_multiplier`` is the standard deviation over the Euclidean sensitivity, of the relation
     that is accounted for. For sums of contributions of norm up to ``C`` that sensitivity is ``C``
     under ``add_remove`` and ``2C`` under ``replace``. ``n_numbers`` says how many numbers each run
     gave *discrete* noise from :mod:`pacprivacy.dp.noise`, whose grid is paid for from ``δ``.
-
-    Examples
-    --------
-    >>> GaussianEvent(noise_multiplier=2.0, count=10).profile(np.array([1.0])).round(5)
-    array([0.00683])
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -291,7 +276,8 @@ def _certificate(item: Any) -> DPCertificate | None:
 
 def _event(item: Any) -> Event:
     """Return an event of ours; dp-accounting's are read from the outside in."""
-    count, sampling, inner = 1, None, item
+    sampling: Sampling | None = None
+    count, inner = 1, item
     while isinstance(inner, dp_accounting.SelfComposedDpEvent):
         count, inner = count * inner.count, inner.event
     if isinstance(inner, dp_accounting.PoissonSampledDpEvent):
@@ -378,12 +364,7 @@ def noise_event(epsilon: float, delta: float, n_numbers: int) -> Event:
 
 
 def check_relation(event: Event, neighbours: Neighbours) -> None:
-    """Refuse a way of sampling about which nothing is known under the relation.
-
-    Guarantee
-    ---------
-    Claim DP-4 holds for what passes.
-    """
+    """Refuse a way of sampling to which claim DP-4 does not apply under the relation."""
     sampling = event.sampling
     if isinstance(sampling, PoissonSampling):
         if neighbours == "replace" and sampling.removal is None:
@@ -405,12 +386,7 @@ def check_relation(event: Event, neighbours: Neighbours) -> None:
 
 
 def pure_loss(event: Event) -> float | None:
-    """Return the ``ε`` of one run on its sample, if its loss is never exceeded; None otherwise.
-
-    Guarantee
-    ---------
-    Claim DP-4, at ``δ = 0``.
-    """
+    """Return the ``ε`` of one run on its sample, if the loss never exceeds it (claim DP-4)."""
     pure, sampling = event.pure_epsilon, event.sampling
     if pure is None or sampling is None:
         return pure
@@ -433,12 +409,7 @@ def grid_distance(events: Iterable[Event]) -> float:
 
 
 def gaussian_square(event: Event) -> Fraction | None:
-    """Return the ``μ²`` of a Gaussian mechanism that dominates one run; None if none is known.
-
-    Guarantee
-    ---------
-    Claim DP-21.
-    """
+    """Return the ``μ²`` of a Gaussian mechanism that dominates one run, if one is known (DP-21)."""
     if isinstance(event, GaussianEvent):
         return None if event.sampling is not None else 1 / Fraction(event.noise_multiplier) ** 2
     loss = pure_loss(event)
@@ -449,12 +420,7 @@ def gaussian_square(event: Event) -> Fraction | None:
 
 
 def covers(token: Event, event: Event) -> bool:
-    """Tell whether one run of ``token`` is nowhere more private than one of ``event``.
-
-    Guarantee
-    ---------
-    Claim DP-21.
-    """
+    """Tell whether one run of ``token`` is nowhere more private than one of ``event`` (DP-21)."""
     if replace(event, count=token.count) == token:
         return True
     if isinstance(token, PureEvent | ApproximateEvent):

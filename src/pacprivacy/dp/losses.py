@@ -27,15 +27,12 @@ class LinearLoss(Protocol):
     @property
     def n_scores(self) -> int:
         """Scores per record."""
-        ...
 
     def encode(self, y: Any, n_records: int) -> npt.NDArray[Any]:
         """Return the target as ``slopes`` reads it; other shapes are refused."""
-        ...
 
     def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
         """Return the derivative of every record's loss in its scores, of shape (n, n_scores)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,15 +130,12 @@ class MarginLoss(Protocol):
     @property
     def most_curvature(self) -> float:
         """Largest second derivative."""
-        ...
 
     def slope(self, margins: Vector) -> Vector:
         """Return the derivative."""
-        ...
 
     def curvature(self, margins: Vector) -> Vector:
         """Return the second derivative, where there is one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 Choices are made by permute-and-flip (McKenna and Sheldon 2020): look at the candidates in random
 order, take each with probability ``exp(-γ)``, ``γ`` its scaled distance from the best score. That
 is the law of the largest score with exponential noise, and every coin can be tossed exactly.
+Parameters that all mechanisms share are explained in :mod:`pacprivacy.dp`.
 """
 
 from __future__ import annotations
@@ -59,8 +60,6 @@ def laplace(
     sensitivity : float > 0, public
         How far neighbours can move all numbers together: sum of absolute changes. It must hold
         for every data set, so it comes from clipping, not from these data.
-    epsilon, neighbours, simulate
-        See :mod:`pacprivacy.dp`.
     sampler : {"lattice", "opendp"}, public
         Which exact sampler; ``opendp`` needs ``pacprivacy[dp]``.
 
@@ -231,8 +230,6 @@ def private_sum(
     clip_norm : float > 0, public
         Largest length of a row: the sum of absolute entries for ``delta=0``, which takes Laplace
         noise, and Euclidean otherwise. A replacement moves the sum by twice as much.
-    epsilon, delta, neighbours, simulate
-        See :mod:`pacprivacy.dp`.
 
     Guarantee
     ---------
@@ -329,8 +326,6 @@ def exponential(
         One score for each candidate of a public list.
     sensitivity : float > 0, public
         How far neighbours can move any one score.
-    epsilon, neighbours, simulate
-        See :mod:`pacprivacy.dp`.
     monotone : bool, public
         Whether neighbours move all scores in the same direction, as adding a record to counts
         does. Then half the noise is enough. For ``add_remove`` only: to replace a record is to
@@ -432,9 +427,9 @@ def choose_hypothesis(
         there is one for every record: an error would be about the records.
     loss_bound : float > 0, public
         Losses are clipped to ``[0, loss_bound]``; what is not a number counts as the bound.
-    epsilon, neighbours, simulate
-        See :mod:`pacprivacy.dp`. Adding a record moves all totals upwards, so the choice under
-        ``add_remove`` is as good at half the ``epsilon``.
+    neighbours : {"add_remove", "replace"}, public
+        Adding a record moves all totals upwards, so the choice under ``add_remove`` is as good at
+        half the ``epsilon``.
 
     Guarantee
     ---------

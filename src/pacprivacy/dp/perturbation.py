@@ -2,7 +2,8 @@
 
 Objective perturbation tilts the sum by a random linear term and minimises that; output perturbation
 adds noise to the minimiser. Either way float64 finds the minimiser only nearly, and what the solver
-leaves undone is paid for.
+leaves undone is paid for. Values are arrays of coefficients, without an intercept; parameters that
+all mechanisms share are explained in :mod:`pacprivacy.dp`. The penalty is that of the whole sum.
 """
 
 from __future__ import annotations
@@ -16,12 +17,10 @@ from scipy import linalg
 from scipy.optimize import brentq
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy._random import BitSource
 from pacprivacy.dp.accounting import advantage, noise_advantage
 from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, carried, noise_event
 from pacprivacy.dp.losses import MarginLoss, read_margin_loss
 from pacprivacy.dp.noise import (
-    Perturbed,
     add_gaussian,
     add_laplace,
     add_noise,
@@ -70,9 +69,13 @@ def sign_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any] | None) 
     rows = finite_rows(read_rows(X))
     places = encode_labels(y, tuple(classes), len(rows))
     signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
+    return np.asarray(_clip_rows(rows, bound) * signs[:, None])
+
+
+def _clip_rows(rows: Matrix, bound: float) -> Matrix:
     # The factor leaves room for the rounding of the norm itself.
     shrink = np.minimum(1.0, (1.0 - 1e-9) * bound / np.maximum(norms_of(rows), 1e-300))
-    return np.asarray(rows * (signs[:, None] * shrink))
+    return np.asarray(rows * shrink)
 
 
 @np.errstate(all="ignore")
@@ -192,10 +195,8 @@ def objective_perturbation(
 
     Parameters
     ----------
-    X, y, classes, x_bound, epsilon, delta, neighbours, simulate
-        See :mod:`pacprivacy.dp`; the value is the array of coefficients, without an intercept.
     penalty : float, public
-        Curvature of the whole sum, not of its mean; above :func:`least_penalty`.
+        Above :func:`least_penalty`.
     loss : {"logistic", "smooth_hinge"} or MarginLoss, public
         ``f``: convex, non-increasing, with slope at least -1.
 
@@ -222,7 +223,14 @@ def objective_perturbation(
     known = read_margin_loss(loss)
     signed = sign_rows(X, y, x_bound=x_bound, classes=classes)
     d = signed.shape[1]
-    left = _check_curvature(penalty, known, x_bound, epsilon)
+    curvature = known.most_curvature * float(x_bound) ** 2
+    left = (1 - SOLVER_SHARE) * epsilon - math.log1p(curvature / penalty)  # for the linear term
+    if not left > 1e-3 * epsilon:
+        least = least_penalty(epsilon, x_bound=x_bound, loss=loss)
+        raise BudgetError(
+            f"penalty must be above {least:.6g} for epsilon {epsilon:g}: one record adds "
+            f"curvature {curvature:.6g}; got {penalty:g}. Use {3 * least:.3g}."
+        )
     slack = lattice_slack(epsilon, d)
     if not delta > 2.0 * slack:
         raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
@@ -246,12 +254,7 @@ def objective_perturbation(
         neighbours=neighbours,
         advantage=_advantage(parameter, SOLVER_SHARE * epsilon, d, neighbours),
         mechanism="objective perturbation of a regularised linear classifier",
-        assumptions=(
-            f"Rows are clipped to norm {float(x_bound):g} and labels are one of two declared; "
-            "neither was found in the data.",
-            EMPTY_RECORDS,
-            SOLVER,
-        ),
+        assumptions=(_declared(x_bound), EMPTY_RECORDS, SOLVER),
         accounting={
             "method": "density of the minimiser",
             "epsilon of curvature": (1 - SOLVER_SHARE) * epsilon - left,
@@ -274,19 +277,6 @@ def least_penalty(epsilon: float, *, x_bound: float, loss: str | MarginLoss = "l
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
     curvature = read_margin_loss(loss).most_curvature * float(x_bound) ** 2
     return curvature / math.expm1((1 - SOLVER_SHARE) * epsilon)
-
-
-def _check_curvature(penalty: float, loss: MarginLoss, x_bound: float, epsilon: float) -> float:
-    """Return the ``ε`` that is left for the linear term."""
-    curvature = loss.most_curvature * float(x_bound) ** 2
-    left = (1 - SOLVER_SHARE) * epsilon - math.log1p(curvature / penalty)
-    if not left > 1e-3 * epsilon:
-        least = least_penalty(epsilon, x_bound=x_bound, loss=loss)
-        raise BudgetError(
-            f"penalty must be above {least:.6g} for epsilon {epsilon:g}: one record adds "
-            f"curvature {curvature:.6g}; got {penalty:g}. Use {3 * least:.3g}."
-        )
-    return left
 
 
 def _advantage(
@@ -339,13 +329,8 @@ def output_perturbation(
 ) -> DPRelease:
     """Release the minimiser of ``Σ f(±x_i·θ) + penalty |θ|²/2`` with noise.
 
-    Parameters
-    ----------
-    X, y, classes, loss, x_bound, epsilon, delta, neighbours, simulate
-        As of :func:`objective_perturbation`. ``delta=0`` takes Laplace noise, which grows faster
-        with ``d``; replacement needs twice the noise.
-    penalty : float > 0, public
-        Curvature of the whole sum, not of its mean; noise falls with it.
+    Noise falls with the penalty. ``delta=0`` takes Laplace noise, which grows faster with ``d``;
+    replacement needs twice the noise.
 
     Guarantee
     ---------
@@ -368,37 +353,28 @@ def output_perturbation(
     known = read_margin_loss(loss)
     signed = sign_rows(X, y, x_bound=x_bound, classes=classes)
     d = signed.shape[1]
-    source = read_source(simulate)
     point, gradient = minimise_margins(
         signed, known, penalty=penalty, tilt=np.zeros(d), x_bound=x_bound
     )
     contribution = float(x_bound) * (1.0 if neighbours == "add_remove" else 2.0)
-    sensitivity = (contribution + 2.0 * gradient) / penalty * (1 + 1e-12)
-    noisy = _add_noise(point, sensitivity, epsilon, delta, source)
     curvature = known.most_curvature * float(x_bound) ** 2
-    fixed, each = _excess_parts(noisy.noise_std, d, penalty, curvature)
-    certificate = DPCertificate(
-        epsilon=float(epsilon),
-        delta=float(delta),
-        neighbours=neighbours,
-        advantage=noise_advantage(epsilon, delta, d),
-        mechanism="output perturbation of a regularised linear classifier",
-        assumptions=(
-            f"Rows are clipped to norm {float(x_bound):g} and labels are one of two declared; "
-            "neither was found in the data.",
-            EMPTY_RECORDS,
-            SOLVER,
-        ),
-        accounting=_accounting(delta, sensitivity),
-        noise={"std": noisy.noise_std},
-        events=carried(noise_event(epsilon, delta, d)),
-        notes=(
+
+    def note(std: float) -> str:
+        fixed, each = _excess_parts(std, d, penalty, curvature)
+        return (
             "In expectation, noise raises the minimised sum over n records by at most "
-            f"{fixed:.4g} + {each:.4g} n.",
-        ),
-        simulation=source.is_simulation,
+            f"{fixed:.4g} + {each:.4g} n."
+        )
+
+    return _release_point(
+        point,
+        (contribution + 2.0 * gradient) / penalty * (1 + 1e-12),
+        (float(epsilon), float(delta), neighbours),
+        mechanism="output perturbation of a regularised linear classifier",
+        assumptions=(_declared(x_bound), EMPTY_RECORDS, SOLVER),
+        note=note,
+        simulate=simulate,
     )
-    return DPRelease(value=noisy.values, certificate=certificate)
 
 
 def ridge_output_perturbation(
@@ -412,15 +388,9 @@ def ridge_output_perturbation(
     delta: float = 0.0,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Release ridge coefficients with noise, for replacements of one record.
+    """Release the minimiser of ``Σ (y_i - x_i·θ)²/2 + penalty |θ|²/2`` with noise.
 
-    Parameters
-    ----------
-    X, y, x_bound, y_bound, epsilon, delta, simulate
-        See :mod:`pacprivacy.dp`; the value is the array of coefficients, without an intercept.
-        The number of records is public.
-    penalty : float > 0, public
-        Of the sum: ``Σ (y_i - x_i·θ)²/2 + penalty |θ|²/2``.
+    For replacements of one record: the number of records is public.
 
     Guarantee
     ---------
@@ -439,23 +409,32 @@ def ridge_output_perturbation(
     """
     check_promise(epsilon, delta, "replace")
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
-    rows, target = _clip_regression(X, y, x_bound, y_bound)
+    bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
+    limit = check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
+    rows, target = read_regression(X, y)
+    rows, target = _clip_rows(rows, bound), np.clip(target, -limit, limit)
     n, d = rows.shape
-    _check_conditioning(n, d, penalty, x_bound)
+    # Refused by public numbers alone: what float64 might not solve to the precision needed.
+    condition = 1.0 + n * bound**2 / penalty
+    if condition * (n + 16.0 * d**2) * _UNIT > 1e-2 or n * (d + 100.0) * _UNIT > 2e-7:
+        raise MechanismError(
+            f"penalty must be large enough for {n} records of norm {bound:g} and {d} features to "
+            f"be solved in float64; got {penalty:g}. Use about a hundredth of n."
+        )
     radius = y_bound * math.sqrt(n / penalty) / 2.0
     gradient_bound = x_bound * (x_bound * radius + y_bound)
     point = _solve_ridge(rows, target, penalty, TOLERANCE * gradient_bound)
-    sensitivity = 2.0 * gradient_bound * (1.0 + TOLERANCE) / penalty * (1 + 1e-12)
-    source = read_source(simulate)
-    noisy = _add_noise(point, sensitivity, epsilon, delta, source)
-    excess = expected_excess(
-        noisy.noise_std, n_records=n, n_features=d, penalty=penalty, curvature=x_bound**2
-    )
-    certificate = DPCertificate(
-        epsilon=float(epsilon),
-        delta=float(delta),
-        neighbours="replace",
-        advantage=noise_advantage(epsilon, delta, d),
+
+    def note(std: float) -> str:
+        excess = expected_excess(
+            std, n_records=n, n_features=d, penalty=penalty, curvature=x_bound**2
+        )
+        return f"In expectation, noise raises the minimised sum by at most {excess:.4g}."
+
+    return _release_point(
+        point,
+        2.0 * gradient_bound * (1.0 + TOLERANCE) / penalty * (1 + 1e-12),
+        (float(epsilon), float(delta), "replace"),
         mechanism="output perturbation of ridge regression",
         assumptions=(
             f"Rows are clipped to norm {float(x_bound):g}, targets to {float(y_bound):g}; both "
@@ -463,10 +442,43 @@ def ridge_output_perturbation(
             "The number of records is public.",
             EMPTY_RECORDS,
         ),
-        accounting=_accounting(delta, sensitivity),
+        note=note,
+        simulate=simulate,
+    )
+
+
+def _release_point(
+    point: Vector,
+    sensitivity: float,
+    promise: tuple[float, float, Neighbours],
+    *,
+    mechanism: str,
+    assumptions: tuple[str, ...],
+    note: Callable[[float], str],
+    simulate: np.random.Generator | int | None,
+) -> DPRelease:
+    """Add noise to a minimiser; the sensitivity is Euclidean, also where the noise is Laplace."""
+    epsilon, delta, neighbours = promise
+    source = read_source(simulate)
+    noisy = add_noise(
+        point,
+        sensitivity=sensitivity if delta else sensitivity * math.sqrt(point.size) * (1 + 1e-12),
+        epsilon=epsilon,
+        delta=delta,
+        source=source,
+    )
+    method = "one Gaussian mechanism" if delta else "one Laplace mechanism"
+    certificate = DPCertificate(
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,
+        advantage=noise_advantage(epsilon, delta, point.size),
+        mechanism=mechanism,
+        assumptions=assumptions,
+        accounting={"method": method, "Euclidean sensitivity": sensitivity},
         noise={"std": noisy.noise_std},
-        events=carried(noise_event(epsilon, delta, d)),
-        notes=(f"In expectation, noise raises the minimised sum by at most {excess:.4g}.",),
+        events=carried(noise_event(epsilon, delta, point.size)),
+        notes=(note(noisy.noise_std),),
         simulation=source.is_simulation,
     )
     return DPRelease(value=noisy.values, certificate=certificate)
@@ -488,36 +500,11 @@ def _excess_parts(std: float, d: int, penalty: float, curvature: float) -> tuple
     return std**2 * d * penalty / 2.0, std**2 * curvature / 2.0
 
 
-def _add_noise(
-    point: Vector, sensitivity: float, epsilon: float, delta: float, source: BitSource
-) -> Perturbed:
-    """Add noise for a Euclidean sensitivity, also where it is Laplace noise."""
-    if delta == 0.0:
-        sensitivity = sensitivity * math.sqrt(point.size) * (1 + 1e-12)
-    return add_noise(point, sensitivity=sensitivity, epsilon=epsilon, delta=delta, source=source)
-
-
-def _accounting(delta: float, sensitivity: float) -> dict[str, Any]:
-    method = "one Gaussian mechanism" if delta else "one Laplace mechanism"
-    return {"method": method, "Euclidean sensitivity": sensitivity}
-
-
-def _clip_regression(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
-    bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
-    limit = check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
-    rows, target = read_regression(X, y)
-    shrink = np.minimum(1.0, (1.0 - 1e-9) * bound / np.maximum(norms_of(rows), 1e-300))
-    return np.asarray(rows * shrink), np.clip(target, -limit, limit)
-
-
-def _check_conditioning(n: int, d: int, penalty: float, x_bound: float) -> None:
-    """Refuse, by public numbers alone, what float64 might not solve to the precision needed."""
-    condition = 1.0 + n * float(x_bound) ** 2 / penalty
-    if condition * (n + 16.0 * d**2) * _UNIT > 1e-2 or n * (d + 100.0) * _UNIT > 2e-7:
-        raise MechanismError(
-            f"penalty must be large enough for {n} records of norm {float(x_bound):g} and {d} "
-            f"features to be solved in float64; got {penalty:g}. Use about a hundredth of n."
-        )
+def _declared(x_bound: float) -> str:
+    return (
+        f"Rows are clipped to norm {float(x_bound):g} and labels are one of two declared; "
+        "neither was found in the data."
+    )
 
 
 def _solve_ridge(rows: Matrix, target: Vector, penalty: float, allowed: float) -> Vector:

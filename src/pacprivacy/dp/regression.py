@@ -3,7 +3,8 @@
 ``adassp`` is Algorithm 2 of Wang (2018), "Revisiting differentially private linear regression":
 release the least eigenvalue of ``XᵀX``, choose the penalty from it, release ``XᵀX`` and ``Xᵀy``,
 solve. Here the three releases are calibrated together as one Gaussian mechanism, and the noise is a
-discrete Gaussian on a fine grid, sampled exactly.
+discrete Gaussian on a fine grid, sampled exactly. There is no intercept; parameters that all
+mechanisms share are explained in :mod:`pacprivacy.dp`.
 """
 
 from __future__ import annotations
@@ -52,10 +53,7 @@ def adassp(
     Parameters
     ----------
     X, y : arrays of shapes (n, d) and (n,), curator-only
-        Features and target; there is no intercept. Scale and centre them by constants that do not
-        come from these data.
-    epsilon, delta, x_bound, y_bound, neighbours, simulate
-        See :mod:`pacprivacy.dp`.
+        There is no intercept. Scale and centre them by constants that do not come from these data.
     failure : float in (0, 1), public
         Probability with which the penalty may be too small; of utility, not of privacy.
 
@@ -129,10 +127,8 @@ def regression_from_statistics(
 
     Parameters
     ----------
-    X, y : arrays of shapes (n, d) and (n,), curator-only
-        Features and target; there is no intercept.
-    epsilon, delta, x_bound, y_bound, neighbours, simulate
-        See :mod:`pacprivacy.dp`. ``delta=0`` takes Laplace noise, which grows with ``d²``.
+    delta : float, public
+        0 takes Laplace noise, which grows with ``d²``.
     penalty : float >= 0, public
         Added to the diagonal of the noisy moments; about the size of the noise is a good choice.
         :func:`adassp` finds one, at a price.
