@@ -579,12 +579,10 @@ def sgd(batch: Any = None, loss: Any = None, labels: Any = DP_LABELS, n_steps: i
 
 CASES |= {
     "dp laplace": lambda: dp.laplace(NUMBERS, sensitivity=0.5, **PURE, **seeded_dp()),
-    "dp gaussian, classical": lambda: dp.gaussian_classical(
-        NUMBERS, sensitivity=0.5, **MIXED, **seeded_dp()
+    "dp gaussian, classical": lambda: dp.gaussian(
+        NUMBERS, sensitivity=0.5, calibration="classical", **MIXED, **seeded_dp()
     ),
-    "dp gaussian, analytic": lambda: dp.gaussian_analytic(
-        NUMBERS, sensitivity=0.5, **MIXED, **seeded_dp()
-    ),
+    "dp gaussian, analytic": lambda: dp.gaussian(NUMBERS, sensitivity=0.5, **MIXED, **seeded_dp()),
     "dp sum": lambda: dp.private_sum(DP_X, clip_norm=2.0, **PURE, **seeded_dp()),
     "dp sum, gaussian": lambda: dp.private_sum(DP_X, clip_norm=2.0, **MIXED, **seeded_dp()),
     "dp mean": lambda: dp.private_mean(DP_X, clip_norm=2.0, **PURE, **seeded_dp()),

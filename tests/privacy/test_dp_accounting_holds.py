@@ -192,11 +192,11 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "two numbers": lambda: dp.laplace(
         [1.0, 2.0], sensitivity=1.0, epsilon=1.0, neighbours="replace"
     ),
-    "gaussian": lambda: dp.gaussian_analytic(
+    "gaussian": lambda: dp.gaussian(
         [1.0, 2.0], sensitivity=1.0, neighbours="replace", **COMMON
     ),
-    "classical": lambda: dp.gaussian_classical(
-        1.0, sensitivity=1.0, neighbours="replace", epsilon=0.9, delta=1e-6
+    "classical": lambda: dp.gaussian(
+        1.0, sensitivity=1.0, neighbours="replace", epsilon=0.9, delta=1e-6, calibration="classical"
     ),
     "exponential": lambda: dp.exponential(
         [1.0, 2.0], sensitivity=1.0, epsilon=1.0, neighbours="replace"

@@ -112,7 +112,7 @@ def _gaussian_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
     n, d = records.X.shape
     bound = float(np.sqrt(d))
     total = dp.sum_clipped(records.X, clip_norm=bound)
-    return dp.gaussian_analytic(
+    return dp.gaussian(
         total / n,
         sensitivity=ROUNDED * bound / n,
         epsilon=epsilon,

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -97,93 +97,55 @@ def laplace(
     return DPRelease(value=_as_given(noisy), certificate=certificate)
 
 
-def gaussian_analytic(
+def gaussian(
     values: Any,
     *,
     sensitivity: float,
     epsilon: float,
     delta: float,
     neighbours: Neighbours,
+    calibration: Literal["analytic", "classical"] = "analytic",
     sampler: Sampler = "lattice",
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Release numbers with the least Gaussian noise that ``(ε, δ)`` allows.
+    """Release numbers with Gaussian noise; the value has the shape of ``values``.
 
-    Parameters are those of :func:`laplace`, with ``delta``; ``sensitivity`` is the Euclidean
-    length of the change.
+    Parameters are those of :func:`laplace`; ``sensitivity`` is the Euclidean length of the change.
+    The least noise that ``(ε, δ)`` allows, or the textbook's ``Δ sqrt(2 ln(1.25/δ)) / ε`` by
+    ``calibration="classical"``, which is more and holds for ``ε < 1`` only.
 
     Guarantee
     ---------
-    Claim DP-2. ``(epsilon, delta)``-differential privacy, if ``sensitivity`` is right; the grid
-    is paid from ``delta``.
+    Claims DP-2 and DP-7. ``(epsilon, delta)``-differential privacy, if ``sensitivity`` is right;
+    the grid is paid from ``delta``.
 
     Examples
     --------
-    >>> release = gaussian_analytic(
+    >>> release = gaussian(
     ...     [3.0, 4.0], sensitivity=1.0, epsilon=1.0, delta=1e-5, neighbours="add_remove"
     ... )
     >>> round(release.certificate.noise["std"], 4)
     3.7306
     """
     check_neighbours(neighbours)
-    return _release_gaussian(
-        values,
-        lattice_parameter(epsilon, delta, np.size(values)),
-        "the exact privacy curve of the Gaussian mechanism",
-        (float(sensitivity), float(epsilon), float(delta), neighbours),
-        sampler,
-        simulate,
-    )
-
-
-def gaussian_classical(
-    values: Any,
-    *,
-    sensitivity: float,
-    epsilon: float,
-    delta: float,
-    neighbours: Neighbours,
-    sampler: Sampler = "lattice",
-    simulate: np.random.Generator | int | None = None,
-) -> DPRelease:
-    """Release numbers with noise of standard deviation ``Δ sqrt(2 ln(1.25/δ)) / ε``, for ``ε < 1``.
-
-    Parameters are those of :func:`gaussian_analytic`, which needs less noise and holds for every
-    ``ε``; this is the textbook's formula, which holds below 1 only.
-
-    Guarantee
-    ---------
-    Claim DP-7. ``(epsilon, delta)``-differential privacy, if ``sensitivity`` is right.
-    """
-    check_neighbours(neighbours)
     epsilon, delta = check_epsilon_delta(epsilon, delta)
-    if not epsilon < 1.0:
+    parameter = lattice_parameter(epsilon, delta, np.size(values))
+    method = "the exact privacy curve of the Gaussian mechanism"
+    if calibration == "classical":
+        if not epsilon < 1.0:
+            raise BudgetError(
+                f"epsilon must be below 1 for the classical formula; got {epsilon:g}. "
+                "Use calibration='analytic'."
+            )
+        left = delta - lattice_slack(epsilon, np.size(values))
+        if not left > 0.5 * delta:
+            raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
+        parameter = epsilon / math.sqrt(2.0 * math.log(1.25 / left))
+        method = "the classical formula, for ε below 1"
+    elif calibration != "analytic":
         raise BudgetError(
-            f"epsilon must be below 1 for the classical formula; got {epsilon:g}. "
-            "Use gaussian_analytic."
+            f"calibration must be 'analytic' or 'classical'; got {calibration!r}. Leave it out."
         )
-    left = delta - lattice_slack(epsilon, np.size(values))
-    if not left > 0.5 * delta:
-        raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
-    return _release_gaussian(
-        values,
-        epsilon / math.sqrt(2.0 * math.log(1.25 / left)),
-        "the classical formula, for ε below 1",
-        (float(sensitivity), epsilon, delta, neighbours),
-        sampler,
-        simulate,
-    )
-
-
-def _release_gaussian(
-    values: Any,
-    parameter: float,
-    method: str,
-    promise: tuple[float, float, float, Neighbours],
-    sampler: Sampler,
-    simulate: np.random.Generator | int | None,
-) -> DPRelease:
-    sensitivity, epsilon, delta, neighbours = promise
     source = read_source(simulate)
     noisy = add_gaussian(
         values, sensitivity=sensitivity, parameter=parameter, source=source, sampler=sampler
@@ -196,7 +158,7 @@ def _release_gaussian(
         advantage=advantage(GaussianEvent(noise_multiplier=1.0 / parameter, n_numbers=n_numbers)),
         mechanism="Gaussian mechanism: discrete Gaussian noise on a grid",
         assumptions=(
-            f"Neighbours move the numbers by at most {sensitivity:g} in Euclidean length.",
+            f"Neighbours move the numbers by at most {float(sensitivity):g} in Euclidean length.",
             EXACT,
         ),
         accounting={"method": method},
@@ -256,7 +218,7 @@ def private_sum(
         "simulate": simulate,
     }
     total = total[0] if flat else total
-    release = gaussian_analytic(total, delta=delta, **given) if delta else laplace(total, **given)
+    release = gaussian(total, delta=delta, **given) if delta else laplace(total, **given)
     kind = "Euclidean length" if delta else "sum of absolute entries"
     said = f"Rows are scaled down to a {kind} of at most {float(clip_norm):g}, which was declared."
     certificate = replace(

@@ -173,7 +173,7 @@ def test_bad_aggregations_are_refused() -> None:
             subsample_aggregate(np.mean, data, **(settings | change))  # type: ignore[operator]
     with pytest.raises(DataError, match="equal length"):
         subsample_aggregate(np.mean, (np.arange(5), np.arange(6)), **settings)
-    with pytest.raises(BudgetError, match="radius must be"):
+    with pytest.raises(BudgetError, match="clip_norm must be"):
         ClippedMean(clip_norm=0.0)
     with pytest.raises(BudgetError, match="lower must be below upper"):
         GridMedian(lower=1.0, upper=1.0)

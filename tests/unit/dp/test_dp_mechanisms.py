@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,7 @@ from pacprivacy.dp.mechanisms import (
     choose_candidate,
     choose_hypothesis,
     exponential,
-    gaussian_analytic,
-    gaussian_classical,
+    gaussian,
     laplace,
     private_mean,
     private_sum,
@@ -27,9 +27,10 @@ from pacprivacy.dp.noise import read_source
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.theory.gaussian import gaussian_parameter
 
+gaussian_classical = partial(gaussian, calibration="classical")
 PROMISE: dict[Any, dict[str, float]] = {
     laplace: {"epsilon": 0.5},
-    gaussian_analytic: {"epsilon": 0.5, "delta": 1e-6},
+    gaussian: {"epsilon": 0.5, "delta": 1e-6},
     gaussian_classical: {"epsilon": 0.5, "delta": 1e-6},
 }
 
@@ -64,7 +65,7 @@ def test_bad_promises_are_refused(mechanism: Callable[..., Any], bad: float) -> 
         mechanism(3.0, sensitivity=1.0, **PROMISE[mechanism])
 
 
-@pytest.mark.parametrize("mechanism", [gaussian_analytic, gaussian_classical])
+@pytest.mark.parametrize("mechanism", [gaussian, gaussian_classical])
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, math.nan])
 def test_delta_outside_is_refused(mechanism: Callable[..., Any], delta: float) -> None:
     with pytest.raises(BudgetError, match="delta must be between 0 and 1"):
@@ -75,10 +76,10 @@ def test_delta_outside_is_refused(mechanism: Callable[..., Any], delta: float) -
 def test_the_classical_formula_is_guarded_and_needs_more_noise() -> None:
     settings = {"sensitivity": 2.0, "delta": 1e-5, "neighbours": "replace"}
     for epsilon in (1.0, 3.0):
-        with pytest.raises(BudgetError, match="Use gaussian_analytic"):
+        with pytest.raises(BudgetError, match="calibration='analytic'"):
             gaussian_classical(0.0, epsilon=epsilon, **settings)  # type: ignore[arg-type]
     classical = gaussian_classical(0.0, epsilon=0.9, **settings).certificate.noise  # type: ignore[arg-type]
-    analytic = gaussian_analytic(0.0, epsilon=0.9, **settings).certificate.noise  # type: ignore[arg-type]
+    analytic = gaussian(0.0, epsilon=0.9, **settings).certificate.noise  # type: ignore[arg-type]
     assert classical is not None
     assert analytic is not None
     expected = 2.0 * math.sqrt(2 * math.log(1.25e5)) / 0.9
