@@ -580,17 +580,15 @@ def sgd(batch: Any = None, loss: Any = None, labels: Any = DP_LABELS, n_steps: i
 
 CASES |= {
     "dp laplace": lambda: dp.laplace(NUMBERS, sensitivity=0.5, **PURE, **seeded_dp()),
-    "dp gaussian, classical": lambda: dp.gaussian_classical(
-        NUMBERS, sensitivity=0.5, **MIXED, **seeded_dp()
+    "dp gaussian, classical": lambda: dp.gaussian(
+        NUMBERS, sensitivity=0.5, calibration="classical", **MIXED, **seeded_dp()
     ),
-    "dp gaussian, analytic": lambda: dp.gaussian_analytic(
-        NUMBERS, sensitivity=0.5, **MIXED, **seeded_dp()
-    ),
-    "dp sum": lambda: dp.private_sum(DP_X, bound=2.0, **PURE, **seeded_dp()),
-    "dp sum, gaussian": lambda: dp.private_sum(DP_X, bound=2.0, **MIXED, **seeded_dp()),
-    "dp mean": lambda: dp.private_mean(DP_X, bound=2.0, **PURE, **seeded_dp()),
+    "dp gaussian, analytic": lambda: dp.gaussian(NUMBERS, sensitivity=0.5, **MIXED, **seeded_dp()),
+    "dp sum": lambda: dp.private_sum(DP_X, clip_norm=2.0, **PURE, **seeded_dp()),
+    "dp sum, gaussian": lambda: dp.private_sum(DP_X, clip_norm=2.0, **MIXED, **seeded_dp()),
+    "dp mean": lambda: dp.private_mean(DP_X, clip_norm=2.0, **PURE, **seeded_dp()),
     "dp mean, gaussian": lambda: dp.private_mean(
-        DP_X, bound=2.0, **(MIXED | {"neighbours": "add_remove"}), n_public=390, **seeded_dp()
+        DP_X, clip_norm=2.0, **(MIXED | {"neighbours": "add_remove"}), n_public=390, **seeded_dp()
     ),
     "dp exponential": lambda: [
         dp.exponential(
@@ -616,7 +614,7 @@ CASES |= {
         epsilon=2.0,
         delta=1e-5,
         x_bound=1.0,
-        steps=dp.Steps(n_steps=8, learning_rate=1.0, clip_norm=0.5, l2=0.01),
+        steps=dp.Steps(n_steps=8, learning_rate=1.0, clip_norm=0.5, penalty=0.01),
         batch=dp.FullBatch(n_public=400),
         **seeded_dp(),
     ),
@@ -647,13 +645,13 @@ CASES |= {
         DP_X, DP_TARGET, **BOUNDS, penalty=5.0, epsilon=1.0, delta=1e-5, **seeded_dp()
     ),
     "dp aggregate, mean": lambda: dp.subsample_aggregate(
-        column_means, (DP_X,), **BLOCKS, aggregator=dp.ClippedMean(radius=3.0), **seeded_dp()
+        column_means, (DP_X,), **BLOCKS, aggregator=dp.ClippedMean(clip_norm=3.0), **seeded_dp()
     ),
     "dp aggregate, mean, gaussian": lambda: dp.subsample_aggregate(
         column_means,
         (DP_X,),
         **BLOCKS,
-        aggregator=dp.ClippedMean(radius=3.0),
+        aggregator=dp.ClippedMean(clip_norm=3.0),
         delta=1e-5,
         **seeded_dp(),
     ),
@@ -671,11 +669,11 @@ CASES |= {
 def dp_adassp() -> Any:
     found = dp.adassp(DP_X, DP_TARGET, epsilon=1.0, delta=1e-5, **BOUNDS, **seeded_dp())
     return {
-        "value": found.coef,
-        "penalty": found.penalty,
-        "epsilon": found.epsilon,
-        "delta": found.delta,
-        "noise_std": found.noise_std,
+        "value": found.value["coef"],
+        "penalty": found.value["penalty"],
+        "epsilon": found.certificate.epsilon,
+        "delta": found.certificate.delta,
+        "noise_std": tuple(found.certificate.noise.values()),
     }
 
 

@@ -173,7 +173,7 @@ def _aggregate(median: bool) -> Callable[[str, float, int], Learned]:
         aggregator = (
             GridMedian(lower=-LARGEST_WEIGHT, upper=LARGEST_WEIGHT, n_points=51)
             if median
-            else ClippedMean(radius=RADIUS)
+            else ClippedMean(clip_norm=RADIUS)
         )
         release = subsample_aggregate(
             _fit_block,

@@ -9,9 +9,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pacprivacy.dp.accounting import account, zcdp_epsilon
-from pacprivacy.dp.descent_accounting import descent_epsilon
-from pacprivacy.dp.descent_batches import FixedBatch, PoissonBatch, ReplacementBatch
+from pacprivacy.dp.accounting import (
+    ORDERS,
+    account,
+    amplified_profile,
+    renyi_divergences,
+    zcdp_epsilon,
+)
+from pacprivacy.dp.batches import FixedBatch, PoissonBatch, ReplacementBatch
+from pacprivacy.dp.descent import descent_epsilon
 from pacprivacy.dp.events import (
     ApproximateEvent,
     FixedSampling,
@@ -21,7 +27,6 @@ from pacprivacy.dp.events import (
     PureEvent,
     ReplacementSampling,
 )
-from pacprivacy.dp.loss_distribution import ORDERS, amplified_profile, renyi_divergences
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory.gaussian import gaussian_delta, gaussian_parameter
 

@@ -27,7 +27,7 @@ from pacprivacy.dp import (
     descent_advantage,
     objective_perturbation,
 )
-from pacprivacy.dp.descent_batches import FixedBatch, PoissonBatch
+from pacprivacy.dp.batches import FixedBatch, PoissonBatch
 from pacprivacy.dp.noise import lattice_slack
 from pacprivacy.errors import BudgetError
 from pacprivacy.residual import dp_gaussian

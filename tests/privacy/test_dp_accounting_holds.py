@@ -26,10 +26,10 @@ from pacprivacy.dp import (
     DPSGDClassifier,
     PATEClassifier,
 )
+from pacprivacy.dp.accounting import amplified_profile
 from pacprivacy.dp.accuracy_first import CovNR, DoublingMethod, NoiseReduction, TheoryInversion
-from pacprivacy.dp.composition import events_of
 from pacprivacy.dp.descent import DescentPlan
-from pacprivacy.dp.loss_distribution import amplified_profile
+from pacprivacy.dp.events import events_of
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.estimators import ScoreWithCost, search_cost
 
@@ -191,11 +191,11 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "two numbers": lambda: dp.laplace(
         [1.0, 2.0], sensitivity=1.0, epsilon=1.0, neighbours="replace"
     ),
-    "gaussian": lambda: dp.gaussian_analytic(
+    "gaussian": lambda: dp.gaussian(
         [1.0, 2.0], sensitivity=1.0, neighbours="replace", **COMMON
     ),
-    "classical": lambda: dp.gaussian_classical(
-        1.0, sensitivity=1.0, neighbours="replace", epsilon=0.9, delta=1e-6
+    "classical": lambda: dp.gaussian(
+        1.0, sensitivity=1.0, neighbours="replace", epsilon=0.9, delta=1e-6, calibration="classical"
     ),
     "exponential": lambda: dp.exponential(
         [1.0, 2.0], sensitivity=1.0, epsilon=1.0, neighbours="replace"
@@ -203,8 +203,8 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "hypotheses": lambda: dp.choose_hypothesis(
         [0, 1], lambda h: np.abs(TARGET - h), loss_bound=1.0, epsilon=1.0, neighbours="replace"
     ),
-    "sum": lambda: dp.private_sum(TARGET, bound=1.0, epsilon=1.0, neighbours="add_remove"),
-    "mean": lambda: dp.private_mean(X, bound=1.0, neighbours="replace", **COMMON),
+    "sum": lambda: dp.private_sum(TARGET, clip_norm=1.0, epsilon=1.0, neighbours="add_remove"),
+    "mean": lambda: dp.private_mean(X, clip_norm=1.0, neighbours="replace", **COMMON),
     "adassp": lambda: dp.adassp(X, TARGET, x_bound=2.0, y_bound=2.0, **COMMON),
     "statistics": lambda: dp.regression_from_statistics(
         X, TARGET, x_bound=2.0, y_bound=2.0, penalty=1.0, **COMMON
@@ -213,7 +213,7 @@ RELEASES: dict[str, Callable[[], Any]] = {
         X, TARGET, x_bound=2.0, y_bound=2.0, penalty=1.0, epsilon=1.0
     ),
     "clipped mean": lambda: dp.subsample_aggregate(
-        np.mean, (TARGET,), n_blocks=20, size=1, aggregator=dp.ClippedMean(radius=1.0), **COMMON
+        np.mean, (TARGET,), n_blocks=20, size=1, aggregator=dp.ClippedMean(clip_norm=1.0), **COMMON
     ),
     "grid median": lambda: dp.subsample_aggregate(
         np.median, (TARGET,), n_blocks=20, size=1, epsilon=1.0, delta=1e-6,

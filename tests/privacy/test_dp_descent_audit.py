@@ -20,7 +20,7 @@ from pacprivacy.dp import (
     audit_dp,
     descent_noise,
 )
-from pacprivacy.dp.clip import whole_rows
+from pacprivacy.dp.clipping import whole_rows
 from pacprivacy.dp.descent import StepNoise, private_descent
 from pacprivacy.dp.sgd import LinearSums
 

@@ -111,7 +111,7 @@ def choose(X: Array, y: Array) -> Any:
 
 def aggregate(neighbours: Any) -> Release:
     return lambda X, y: subsample_aggregate(
-        middle, (X, y), n_blocks=6, size=2, aggregator=ClippedMean(radius=1.0), epsilon=1.0,
+        middle, (X, y), n_blocks=6, size=2, aggregator=ClippedMean(clip_norm=1.0), epsilon=1.0,
         neighbours=neighbours, simulate=0,
     )  # fmt: skip
 
@@ -134,12 +134,20 @@ def linear(method: Any, neighbours: Any = "add_remove") -> Release:
 CLASSES: dict[str, Any] = {"x_bound": 2.0, "classes": (0, 1), "n_public": 24, "n_steps": 3}
 ADD_REMOVE: dict[str, tuple[Release, Array]] = {
     "private_sum": (
-        lambda X, y: private_sum(X, bound=2.0, epsilon=1.0, neighbours="add_remove", simulate=0),
+        lambda X, y: private_sum(
+            X, clip_norm=2.0, epsilon=1.0, neighbours="add_remove", simulate=0
+        ),
         TARGET,
     ),
     "private_mean": (
         lambda X, y: private_mean(
-            y, bound=2.0, epsilon=1.0, delta=1e-5, neighbours="add_remove", n_public=24, simulate=0
+            y,
+            clip_norm=2.0,
+            epsilon=1.0,
+            delta=1e-5,
+            neighbours="add_remove",
+            n_public=24,
+            simulate=0,
         ),
         TARGET,
     ),

@@ -1,14 +1,50 @@
-"""Differential privacy, for comparison: another promise, about whether a record is in at all."""
+"""Differential privacy: another promise, about whether a record is in at all.
+
+Every mechanism returns a ``DPRelease``: a value, and the certificate of its promise. What
+they ask for has the same name everywhere:
+
+``X, y``, *curator-only*
+    Features and target or labels, one row each. A record that is not finite, or whose label was
+    not declared, counts as an empty one.
+``epsilon, delta``
+    The promise; ``delta`` below ``1/n``, or 0 for pure differential privacy.
+``neighbours``
+    ``"add_remove"`` or ``"replace"``: what counts as a difference of one record.
+``x_bound, y_bound, loss_bound, classes``
+    What a record may say: rows are clipped to this Euclidean norm, targets to this absolute value,
+    losses to this range; of two classes, the second has positive scores. They are declared; one
+    that is read off the data is a release without noise.
+``clip_norm``
+    Norm to which what is computed from a record (a row of a sum, a gradient, a block's output) is
+    shrunk; declared as well.
+``penalty``
+    Of ``penalty |θ|²/2``, beside the sum of losses unless it says otherwise.
+``failure``
+    Probability with which something said about *utility* may not hold.
+``simulate``
+    Seed of the noise, for experiments; such a release protects nobody.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pacprivacy.dp.accounting import Accounts, account, zcdp_epsilon
+from pacprivacy.dp.accounting import (
+    Accounts,
+    account,
+    advantage,
+    calibrate_to_advantage,
+    zcdp_epsilon,
+)
 from pacprivacy.dp.adaptive import Filter, Odometer
-from pacprivacy.dp.adassp import AdaSSP, adassp
-from pacprivacy.dp.advantage import advantage, calibrate_to_advantage
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.audit import DPAudit, audit_dp
+from pacprivacy.dp.batches import (
+    Batch,
+    FixedBatch,
+    FullBatch,
+    PoissonBatch,
+    ReplacementBatch,
+)
 from pacprivacy.dp.blocks import fit_fresh
 from pacprivacy.dp.certificate import (
     NEIGHBOURS,
@@ -18,17 +54,8 @@ from pacprivacy.dp.certificate import (
     DPRelease,
     Neighbours,
 )
-from pacprivacy.dp.clip import clip
-from pacprivacy.dp.composition import carried, events_of
-from pacprivacy.dp.descent import Steps
-from pacprivacy.dp.descent_accounting import descent_advantage, descent_epsilon, descent_noise
-from pacprivacy.dp.descent_batches import (
-    Batch,
-    FixedBatch,
-    FullBatch,
-    PoissonBatch,
-    ReplacementBatch,
-)
+from pacprivacy.dp.clipping import clip, sum_clipped
+from pacprivacy.dp.descent import Steps, descent_advantage, descent_epsilon, descent_noise
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
@@ -39,27 +66,37 @@ from pacprivacy.dp.events import (
     PureEvent,
     ReplacementSampling,
     Sampling,
+    carried,
+    events_of,
 )
-from pacprivacy.dp.exponential import exponential, score_loss
 from pacprivacy.dp.finetune import PublicFeatures, fine_tune, pretrain
-from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
-from pacprivacy.dp.hypotheses import choose_hypothesis
 from pacprivacy.dp.jax_sgd import dp_sgd_jax
-from pacprivacy.dp.laplace import laplace
-from pacprivacy.dp.losses import Hinge, LinearLoss, Logistic, Softmax, Squared
-from pacprivacy.dp.margins import SOLVER, TOLERANCE, LogisticMargin, minimise_margins
-from pacprivacy.dp.noise import add_laplace, check_epsilon_delta, read_source
-from pacprivacy.dp.objective_perturbation import least_penalty, objective_perturbation
-from pacprivacy.dp.output_perturbation import (
-    expected_excess,
-    output_perturbation,
-    ridge_output_perturbation,
+from pacprivacy.dp.losses import Hinge, LinearLoss, Logistic, LogisticMargin, Softmax, Squared
+from pacprivacy.dp.mechanisms import (
+    choose_hypothesis,
+    exponential,
+    gaussian,
+    laplace,
+    private_mean,
+    private_sum,
+    score_loss,
 )
+from pacprivacy.dp.noise import add_laplace, check_epsilon_delta, read_source
 from pacprivacy.dp.pate import (
     DataDependentLoss,
     count_votes,
     data_dependent_loss,
     label_by_votes,
+)
+from pacprivacy.dp.perturbation import (
+    SOLVER,
+    TOLERANCE,
+    expected_excess,
+    least_penalty,
+    minimise_margins,
+    objective_perturbation,
+    output_perturbation,
+    ridge_output_perturbation,
 )
 from pacprivacy.dp.records import (
     EMPTY_RECORDS,
@@ -71,10 +108,9 @@ from pacprivacy.dp.records import (
     read_regression,
     read_rows,
 )
+from pacprivacy.dp.regression import adassp, regression_from_statistics
 from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_noise
 from pacprivacy.dp.sgd import dp_sgd
-from pacprivacy.dp.statistics import regression_from_statistics
-from pacprivacy.dp.sums import private_mean, private_sum
 from pacprivacy.dp.verification import verify_dp
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
@@ -97,7 +133,6 @@ __all__ = [
     "SOLVER",
     "TOLERANCE",
     "Accounts",
-    "AdaSSP",
     "ApproximateEvent",
     "Batch",
     "ClippedMean",
@@ -163,8 +198,7 @@ __all__ = [
     "fine_tune",
     "finite_rows",
     "fit_fresh",
-    "gaussian_analytic",
-    "gaussian_classical",
+    "gaussian",
     "gaussian_delta",
     "gaussian_parameter",
     "label_by_votes",
@@ -187,6 +221,7 @@ __all__ = [
     "score_loss",
     "search_noise",
     "subsample_aggregate",
+    "sum_clipped",
     "verify_dp",
     "zcdp_epsilon",
 ]

@@ -17,14 +17,24 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
+from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import special
 from scipy.optimize import brentq
 
 from pacprivacy._random import ProcessBound
 from pacprivacy._rounding import at_most
+from pacprivacy.dp.accounting import (
+    COARSE,
+    ORDERS,
+    compose_losses,
+    join_gaussians,
+    renyi_divergences,
+)
 from pacprivacy.dp.certificate import DPRelease, Neighbours
-from pacprivacy.dp.composition import (
+from pacprivacy.dp.events import (
+    ApproximateEvent,
     Composed,
+    Event,
     Told,
     covers,
     gaussian_square,
@@ -32,17 +42,10 @@ from pacprivacy.dp.composition import (
     pure_loss,
     read_composed,
 )
-from pacprivacy.dp.events import (
-    ApproximateEvent,
-    Event,
-)
-from pacprivacy.dp.laplace import check_neighbours
-from pacprivacy.dp.loss_distribution import ORDERS, compose_losses, renyi_divergences
-from pacprivacy.dp.noise import check_epsilon_delta, lattice_distance
+from pacprivacy.dp.noise import check_epsilon_delta, check_neighbours, lattice_distance
 from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.theory import gaussian_parameter
 
-DISCRETIZATION: Final = 1e-3  # of losses beside a pool; rounded to the safe side
 MOST_NUMBERS: Final = 1 << 40  # with discrete Gaussian noise; their grid is paid for at the start
 HAIR: Final = 2.0**-26  # part of δ that covers rounding, here and in events
 ROUNDING: Final = 2.0**-40  # relative, of the Gaussian parameter; far less than that part of δ
@@ -58,17 +61,10 @@ class Filter(ProcessBound):
 
     Parameters
     ----------
-    epsilon, delta : float, public
+    epsilon, delta, neighbours
         The promise about everything that is released under the filter.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the promise is about.
     reserved : Event or several, public
         What may run besides; it is paid for now, the pool gets the rest.
-
-    Raises
-    ------
-    BudgetError
-        If an argument is out of range, or what is reserved takes more than the budget.
 
     Guarantee
     ---------
@@ -149,10 +145,7 @@ class Filter(ProcessBound):
     def spend(self, what: Told | Iterable[Told]) -> None:
         """Take events, or those of certificates or releases, from the budget: all or nothing.
 
-        Raises
-        ------
-        BudgetExceededError
-            If they are not covered by what is left. A release that was refused must not be used.
+        Refused if what is left does not cover them; such a release must not be used.
         """
         self.check_process()
         composed = read_composed(what, self._neighbours)
@@ -205,12 +198,7 @@ class Filter(ProcessBound):
 class Odometer(ProcessBound):
     """A running bound on the privacy loss of mechanisms chosen from earlier answers.
 
-    Parameters
-    ----------
-    delta : float, public
-        Probability with which the reading may ever be too small.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the reading is about.
+    ``delta`` is the probability with which the reading may ever be too small.
 
     Guarantee
     ---------
@@ -251,13 +239,7 @@ class Odometer(ProcessBound):
         return self._read(*self._after(read_composed(what, self._neighbours)))
 
     def spend(self, what: Told | Iterable[Told]) -> float:
-        """Add events, or those of certificates or releases; return the reading.
-
-        Raises
-        ------
-        BudgetError
-            If nothing is known of an event's loss but one ``(ε, δ)``, or of its Rényi divergences.
-        """
+        """Add events, or those of certificates or releases; return the reading."""
         self.check_process()
         composed = read_composed(what, self._neighbours)
         with self._lock:
@@ -326,9 +308,7 @@ def _pool_beside(
     most = gaussian_parameter(epsilon, delta)
     if not tokens:
         return most
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    losses = compose_losses(tokens, neighbours, DISCRETIZATION, delta)
+    losses = compose_losses(join_gaussians(tokens), neighbours, COARSE, delta)
     if not losses.get_delta_for_epsilon(epsilon) <= delta:
         raise BudgetError(
             f"reserved must cost less than epsilon {epsilon:g} at delta {delta:g}. Reserve fewer "
@@ -337,7 +317,7 @@ def _pool_beside(
 
     def fits(parameter: float) -> bool:
         std = 1.0 / (parameter * (1.0 + 2.0 * ROUNDING))
-        pool = pld.from_gaussian_mechanism(std, value_discretization_interval=DISCRETIZATION)
+        pool = pld.from_gaussian_mechanism(std, value_discretization_interval=COARSE)
         return bool(losses.compose(pool).get_delta_for_epsilon(epsilon) <= delta)
 
     low, high = 0.0, most

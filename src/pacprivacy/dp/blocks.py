@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pacprivacy._random import BitSource, own_generators
 from pacprivacy.dp.certificate import Neighbours
-from pacprivacy.dp.laplace import check_neighbours
+from pacprivacy.dp.noise import check_neighbours
 from pacprivacy.dp.records import as_array
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.noise import uniform_integers

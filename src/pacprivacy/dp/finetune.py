@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy.dp.batches import Batch
 from pacprivacy.dp.certificate import DPRelease
 from pacprivacy.dp.descent import Steps
-from pacprivacy.dp.descent_batches import Batch
 from pacprivacy.dp.jax_sgd import import_jax, without_checks
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.records import norms_of

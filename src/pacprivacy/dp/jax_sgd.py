@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Vector
+from pacprivacy.dp.batches import Batch, Places
 from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.clip import ExactTotal, add_gradients
+from pacprivacy.dp.clipping import ExactTotal, add_gradients
 from pacprivacy.dp.descent import DescentPlan, Steps, private_descent
-from pacprivacy.dp.descent_batches import Batch, Places, check_count
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.noise import check_count, read_source
 from pacprivacy.errors import DataError, MechanismError, PacPrivacyError
 
 PADDED_TO: Final = 64  # records; so that few shapes are compiled

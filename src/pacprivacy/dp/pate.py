@@ -13,7 +13,7 @@ from scipy import special
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource
-from pacprivacy.dp.advantage import noise_advantage
+from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.blocks import (
     ALONE,
     LEAST_RECORDS,
@@ -23,11 +23,11 @@ from pacprivacy.dp.blocks import (
     map_blocks,
 )
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.composition import carried, gaussian_event
-from pacprivacy.dp.laplace import check_neighbours
+from pacprivacy.dp.events import carried, gaussian_event
 from pacprivacy.dp.noise import (
     UNITS_PER_SCALE,
     add_gaussian,
+    check_neighbours,
     lattice_epsilon,
     lattice_parameter,
     read_source,

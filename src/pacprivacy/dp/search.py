@@ -17,13 +17,18 @@ import numpy as np
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
+from pacprivacy.dp.batches import Batch, FixedBatch, PoissonBatch, ReplacementBatch
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.clip import whole_rows
-from pacprivacy.dp.composition import carried
-from pacprivacy.dp.descent import PUBLIC, Steps, describe_steps, private_descent, read_start
-from pacprivacy.dp.descent_accounting import least_number
-from pacprivacy.dp.descent_batches import Batch, FixedBatch, PoissonBatch, ReplacementBatch
-from pacprivacy.dp.events import ApproximateEvent, PureEvent
+from pacprivacy.dp.clipping import whole_rows
+from pacprivacy.dp.descent import (
+    PUBLIC,
+    Steps,
+    describe_steps,
+    least_number,
+    private_descent,
+    read_start,
+)
+from pacprivacy.dp.events import ApproximateEvent, PureEvent, carried
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack, read_source
 from pacprivacy.dp.sgd import LinearSums

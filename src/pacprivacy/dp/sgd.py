@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
+from pacprivacy.dp.batches import Batch, Places
 from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.clip import (
+from pacprivacy.dp.clipping import (
     CHUNK_ROWS,
     ROW_BITS,
     SLACK,
@@ -20,7 +21,6 @@ from pacprivacy.dp.clip import (
     whole_rows,
 )
 from pacprivacy.dp.descent import DescentPlan, Steps, private_descent, read_start
-from pacprivacy.dp.descent_batches import Batch, Places
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import read_source
 from pacprivacy.dp.records import EMPTY_RECORDS, finite_rows

@@ -11,11 +11,9 @@ from dataclasses import fields
 from typing import Final
 
 from pacprivacy._certificates import Verified, verify
-from pacprivacy.dp.accounting import account
-from pacprivacy.dp.advantage import advantage
+from pacprivacy.dp.accounting import account, advantage
 from pacprivacy.dp.certificate import NOT_PROMISED, ONE_RELEASE, DPCertificate
-from pacprivacy.dp.composition import events_of
-from pacprivacy.dp.events import GaussianEvent, LaplaceEvent
+from pacprivacy.dp.events import GaussianEvent, LaplaceEvent, events_of
 from pacprivacy.errors import BudgetError, CertificateError
 
 ROUNDED: Final = 1e-3  # what the step of privacy-loss distributions may add, relative

@@ -69,7 +69,7 @@ def test_too_few_records_are_refused() -> None:
     with pytest.raises(DataError, match="Use fewer blocks"):
         subsample_aggregate(
             np.mean, (np.arange(50.0),), n_blocks=20, size=1, least_records=3, epsilon=1.0,
-            aggregator=ClippedMean(radius=1.0), neighbours="replace",
+            aggregator=ClippedMean(clip_norm=1.0), neighbours="replace",
         )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def test_too_few_records_are_refused() -> None:
 def test_clipped_mean_has_the_noise_of_one_block(delta: float) -> None:
     data = (np.random.default_rng(0).normal(3.0, 1.0, size=2000),)
     release = subsample_aggregate(
-        np.mean, data, n_blocks=100, size=1, aggregator=ClippedMean(radius=5.0), epsilon=1.0,
+        np.mean, data, n_blocks=100, size=1, aggregator=ClippedMean(clip_norm=5.0), epsilon=1.0,
         delta=delta, simulate=1,
     )  # fmt: skip
     noise = release.certificate.noise
@@ -94,7 +94,7 @@ def test_clipped_mean_has_the_noise_of_one_block(delta: float) -> None:
 @pytest.mark.claim("DP-14")
 def test_clipped_mean_passes_the_audit_on_a_block_that_flips() -> None:
     source = read_source(2)
-    mean = ClippedMean(radius=1.0)
+    mean = ClippedMean(clip_norm=1.0)
 
     def draw(side: int, n: int) -> np.ndarray:
         # one of two blocks turns from one end to the other
@@ -161,7 +161,7 @@ def test_outputs_of_the_wrong_kind_count_as_the_centre() -> None:
 
 def test_bad_aggregations_are_refused() -> None:
     settings: dict[str, Any] = {
-        "n_blocks": 5, "size": 1, "epsilon": 1.0, "aggregator": ClippedMean(radius=1.0)
+        "n_blocks": 5, "size": 1, "epsilon": 1.0, "aggregator": ClippedMean(clip_norm=1.0)
     }  # fmt: skip
     data = (np.arange(50.0),)
     for change, match in (
@@ -173,8 +173,8 @@ def test_bad_aggregations_are_refused() -> None:
             subsample_aggregate(np.mean, data, **(settings | change))  # type: ignore[operator]
     with pytest.raises(DataError, match="equal length"):
         subsample_aggregate(np.mean, (np.arange(5), np.arange(6)), **settings)
-    with pytest.raises(BudgetError, match="radius must be"):
-        ClippedMean(radius=0.0)
+    with pytest.raises(BudgetError, match="clip_norm must be"):
+        ClippedMean(clip_norm=0.0)
     with pytest.raises(BudgetError, match="lower must be below upper"):
         GridMedian(lower=1.0, upper=1.0)
 

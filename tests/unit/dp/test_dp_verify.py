@@ -41,9 +41,7 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "two numbers": lambda: dp.laplace(
         [1.0, 2.0], sensitivity=1.0, epsilon=1.0, neighbours="replace"
     ),
-    "gaussian": lambda: dp.gaussian_analytic(
-        [1.0, 2.0], sensitivity=1.0, neighbours="replace", **COMMON
-    ),
+    "gaussian": lambda: dp.gaussian([1.0, 2.0], sensitivity=1.0, neighbours="replace", **COMMON),
     "objective": lambda: dp.objective_perturbation(
         X, LABELS, classes=(False, True), penalty=10.0, x_bound=2.0, **COMMON
     ),

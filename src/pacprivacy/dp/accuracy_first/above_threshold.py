@@ -111,7 +111,8 @@ class InteractiveAboveThreshold(ProcessBound):
         return self._over
 
     def _draw(self, units: list[int]) -> list[int]:
-        return sample_discrete_laplace(np.array(units, dtype=np.int64), self._source).tolist()
+        draws = sample_discrete_laplace(np.array(units, dtype=np.int64), self._source)
+        return [int(draw) for draw in draws]
 
     def _whole(self, number: float) -> int:
         if not math.isfinite(number):

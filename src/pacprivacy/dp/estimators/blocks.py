@@ -172,7 +172,7 @@ class SubsampleAggregate(DPBase):
     def _aggregator(self) -> ClippedMean | GridMedian:
         assert self.bound is not None
         if self.aggregator == "mean":
-            return ClippedMean(radius=self.bound)
+            return ClippedMean(clip_norm=self.bound)
         if self.aggregator == "median":
             return GridMedian(lower=-abs(self.bound), upper=abs(self.bound))
         raise MechanismError(

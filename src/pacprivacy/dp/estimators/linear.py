@@ -136,7 +136,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear):  # type: ignore[misc]
         return np.column_stack([scaled, np.ones(len(scaled))])
 
     def _descend(
-        self, rows: Matrix, labels: npt.NDArray[Any], loss: LinearLoss, batch: Batch, l2: float
+        self, rows: Matrix, labels: npt.NDArray[Any], loss: LinearLoss, batch: Batch, penalty: float
     ) -> DPRelease:
         return dp_sgd(
             rows,
@@ -149,7 +149,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear):  # type: ignore[misc]
                 learning_rate=self.learning_rate,
                 clip_norm=self.clip_norm,
                 average=self.average,
-                l2=l2,
+                penalty=penalty,
             ),
             **self._settings(),
         )
@@ -303,8 +303,8 @@ class DPLogisticRegression(DPLinearClassifier):
             if n_public is None and self.neighbours == "replace":
                 n_public = len(rows)
             batch = FullBatch(n_public=n_public, neighbours=self.neighbours)
-            l2 = 0.0 if n_public is None else self._penalty(0.0) / n_public
-            return self._descend(rows, labels, _logistic_loss(declared), batch, l2)
+            penalty = 0.0 if n_public is None else self._penalty(0.0) / n_public
+            return self._descend(rows, labels, _logistic_loss(declared), batch, penalty)
         if self.method not in ("objective", "output"):
             raise MechanismError(
                 f"method must be 'descent', 'objective' or 'output'; got {self.method!r}. "
@@ -411,7 +411,7 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
         given = {"x_bound": bound, "y_bound": self.y_bound, **self._settings()}
         if self.method == "adassp":
             fit = adassp(rows, target, neighbours=self.neighbours, **given)
-            return DPRelease(value=fit.coef, certificate=fit.certificate)
+            return DPRelease(value=fit.value["coef"], certificate=fit.certificate)
         if self.method == "statistics":
             return regression_from_statistics(
                 rows, target, penalty=self.alpha, neighbours=self.neighbours, **given
