@@ -43,7 +43,7 @@ from pacprivacy.dp.batches import (
 )
 from pacprivacy.dp.blocks import fit_fresh
 from pacprivacy.dp.clipping import clip, sum_clipped
-from pacprivacy.dp.descent import Steps, descent_advantage, descent_epsilon, descent_noise
+from pacprivacy.dp.descent import Steps, descent_epsilon, descent_noise
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
@@ -147,7 +147,6 @@ __all__ = [
     "clip",
     "count_votes",
     "data_dependent_loss",
-    "descent_advantage",
     "descent_epsilon",
     "descent_noise",
     "dp_gd",
