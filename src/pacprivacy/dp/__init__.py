@@ -55,7 +55,7 @@ from pacprivacy.dp.certificate import (
     Neighbours,
 )
 from pacprivacy.dp.clipping import clip, sum_clipped
-from pacprivacy.dp.descent import Steps, descent_advantage, descent_epsilon, descent_noise
+from pacprivacy.dp.descent import Steps, descent_epsilon, descent_noise
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
@@ -185,7 +185,6 @@ __all__ = [
     "clip",
     "count_votes",
     "data_dependent_loss",
-    "descent_advantage",
     "descent_epsilon",
     "descent_noise",
     "dp_search",

@@ -41,7 +41,7 @@ from pacprivacy.dp.events import (
     pure_loss,
     read_composed,
 )
-from pacprivacy.dp.noise import check_epsilon_delta, lattice_parameter
+from pacprivacy.dp.noise import check_epsilon_delta, grid_price, lattice_parameter
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory import gaussian_epsilon, gaussian_equivalent
 
@@ -86,12 +86,6 @@ class Accounts:
         known = {name: value for name, value in self.epsilons.items() if value is not None}
         name = min(known, key=lambda method: known[method])
         return name, known[name]
-
-    def to_public_dict(self) -> dict[str, Any]:
-        """Return what a certificate shows as accounting."""
-        name, _ = self.best
-        shown = {method: value for method, value in self.epsilons.items() if value is not None}
-        return {"method": name, "delta": self.delta, **shown}
 
     def __str__(self) -> str:
         lines = [f"ε at δ = {self.delta:g}, {self.neighbours}"]
@@ -203,7 +197,7 @@ def _pay_for_grid(
     kept = GRID_SHARE * delta
     while kept < delta:
         value = find(delta - kept)
-        if value is None or (1.0 + math.exp(min(value, 700.0))) * distance <= kept:
+        if value is None or grid_price(value, distance) <= kept:
             return value
         kept *= 8.0
     return math.inf
@@ -480,9 +474,8 @@ def advantage(
 def noise_advantage(epsilon: float, delta: float, n_numbers: int) -> float:
     """Return the advantage on numbers with the noise that ``(ε, δ)`` asks for.
 
-    Gaussian noise, by :func:`~pacprivacy.dp.noise.lattice_parameter`, or Laplace noise for
-    ``delta=0``. Either may be shared among several statistics: for both laws the whole is as
-    private as one statistic that moves by all of it.
+    The noise may be shared among several statistics: for both laws the whole is as private as one
+    statistic that moves by all of it.
     """
     if delta == 0.0:
         return advantage(LaplaceEvent(noise_multiplier=1.0 / epsilon, n_numbers=n_numbers))
@@ -497,16 +490,9 @@ def calibrate_to_advantage(
 
     Most methods are told an ``ε`` and a ``δ``. At a fixed ``δ`` this finds the ``ε`` that makes
     them as private as a membership success ``(1 + target)/2`` asks for, and no more.
-
-    Parameters
-    ----------
-    advantage_at : callable, public
-        Advantage on the method at an ``ε``, for example from its certificate; increasing.
-    target : float in (0, 1), public
-        The advantage to reach: ``2 success - 1``.
-    delta : float in (0, 1), public
-        The ``δ`` that the method is told. The search begins where a Gaussian mechanism with this
-        ``δ`` is a little below the target.
+    ``advantage_at`` tells the advantage on the method at an ``ε``, for example from its
+    certificate; it increases. The search begins where a Gaussian mechanism with this ``δ`` is a
+    little below the target.
 
     Guarantee
     ---------

@@ -42,7 +42,7 @@ from pacprivacy.dp.events import (
     pure_loss,
     read_composed,
 )
-from pacprivacy.dp.noise import check_epsilon_delta, check_neighbours, lattice_distance
+from pacprivacy.dp.noise import check_epsilon_delta, check_neighbours, grid_price, lattice_distance
 from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.theory import gaussian_parameter
 
@@ -103,7 +103,7 @@ class Filter(ProcessBound):
         tokens = read_composed(listed, neighbours).events if listed else ()
         self._neighbours: Neighbours = neighbours
         distance = lattice_distance(MOST_NUMBERS) + grid_distance(tokens)
-        left = self._delta * (1.0 - HAIR) - (1.0 + math.exp(min(epsilon, 700.0))) * distance
+        left = self._delta * (1.0 - HAIR) - grid_price(self._epsilon, distance)
         if left <= self._delta / 2.0:
             raise BudgetError(
                 f"delta must pay for the grid at epsilon {epsilon:g}; got {delta:g}. Use a larger "
@@ -279,7 +279,7 @@ class Odometer(ProcessBound):
         least = pure * (1 + 1e-12)
         delta = self._delta * (1.0 - HAIR)
         reading = min(least, _crossing(divergences, delta))
-        price = (1.0 + math.exp(min(reading, 700.0))) * lattice_distance(MOST_NUMBERS)
+        price = grid_price(reading, lattice_distance(MOST_NUMBERS))
         if numbers > MOST_NUMBERS or (numbers and price > self._delta * HAIR):
             return least
         return reading

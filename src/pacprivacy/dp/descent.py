@@ -360,19 +360,6 @@ def descent_noise(
     return _search(event, batch.neighbours, epsilon, delta)
 
 
-def descent_advantage(
-    batch: Batch, n_records: int, *, n_steps: int, noise: float, n_weights: int
-) -> float:
-    """Return the best attacker's advantage on all steps, discrete noise for the weights included.
-
-    Guarantee
-    ---------
-    Claims G-2 and DP-30. An upper bound under ``batch.neighbours``.
-    """
-    event = descent_event(batch, n_records, n_steps=n_steps, noise=noise, n_weights=n_weights)
-    return _advantage(event, batch.neighbours)
-
-
 def _reach(batch: Batch) -> float:
     """Return how far one record moves a sum, in clipping norms."""
     return 1.0 if batch.neighbours == "add_remove" else 2.0

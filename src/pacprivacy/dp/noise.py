@@ -136,9 +136,14 @@ def lattice_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
     return n_numbers / (32.0 * units**4 if law == "gaussian" else 8.0 * units**2)
 
 
+def grid_price(epsilon: float, distance: float) -> float:
+    """Return what a distance in total variation from continuous noise costs in ``δ``."""
+    return (1.0 + math.exp(min(epsilon, 700.0))) * distance
+
+
 def lattice_slack(epsilon: float, n_numbers: int) -> float:
     """Return what to add to ``δ`` because the Gaussian noise of so many numbers is discrete."""
-    return (1.0 + math.exp(min(epsilon, 700.0))) * lattice_distance(n_numbers)
+    return grid_price(epsilon, lattice_distance(n_numbers))
 
 
 def lattice_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
