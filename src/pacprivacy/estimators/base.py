@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone, is_classifier
 
-from pacprivacy._sklearn import read_seed, validate
+from pacprivacy._sklearn import read_new as read_new
+from pacprivacy._sklearn import read_seed as read_seed
+from pacprivacy._sklearn import validate
 from pacprivacy.mechanism import MINIMUM_ROWS, Mechanism, check_classes, choose_pool
 from pacprivacy.noise import Rule
 from pacprivacy.pool import Pool, PoolStrategy

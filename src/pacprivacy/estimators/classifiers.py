@@ -10,7 +10,6 @@ import numpy.typing as npt
 from scipy import special
 from sklearn.base import ClassifierMixin
 
-from pacprivacy._sklearn import read_new, read_seed
 from pacprivacy.budget import AnyBudget, Information, Membership
 from pacprivacy.design import (
     ClassFrame,
@@ -23,7 +22,7 @@ from pacprivacy.design import (
     descend,
 )
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.estimators.base import PrivateModel, read_supervised
+from pacprivacy.estimators.base import PrivateModel, read_new, read_seed, read_supervised
 from pacprivacy.mechanism import Forest, LinearSVM, check_classes, choose_pool, coerce_data
 from pacprivacy.simulation import draw_candidates
 

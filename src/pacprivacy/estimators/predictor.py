@@ -12,11 +12,10 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from pacprivacy._random import SimulatedSource, SystemSource, coerce_seed, public_generator
-from pacprivacy._sklearn import read_new, read_seed
 from pacprivacy._threads import single_threaded
 from pacprivacy.budget import AnyBudget, Information
 from pacprivacy.errors import BudgetError, MechanismError, SecretError
-from pacprivacy.estimators.base import read_supervised
+from pacprivacy.estimators.base import read_new, read_seed, read_supervised
 from pacprivacy.mechanism import (
     EstimatorFit,
     check_classes,

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import RegressorMixin
 
-from pacprivacy._sklearn import read_new, read_seed
 from pacprivacy.budget import AnyBudget, Membership, limits_of
 from pacprivacy.design import JointRidge, OrthogonalRidge, Penalty, Snr, predict_ridge
 from pacprivacy.errors import MechanismError
-from pacprivacy.estimators.base import PrivateBase, read_supervised
+from pacprivacy.estimators.base import PrivateBase, read_new, read_seed, read_supervised
 from pacprivacy.mechanism import Mechanism, coerce_data
 from pacprivacy.noise import Boxed, Empirical, propose_variance
 from pacprivacy.pool import Pool

@@ -10,9 +10,8 @@ import numpy.typing as npt
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.metrics.pairwise import euclidean_distances
 
-from pacprivacy._sklearn import read_new
 from pacprivacy.budget import AnyBudget, Membership
-from pacprivacy.estimators.base import PrivateModel
+from pacprivacy.estimators.base import PrivateModel, read_new
 from pacprivacy.mechanism import PCA, KMeans, Mechanism
 
 Matrix = npt.NDArray[np.float64]

@@ -13,10 +13,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from pacprivacy._random import public_generator
-from pacprivacy._sklearn import read_new, read_seed
 from pacprivacy.budget import AnyBudget, Membership
 from pacprivacy.errors import MechanismError
-from pacprivacy.estimators.base import PrivateBase, read_features, read_supervised
+from pacprivacy.estimators.base import (
+    PrivateBase,
+    read_features,
+    read_new,
+    read_seed,
+    read_supervised,
+)
 from pacprivacy.mechanism import EstimatorFit, check_classes, choose_pool, is_table, last_step
 
 _DEFAULT: Final = Membership(0.6)
