@@ -31,6 +31,7 @@ from pacprivacy.audit import audit
 from pacprivacy.cli import app
 from pacprivacy.dp import accuracy_first
 from pacprivacy.ledger import Ledger
+from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 # --- doors: how the library is seeded and read; with the imports, what a new name touches first --
 
@@ -739,8 +740,8 @@ def dp_accounts() -> Any:
         },
         "epsilon": dp.descent_epsilon(batch, 1000, n_steps=20, noise=2.0, delta=1e-5),
         "zcdp": dp.zcdp_epsilon(0.1, 1e-6),
-        "delta": dp.gaussian_delta(1.0, 0.5),
-        "parameter": dp.gaussian_parameter(1.0, 1e-6),
+        "delta": gaussian_delta(1.0, 0.5),
+        "parameter": gaussian_parameter(1.0, 1e-6),
         "score loss": dp.score_loss(8, sensitivity=1.0, epsilon=1.0, failure=0.05),
         "penalty": dp.least_penalty(0.5, x_bound=2.0),
         "noise": dp.search_noise(

@@ -32,6 +32,7 @@ from pacprivacy.dp.descent import DescentPlan
 from pacprivacy.dp.events import events_of
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.estimators import ScoreWithCost, search_cost
+from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, size=(600, 3))
@@ -170,7 +171,7 @@ def test_a_million_weights_in_five_thousand_steps_are_not_refused(
         epsilon=epsilon,
         delta=delta,
     )
-    fewer = math.sqrt(5000) / dp.gaussian_parameter(epsilon, delta)
+    fewer = math.sqrt(5000) / gaussian_parameter(epsilon, delta)
     assert plan.noise == pytest.approx(fewer, rel=1e-6)  # and the grid costs no noise
 
 
@@ -329,8 +330,8 @@ def test_twenty_one_fits_cost_more_than_one() -> None:
     assert cost.total.n_releases == 21
     assert cost.delta == pytest.approx(21e-6)
     # 21 Gaussian mechanisms, by the closed form.
-    parameter = math.sqrt(21) * dp.gaussian_parameter(1.0, 1e-6)
-    exact = float(brentq(lambda e: dp.gaussian_delta(e, parameter) - 21e-6, 0.1, 20.0))
+    parameter = math.sqrt(21) * gaussian_parameter(1.0, 1e-6)
+    exact = float(brentq(lambda e: gaussian_delta(e, parameter) - 21e-6, 0.1, 20.0))
     assert exact <= cost.epsilon <= 1.01 * exact
     assert cost.epsilon > 4.5
     certificate = cost.certificate

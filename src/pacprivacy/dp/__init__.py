@@ -45,15 +45,7 @@ from pacprivacy.dp.batches import (
     PoissonBatch,
     ReplacementBatch,
 )
-from pacprivacy.dp.blocks import fit_fresh
-from pacprivacy.dp.certificate import (
-    NEIGHBOURS,
-    NOT_PROMISED,
-    ONE_RELEASE,
-    DPCertificate,
-    DPRelease,
-    Neighbours,
-)
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.clipping import clip, sum_clipped
 from pacprivacy.dp.descent import Steps, descent_epsilon, descent_noise
 from pacprivacy.dp.events import (
@@ -65,13 +57,11 @@ from pacprivacy.dp.events import (
     PoissonSampling,
     PureEvent,
     ReplacementSampling,
-    Sampling,
-    carried,
     events_of,
 )
 from pacprivacy.dp.finetune import PublicFeatures, fine_tune, pretrain
 from pacprivacy.dp.jax_sgd import dp_sgd_jax
-from pacprivacy.dp.losses import Hinge, LinearLoss, Logistic, LogisticMargin, Softmax, Squared
+from pacprivacy.dp.losses import Hinge, LinearLoss, Logistic, Softmax, Squared
 from pacprivacy.dp.mechanisms import (
     choose_hypothesis,
     exponential,
@@ -81,7 +71,6 @@ from pacprivacy.dp.mechanisms import (
     private_sum,
     score_loss,
 )
-from pacprivacy.dp.noise import add_laplace, check_epsilon_delta, read_source
 from pacprivacy.dp.pate import (
     DataDependentLoss,
     count_votes,
@@ -89,30 +78,15 @@ from pacprivacy.dp.pate import (
     label_by_votes,
 )
 from pacprivacy.dp.perturbation import (
-    SOLVER,
-    TOLERANCE,
-    expected_excess,
     least_penalty,
-    minimise_margins,
     objective_perturbation,
     output_perturbation,
     ridge_output_perturbation,
-)
-from pacprivacy.dp.records import (
-    EMPTY_RECORDS,
-    as_array,
-    encode_labels,
-    finite_rows,
-    norms_of,
-    read_numbers,
-    read_regression,
-    read_rows,
 )
 from pacprivacy.dp.regression import adassp, regression_from_statistics
 from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_noise
 from pacprivacy.dp.sgd import dp_sgd
 from pacprivacy.dp.verification import verify_dp
-from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 if TYPE_CHECKING:
     from pacprivacy.dp.estimators import (
@@ -126,12 +100,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "EMPTY_RECORDS",
-    "NEIGHBOURS",
-    "NOT_PROMISED",
-    "ONE_RELEASE",
-    "SOLVER",
-    "TOLERANCE",
     "Accounts",
     "ApproximateEvent",
     "Batch",
@@ -156,7 +124,6 @@ __all__ = [
     "LaplaceEvent",
     "LinearLoss",
     "Logistic",
-    "LogisticMargin",
     "Neighbours",
     "Odometer",
     "PATEClassifier",
@@ -167,20 +134,15 @@ __all__ = [
     "RandomRuns",
     "ReplacementBatch",
     "ReplacementSampling",
-    "Sampling",
     "Softmax",
     "Squared",
     "Steps",
     "SubsampleAggregate",
     "account",
     "adassp",
-    "add_laplace",
     "advantage",
-    "as_array",
     "audit_dp",
     "calibrate_to_advantage",
-    "carried",
-    "check_epsilon_delta",
     "choose_hypothesis",
     "clip",
     "count_votes",
@@ -190,31 +152,19 @@ __all__ = [
     "dp_search",
     "dp_sgd",
     "dp_sgd_jax",
-    "encode_labels",
     "events_of",
-    "expected_excess",
     "exponential",
     "fine_tune",
-    "finite_rows",
-    "fit_fresh",
     "gaussian",
-    "gaussian_delta",
-    "gaussian_parameter",
     "label_by_votes",
     "laplace",
     "least_penalty",
-    "minimise_margins",
-    "norms_of",
     "objective_perturbation",
     "output_perturbation",
     "pretrain",
     "private_mean",
     "private_sum",
     "pure_search",
-    "read_numbers",
-    "read_regression",
-    "read_rows",
-    "read_source",
     "regression_from_statistics",
     "ridge_output_perturbation",
     "score_loss",

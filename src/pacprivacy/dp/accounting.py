@@ -297,8 +297,9 @@ def amplified_profile(event: Event, epsilon: Vector) -> Vector:
         drawn = (1.0 - share) * event.profile(inner, removal) + share * event.profile(inner)
         return np.asarray(rate * np.minimum(drawn, event.profile(epsilon)))
     sampling = event.sampling
-    several = isinstance(sampling, ReplacementSampling)
-    repetitions = sampling.repetitions if several else {1: rate}
+    repetitions = {1: rate}
+    if isinstance(sampling, ReplacementSampling):
+        repetitions = sampling.repetitions
     known = sum(p * event.profile(inner, k) for k, p in repetitions.items())
     return np.asarray(known + max(0.0, rate - math.fsum(repetitions.values())))
 

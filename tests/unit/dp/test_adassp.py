@@ -8,9 +8,10 @@ import pytest
 from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
-from pacprivacy.dp import DPRelease, adassp, gaussian_delta, gaussian_parameter
+from pacprivacy.dp import DPRelease, adassp
 from pacprivacy.dp.regression import LARGEST_ENTRY, clip_whole, exact_sums, sensitivities
 from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 
 def regression(n: int = 2000, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

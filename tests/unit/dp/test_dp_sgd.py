@@ -29,12 +29,12 @@ from pacprivacy.dp import (
     descent_epsilon,
     descent_noise,
     dp_sgd,
-    gaussian_delta,
 )
 from pacprivacy.dp.clipping import SUM_BITS, ExactTotal, add_gradients, whole_rows
 from pacprivacy.dp.descent import StepNoise, private_descent
 from pacprivacy.dp.sgd import LinearSums
 from pacprivacy.errors import BudgetError, DataError, MechanismError
+from pacprivacy.theory import gaussian_delta
 
 ADD_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE

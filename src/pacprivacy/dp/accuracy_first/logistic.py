@@ -15,17 +15,10 @@ from scipy import special
 from scipy.optimize import brentq
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.dp import (
-    EMPTY_RECORDS,
-    SOLVER,
-    TOLERANCE,
-    LogisticMargin,
-    encode_labels,
-    finite_rows,
-    minimise_margins,
-    read_rows,
-)
 from pacprivacy.dp.accuracy_first.search import Method, Part, Problem, shrink_rows
+from pacprivacy.dp.losses import LogisticMargin
+from pacprivacy.dp.perturbation import SOLVER, TOLERANCE, minimise_margins
+from pacprivacy.dp.records import EMPTY_RECORDS, encode_labels, finite_rows, read_rows
 
 MOST_STEPS: Final = 20  # of Newton's method on the sphere, from a point near the optimum
 LARGEST_PULL: Final = 0.27846455  # max of m/(1 + e^m): Lambert's W at 1/e, rounded up

@@ -16,8 +16,10 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
-from pacprivacy.dp import PureEvent, carried, read_source
+from pacprivacy.dp import PureEvent
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
+from pacprivacy.dp.events import carried
+from pacprivacy.dp.noise import read_source
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 from pacprivacy.noise import (
     MAX_UNITS_PER_SCALE,

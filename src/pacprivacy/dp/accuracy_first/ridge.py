@@ -14,8 +14,8 @@ import numpy as np
 from scipy import optimize
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.dp import EMPTY_RECORDS, read_regression
 from pacprivacy.dp.accuracy_first.search import Method, Part, Problem, shrink_rows
+from pacprivacy.dp.records import EMPTY_RECORDS, read_regression
 from pacprivacy.errors import DataError
 
 RELATIVE_GAP: Final = 1e-14  # eigenvalues nearer to the least one than this are the least one

@@ -16,15 +16,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import BitSource
-from pacprivacy.dp import (
-    DPCertificate,
-    DPRelease,
-    PureEvent,
-    add_laplace,
-    carried,
-    norms_of,
-    read_source,
-)
+from pacprivacy.dp import DPCertificate, DPRelease, PureEvent
 from pacprivacy.dp.accuracy_first.above_threshold import (
     FLOAT_MARGIN,
     Calibration,
@@ -36,6 +28,9 @@ from pacprivacy.dp.accuracy_first.noise_reduction import (
     doubling_levels,
     geometric_levels,
 )
+from pacprivacy.dp.events import carried
+from pacprivacy.dp.noise import add_laplace, read_source
+from pacprivacy.dp.records import norms_of
 from pacprivacy.errors import BudgetError, DataError
 
 

@@ -17,7 +17,8 @@ from sklearn.utils.validation import validate_data
 
 from pacprivacy._random import fresh_seed
 from pacprivacy._sklearn import read_seed
-from pacprivacy.dp import DPCertificate, DPRelease, Neighbours, as_array, read_numbers, read_rows
+from pacprivacy.dp import DPCertificate, DPRelease, Neighbours
+from pacprivacy.dp.records import as_array, read_numbers, read_rows
 from pacprivacy.errors import BudgetError, DataError
 
 PUBLIC: Final = "public"

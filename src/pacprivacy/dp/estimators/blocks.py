@@ -20,16 +20,15 @@ from pacprivacy.dp import (
     ClippedMean,
     DataDependentLoss,
     GridMedian,
-    check_epsilon_delta,
     count_votes,
     data_dependent_loss,
-    encode_labels,
-    fit_fresh,
     label_by_votes,
-    read_source,
     subsample_aggregate,
 )
+from pacprivacy.dp.blocks import fit_fresh
 from pacprivacy.dp.estimators.base import DPBase, label_notes, read_classes, read_private
+from pacprivacy.dp.noise import check_epsilon_delta, read_source
+from pacprivacy.dp.records import encode_labels
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import Structure, declare_released, flatten
 

@@ -19,7 +19,6 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit, RandomizedSea
 from pacprivacy._rounding import at_most
 from pacprivacy._sklearn import find_inside
 from pacprivacy.dp import (
-    ONE_RELEASE,
     ApproximateEvent,
     DPCertificate,
     Event,
@@ -30,12 +29,12 @@ from pacprivacy.dp import (
     PoissonSampling,
     PureEvent,
     ReplacementSampling,
-    Sampling,
     account,
-    carried,
     events_of,
 )
+from pacprivacy.dp.certificate import ONE_RELEASE
 from pacprivacy.dp.estimators.base import DPBase
+from pacprivacy.dp.events import Sampling, carried
 from pacprivacy.errors import CertificateError
 
 SCHEMA_VERSION: Final = 1

@@ -30,13 +30,13 @@ from pacprivacy.dp import (
     adassp,
     dp_sgd,
     least_penalty,
-    norms_of,
     objective_perturbation,
     output_perturbation,
     regression_from_statistics,
     ridge_output_perturbation,
 )
 from pacprivacy.dp.estimators.base import DPBase, label_notes, read_classes, read_private
+from pacprivacy.dp.records import norms_of
 from pacprivacy.errors import BudgetError, MechanismError
 
 PENALTY: Final = 10.0
