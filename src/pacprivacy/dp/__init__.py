@@ -38,13 +38,7 @@ from pacprivacy.dp.accounting import (
 from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.audit import DPAudit, audit_dp
-from pacprivacy.dp.batches import (
-    Batch,
-    FixedBatch,
-    FullBatch,
-    PoissonBatch,
-    ReplacementBatch,
-)
+from pacprivacy.dp.batches import Batch, FixedBatch, FullBatch, PoissonBatch, ReplacementBatch
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.clipping import clip, sum_clipped
 from pacprivacy.dp.descent import Steps, descent_epsilon, descent_noise
@@ -71,12 +65,7 @@ from pacprivacy.dp.mechanisms import (
     private_sum,
     score_loss,
 )
-from pacprivacy.dp.pate import (
-    DataDependentLoss,
-    count_votes,
-    data_dependent_loss,
-    label_by_votes,
-)
+from pacprivacy.dp.pate import DataDependentLoss, count_votes, data_dependent_loss, label_by_votes
 from pacprivacy.dp.perturbation import (
     least_penalty,
     objective_perturbation,

@@ -117,21 +117,6 @@ class Filter(ProcessBound):
         self._simulation = False
 
     @property
-    def epsilon(self) -> float:
-        """The ``ε`` of the promise; it does not depend on what is spent."""
-        return self._epsilon
-
-    @property
-    def delta(self) -> float:
-        """The ``δ`` of the promise."""
-        return self._delta
-
-    @property
-    def neighbours(self) -> Neighbours:
-        """The relation of the promise."""
-        return self._neighbours
-
-    @property
     def parameter_left(self) -> float:
         """What is left of the pool: one Gaussian mechanism of this ``μ``, or several like it."""
         left = max(0.0, 1.0 - float(self._taken / self._pool)) if self._pool else 0.0

@@ -50,9 +50,7 @@ class ClippedMean:
     clip_norm: float
 
     def __post_init__(self) -> None:
-        check_positive(
-            "clip_norm", self.clip_norm, advice="Use a length that outputs rarely exceed."
-        )
+        check_positive("clip_norm", self.clip_norm, advice="Use a length outputs rarely exceed.")
 
     def centre(self, size: int) -> Vector:
         """Return zeros."""
@@ -68,7 +66,7 @@ class ClippedMean:
         return np.asarray(noisy.values / k), {"std": noisy.noise_std / k}
 
     def event(self, size: int, epsilon: float, delta: float) -> Event:
-        """Return what an accountant is told about the noise."""
+        """Return one Gaussian or Laplace mechanism."""
         return noise_event(epsilon, delta, size)
 
     def describe(self) -> str:

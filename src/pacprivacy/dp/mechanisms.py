@@ -242,13 +242,6 @@ def private_mean(
     Parameters are those of :func:`private_sum`, and ``n_public``: the number that the sum is
     divided by. Under ``replace`` the number of records is public and is the default. Under
     ``add_remove`` it is not, so it must be given; an estimate will do.
-
-    Examples
-    --------
-    >>> ages = np.arange(20.0, 60.0)
-    >>> release = private_mean(ages, clip_norm=100.0, epsilon=50.0, neighbours="replace")
-    >>> bool(abs(release.value - 39.5) < 5)
-    True
     """
     check_neighbours(neighbours)
     if n_public is None and neighbours == "add_remove":
@@ -331,12 +324,7 @@ def exponential(
 
 
 def score_loss(
-    n_candidates: int,
-    *,
-    sensitivity: float,
-    epsilon: float,
-    failure: float,
-    monotone: bool = False,
+    n_candidates: int, *, sensitivity: float, epsilon: float, failure: float, monotone: bool = False
 ) -> float:
     """Return by how much the chosen score may miss the best, but for probability ``failure``."""
     reach = (1.0 if monotone else 2.0) * sensitivity

@@ -67,17 +67,12 @@ def add_laplace(
     Claim DP-1. ``(epsilon, 0)``-differential privacy for any relation under which the numbers
     move by at most ``sensitivity``; exact, rounding included.
     """
-    numbers = _read_values(values)
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
     grid_step = _grid_step(sensitivity, epsilon)
     # Rounding moves each number by up to one step between neighbours.
-    steps = Fraction(float(sensitivity)) / Fraction(grid_step) + numbers.size
-    units = _check_units(math.ceil(steps / Fraction(epsilon)))
-    released = _perturb(numbers, grid_step, units, "laplace", source, sampler)
-    scale = grid_step * units
-    return Perturbed(
-        values=released, noise_scale=scale, noise_std=math.sqrt(2.0) * scale, grid_step=grid_step
-    )
+    steps = Fraction(float(sensitivity)) / Fraction(grid_step) + np.size(values)
+    units = math.ceil(steps / Fraction(epsilon))
+    return _perturb(values, grid_step, units, "laplace", source, sampler)
 
 
 def add_gaussian(
@@ -96,26 +91,18 @@ def add_gaussian(
     :func:`lattice_slack` in ``δ``; and ``μ²/2``-zCDP without slack. Holds for any relation under
     which the numbers move by at most ``sensitivity``.
     """
-    numbers = _read_values(values)
     parameter = check_positive("parameter", parameter, advice="Use 1 / noise multiplier.")
     grid_step = _grid_step(sensitivity, parameter)
-    root = math.isqrt(numbers.size)
-    root += root * root < numbers.size
+    root = math.isqrt(np.size(values))
+    root += root * root < np.size(values)
     # Rounding moves each number by up to one step between neighbours: √q steps together.
     steps = Fraction(float(sensitivity)) / Fraction(grid_step) + root
-    units = _check_units(math.ceil(steps / Fraction(parameter) + TWELFTH))
-    released = _perturb(numbers, grid_step, units, "gaussian", source, sampler)
-    std = grid_step * units
-    return Perturbed(values=released, noise_scale=std, noise_std=std, grid_step=grid_step)
+    units = math.ceil(steps / Fraction(parameter) + TWELFTH)
+    return _perturb(values, grid_step, units, "gaussian", source, sampler)
 
 
 def add_noise(
-    values: Any,
-    *,
-    sensitivity: float,
-    epsilon: float,
-    delta: float,
-    source: BitSource,
+    values: Any, *, sensitivity: float, epsilon: float, delta: float, source: BitSource
 ) -> Perturbed:
     """Add the least Gaussian noise that ``(ε, δ)`` allows, or Laplace noise for ``delta=0``.
 
@@ -226,16 +213,6 @@ def read_source(simulate: np.random.Generator | int | None = None) -> BitSource:
     return SimulatedSource(np.random.default_rng(coerce_seed(simulate)))
 
 
-def _read_values(values: Any) -> Vector:
-    numbers = np.asarray(values, dtype=np.float64)
-    if not np.isfinite(numbers).all():
-        raise DataError(
-            f"values must be finite; got NaN or infinity in an array of shape {numbers.shape}. "
-            "Clip before summing."
-        )
-    return numbers
-
-
 def _grid_step(sensitivity: float, privacy: float) -> float:
     """Return the power of two of which at least ``UNITS_PER_SCALE`` make one noise scale."""
     reach = check_positive(
@@ -250,22 +227,31 @@ def _grid_step(sensitivity: float, privacy: float) -> float:
     return math.ldexp(1.0, math.frexp(wanted / UNITS_PER_SCALE)[1] - 1)
 
 
-def _check_units(units: int) -> int:
+def _perturb(
+    values: Any, grid_step: float, units: int, law: Law, source: BitSource, sampler: Sampler
+) -> Perturbed:
+    """Round numbers to the grid and add noise of so many steps."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(numbers).all():
+        raise DataError(
+            f"values must be finite; got NaN or infinity in an array of shape {numbers.shape}. "
+            "Clip before summing."
+        )
     if units > MAX_UNITS_PER_STD:
         raise BudgetError(
             "epsilon must pay for the rounding of so many numbers. Use a larger epsilon, or "
             "release fewer numbers at once."
         )
-    return units
-
-
-def _perturb(
-    numbers: Vector, grid_step: float, units: int, law: Law, source: BitSource, sampler: Sampler
-) -> Vector:
     with np.errstate(over="ignore"):
         scaled = np.rint(np.clip(numbers / grid_step, -FARTHEST, FARTHEST))
     noisy = scaled.astype(np.int64) + _draw(numbers.shape, units, law, source, sampler)
-    return np.asarray(noisy * grid_step, dtype=np.float64)
+    scale = grid_step * units
+    return Perturbed(
+        values=np.asarray(noisy * grid_step, dtype=np.float64),
+        noise_scale=scale,
+        noise_std=math.sqrt(2.0) * scale if law == "laplace" else scale,
+        grid_step=grid_step,
+    )
 
 
 def _draw(

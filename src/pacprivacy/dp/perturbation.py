@@ -337,16 +337,6 @@ def output_perturbation(
     Claim DP-10. ``(epsilon, delta)``-differential privacy; what the solver leaves undone is in the
     sensitivity. The expected excess of the sum is at most :func:`expected_excess`. Claim DP-17:
     what is refused is public.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> release = output_perturbation(
-    ...     X, X[:, 0] > 0, classes=(False, True), penalty=10.0, x_bound=3.0, epsilon=1.0,
-    ...     delta=1e-6,
-    ... )
-    >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.8)
-    True
     """
     check_promise(epsilon, delta, neighbours)
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
@@ -397,15 +387,6 @@ def ridge_output_perturbation(
     Claim DP-11. ``(epsilon, delta)``-differential privacy under ``replace``; the expected excess
     of the sum over its minimum is at most the figure in the certificate. Claim DP-17: what is
     refused is public.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(5000, 2))
-    >>> release = ridge_output_perturbation(
-    ...     X, X @ [1.0, -1.0], penalty=1000.0, x_bound=1.5, y_bound=2.0, epsilon=1.0, delta=1e-6
-    ... )
-    >>> release.value.shape, release.certificate.neighbours
-    ((2,), 'replace')
     """
     check_promise(epsilon, delta, "replace")
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")

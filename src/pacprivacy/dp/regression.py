@@ -143,15 +143,6 @@ def regression_from_statistics(
     ---------
     Claim DP-13. ``(epsilon, delta)``-differential privacy, for ``n d <= 10^8``. Claim DP-17: what
     is refused is public.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2))
-    >>> release = regression_from_statistics(
-    ...     X, X @ [1.0, -1.0], epsilon=1.0, delta=1e-6, x_bound=1.5, y_bound=2.0, penalty=20.0
-    ... )
-    >>> bool(np.abs(release.value["coef"] - [1.0, -1.0]).max() < 0.2)
-    True
     """
     check_promise(epsilon, delta, neighbours)
     if penalty != 0.0:
@@ -163,10 +154,7 @@ def regression_from_statistics(
     source = read_source(simulate)
     if delta == 0.0:
         twice = 1.0 if neighbours == "add_remove" else 2.0
-        reach = (
-            x_bound**2 * (twice * (d + 1) / 2.0),
-            x_bound * y_bound * (twice * math.sqrt(d)),
-        )
+        reach = (x_bound**2 * (twice * (d + 1) / 2.0), x_bound * y_bound * (twice * math.sqrt(d)))
         noisy = [
             add_laplace(
                 values, sensitivity=part * _FLOAT_MARGIN, epsilon=epsilon / 2.0, source=source
