@@ -660,7 +660,7 @@ CASES |= {
         column_means,
         (DP_X,),
         **BLOCKS,
-        aggregator=dp.GridMedian(lower=-3.0, upper=3.0, n_points=101),
+        aggregator=dp.GridMedian(bounds=(-3.0, 3.0), n_points=101),
         **seeded_dp(),
     ),
 }
@@ -818,8 +818,8 @@ def least_loss(kind: str, way: str | None = None) -> Any:
         method, y = accuracy_first.CovNR(alpha=0.05, y_bound=1.0, **asked), RISE
     else:
         method, y = accuracy_first.OutputNR(alpha=0.1, **asked), np.where(RISE > 0, 1, -1)
-    chosen = method if way is None else getattr(accuracy_first, way)(method=method)
-    return chosen.release(ROWS, y, **seeded_dp())
+    searches = {None: "reduction", "DoublingMethod": "doubling", "TheoryInversion": "theory"}
+    return method.release(ROWS, y, search=searches[way], **seeded_dp())
 
 
 for _name in ("CovNR", "OutputNR"):

@@ -171,7 +171,7 @@ def _aggregate(median: bool) -> Callable[[str, float, int], Learned]:
         data = load_study(study)
         rows = scaled_rows(data, data.X)
         aggregator = (
-            GridMedian(lower=-LARGEST_WEIGHT, upper=LARGEST_WEIGHT, n_points=51)
+            GridMedian(bounds=(-LARGEST_WEIGHT, LARGEST_WEIGHT), n_points=51)
             if median
             else ClippedMean(clip_norm=RADIUS)
         )

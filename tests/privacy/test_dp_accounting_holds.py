@@ -27,7 +27,7 @@ from pacprivacy.dp import (
     PATEClassifier,
 )
 from pacprivacy.dp.accounting import amplified_profile
-from pacprivacy.dp.accuracy_first import CovNR, DoublingMethod, NoiseReduction, TheoryInversion
+from pacprivacy.dp.accuracy_first import CovNR, NoiseReduction
 from pacprivacy.dp.descent import DescentPlan
 from pacprivacy.dp.events import events_of
 from pacprivacy.errors import BudgetError, CertificateError
@@ -218,7 +218,7 @@ RELEASES: dict[str, Callable[[], Any]] = {
     ),
     "grid median": lambda: dp.subsample_aggregate(
         np.median, (TARGET,), n_blocks=20, size=1, epsilon=1.0, delta=1e-6,
-        aggregator=dp.GridMedian(lower=-1.0, upper=1.0, n_points=20),
+        aggregator=dp.GridMedian(bounds=(-1.0, 1.0), n_points=20),
     ),
     "output": lambda: dp.output_perturbation(
         X, LABELS, classes=(False, True), penalty=10.0, x_bound=2.0, **COMMON
@@ -241,7 +241,7 @@ RELEASES: dict[str, Callable[[], Any]] = {
         lambda: (1, 1.0), epsilon_run=0.2, mean=3.0, neighbours="replace"
     ),
     "votes": lambda: dp.label_by_votes(np.array([[9, 3]]), neighbours="replace", **COMMON),
-    "theory": lambda: TheoryInversion(method=COVARIANCE).release(X, TARGET),
+    "theory": lambda: COVARIANCE.release(X, TARGET, search="theory"),
 }  # fmt: skip
 
 
@@ -269,8 +269,8 @@ def test_losses_that_were_found_afterwards_are_composed_at_their_worst() -> None
     first = gradual.refine()
     assert first.certificate.epsilon == 0.1
     assert dp.account(first, delta=0.0).best[1] == pytest.approx(4.0)
-    for method in (COVARIANCE, DoublingMethod(method=COVARIANCE)):
-        release = method.release(X, TARGET)
+    for search in ("reduction", "doubling"):
+        release = COVARIANCE.release(X, TARGET, search=search)
         assert dp.account(release, delta=0.0).best[1] >= release.certificate.epsilon
     bare = DPCertificate(
         epsilon=0.1, delta=0.0, neighbours="replace", mechanism="some", kind="dp-ex-post"

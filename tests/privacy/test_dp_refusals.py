@@ -44,7 +44,7 @@ from pacprivacy.dp import (
     ridge_output_perturbation,
     subsample_aggregate,
 )
-from pacprivacy.dp.accuracy_first import CovNR, DoublingMethod, OutputNR, TheoryInversion
+from pacprivacy.dp.accuracy_first import CovNR, OutputNR
 from pacprivacy.dp.noise import read_source
 
 Array = npt.NDArray[Any]
@@ -234,15 +234,15 @@ REPLACE: dict[str, tuple[Release, Array]] = {
         SIGNS,
     ),
     "doubling": (
-        lambda X, y: DoublingMethod(method=OutputNR(alpha=0.5, penalty=0.1, x_bound=2.0)).release(
-            X, y, simulate=0
+        lambda X, y: OutputNR(alpha=0.5, penalty=0.1, x_bound=2.0).release(
+            X, y, search="doubling", simulate=0
         ),
         SIGNS,
     ),
     "theory": (
-        lambda X, y: TheoryInversion(
-            method=CovNR(alpha=0.5, penalty=0.1, x_bound=2.0, y_bound=3.0)
-        ).release(X, y, simulate=0),
+        lambda X, y: CovNR(alpha=0.5, penalty=0.1, x_bound=2.0, y_bound=3.0).release(
+            X, y, search="theory", simulate=0
+        ),
         TARGET,
     ),
     "DPLinearRegression output": (linear("output", "replace"), TARGET),

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
@@ -78,33 +77,32 @@ class ClippedMean:
 class GridMedian:
     """A point of a declared grid near the median, in every coordinate; no clipping is needed.
 
-    ``lower`` and ``upper`` are the ends of the grid, for all coordinates or for each; ``n_points``
-    counts its points, ends included.
+    ``bounds`` are the ends of the grid, for all coordinates or for each; ``n_points`` counts its
+    points, ends included.
     """
 
-    lower: float | npt.NDArray[np.float64]
-    upper: float | npt.NDArray[np.float64]
+    bounds: tuple[float | Vector, float | Vector]
     n_points: int = 1001
 
     def __post_init__(self) -> None:
-        finite = np.isfinite(self.lower).all() and np.isfinite(self.upper).all()
-        if not finite or not np.all(np.less(self.lower, self.upper)) or self.n_points < 2:
+        lower, upper = self.bounds
+        finite = np.isfinite(lower).all() and np.isfinite(upper).all()
+        if not finite or not np.all(np.less(lower, upper)) or self.n_points < 2:
             raise BudgetError(
-                "lower must be below upper, both finite, with at least two points between them. "
-                "Declare a range in which outputs may lie."
+                "bounds must be two finite ends, the lower one first, with at least two points "
+                "between them. Declare a range in which outputs may lie."
             )
 
     def centre(self, size: int) -> Vector:
         """Return the middle of the grid."""
-        return np.asarray(np.broadcast_to((np.add(self.lower, self.upper)) / 2.0, (size,)))
+        return np.asarray(np.broadcast_to(np.add(*self.bounds) / 2.0, (size,)))
 
     def combine(
         self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
     ) -> tuple[Vector, dict[str, float]]:
         """Choose every coordinate by the exponential mechanism, scored by ranks."""
         size = outputs.shape[1]
-        lower = np.broadcast_to(self.lower, (size,))
-        upper = np.broadcast_to(self.upper, (size,))
+        lower, upper = (np.broadcast_to(end, (size,)) for end in self.bounds)
         share = _share_of_choices(epsilon, delta, size)
         found = np.empty(size)
         for j in range(size):
@@ -175,7 +173,7 @@ def subsample_aggregate(
     >>> ages = np.random.default_rng(0).normal(40, 10, size=4000)
     >>> release = subsample_aggregate(
     ...     np.median, (ages,), n_blocks=200, size=1, epsilon=1.0,
-    ...     aggregator=GridMedian(lower=0.0, upper=100.0),
+    ...     aggregator=GridMedian(bounds=(0.0, 100.0)),
     ... )
     >>> bool(abs(release.value[0] - 40) < 2)
     True

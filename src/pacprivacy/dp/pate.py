@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from dp_accounting.rdp import compute_epsilon
 from scipy import special
 
 from pacprivacy._checks import Vector
@@ -242,8 +243,6 @@ def data_dependent_loss(votes: Counts, *, noise_std: float, delta: float) -> Dat
     Claim DP-16. A bound on the Rényi loss at these records and any neighbour; ``epsilon`` is at
     most that of the certificate that promised these answers.
     """
-    from dp_accounting.rdp import compute_epsilon
-
     if not noise_std >= 1e-6 or not 0.0 < delta < 1.0:
         raise BudgetError(
             f"noise_std must be positive and delta in (0, 1); got {noise_std!r} and {delta!r}. "

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
+import dp_accounting
 import numpy as np
+from dp_accounting.rdp import RdpAccountant
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
@@ -128,10 +130,6 @@ def search_noise(
     ---------
     Claim G-4. From dp-accounting's Rényi figure for repeating and selecting, for continuous noise.
     """
-    import dp_accounting
-    from dp_accounting import dp_event
-    from dp_accounting.rdp import RdpAccountant
-
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     relations = dp_accounting.NeighboringRelation
     relation = relations.ADD_OR_REMOVE_ONE
@@ -141,15 +139,13 @@ def search_noise(
     def keeps(noise: float) -> bool:
         one = _one_step(batch, n_records, noise)
         run = dp_accounting.SelfComposedDpEvent(one, n_steps)
-        event = dp_event.RepeatAndSelectDpEvent(run, runs.mean, runs.shape)
+        event = dp_accounting.dp_event.RepeatAndSelectDpEvent(run, runs.mean, runs.shape)
         return bool(RdpAccountant(ORDERS, relation).compose(event).get_epsilon(delta) <= epsilon)
 
     return least_number(keeps, 1e-4)
 
 
 def _one_step(batch: Batch, n_records: int, noise: float) -> Any:
-    import dp_accounting
-
     if isinstance(batch, ReplacementBatch):
         raise BudgetError(
             "batch must be Poisson, of fixed size without replacement, or full for a search; got "

@@ -13,11 +13,9 @@ from scipy import optimize
 from pacprivacy._random import SimulatedSource
 from pacprivacy.dp.accuracy_first import (
     CovNR,
-    DoublingMethod,
     InteractiveAboveThreshold,
     NoiseReduction,
     OutputNR,
-    TheoryInversion,
     doubling_levels,
     geometric_levels,
     plan_threshold,
@@ -35,7 +33,7 @@ from pacprivacy.dp.accuracy_first.search import (
     search_by_reduction,
     shrink_rows,
 )
-from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
+from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, MechanismError
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-0.4, 0.4, size=(4000, 3))
@@ -384,7 +382,7 @@ def test_the_loss_is_the_test_plus_the_level(method: CovNR | OutputNR) -> None:
 @pytest.mark.claim("AF-7")
 def test_the_loss_of_doubling_is_the_formula() -> None:
     problem = RIDGE.prepare(X, Y)
-    release = DoublingMethod(method=RIDGE).release(X, Y, simulate=2)
+    release = RIDGE.release(X, Y, search="doubling", simulate=2)
     steps = len(doubling_levels(1 / 4000, 4 * problem.theory_epsilon(0.05)))
     assert release.certificate.accounting is not None
     k = int(str(release.certificate.accounting["level"]).split()[0])
@@ -405,8 +403,13 @@ def test_doubling_pays_nearly_twice_the_level_it_stops_at() -> None:
         assert spent / (0.01 * 2 ** (step - 1)) == pytest.approx(2 - 2.0 ** (1 - step))
 
 
+def test_an_unknown_search_is_refused() -> None:
+    with pytest.raises(MechanismError, match="search must be one of reduction, doubling, theory"):
+        RIDGE.release(X, Y, search="luck")  # type: ignore[arg-type]
+
+
 def test_theory_is_ordinary_differential_privacy() -> None:
-    release = TheoryInversion(method=RIDGE).release(X, Y, simulate=3)
+    release = RIDGE.release(X, Y, search="theory", simulate=3)
     expected = RIDGE.prepare(X, Y).theory_epsilon(0.05)
     assert release.certificate.kind == "dp"
     assert release.certificate.epsilon == pytest.approx(expected)

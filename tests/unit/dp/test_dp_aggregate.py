@@ -123,14 +123,14 @@ def test_median_scores_move_by_at_most_one() -> None:
 
 @pytest.mark.claim("DP-14")
 def test_median_ignores_a_wild_block_and_composes() -> None:
-    median = GridMedian(lower=-5.0, upper=np.array([5.0, 10.0]), n_points=201)
+    median = GridMedian(bounds=(-5.0, np.array([5.0, 10.0])), n_points=201)
     outputs = np.random.default_rng(4).normal([1.0, 4.0], 0.1, size=(300, 2))
     outputs[0] = 1e12
     value, noise = median.combine(outputs, 2.0, 0.0, read_source(0))
     assert np.allclose(value, [1.0, 4.0], atol=0.3)
     assert noise["epsilon of each coordinate"] == 1.0
     many = np.zeros((300, 200))
-    _, noise = GridMedian(lower=-1.0, upper=1.0).combine(many, 1.0, 1e-5, read_source(0))
+    _, noise = GridMedian(bounds=(-1.0, 1.0)).combine(many, 1.0, 1e-5, read_source(0))
     share = noise["epsilon of each coordinate"]
     assert share > 1.0 / 200
     rho = 200 * share**2 / 2
@@ -140,7 +140,7 @@ def test_median_ignores_a_wild_block_and_composes() -> None:
 @pytest.mark.claim("DP-14")
 def test_median_passes_the_audit_on_a_block_that_flips() -> None:
     source = read_source(7)
-    median = GridMedian(lower=-1.0, upper=1.0, n_points=5)
+    median = GridMedian(bounds=(-1.0, 1.0), n_points=5)
 
     def draw(side: int, n: int) -> np.ndarray:
         outputs = np.array([[-1.0], [1.0], [1.0 if side else -1.0]])
@@ -154,7 +154,7 @@ def test_median_passes_the_audit_on_a_block_that_flips() -> None:
 def test_outputs_of_the_wrong_kind_count_as_the_centre() -> None:
     release = subsample_aggregate(
         lambda x: [math.nan, 1.0] if x.mean() > 0 else "text", (np.arange(100.0),), n_blocks=10,
-        size=2, aggregator=GridMedian(lower=-1.0, upper=3.0, n_points=5), epsilon=50.0, simulate=0,
+        size=2, aggregator=GridMedian(bounds=(-1.0, 3.0), n_points=5), epsilon=50.0, simulate=0,
     )  # fmt: skip
     assert np.array_equal(release.value, [1.0, 1.0])
 
@@ -175,8 +175,8 @@ def test_bad_aggregations_are_refused() -> None:
         subsample_aggregate(np.mean, (np.arange(5), np.arange(6)), **settings)
     with pytest.raises(BudgetError, match="clip_norm must be"):
         ClippedMean(clip_norm=0.0)
-    with pytest.raises(BudgetError, match="lower must be below upper"):
-        GridMedian(lower=1.0, upper=1.0)
+    with pytest.raises(BudgetError, match="bounds must be two finite ends"):
+        GridMedian(bounds=(1.0, 1.0))
 
 
 # --- votes ----------------------------------------------------------------------------------

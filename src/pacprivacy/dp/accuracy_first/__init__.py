@@ -13,18 +13,15 @@ from pacprivacy.dp.accuracy_first.noise_reduction import (
     geometric_levels,
 )
 from pacprivacy.dp.accuracy_first.ridge import CovNR, RidgeProblem, solve_trust_region
-from pacprivacy.dp.accuracy_first.search import DoublingMethod, TheoryInversion
 
 __all__ = [
     "Calibration",
     "CovNR",
-    "DoublingMethod",
     "InteractiveAboveThreshold",
     "LogisticProblem",
     "NoiseReduction",
     "OutputNR",
     "RidgeProblem",
-    "TheoryInversion",
     "ThresholdPlan",
     "doubling_levels",
     "geometric_levels",

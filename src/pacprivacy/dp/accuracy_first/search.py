@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -31,7 +31,14 @@ from pacprivacy.dp.accuracy_first.noise_reduction import (
 from pacprivacy.dp.events import carried
 from pacprivacy.dp.noise import add_laplace, read_source
 from pacprivacy.dp.records import norms_of
-from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.errors import BudgetError, DataError, MechanismError
+
+Search = Literal["reduction", "doubling", "theory"]
+SEARCHES: Final[dict[Search, str]] = {
+    "reduction": "noise reduction",
+    "doubling": "doubling",
+    "theory": "theory inversion",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -182,23 +189,51 @@ class Method(ABC):
         """Return the problem on clipped data; curator-only."""
 
     def release(
-        self, X: Any, y: Any, *, simulate: np.random.Generator | int | None = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        search: Search = "reduction",
+        simulate: np.random.Generator | int | None = None,
     ) -> DPRelease:
-        """Return the coefficients, in the units of ``X`` and ``y``, and what they cost."""
-        problem, source = self.prepare(X, y), read_source(simulate)
-        candidates = Candidates(problem, alpha=self.alpha, n_levels=self.n_levels, source=source)
-        found = search_by_reduction(
-            candidates,
-            alpha=self.alpha,
-            gamma=self.gamma,
-            calibration=self.calibration,
-            source=source,
-        )
-        return self._publish(problem, found, "noise reduction", source)
+        """Return the coefficients, in the units of ``X`` and ``y``, and what they cost.
 
-    def _publish(self, problem: Problem, found: Found, search: str, source: BitSource) -> DPRelease:
+        Parameters
+        ----------
+        search : {"reduction", "doubling", "theory"}
+            Lower the noise of one release until a test is passed; release afresh with twice the
+            ``ε`` until a noisy test is passed; or release once, with the ``ε`` that the utility
+            theorem demands. The last is ordinary differential privacy, and tests nothing.
+
+        Guarantee
+        ---------
+        Claims AF-4 and AF-5; AF-7 for doubling, AF-8 and AF-9 for theory.
+        """
+        if search not in SEARCHES:
+            raise MechanismError(
+                f"search must be one of {', '.join(SEARCHES)}; got {search!r}. Leave it out."
+            )
+        problem, source = self.prepare(X, y), read_source(simulate)
+        goal = {"alpha": self.alpha, "gamma": self.gamma}
+        if search == "theory":
+            epsilon = problem.theory_epsilon(self.alpha)
+            found = invert_theory(problem, epsilon=epsilon, source=source)
+        elif search == "doubling":
+            found = search_by_doubling(problem, **goal, source=source)
+        else:
+            found = search_by_reduction(
+                Candidates(problem, alpha=self.alpha, n_levels=self.n_levels, source=source),
+                **goal,
+                calibration=self.calibration,
+                source=source,
+            )
+        return self._publish(problem, found, search, source)
+
+    def _publish(
+        self, problem: Problem, found: Found, search: Search, source: BitSource
+    ) -> DPRelease:
         """Return the model with the certificate of what it cost."""
-        tested = search != "theory inversion"
+        tested = search != "theory"
         accounting: dict[str, Any] = {
             "level": f"{found.level} of {found.n_levels}",
             "releases": found.level_epsilon,
@@ -210,7 +245,7 @@ class Method(ABC):
             epsilon=found.epsilon * (1 + 2.0**-50),  # the sums were rounded a few times
             delta=0.0,
             neighbours="replace",
-            mechanism=f"{problem.mechanism}, {search}",
+            mechanism=f"{problem.mechanism}, {SEARCHES[search]}",
             assumptions=problem.assumptions,
             accounting=accounting,
             noise=found.noise,
@@ -228,77 +263,6 @@ class Method(ABC):
         if found.accepted:
             return f"Stopped at {where}: {goal}, except with probability {self.gamma:g}."
         return f"No test was passed: the last level, {where}, was released; {goal} was NOT reached."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoublingMethod:
-    """Release afresh with twice the ``ε`` until a noisy test is passed.
-
-    Parameters
-    ----------
-    method : CovNR or OutputNR, public
-        The model, its bounds and the accuracy asked for; levels start at ``1/n``.
-
-    Guarantee
-    ---------
-    Claim AF-7. Stopping at step ``k`` has ex-post loss ``2 k Δ ln(T/γ)/α + (2^k - 1) ε_1``; with
-    probability ``1 - γ`` a model that was accepted has excess risk at most ``α``.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp.accuracy_first import CovNR
-    >>> X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(20_000, 2))
-    >>> ridge = CovNR(alpha=0.02, penalty=0.01, x_bound=1.0, y_bound=1.0)
-    >>> DoublingMethod(method=ridge).release(X, X[:, 0], simulate=0).certificate.kind
-    'dp-ex-post'
-    """
-
-    method: Method
-
-    def release(
-        self, X: Any, y: Any, *, simulate: np.random.Generator | int | None = None
-    ) -> DPRelease:
-        """Return the coefficients, in the units of the data, and what they cost."""
-        problem, source = self.method.prepare(X, y), read_source(simulate)
-        found = search_by_doubling(
-            problem, alpha=self.method.alpha, gamma=self.method.gamma, source=source
-        )
-        return self.method._publish(problem, found, "doubling", source)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TheoryInversion:
-    """Release once, with the ``ε`` that the utility theorem demands for the accuracy.
-
-    Parameters
-    ----------
-    method : CovNR or OutputNR, public
-        The model, its bounds and the accuracy asked for.
-
-    Guarantee
-    ---------
-    Claims AF-8 and AF-9. The ``ε`` depends on the number of records and of features only, so the
-    promise is ordinary differential privacy.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp.accuracy_first import CovNR
-    >>> X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(20_000, 2))
-    >>> ridge = CovNR(alpha=0.02, penalty=0.01, x_bound=1.0, y_bound=1.0)
-    >>> TheoryInversion(method=ridge).release(X, X[:, 0], simulate=0).certificate.kind
-    'dp'
-    """
-
-    method: Method
-
-    def release(
-        self, X: Any, y: Any, *, simulate: np.random.Generator | int | None = None
-    ) -> DPRelease:
-        """Return the coefficients, in the units of the data, and what they cost."""
-        problem, source = self.method.prepare(X, y), read_source(simulate)
-        epsilon = problem.theory_epsilon(self.method.alpha)
-        found = invert_theory(problem, epsilon=epsilon, source=source)
-        return self.method._publish(problem, found, "theory inversion", source)
 
 
 class Candidates:

@@ -173,7 +173,7 @@ class SubsampleAggregate(DPBase):
         if self.aggregator == "mean":
             return ClippedMean(clip_norm=self.bound)
         if self.aggregator == "median":
-            return GridMedian(lower=-abs(self.bound), upper=abs(self.bound))
+            return GridMedian(bounds=(-abs(self.bound), abs(self.bound)))
         raise MechanismError(
             f"aggregator must be 'mean' or 'median'; got {self.aggregator!r}. Use 'mean'."
         )
