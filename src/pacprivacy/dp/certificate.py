@@ -136,8 +136,8 @@ class DPCertificate:
     def promise(self) -> str:
         """What is promised, as one sentence."""
         bound = percent_at_most(self.membership_bound)
-        change = "is in the data at all" if self.neighbours == "add_remove" else "has one of two "
-        what = change if self.neighbours == "add_remove" else f"{change}given contents"
+        added = self.neighbours == "add_remove"
+        what = "is in the data at all" if added else "has one of two given contents"
         amount = f"({at_most(self.epsilon, significant=6)}, {at_most(self.delta, significant=3)})"
         lead = "Ex post, d" if self.kind == "dp-ex-post" else "D"
         return (
