@@ -18,7 +18,7 @@ from pacprivacy.cli import app
 from pacprivacy.release import Certificate
 from pacprivacy.release.certificate import NoiseSummary
 from pacprivacy.release.promises import SCOPE
-from pacprivacy.theory.concentration import Estimate
+from pacprivacy.theory import Estimate
 
 DATA = Path(__file__).parent / "data"
 

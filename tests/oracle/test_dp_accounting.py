@@ -31,7 +31,7 @@ from pacprivacy.dp.events import (
     read_composed,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory.gaussian import gaussian_delta, gaussian_parameter
+from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 # --- the analytic Gaussian ------------------------------------------------------------------
 

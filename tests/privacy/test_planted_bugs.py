@@ -22,7 +22,7 @@ from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.noise.plan import Observation, make_plan
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import verify
-from pacprivacy.theory.concentration import clopper_pearson
+from pacprivacy.theory import clopper_pearson
 
 Array = npt.NDArray[np.float64]
 

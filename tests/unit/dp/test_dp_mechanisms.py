@@ -25,7 +25,7 @@ from pacprivacy.dp.mechanisms import (
 )
 from pacprivacy.dp.noise import read_source
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.theory.gaussian import gaussian_parameter
+from pacprivacy.theory import gaussian_parameter
 
 gaussian_classical = partial(gaussian, calibration="classical")
 PROMISE: dict[Any, dict[str, float]] = {
