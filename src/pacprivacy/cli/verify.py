@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from pacprivacy._certificates import DP_SCHEMA, read_certificate
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
-from pacprivacy.errors import CertificateError
+from pacprivacy.cli.options import BundleFile, find_bundle
+from pacprivacy.dp import DPCertificate
 from pacprivacy.release import AnswerBundle, Bundle, Certificate, load_bundle
 from pacprivacy.release import verify as verify_certificate
 
-if TYPE_CHECKING:
-    from pacprivacy.dp import DPCertificate
-
-BUNDLE_NAME: Final = "curator.npz"
 NOT_CHECKED: Final = (
     "Not checked, for no file can show it (compared with the record, if there is one):"
 )
@@ -28,12 +25,7 @@ ANSWERS: Final = "the answers, and that no more of them were given than the tota
 
 def _verify(
     release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The release.json to check.")],
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle", metavar="FILE", help="The curator's bundle; curator.npz beside the release."
-        ),
-    ] = None,
+    bundle: BundleFile = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -49,12 +41,7 @@ def _verify(
         found, items = verify_certificate(certificate), _recomputed_dp(certificate)
         source, unproved = "the events that it carries", {**found.not_checkable, "value": VALUE}
     else:
-        path = release.parent / BUNDLE_NAME if bundle is None else bundle
-        if not path.is_file():
-            raise CertificateError(
-                f"bundle must be a file; got {path}, which is not there. "
-                f"Name it with --bundle, or ask the curator to run this."
-            )
+        path = find_bundle(release, bundle)
         held = load_bundle(path)
         found, items = verify_certificate(certificate, held), _recomputed(certificate, held)
         rest = {"value": VALUE} if isinstance(held, Bundle) else {"answers": ANSWERS}
@@ -83,8 +70,6 @@ def _read(path: Path) -> Certificate | DPCertificate:
     plain = read_certificate(path)
     if not (isinstance(plain, dict) and plain.get("schema_version") == DP_SCHEMA):
         return Certificate.from_dict(plain)
-    from pacprivacy.dp import DPCertificate  # with accountants that are slow to import
-
     return DPCertificate.from_dict(plain)
 
 
