@@ -15,7 +15,7 @@ from pacprivacy._sklearn import read_new as read_new
 from pacprivacy._sklearn import read_seed as read_seed
 from pacprivacy._sklearn import validate
 from pacprivacy.mechanism import MINIMUM_ROWS, Mechanism, check_classes, choose_pool
-from pacprivacy.noise import Rule
+from pacprivacy.noise import AnyRule
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Certificate, Release
@@ -92,7 +92,7 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
 
     pool: Pool | PoolStrategy | None = None
     n_subsets: int | None = None
-    rule: Rule | None = None
+    rule: AnyRule | None = None
     n_jobs: int | None = None
     checkpoint: str | Path | None = None
     random_state: Any = None

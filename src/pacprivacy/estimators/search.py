@@ -23,7 +23,7 @@ from pacprivacy.dp.estimators import DPBase, DPSearchCost, dp_search_cost, note_
 from pacprivacy.errors import CertificateError
 from pacprivacy.estimators.base import PrivateBase
 from pacprivacy.estimators.cost import FitCost, SearchCost
-from pacprivacy.noise import Boxed, Empirical, rule_name
+from pacprivacy.noise import as_rule
 from pacprivacy.pool import Balanced
 from pacprivacy.simulation import SUBSETS_BATCHED
 from pacprivacy.theory import posterior_success
@@ -217,10 +217,10 @@ def _declared(estimator: Any) -> FitCost:
 
 
 def _asked(model: PrivateBase) -> FitCost:
-    if isinstance(model.rule, Boxed | Empirical):
+    if as_rule(model.rule).n_reserve:
         raise CertificateError(
             f"search must use a rule for a finite pool to be counted by its budget; got "
-            f"{rule_name(model.rule)!r}. {_ADVICE}"
+            f"{as_rule(model.rule).name!r}. {_ADVICE}"
         )
     limits = limits_of(model.get_params(deep=False)["budget"])
     n_subsets = model.n_subsets or getattr(model.pool, "n_subsets", None) or SUBSETS_BATCHED
