@@ -17,7 +17,7 @@ from scipy import optimize, stats
 
 from pacprivacy.comparison import Comparison, compare
 from pacprivacy.comparison.models import MODELS, N_STEPS, Records
-from pacprivacy.release import DPRelease
+from pacprivacy.dp import DPRelease
 
 __all__ = ["check_comparison", "descent_gain", "gaussian_gain", "laplace_gain", "parameter_at"]
 

@@ -25,11 +25,13 @@ from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy import accuracy_first, design, dp, estimators, mechanism, noise, residual
+from pacprivacy import design, dp, estimators, mechanism, noise, residual
 from pacprivacy._random import SimulatedSource, SystemSource
 from pacprivacy.audit import audit
 from pacprivacy.cli import app
+from pacprivacy.dp import accuracy_first
 from pacprivacy.ledger import Ledger
+from pacprivacy.theory import gaussian_delta, gaussian_parameter
 from papers.residual.examples import example_outputs
 from papers.residual.laws import law_of_dp, law_of_rule
 
@@ -581,17 +583,15 @@ def sgd(batch: Any = None, loss: Any = None, labels: Any = DP_LABELS, n_steps: i
 
 CASES |= {
     "dp laplace": lambda: dp.laplace(NUMBERS, sensitivity=0.5, **PURE, **seeded_dp()),
-    "dp gaussian, classical": lambda: dp.gaussian_classical(
-        NUMBERS, sensitivity=0.5, **MIXED, **seeded_dp()
+    "dp gaussian, classical": lambda: dp.gaussian(
+        NUMBERS, sensitivity=0.5, calibration="classical", **MIXED, **seeded_dp()
     ),
-    "dp gaussian, analytic": lambda: dp.gaussian_analytic(
-        NUMBERS, sensitivity=0.5, **MIXED, **seeded_dp()
-    ),
-    "dp sum": lambda: dp.private_sum(DP_X, bound=2.0, **PURE, **seeded_dp()),
-    "dp sum, gaussian": lambda: dp.private_sum(DP_X, bound=2.0, **MIXED, **seeded_dp()),
-    "dp mean": lambda: dp.private_mean(DP_X, bound=2.0, **PURE, **seeded_dp()),
+    "dp gaussian, analytic": lambda: dp.gaussian(NUMBERS, sensitivity=0.5, **MIXED, **seeded_dp()),
+    "dp sum": lambda: dp.private_sum(DP_X, clip_norm=2.0, **PURE, **seeded_dp()),
+    "dp sum, gaussian": lambda: dp.private_sum(DP_X, clip_norm=2.0, **MIXED, **seeded_dp()),
+    "dp mean": lambda: dp.private_mean(DP_X, clip_norm=2.0, **PURE, **seeded_dp()),
     "dp mean, gaussian": lambda: dp.private_mean(
-        DP_X, bound=2.0, **(MIXED | {"neighbours": "add_remove"}), n_public=390, **seeded_dp()
+        DP_X, clip_norm=2.0, **(MIXED | {"neighbours": "add_remove"}), n_public=390, **seeded_dp()
     ),
     "dp exponential": lambda: [
         dp.exponential(
@@ -610,15 +610,15 @@ CASES |= {
         **PURE,
         **seeded_dp(),
     ),
-    "dp gd": lambda: dp.dp_gd(
+    "dp gd": lambda: dp.dp_sgd(
         BOUNDED,
         DP_LABELS,
         loss=dp.Logistic(classes=(0, 1)),
         epsilon=2.0,
         delta=1e-5,
         x_bound=1.0,
-        steps=dp.Steps(n_steps=8, learning_rate=1.0, clip_norm=0.5, l2=0.01),
-        n_public=400,
+        steps=dp.Steps(n_steps=8, learning_rate=1.0, clip_norm=0.5, penalty=0.01),
+        batch=dp.FullBatch(n_public=400),
         **seeded_dp(),
     ),
     "dp sgd, full": lambda: sgd(),
@@ -648,13 +648,13 @@ CASES |= {
         DP_X, DP_TARGET, **BOUNDS, penalty=5.0, epsilon=1.0, delta=1e-5, **seeded_dp()
     ),
     "dp aggregate, mean": lambda: dp.subsample_aggregate(
-        column_means, (DP_X,), **BLOCKS, aggregator=dp.ClippedMean(radius=3.0), **seeded_dp()
+        column_means, (DP_X,), **BLOCKS, aggregator=dp.ClippedMean(clip_norm=3.0), **seeded_dp()
     ),
     "dp aggregate, mean, gaussian": lambda: dp.subsample_aggregate(
         column_means,
         (DP_X,),
         **BLOCKS,
-        aggregator=dp.ClippedMean(radius=3.0),
+        aggregator=dp.ClippedMean(clip_norm=3.0),
         delta=1e-5,
         **seeded_dp(),
     ),
@@ -662,7 +662,7 @@ CASES |= {
         column_means,
         (DP_X,),
         **BLOCKS,
-        aggregator=dp.GridMedian(lower=-3.0, upper=3.0, n_points=101),
+        aggregator=dp.GridMedian(bounds=(-3.0, 3.0), n_points=101),
         **seeded_dp(),
     ),
 }
@@ -672,11 +672,11 @@ CASES |= {
 def dp_adassp() -> Any:
     found = dp.adassp(DP_X, DP_TARGET, epsilon=1.0, delta=1e-5, **BOUNDS, **seeded_dp())
     return {
-        "value": found.coef,
-        "penalty": found.penalty,
-        "epsilon": found.epsilon,
-        "delta": found.delta,
-        "noise_std": found.noise_std,
+        "value": found.value["coef"],
+        "penalty": found.value["penalty"],
+        "epsilon": found.certificate.epsilon,
+        "delta": found.certificate.delta,
+        "noise_std": tuple(found.certificate.noise.values()),
     }
 
 
@@ -742,8 +742,8 @@ def dp_accounts() -> Any:
         },
         "epsilon": dp.descent_epsilon(batch, 1000, n_steps=20, noise=2.0, delta=1e-5),
         "zcdp": dp.zcdp_epsilon(0.1, 1e-6),
-        "delta": dp.gaussian_delta(1.0, 0.5),
-        "parameter": dp.gaussian_parameter(1.0, 1e-6),
+        "delta": gaussian_delta(1.0, 0.5),
+        "parameter": gaussian_parameter(1.0, 1e-6),
         "score loss": dp.score_loss(8, sensitivity=1.0, epsilon=1.0, failure=0.05),
         "penalty": dp.least_penalty(0.5, x_bound=2.0),
         "noise": dp.search_noise(
@@ -762,7 +762,7 @@ def fit_dp(kind: Any, *args: Any, on: Any, **settings: Any) -> Any:
     return {"values": attributes(model), "certificate": model.certificate_}
 
 
-LINEAR: dict[str, Any] = {"on": DP_TARGET, "penalty": 5.0, **BOUNDS}
+LINEAR: dict[str, Any] = {"on": DP_TARGET, "alpha": 5.0, **BOUNDS}
 LOGISTIC: dict[str, Any] = {
     "on": DP_LABELS,
     "classes": (0, 1),
@@ -771,40 +771,36 @@ LOGISTIC: dict[str, Any] = {
     "n_steps": 8,
 }
 CASES |= {
-    "dp fit linear, adassp": lambda: fit_dp(estimators.DPLinearRegression, **LINEAR),
-    "dp fit linear, statistics": lambda: fit_dp(
-        estimators.DPLinearRegression, "statistics", **LINEAR
-    ),
+    "dp fit linear, adassp": lambda: fit_dp(dp.DPLinearRegression, **LINEAR),
+    "dp fit linear, statistics": lambda: fit_dp(dp.DPLinearRegression, "statistics", **LINEAR),
     "dp fit linear, output": lambda: fit_dp(
-        estimators.DPLinearRegression, "output", neighbours="replace", **LINEAR
+        dp.DPLinearRegression, "output", neighbours="replace", **LINEAR
     ),
-    "dp fit logistic, descent": lambda: fit_dp(estimators.DPLogisticRegression, **LOGISTIC),
+    "dp fit logistic, descent": lambda: fit_dp(dp.DPLogisticRegression, **LOGISTIC),
     "dp fit logistic, objective": lambda: fit_dp(
-        estimators.DPLogisticRegression, method="objective", **LOGISTIC
+        dp.DPLogisticRegression, method="objective", **LOGISTIC
     ),
-    "dp fit logistic, output": lambda: fit_dp(
-        estimators.DPLogisticRegression, method="output", **LOGISTIC
-    ),
+    "dp fit logistic, output": lambda: fit_dp(dp.DPLogisticRegression, method="output", **LOGISTIC),
     "dp fit sgd": lambda: fit_dp(
-        estimators.DPSGDClassifier, batch_size=40, fit_intercept=False, **LOGISTIC
+        dp.DPSGDClassifier, batch_size=40, fit_intercept=False, **LOGISTIC
     ),
     "dp fit aggregate, mean": lambda: fit_dp(
-        estimators.SubsampleAggregate, Ridge(), n_blocks=20, bound=3.0, on=DP_TARGET
+        dp.SubsampleAggregate, Ridge(), n_estimators=20, bound=3.0, on=DP_TARGET
     ),
     "dp fit aggregate, median": lambda: fit_dp(
-        estimators.SubsampleAggregate,
+        dp.SubsampleAggregate,
         LogisticRegression(),
-        n_blocks=20,
+        n_estimators=20,
         aggregator="median",
         bound=3.0,
         classes=(0, 1),
         on=DP_LABELS,
     ),
     "dp fit pate": lambda: fit_dp(
-        estimators.PATEClassifier,
+        dp.PATEClassifier,
         TREE,
         student=LogisticRegression(),
-        n_teachers=12,
+        n_estimators=12,
         n_questions=30,
         classes=(0, 1),
         box=(-3.0, 3.0),
@@ -824,8 +820,8 @@ def least_loss(kind: str, way: str | None = None) -> Any:
         method, y = accuracy_first.CovNR(alpha=0.05, y_bound=1.0, **asked), RISE
     else:
         method, y = accuracy_first.OutputNR(alpha=0.1, **asked), np.where(RISE > 0, 1, -1)
-    chosen = method if way is None else getattr(accuracy_first, way)(method=method)
-    return chosen.release(ROWS, y, **seeded_dp())
+    searches = {None: "reduction", "DoublingMethod": "doubling", "TheoryInversion": "theory"}
+    return method.release(ROWS, y, search=searches[way], **seeded_dp())
 
 
 for _name in ("CovNR", "OutputNR"):

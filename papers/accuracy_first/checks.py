@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import SimulatedSource, public_generator
-from pacprivacy.accuracy_first import InteractiveAboveThreshold, plan_threshold
-from pacprivacy.accuracy_first.search import Candidates, search_by_doubling, search_by_reduction
+from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, plan_threshold
+from pacprivacy.dp.accuracy_first.search import Candidates, search_by_doubling, search_by_reduction
 from papers.accuracy_first.data import STUDIES
 from papers.accuracy_first.searches import CALIBRATIONS, GAMMA, N_LEVELS
 from papers.page import Page, as_number, write_csv

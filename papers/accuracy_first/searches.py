@@ -11,12 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import SimulatedSource, public_generator
-from pacprivacy.accuracy_first.above_threshold import Calibration
-from pacprivacy.accuracy_first.output import LogisticProblem
-from pacprivacy.accuracy_first.problem import Found
-from pacprivacy.accuracy_first.ridge import RidgeProblem
-from pacprivacy.accuracy_first.search import (
+from pacprivacy.dp.accuracy_first import Calibration, LogisticProblem, RidgeProblem
+from pacprivacy.dp.accuracy_first.search import (
     Candidates,
+    Found,
     invert_theory,
     search_by_doubling,
     search_by_reduction,

@@ -15,10 +15,17 @@ from sklearn.linear_model import LogisticRegression
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
-from pacprivacy.dp import ClippedMean, GridMedian, count_votes, label_by_votes, subsample_aggregate
+from pacprivacy.dp import (
+    ClippedMean,
+    DPCertificate,
+    DPLogisticRegression,
+    DPSGDClassifier,
+    GridMedian,
+    count_votes,
+    label_by_votes,
+    subsample_aggregate,
+)
 from pacprivacy.dp.noise import read_source
-from pacprivacy.estimators import DPLogisticRegression, DPSGDClassifier
-from pacprivacy.release import DPCertificate
 from papers.charts import INK, Line, Panel, Style, draw_panels
 from papers.cs208.data import STUDIES, Study, load_study
 from papers.page import Page, as_number, write_csv
@@ -164,9 +171,9 @@ def _aggregate(median: bool) -> Callable[[str, float, int], Learned]:
         data = load_study(study)
         rows = scaled_rows(data, data.X)
         aggregator = (
-            GridMedian(lower=-LARGEST_WEIGHT, upper=LARGEST_WEIGHT, n_points=51)
+            GridMedian(bounds=(-LARGEST_WEIGHT, LARGEST_WEIGHT), n_points=51)
             if median
-            else ClippedMean(radius=RADIUS)
+            else ClippedMean(clip_norm=RADIUS)
         )
         release = subsample_aggregate(
             _fit_block,
@@ -224,8 +231,8 @@ METHODS: Final[dict[str, Callable[[str, float, int], Learned]]] = {
     "Poisson": _sgd(),
     "fixed size": _sgd(sampling="fixed"),
     "with replacement": _sgd(sampling="replacement"),
-    "output": _logistic(method="output", penalty=20.0),
-    "objective": _logistic(method="objective", penalty=20.0),
+    "output": _logistic(method="output", C=0.05),
+    "objective": _logistic(method="objective", C=0.05),
     "S&A, mean": _aggregate(median=False),
     "S&A, median": _aggregate(median=True),
     "PATE": _pate,

@@ -12,6 +12,7 @@ import numpy as np
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.dp import (
+    DPRelease,
     Logistic,
     PoissonBatch,
     RandomRuns,
@@ -21,7 +22,6 @@ from pacprivacy.dp import (
     dp_sgd,
     search_noise,
 )
-from pacprivacy.release import DPRelease
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.cs208.curves import DELTA, scaled_rows
 from papers.cs208.data import load_study

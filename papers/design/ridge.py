@@ -26,7 +26,7 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import Penalty
 from pacprivacy.design.ridge import Snr, penalty_per_coordinate
-from pacprivacy.dp import AdaSSP, adassp, calibrate_to_advantage
+from pacprivacy.dp import DPRelease, adassp, calibrate_to_advantage
 from pacprivacy.theory import success_for_epsilon
 from pacprivacy.theory.design import noise_ratio
 from papers.design.data import NAMES, RegressionSplit, load_regression
@@ -231,7 +231,7 @@ def adassp_rows(*, n_releases: int = 200, seed: int = 0, **options: Any) -> list
                 told = pure if calibration == "paper's epsilon" else _equal_success(fit, pure, n)
                 rng = public_generator(seed, f"adassp {dataset} {bound}", i)
                 fits = [fit(epsilon=told, simulate=rng) for _ in range(n_releases)]
-                errors = split.test_errors(np.array([found.coef for found in fits]))
+                errors = split.test_errors(np.array([found.value["coef"] for found in fits]))
                 rows.append(
                     AdasspRow(
                         dataset=dataset,
@@ -251,7 +251,7 @@ def adassp_rows(*, n_releases: int = 200, seed: int = 0, **options: Any) -> list
     return rows
 
 
-def _equal_success(fit: Callable[..., AdaSSP], pure: float, n_records: int) -> float:
+def _equal_success(fit: Callable[..., DPRelease], pure: float, n_records: int) -> float:
     """Return the ``ε`` at which AdaSSP's own success is what pure privacy allows at another."""
     return calibrate_to_advantage(
         lambda epsilon: 2.0 * fit(epsilon=epsilon, simulate=0).certificate.membership_bound - 1.0,

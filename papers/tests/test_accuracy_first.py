@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pacprivacy._random import SimulatedSource
+from pacprivacy.dp.accuracy_first import OutputNR
+from pacprivacy.dp.accuracy_first.search import invert_theory
 from papers.accuracy_first import ACCURACY_FIRST, searches, targets
 from papers.accuracy_first.checks import measure_checks
-from papers.accuracy_first.data import STUDIES
+from papers.accuracy_first.data import STUDIES, smooth_output_epsilon
 from papers.accuracy_first.searches import SearchRow, measure_study
 from papers.accuracy_first.targets import WANTED, measure_target
 
@@ -27,6 +30,23 @@ def rows(require_data: Require) -> dict[str, SearchRow]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searches, "N_LEVELS", 200)
         return {row.method: row for row in measure_study("wine_1", (0.1,), 4, 0)}
+
+
+@pytest.mark.claim("AF-9")
+def test_what_smoothness_demands_suffices_and_is_less_than_printed() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.4, 0.4, size=(4000, 3))
+    y = np.where(X @ [1.0, -0.5, 0.2] + 0.1 * rng.normal(size=4000) > 0, 1, -1)
+    problem = OutputNR(alpha=0.1, penalty=0.05, x_bound=1.0).prepare(X, y)
+    epsilon, sure = (
+        smooth_output_epsilon(0.01, n_records=4000, n_features=3, penalty=0.05, gamma=gamma)
+        for gamma in (None, 0.25)
+    )
+    assert epsilon < problem.theory_epsilon(0.01)
+    assert sure == pytest.approx(2 * epsilon)
+    source = SimulatedSource(8)
+    models = [invert_theory(problem, epsilon=epsilon, source=source).model for _ in range(40)]
+    assert problem.excess_risk(np.array(models)).mean() < 0.01
 
 
 def test_the_tables_have_as_many_features_as_the_page_says(

@@ -13,20 +13,18 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from pacprivacy.dp import DPLinearRegression, PATEClassifier, SubsampleAggregate
 from pacprivacy.errors import BudgetError, DataError, MechanismError
-from pacprivacy.estimators.dp_aggregate import SubsampleAggregate
-from pacprivacy.estimators.dp_pate import PATEClassifier
-from pacprivacy.estimators.dp_regression import DPLinearRegression
 
 # Seeded, and with promises so weak that the suite's demands on accuracy can be met on its tiny
 # data; how strong a promise is does not matter to scikit-learn.
 WEAK: dict[str, Any] = {"epsilon": 300.0, "delta": 1e-2, "random_state": 0, "simulate": True}
 ESTIMATORS = [
-    SubsampleAggregate(LogisticRegression(), n_blocks=2, bound=8.0, classes="public", **WEAK),
-    SubsampleAggregate(Ridge(), n_blocks=2, bound=1.5, **WEAK),
+    SubsampleAggregate(LogisticRegression(), n_estimators=2, bound=8.0, classes="public", **WEAK),
+    SubsampleAggregate(Ridge(), n_estimators=2, bound=1.5, **WEAK),
     PATEClassifier(
         LogisticRegression(),
-        n_teachers=2,
+        n_estimators=2,
         n_questions=60,
         box=(-6.0, 6.0),
         classes="public",
@@ -69,13 +67,19 @@ SEEDED: dict[str, Any] = {"random_state": 1, "simulate": True}
 @pytest.mark.parametrize("model", [LogisticRegression(), GaussianNB()])
 def test_aggregated_classifiers_predict(model: Any, aggregator: str) -> None:
     fitted = SubsampleAggregate(
-        model, n_blocks=60, aggregator=aggregator, bound=6.0, classes=(0, 1), epsilon=20.0, **SEEDED
+        model,
+        n_estimators=60,
+        aggregator=aggregator,
+        bound=6.0,
+        classes=(0, 1),
+        epsilon=20.0,
+        **SEEDED,
     ).fit(X, Y)
     assert fitted.score(X, Y) > 0.75
     assert fitted.predict_proba(X[:5]).shape == (5, 2)
     assert "60 blocks" in str(fitted.certificate_)
     assert "Labels" not in str(fitted.certificate_)
-    public = SubsampleAggregate(model, n_blocks=60, bound=6.0, classes="public", **SEEDED)
+    public = SubsampleAggregate(model, n_estimators=60, bound=6.0, classes="public", **SEEDED)
     assert "labels that occur in y is public" in str(public.fit(X, Y).certificate_)
 
 
@@ -83,7 +87,7 @@ def test_a_block_without_a_class_does_not_show() -> None:
     rare = np.zeros(400, dtype=int)
     rare[:3] = 1
     model = SubsampleAggregate(
-        LogisticRegression(), n_blocks=40, bound=3.0, classes=(0, 1), epsilon=1.0, **SEEDED
+        LogisticRegression(), n_estimators=40, bound=3.0, classes=(0, 1), epsilon=1.0, **SEEDED
     ).fit(X[:400], rare)
     assert model.predict(X).shape == (3000,)
     assert model.estimator_.coef_.shape == (1, 3)
@@ -93,7 +97,7 @@ def test_a_block_without_a_class_does_not_show() -> None:
 def test_student_learns_and_the_private_figure_stays() -> None:
     public = RNG.normal(size=(300, 3))
     model = PATEClassifier(
-        LogisticRegression(), n_teachers=100, n_questions=200, classes=("a", "b"), epsilon=4.0,
+        LogisticRegression(), n_estimators=100, n_questions=200, classes=("a", "b"), epsilon=4.0,
         delta=1e-5, **SEEDED,
     )  # fmt: skip
     labels = np.where(Y == 1, "b", "a")
@@ -110,7 +114,7 @@ def test_student_learns_and_the_private_figure_stays() -> None:
 
 def test_answers_of_one_class_make_a_constant_student() -> None:
     model = PATEClassifier(
-        LogisticRegression(), n_teachers=30, n_questions=5, classes=(0, 1), box=(-1.0, 1.0),
+        LogisticRegression(), n_estimators=30, n_questions=5, classes=(0, 1), box=(-1.0, 1.0),
         epsilon=20.0, delta=1e-3, **SEEDED,
     ).fit(X, np.zeros(3000, dtype=int))  # fmt: skip
     assert set(model.predict(X)) == {0}
@@ -124,7 +128,7 @@ def test_regressions_come_near(method: Any) -> None:
     target = np.tile(TARGET, 20)
     penalty = 60_000.0 if method == "output" else 10.0
     model = DPLinearRegression(
-        method, x_bound=4.0, y_bound=8.0, epsilon=5.0, delta=1e-5, penalty=penalty,
+        method, x_bound=4.0, y_bound=8.0, epsilon=5.0, delta=1e-5, alpha=penalty,
         neighbours="replace", **SEEDED,
     ).fit(many, target)  # fmt: skip
     assert model.score(X, TARGET) > (0.0 if method == "output" else 0.95)
@@ -145,7 +149,7 @@ def test_seeds_decide_only_in_simulations() -> None:
 @pytest.mark.parametrize(
     ("model", "error", "match"),
     [
-        (DPLinearRegression(), BudgetError, "x_bound and y_bound must be given"),
+        (DPLinearRegression(), BudgetError, "x_bound must be given"),
         (DPLinearRegression("ols", x_bound=1.0, y_bound=1.0), MechanismError, "method must be"),
         (DPLinearRegression("output", x_bound=1.0, y_bound=1.0), BudgetError, "be 'replace'"),
         (DPLinearRegression(x_bound=1.0, y_bound=1.0, epsilon=0.0), BudgetError, "epsilon must"),
@@ -159,7 +163,11 @@ def test_seeds_decide_only_in_simulations() -> None:
         ),
         (
             SubsampleAggregate(
-                LogisticRegression(), bound=1.0, classes=(0, 1), n_blocks=2000, neighbours="replace"
+                LogisticRegression(),
+                bound=1.0,
+                classes=(0, 1),
+                n_estimators=2000,
+                neighbours="replace",
             ),
             DataError,
             "Use fewer blocks",
@@ -183,7 +191,7 @@ def test_seeds_decide_only_in_simulations() -> None:
                 LogisticRegression(),
                 classes=(0, 1),
                 box=(0, 1),
-                n_teachers=2000,
+                n_estimators=2000,
                 neighbours="replace",
             ),
             DataError,

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pacprivacy.estimators import DPLogisticRegression, DPSGDClassifier
+from pacprivacy.dp import DPLogisticRegression, DPSGDClassifier
 
 # Seeded noise, so that the suite cannot fail by chance. Its data sets are tiny, of many sizes and
 # labels: the number of records and the labels are public here, and there is little noise.

@@ -29,7 +29,18 @@ NUMBERED = {
     "report": 9,
 }
 BASE = frozenset(
-    {"budget", "errors", "_checks", "_files", "_random", "_rounding", "_threads", "_version"}
+    {
+        "budget",
+        "errors",
+        "_certificates",
+        "_checks",
+        "_files",
+        "_random",
+        "_rounding",
+        "_sklearn",
+        "_threads",
+        "_version",
+    }
 )
 # Functions that a page may call: how errors and printed bounds read is said once, at the base.
 SPOKEN = frozenset({"errors", "_rounding"})
@@ -39,7 +50,23 @@ DOOR = "_plots"
 THROUGH_THE_DOOR = frozenset({"release", "session", "audit"})
 THEORY = frozenset({"theory"})
 STORY = frozenset(name for name, number in NUMBERED.items() if number <= NUMBERED["session"])
-EXTENSIONS = frozenset({"design", "residual", "dp", "accuracy_first"})
+EXTENSIONS = frozenset({"design", "residual", "dp"})
+# All that differential privacy shares with PAC beside the base and theory: how noise in whole
+# numbers is drawn, and how a fitted model becomes a vector and back. Neither knows a pool.
+SHARED_WITH_DP = {
+    "noise": frozenset(
+        {
+            "MAX_UNITS_PER_SCALE",
+            "MAX_UNITS_PER_STD",
+            "bernoulli_enclosed",
+            "bernoulli_exp",
+            "sample_discrete_gaussian",
+            "sample_discrete_laplace",
+            "uniform_integers",
+        }
+    ),
+    "mechanism": frozenset({"Structure", "declare_released", "flatten"}),
+}
 BELOW_TOP = BASE | THEORY | frozenset(NUMBERED) | EXTENSIONS | {"ledger", "privatizing", ""}
 
 
@@ -62,11 +89,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "ledger": BASE,
     "session": _numbered("session") | {"ledger"},
     "_checks": frozenset({"errors"}),
+    "_certificates": frozenset({"errors", "_rounding"}) | THEORY,
     "_random": frozenset({"errors", "_checks"}),
+    "_sklearn": frozenset({"errors", "_random"}),
     "budget": frozenset({"errors", "_checks", "_rounding"}) | THEORY,
     "privatizing": STORY | THEORY | BASE,
     **dict.fromkeys(EXTENSIONS, STORY | THEORY | BASE | {"privatizing"}),
-    "accuracy_first": STORY | THEORY | BASE | {"privatizing", "dp"},
+    "dp": THEORY | BASE | frozenset(SHARED_WITH_DP),
     # The top. Nothing below imports these three; among themselves they are ordered.
     "estimators": BELOW_TOP,
     "tables": STORY | THEORY | BASE | {"design", "ledger"},
@@ -196,6 +225,7 @@ def violations(root: Path) -> list[str]:
             continue
         if source == target or source not in MAY_IMPORT:
             continue
+        imported = item.name or item.module.rpartition(".")[2]
         if target not in MAY_IMPORT[source]:
             allowed = ", ".join(sorted(MAY_IMPORT[source])) or "nothing"
             found.append(f"{place}; {source or '__init__'} may import only: {allowed}")
@@ -205,12 +235,19 @@ def violations(root: Path) -> list[str]:
             and (item.name is None or not is_record(tree.definition(item.module, item.name)))
         ):
             found.append(f"{place}; report may import record types (frozen dataclasses) only")
+        elif source == "dp" and target in SHARED_WITH_DP and imported not in SHARED_WITH_DP[target]:
+            found.append(f"{place}; dp shares with {target} only: {SHARED_WITH_DP[target]}")
     return found
 
 
 def test_the_library_keeps_its_layers() -> None:
     found = violations(SOURCE)
     assert not found, "imports against the table:\n  " + "\n  ".join(found)
+
+
+def test_the_audit_of_dp_shares_no_code_with_what_it_attacks() -> None:
+    used = {i.module for i in Tree(SOURCE).imports() if i.where == "pacprivacy.dp.audit"}
+    assert used == {"pacprivacy.errors"}
 
 
 def test_the_door_to_pictures_is_shut_until_it_is_used() -> None:
@@ -356,6 +393,10 @@ def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
         ("privatizing", "from pacprivacy.audit import attack", "privatizing may import only"),
         ("privatizing", "from pacprivacy.cli import app", "privatizing may import only"),
         ("design__in__bad", "from ..estimators import table", "design may import only"),
+        ("dp__in__bad", "from pacprivacy.release import Release", "dp may import only"),
+        ("dp__in__bad", "from pacprivacy.pool import Pool", "dp may import only"),
+        ("dp__in__bad", "from pacprivacy.noise import calibrate", "dp shares with noise only"),
+        ("dp__in__bad", "from pacprivacy.noise import plan", "dp shares with noise only"),
         ("cli__in__bad", "from papers.alg import ALG", "cli.bad:1 imports papers.alg"),
         ("pool__in__bad", "def f():\n    import papers", "pool.bad:2 imports papers"),
         ("__init__", "from pacprivacy.cli import app", "__init__ may import only"),

@@ -18,21 +18,21 @@ from sklearn.preprocessing import FunctionTransformer
 
 import pacprivacy as pac
 from pacprivacy import dp
-from pacprivacy.accuracy_first import CovNR, DoublingMethod, NoiseReduction, TheoryInversion
-from pacprivacy.dp.composition import events_of
-from pacprivacy.dp.descent import DescentPlan
-from pacprivacy.dp.loss_distribution import amplified_profile
-from pacprivacy.errors import BudgetError, CertificateError
-from pacprivacy.estimators import (
+from pacprivacy.dp import (
+    DPCertificate,
     DPLinearRegression,
     DPLogisticRegression,
     DPSearchCost,
     DPSGDClassifier,
     PATEClassifier,
-    ScoreWithCost,
-    search_cost,
 )
-from pacprivacy.release import DPCertificate
+from pacprivacy.dp.accounting import amplified_profile
+from pacprivacy.dp.accuracy_first import CovNR, NoiseReduction
+from pacprivacy.dp.descent import DescentPlan
+from pacprivacy.dp.events import events_of
+from pacprivacy.errors import BudgetError, CertificateError
+from pacprivacy.estimators import ScoreWithCost, search_cost
+from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, size=(600, 3))
@@ -148,8 +148,8 @@ def test_the_loss_of_some_votes_is_never_above_the_promise(
 
 def test_a_fitted_pate_says_no_more_than_its_certificate() -> None:
     model = PATEClassifier(
-        LogisticRegression(), n_teachers=10, n_questions=40, classes=(False, True), box=(-1.0, 1.0),
-        epsilon=1.0, random_state=0, simulate=True,
+        LogisticRegression(), n_estimators=10, n_questions=40, classes=(False, True),
+        box=(-1.0, 1.0), epsilon=1.0, random_state=0, simulate=True,
     ).fit(X, RNG.random(len(X)) < 0.5)  # fmt: skip
     assert model.data_dependent_.epsilon <= model.certificate_.epsilon
 
@@ -171,7 +171,7 @@ def test_a_million_weights_in_five_thousand_steps_are_not_refused(
         epsilon=epsilon,
         delta=delta,
     )
-    fewer = math.sqrt(5000) / dp.gaussian_parameter(epsilon, delta)
+    fewer = math.sqrt(5000) / gaussian_parameter(epsilon, delta)
     assert plan.noise == pytest.approx(fewer, rel=1e-6)  # and the grid costs no noise
 
 
@@ -192,11 +192,11 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "two numbers": lambda: dp.laplace(
         [1.0, 2.0], sensitivity=1.0, epsilon=1.0, neighbours="replace"
     ),
-    "gaussian": lambda: dp.gaussian_analytic(
+    "gaussian": lambda: dp.gaussian(
         [1.0, 2.0], sensitivity=1.0, neighbours="replace", **COMMON
     ),
-    "classical": lambda: dp.gaussian_classical(
-        1.0, sensitivity=1.0, neighbours="replace", epsilon=0.9, delta=1e-6
+    "classical": lambda: dp.gaussian(
+        1.0, sensitivity=1.0, neighbours="replace", epsilon=0.9, delta=1e-6, calibration="classical"
     ),
     "exponential": lambda: dp.exponential(
         [1.0, 2.0], sensitivity=1.0, epsilon=1.0, neighbours="replace"
@@ -204,8 +204,8 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "hypotheses": lambda: dp.choose_hypothesis(
         [0, 1], lambda h: np.abs(TARGET - h), loss_bound=1.0, epsilon=1.0, neighbours="replace"
     ),
-    "sum": lambda: dp.private_sum(TARGET, bound=1.0, epsilon=1.0, neighbours="add_remove"),
-    "mean": lambda: dp.private_mean(X, bound=1.0, neighbours="replace", **COMMON),
+    "sum": lambda: dp.private_sum(TARGET, clip_norm=1.0, epsilon=1.0, neighbours="add_remove"),
+    "mean": lambda: dp.private_mean(X, clip_norm=1.0, neighbours="replace", **COMMON),
     "adassp": lambda: dp.adassp(X, TARGET, x_bound=2.0, y_bound=2.0, **COMMON),
     "statistics": lambda: dp.regression_from_statistics(
         X, TARGET, x_bound=2.0, y_bound=2.0, penalty=1.0, **COMMON
@@ -214,11 +214,11 @@ RELEASES: dict[str, Callable[[], Any]] = {
         X, TARGET, x_bound=2.0, y_bound=2.0, penalty=1.0, epsilon=1.0
     ),
     "clipped mean": lambda: dp.subsample_aggregate(
-        np.mean, (TARGET,), n_blocks=20, size=1, aggregator=dp.ClippedMean(radius=1.0), **COMMON
+        np.mean, (TARGET,), n_blocks=20, size=1, aggregator=dp.ClippedMean(clip_norm=1.0), **COMMON
     ),
     "grid median": lambda: dp.subsample_aggregate(
         np.median, (TARGET,), n_blocks=20, size=1, epsilon=1.0, delta=1e-6,
-        aggregator=dp.GridMedian(lower=-1.0, upper=1.0, n_points=20),
+        aggregator=dp.GridMedian(bounds=(-1.0, 1.0), n_points=20),
     ),
     "output": lambda: dp.output_perturbation(
         X, LABELS, classes=(False, True), penalty=10.0, x_bound=2.0, **COMMON
@@ -241,7 +241,7 @@ RELEASES: dict[str, Callable[[], Any]] = {
         lambda: (1, 1.0), epsilon_run=0.2, mean=3.0, neighbours="replace"
     ),
     "votes": lambda: dp.label_by_votes(np.array([[9, 3]]), neighbours="replace", **COMMON),
-    "theory": lambda: TheoryInversion(method=COVARIANCE).release(X, TARGET),
+    "theory": lambda: COVARIANCE.release(X, TARGET, search="theory"),
 }  # fmt: skip
 
 
@@ -269,8 +269,8 @@ def test_losses_that_were_found_afterwards_are_composed_at_their_worst() -> None
     first = gradual.refine()
     assert first.certificate.epsilon == 0.1
     assert dp.account(first, delta=0.0).best[1] == pytest.approx(4.0)
-    for method in (COVARIANCE, DoublingMethod(method=COVARIANCE)):
-        release = method.release(X, TARGET)
+    for search in ("reduction", "doubling"):
+        release = COVARIANCE.release(X, TARGET, search=search)
         assert dp.account(release, delta=0.0).best[1] >= release.certificate.epsilon
     bare = DPCertificate(
         epsilon=0.1, delta=0.0, neighbours="replace", mechanism="some", kind="dp-ex-post"
@@ -330,8 +330,8 @@ def test_twenty_one_fits_cost_more_than_one() -> None:
     assert cost.total.n_releases == 21
     assert cost.delta == pytest.approx(21e-6)
     # 21 Gaussian mechanisms, by the closed form.
-    parameter = math.sqrt(21) * dp.gaussian_parameter(1.0, 1e-6)
-    exact = float(brentq(lambda e: dp.gaussian_delta(e, parameter) - 21e-6, 0.1, 20.0))
+    parameter = math.sqrt(21) * gaussian_parameter(1.0, 1e-6)
+    exact = float(brentq(lambda e: gaussian_delta(e, parameter) - 21e-6, 0.1, 20.0))
     assert exact <= cost.epsilon <= 1.01 * exact
     assert cost.epsilon > 4.5
     certificate = cost.certificate

@@ -14,9 +14,10 @@ from scipy import special, stats
 from scipy.optimize import brentq
 
 from pacprivacy import dp
-from pacprivacy.dp.composition import covers, gaussian_square
-from pacprivacy.dp.loss_distribution import amplified_profile
+from pacprivacy.dp.accounting import amplified_profile
+from pacprivacy.dp.events import covers, gaussian_square
 from pacprivacy.errors import BudgetError, BudgetExceededError, CertificateError, SecretError
+from pacprivacy.theory import gaussian_parameter
 
 Z = np.linspace(-12.0, 12.0, 100_001)  # where a standard normal number is integrated
 
@@ -45,7 +46,7 @@ def delta_of_two_steps(epsilon: float, first: float, second: object) -> float:
 def test_composing_what_has_run_is_no_filter_and_ours_refuses(
     epsilon: float, delta: float, first: float
 ) -> None:
-    second = math.sqrt(dp.gaussian_parameter(epsilon, delta) ** 2 - first**2)
+    second = math.sqrt(gaussian_parameter(epsilon, delta) ** 2 - first**2)
     pure = float(
         brentq(
             lambda e: delta_of_two_steps(epsilon, first, lambda x: response_profile(x, e)) - delta,
@@ -102,7 +103,7 @@ def test_the_gaussian_that_stands_for_a_pure_mechanism_dominates_it(epsilon: flo
 def test_a_budget_can_be_spent_in_any_portions_but_once() -> None:
     whole = dp.Filter(epsilon=1.0, delta=1e-6, neighbours="add_remove")
     release = whole.release(
-        lambda: dp.gaussian_analytic(
+        lambda: dp.gaussian(
             [1.0, 2.0], sensitivity=1.0, epsilon=1.0, delta=1e-6, neighbours="add_remove"
         )
     )

@@ -16,7 +16,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from pacprivacy.audit import audit_dp
+from pacprivacy.dp import audit_dp
 from pacprivacy.dp.aggregate import ClippedMean, subsample_aggregate
 from pacprivacy.dp.blocks import draw_blocks, draw_seeds, fit_fresh, map_blocks
 from pacprivacy.dp.noise import read_source
@@ -87,7 +87,7 @@ def test_the_audit_of_a_seeded_stream_holds() -> None:
         for _ in range(n):
             np.random.seed(SEED)  # noqa: NPY002
             release = subsample_aggregate(
-                toss, (records,), n_blocks=4, size=1, aggregator=ClippedMean(radius=1.0),
+                toss, (records,), n_blocks=4, size=1, aggregator=ClippedMean(clip_norm=1.0),
                 epsilon=1.0, neighbours="replace", simulate=next(seeds),
             )  # fmt: skip
             found.append(release.value[0])
@@ -265,7 +265,7 @@ def test_no_failure_of_a_block_leaves(n_jobs: int | None) -> None:
         return "text" if which == 3 else [[1.0]]
 
     release = subsample_aggregate(
-        fit, (np.arange(40.0),), n_blocks=8, size=1, aggregator=ClippedMean(radius=1.0),
+        fit, (np.arange(40.0),), n_blocks=8, size=1, aggregator=ClippedMean(clip_norm=1.0),
         epsilon=50.0, neighbours="replace", n_jobs=n_jobs, simulate=0,
     )  # fmt: skip
     assert np.isfinite(release.value).all()

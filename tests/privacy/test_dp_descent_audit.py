@@ -10,7 +10,6 @@ import pytest
 
 import pacprivacy.dp.sgd
 from pacprivacy._random import SimulatedSource
-from pacprivacy.audit import audit_dp
 from pacprivacy.dp import (
     FixedBatch,
     FullBatch,
@@ -18,9 +17,10 @@ from pacprivacy.dp import (
     PoissonBatch,
     ReplacementBatch,
     Steps,
+    audit_dp,
     descent_noise,
 )
-from pacprivacy.dp.clip import whole_rows
+from pacprivacy.dp.clipping import whole_rows
 from pacprivacy.dp.descent import StepNoise, private_descent
 from pacprivacy.dp.sgd import LinearSums
 

@@ -12,17 +12,21 @@ import numpy.typing as npt
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from pacprivacy.accuracy_first import CovNR, DoublingMethod, OutputNR, TheoryInversion
 from pacprivacy.dp import (
     ClippedMean,
+    DPLinearRegression,
+    DPLogisticRegression,
+    DPSGDClassifier,
     FixedBatch,
     FullBatch,
     Logistic,
+    PATEClassifier,
     PoissonBatch,
     RandomRuns,
     Softmax,
     Squared,
     Steps,
+    SubsampleAggregate,
     adassp,
     choose_hypothesis,
     count_votes,
@@ -40,14 +44,8 @@ from pacprivacy.dp import (
     ridge_output_perturbation,
     subsample_aggregate,
 )
+from pacprivacy.dp.accuracy_first import CovNR, OutputNR
 from pacprivacy.dp.noise import read_source
-from pacprivacy.estimators import (
-    DPLogisticRegression,
-    DPSGDClassifier,
-)
-from pacprivacy.estimators.dp_aggregate import SubsampleAggregate
-from pacprivacy.estimators.dp_pate import PATEClassifier
-from pacprivacy.estimators.dp_regression import DPLinearRegression
 
 Array = npt.NDArray[Any]
 Release = Callable[[Array, Array], Any]
@@ -113,7 +111,7 @@ def choose(X: Array, y: Array) -> Any:
 
 def aggregate(neighbours: Any) -> Release:
     return lambda X, y: subsample_aggregate(
-        middle, (X, y), n_blocks=6, size=2, aggregator=ClippedMean(radius=1.0), epsilon=1.0,
+        middle, (X, y), n_blocks=6, size=2, aggregator=ClippedMean(clip_norm=1.0), epsilon=1.0,
         neighbours=neighbours, simulate=0,
     )  # fmt: skip
 
@@ -129,19 +127,27 @@ def perturb(method: Any, neighbours: Any, **more: Any) -> Release:
 
 
 def linear(method: Any, neighbours: Any = "add_remove") -> Release:
-    settings: dict[str, Any] = {"x_bound": 2.0, "y_bound": 3.0, "penalty": 5.0}
+    settings: dict[str, Any] = {"x_bound": 2.0, "y_bound": 3.0, "alpha": 5.0}
     return fitted(DPLinearRegression(method, neighbours=neighbours, **settings, **PROMISE))
 
 
 CLASSES: dict[str, Any] = {"x_bound": 2.0, "classes": (0, 1), "n_public": 24, "n_steps": 3}
 ADD_REMOVE: dict[str, tuple[Release, Array]] = {
     "private_sum": (
-        lambda X, y: private_sum(X, bound=2.0, epsilon=1.0, neighbours="add_remove", simulate=0),
+        lambda X, y: private_sum(
+            X, clip_norm=2.0, epsilon=1.0, neighbours="add_remove", simulate=0
+        ),
         TARGET,
     ),
     "private_mean": (
         lambda X, y: private_mean(
-            y, bound=2.0, epsilon=1.0, delta=1e-5, neighbours="add_remove", n_public=24, simulate=0
+            y,
+            clip_norm=2.0,
+            epsilon=1.0,
+            delta=1e-5,
+            neighbours="add_remove",
+            n_public=24,
+            simulate=0,
         ),
         TARGET,
     ),
@@ -180,20 +186,20 @@ ADD_REMOVE: dict[str, tuple[Release, Array]] = {
     "SubsampleAggregate": (
         fitted(
             SubsampleAggregate(
-                LogisticRegression(), n_blocks=6, bound=2.0, classes=(0, 1), **PROMISE
+                LogisticRegression(), n_estimators=6, bound=2.0, classes=(0, 1), **PROMISE
             )
         ),
         LABELS,
     ),
     "SubsampleAggregate Ridge": (
-        fitted(SubsampleAggregate(Ridge(), n_blocks=6, bound=2.0, **PROMISE)),
+        fitted(SubsampleAggregate(Ridge(), n_estimators=6, bound=2.0, **PROMISE)),
         TARGET,
     ),
     "PATEClassifier": (
         fitted(
             PATEClassifier(
                 LogisticRegression(),
-                n_teachers=6,
+                n_estimators=6,
                 n_questions=4,
                 box=(-1.0, 1.0),
                 classes=(0, 1),
@@ -228,15 +234,15 @@ REPLACE: dict[str, tuple[Release, Array]] = {
         SIGNS,
     ),
     "doubling": (
-        lambda X, y: DoublingMethod(method=OutputNR(alpha=0.5, penalty=0.1, x_bound=2.0)).release(
-            X, y, simulate=0
+        lambda X, y: OutputNR(alpha=0.5, penalty=0.1, x_bound=2.0).release(
+            X, y, search="doubling", simulate=0
         ),
         SIGNS,
     ),
     "theory": (
-        lambda X, y: TheoryInversion(
-            method=CovNR(alpha=0.5, penalty=0.1, x_bound=2.0, y_bound=3.0)
-        ).release(X, y, simulate=0),
+        lambda X, y: CovNR(alpha=0.5, penalty=0.1, x_bound=2.0, y_bound=3.0).release(
+            X, y, search="theory", simulate=0
+        ),
         TARGET,
     ),
     "DPLinearRegression output": (linear("output", "replace"), TARGET),

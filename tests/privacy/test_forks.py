@@ -26,10 +26,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 import pacprivacy as pac
 from pacprivacy._random import Process, ProcessBound, SystemSource, fresh_seed
-from pacprivacy.accuracy_first import InteractiveAboveThreshold, NoiseReduction
-from pacprivacy.accuracy_first.noise_reduction import NoisyLevels
 from pacprivacy.budget import Spent
 from pacprivacy.dp import GaussianEvent
+from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, NoiseReduction
+from pacprivacy.dp.accuracy_first.noise_reduction import NoisyLevels
 from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.descent import StepNoise
 from pacprivacy.errors import LedgerError, SecretError

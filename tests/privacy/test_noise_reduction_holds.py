@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pytest
 
 from pacprivacy._random import BitSource, SimulatedSource
-from pacprivacy.accuracy_first import InteractiveAboveThreshold, noise_reduction
-from pacprivacy.accuracy_first.noise_reduction import NoisyLevels
-from pacprivacy.audit.differential import audit_dp
+from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, noise_reduction
+from pacprivacy.dp.accuracy_first.noise_reduction import NoisyLevels
+from pacprivacy.dp.audit import audit_dp
 
 EPSILONS = (0.5, 2.0)  # the level that is read, and the less noisy one it was made from
 N_COORDINATES = 20

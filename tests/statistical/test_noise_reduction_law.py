@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.accuracy_first import noise_reduction
-from pacprivacy.accuracy_first.noise_reduction import NoisyLevels, enclose_keep_rate
+from pacprivacy.dp.accuracy_first import noise_reduction
+from pacprivacy.dp.accuracy_first.noise_reduction import NoisyLevels, enclose_keep_rate
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.lattice import bernoulli_enclosed, sample_discrete_laplace
 

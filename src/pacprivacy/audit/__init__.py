@@ -5,7 +5,6 @@ mistakes.
 """
 
 from pacprivacy.audit.attack import Attack, Guess, Trained
-from pacprivacy.audit.differential import DPAudit, audit_dp
 from pacprivacy.audit.membership import Bayes, LikelihoodRatio, Precision
 from pacprivacy.audit.reconstruction import FreeOverlap, Naming, Overlap, Reconstruction
 from pacprivacy.audit.results import AuditResult, AuditResults, results_text
@@ -19,7 +18,6 @@ __all__ = [
     "AuditResult",
     "AuditResults",
     "Bayes",
-    "DPAudit",
     "FreeOverlap",
     "Guess",
     "LikelihoodRatio",
@@ -32,6 +30,5 @@ __all__ = [
     "Target",
     "Trained",
     "audit",
-    "audit_dp",
     "results_text",
 ]

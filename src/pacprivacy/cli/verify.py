@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import textwrap
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from pacprivacy._certificates import DP_SCHEMA, read_certificate
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
 from pacprivacy.cli.options import BundleFile, find_bundle
-from pacprivacy.dp import verify_dp
-from pacprivacy.errors import CertificateError
-from pacprivacy.release import AnswerBundle, Bundle, Certificate, DPCertificate, load_bundle
+from pacprivacy.dp import DPCertificate
+from pacprivacy.release import AnswerBundle, Bundle, Certificate, load_bundle
 from pacprivacy.release import verify as verify_certificate
 
 NOT_CHECKED: Final = (
@@ -38,8 +37,8 @@ def _verify(
     certificate of differential privacy has no bundle: it is checked against the events it carries.
     """
     certificate = _read(release)
-    if isinstance(certificate, DPCertificate):
-        found, items = verify_dp(certificate), _recomputed_dp(certificate)
+    if not isinstance(certificate, Certificate):
+        found, items = verify_certificate(certificate), _recomputed_dp(certificate)
         source, unproved = "the events that it carries", {**found.not_checkable, "value": VALUE}
     else:
         path = find_bundle(release, bundle)
@@ -68,12 +67,10 @@ def _verify(
 
 
 def _read(path: Path) -> Certificate | DPCertificate:
-    try:
-        return Certificate.read(path)
-    except CertificateError:
-        with suppress(CertificateError):
-            return DPCertificate.read(path)
-        raise
+    plain = read_certificate(path)
+    if not (isinstance(plain, dict) and plain.get("schema_version") == DP_SCHEMA):
+        return Certificate.from_dict(plain)
+    return DPCertificate.from_dict(plain)
 
 
 def _recomputed_dp(certificate: DPCertificate) -> dict[str, str]:

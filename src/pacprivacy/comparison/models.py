@@ -14,8 +14,8 @@ import numpy as np
 from pacprivacy import dp
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.design import JointRidge, LogisticFit
+from pacprivacy.dp import DPRelease
 from pacprivacy.mechanism import Mean
-from pacprivacy.release import DPRelease
 
 PENALTY: Final = 1e-2
 STRONG_PENALTY: Final = 1.0  # the sensitivity of a ridge fit falls with the penalty, steeply
@@ -85,7 +85,7 @@ def _affine(value: Mapping[str, Any]) -> Vector:
 
 def _laplace_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
     n, d = records.X.shape
-    total = [dp.noise.sum_clipped(column[:, None], bound=1.0)[0] for column in records.X.T]
+    total = [dp.sum_clipped(column[:, None], clip_norm=1.0)[0] for column in records.X.T]
     release = dp.laplace(
         np.array(total) / n,
         sensitivity=ROUNDED * d / n,
@@ -111,8 +111,8 @@ def _laplace_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
 def _gaussian_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
     n, d = records.X.shape
     bound = float(np.sqrt(d))
-    total = dp.noise.sum_clipped(records.X, bound=bound)
-    return dp.gaussian_analytic(
+    total = dp.sum_clipped(records.X, clip_norm=bound)
+    return dp.gaussian(
         total / n,
         sensitivity=ROUNDED * bound / n,
         epsilon=epsilon,
@@ -132,7 +132,7 @@ def _adassp(records: Records, epsilon: float, seed: int) -> DPRelease:
         y_bound=1.0,
         simulate=seed,
     )
-    return DPRelease(value=found.coef, certificate=found.certificate)
+    return DPRelease(value=found.value["coef"], certificate=found.certificate)
 
 
 def _descent(records: Records, epsilon: float, seed: int, *, loss: Any, batch: Any) -> DPRelease:
@@ -146,7 +146,7 @@ def _descent(records: Records, epsilon: float, seed: int, *, loss: Any, batch: A
         delta=records.delta,
         x_bound=records.x_bound,
         batch=batch,
-        steps=dp.Steps(n_steps=N_STEPS, learning_rate=rate, clip_norm=1.0, l2=PENALTY),
+        steps=dp.Steps(n_steps=N_STEPS, learning_rate=rate, clip_norm=1.0, penalty=PENALTY),
         simulate=seed,
     )
 

@@ -12,12 +12,11 @@ from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
 from pacprivacy.budget import Membership
 from pacprivacy.comparison.models import MODELS, Model, Records
 from pacprivacy.comparison.record import Comparison, ComparisonRow
-from pacprivacy.dp import calibrate_to_advantage
+from pacprivacy.dp import DPCertificate, calibrate_to_advantage
 from pacprivacy.errors import BudgetError, DataError, PacPrivacyError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Pool
-from pacprivacy.release import DPCertificate
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
 
 RULES: Final = ("diagonal", "waterfill", "exact", "risk")

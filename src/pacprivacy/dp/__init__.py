@@ -1,22 +1,47 @@
-"""Differential privacy, for comparison: another promise, about whether a record is in at all."""
+"""Differential privacy: another promise, about whether a record is in at all.
 
-from pacprivacy.dp.accounting import Accounts, account, zcdp_epsilon
-from pacprivacy.dp.adaptive import Filter, Odometer
-from pacprivacy.dp.adassp import AdaSSP, adassp
-from pacprivacy.dp.advantage import advantage, calibrate_to_advantage
-from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
-from pacprivacy.dp.blocks import fit_fresh
-from pacprivacy.dp.clip import clip
-from pacprivacy.dp.composition import carried, events_of
-from pacprivacy.dp.descent import Steps
-from pacprivacy.dp.descent_accounting import descent_advantage, descent_epsilon, descent_noise
-from pacprivacy.dp.descent_batches import (
-    Batch,
-    FixedBatch,
-    FullBatch,
-    PoissonBatch,
-    ReplacementBatch,
+Every mechanism returns a ``DPRelease``: a value, and the certificate of its promise. What
+they ask for has the same name everywhere:
+
+``X, y``, *curator-only*
+    Features and target or labels, one row each. A record that is not finite, or whose label was
+    not declared, counts as an empty one.
+``epsilon, delta``
+    The promise; ``delta`` below ``1/n``, or 0 for pure differential privacy.
+``neighbours``
+    ``"add_remove"`` or ``"replace"``: what counts as a difference of one record.
+``x_bound, y_bound, loss_bound, classes``
+    What a record may say: rows are clipped to this Euclidean norm, targets to this absolute value,
+    losses to this range; of two classes, the second has positive scores. They are declared; one
+    that is read off the data is a release without noise.
+``clip_norm``
+    Norm to which what is computed from a record (a row of a sum, a gradient, a block's output) is
+    shrunk; declared as well.
+``penalty``
+    Of ``penalty |θ|²/2``, beside the sum of losses unless it says otherwise.
+``failure``
+    Probability with which something said about *utility* may not hold.
+``simulate``
+    Seed of the noise, for experiments; such a release protects nobody.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pacprivacy.dp.accounting import (
+    Accounts,
+    account,
+    advantage,
+    calibrate_to_advantage,
+    zcdp_epsilon,
 )
+from pacprivacy.dp.adaptive import Filter, Odometer
+from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
+from pacprivacy.dp.audit import DPAudit, audit_dp
+from pacprivacy.dp.batches import Batch, FixedBatch, FullBatch, PoissonBatch, ReplacementBatch
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
+from pacprivacy.dp.clipping import clip, sum_clipped
+from pacprivacy.dp.descent import Steps, descent_epsilon, descent_noise
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
@@ -26,55 +51,56 @@ from pacprivacy.dp.events import (
     PoissonSampling,
     PureEvent,
     ReplacementSampling,
-    Sampling,
+    events_of,
 )
-from pacprivacy.dp.exponential import exponential, score_loss
 from pacprivacy.dp.finetune import PublicFeatures, fine_tune, pretrain
-from pacprivacy.dp.gaussian_mechanism import gaussian_analytic, gaussian_classical
-from pacprivacy.dp.hypotheses import choose_hypothesis
 from pacprivacy.dp.jax_sgd import dp_sgd_jax
-from pacprivacy.dp.laplace import laplace
 from pacprivacy.dp.losses import Hinge, LinearLoss, Logistic, Softmax, Squared
-from pacprivacy.dp.margins import SOLVER, TOLERANCE, LogisticMargin, minimise_margins
-from pacprivacy.dp.noise import add_laplace, check_epsilon_delta, read_source
-from pacprivacy.dp.objective_perturbation import least_penalty, objective_perturbation
-from pacprivacy.dp.output_perturbation import (
-    expected_excess,
+from pacprivacy.dp.mechanisms import (
+    choose_hypothesis,
+    exponential,
+    gaussian,
+    laplace,
+    private_mean,
+    private_sum,
+    score_loss,
+)
+from pacprivacy.dp.pate import DataDependentLoss, count_votes, data_dependent_loss, label_by_votes
+from pacprivacy.dp.perturbation import (
+    least_penalty,
+    objective_perturbation,
     output_perturbation,
     ridge_output_perturbation,
 )
-from pacprivacy.dp.pate import (
-    DataDependentLoss,
-    count_votes,
-    data_dependent_loss,
-    label_by_votes,
-)
-from pacprivacy.dp.records import (
-    EMPTY_RECORDS,
-    as_array,
-    encode_labels,
-    finite_rows,
-    norms_of,
-    read_numbers,
-    read_regression,
-    read_rows,
-)
+from pacprivacy.dp.regression import adassp, regression_from_statistics
 from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_noise
-from pacprivacy.dp.sgd import dp_gd, dp_sgd
-from pacprivacy.dp.statistics import regression_from_statistics
-from pacprivacy.dp.sums import private_mean, private_sum
+from pacprivacy.dp.sgd import dp_sgd
 from pacprivacy.dp.verification import verify_dp
-from pacprivacy.theory import gaussian_delta, gaussian_parameter
+
+if TYPE_CHECKING:
+    from pacprivacy.dp.estimators import (
+        DPFitCost,
+        DPLinearRegression,
+        DPLogisticRegression,
+        DPSearchCost,
+        DPSGDClassifier,
+        PATEClassifier,
+        SubsampleAggregate,
+    )
 
 __all__ = [
-    "EMPTY_RECORDS",
-    "SOLVER",
-    "TOLERANCE",
     "Accounts",
-    "AdaSSP",
     "ApproximateEvent",
     "Batch",
     "ClippedMean",
+    "DPAudit",
+    "DPCertificate",
+    "DPFitCost",
+    "DPLinearRegression",
+    "DPLogisticRegression",
+    "DPRelease",
+    "DPSGDClassifier",
+    "DPSearchCost",
     "DataDependentLoss",
     "Event",
     "Filter",
@@ -87,8 +113,9 @@ __all__ = [
     "LaplaceEvent",
     "LinearLoss",
     "Logistic",
-    "LogisticMargin",
+    "Neighbours",
     "Odometer",
+    "PATEClassifier",
     "PoissonBatch",
     "PoissonSampling",
     "PublicFeatures",
@@ -96,60 +123,50 @@ __all__ = [
     "RandomRuns",
     "ReplacementBatch",
     "ReplacementSampling",
-    "Sampling",
     "Softmax",
     "Squared",
     "Steps",
+    "SubsampleAggregate",
     "account",
     "adassp",
-    "add_laplace",
     "advantage",
-    "as_array",
+    "audit_dp",
     "calibrate_to_advantage",
-    "carried",
-    "check_epsilon_delta",
     "choose_hypothesis",
     "clip",
     "count_votes",
     "data_dependent_loss",
-    "descent_advantage",
     "descent_epsilon",
     "descent_noise",
-    "dp_gd",
     "dp_search",
     "dp_sgd",
     "dp_sgd_jax",
-    "encode_labels",
     "events_of",
-    "expected_excess",
     "exponential",
     "fine_tune",
-    "finite_rows",
-    "fit_fresh",
-    "gaussian_analytic",
-    "gaussian_classical",
-    "gaussian_delta",
-    "gaussian_parameter",
+    "gaussian",
     "label_by_votes",
     "laplace",
     "least_penalty",
-    "minimise_margins",
-    "norms_of",
     "objective_perturbation",
     "output_perturbation",
     "pretrain",
     "private_mean",
     "private_sum",
     "pure_search",
-    "read_numbers",
-    "read_regression",
-    "read_rows",
-    "read_source",
     "regression_from_statistics",
     "ridge_output_perturbation",
     "score_loss",
     "search_noise",
     "subsample_aggregate",
+    "sum_clipped",
     "verify_dp",
     "zcdp_epsilon",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn takes half a second to import; only those who use the estimators pay for it.
+    if name in __all__:
+        return getattr(import_module("pacprivacy.dp.estimators"), name)
+    raise AttributeError(f"module 'pacprivacy.dp' has no attribute {name!r}")

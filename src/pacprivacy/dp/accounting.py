@@ -1,27 +1,49 @@
-"""One sequence of mechanisms, accounted for in five ways side by side."""
+"""What events cost together: ``ε`` at ``δ`` in five ways side by side, and the advantage.
+
+Somebody tosses a coin for one of two neighbouring data sets, and the best attacker names the side
+with probability ``(1 + a)/2``. The advantage ``a`` is the total variation distance of the two
+outputs: ``δ(0)``, where the mechanism's privacy curve starts. It is the figure that differential
+privacy shares with a PAC promise about membership, so it is what the two are compared at. One
+``(ε, δ)`` of the curve bounds it too, but only randomised response goes that far: a Gaussian
+mechanism calibrated through one point gets several times the noise that its advantage asks for.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import dp_accounting
 import numpy as np
+from dp_accounting import rdp
+from dp_accounting.pld import common, pld_pmf
+from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.optimize import brentq
 
+from pacprivacy._checks import Vector
 from pacprivacy._rounding import at_most
-from pacprivacy.dp.composition import Told, grid_distance, pure_loss, read_composed
-from pacprivacy.dp.events import ApproximateEvent, Event, GaussianEvent
-from pacprivacy.dp.loss_distribution import (
-    ORDERS,
-    amplified_profile,
-    compose_losses,
-    renyi_divergences,
+from pacprivacy.dp.certificate import Neighbours
+from pacprivacy.dp.events import (
+    ApproximateEvent,
+    Event,
+    FixedSampling,
+    GaussianEvent,
+    LaplaceEvent,
+    PoissonSampling,
+    PureEvent,
+    ReplacementSampling,
+    Told,
+    check_relation,
+    grid_distance,
+    pure_loss,
+    read_composed,
 )
-from pacprivacy.dp.noise import check_epsilon_delta
+from pacprivacy.dp.noise import check_epsilon_delta, grid_price, lattice_parameter
 from pacprivacy.errors import BudgetError
-from pacprivacy.release import Neighbours
+from pacprivacy.theory import gaussian_epsilon, gaussian_equivalent
 
 METHODS: Final[dict[str, str]] = {
     "basic": "sum of the ε of every run, δ shared evenly",
@@ -30,36 +52,27 @@ METHODS: Final[dict[str, str]] = {
     "renyi": "Rényi divergences over a grid of orders",
     "pld": "privacy-loss distributions, rounded to the safe side",
 }
-DISCRETIZATION: Final = 1e-4
-GRID_SHARE: Final = (
-    2.0**-20
-)  # part of δ that is kept for the grid, more only where that is too little
+FINE: Final = 1e-4  # of privacy loss, between the atoms of a distribution; dp-accounting's own
+COARSE: Final = 1e-3  # for searches and advantages; pessimistic as well, so the answer is safe
+GRID_SHARE: Final = 2.0**-20  # part of δ kept for the grid, more only where that is too little
+ORDERS: Final = (
+    *(1 + i / 20 for i in range(1, 20)),
+    *(2 + i / 4 for i in range(36)),
+    *range(11, 64),
+    *(64, 80, 96, 128, 192, 256, 384, 512, 1024, 4096),
+)
+_CUT: Final = 1e-4  # part of δ beyond which losses of the far tail count as infinite
+_ROUNDED: Final = 1e-12  # more than a formula of a few float64 operations is off
+_TAIL: Final = 1e-8  # δ at which the far tails of losses are cut off, for an advantage
+_CALIBRATION: Final = 1e-3  # relative precision of the advantage that a calibration finds
+_MOST_TRIALS: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """The ``ε`` of one sequence of mechanisms, by every method that applies.
+    """The ``ε`` of one sequence of mechanisms at one ``δ``, by every method that applies.
 
-    Parameters
-    ----------
-    delta : float
-        The ``δ`` that all of them are at.
-    neighbours : {"add_remove", "replace"}
-        Relation that all of them are about.
-    epsilons : dict
-        ``ε`` by method; None where the method does not know the sampling or the relation.
-    simulation : bool
-        Whether one of the certificates is of a simulation, which protects nobody.
-
-    Examples
-    --------
-    >>> print(account(GaussianEvent(noise_multiplier=5.0, count=10), delta=1e-5))
-    ε at δ = 1e-05, add_remove
-    basic        8.3412  sum of the ε of every run, δ shared evenly
-    advanced    17.0281  advanced composition of the same, half of δ for it
-    zcdp         3.2349  ρ + 2 sqrt(ρ ln(1/δ)); without sampling only
-    renyi        2.8142  Rényi divergences over a grid of orders
-    pld          2.5944  privacy-loss distributions, rounded to the safe side
+    ``epsilons`` has None where a method does not know the sampling or the relation.
     """
 
     delta: float
@@ -73,12 +86,6 @@ class Accounts:
         known = {name: value for name, value in self.epsilons.items() if value is not None}
         name = min(known, key=lambda method: known[method])
         return name, known[name]
-
-    def to_public_dict(self) -> dict[str, Any]:
-        """Return what a certificate shows as accounting."""
-        name, _ = self.best
-        shown = {method: value for method, value in self.epsilons.items() if value is not None}
-        return {"method": name, "delta": self.delta, **shown}
 
     def __str__(self) -> str:
         lines = [f"ε at δ = {self.delta:g}, {self.neighbours}"]
@@ -95,15 +102,14 @@ def account(
     *,
     delta: float,
     neighbours: Neighbours | None = None,
-    discretization: float = DISCRETIZATION,
+    discretization: float = FINE,
 ) -> Accounts:
     """Account for mechanisms that ran on the same records.
 
     Parameters
     ----------
     events : Event, certificate or release, or several, public
-        :class:`GaussianEvent`, :class:`LaplaceEvent`, :class:`PureEvent`,
-        :class:`ApproximateEvent`, each with the way in which its records were sampled; or
+        Ours or dp-accounting's, each with the way in which its records were sampled; or
         certificates, releases and fitted estimators, which carry theirs.
     delta : float in [0, 1), public
         The ``δ`` of the promise; 0 for pure events only, whose ``ε`` then add up.
@@ -113,18 +119,6 @@ def account(
     discretization : float, public
         Step of privacy-loss distributions.
 
-    Returns
-    -------
-    Accounts
-
-    Raises
-    ------
-    BudgetError
-        If an argument is out of range; if fixed-size batches are accounted for ``add_remove``; if
-        Poisson batches are accounted for ``replace`` without saying how far a removal moves.
-    CertificateError
-        If certificates are about different relations, or one carries no event.
-
     Guarantee
     ---------
     Claims DP-4, DP-5 and DP-20. Every figure is an upper bound on the loss, up to the arithmetic
@@ -133,16 +127,24 @@ def account(
 
     Examples
     --------
-    >>> from pacprivacy.dp import PoissonSampling
-    >>> run = GaussianEvent(noise_multiplier=1.0, count=100, sampling=PoissonSampling(rate=0.01))
-    >>> method, epsilon = account(run, delta=1e-5).best
-    >>> method, round(epsilon, 2)
-    ('pld', 0.72)
+    >>> print(account(GaussianEvent(noise_multiplier=5.0, count=10), delta=1e-5))
+    ε at δ = 1e-05, add_remove
+    basic        8.3412  sum of the ε of every run, δ shared evenly
+    advanced    17.0281  advanced composition of the same, half of δ for it
+    zcdp         3.2349  ρ + 2 sqrt(ρ ln(1/δ)); without sampling only
+    renyi        2.8142  Rényi divergences over a grid of orders
+    pld          2.5944  privacy-loss distributions, rounded to the safe side
     """
     composed = read_composed(events, neighbours)
     listed = composed.events
     if delta == 0.0:
-        return _account_pure(listed, composed.neighbours, simulation=composed.simulation)
+        figures = dict.fromkeys(METHODS) | {"basic": _pure(listed)}
+        return Accounts(
+            delta=0.0,
+            neighbours=composed.neighbours,
+            epsilons=figures,
+            simulation=composed.simulation,
+        )
     _, delta = check_epsilon_delta(1.0, delta)
     methods: dict[str, Callable[[float], float | None]] = {
         "basic": lambda at: _basic(listed, at),
@@ -169,11 +171,6 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return the ``ε`` at ``δ`` of a ``ρ``-zCDP mechanism.
 
     Gaussian noise of variance ``Δ²/(2ρ)`` is ``ρ``-zCDP; several add their ``ρ``.
-
-    Examples
-    --------
-    >>> round(zcdp_epsilon(0.1, 1e-5), 4)
-    2.246
     """
     check_epsilon_delta(1.0, delta)
     if not rho >= 0:
@@ -181,18 +178,14 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
 
 
-def _account_pure(events: Sequence[Event], neighbours: Neighbours, *, simulation: bool) -> Accounts:
+def _pure(events: Sequence[Event]) -> float:
     losses = [(event.count, pure_loss(event)) for event in events]
     if any(loss is None for _, loss in losses):
         raise BudgetError(
             "delta must be above 0 for Gaussian noise and for events with a delta of their own; "
             "got 0. Use below 1/n."
         )
-    total = math.fsum(count * loss for count, loss in losses if loss is not None)
-    unknown: dict[str, float | None] = dict.fromkeys(METHODS)
-    return Accounts(
-        delta=0.0, neighbours=neighbours, epsilons=unknown | {"basic": total}, simulation=simulation
-    )
+    return math.fsum(count * loss for count, loss in losses if loss is not None)
 
 
 def _pay_for_grid(
@@ -204,7 +197,7 @@ def _pay_for_grid(
     kept = GRID_SHARE * delta
     while kept < delta:
         value = find(delta - kept)
-        if value is None or (1.0 + math.exp(min(value, 700.0))) * distance <= kept:
+        if value is None or grid_price(value, distance) <= kept:
             return value
         kept *= 8.0
     return math.inf
@@ -271,19 +264,289 @@ def _zcdp(events: Sequence[Event], delta: float) -> float | None:
 
 
 def _renyi(events: Sequence[Event], delta: float, neighbours: Neighbours) -> float | None:
-    from dp_accounting.rdp import compute_epsilon
-
     total = np.zeros(len(ORDERS))
     for event in events:
         divergences = renyi_divergences(event, neighbours)
         if divergences is None:
             return None
         total += divergences
-    return float(compute_epsilon(list(ORDERS), total, delta)[0])
+    return renyi_epsilon(total, delta)
 
 
 def _pld(
     events: Sequence[Event], delta: float, neighbours: Neighbours, discretization: float
 ) -> float:
-    losses = compose_losses(events, neighbours, discretization, delta)
+    losses = compose_losses(join_gaussians(events), neighbours, discretization, delta)
     return float(losses.get_epsilon_for_delta(delta))
+
+
+def amplified_profile(event: Event, epsilon: Vector) -> Vector:
+    """Return the least known ``δ`` of one run on a sample, at every ``ε >= 0``.
+
+    Guarantee
+    ---------
+    Claim DP-4. Amplification by subsampling (Balle, Barthe and Gaboardi 2018).
+    """
+    if event.sampling is None:
+        return event.profile(epsilon)
+    rate = event.sampling.rate
+    inner = np.log1p(np.expm1(epsilon) / rate)
+    removal = _removal(event)
+    if removal is not None:
+        share = np.exp(epsilon - inner)
+        drawn = (1.0 - share) * event.profile(inner, removal) + share * event.profile(inner)
+        return np.asarray(rate * np.minimum(drawn, event.profile(epsilon)))
+    sampling = event.sampling
+    repetitions = {1: rate}
+    if isinstance(sampling, ReplacementSampling):
+        repetitions = sampling.repetitions
+    known = sum(p * event.profile(inner, k) for k, p in repetitions.items())
+    return np.asarray(known + max(0.0, rate - math.fsum(repetitions.values())))
+
+
+def loss_distribution(
+    event: Event, neighbours: Neighbours, discretization: float, delta: float
+) -> Any:
+    """Return the privacy-loss distribution of all runs of an event, rounded to the safe side."""
+    check_relation(event, neighbours)
+    step = {"value_discretization_interval": discretization}
+    if isinstance(event, ApproximateEvent):
+        promise = common.DifferentialPrivacyParameters(event.epsilon, event.delta)
+        return pld.from_privacy_parameters(promise, **step).self_compose(event.count)
+    if event.sampling is None and isinstance(event, GaussianEvent):
+        std = event.noise_multiplier / math.sqrt(event.count)
+        return pld.from_gaussian_mechanism(standard_deviation=std, **step)
+    known = event.sampling is None or (
+        isinstance(event.sampling, PoissonSampling) and neighbours == "add_remove"
+    )
+    rate = 1.0 if event.sampling is None else event.sampling.rate
+    if known and isinstance(event, GaussianEvent):
+        one = pld.from_gaussian_mechanism(event.noise_multiplier, sampling_prob=rate, **step)
+    elif known and isinstance(event, LaplaceEvent):
+        one = pld.from_laplace_mechanism(event.noise_multiplier, sampling_prob=rate, **step)
+    else:
+        one = _from_profile(event, discretization, _CUT * delta / event.count)
+    return one.self_compose(event.count)
+
+
+def compose_losses(
+    events: Iterable[Event], neighbours: Neighbours, discretization: float, delta: float
+) -> Any:
+    """Return the loss distribution of all events together; see :func:`loss_distribution`."""
+    combined: Any = None
+    for event in events:
+        one = loss_distribution(event, neighbours, discretization, delta)
+        combined = one if combined is None else combined.compose(one)
+    return combined
+
+
+def join_gaussians(events: Iterable[Event]) -> list[Event]:
+    """Return the events with all Gaussian runs on all records as one run."""
+    listed = list(events)
+    plain = [e for e in listed if isinstance(e, GaussianEvent) and e.sampling is None]
+    others = [event for event in listed if event not in plain]
+    if plain:
+        squares = math.fsum(event.count / event.noise_multiplier**2 for event in plain)
+        others.append(GaussianEvent(noise_multiplier=1.0 / math.sqrt(squares * (1 + 1e-14))))
+    return others
+
+
+def _from_profile(event: Event, discretization: float, least_delta: float) -> Any:
+    """Build the distribution from the profile alone; the relation is symmetric."""
+
+    def is_rare(epsilon: float) -> bool:
+        return bool(amplified_profile(event, np.array([epsilon]))[0] <= least_delta)
+
+    largest = discretization
+    while not is_rare(largest) and largest < 512.0:
+        largest *= 1.1
+    rounded = np.arange(0, math.ceil(largest / discretization) + 1)
+    losses = np.asarray(rounded * discretization, dtype=np.float64)
+    upper = np.clip(amplified_profile(event, losses), 0.0, 1.0)
+    lower = -np.expm1(-losses) + np.exp(-losses) * upper  # the same test, with roles exchanged
+    deltas = np.minimum.accumulate(np.concatenate([lower[:0:-1], upper]))
+    both = np.concatenate([-rounded[:0:-1], rounded])
+    if _removal(event) is not None:
+        deltas = _convex_below(np.exp(both * discretization), deltas)
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(discretization, both, deltas)
+    return pld.PrivacyLossDistribution(pmf)
+
+
+def _removal(event: Event) -> float | None:
+    """Return how far a removal moves the numbers, where Poisson batches have records replaced."""
+    return event.sampling.removal if isinstance(event.sampling, PoissonSampling) else None
+
+
+def _convex_below(x: Vector, y: Vector) -> Vector:
+    """Return the largest convex function below the points: true profiles are convex in ``e^ε``."""
+    kept: list[int] = []
+    for i in range(len(x)):
+        while len(kept) > 1:
+            a, b = kept[-2], kept[-1]
+            if (y[b] - y[a]) * (x[i] - x[b]) < (y[i] - y[b]) * (x[b] - x[a]):
+                break
+            kept.pop()
+        kept.append(i)
+    return np.interp(x, x[kept], y[kept])
+
+
+def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
+    """Return bounds on the Rényi divergence of all runs at ``ORDERS``; None where none is known."""
+    check_relation(event, neighbours)
+    orders = np.array(ORDERS, dtype=np.float64)
+    if event.sampling is None:
+        if isinstance(event, GaussianEvent):
+            return np.asarray(event.count * orders / (2.0 * event.noise_multiplier**2))
+        if isinstance(event, LaplaceEvent):
+            return _renyi_by_accountant(event, neighbours)
+    loss = pure_loss(event)
+    if loss is not None:
+        return np.asarray(event.count * np.minimum(loss, orders * loss**2 / 2.0))
+    return _renyi_by_accountant(event, neighbours)
+
+
+def renyi_epsilon(divergences: Vector, delta: float) -> float:
+    """Return the ``ε`` at ``δ`` of Rényi divergences at ``ORDERS``."""
+    return float(rdp.compute_epsilon(list(ORDERS), divergences, delta)[0])
+
+
+def _renyi_by_accountant(event: Event, neighbours: Neighbours) -> Vector | None:
+    relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    sampling = event.sampling
+    told: dp_accounting.DpEvent
+    if sampling is None and isinstance(event, LaplaceEvent):
+        told = dp_accounting.LaplaceDpEvent(event.noise_multiplier)
+    elif not isinstance(event, GaussianEvent):
+        return None
+    elif isinstance(sampling, PoissonSampling) and neighbours == "add_remove":
+        gaussian = dp_accounting.GaussianDpEvent(event.noise_multiplier)
+        told = dp_accounting.PoissonSampledDpEvent(sampling.rate, gaussian)
+    elif isinstance(sampling, FixedSampling):
+        gaussian = dp_accounting.GaussianDpEvent(event.noise_multiplier)
+        told = dp_accounting.SampledWithoutReplacementDpEvent(
+            sampling.n_records, sampling.batch_size, gaussian
+        )
+        relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    else:
+        return None
+    accountant = rdp.RdpAccountant(list(ORDERS), relation)
+    # dp-accounting tells which orders it leaves out; the others suffice.
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        accountant.compose(told, int(event.count))
+    finally:
+        logger.setLevel(level)
+    return np.asarray(accountant.rdp, dtype=np.float64)
+
+
+def advantage(
+    events: Told | Iterable[Told],
+    *,
+    neighbours: Neighbours = "add_remove",
+    discretization: float = COARSE,
+) -> float:
+    """Return the advantage of the best attacker on mechanisms that ran on the same records.
+
+    Parameters are those of :func:`account`.
+
+    Guarantee
+    ---------
+    Claim DP-30. No attacker has a larger advantage, up to the arithmetic of dp-accounting. Closed
+    forms are used for Gaussian runs without sampling, one Laplace run and one pure run.
+
+    Examples
+    --------
+    >>> round(advantage(GaussianEvent(noise_multiplier=4.0, count=4)), 4)
+    0.1974
+    >>> round(advantage(LaplaceEvent(noise_multiplier=1.0)), 4), round(math.tanh(0.5), 4)
+    (0.3935, 0.4621)
+    """
+    listed = read_composed(events, neighbours).events
+    found = _closed_form(listed)
+    if found is None:
+        combined = compose_losses(listed, neighbours, discretization, _TAIL)
+        found = float(combined.get_delta_for_epsilon(0.0))
+    # Each of the two laws is that far from its continuous one, in total variation.
+    return min(1.0, found * (1 + _ROUNDED) + 2 * grid_distance(listed))
+
+
+def noise_advantage(epsilon: float, delta: float, n_numbers: int) -> float:
+    """Return the advantage on numbers with the noise that ``(ε, δ)`` asks for.
+
+    The noise may be shared among several statistics: for both laws the whole is as private as one
+    statistic that moves by all of it.
+    """
+    if delta == 0.0:
+        return advantage(LaplaceEvent(noise_multiplier=1.0 / epsilon, n_numbers=n_numbers))
+    parameter = lattice_parameter(epsilon, delta, n_numbers)
+    return advantage(GaussianEvent(noise_multiplier=1.0 / parameter, n_numbers=n_numbers))
+
+
+def calibrate_to_advantage(
+    advantage_at: Callable[[float], float], target: float, *, delta: float = 1e-5
+) -> float:
+    """Return the largest ``ε`` at which a method's own advantage keeps a target, rounded down.
+
+    Most methods are told an ``ε`` and a ``δ``. At a fixed ``δ`` this finds the ``ε`` that makes
+    them as private as a membership success ``(1 + target)/2`` asks for, and no more.
+    ``advantage_at`` tells the advantage on the method at an ``ε``, for example from its
+    certificate; it increases. The search begins where a Gaussian mechanism with this ``δ`` is a
+    little below the target.
+
+    Guarantee
+    ---------
+    Claim DP-30. ``0.999 target <= advantage_at(result) <= target``; an error if no such ``ε`` is
+    found, as where the advantage of a method that has ``δ`` is never below the target.
+
+    Examples
+    --------
+    >>> epsilon = calibrate_to_advantage(lambda e: 1 - math.exp(-e / 2), 0.176)  # Laplace noise
+    >>> round(epsilon, 3)
+    0.387
+    """
+    if not 0.0 < target < 1.0:
+        raise BudgetError(f"target must be between 0 and 1; got {target!r}. Use 2 success - 1.")
+    aim = target * (1 - _CALIBRATION / 2)
+    low, high = (0.0, 0.0), (math.inf, 1.0)  # an ε and its advantage, on either side
+    trial = gaussian_epsilon(gaussian_equivalent((1 + aim) / 2), delta) or target
+    for _ in range(_MOST_TRIALS):
+        value = advantage_at(trial)
+        if target * (1 - _CALIBRATION) <= value <= target:
+            return trial
+        if value < target:
+            low = (trial, value)
+        else:
+            high = (trial, value)
+        trial = _between(low, high, aim)
+    raise BudgetError(
+        f"target must be an advantage that the method can have; none near {target:.6g} was found. "
+        "Use a larger success, or a smaller delta."
+    )
+
+
+def _between(low: tuple[float, float], high: tuple[float, float], aim: float) -> float:
+    """Return where to look next: on the chord, not too near an end."""
+    if math.isinf(high[0]):
+        return 2.0 * low[0]
+    if low[0] == 0.0:
+        return 0.5 * high[0]
+    share = (aim - low[1]) / (high[1] - low[1])
+    return low[0] + min(0.9, max(0.1, share)) * (high[0] - low[0])
+
+
+def _closed_form(events: Sequence[Event]) -> float | None:
+    """Return the advantage where a formula has it: Gaussian noise, or one pure run."""
+    if any(event.sampling is not None for event in events):
+        return None
+    if all(isinstance(event, GaussianEvent) for event in events):
+        squares = [e.count / e.noise_multiplier**2 for e in events if isinstance(e, GaussianEvent)]
+        return math.erf(math.sqrt(math.fsum(squares) / 8.0))  # 2 Φ(μ/2) - 1
+    if len(events) == 1 and events[0].count == 1:
+        event = events[0]
+        if isinstance(event, LaplaceEvent):
+            return -math.expm1(-0.5 / event.noise_multiplier)
+        if isinstance(event, PureEvent):
+            return math.tanh(event.epsilon / 2.0)
+    return None

@@ -17,14 +17,25 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
+from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import special
 from scipy.optimize import brentq
 
 from pacprivacy._random import ProcessBound
 from pacprivacy._rounding import at_most
 from pacprivacy.budget import Spent
-from pacprivacy.dp.composition import (
+from pacprivacy.dp.accounting import (
+    COARSE,
+    ORDERS,
+    compose_losses,
+    join_gaussians,
+    renyi_divergences,
+)
+from pacprivacy.dp.certificate import DPRelease, Neighbours
+from pacprivacy.dp.events import (
+    ApproximateEvent,
     Composed,
+    Event,
     Told,
     covers,
     gaussian_square,
@@ -32,18 +43,10 @@ from pacprivacy.dp.composition import (
     pure_loss,
     read_composed,
 )
-from pacprivacy.dp.events import (
-    ApproximateEvent,
-    Event,
-)
-from pacprivacy.dp.laplace import check_neighbours
-from pacprivacy.dp.loss_distribution import ORDERS, compose_losses, renyi_divergences
-from pacprivacy.dp.noise import check_epsilon_delta, lattice_distance
+from pacprivacy.dp.noise import check_epsilon_delta, check_neighbours, grid_price, lattice_distance
 from pacprivacy.errors import BudgetError, BudgetExceededError
-from pacprivacy.release import DPRelease, Neighbours
 from pacprivacy.theory import gaussian_parameter
 
-DISCRETIZATION: Final = 1e-3  # of losses beside a pool; rounded to the safe side
 MOST_NUMBERS: Final = 1 << 40  # with discrete Gaussian noise; their grid is paid for at the start
 HAIR: Final = 2.0**-26  # part of δ that covers rounding, here and in events
 ROUNDING: Final = 2.0**-40  # relative, of the Gaussian parameter; far less than that part of δ
@@ -59,17 +62,10 @@ class Filter(ProcessBound):
 
     Parameters
     ----------
-    epsilon, delta : float, public
+    epsilon, delta, neighbours
         The promise about everything that is released under the filter.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the promise is about.
     reserved : Event or several, public
         What may run besides; it is paid for now, the pool gets the rest.
-
-    Raises
-    ------
-    BudgetError
-        If an argument is out of range, or what is reserved takes more than the budget.
 
     Guarantee
     ---------
@@ -108,7 +104,7 @@ class Filter(ProcessBound):
         tokens = read_composed(listed, neighbours).events if listed else ()
         self._neighbours: Neighbours = neighbours
         distance = lattice_distance(MOST_NUMBERS) + grid_distance(tokens)
-        left = self._delta * (1.0 - HAIR) - (1.0 + math.exp(min(epsilon, 700.0))) * distance
+        left = self._delta * (1.0 - HAIR) - grid_price(self._epsilon, distance)
         if left <= self._delta / 2.0:
             raise BudgetError(
                 f"delta must pay for the grid at epsilon {epsilon:g}; got {delta:g}. Use a larger "
@@ -120,21 +116,6 @@ class Filter(ProcessBound):
         self._taken = Fraction(0)
         self._numbers = 0
         self._simulation = False
-
-    @property
-    def epsilon(self) -> float:
-        """The ``ε`` of the promise; it does not depend on what is spent."""
-        return self._epsilon
-
-    @property
-    def delta(self) -> float:
-        """The ``δ`` of the promise."""
-        return self._delta
-
-    @property
-    def neighbours(self) -> Neighbours:
-        """The relation of the promise."""
-        return self._neighbours
 
     @property
     def parameter_left(self) -> float:
@@ -150,10 +131,7 @@ class Filter(ProcessBound):
     def spend(self, what: Told | Iterable[Told]) -> None:
         """Take events, or those of certificates or releases, from the budget: all or nothing.
 
-        Raises
-        ------
-        BudgetExceededError
-            If they are not covered by what is left. A release that was refused must not be used.
+        Refused if what is left does not cover them; such a release must not be used.
         """
         self.check_process()
         composed = read_composed(what, self._neighbours)
@@ -206,12 +184,7 @@ class Filter(ProcessBound):
 class Odometer(ProcessBound):
     """A running bound on the privacy loss of mechanisms chosen from earlier answers.
 
-    Parameters
-    ----------
-    delta : float, public
-        Probability with which the reading may ever be too small.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the reading is about.
+    ``delta`` is the probability with which the reading may ever be too small.
 
     Guarantee
     ---------
@@ -257,13 +230,7 @@ class Odometer(ProcessBound):
         return self._read(*self._after(read_composed(what, self._neighbours)))
 
     def spend(self, what: Told | Iterable[Told]) -> float:
-        """Add events, or those of certificates or releases; return the reading.
-
-        Raises
-        ------
-        BudgetError
-            If nothing is known of an event's loss but one ``(ε, δ)``, or of its Rényi divergences.
-        """
+        """Add events, or those of certificates or releases; return the reading."""
         self.check_process()
         composed = read_composed(what, self._neighbours)
         with self._lock:
@@ -303,7 +270,7 @@ class Odometer(ProcessBound):
         least = pure * (1 + 1e-12)
         delta = self._delta * (1.0 - HAIR)
         reading = min(least, _crossing(divergences, delta))
-        price = (1.0 + math.exp(min(reading, 700.0))) * lattice_distance(MOST_NUMBERS)
+        price = grid_price(reading, lattice_distance(MOST_NUMBERS))
         if numbers > MOST_NUMBERS or (numbers and price > self._delta * HAIR):
             return least
         return reading
@@ -332,9 +299,7 @@ def _pool_beside(
     most = gaussian_parameter(epsilon, delta)
     if not tokens:
         return most
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    losses = compose_losses(tokens, neighbours, DISCRETIZATION, delta)
+    losses = compose_losses(join_gaussians(tokens), neighbours, COARSE, delta)
     if not losses.get_delta_for_epsilon(epsilon) <= delta:
         raise BudgetError(
             f"reserved must cost less than epsilon {epsilon:g} at delta {delta:g}. Reserve fewer "
@@ -343,7 +308,7 @@ def _pool_beside(
 
     def fits(parameter: float) -> bool:
         std = 1.0 / (parameter * (1.0 + 2.0 * ROUNDING))
-        pool = pld.from_gaussian_mechanism(std, value_discretization_interval=DISCRETIZATION)
+        pool = pld.from_gaussian_mechanism(std, value_discretization_interval=COARSE)
         return bool(losses.compose(pool).get_delta_for_epsilon(epsilon) <= delta)
 
     low, high = 0.0, most

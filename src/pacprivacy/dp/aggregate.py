@@ -8,24 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp.blocks import ALONE, LEAST_RECORDS, draw_blocks, draw_seeds, map_blocks
-from pacprivacy.dp.composition import carried, noise_event
-from pacprivacy.dp.events import Event, PureEvent
-from pacprivacy.dp.exponential import choose_candidate
-from pacprivacy.dp.noise import (
-    add_gaussian,
-    add_laplace,
-    check_epsilon_delta,
-    lattice_parameter,
-    read_source,
-    sum_clipped,
-)
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
+from pacprivacy.dp.clipping import sum_clipped
+from pacprivacy.dp.events import Event, PureEvent, carried, noise_event
+from pacprivacy.dp.mechanisms import choose_candidate
+from pacprivacy.dp.noise import add_noise, check_promise, read_source
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 
 class Aggregator(Protocol):
@@ -33,43 +25,31 @@ class Aggregator(Protocol):
 
     def centre(self, size: int) -> Vector:
         """Return the public vector that stands for a block on which the fit failed."""
-        ...
 
     def combine(
         self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
     ) -> tuple[Vector, dict[str, float]]:
         """Return the private middle, and the noise by name."""
-        ...
 
     def event(self, size: int, epsilon: float, delta: float) -> Event:
         """Return what an accountant is told about the noise."""
-        ...
 
     def describe(self) -> str:
         """Return what is assumed of the outputs, in words."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedMean:
     """The mean of vectors that are scaled down to a declared length, with noise.
 
-    Parameters
-    ----------
-    radius : float > 0, public
-        Largest length that a block's output may have: Euclidean, or the sum of absolute entries
-        where ``delta`` is 0. It must not be read off the data.
-
-    Examples
-    --------
-    >>> ClippedMean(radius=2.0).describe()
-    "Each block's output is scaled down to length 2."
+    ``clip_norm`` is the largest length that a block's output may have: Euclidean, or the sum of
+    absolute entries where ``delta`` is 0.
     """
 
-    radius: float
+    clip_norm: float
 
     def __post_init__(self) -> None:
-        check_positive("radius", self.radius, advice="Use a length that outputs rarely exceed.")
+        check_positive("clip_norm", self.clip_norm, advice="Use a length outputs rarely exceed.")
 
     def centre(self, size: int) -> Vector:
         """Return zeros."""
@@ -79,65 +59,50 @@ class ClippedMean:
         self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
     ) -> tuple[Vector, dict[str, float]]:
         """Return the noisy sum of clipped outputs over their number."""
-        k, reach = len(outputs), 2.0 * self.radius
-        if delta == 0.0:
-            total = sum_clipped(outputs, bound=self.radius, norm="l1")
-            noisy = add_laplace(total, sensitivity=reach, epsilon=epsilon, source=source)
-        else:
-            total = sum_clipped(outputs, bound=self.radius, norm="l2")
-            parameter = lattice_parameter(epsilon, delta, total.size)
-            noisy = add_gaussian(total, sensitivity=reach, parameter=parameter, source=source)
+        k, reach = len(outputs), 2.0 * self.clip_norm
+        total = sum_clipped(outputs, clip_norm=self.clip_norm, norm="l2" if delta else "l1")
+        noisy = add_noise(total, sensitivity=reach, epsilon=epsilon, delta=delta, source=source)
         return np.asarray(noisy.values / k), {"std": noisy.noise_std / k}
 
     def event(self, size: int, epsilon: float, delta: float) -> Event:
-        """Return what an accountant is told about the noise."""
+        """Return one Gaussian or Laplace mechanism."""
         return noise_event(epsilon, delta, size)
 
     def describe(self) -> str:
         """Return what is assumed of the outputs, in words."""
-        return f"Each block's output is scaled down to length {self.radius:g}."
+        return f"Each block's output is scaled down to length {self.clip_norm:g}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridMedian:
     """A point of a declared grid near the median, in every coordinate; no clipping is needed.
 
-    Parameters
-    ----------
-    lower, upper : float or array, public
-        Ends of the grid, for all coordinates or for each. They must not be read off the data.
-    n_points : int, public
-        Points of the grid, ends included.
-
-    Examples
-    --------
-    >>> GridMedian(lower=-1.0, upper=1.0, n_points=201).describe()
-    'Medians are chosen from 201 points of a grid that was declared.'
+    ``bounds`` are the ends of the grid, for all coordinates or for each; ``n_points`` counts its
+    points, ends included.
     """
 
-    lower: float | npt.NDArray[np.float64]
-    upper: float | npt.NDArray[np.float64]
+    bounds: tuple[float | Vector, float | Vector]
     n_points: int = 1001
 
     def __post_init__(self) -> None:
-        finite = np.isfinite(self.lower).all() and np.isfinite(self.upper).all()
-        if not finite or not np.all(np.less(self.lower, self.upper)) or self.n_points < 2:
+        lower, upper = self.bounds
+        finite = np.isfinite(lower).all() and np.isfinite(upper).all()
+        if not finite or not np.all(np.less(lower, upper)) or self.n_points < 2:
             raise BudgetError(
-                "lower must be below upper, both finite, with at least two points between them. "
-                "Declare a range in which outputs may lie."
+                "bounds must be two finite ends, the lower one first, with at least two points "
+                "between them. Declare a range in which outputs may lie."
             )
 
     def centre(self, size: int) -> Vector:
         """Return the middle of the grid."""
-        return np.asarray(np.broadcast_to((np.add(self.lower, self.upper)) / 2.0, (size,)))
+        return np.asarray(np.broadcast_to(np.add(*self.bounds) / 2.0, (size,)))
 
     def combine(
         self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
     ) -> tuple[Vector, dict[str, float]]:
         """Choose every coordinate by the exponential mechanism, scored by ranks."""
         size = outputs.shape[1]
-        lower = np.broadcast_to(self.lower, (size,))
-        upper = np.broadcast_to(self.upper, (size,))
+        lower, upper = (np.broadcast_to(end, (size,)) for end in self.bounds)
         share = _share_of_choices(epsilon, delta, size)
         found = np.empty(size)
         for j in range(size):
@@ -178,7 +143,7 @@ def subsample_aggregate(
     n_jobs: int | None = None,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Fit on disjoint blocks of the records and release a private middle of the fits.
+    """Fit on disjoint blocks of the records and release a private middle of the ``size`` numbers.
 
     Parameters
     ----------
@@ -193,21 +158,10 @@ def subsample_aggregate(
         Number of blocks, and of numbers that ``fit`` returns.
     aggregator : ClippedMean or GridMedian, public
         The private middle, with its declared bounds.
-    epsilon, delta : float, public
-        The promise.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the promise is about.
     least_records : int, public
         Refuse if blocks would have fewer records than this, where their number is public.
     n_jobs : int, optional
         Worker processes, through joblib.
-    simulate : Generator or int, optional
-        Seed of blocks and noise, for experiments; such a release protects nobody.
-
-    Returns
-    -------
-    DPRelease
-        The value is an array of ``size`` numbers.
 
     Guarantee
     ---------
@@ -219,15 +173,16 @@ def subsample_aggregate(
     >>> ages = np.random.default_rng(0).normal(40, 10, size=4000)
     >>> release = subsample_aggregate(
     ...     np.median, (ages,), n_blocks=200, size=1, epsilon=1.0,
-    ...     aggregator=GridMedian(lower=0.0, upper=100.0),
+    ...     aggregator=GridMedian(bounds=(0.0, 100.0)),
     ... )
     >>> bool(abs(release.value[0] - 40) < 2)
     True
     """
-    check_positive("epsilon", epsilon, advice="Use about 1.")
-    if delta != 0.0:
-        check_epsilon_delta(epsilon, delta)
-    n_records = _count(data)
+    check_promise(epsilon, delta, neighbours)
+    lengths = {len(part) for part in data}
+    if len(lengths) != 1:
+        raise DataError("data must be arrays of equal length. Pass a tuple such as (X, y).")
+    n_records = lengths.pop()
     source = read_source(simulate)
     seeds = draw_seeds(n_blocks, source)
     blocks = draw_blocks(
@@ -254,13 +209,6 @@ def subsample_aggregate(
         simulation=source.is_simulation,
     )
     return DPRelease(value=value, certificate=certificate)
-
-
-def _count(data: Sequence[Any]) -> int:
-    lengths = {len(part) for part in data}
-    if len(lengths) != 1:
-        raise DataError("data must be arrays of equal length. Pass a tuple such as (X, y).")
-    return lengths.pop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

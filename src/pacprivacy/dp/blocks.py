@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._random import BitSource, own_generators
-from pacprivacy.dp.laplace import check_neighbours
+from pacprivacy.dp.certificate import Neighbours
+from pacprivacy.dp.noise import check_neighbours
 from pacprivacy.dp.records import as_array
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.noise import uniform_integers
-from pacprivacy.release import Neighbours
 
 LEAST_RECORDS: Final = 2
 ALONE: Final = (
@@ -104,13 +104,6 @@ def fit_fresh(estimator: Any, rows: npt.NDArray[Any], target: npt.NDArray[Any]) 
 
     Seeds that were left open are drawn from NumPy's global generator, which is the block's own.
     A record that is not finite is left out if the estimator fails with it: others can be fitted.
-
-    Examples
-    --------
-    >>> from sklearn.linear_model import LinearRegression
-    >>> rows, target = np.array([[1.0], [2.0], [np.nan]]), np.array([1.0, 2.0, 9.0])
-    >>> fit_fresh(LinearRegression(), rows, target).coef_.round(6)
-    array([1.])
     """
     try:
         return _seeded_clone(estimator).fit(rows, target)

@@ -1,40 +1,75 @@
-"""Private descent: steps along noisy sums of clipped gradients, and nothing else.
+"""Private descent: steps along noisy sums of clipped gradients, and what they cost together.
 
 The sum of a step is a vector of whole numbers. It is rounded to a coarser grid and gets discrete
 Gaussian noise there; weights, averages and penalties are computed from what comes out.
+
+Poisson batches are accounted by dp-accounting's privacy-loss distributions, full batches by the
+exact curve of the Gaussian mechanism. For batches of a fixed size, with or without replacement,
+the privacy profile of one step is a theorem, and dp-accounting's distributions compose it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
-from pacprivacy.dp.clip import SUM_BITS
-from pacprivacy.dp.composition import carried
-from pacprivacy.dp.descent_accounting import (
-    descent_advantage,
-    descent_event,
-    descent_figures,
-    descent_noise,
+from pacprivacy.dp.accounting import (
+    COARSE,
+    FINE,
+    advantage,
+    loss_distribution,
+    renyi_divergences,
+    renyi_epsilon,
 )
-from pacprivacy.dp.descent_batches import Batch, Places, check_count
-from pacprivacy.dp.noise import HAIR, UNITS_PER_SCALE, check_epsilon_delta, lattice_slack
+from pacprivacy.dp.batches import (
+    Batch,
+    FixedBatch,
+    FullBatch,
+    Places,
+    PoissonBatch,
+    ReplacementBatch,
+)
+from pacprivacy.dp.certificate import DPCertificate, Neighbours
+from pacprivacy.dp.clipping import SUM_BITS
+from pacprivacy.dp.events import GaussianEvent, carried
+from pacprivacy.dp.noise import (
+    HAIR,
+    UNITS_PER_SCALE,
+    check_count,
+    check_epsilon_delta,
+    lattice_slack,
+)
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian
-from pacprivacy.release import DPCertificate, Neighbours
+from pacprivacy.theory import gaussian_epsilon, gaussian_parameter
 
 DRAWN_AHEAD: Final = 1 << 16  # noise numbers at a time
+LARGEST_NOISE: Final = 2.0**30
+PRECISION: Final = 1e-4  # of the noise that a search finds, relative
 PUBLIC: Final = (
     "Clipping norm, step length, number of steps, batch size, the number of records it is "
     "compared with, and the starting point are public and were fixed without looking at the "
     "records."
 )
+TOO_MUCH: Final = (
+    "epsilon and delta must be large enough for so many steps; no amount of noise was found. "
+    "Use fewer steps, or more epsilon."
+)
+METHODS: Final = {
+    FullBatch: "exact curve of the Gaussian mechanism",
+    PoissonBatch: "privacy-loss distribution (dp-accounting)",
+    FixedBatch: "privacy-loss distribution of the sampled profile",
+    ReplacementBatch: "privacy-loss distribution of the sampled profile",
+}
 
 Integers = npt.NDArray[np.int64]
 
@@ -53,31 +88,28 @@ class Steps:
         Every record's gradient is shrunk to this norm.
     average : bool
         Release the mean of all iterates instead of the last one.
-    l2 : float >= 0
-        Penalty ``l2 |w|²/2``; it costs no privacy.
-
-    Examples
-    --------
-    >>> Steps(n_steps=100, learning_rate=0.5, clip_norm=1.0).average
-    False
+    penalty : float >= 0
+        Of ``penalty |w|²/2`` beside the *mean* loss; it costs no privacy.
     """
 
     n_steps: int
     learning_rate: float
     clip_norm: float
     average: bool = False
-    l2: float = 0.0
+    penalty: float = 0.0
 
     def __post_init__(self) -> None:
         check_count("n_steps", self.n_steps)
         check_positive("learning_rate", self.learning_rate, advice="Use about 1.")
         check_positive("clip_norm", self.clip_norm, advice="Use a norm that gradients rarely have.")
-        if not 0.0 <= self.l2 < math.inf:
-            raise MechanismError(f"l2 must be a number of at least 0; got {self.l2!r}. Use 0.")
-        if not self.learning_rate * self.l2 < 1.0:
+        if not 0.0 <= self.penalty < math.inf:
             raise MechanismError(
-                "learning_rate times l2 must be below 1, or the penalty overshoots; got "
-                f"{self.learning_rate * self.l2:g}. Use smaller steps."
+                f"penalty must be a number of at least 0; got {self.penalty!r}. Use 0."
+            )
+        if not self.learning_rate * self.penalty < 1.0:
+            raise MechanismError(
+                "learning_rate times penalty must be below 1, or the penalty overshoots; got "
+                f"{self.learning_rate * self.penalty:g}. Use smaller steps."
             )
 
 
@@ -87,28 +119,15 @@ class GradientSums(Protocol):
     @property
     def n_records(self) -> int:
         """Number of records."""
-        ...
 
     def whole_sum(self, weights: Vector, places: Places) -> Integers:
         """Return the sum over the records at these places."""
-        ...
 
 
 class StepNoise(ProcessBound):
-    """Discrete Gaussian noise for sums of clipped gradients.
+    """Discrete Gaussian noise for ``n_steps`` sums of clipped gradients, drawn ahead.
 
-    Parameters
-    ----------
-    noise : float > 0, public
-        Standard deviation over the clipping norm.
-    n_weights : int, public
-        Length of a sum.
-    neighbours : str, public
-        Whether a record moves a sum by one clipping norm or by two.
-    source : BitSource
-        Where the random bits come from.
-    n_steps : int, public
-        How many sums there will be; noise is drawn ahead for them.
+    ``noise`` is the standard deviation over the clipping norm.
 
     Guarantee
     ---------
@@ -164,22 +183,9 @@ class StepNoise(ProcessBound):
 class DescentPlan:
     """A descent with the noise that its promise needs; found before the data are looked at.
 
-    Attributes
-    ----------
-    batch, steps : public
-        Which records a step looks at, and how far it goes.
-    n_records : int
-        Number of records; public where records are replaced, else not used.
-    n_weights : int, public
-        Length of a sum.
-    epsilon, delta : float, public
-        The promise.
-    delta_left : float, public
-        What is left of ``delta`` after the price of discrete noise.
-    noise : float, public
-        Standard deviation of a sum's noise over the clipping norm, continuous noise assumed.
-    n_weights : int, public
-        How many numbers each step adds noise to.
+    ``n_records`` is used only where it is public. ``delta_left`` is what the price of discrete
+    noise leaves of ``delta``; ``noise`` is the standard deviation of a sum's noise over the
+    clipping norm, continuous noise assumed; each step adds noise to ``n_weights`` numbers.
     """
 
     batch: Batch
@@ -203,7 +209,13 @@ class DescentPlan:
         delta: float,
     ) -> Self:
         """Find the noise."""
-        epsilon, left = split_delta(epsilon, delta, n_weights * steps.n_steps)
+        epsilon, delta = check_epsilon_delta(epsilon, delta)
+        left = delta * (1.0 - HAIR) - lattice_slack(epsilon, n_weights * steps.n_steps)
+        if not left > 0.5 * delta:
+            raise BudgetError(
+                f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "
+                "Use a larger delta or a smaller epsilon."
+            )
         batch.size_for(n_records)
         noise = descent_noise(batch, n_records, n_steps=steps.n_steps, epsilon=epsilon, delta=left)
         return cls(
@@ -212,7 +224,7 @@ class DescentPlan:
             n_records=n_records,
             n_weights=n_weights,
             epsilon=epsilon,
-            delta=float(delta),
+            delta=delta,
             delta_left=left,
             noise=noise,
         )
@@ -222,29 +234,24 @@ class DescentPlan:
     ) -> DPCertificate:
         """Write the certificate; ``std`` is the noise of a sum, over the clipping norm."""
         steps, batch = self.steps, self.batch
-        figures = descent_figures(
-            batch, self.n_records, n_steps=steps.n_steps, noise=self.noise, delta=self.delta_left
-        )
-        event = descent_event(
-            batch,
-            self.n_records,
-            n_steps=steps.n_steps,
-            noise=self.noise,
-            n_weights=self.n_weights,
-        )
+        told: dict[str, Any] = {"n_steps": steps.n_steps, "noise": self.noise}
+        event = descent_event(batch, self.n_records, **told, n_weights=self.n_weights)
+        figures: dict[str, Any] = {
+            "method": METHODS[type(batch)],
+            "epsilon": descent_epsilon(batch, self.n_records, **told, delta=self.delta_left),
+            "noise multiplier": self.noise,
+            "steps": steps.n_steps,
+        }
+        by_renyi = _renyi(event, batch.neighbours, self.delta_left)
+        if by_renyi is not None:
+            figures["Rényi epsilon"] = by_renyi
         return DPCertificate(
             epsilon=self.epsilon,
             delta=self.delta,
             neighbours=batch.neighbours,
             mechanism=f"{what} by {describe_steps(batch, steps, self.n_records)}",
             assumptions=(*assumptions, PUBLIC),
-            advantage=descent_advantage(
-                batch,
-                self.n_records,
-                n_steps=steps.n_steps,
-                noise=self.noise,
-                n_weights=self.n_weights,
-            ),
+            advantage=_advantage(event, batch.neighbours),
             accounting=figures,
             noise={"sum of gradients": std * steps.clip_norm},
             events=carried(event),
@@ -275,7 +282,7 @@ def private_descent(
     for _ in range(steps.n_steps):
         places = batch.draw(sums.n_records, source)
         gradient = noisy.release(sums.whole_sum(weights, places)) * (steps.clip_norm / size)
-        weights = weights - steps.learning_rate * (gradient + steps.l2 * weights)
+        weights = weights - steps.learning_rate * (gradient + steps.penalty * weights)
         total += weights
     if not np.isfinite(total).all():
         raise MechanismError(
@@ -283,18 +290,6 @@ def private_descent(
             "the budget of this run is spent."
         )
     return (total / steps.n_steps if steps.average else weights), noisy.std
-
-
-def split_delta(epsilon: float, delta: float, n_numbers: int) -> tuple[float, float]:
-    """Return ``ε``, and what discrete noise for so many numbers leaves of ``δ``."""
-    epsilon, delta = check_epsilon_delta(epsilon, delta)
-    left = delta * (1.0 - HAIR) - lattice_slack(epsilon, n_numbers)
-    if not left > 0.5 * delta:
-        raise BudgetError(
-            f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "
-            "Use a larger delta or a smaller epsilon."
-        )
-    return epsilon, left
 
 
 def describe_steps(batch: Batch, steps: Steps, n_records: int) -> str:
@@ -317,3 +312,113 @@ def read_start(start: Vector | None, shape: tuple[int, ...]) -> Vector:
             "Leave it out to begin at zero."
         )
     return given.ravel()
+
+
+def descent_event(
+    batch: Batch, n_records: int, *, n_steps: int, noise: float, n_weights: int = 0
+) -> GaussianEvent:
+    """Return the steps as one event, its noise relative to the sensitivity of the relation.
+
+    ``n_weights`` is the number of weights that get discrete noise in every step.
+    """
+    return GaussianEvent(
+        noise_multiplier=noise / _reach(batch),
+        count=n_steps,
+        sampling=batch.sampling(n_records),
+        n_numbers=n_weights,
+    )
+
+
+def descent_epsilon(
+    batch: Batch, n_records: int, *, n_steps: int, noise: float, delta: float
+) -> float:
+    """Return the ``ε`` of a private descent, for continuous Gaussian noise.
+
+    ``noise`` is the standard deviation of a sum over the clipping norm; ``n_records`` is used only
+    where it is public.
+
+    Guarantee
+    ---------
+    Claim G-2. An upper bound under ``batch.neighbours``, from dp-accounting 0.4.4 or later.
+    """
+    check_positive("noise", noise, advice="Use at least 0.1.")
+    if isinstance(batch, FullBatch):
+        return gaussian_epsilon(_reach(batch) * math.sqrt(n_steps) / noise, delta)
+    event = descent_event(batch, n_records, n_steps=n_steps, noise=noise)
+    return _epsilon(event, batch.neighbours, delta, FINE)
+
+
+def descent_noise(
+    batch: Batch, n_records: int, *, n_steps: int, epsilon: float, delta: float
+) -> float:
+    """Return the least noise, over the clipping norm, that keeps ``(ε, δ)``; rounded up."""
+    epsilon, delta = check_epsilon_delta(epsilon, delta)
+    if isinstance(batch, FullBatch):
+        reach = _reach(batch) * math.sqrt(n_steps)
+        return reach / gaussian_parameter(epsilon, delta) * (1 + 1e-12)
+    event = descent_event(batch, n_records, n_steps=n_steps, noise=1.0)
+    return _search(event, batch.neighbours, epsilon, delta)
+
+
+def _reach(batch: Batch) -> float:
+    """Return how far one record moves a sum, in clipping norms."""
+    return 1.0 if batch.neighbours == "add_remove" else 2.0
+
+
+@lru_cache(maxsize=256)
+def _advantage(event: GaussianEvent, neighbours: Neighbours) -> float:
+    return advantage(event, neighbours=neighbours)
+
+
+@lru_cache(maxsize=256)
+def _renyi(event: GaussianEvent, neighbours: Neighbours, delta: float) -> float | None:
+    divergences = renyi_divergences(event, neighbours)
+    return None if divergences is None else renyi_epsilon(divergences, delta)
+
+
+@lru_cache(maxsize=1024)
+def _epsilon(
+    event: GaussianEvent, neighbours: Neighbours, delta: float, discretization: float
+) -> float:
+    losses = loss_distribution(event, neighbours, discretization, delta)
+    return float(losses.get_epsilon_for_delta(delta))
+
+
+@lru_cache(maxsize=256)
+def _search(event: GaussianEvent, neighbours: Neighbours, epsilon: float, delta: float) -> float:
+    """Return the noise, over the clipping norm, of an event whose own noise is 1."""
+
+    def excess(log_noise: float) -> float:
+        multiplier = math.exp(log_noise) * event.noise_multiplier
+        trial = replace(event, noise_multiplier=multiplier)
+        return min(_epsilon(trial, neighbours, delta, COARSE), 1e6) - epsilon
+
+    # Distributions are short where there is much noise: come from there.
+    high = math.log(8.0)
+    while excess(high) > 0:
+        high += math.log(2.0)
+        if high > math.log(LARGEST_NOISE):
+            raise BudgetError(TOO_MUCH)
+    low = high - math.log(2.0)
+    while excess(low) <= 0:
+        low, high = low - math.log(2.0), low
+    found = float(brentq(excess, low, high, xtol=PRECISION))
+    while excess(found) > 0:  # towards more noise, never less
+        found += PRECISION
+    return math.exp(found)
+
+
+def least_number(keeps: Callable[[float], bool], precision: float) -> float:
+    """Return a number at which a monotone condition holds, within ``precision`` of the least."""
+    high = 8.0
+    while not keeps(high):
+        high *= 2.0
+        if high > LARGEST_NOISE:
+            raise BudgetError(TOO_MUCH)
+    low = high / 2.0
+    while keeps(low) and low > 1e-9:
+        low, high = low / 2.0, low
+    while high > low * (1 + precision):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return high

@@ -1,20 +1,29 @@
 """What an accountant is told: which mechanism ran, how often, on which sample of the records.
 
 An event is plain data. Certificates carry theirs as JSON, so that releases can be accounted for
-together long after they were made.
+together long after they were made. dp-accounting's own events are read wherever events are; ours
+exist because those have no place for three things: the price of a grid (``n_numbers``); how far a
+removal moves the numbers, without which Poisson batches cannot be accounted for under ``replace``
+(``removal``); and mechanisms of which one ``ε``, or one ``(ε, δ)``, is all that is known.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, TypeAlias
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from typing import Any, ClassVar, Final, TypeAlias
 
+import dp_accounting
 import numpy as np
-from scipy import special
+from scipy import special, stats
 
 from pacprivacy._checks import Vector, check_positive
-from pacprivacy.errors import BudgetError
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
+from pacprivacy.dp.noise import check_count, check_neighbours, lattice_distance, lattice_parameter
+from pacprivacy.errors import BudgetError, CertificateError
 
 _TAIL = 1e-18  # mass of rare repetitions that is counted as lost entirely
 
@@ -33,11 +42,6 @@ class PoissonSampling:
         batch either holds the record or not, so that removal enters whatever the relation is.
         1/2 for sums of contributions that are clipped to a norm; much above 1 for contributions
         that are large and alike, such as numbers between 9 and 10.
-
-    Examples
-    --------
-    >>> PoissonSampling(rate=0.01).rate
-    0.01
     """
 
     kind: ClassVar[str] = "poisson"
@@ -50,56 +54,37 @@ class PoissonSampling:
         if self.removal is not None:
             check_positive("removal", self.removal, advice="Use 0.5 for sums of clipped rows.")
 
-    @property
-    def repetitions(self) -> dict[int, float]:
-        """Probability that a record is in the batch so many times."""
-        return {1: self.rate}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixedSampling:
-    """A uniform subset of ``batch_size`` of ``n_records``; for the relation ``replace``.
-
-    Examples
-    --------
-    >>> FixedSampling(n_records=1000, batch_size=10).rate
-    0.01
-    """
-
-    kind: ClassVar[str] = "fixed"
+class _BatchSampling:
     n_records: int
     batch_size: int
 
     def __post_init__(self) -> None:
-        _check_batch(self.n_records, self.batch_size)
+        if not 1 <= self.batch_size <= self.n_records or self.n_records < 2:
+            raise BudgetError(
+                f"batch_size must be from 1 to n_records; got {self.batch_size} of "
+                f"{self.n_records}. Use a smaller batch."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedSampling(_BatchSampling):
+    """A uniform subset of ``batch_size`` of ``n_records``; for the relation ``replace``."""
+
+    kind: ClassVar[str] = "fixed"
 
     @property
     def rate(self) -> float:
         """Probability that a record is in the batch."""
         return self.batch_size / self.n_records
 
-    @property
-    def repetitions(self) -> dict[int, float]:
-        """Probability that a record is in the batch so many times."""
-        return {1: self.rate}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplacementSampling:
-    """``batch_size`` independent draws from ``n_records``; for the relation ``replace``.
-
-    Examples
-    --------
-    >>> round(ReplacementSampling(n_records=1000, batch_size=10).rate, 6)
-    0.009955
-    """
+class ReplacementSampling(_BatchSampling):
+    """``batch_size`` independent draws from ``n_records``; for the relation ``replace``."""
 
     kind: ClassVar[str] = "with replacement"
-    n_records: int
-    batch_size: int
-
-    def __post_init__(self) -> None:
-        _check_batch(self.n_records, self.batch_size)
 
     @property
     def rate(self) -> float:
@@ -109,8 +94,6 @@ class ReplacementSampling:
     @property
     def repetitions(self) -> dict[int, float]:
         """Probability that a record is in the batch so many times; the far tail is left out."""
-        from scipy import stats
-
         law = stats.binom(self.batch_size, 1.0 / self.n_records)
         most = 1
         while most < self.batch_size and law.sf(most) > _TAIL:
@@ -121,45 +104,8 @@ class ReplacementSampling:
 Sampling: TypeAlias = PoissonSampling | FixedSampling | ReplacementSampling
 
 
-class _Told:
-    """An event as plain JSON types; ``event_from_dict`` reads it."""
-
-    __slots__ = ()
-    kind: ClassVar[str]
-
-    def to_public_dict(self) -> dict[str, Any]:
-        """Return what a certificate carries."""
-        plain: dict[str, Any] = {"event": self.kind, **asdict(self)}  # type: ignore[call-overload]
-        if plain.get("sampling") is not None:
-            plain["sampling"] = {"kind": self.sampling.kind, **plain["sampling"]}  # type: ignore[attr-defined]
-        return plain
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GaussianEvent(_Told):
-    """Gaussian noise.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation over Euclidean sensitivity, of the relation that is accounted for. For
-        sums of contributions of norm up to ``C`` that sensitivity is ``C`` under ``add_remove``
-        and ``2C`` under ``replace``.
-    count : int
-        How many times.
-    sampling : PoissonSampling, FixedSampling or ReplacementSampling, optional
-        How the records of each run were drawn.
-    n_numbers : int
-        How many numbers each run gave *discrete* noise from :mod:`pacprivacy.dp.noise`; the price
-        of the grid is taken from ``δ``. 0 for continuous noise.
-
-    Examples
-    --------
-    >>> GaussianEvent(noise_multiplier=2.0, count=10).profile(np.array([1.0])).round(5)
-    array([0.00683])
-    """
-
-    kind: ClassVar[str] = "gaussian"
+class _NoiseEvent:
     noise_multiplier: float
     count: int = 1
     sampling: Sampling | None = None
@@ -167,8 +113,21 @@ class GaussianEvent(_Told):
 
     def __post_init__(self) -> None:
         check_positive("noise_multiplier", self.noise_multiplier, advice="Use about 1.")
-        _check_count(self.count)
-        _check_numbers(self.n_numbers)
+        check_count("count", self.count)
+        check_count("n_numbers", self.n_numbers, least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaussianEvent(_NoiseEvent):
+    """Gaussian noise, ``count`` times.
+
+    ``noise_multiplier`` is the standard deviation over the Euclidean sensitivity, of the relation
+    that is accounted for. For sums of contributions of norm up to ``C`` that sensitivity is ``C``
+    under ``add_remove`` and ``2C`` under ``replace``. ``n_numbers`` says how many numbers each run
+    gave *discrete* noise from :mod:`pacprivacy.dp.noise`, whose grid is paid for from ``δ``.
+    """
+
+    kind: ClassVar[str] = "gaussian"
 
     @property
     def pure_epsilon(self) -> float | None:
@@ -184,39 +143,15 @@ class GaussianEvent(_Told):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaplaceEvent(_Told):
-    """Laplace noise, on one number or on several that move together.
+class LaplaceEvent(_NoiseEvent):
+    """Laplace noise, on one number or on several that move together; fields as of a Gaussian one.
 
-    Several numbers with one noise scale, and a sensitivity in the sum of absolute changes, are at
-    least as private as one number that moves by all of it (claim DP-30).
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        Scale ``b`` over the sensitivity, under the relation that is accounted for; ``1 / ε``.
-    count : int
-        How many times.
-    sampling : PoissonSampling, FixedSampling or ReplacementSampling, optional
-        How the records of each run were drawn.
-    n_numbers : int
-        1 if the noise is discrete, from :mod:`pacprivacy.dp.noise`; 0 if it is continuous.
-
-    Examples
-    --------
-    >>> LaplaceEvent(noise_multiplier=2.0).pure_epsilon
-    0.5
+    ``noise_multiplier`` is the scale ``b`` over the sensitivity: ``1 / ε``. Several numbers with
+    one noise scale, and a sensitivity in the sum of absolute changes, are at least as private as
+    one number that moves by all of it (claim DP-30). ``n_numbers`` is 1 if the noise is discrete.
     """
 
     kind: ClassVar[str] = "laplace"
-    noise_multiplier: float
-    count: int = 1
-    sampling: Sampling | None = None
-    n_numbers: int = 0
-
-    def __post_init__(self) -> None:
-        check_positive("noise_multiplier", self.noise_multiplier, advice="Use about 1.")
-        _check_count(self.count)
-        _check_numbers(self.n_numbers)
 
     @property
     def pure_epsilon(self) -> float | None:
@@ -230,33 +165,23 @@ class LaplaceEvent(_Told):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PureEvent(_Told):
-    """Any mechanism that is ``(epsilon, 0)``-private, such as the exponential mechanism.
-
-    Examples
-    --------
-    >>> PureEvent(epsilon=0.1, count=20).pure_epsilon
-    0.1
-    """
+class PureEvent:
+    """Any mechanism that is ``(epsilon, 0)``-private, such as the exponential mechanism."""
 
     kind: ClassVar[str] = "pure"
+    n_numbers: ClassVar[int] = 0  # a grid costs pure mechanisms nothing
     epsilon: float
     count: int = 1
     sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
         check_positive("epsilon", self.epsilon, advice="Use about 1.")
-        _check_count(self.count)
+        check_count("count", self.count)
 
     @property
     def pure_epsilon(self) -> float | None:
         """``epsilon``."""
         return self.epsilon
-
-    @property
-    def n_numbers(self) -> int:
-        """0: a grid costs pure mechanisms nothing."""
-        return 0
 
     def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
         """Largest ``δ`` of one run without sampling, for ``repeats`` times the loss."""
@@ -268,16 +193,13 @@ class PureEvent(_Told):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApproximateEvent(_Told):
-    """Any mechanism that is ``(epsilon, delta)``-private, when nothing more is known of it.
-
-    Examples
-    --------
-    >>> ApproximateEvent(epsilon=1.0, delta=1e-6).profile(np.array([0.0, 1.0])).round(6)
-    array([4.62118e-01, 1.00000e-06])
-    """
+class ApproximateEvent:
+    """Any mechanism that is ``(epsilon, delta)``-private, when nothing more is known of it."""
 
     kind: ClassVar[str] = "approximate"
+    n_numbers: ClassVar[int] = 0  # the grid is paid for in delta
+    sampling: ClassVar[None] = None  # the promise is about all records
+    pure_epsilon: ClassVar[None] = None  # the loss has no bound
     epsilon: float
     delta: float
     count: int = 1
@@ -288,22 +210,7 @@ class ApproximateEvent(_Told):
             raise BudgetError(
                 f"delta must be between 0 and 1; got {self.delta!r}. Use PureEvent for 0."
             )
-        _check_count(self.count)
-
-    @property
-    def sampling(self) -> None:
-        """None: the promise is about all records."""
-        return None
-
-    @property
-    def pure_epsilon(self) -> None:
-        """None: the loss has no bound."""
-        return None
-
-    @property
-    def n_numbers(self) -> int:
-        """0: the grid is paid for in ``delta``."""
-        return 0
+        check_count("count", self.count)
 
     def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
         """Largest ``δ`` of one run; ``repeats`` is 1, since there is no sampling."""
@@ -312,21 +219,223 @@ class ApproximateEvent(_Told):
 
 
 Event: TypeAlias = GaussianEvent | LaplaceEvent | PureEvent | ApproximateEvent
+Told: TypeAlias = Event | dp_accounting.DpEvent | DPCertificate | DPRelease
+
+_SAMPLINGS: Final = {law.kind: law for law in (PoissonSampling, FixedSampling, ReplacementSampling)}
+_EVENTS: Final = {
+    law.kind: law for law in (GaussianEvent, LaplaceEvent, PureEvent, ApproximateEvent)
+}
 
 
-def _check_numbers(n_numbers: int) -> None:
-    if isinstance(n_numbers, bool) or not n_numbers >= 0 or int(n_numbers) != n_numbers:
-        raise BudgetError(f"n_numbers must be a whole number of at least 0; got {n_numbers!r}.")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    """Events on the same records, equal ones counted together, and the relation they are about."""
+
+    events: tuple[Event, ...]
+    neighbours: Neighbours
+    simulation: bool
 
 
-def _check_count(count: int) -> None:
-    if isinstance(count, bool) or not count >= 1 or int(count) != count:
-        raise BudgetError(f"count must be a whole number of at least 1; got {count!r}.")
-
-
-def _check_batch(n_records: int, batch_size: int) -> None:
-    if not 1 <= batch_size <= n_records or n_records < 2:
-        raise BudgetError(
-            f"batch_size must be from 1 to n_records; got {batch_size} of {n_records}. "
-            "Use a smaller batch."
+def read_composed(told: Told | Iterable[Told], neighbours: Neighbours | None) -> Composed:
+    """Read what ran; the relation is that of the certificates unless it is given."""
+    listed = list(told) if isinstance(told, Iterable) else [told]
+    certificates = [found for item in listed if (found := _certificate(item)) is not None]
+    relations = {certificate.neighbours for certificate in certificates}
+    if neighbours is None:
+        neighbours = relations.pop() if len(relations) == 1 else "add_remove"
+    check_neighbours(neighbours)
+    if relations - {neighbours}:
+        raise CertificateError(
+            f"certificates must all be about neighbours={neighbours!r} to be composed; got "
+            f"{', '.join(sorted(relations))!r}. Release all of them under one relation."
         )
+    counts: Counter[Event] = Counter()
+    for item in listed:
+        certificate = _certificate(item)
+        for event in [_event(item)] if certificate is None else events_of(certificate):
+            check_relation(event, neighbours)
+            counts[replace(event, count=1)] += int(event.count)
+    if not counts:
+        raise BudgetError("events must hold at least one event. Pass what was run.")
+    return Composed(
+        events=tuple(replace(event, count=count) for event, count in counts.items()),
+        neighbours=neighbours,
+        simulation=any(certificate.simulation for certificate in certificates),
+    )
+
+
+def _certificate(item: Any) -> DPCertificate | None:
+    if isinstance(item, DPCertificate):
+        return item
+    for name in ("certificate", "certificate_"):  # of a release, of a fitted estimator
+        found = getattr(item, name, None)
+        if isinstance(found, DPCertificate):
+            return found
+    return None
+
+
+def _event(item: Any) -> Event:
+    """Return an event of ours; dp-accounting's are read from the outside in."""
+    sampling: Sampling | None = None
+    count, inner = 1, item
+    while isinstance(inner, dp_accounting.SelfComposedDpEvent):
+        count, inner = count * inner.count, inner.event
+    if isinstance(inner, dp_accounting.PoissonSampledDpEvent):
+        sampling = PoissonSampling(rate=inner.sampling_probability)
+    elif isinstance(inner, dp_accounting.SampledWithoutReplacementDpEvent):
+        sampling = FixedSampling(n_records=inner.source_dataset_size, batch_size=inner.sample_size)
+    elif isinstance(inner, dp_accounting.SampledWithReplacementDpEvent):
+        sampling = ReplacementSampling(
+            n_records=inner.source_dataset_size, batch_size=inner.sample_size
+        )
+    inner = inner if sampling is None else inner.event
+    if isinstance(inner, dp_accounting.GaussianDpEvent | dp_accounting.LaplaceDpEvent):
+        noise = GaussianEvent if isinstance(inner, dp_accounting.GaussianDpEvent) else LaplaceEvent
+        return noise(noise_multiplier=inner.noise_multiplier, count=count, sampling=sampling)
+    if isinstance(item, Event):
+        return item
+    raise BudgetError(
+        "events must be events, certificates or releases of differential privacy; got "
+        f"{type(item).__name__}. Use GaussianEvent, LaplaceEvent, PureEvent."
+    )
+
+
+def events_of(certificate: DPCertificate) -> list[Event]:
+    """Return the events of a certificate; its promise as one event if it carries none.
+
+    Guarantee
+    ---------
+    Claim DP-20. What was released is as private as these events, fixed before it ran.
+    """
+    if certificate.events:
+        return [_event_from_dict(plain) for plain in certificate.events]
+    if certificate.kind != "dp" or math.isinf(certificate.epsilon):
+        raise CertificateError(
+            "certificate must carry its events, or a promise that was fixed beforehand, to be "
+            f"composed; got kind {certificate.kind!r} with epsilon {certificate.epsilon:g} and no "
+            "events. Release again with this version."
+        )
+    if certificate.delta == 0.0:
+        return [PureEvent(epsilon=certificate.epsilon)]
+    return [ApproximateEvent(epsilon=certificate.epsilon, delta=certificate.delta)]
+
+
+def _event_from_dict(plain: Any) -> Event:
+    try:
+        fields = dict(plain)
+        law = _EVENTS[fields.pop("event")]
+        if fields.get("sampling") is not None:
+            drawn = dict(fields["sampling"])
+            fields["sampling"] = _SAMPLINGS[drawn.pop("kind")](**drawn)
+        return law(**fields)
+    except (BudgetError, KeyError, TypeError, ValueError):
+        raise CertificateError(
+            "events must be those that a certificate was written with: a known kind and its "
+            "numbers. Use the file as it was written."
+        ) from None
+
+
+def carried(*events: Event) -> tuple[dict[str, Any], ...]:
+    """Return events as a certificate carries them: plain JSON types."""
+    told = []
+    for event in events:
+        plain: dict[str, Any] = {"event": event.kind, **asdict(event)}
+        if event.sampling is not None:
+            plain["sampling"] = {"kind": event.sampling.kind, **plain["sampling"]}
+        told.append(plain)
+    return tuple(told)
+
+
+def gaussian_event(parameter: float, n_numbers: int) -> GaussianEvent:
+    """Return the event of discrete Gaussian noise of parameter ``μ``, rounded to less noise."""
+    return GaussianEvent(noise_multiplier=(1.0 - 2.0**-48) / parameter, n_numbers=int(n_numbers))
+
+
+def noise_event(epsilon: float, delta: float, n_numbers: int) -> Event:
+    """Return the event of so many numbers with the discrete noise that ``(ε, δ)`` asks for.
+
+    Gaussian of :func:`~pacprivacy.dp.noise.lattice_parameter`, or Laplace for ``delta = 0``.
+    """
+    if delta:
+        return gaussian_event(lattice_parameter(epsilon, delta, n_numbers), n_numbers)
+    if n_numbers == 1:
+        return LaplaceEvent(noise_multiplier=(1.0 - 2.0**-48) / float(epsilon), n_numbers=1)
+    return PureEvent(epsilon=float(epsilon))
+
+
+def check_relation(event: Event, neighbours: Neighbours) -> None:
+    """Refuse a way of sampling to which claim DP-4 does not apply under the relation."""
+    sampling = event.sampling
+    if isinstance(sampling, PoissonSampling):
+        if neighbours == "replace" and sampling.removal is None:
+            raise BudgetError(
+                "removal must be given for Poisson batches under 'replace': how far removing a "
+                "record moves the numbers, over how far replacing one does; got None. Use "
+                "PoissonSampling(rate=..., removal=0.5) for sums of rows clipped to a norm."
+            )
+        if neighbours == "add_remove" and sampling.removal is not None:
+            raise BudgetError(
+                "removal must be left out under 'add_remove', where noise is relative to the "
+                f"removal itself; got {sampling.removal!r}. Leave it out, or use 'replace'."
+            )
+    elif sampling is not None and neighbours == "add_remove":
+        raise BudgetError(
+            "neighbours must be 'replace' for batches of a fixed size, which need a public "
+            "number of records; got 'add_remove'. Use PoissonSampling, or 'replace'."
+        )
+
+
+def pure_loss(event: Event) -> float | None:
+    """Return the ``ε`` of one run on its sample, if the loss never exceeds it (claim DP-4)."""
+    pure, sampling = event.pure_epsilon, event.sampling
+    if pure is None or sampling is None:
+        return pure
+    if isinstance(sampling, ReplacementSampling) and sampling.batch_size > 1:
+        return None
+    removal = sampling.removal if isinstance(sampling, PoissonSampling) else None
+    drawn = pure * max(1.0, removal or 0.0)  # whether the record is in, or what it says
+    return min(pure, math.log1p(sampling.rate * math.expm1(drawn))) if drawn < 700 else pure
+
+
+def grid_distance(events: Iterable[Event]) -> float:
+    """Return how far the discrete noise of all runs is from continuous noise in total."""
+    return math.fsum(
+        lattice_distance(
+            event.count * event.n_numbers,
+            law="laplace" if isinstance(event, LaplaceEvent) else "gaussian",
+        )
+        for event in events
+    )
+
+
+def gaussian_square(event: Event) -> Fraction | None:
+    """Return the ``μ²`` of a Gaussian mechanism that dominates one run, if one is known (DP-21)."""
+    if isinstance(event, GaussianEvent):
+        return None if event.sampling is not None else 1 / Fraction(event.noise_multiplier) ** 2
+    loss = pure_loss(event)
+    if loss is None:
+        return None
+    # The trade-off of a pure mechanism lies above the Gaussian curve through its corner.
+    return Fraction(-2.0 * float(special.ndtri(special.expit(-loss))) * (1.0 + 1e-12)) ** 2
+
+
+def covers(token: Event, event: Event) -> bool:
+    """Tell whether one run of ``token`` is nowhere more private than one of ``event`` (DP-21)."""
+    if replace(event, count=token.count) == token:
+        return True
+    if isinstance(token, PureEvent | ApproximateEvent):
+        loss = pure_loss(event)
+        if isinstance(token, ApproximateEvent) and isinstance(event, ApproximateEvent):
+            return event.epsilon <= token.epsilon and event.delta <= token.delta
+        limit = pure_loss(token) if isinstance(token, PureEvent) else token.epsilon
+        return loss is not None and limit is not None and loss <= limit
+    if type(token) is not type(event) or not isinstance(event, GaussianEvent | LaplaceEvent):
+        return False
+    if isinstance(event, LaplaceEvent) and event.n_numbers > token.n_numbers:
+        return False  # the grid of a Laplace law is paid for where it is reserved
+    less_noise = token.noise_multiplier <= event.noise_multiplier
+    mine, its = token.sampling, event.sampling
+    if isinstance(mine, PoissonSampling) and isinstance(its, PoissonSampling):
+        seldom = its.rate <= mine.rate and (its.removal or 0.0) <= (mine.removal or 0.0)
+        return less_noise and seldom
+    return less_noise and mine == its

@@ -15,14 +15,14 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy.dp.batches import Batch
+from pacprivacy.dp.certificate import DPRelease
 from pacprivacy.dp.descent import Steps
-from pacprivacy.dp.descent_batches import Batch
-from pacprivacy.dp.jax_sgd import without_checks
+from pacprivacy.dp.jax_sgd import import_jax, without_checks
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.records import norms_of
 from pacprivacy.dp.sgd import dp_sgd
-from pacprivacy.errors import DataError, PacPrivacyError
-from pacprivacy.release import DPRelease
+from pacprivacy.errors import DataError
 
 CHANNELS: Final = (16, 32, 64)
 AT_ONCE: Final = 100  # images, when features are computed
@@ -44,13 +44,6 @@ class PublicFeatures:
         Convolutions and the hidden layer.
     centre : array, public
         Mean of the features of public images, which is subtracted.
-
-    Examples
-    --------
-    >>> images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8)
-    >>> network = pretrain(images, np.arange(20) % 2, n_features=8, n_epochs=0, rng=0)
-    >>> network.transform(images).shape
-    (20, 8)
     """
 
     weights: Weights
@@ -62,7 +55,7 @@ class PublicFeatures:
         Images are worked on a hundred at a time. That a row is a function of its own image alone
         holds if XLA computes the same for an image wherever it stands among them.
         """
-        jax, _ = _import_jax()
+        (jax,) = import_jax("jax")
         hidden = jax.jit(_hidden)
         parts = [np.empty((0, len(self.centre)), dtype=np.float32)]
         for start in range(0, len(images), AT_ONCE):
@@ -101,14 +94,8 @@ def pretrain(
         Of Adam, on batches of 100.
     rng : Generator or int, optional
         Seed of public randomness.
-
-    Examples
-    --------
-    >>> images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8)
-    >>> pretrain(images, np.arange(20) % 2, n_features=8, n_epochs=1, rng=0).centre.shape
-    (8,)
     """
-    jax, optax = _import_jax()
+    jax, optax = import_jax("jax", "optax")
     if images.ndim != 4 or len(images) != len(labels):
         raise DataError(
             f"images must have shape (n, height, width, channels), with one label each; got "
@@ -233,7 +220,7 @@ def _start(
 
 def _hidden(weights: Any, images: Any) -> Any:
     """Return the last hidden layer: three convolutions with pooling, one dense layer."""
-    jax, _ = _import_jax()
+    (jax,) = import_jax("jax")
     found = images
     for layer in range(len(CHANNELS)):
         found = jax.lax.conv_general_dilated(
@@ -252,15 +239,3 @@ def _hidden(weights: Any, images: Any) -> Any:
 
 def _scale(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     return np.asarray(images, dtype=np.float32) / np.float32(127.5) - np.float32(1.0)
-
-
-def _import_jax() -> tuple[Any, Any]:
-    try:
-        import jax
-        import optax
-    except ImportError:
-        raise PacPrivacyError(
-            "pre-training needs JAX and optax, which are not installed. "
-            "Run: pip install 'pacprivacy[jax]'"
-        ) from None
-    return jax, optax

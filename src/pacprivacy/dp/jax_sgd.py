@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Vector
-from pacprivacy.dp.clip import ExactTotal, add_gradients
+from pacprivacy.dp.batches import Batch, Places
+from pacprivacy.dp.certificate import DPRelease
+from pacprivacy.dp.clipping import ExactTotal, add_gradients
 from pacprivacy.dp.descent import DescentPlan, Steps, private_descent
-from pacprivacy.dp.descent_batches import Batch, Places, check_count
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.noise import check_count, read_source
 from pacprivacy.errors import DataError, MechanismError, PacPrivacyError
-from pacprivacy.release import DPRelease
 
 PADDED_TO: Final = 64  # records; so that few shapes are compiled
 
@@ -64,11 +65,6 @@ def dp_sgd_jax(
     -------
     DPRelease
         ``value`` has the structure of ``start``, with numpy arrays.
-
-    Raises
-    ------
-    BudgetError, DataError, MechanismError
-        Before anything is spent.
 
     Guarantee
     ---------
@@ -115,7 +111,8 @@ class _JaxSums:
     def __init__(
         self, loss: Loss, start: Any, data: tuple[Any, ...], *, clip_norm: float, chunk: int
     ) -> None:
-        jax, flatten = _import_jax()
+        jax, flattening = import_jax("jax", "jax.flatten_util")
+        flatten = flattening.ravel_pytree
         check_count("chunk", chunk)
         if not all(hasattr(column, "dtype") for column in data):
             raise DataError(
@@ -211,12 +208,12 @@ def without_checks(jax: Any) -> Iterator[None]:
         yield
 
 
-def _import_jax() -> tuple[Any, Any]:
+def import_jax(*modules: str) -> tuple[Any, ...]:
+    """Import modules that come with the extra; say what is missing where they did not."""
     try:
-        import jax
-        from jax.flatten_util import ravel_pytree
+        return tuple(import_module(name) for name in modules)
     except ImportError:
         raise PacPrivacyError(
-            "dp_sgd_jax needs JAX, which is not installed. Run: pip install 'pacprivacy[jax]'"
+            f"{' and '.join(modules)} must be installed for this. "
+            "Run: pip install 'pacprivacy[jax]'"
         ) from None
-    return jax, ravel_pytree

@@ -1,13 +1,13 @@
-"""Losses of linear models: what descent needs to know of squares, logits and hinges.
+"""Losses of linear models: of scores, for descent, and of the margin, for minimisers.
 
-The gradient of such a loss in the weights is ``slope · x`` (an outer product where there are
+The gradient of a loss of scores in the weights is ``slope · x`` (an outer product where there are
 several scores), so its norm is ``|slope| |x|`` and no gradient of a single record is ever built.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,58 +15,35 @@ from scipy import special
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp.records import encode_labels, read_numbers
-from pacprivacy.errors import DataError
+from pacprivacy.errors import DataError, MechanismError
 
 
 class LinearLoss(Protocol):
     """A loss of scores ``X @ weights.T``; its labels or bounds are declared, not found.
 
-    A record whose target was not declared is not refused: its loss and its slopes are zero.
+    A record whose target was not declared is not refused: its slopes are zero.
     """
 
     @property
     def n_scores(self) -> int:
         """Scores per record."""
-        ...
 
     def encode(self, y: Any, n_records: int) -> npt.NDArray[Any]:
-        """Return the target as ``values`` and ``slopes`` read it; other shapes are refused."""
-        ...
-
-    def values(self, scores: Matrix, target: npt.NDArray[Any]) -> Vector:
-        """Return the loss of every record."""
-        ...
+        """Return the target as ``slopes`` reads it; other shapes are refused."""
 
     def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
         """Return the derivative of every record's loss in its scores, of shape (n, n_scores)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Squared:
-    """Half the squared error, of targets clipped to a declared bound.
+    """Half the squared error, of targets clipped to a declared absolute value ``y_bound``."""
 
-    Parameters
-    ----------
-    y_bound : float > 0, public
-        Targets are clipped to this absolute value; it must not be read off the data.
-
-    Examples
-    --------
-    >>> loss = Squared(y_bound=2.0)
-    >>> loss.slopes(np.array([[1.0]]), loss.encode([5.0], 1))
-    array([[-1.]])
-    """
-
+    n_scores: ClassVar[int] = 1
     y_bound: float
 
     def __post_init__(self) -> None:
         check_positive("y_bound", self.y_bound, advice="Use a value that targets rarely exceed.")
-
-    @property
-    def n_scores(self) -> int:
-        """Scores per record."""
-        return 1
 
     def encode(self, y: Any, n_records: int) -> npt.NDArray[Any]:
         """Return targets clipped to the bound; NaN for those that are not finite."""
@@ -74,19 +51,14 @@ class Squared:
         clipped = np.clip(target, -self.y_bound, self.y_bound)
         return np.where(np.isfinite(target), clipped, np.nan)
 
-    def values(self, scores: Matrix, target: npt.NDArray[Any]) -> Vector:
-        """Return half the squared errors."""
-        found: Vector = np.nan_to_num(0.5 * (scores[:, 0] - target) ** 2, nan=0.0)
-        return found
-
     def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
         """Return the errors."""
-        found: Matrix = np.nan_to_num(scores - target[:, None], nan=0.0)
-        return found
+        return np.asarray(np.nan_to_num(scores - target[:, None], nan=0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TwoClasses:
+    n_scores: ClassVar[int] = 1
     classes: tuple[Any, ...]
 
     def __post_init__(self) -> None:
@@ -96,11 +68,6 @@ class _TwoClasses:
                 "Use Softmax for more than two."
             )
 
-    @property
-    def n_scores(self) -> int:
-        """Scores per record."""
-        return 1
-
     def encode(self, y: Any, n_records: int) -> npt.NDArray[Any]:
         """Return -1 for the first class, 1 for the second, and 0 for any other label."""
         places = encode_labels(y, self.classes, n_records)
@@ -109,76 +76,27 @@ class _TwoClasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logistic(_TwoClasses):
-    """The logistic loss of two declared classes.
-
-    Parameters
-    ----------
-    classes : tuple of two labels, public
-        The second one has positive scores. A record with another label has no influence.
-
-    Examples
-    --------
-    >>> loss = Logistic(classes=("no", "yes"))
-    >>> loss.slopes(np.array([[0.0]]), loss.encode(["yes"], 1))
-    array([[-0.5]])
-    """
-
-    def values(self, scores: Matrix, target: npt.NDArray[Any]) -> Vector:
-        """Return ``ln(1 + exp(-y s))``."""
-        found: Vector = -special.log_expit(scores[:, 0] * target) * np.abs(target)
-        return found
+    """The logistic loss of two declared classes; the second one has positive scores."""
 
     def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
         """Return the derivative."""
         signs = target[:, None]
-        found: Matrix = -signs * special.expit(-scores * signs)
-        return found
+        return np.asarray(-signs * special.expit(-scores * signs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hinge(_TwoClasses):
-    """The hinge loss of two declared classes.
-
-    Parameters
-    ----------
-    classes : tuple of two labels, public
-        The second one has positive scores. A record with another label has no influence.
-
-    Examples
-    --------
-    >>> loss = Hinge(classes=(0, 1))
-    >>> loss.slopes(np.array([[0.5], [1.5]]), loss.encode([1, 1], 2))
-    array([[-1.],
-           [-0.]])
-    """
-
-    def values(self, scores: Matrix, target: npt.NDArray[Any]) -> Vector:
-        """Return ``max(0, 1 - y s)``."""
-        found: Vector = np.maximum(0.0, np.abs(target) - scores[:, 0] * target)
-        return found
+    """The hinge loss of two declared classes; the second one has positive scores."""
 
     def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
         """Return a subgradient."""
         signs = target[:, None]
-        found: Matrix = -signs * (scores * signs < 1.0)
-        return found
+        return np.asarray(-signs * (scores * signs < 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Softmax:
-    """The multinomial logistic loss of declared classes.
-
-    Parameters
-    ----------
-    classes : tuple of labels, public
-        One score each, in this order. A record with another label has no influence.
-
-    Examples
-    --------
-    >>> loss = Softmax(classes=("a", "b"))
-    >>> loss.slopes(np.zeros((1, 2)), loss.encode(["b"], 1))
-    array([[ 0.5, -0.5]])
-    """
+    """The multinomial logistic loss of declared classes, one score each, in this order."""
 
     classes: tuple[Any, ...]
 
@@ -198,15 +116,75 @@ class Softmax:
         """Return the number of each record's class, -1 for any other label."""
         return encode_labels(y, self.classes, n_records)
 
-    def values(self, scores: Matrix, target: npt.NDArray[Any]) -> Vector:
-        """Return the negative log probabilities of the true classes."""
-        chosen = scores[np.arange(len(target)), target]
-        found: Vector = np.where(target < 0, 0.0, special.logsumexp(scores, axis=1) - chosen)
-        return found
-
     def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
         """Return probabilities, less one for the true class."""
         found: Matrix = special.softmax(scores, axis=1)
         found[np.arange(len(target)), target] -= 1.0
         found[target < 0] = 0.0
         return found
+
+
+class MarginLoss(Protocol):
+    """A convex loss ``f(m)`` of the margin ``m = ±x·θ`` with ``-1 <= f' <= 0``."""
+
+    @property
+    def most_curvature(self) -> float:
+        """Largest second derivative."""
+
+    def slope(self, margins: Vector) -> Vector:
+        """Return the derivative."""
+
+    def curvature(self, margins: Vector) -> Vector:
+        """Return the second derivative, where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogisticMargin:
+    """``ln(1 + exp(-m))``."""
+
+    most_curvature: ClassVar[float] = 0.25
+
+    def slope(self, margins: Vector) -> Vector:
+        """Return the derivative."""
+        return np.asarray(-special.expit(-margins))
+
+    def curvature(self, margins: Vector) -> Vector:
+        """Return the second derivative."""
+        return np.asarray(special.expit(margins) * special.expit(-margins))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmoothHinge:
+    """The hinge, rounded by a parabola within ``width`` of the margin 1."""
+
+    width: float = 0.5
+
+    @property
+    def most_curvature(self) -> float:
+        """``1 / (2 width)``."""
+        return 0.5 / self.width
+
+    def slope(self, margins: Vector) -> Vector:
+        """Return the derivative."""
+        return np.asarray(-np.clip((1.0 - margins + self.width) / (2.0 * self.width), 0.0, 1.0))
+
+    def curvature(self, margins: Vector) -> Vector:
+        """Return the second derivative, where there is one."""
+        return np.where(np.abs(1.0 - margins) < self.width, self.most_curvature, 0.0)
+
+
+_LOSSES: Final[dict[str, MarginLoss]] = {
+    "logistic": LogisticMargin(),
+    "smooth_hinge": SmoothHinge(),
+}
+
+
+def read_margin_loss(loss: str | MarginLoss) -> MarginLoss:
+    """Return the loss of that name, or the loss itself."""
+    if not isinstance(loss, str):
+        return loss
+    if loss not in _LOSSES:
+        raise MechanismError(
+            f"loss must be one of {', '.join(_LOSSES)}; got {loss!r}. Use 'logistic'."
+        )
+    return _LOSSES[loss]

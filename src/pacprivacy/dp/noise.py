@@ -8,6 +8,7 @@ paid for. A float is formed only after the noise is in.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal
@@ -16,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
-from pacprivacy._checks import Matrix, Vector, check_positive, freeze
+from pacprivacy._checks import Vector, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
-from pacprivacy.dp.records import finite_rows, norms_of, read_rows
+from pacprivacy.dp.certificate import NEIGHBOURS
+from pacprivacy.dp.clipping import LARGEST, SMALLEST
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian, sample_discrete_laplace
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
@@ -31,26 +33,14 @@ UNITS_PER_SCALE: Final = 1 << 29  # least number of grid steps in one noise scal
 HAIR: Final = 2.0**-24  # part of δ that is left for rounding, by those who compose
 FARTHEST: Final = 2.0**61  # grid steps; beyond it numbers are clipped, so that int64 holds them
 TWELFTH: Final = Fraction(1, 1 << 33)  # of a step more: s² - 1/12 is the variance that counts
-UNITS_PER_BOUND: Final = 28  # bits of a clipped entry
-CHUNK_ROWS: Final = 1 << 20  # whose sum is exact in float64; sums of chunks are added in int64
-LARGEST_SUM: Final = 1 << 53  # whole numbers that float64 holds: 2^24 rows of the largest
-_SMALLEST, _LARGEST = 1e-100, 1e100  # far from where float64 loses digits or range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Perturbed:
     """Numbers with noise; they may leave if their sensitivity was as declared.
 
-    Parameters
-    ----------
-    values : array, public
-        What may leave.
-    noise_scale : float, public
-        ``b`` of the Laplace law, or the standard deviation of the Gaussian, as sampled.
-    noise_std : float, public
-        Standard deviation of the noise.
-    grid_step : float, public
-        Released values are whole multiples of it.
+    ``noise_scale`` is ``b`` of the Laplace law, or the standard deviation of the Gaussian; released
+    values are whole multiples of ``grid_step``.
     """
 
     values: Vector
@@ -70,47 +60,19 @@ def add_laplace(
     source: BitSource,
     sampler: Sampler = "lattice",
 ) -> Perturbed:
-    """Add discrete Laplace noise; pure differential privacy.
-
-    Parameters
-    ----------
-    values : float or array, curator-only
-        Numbers to perturb, as computed.
-    sensitivity : float > 0, public
-        How far one record can move all of them together: sum of absolute changes.
-    epsilon : float > 0, public
-        The promise.
-    source : BitSource
-        Random words; see :func:`read_source`.
-    sampler : {"lattice", "opendp"}, public
-        Ours, or OpenDP's (``pacprivacy[dp]``); the law is the same.
-
-    Returns
-    -------
-    Perturbed
+    """Add discrete Laplace noise; ``sensitivity`` is a sum of absolute changes.
 
     Guarantee
     ---------
     Claim DP-1. ``(epsilon, 0)``-differential privacy for any relation under which the numbers
     move by at most ``sensitivity``; exact, rounding included.
-
-    Examples
-    --------
-    >>> noisy = add_laplace([3.0, 4.0], sensitivity=1.0, epsilon=0.5, source=read_source(0))
-    >>> noisy.values.shape, round(noisy.noise_scale, 6)
-    ((2,), 2.0)
     """
-    numbers = _read_values(values)
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
     grid_step = _grid_step(sensitivity, epsilon)
     # Rounding moves each number by up to one step between neighbours.
-    steps = Fraction(float(sensitivity)) / Fraction(grid_step) + numbers.size
-    units = _check_units(math.ceil(steps / Fraction(epsilon)))
-    released = _perturb(numbers, grid_step, units, "laplace", source, sampler)
-    scale = grid_step * units
-    return Perturbed(
-        values=released, noise_scale=scale, noise_std=math.sqrt(2.0) * scale, grid_step=grid_step
-    )
+    steps = Fraction(float(sensitivity)) / Fraction(grid_step) + np.size(values)
+    units = math.ceil(steps / Fraction(epsilon))
+    return _perturb(values, grid_step, units, "laplace", source, sampler)
 
 
 def add_gaussian(
@@ -129,17 +91,27 @@ def add_gaussian(
     :func:`lattice_slack` in ``δ``; and ``μ²/2``-zCDP without slack. Holds for any relation under
     which the numbers move by at most ``sensitivity``.
     """
-    numbers = _read_values(values)
     parameter = check_positive("parameter", parameter, advice="Use 1 / noise multiplier.")
     grid_step = _grid_step(sensitivity, parameter)
-    root = math.isqrt(numbers.size)
-    root += root * root < numbers.size
+    root = math.isqrt(np.size(values))
+    root += root * root < np.size(values)
     # Rounding moves each number by up to one step between neighbours: √q steps together.
     steps = Fraction(float(sensitivity)) / Fraction(grid_step) + root
-    units = _check_units(math.ceil(steps / Fraction(parameter) + TWELFTH))
-    released = _perturb(numbers, grid_step, units, "gaussian", source, sampler)
-    std = grid_step * units
-    return Perturbed(values=released, noise_scale=std, noise_std=std, grid_step=grid_step)
+    units = math.ceil(steps / Fraction(parameter) + TWELFTH)
+    return _perturb(values, grid_step, units, "gaussian", source, sampler)
+
+
+def add_noise(
+    values: Any, *, sensitivity: float, epsilon: float, delta: float, source: BitSource
+) -> Perturbed:
+    """Add the least Gaussian noise that ``(ε, δ)`` allows, or Laplace noise for ``delta=0``.
+
+    ``sensitivity`` is Euclidean, or a sum of absolute changes for ``delta=0``.
+    """
+    if delta == 0.0:
+        return add_laplace(values, sensitivity=sensitivity, epsilon=epsilon, source=source)
+    parameter = lattice_parameter(epsilon, delta, np.size(values))
+    return add_gaussian(values, sensitivity=sensitivity, parameter=parameter, source=source)
 
 
 def lattice_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
@@ -151,9 +123,14 @@ def lattice_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
     return n_numbers / (32.0 * units**4 if law == "gaussian" else 8.0 * units**2)
 
 
+def grid_price(epsilon: float, distance: float) -> float:
+    """Return what a distance in total variation from continuous noise costs in ``δ``."""
+    return (1.0 + math.exp(min(epsilon, 700.0))) * distance
+
+
 def lattice_slack(epsilon: float, n_numbers: int) -> float:
     """Return what to add to ``δ`` because the Gaussian noise of so many numbers is discrete."""
-    return (1.0 + math.exp(min(epsilon, 700.0))) * lattice_distance(n_numbers)
+    return grid_price(epsilon, lattice_distance(n_numbers))
 
 
 def lattice_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
@@ -195,66 +172,45 @@ def lattice_epsilon(parameter: float, delta: float, n_numbers: int) -> float:
 
 
 def check_epsilon_delta(epsilon: float, delta: float) -> tuple[float, float]:
-    """Return both as floats; refuse ``ε <= 0`` and ``δ`` outside (0, 1).
-
-    Examples
-    --------
-    >>> check_epsilon_delta(1, 1e-6)
-    (1.0, 1e-06)
-    """
+    """Return both as floats; refuse ``ε <= 0`` and ``δ`` outside (0, 1)."""
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
     if isinstance(delta, bool) or not 0.0 < delta < 1.0:
         raise BudgetError(f"delta must be between 0 and 1; got {delta!r}. Use below 1/n.")
     return epsilon, float(delta)
 
 
-def read_source(simulate: np.random.Generator | int | None = None) -> BitSource:
-    """Return the operating system's words, or seeded ones for a simulation.
+def check_neighbours(neighbours: str) -> None:
+    """Refuse a relation that is not named."""
+    if neighbours not in NEIGHBOURS:
+        raise BudgetError(
+            f"neighbours must be 'add_remove' or 'replace'; got {neighbours!r}. "
+            "Name the relation that the promise is about."
+        )
 
-    Examples
-    --------
-    >>> read_source().is_simulation, read_source(0).is_simulation
-    (False, True)
-    """
+
+def check_count(name: str, value: Any, *, least: int = 1) -> None:
+    """Refuse anything but a whole number of at least ``least``."""
+    try:
+        good = operator.index(value) >= least and not isinstance(value, bool)
+    except TypeError:
+        good = False
+    if not good:
+        raise BudgetError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+
+
+def check_promise(epsilon: float, delta: float, neighbours: str) -> tuple[float, float]:
+    """Return ``ε`` and ``δ`` as floats; ``δ = 0`` is allowed."""
+    check_neighbours(neighbours)
+    if delta == 0.0:
+        return check_positive("epsilon", epsilon, advice="Use about 1."), 0.0
+    return check_epsilon_delta(epsilon, delta)
+
+
+def read_source(simulate: np.random.Generator | int | None = None) -> BitSource:
+    """Return the operating system's words, or seeded ones for a simulation."""
     if simulate is None:
         return SystemSource()
     return SimulatedSource(np.random.default_rng(coerce_seed(simulate)))
-
-
-def sum_clipped(rows: Matrix, *, bound: float, norm: Literal["l1", "l2"] = "l2") -> Vector:
-    """Return the sum of rows scaled down to ``min(1, bound/|row|)`` of themselves, exactly.
-
-    Guarantee
-    ---------
-    Claim DP-3. The sensitivity holds for the float64 numbers returned, not only for real ones.
-    """
-    limit = check_positive("bound", bound, advice="Use a norm that rows rarely exceed.")
-    entries = finite_rows(read_rows(rows, "rows"))
-    if not _SMALLEST < limit < _LARGEST:
-        raise BudgetError(
-            f"bound must be within {_SMALLEST:g} and {_LARGEST:g}; got {bound!r}. Rescale the rows."
-        )
-    lengths = norms_of(entries, order=1 if norm == "l1" else 2)  # an infinite one makes zeros
-    # The norm is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
-    safe = limit * (1.0 - (entries.shape[1] + 16) * 2.0**-52)
-    shrunk = entries * np.minimum(1.0, safe / np.maximum(lengths, 1e-300))
-    # Towards zero, to a power of two: norms only shrink, sums of chunks are whole and exact.
-    unit = math.ldexp(1.0, math.frexp(limit)[1] - 1 - UNITS_PER_BOUND)
-    total = np.zeros(entries.shape[1], dtype=np.int64)
-    for start in range(0, len(entries), CHUNK_ROWS):
-        whole = np.trunc(shrunk[start : start + CHUNK_ROWS] / unit)
-        total += whole.sum(axis=0).astype(np.int64)
-    return np.asarray(np.clip(total, -LARGEST_SUM, LARGEST_SUM) * unit, dtype=np.float64)
-
-
-def _read_values(values: Any) -> Vector:
-    numbers = np.asarray(values, dtype=np.float64)
-    if not np.isfinite(numbers).all():
-        raise DataError(
-            f"values must be finite; got NaN or infinity in an array of shape {numbers.shape}. "
-            "Clip before summing."
-        )
-    return numbers
 
 
 def _grid_step(sensitivity: float, privacy: float) -> float:
@@ -263,40 +219,71 @@ def _grid_step(sensitivity: float, privacy: float) -> float:
         "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
     )
     wanted = reach / privacy
-    if not (_SMALLEST < reach < _LARGEST and _SMALLEST < wanted < _LARGEST):
+    if not (SMALLEST < reach < LARGEST and SMALLEST < wanted < LARGEST):
         raise BudgetError(
-            f"sensitivity must be within {_SMALLEST:g} and {_LARGEST:g}, also divided by the "
+            f"sensitivity must be within {SMALLEST:g} and {LARGEST:g}, also divided by the "
             f"promise; got {sensitivity!r}. Rescale the numbers."
         )
     return math.ldexp(1.0, math.frexp(wanted / UNITS_PER_SCALE)[1] - 1)
 
 
-def _check_units(units: int) -> int:
+def _perturb(
+    values: Any, grid_step: float, units: int, law: Law, source: BitSource, sampler: Sampler
+) -> Perturbed:
+    """Round numbers to the grid and add noise of so many steps."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(numbers).all():
+        raise DataError(
+            f"values must be finite; got NaN or infinity in an array of shape {numbers.shape}. "
+            "Clip before summing."
+        )
     if units > MAX_UNITS_PER_STD:
         raise BudgetError(
             "epsilon must pay for the rounding of so many numbers. Use a larger epsilon, or "
             "release fewer numbers at once."
         )
-    return units
-
-
-def _perturb(
-    numbers: Vector, grid_step: float, units: int, law: Law, source: BitSource, sampler: Sampler
-) -> Vector:
     with np.errstate(over="ignore"):
         scaled = np.rint(np.clip(numbers / grid_step, -FARTHEST, FARTHEST))
     noisy = scaled.astype(np.int64) + _draw(numbers.shape, units, law, source, sampler)
-    return np.asarray(noisy * grid_step, dtype=np.float64)
+    scale = grid_step * units
+    return Perturbed(
+        values=np.asarray(noisy * grid_step, dtype=np.float64),
+        noise_scale=scale,
+        noise_std=math.sqrt(2.0) * scale if law == "laplace" else scale,
+        grid_step=grid_step,
+    )
 
 
 def _draw(
     shape: tuple[int, ...], units: int, law: Law, source: BitSource, sampler: Sampler
 ) -> Integers:
     if sampler == "opendp":
-        from pacprivacy.dp.opendp_noise import draw_with_opendp
-
-        return draw_with_opendp(shape, units, law=law, simulation=source.is_simulation)
+        return _draw_with_opendp(shape, units, law=law, simulation=source.is_simulation)
     if sampler != "lattice":
         raise BudgetError(f"sampler must be 'lattice' or 'opendp'; got {sampler!r}. Leave it out.")
     draw = sample_discrete_laplace if law == "laplace" else sample_discrete_gaussian
     return draw(np.full(shape, units, dtype=np.int64), source)
+
+
+def _draw_with_opendp(
+    shape: tuple[int, ...], units: int, *, law: Law, simulation: bool
+) -> Integers:
+    if simulation:
+        raise BudgetError(
+            "sampler must be 'lattice' in a simulation; got 'opendp', which cannot be seeded. "
+            "Leave out one of the two."
+        )
+    try:
+        import opendp.prelude as opendp
+    except ImportError:
+        raise BudgetError(
+            "sampler must be 'lattice' without OpenDP; got 'opendp'. Install pacprivacy[dp]."
+        ) from None
+    opendp.enable_features("contrib")
+    domain = opendp.vector_domain(opendp.atom_domain(T="i64"))
+    if law == "laplace":
+        measure = opendp.m.make_laplace(domain, opendp.l1_distance(T="i64"), scale=float(units))
+    else:
+        measure = opendp.m.make_gaussian(domain, opendp.l2_distance(T="f64"), scale=float(units))
+    drawn = measure([0] * int(np.prod(shape)))
+    return np.asarray(drawn, dtype=np.int64).reshape(shape)

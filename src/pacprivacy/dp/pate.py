@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from dp_accounting.rdp import compute_epsilon
 from scipy import special
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource
-from pacprivacy.dp.advantage import noise_advantage
+from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.blocks import (
     ALONE,
     LEAST_RECORDS,
@@ -22,18 +23,18 @@ from pacprivacy.dp.blocks import (
     fit_fresh,
     map_blocks,
 )
-from pacprivacy.dp.composition import carried, gaussian_event
-from pacprivacy.dp.laplace import check_neighbours
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
+from pacprivacy.dp.events import carried, gaussian_event
 from pacprivacy.dp.noise import (
     UNITS_PER_SCALE,
     add_gaussian,
+    check_neighbours,
     lattice_epsilon,
     lattice_parameter,
     read_source,
 )
 from pacprivacy.dp.records import as_array, encode_labels
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 Counts = npt.NDArray[np.int64]
 ORDERS: Final = tuple(np.concatenate([np.linspace(1.25, 10, 36), np.arange(11.0, 200.0)]))
@@ -85,17 +86,6 @@ def count_votes(
     ---------
     Claims DP-14 and DP-17. A teacher's votes are a function of its records and its seed; what is
     refused is public.
-
-    Examples
-    --------
-    >>> from sklearn.tree import DecisionTreeClassifier
-    >>> X = np.arange(100.0)[:, None]
-    >>> votes = count_votes(
-    ...     DecisionTreeClassifier(), X, X[:, 0] > 50, [[10.0], [90.0]], classes=(False, True),
-    ...     n_teachers=5, neighbours="replace", source=read_source(0),
-    ... )
-    >>> votes.sum(axis=1)
-    array([5, 5])
     """
     features = as_array(X)
     codes = encode_labels(y, tuple(classes), len(features))
@@ -215,28 +205,13 @@ def label_by_votes(
 class DataDependentLoss:
     """The privacy loss for the votes that were cast; curator-only, because they are private.
 
-    Parameters
-    ----------
-    epsilon, delta : float, curator-only
-        Loss of these answers by the data-dependent analysis, never above the data-independent one.
-    independent_epsilon : float, public
-        Loss for any votes, as the certificate counts it.
-
-    Examples
-    --------
-    >>> print(data_dependent_loss(np.array([[95, 5]] * 9), noise_std=9.0, delta=1e-6))
-    ε = ... at δ = 1e-06 for these votes (any votes: ...). This figure depends on the
-    records and is not private itself: do not publish it.
+    ``epsilon`` is by the data-dependent analysis, never above ``independent_epsilon``, which holds
+    for any votes, as the certificate counts it.
     """
 
     epsilon: float
     delta: float
     independent_epsilon: float
-
-    @property
-    def is_private(self) -> bool:
-        """False: publishing the figure would be a release without noise."""
-        return False
 
     def __str__(self) -> str:
         return (
@@ -267,15 +242,7 @@ def data_dependent_loss(votes: Counts, *, noise_std: float, delta: float) -> Dat
     ---------
     Claim DP-16. A bound on the Rényi loss at these records and any neighbour; ``epsilon`` is at
     most that of the certificate that promised these answers.
-
-    Examples
-    --------
-    >>> loss = data_dependent_loss(np.array([[200, 0]] * 50), noise_std=20.0, delta=1e-6)
-    >>> loss.epsilon < 0.2 * loss.independent_epsilon
-    True
     """
-    from dp_accounting.rdp import compute_epsilon
-
     if not noise_std >= 1e-6 or not 0.0 < delta < 1.0:
         raise BudgetError(
             f"noise_std must be positive and delta in (0, 1); got {noise_std!r} and {delta!r}. "

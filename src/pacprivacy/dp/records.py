@@ -29,11 +29,6 @@ def as_array(part: Any) -> npt.NDArray[Any]:
     An array or a frame has a type, which is public. A list has none: NumPy would find one in its
     entries, and a single text among numbers would turn all of them into texts. So a list becomes
     an array of objects.
-
-    Examples
-    --------
-    >>> as_array([[1.0, "a"], [2.0, 3.0]]).tolist()
-    [[1.0, 'a'], [2.0, 3.0]]
     """
     if hasattr(part, "dtype") or hasattr(part, "dtypes"):
         return np.asarray(part)
@@ -51,12 +46,6 @@ def read_rows(X: Any, name: str = "X") -> Matrix:
     Guarantee
     ---------
     Claim DP-17. A row is read without a look at the others; the error does not depend on them.
-
-    Examples
-    --------
-    >>> read_rows([[1, 2], [None, "a"]])
-    array([[ 1.,  2.],
-           [nan, nan]])
     """
     rows = _as_numbers(name, X)
     if rows.ndim != 2 or rows.shape[1] == 0:
@@ -74,14 +63,7 @@ def read_numbers(y: Any, n_records: int) -> Vector:
 
 
 def read_regression(X: Any, y: Any) -> tuple[Matrix, Vector]:
-    """Return features and target, with zeros for records that are not finite.
-
-    Examples
-    --------
-    >>> read_regression([[1.0], [np.nan]], [2.0, 3.0])
-    (array([[1.],
-           [0.]]), array([2., 0.]))
-    """
+    """Return features and target, with zeros for records that are not finite."""
     rows = read_rows(X)
     target = read_numbers(y, len(rows))
     good = np.isfinite(rows).all(axis=1) & np.isfinite(target)
@@ -89,14 +71,7 @@ def read_regression(X: Any, y: Any) -> tuple[Matrix, Vector]:
 
 
 def finite_rows(rows: Matrix) -> Matrix:
-    """Return rows, with zeros for those that are not finite.
-
-    Examples
-    --------
-    >>> finite_rows(np.array([[1.0, 2.0], [3.0, np.inf]]))
-    array([[1., 2.],
-           [0., 0.]])
-    """
+    """Return rows, with zeros for those that are not finite."""
     return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
 
 
@@ -113,11 +88,6 @@ def encode_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> npt.NDArr
     ------
     DataError
         If ``y`` is not a vector, or an array of a type that no class has; whatever is in it.
-
-    Examples
-    --------
-    >>> encode_labels(["b", "a", "z"], ("a", "b"), 3)
-    array([ 1,  0, -1])
     """
     labels = _one_each(as_array(y), n_records)
     _check_type(labels, classes)

@@ -13,21 +13,28 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
+import dp_accounting
 import numpy as np
+from dp_accounting.rdp import RdpAccountant
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
-from pacprivacy.dp.clip import whole_rows
-from pacprivacy.dp.composition import carried
-from pacprivacy.dp.descent import PUBLIC, Steps, describe_steps, private_descent, read_start
-from pacprivacy.dp.descent_accounting import least_number
-from pacprivacy.dp.descent_batches import Batch, FixedBatch, PoissonBatch, ReplacementBatch
-from pacprivacy.dp.events import ApproximateEvent, PureEvent
+from pacprivacy.dp.batches import Batch, FixedBatch, PoissonBatch, ReplacementBatch
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
+from pacprivacy.dp.clipping import whole_rows
+from pacprivacy.dp.descent import (
+    PUBLIC,
+    Steps,
+    describe_steps,
+    least_number,
+    private_descent,
+    read_start,
+)
+from pacprivacy.dp.events import ApproximateEvent, PureEvent, carried
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack, read_source
 from pacprivacy.dp.sgd import LinearSums
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 COUNT_SLACK: Final = 2.0**-40  # distance of the law of the drawn number from the stated one
 MOST_RUNS: Final = 1 << 20
@@ -122,19 +129,7 @@ def search_noise(
     Guarantee
     ---------
     Claim G-4. From dp-accounting's Rényi figure for repeating and selecting, for continuous noise.
-
-    Examples
-    --------
-    >>> batch = PoissonBatch(size=20, n_public=1000)
-    >>> runs = RandomRuns(mean=5.0)
-    >>> noise = search_noise(batch, 0, n_steps=100, runs=runs, epsilon=1.0, delta=1e-5)
-    >>> 1.5 < noise < 3.0  # a single run needs 1.1
-    True
     """
-    import dp_accounting
-    from dp_accounting import dp_event
-    from dp_accounting.rdp import RdpAccountant
-
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     relations = dp_accounting.NeighboringRelation
     relation = relations.ADD_OR_REMOVE_ONE
@@ -144,15 +139,13 @@ def search_noise(
     def keeps(noise: float) -> bool:
         one = _one_step(batch, n_records, noise)
         run = dp_accounting.SelfComposedDpEvent(one, n_steps)
-        event = dp_event.RepeatAndSelectDpEvent(run, runs.mean, runs.shape)
+        event = dp_accounting.dp_event.RepeatAndSelectDpEvent(run, runs.mean, runs.shape)
         return bool(RdpAccountant(ORDERS, relation).compose(event).get_epsilon(delta) <= epsilon)
 
     return least_number(keeps, 1e-4)
 
 
 def _one_step(batch: Batch, n_records: int, noise: float) -> Any:
-    import dp_accounting
-
     if isinstance(batch, ReplacementBatch):
         raise BudgetError(
             "batch must be Poisson, of fixed size without replacement, or full for a search; got "
@@ -200,11 +193,6 @@ def dp_search(
     -------
     DPRelease
         ``value`` holds ``weights``, the number of the ``candidate``, and its ``score``.
-
-    Raises
-    ------
-    BudgetError, DataError, MechanismError
-        Before anything is spent.
 
     Guarantee
     ---------

@@ -1,4 +1,4 @@
-"""DP-SGD and DP-GD for linear models: squared, logistic, hinge and softmax losses."""
+"""DP-SGD for linear models: squared, logistic, hinge and softmax losses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.dp.clip import (
+from pacprivacy.dp.batches import Batch, Places
+from pacprivacy.dp.certificate import DPRelease
+from pacprivacy.dp.clipping import (
     CHUNK_ROWS,
     ROW_BITS,
     SLACK,
@@ -19,12 +21,10 @@ from pacprivacy.dp.clip import (
     whole_rows,
 )
 from pacprivacy.dp.descent import DescentPlan, Steps, private_descent, read_start
-from pacprivacy.dp.descent_batches import Batch, FullBatch, Places
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import read_source
 from pacprivacy.dp.records import EMPTY_RECORDS, finite_rows
 from pacprivacy.errors import BudgetError
-from pacprivacy.release import DPRelease, Neighbours
 
 WEIGHT_BITS: Final = 32
 LARGEST_FACTOR: Final = 2.0**52
@@ -59,7 +59,8 @@ def dp_sgd(
     x_bound : float > 0, public
         Rows are clipped to this norm. It must not be read off the data.
     batch : PoissonBatch, FixedBatch, ReplacementBatch or FullBatch, public
-        Which records a step looks at; it decides the relation of the promise.
+        Which records a step looks at; it decides the relation of the promise. Plain gradient
+        descent on all records is ``FullBatch``.
     steps : Steps, public
         Number and length of the steps, clipping norm, last or average iterate.
     start : array, optional, public
@@ -71,11 +72,6 @@ def dp_sgd(
     -------
     DPRelease
         ``value`` holds the weights: of shape (d,), or (n_classes, d) for ``Softmax``.
-
-    Raises
-    ------
-    BudgetError, DataError, MechanismError
-        Before anything is spent.
 
     Guarantee
     ---------
@@ -118,61 +114,6 @@ def dp_sgd(
         simulation=source.is_simulation,
     )
     return DPRelease(value=weights.reshape(shape), certificate=certificate)
-
-
-def dp_gd(
-    X: Any,
-    y: Any,
-    *,
-    loss: LinearLoss,
-    epsilon: float,
-    delta: float,
-    x_bound: float,
-    steps: Steps,
-    n_public: int | None = None,
-    neighbours: Neighbours = "add_remove",
-    start: Vector | None = None,
-    simulate: np.random.Generator | int | None = None,
-) -> DPRelease:
-    """Train a linear model by gradient descent on all records under differential privacy.
-
-    Parameters
-    ----------
-    n_public : int, public
-        Number of records as far as it is public; needed unless ``neighbours="replace"``.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the promise is about.
-    X, y, loss, epsilon, delta, x_bound, steps, start, simulate
-        As in :func:`dp_sgd`.
-
-    Guarantee
-    ---------
-    Claim G-3. ``(epsilon, delta)``-differential privacy under ``neighbours`` of all iterates
-    together.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp import Squared, Steps
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(5000, 2))
-    >>> release = dp_gd(
-    ...     X, X @ [1.0, -1.0], loss=Squared(y_bound=2.0), epsilon=1.0, delta=1e-6, x_bound=1.5,
-    ...     steps=Steps(n_steps=40, learning_rate=1.0, clip_norm=1.0), n_public=5000,
-    ... )
-    >>> bool(np.abs(release.value - [1.0, -1.0]).max() < 0.3)
-    True
-    """
-    return dp_sgd(
-        X,
-        y,
-        loss=loss,
-        epsilon=epsilon,
-        delta=delta,
-        x_bound=x_bound,
-        batch=FullBatch(n_public=n_public, neighbours=neighbours),
-        steps=steps,
-        start=start,
-        simulate=simulate,
-    )
 
 
 class LinearSums:

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final
 
-from pacprivacy.dp.accounting import account
-from pacprivacy.dp.advantage import advantage
-from pacprivacy.dp.composition import events_of
-from pacprivacy.dp.events import GaussianEvent, LaplaceEvent
+from pacprivacy._certificates import Verified, verify
+from pacprivacy.dp.accounting import account, advantage
+from pacprivacy.dp.certificate import NOT_PROMISED, ONE_RELEASE, DPCertificate
+from pacprivacy.dp.events import GaussianEvent, LaplaceEvent, events_of
 from pacprivacy.errors import BudgetError, CertificateError
-from pacprivacy.release import NOT_PROMISED, ONE_RELEASE, DPCertificate, Verified
 
 ROUNDED: Final = 1e-3  # what the step of privacy-loss distributions may add, relative
 
@@ -38,19 +37,12 @@ _EX_POST: Final = {
 _ADVANTAGE: Final = {"advantage": "the loss distribution, of which the events say only the promise"}
 
 
-def verify_dp(certificate: DPCertificate) -> Verified:
+@verify.register
+def verify_dp(certificate: DPCertificate, bundle: None = None) -> Verified:
     """Check that a promise of differential privacy follows from the events beside it.
 
-    Returns
-    -------
-    Verified
-        What was recomputed, and what rests on the word of whoever wrote it.
-
-    Raises
-    ------
-    CertificateError
-        If the events cost more than is promised, if there are none, or if a sentence of what is
-        not promised is missing.
+    Refused are certificates whose events cost more than is promised, that have none, or that
+    leave out a sentence of what is not promised.
 
     Guarantee
     ---------
@@ -66,6 +58,11 @@ def verify_dp(certificate: DPCertificate) -> Verified:
     >>> "epsilon" in found.recomputed, "assumptions" in found.not_checkable
     (True, True)
     """
+    if bundle is not None:
+        raise CertificateError(
+            "bundle must be left out with a certificate of differential privacy; got one. "
+            "What is checked are the events that the certificate carries."
+        )
     if not certificate.events:
         raise CertificateError(
             "certificate must carry its events to be verified; got none, so that nothing can be "

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone, is_classifier
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pacprivacy._random import coerce_seed
-from pacprivacy.errors import DataError
+from pacprivacy._sklearn import read_new as read_new
+from pacprivacy._sklearn import read_seed as read_seed
+from pacprivacy._sklearn import validate
 from pacprivacy.mechanism import MINIMUM_ROWS, Mechanism, check_classes, choose_pool
 from pacprivacy.noise import AnyRule
 from pacprivacy.pool import Pool, PoolStrategy
@@ -29,7 +27,7 @@ Labels = npt.NDArray[Any]
 
 def read_features(estimator: Any, X: Any) -> Numbers:
     """Check the features of ``fit``, and note their number and names on the estimator."""
-    features: Numbers = _validate(estimator, X=X)
+    features: Numbers = validate(estimator, least=MINIMUM_ROWS, X=X)
     return features
 
 
@@ -37,39 +35,10 @@ def read_supervised(
     estimator: Any, X: Any, y: Any, *, numeric: bool = False, wide: bool = False
 ) -> tuple[Numbers, Labels]:
     """Check features and target of ``fit``."""
-    features, target = _validate(estimator, X=X, y=y, y_numeric=numeric, multi_output=wide)
-    return features, _plain_labels(target)
-
-
-def read_new(estimator: Any, X: Any, *, dtype: Any = np.float64) -> Numbers:
-    """Check features that a fitted estimator is applied to; refuse one that is not fitted."""
-    check_is_fitted(estimator)
-    features: Numbers = _validate(estimator, X=X, reset=False, dtype=dtype)
-    return features
-
-
-def _validate(estimator: Any, **data: Any) -> Any:
-    """Run scikit-learn's checks, without those of its messages that quote records."""
-    least = MINIMUM_ROWS if data.get("reset", True) else 1
-    problem = ""
-    try:
-        checked = validate_data(estimator, ensure_min_samples=least, order="C", **data)
-        features = checked[0] if isinstance(checked, tuple) else checked
-        if features.dtype.kind in "biuf":
-            return checked
-    except ValueError as error:
-        problem = str(error)
-        if not any(quoting in problem for quoting in ("array=", "convert string", "bytes/str")):
-            raise
-    if "array=" in problem:
-        raise DataError(
-            "X must have two axes, records and features; got another number of axes. Reshape your "
-            "data, with X.reshape(-1, 1) if there is one feature."
-        )
-    raise DataError(
-        "X must hold numbers; got strings. Encode these columns, or drop them: an encoder fitted "
-        "on all records is public, one inside the estimator is part of what is measured."
+    features, target = validate(
+        estimator, least=MINIMUM_ROWS, X=X, y=y, y_numeric=numeric, multi_output=wide
     )
+    return features, _plain_labels(target)
 
 
 def _plain_labels(y: Labels) -> Labels:
@@ -78,10 +47,6 @@ def _plain_labels(y: Labels) -> Labels:
         return y
     plain = np.array(y.tolist())
     return plain if plain.dtype.kind in "biuf" else y
-
-
-_LEAVES: Final = (type, str, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
-Kind = TypeVar("Kind")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -193,34 +158,6 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
     def _adopt(self, value: Any) -> None:
         """Set the fitted attributes, given the released value alone."""
         raise NotImplementedError
-
-
-def read_seed(random_state: Any) -> int | None:
-    """Return the seed that a caller gave as ``random_state``; None stays None."""
-    if random_state is None:
-        return None
-    if hasattr(random_state, "randint"):  # numpy's RandomState, as scikit-learn allows
-        return int(random_state.randint(2**31 - 1))
-    return coerce_seed(random_state)
-
-
-def find_inside(root: Any, kind: type[Kind]) -> Iterator[Kind]:
-    """Yield every object of a kind that can be reached from an object, not looking into it."""
-    seen: set[int] = set()
-    queue = [root]
-    while queue:
-        item = queue.pop(0)
-        if id(item) in seen or hasattr(item, "__array__") or isinstance(item, _LEAVES):
-            continue
-        seen.add(id(item))
-        if isinstance(item, kind):
-            yield item
-        elif isinstance(item, dict):
-            queue.extend(item.values())
-        elif isinstance(item, list | tuple | set):
-            queue.extend(item)
-        elif hasattr(item, "__dict__"):
-            queue.extend(vars(item).values())
 
 
 class PrivateModel(PrivateBase):

@@ -16,14 +16,13 @@ from sklearn.base import clone
 from sklearn.metrics import check_scoring
 from sklearn.utils.validation import check_is_fitted
 
+from pacprivacy._sklearn import find_inside
 from pacprivacy.adversary import DEFAULT_GAMMA
 from pacprivacy.budget import Spent, limits_of
+from pacprivacy.dp.estimators import DPBase, DPSearchCost, dp_search_cost, note_dp_fit
 from pacprivacy.errors import CertificateError
-from pacprivacy.estimators.base import PrivateBase, find_inside
+from pacprivacy.estimators.base import PrivateBase
 from pacprivacy.estimators.cost import NO_FIT, SearchCost, spent_by
-from pacprivacy.estimators.dp_base import DPBase
-from pacprivacy.estimators.dp_cost import DPSearchCost
-from pacprivacy.estimators.dp_search import dp_search_cost, note_dp_fit
 from pacprivacy.noise import as_rule
 from pacprivacy.pool import Balanced
 from pacprivacy.simulation import SUBSETS_BATCHED

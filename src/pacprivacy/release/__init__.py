@@ -1,5 +1,6 @@
 """What leaves: a value with certified noise, its certificate, and how to check it."""
 
+from pacprivacy._certificates import Verified, verify
 from pacprivacy.release.answers import AnswerBundle, certify_answers
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import Certificate, NoiseSummary
@@ -13,29 +14,15 @@ from pacprivacy.release.certify import (
     write_certificate,
 )
 from pacprivacy.release.composition import SessionPart, charge_of, learned_facts, success_bound
-from pacprivacy.release.dp_certificate import (
-    NEIGHBOURS,
-    NOT_PROMISED,
-    ONE_RELEASE,
-    DPCertificate,
-    Neighbours,
-)
-from pacprivacy.release.dp_release import DPRelease
 from pacprivacy.release.promises import not_promised, open_parts
 from pacprivacy.release.release import Release, Sampler, Secret
-from pacprivacy.release.verification import Verified, load_bundle, verify
+from pacprivacy.release.verification import load_bundle
 
 __all__ = [
-    "NEIGHBOURS",
-    "NOT_PROMISED",
-    "ONE_RELEASE",
     "AnswerBundle",
     "Bundle",
     "Certificate",
     "Context",
-    "DPCertificate",
-    "DPRelease",
-    "Neighbours",
     "NoiseSummary",
     "Release",
     "Sampler",

@@ -1,8 +1,7 @@
-"""The digest of a certificate: one number by which ledger, report page and ``verify`` name it."""
+"""The certificate: what a release promises, to whom, and how it was proved."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,21 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from pacprivacy._certificates import digest_of, read_certificate
 from pacprivacy.adversary import Divergence, SideKnowledge
 from pacprivacy.errors import CertificateError
 from pacprivacy.release.text import KINDS, certificate_html, certificate_text, promise_text
 from pacprivacy.theory import DIVERGENCES, Estimate, Readings, read_as_dp
-
-
-def digest_of(plain: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a certificate, given as plain JSON types.
-
-    It is taken of the JSON with sorted keys and no spaces, so that anyone who has the certificate
-    can compute it, however the file was laid out.
-    """
-    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
-
 
 Check = Callable[[str, Any], None]
 
@@ -359,13 +348,4 @@ class Certificate:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a certificate from a release file or a file of its own."""
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not valid JSON"
-            raise CertificateError(
-                f"{path} must be a readable JSON file; {reason}. Pass a release.json."
-            ) from None
-        if isinstance(content, dict) and "certificate" in content:
-            content = content["certificate"]
-        return cls.from_dict(content)
+        return cls.from_dict(read_certificate(path))

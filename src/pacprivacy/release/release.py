@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
-import numpy as np
-
+from pacprivacy._certificates import plain_value, release_html
 from pacprivacy._plots import draw
 from pacprivacy._random import BitSource, ProcessBound, uniform_below
 from pacprivacy.errors import SecretError
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
-from pacprivacy.release.text import release_html
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,26 +77,6 @@ class Release:
         self.bundle.save(target / "curator.npz")  # first: no public file without its proof
         public.write_text(text + "\n", encoding="utf-8")
         return public
-
-
-def plain_value(value: Any) -> Any:
-    """Turn a released value into JSON types: lists, numbers, text, dictionaries."""
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, dict):
-        return {str(key): plain_value(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain_value(item) for item in value]
-    if hasattr(value, "steps") and hasattr(value, "get_params"):
-        return {"estimator": "Pipeline", "steps": {n: plain_value(step) for n, step in value.steps}}
-    if hasattr(value, "get_params"):
-        fitted = {k: plain_value(v) for k, v in vars(value).items() if k.endswith("_")}
-        return {"estimator": type(value).__name__, "attributes": fitted}
-    return np.asarray(value).tolist()
 
 
 Seen_co = TypeVar("Seen_co", covariant=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import html
-import math
 import textwrap
 from typing import Any, Final
 
+from pacprivacy._certificates import readings_text, rows_html
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
-from pacprivacy.theory import read_as_dp
 
 WIDTH: Final = 80
 KINDS: Final = {
@@ -94,21 +92,6 @@ def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
     readings = readings_text(min(1.0, cert["membership_bound"]))
     rows.append(("In terms of DP", f"{readings}; not a DP claim"))
     return rows
-
-
-def readings_text(success: float) -> str:
-    """Return a membership success as pure and as Gaussian differential privacy, in words."""
-    found = read_as_dp(success)
-    if math.isinf(found.pure_epsilon):
-        return "the success of no finite epsilon"
-    pure, mu, epsilon = (
-        at_most(value, significant=3)
-        for value in (found.pure_epsilon, found.gaussian_mu, found.gaussian_epsilon)
-    )
-    return (
-        f"the success of pure DP with epsilon {pure}, or of Gaussian DP with mu {mu} (epsilon "
-        f"{epsilon} at delta {found.delta:g})"
-    )
 
 
 def _divergence_text(cert: dict[str, Any]) -> str:
@@ -206,9 +189,6 @@ def _wrap(text: str, indent: str) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=hanging)
 
 
-SHOWN_CHARACTERS: Final = 600
-
-
 def certificate_html(promise: str, cert: dict[str, Any]) -> str:
     """Return the promise and a few figures of a certificate as HTML."""
     noise = cert["noise"]
@@ -221,22 +201,3 @@ def certificate_html(promise: str, cert: dict[str, Any]) -> str:
         ("Pool", f"{cert['n_subsets']} subsets of {cert['n_units']} units ({cert['scheme']})"),
     ]
     return rows_html(promise, rows, simulation=cert["simulation"])
-
-
-def rows_html(promise: str, rows: list[tuple[str, str]], *, simulation: bool) -> str:
-    """Return a promise above a table of two columns as HTML."""
-    warning = ""
-    if simulation:
-        warning = "<p><b>SIMULATION: seeded randomness; this release protects nobody.</b></p>"
-    cells = "".join(
-        f'<tr><th style="text-align:left">{name}</th>'
-        f'<td style="text-align:left">{html.escape(str(value))}</td></tr>'
-        for name, value in rows
-    )
-    return f"<div>{warning}<p><b>{html.escape(promise)}</b></p><table>{cells}</table></div>"
-
-
-def release_html(value: str, certificate: str) -> str:
-    """Return the start of a released value, and its certificate, as HTML."""
-    shown = value if len(value) <= SHOWN_CHARACTERS else value[:SHOWN_CHARACTERS] + " ..."
-    return f"<div><pre>{html.escape(shown)}</pre>{certificate}</div>"

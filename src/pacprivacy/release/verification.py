@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from pacprivacy._certificates import Verified, verify
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import Belief, MembershipRisk
 from pacprivacy.budget import limits_of
@@ -228,60 +229,15 @@ NOT_CHECKABLE_ANSWERS: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """What was recomputed and agrees, and what the bundle cannot show; public.
-
-    Parameters
-    ----------
-    digest : str
-        SHA-256 of the certificate, as in the ledger.
-    recomputed : tuple of str
-        Fields of the certificate that follow from the bundle's figures.
-    not_checkable : dict of str
-        Fields that were only compared with the bundle's record, each with the reason.
-    """
-
-    digest: str
-    recomputed: tuple[str, ...]
-    not_checkable: dict[str, str] = field(repr=False)
-
-
-def verify(certificate: Certificate, bundle: Bundle | AnswerBundle | str | Path) -> Verified:
-    """Check that a certificate follows from the curator's bundle.
-
-    Parameters
-    ----------
-    certificate : Certificate
-        What is claimed.
-    bundle : Bundle, AnswerBundle or path
-        The curator's ``curator.npz``.
-
-    Returns
-    -------
-    Verified
-        What was recomputed, and what cannot be.
-
-    Raises
-    ------
-    CertificateError
-        Naming the first field that does not follow.
-
-    Guarantee
-    ---------
-    Claim R-1. Returns only if every field of the certificate equals what the bundle gives with
-    the recorded draws, and the proved bounds meet the recorded budget. Fields that rest on the
-    bundle's record alone are named in the result.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> data = np.random.default_rng(0).normal(size=40)
-    >>> release = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16)
-    >>> len(pac.verify(release.certificate, release.bundle).digest)
-    64
-    """
+@verify.register
+def verify_release(
+    certificate: Certificate, bundle: Bundle | AnswerBundle | str | Path | None = None
+) -> Verified:
+    """Check that a certificate follows from the curator's bundle; claim R-1."""
+    if bundle is None:
+        raise CertificateError(
+            "bundle must be given with a PAC certificate; got None. Pass the curator's curator.npz."
+        )
     _refuse_sums(certificate)
     found = load_bundle(bundle) if isinstance(bundle, str | Path) else bundle
     if isinstance(found, AnswerBundle):

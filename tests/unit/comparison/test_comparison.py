@@ -12,8 +12,8 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.comparison import Comparison, compare
 from pacprivacy.comparison import models as compared
+from pacprivacy.dp import DPCertificate, DPRelease
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.release import DPCertificate, DPRelease
 from pacprivacy.theory import epsilon_equivalent
 
 RNG = np.random.default_rng(0)

@@ -8,15 +8,22 @@ import pytest
 from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
-from pacprivacy.dp import adassp, gaussian_delta, gaussian_parameter
-from pacprivacy.dp.adassp import LARGEST_ENTRY, _sensitivities, clip_whole, exact_sums
+from pacprivacy.dp import DPRelease, adassp
+from pacprivacy.dp.regression import LARGEST_ENTRY, clip_whole, exact_sums, sensitivities
 from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 
 def regression(n: int = 2000, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(seed)
     X = generator.uniform(-1, 1, size=(n, d))
     return X, X @ np.linspace(1, -1, d) + 0.1 * generator.normal(size=n)
+
+
+def noise_std(fit: DPRelease) -> list[float]:
+    """Noise of the least eigenvalue, of the entries of XᵀX and of Xᵀy."""
+    assert fit.certificate.noise is not None
+    return list(fit.certificate.noise.values())
 
 
 @pytest.mark.claim("D-9")
@@ -46,7 +53,7 @@ def test_gaussian_delta_by_integration() -> None:
 def test_no_record_moves_a_statistic_further_than_stated(neighbours: str) -> None:
     generator = np.random.default_rng(1)
     x_bound, y_bound = 2.0, 3.0
-    reach = _sensitivities(x_bound, y_bound, neighbours)  # type: ignore[arg-type]
+    reach = sensitivities(x_bound, y_bound, neighbours)  # type: ignore[arg-type]
     upper = np.triu_indices(3)
     worst = np.zeros(3)
 
@@ -94,11 +101,11 @@ def test_noise_of_the_three_releases_together_keeps_the_promise(
         neighbours=neighbours,  # type: ignore[arg-type]
         simulate=0,
     )
-    reach = _sensitivities(1.5, 2.0, neighbours)  # type: ignore[arg-type]
-    joint = math.sqrt(sum((s / std) ** 2 for s, std in zip(reach, fit.noise_std, strict=True)))
+    reach = sensitivities(1.5, 2.0, neighbours)  # type: ignore[arg-type]
+    joint = math.sqrt(sum((s / std) ** 2 for s, std in zip(reach, noise_std(fit), strict=True)))
     assert gaussian_delta(epsilon, joint) <= delta
     assert gaussian_delta(epsilon, joint * 1.001) > delta * 0.99  # and no more noise than that
-    shares = [s / std for s, std in zip(reach, fit.noise_std, strict=True)]
+    shares = [s / std for s, std in zip(reach, noise_std(fit), strict=True)]
     np.testing.assert_allclose(shares, shares[0], rtol=1e-4)
 
 
@@ -122,27 +129,28 @@ def test_penalty_is_that_of_the_paper() -> None:
     X, y = regression(n=400)
     fit = adassp(X, y, epsilon=0.05, delta=1e-6, x_bound=1.8, y_bound=2.0, simulate=3)
     # So little data that the least eigenvalue counts as zero: only the Gram noise decides.
-    wanted = fit.noise_std[1] * math.sqrt(3 * math.log(2 * 9 / 0.05))
-    assert fit.penalty == pytest.approx(wanted)
+    wanted = noise_std(fit)[1] * math.sqrt(3 * math.log(2 * 9 / 0.05))
+    assert fit.value["penalty"] == pytest.approx(wanted)
     X, y = regression(n=200_000)
     fit = adassp(X, y, epsilon=1.0, delta=1e-6, x_bound=1.8, y_bound=2.0, simulate=3)
-    assert fit.penalty == 0.0
-    np.testing.assert_allclose(fit.coef, [1.0, 0.0, -1.0], atol=0.02)
-    np.testing.assert_allclose(fit.predict(X[:5]), X[:5] @ fit.coef)
+    assert fit.value["penalty"] == 0.0
+    np.testing.assert_allclose(fit.value["coef"], [1.0, 0.0, -1.0], atol=0.02)
 
 
 def test_noise_reaches_the_coefficients() -> None:
     X, y = regression(n=5000)
     fits = np.array(
         [
-            adassp(X, y, epsilon=0.5, delta=1e-6, x_bound=1.8, y_bound=2.0, simulate=i).coef
+            adassp(X, y, epsilon=0.5, delta=1e-6, x_bound=1.8, y_bound=2.0, simulate=i).value[
+                "coef"
+            ]
             for i in range(300)
         ]
     )
     single = adassp(X, y, epsilon=0.5, delta=1e-6, x_bound=1.8, y_bound=2.0, simulate=0)
     # With w the coefficient, noise of Xᵀy and of XᵀX w add up; the Gram matrix is about n/3.
-    strength = 5000 / 3 + single.penalty
-    noise_var = single.noise_std[2] ** 2 + 2 * single.noise_std[1] ** 2
+    strength = 5000 / 3 + single.value["penalty"]
+    noise_var = noise_std(single)[2] ** 2 + 2 * noise_std(single)[1] ** 2
     spread = fits.std(axis=0) * strength / math.sqrt(noise_var)
     assert (spread > 0.5).all()
     assert (spread < 1.5).all()
@@ -152,14 +160,14 @@ def test_real_noise_is_not_seeded_and_is_said() -> None:
     X, y = regression(n=500)
     settings = {"epsilon": 1.0, "delta": 1e-6, "x_bound": 1.8, "y_bound": 2.0}
     first, second = adassp(X, y, **settings), adassp(X, y, **settings)
-    assert not np.array_equal(first.coef, second.coef)
-    assert "one has one record more" in str(first)
-    assert "SIMULATION" not in str(first)
+    assert not np.array_equal(first.value["coef"], second.value["coef"])
+    assert "one has one record more" in str(first.certificate)
+    assert "SIMULATION" not in str(first.certificate)
     seeded = adassp(X, y, **settings, neighbours="replace", simulate=1)
-    assert "SIMULATION" in " ".join(str(seeded).split())
-    assert "differ in the content of one record" in " ".join(str(seeded).split())
+    assert "SIMULATION" in " ".join(str(seeded.certificate).split())
+    assert "differ in the content of one record" in " ".join(str(seeded.certificate).split())
     again = adassp(X, y, **settings, neighbours="replace", simulate=1)
-    np.testing.assert_array_equal(seeded.coef, again.coef)
+    np.testing.assert_array_equal(seeded.value["coef"], again.value["coef"])
 
 
 def test_adassp_is_refused_in_words() -> None:

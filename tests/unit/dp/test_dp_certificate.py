@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pacprivacy as pac
+from pacprivacy.dp import DPCertificate, DPRelease
 from pacprivacy.errors import BudgetError, CertificateError
-from pacprivacy.release import DPCertificate, DPRelease
 
 
 def certificate(**changes: object) -> DPCertificate:
@@ -108,3 +110,12 @@ def test_a_truncated_certificate_is_refused() -> None:
     del plain["notes"]
     with pytest.raises(CertificateError, match="all its fields"):
         DPCertificate.from_dict(plain)
+
+
+def test_dp_is_imported_without_its_heavy_companions() -> None:
+    script = "import sys, pacprivacy.dp; print(*sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    heavy = {"jax", "matplotlib", "sklearn", "joblib", "opendp"}
+    assert not heavy & set(found.stdout.split())

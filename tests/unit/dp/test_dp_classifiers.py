@@ -13,10 +13,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from pacprivacy._random import SystemSource
-from pacprivacy.dp import Logistic, PoissonBatch, Steps, dp_sgd
+from pacprivacy.dp import (
+    DPCertificate,
+    DPLogisticRegression,
+    DPSGDClassifier,
+    Logistic,
+    PoissonBatch,
+    Steps,
+    dp_sgd,
+)
 from pacprivacy.errors import BudgetError, DataError, MechanismError
-from pacprivacy.estimators import DPLogisticRegression, DPSGDClassifier
-from pacprivacy.release import DPCertificate
 
 
 def blobs(n: int = 3000, n_classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -146,8 +152,8 @@ def test_bad_input_is_refused_before_anything_is_drawn(monkeypatch: pytest.Monke
     del good["batch_size"]
     for bad, error, match in (
         ({"method": "magic"}, MechanismError, "method must be"),
-        ({"method": "objective", "penalty": 1e-9}, BudgetError, "penalty must be above"),
-        ({"method": "objective", "penalty": -1.0}, BudgetError, "penalty must be a positive"),
+        ({"method": "objective", "C": 1e9}, BudgetError, "penalty must be above"),
+        ({"method": "objective", "C": -1.0}, BudgetError, "C must be a positive"),
         ({"method": "objective", "epsilon": -1.0}, BudgetError, "epsilon"),
         ({"method": "output", "classes": ("a", "b", "c")}, MechanismError, "more than two"),
         ({"n_public": None}, BudgetError, "n_public must be given"),

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from pacprivacy._random import SimulatedSource
+from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
@@ -18,7 +19,6 @@ from pacprivacy.dp.noise import (
     lattice_parameter,
     lattice_slack,
     read_source,
-    sum_clipped,
 )
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise.lattice import sample_discrete_laplace
@@ -122,33 +122,33 @@ def test_numbers_far_outside_are_clipped_not_refused() -> None:
 def test_one_row_moves_the_sum_by_at_most_the_bound(norm: str) -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 7)) * 10.0 ** rng.integers(-9, 9, size=(300, 1))
-    total = sum_clipped(rows, bound=0.3, norm=norm)  # type: ignore[arg-type]
+    total = sum_clipped(rows, clip_norm=0.3, norm=norm)  # type: ignore[arg-type]
     for i in range(len(rows)):
-        without = sum_clipped(np.delete(rows, i, axis=0), bound=0.3, norm=norm)  # type: ignore[arg-type]
+        without = sum_clipped(np.delete(rows, i, axis=0), clip_norm=0.3, norm=norm)  # type: ignore[arg-type]
         change = np.abs(total - without)
         moved = math.fsum(change) if norm == "l1" else math.sqrt(math.fsum(change**2))
         assert moved <= 0.3
         own = np.linalg.norm(rows[i], 1 if norm == "l1" else 2)
         assert moved == pytest.approx(min(own, 0.3), abs=2e-8)
-    assert np.array_equal(total, sum_clipped(rows[::-1], bound=0.3, norm=norm))  # type: ignore[arg-type]
+    assert np.array_equal(total, sum_clipped(rows[::-1], clip_norm=0.3, norm=norm))  # type: ignore[arg-type]
 
 
 @pytest.mark.claim("DP-3")
 def test_sums_of_many_rows_are_exact_and_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pacprivacy.dp.noise.CHUNK_ROWS", 7)
+    monkeypatch.setattr("pacprivacy.dp.clipping.EXACT_ROWS", 7)
     rows = np.random.default_rng(1).normal(size=(100, 2))
-    chunked = sum_clipped(rows, bound=2.0)
-    monkeypatch.setattr("pacprivacy.dp.noise.CHUNK_ROWS", 1 << 20)
-    assert np.array_equal(chunked, sum_clipped(rows, bound=2.0))
-    monkeypatch.setattr("pacprivacy.dp.noise.LARGEST_SUM", 1 << 30)  # instead of 2^53
-    assert sum_clipped(np.full((100, 1), 1.0), bound=1.0)[0] == 4.0
-    assert sum_clipped(np.full((100, 1), -1.0), bound=1.0)[0] == -4.0
+    chunked = sum_clipped(rows, clip_norm=2.0)
+    monkeypatch.setattr("pacprivacy.dp.clipping.EXACT_ROWS", 1 << 20)
+    assert np.array_equal(chunked, sum_clipped(rows, clip_norm=2.0))
+    monkeypatch.setattr("pacprivacy.dp.clipping.LARGEST_SUM", 1 << 30)  # instead of 2^53
+    assert sum_clipped(np.full((100, 1), 1.0), clip_norm=1.0)[0] == 4.0
+    assert sum_clipped(np.full((100, 1), -1.0), clip_norm=1.0)[0] == -4.0
 
 
 @pytest.mark.claim("DP-17")
 def test_rows_that_are_not_finite_count_as_zero() -> None:
     rows = np.array([[1.0, 2.0], [math.nan, 3.0], [math.inf, 0.0]])
-    assert np.array_equal(sum_clipped(rows, bound=9.0), sum_clipped(rows[:1], bound=9.0))
+    assert np.array_equal(sum_clipped(rows, clip_norm=9.0), sum_clipped(rows[:1], clip_norm=9.0))
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, True, "much"])
@@ -175,6 +175,6 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(BudgetError, match="cannot be seeded"):
         add_laplace(1.0, sensitivity=1.0, epsilon=1.0, source=source, sampler="opendp")
     with pytest.raises(DataError, match="rows must have two axes"):
-        sum_clipped(np.array([1.0]), bound=1.0)
-    with pytest.raises(BudgetError, match="bound must be within"):
-        sum_clipped(np.ones((1, 1)), bound=1e-150)
+        sum_clipped(np.array([1.0]), clip_norm=1.0)
+    with pytest.raises(BudgetError, match="clip_norm must be within"):
+        sum_clipped(np.ones((1, 1)), clip_norm=1e-150)

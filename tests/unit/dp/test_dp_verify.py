@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pacprivacy as pac
 from pacprivacy import dp
-from pacprivacy.accuracy_first import NoiseReduction
+from pacprivacy.dp import DPCertificate
+from pacprivacy.dp.accuracy_first import NoiseReduction
 from pacprivacy.dp.verification import NOT_CHECKABLE_DP, verify_dp
 from pacprivacy.errors import CertificateError
-from pacprivacy.release import DPCertificate
 
 X = np.random.default_rng(0).uniform(-1, 1, size=(300, 2))
 LABELS = X[:, 0] > 0
@@ -40,9 +41,7 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "two numbers": lambda: dp.laplace(
         [1.0, 2.0], sensitivity=1.0, epsilon=1.0, neighbours="replace"
     ),
-    "gaussian": lambda: dp.gaussian_analytic(
-        [1.0, 2.0], sensitivity=1.0, neighbours="replace", **COMMON
-    ),
+    "gaussian": lambda: dp.gaussian([1.0, 2.0], sensitivity=1.0, neighbours="replace", **COMMON),
     "objective": lambda: dp.objective_perturbation(
         X, LABELS, classes=(False, True), penalty=10.0, x_bound=2.0, **COMMON
     ),
@@ -104,3 +103,15 @@ def test_whoever_states_more_than_the_events_cost_is_not_refused(
 def test_the_table_names_fields() -> None:
     assert set(NOT_CHECKABLE_DP) < {field.name for field in fields(DPCertificate)}
     assert not set(NOT_CHECKABLE_DP) & {"epsilon", "delta", "advantage"}
+
+
+def test_one_function_verifies_both_kinds(certificates: dict[str, DPCertificate]) -> None:
+    certificate = certificates["laplace"]
+    assert pac.verify(certificate) == verify_dp(certificate)
+    with pytest.raises(CertificateError, match="bundle must be left out"):
+        pac.verify(certificate, "curator.npz")
+    release = pac.privatize(np.mean, X[:, 0], pac.Information(0.1), n_subsets=16, simulate=True)
+    with pytest.raises(CertificateError, match="bundle must be given"):
+        pac.verify(release.certificate)
+    with pytest.raises(CertificateError, match="must be a Certificate or a DPCertificate"):
+        pac.verify({"epsilon": 1.0})

@@ -30,20 +30,9 @@ Draw = Callable[[int, int], Any]
 class DPAudit:
     """How large the privacy loss is at least, beside what was promised.
 
-    Parameters
-    ----------
-    epsilon_lower : float, public
-        At ``delta``, the true ``ε`` is at least this, with probability ``confidence``.
-    epsilon, delta : float, public
-        The promise.
-    n_trials : int, public
-        Runs on each of the two data sets.
-    hits : tuple of two ints, public
-        How often the event happened on the data set where it is likely, and on the other.
-    event : str, public
-        The event, in words.
-    confidence : float, public
-        Of the lower bound.
+    At ``delta`` the true ``ε`` is at least ``epsilon_lower``, with probability ``confidence``;
+    ``epsilon`` was promised. ``hits`` says how often the event happened on the data set where it
+    is likely, and on the other.
 
     Guarantee
     ---------
@@ -92,15 +81,6 @@ def audit_dp(
         Runs on each data set; as many again choose the event.
     alarm : float
         Probability of a false alarm.
-
-    Returns
-    -------
-    DPAudit
-
-    Raises
-    ------
-    AuditError
-        If there are too few trials or the runs are not numbers.
 
     Guarantee
     ---------

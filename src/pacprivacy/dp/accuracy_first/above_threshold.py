@@ -13,13 +13,13 @@ from scipy import integrate, optimize
 
 from pacprivacy._checks import check_positive
 from pacprivacy._random import BitSource, ProcessBound, SystemSource
+from pacprivacy.dp.accuracy_first.noise_reduction import FARTHEST
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 from pacprivacy.noise import MAX_UNITS_PER_SCALE, sample_discrete_laplace
 
 Calibration = Literal["tight", "theorem"]
 
 LEAST_UNITS: Final = 1 << 30  # grid steps in the sensitivity and in the threshold's noise scale
-FARTHEST: Final = 2.0**61
 FIRST_DRAWS: Final = 4
 # Queries are computed in float64: sums of n terms are off by less than 1e-9 of what one term can
 # move them. The sensitivity is taken larger by a millionth.
@@ -81,7 +81,7 @@ class InteractiveAboveThreshold(ProcessBound):
             raise BudgetError(f"epsilon must be at least 1e-5; got {epsilon!r}. Use about 1.")
         self._source = SystemSource() if source is None else source
         scales = [self._units] * FIRST_DRAWS + [math.ceil(2 * steps / Fraction(self.epsilon))]
-        self._drawn = _draw(scales, self._source)
+        self._drawn = self._draw(scales)
         self._n_drawn = FIRST_DRAWS
         self._noisy_threshold = self._whole(threshold) + self._drawn.pop()
         self._over = False
@@ -104,11 +104,15 @@ class InteractiveAboveThreshold(ProcessBound):
                 "ask must stop at the first yes; it was given. Make a new one with its own budget."
             )
         if not self._drawn:  # as many as so far: few calls, and what is not used never leaves
-            self._drawn = _draw([self._units] * self._n_drawn, self._source)
+            self._drawn = self._draw([self._units] * self._n_drawn)
             self._n_drawn *= 2
         noisy = self._whole(query) + self._drawn.pop()
         self._over = noisy >= self._noisy_threshold
         return self._over
+
+    def _draw(self, units: list[int]) -> list[int]:
+        draws = sample_discrete_laplace(np.array(units, dtype=np.int64), self._source)
+        return [int(draw) for draw in draws]
 
     def _whole(self, number: float) -> int:
         if not math.isfinite(number):
@@ -120,19 +124,8 @@ class InteractiveAboveThreshold(ProcessBound):
 class ThresholdPlan:
     """How to test "excess risk is at most α" so that a wrong yes has probability at most γ.
 
-    Parameters
-    ----------
-    threshold : float
-        Of the negative excess risk.
-    epsilon : float
-        What the test costs, however many levels are tried.
-    failure : float
-        Probability of a yes to a candidate whose excess risk is above α.
-
-    Examples
-    --------
-    >>> plan_threshold(0.1, gamma=0.1, n_levels=1000, sensitivity=1e-3).threshold
-    -0.05
+    ``threshold`` is of the negative excess risk, ``epsilon`` what the test costs, however many
+    levels are tried, and ``failure`` the probability of a wrong yes.
     """
 
     threshold: float
@@ -163,10 +156,6 @@ def plan_threshold(
     calibration : {"tight", "theorem"}, public
         ``theorem`` is ``ε = 16 Δ ln(2T/γ)/α``: neither side errs by more than ``α/2``.
         ``tight`` bounds a wrong yes only, and computes its probability.
-
-    Returns
-    -------
-    ThresholdPlan
 
     Guarantee
     ---------
@@ -225,8 +214,3 @@ def _reach_of_noise(n_levels: int, gamma: float) -> float:
     root = optimize.brentq(lambda x: wrong_yes(x, n_levels) - gamma, 0.5 * high, high, xtol=1e-9)
     # Covers quadrature, the margin for floats, and the grid: less than a part in 2^28.
     return float(root) * (1 + 2e-6)
-
-
-def _draw(units: list[int], source: BitSource) -> list[int]:
-    draws = sample_discrete_laplace(np.array(units, dtype=np.int64), source)
-    return [int(draw) for draw in draws]

@@ -1,4 +1,4 @@
-"""The certificate of a differentially private release: another promise, kept apart from PAC's."""
+"""A differentially private release and its certificate: another promise, kept apart from PAC's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from pacprivacy import _version
+from pacprivacy._certificates import (
+    DP_SCHEMA,
+    digest_of,
+    plain_value,
+    read_certificate,
+    readings_text,
+    release_html,
+    rows_html,
+)
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.errors import BudgetError, CertificateError
-from pacprivacy.release.certificate import digest_of
-from pacprivacy.release.text import readings_text, rows_html
 from pacprivacy.theory import success_for_epsilon
 
-DP_SCHEMA: Final = "dp-1"
 WIDTH: Final = 80
 Neighbours = Literal["add_remove", "replace"]
 NEIGHBOURS: Final[dict[str, str]] = {
@@ -130,8 +136,8 @@ class DPCertificate:
     def promise(self) -> str:
         """What is promised, as one sentence."""
         bound = percent_at_most(self.membership_bound)
-        change = "is in the data at all" if self.neighbours == "add_remove" else "has one of two "
-        what = change if self.neighbours == "add_remove" else f"{change}given contents"
+        added = self.neighbours == "add_remove"
+        what = "is in the data at all" if added else "has one of two given contents"
         amount = f"({at_most(self.epsilon, significant=6)}, {at_most(self.delta, significant=3)})"
         lead = "Ex post, d" if self.kind == "dp-ex-post" else "D"
         return (
@@ -232,17 +238,44 @@ class DPCertificate:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a certificate from a release file or a file of its own."""
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not valid JSON"
-            raise CertificateError(
-                f"{path} must be a readable JSON file; {reason}. Pass a release.json."
-            ) from None
-        if isinstance(content, dict) and "certificate" in content:
-            content = content["certificate"]
-        return cls.from_dict(content)
+        return cls.from_dict(read_certificate(path))
 
 
 def _short(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DPRelease:
+    """What may leave under differential privacy; the sibling of ``Release``, never mixed with it.
+
+    Parameters
+    ----------
+    value : Any, public
+        The perturbed output.
+    certificate : DPCertificate, public
+        What is promised, about which neighbours, on which assumptions.
+    """
+
+    value: Any
+    certificate: DPCertificate
+
+    def _repr_html_(self) -> str:
+        return release_html(repr(self.value), self.certificate._repr_html_())
+
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return value and certificate as plain JSON types."""
+        return {
+            "schema_version": DP_SCHEMA,
+            "value": plain_value(self.value),
+            "certificate": self.certificate.to_public_dict(),
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``release.json`` into a folder; there is nothing for the curator to keep."""
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        public = target / "release.json"
+        text = json.dumps(self.to_public_dict(), indent=2, allow_nan=False)
+        public.write_text(text + "\n", encoding="utf-8")
+        return public

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import math
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.dp.records import finite_rows, read_rows
+from pacprivacy.dp.records import finite_rows, norms_of, read_rows
+from pacprivacy.errors import BudgetError
 
 ROW_BITS: Final = 20  # features in whole multiples of a millionth of their bound
 SUM_BITS: Final = 40  # gradients in whole multiples of 2^-40 of the clipping norm
@@ -17,35 +19,51 @@ INT64_ROWS: Final = 1 << 22  # ... 2^22 of them in int64, and any number in two 
 BLOCK_CELLS: Final = 1 << 16  # entries that are worked on at a time: half a megabyte
 SLACK: Final = 1 - 1e-9  # room for the rounding of norms and of the factors themselves
 _TINY: Final = 1e-300
-_SMALLEST, _LARGEST = 1e-100, 1e100  # norms whose squares float64 holds
+SMALLEST, LARGEST = 1e-100, 1e100  # norms whose squares float64 holds
+UNITS_PER_BOUND: Final = 28  # bits of a clipped entry of a sum that is released as it is
+EXACT_ROWS: Final = 1 << 20  # of such entries, whose sum is exact in float64
+LARGEST_SUM: Final = 1 << 53  # whole numbers that float64 holds: 2^24 rows of the largest
 _HALF: Final = 32  # bits
 
 Integers = npt.NDArray[np.int64]
 
 
-def clip(vectors: Matrix, norm: float) -> Matrix:
-    """Shrink every row to a norm of at most ``norm``: ``v · min(1, C/|v|)``.
-
-    Parameters
-    ----------
-    vectors : array of shape (n, d)
-        One vector per record.
-    norm : float > 0, public
-        The bound ``C``. It must not be read off the data.
-
-    Examples
-    --------
-    >>> clip(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0)
-    array([[0.6, 0.8],
-           [0.3, 0.4]])
-    """
-    check_positive("norm", norm, advice="Use a norm that gradients rarely exceed.")
+def clip(vectors: Matrix, clip_norm: float) -> Matrix:
+    """Shrink every row to a norm of at most ``clip_norm``: ``v · min(1, C/|v|)``."""
+    check_positive("clip_norm", clip_norm, advice="Use a norm that gradients rarely exceed.")
     rows = np.asarray(vectors, dtype=np.float64)
     # Divided by their largest entry first, so that no square overflows or vanishes.
     largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), _TINY)
     shape = rows / largest
     lengths = np.maximum(np.linalg.norm(shape, axis=1, keepdims=True), 1.0)
-    return np.where(largest <= norm / lengths, rows, shape * (norm / lengths))
+    return np.where(largest <= clip_norm / lengths, rows, shape * (clip_norm / lengths))
+
+
+def sum_clipped(rows: Matrix, *, clip_norm: float, norm: Literal["l1", "l2"] = "l2") -> Vector:
+    """Return the sum of rows scaled down to ``min(1, clip_norm/|row|)`` of themselves, exactly.
+
+    Guarantee
+    ---------
+    Claim DP-3. The sensitivity holds for the float64 numbers returned, not only for real ones.
+    """
+    limit = check_positive("clip_norm", clip_norm, advice="Use a norm that rows rarely exceed.")
+    entries = finite_rows(read_rows(rows, "rows"))
+    if not SMALLEST < limit < LARGEST:
+        raise BudgetError(
+            f"clip_norm must be within {SMALLEST:g} and {LARGEST:g}; got {clip_norm!r}. "
+            "Rescale the rows."
+        )
+    lengths = norms_of(entries, order=1 if norm == "l1" else 2)  # an infinite one makes zeros
+    # The norm is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
+    safe = limit * (1.0 - (entries.shape[1] + 16) * 2.0**-52)
+    shrunk = entries * np.minimum(1.0, safe / np.maximum(lengths, 1e-300))
+    # Towards zero, to a power of two: norms only shrink, sums of chunks are whole and exact.
+    unit = math.ldexp(1.0, math.frexp(limit)[1] - 1 - UNITS_PER_BOUND)
+    total = np.zeros(entries.shape[1], dtype=np.int64)
+    for start in range(0, len(entries), EXACT_ROWS):
+        whole = np.trunc(shrunk[start : start + EXACT_ROWS] / unit)
+        total += whole.sum(axis=0).astype(np.int64)
+    return np.asarray(np.clip(total, -LARGEST_SUM, LARGEST_SUM) * unit, dtype=np.float64)
 
 
 class WholeRows:
@@ -62,15 +80,15 @@ class WholeRows:
         self.norms: Vector = unit * np.sqrt(np.einsum("ij,ij->i", whole, whole))
 
 
-def whole_rows(X: Any, bound: float) -> WholeRows:
-    """Clip rows to ``bound`` and round them towards zero to a millionth of it.
+def whole_rows(X: Any, x_bound: float) -> WholeRows:
+    """Clip rows to ``x_bound`` and round them towards zero to a millionth of it.
 
     A row that is not finite becomes one of zeros.
     """
-    check_positive("x_bound", bound, advice="Use a norm that rows rarely exceed.")
+    check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     features = finite_rows(read_rows(X))
-    unit = bound / (1 << ROW_BITS)
-    return WholeRows(np.trunc(clip(features, bound) * (SLACK / unit)), unit)
+    unit = x_bound / (1 << ROW_BITS)
+    return WholeRows(np.trunc(clip(features, x_bound) * (SLACK / unit)), unit)
 
 
 class ExactTotal:
@@ -114,8 +132,8 @@ class ExactTotal:
         self._n_recent = 0
 
 
-def whole_gradients(gradients: npt.NDArray[Any], norm: float) -> Integers:
-    """Return the sum of clipped gradients in whole multiples of ``2^-40 norm``.
+def add_gradients(total: ExactTotal, gradients: npt.NDArray[Any], clip_norm: float) -> None:
+    """Add clipped gradients to a sum, in whole multiples of ``2^-40 clip_norm``.
 
     Every gradient is clipped, then rounded towards zero, then added in integers; one that is not
     finite counts as zero. The work is done on a few rows at a time, which stay in the processor's
@@ -125,15 +143,8 @@ def whole_gradients(gradients: npt.NDArray[Any], norm: float) -> Integers:
     ---------
     Claim G-1. The sum moves by at most ``2^40`` in Euclidean norm when a row is added.
     """
-    total = ExactTotal((gradients.shape[1],))
-    add_gradients(total, gradients, norm)
-    return total.held()
-
-
-def add_gradients(total: ExactTotal, gradients: npt.NDArray[Any], norm: float) -> None:
-    """Add clipped gradients to a sum; see :func:`whole_gradients`."""
-    check_positive("norm", norm, advice="Use a norm that gradients rarely exceed.")
-    plain = _SMALLEST < norm < _LARGEST
+    check_positive("clip_norm", clip_norm, advice="Use a norm that gradients rarely exceed.")
+    plain = SMALLEST < clip_norm < LARGEST
     n_records, d = gradients.shape
     width = max(1, min(d, BLOCK_CELLS >> 4))
     n_rows = min(CHUNK_ROWS, BLOCK_CELLS // width)
@@ -145,13 +156,13 @@ def add_gradients(total: ExactTotal, gradients: npt.NDArray[Any], norm: float) -
         with np.errstate(all="ignore"):
             for columns in blocks:
                 entries = _copy_to(room, part[:, columns])
-                squares += np.square(entries, out=_like(work, entries)).sum(axis=1)
+                squares += np.square(entries, out=work[: len(part), : entries.shape[1]]).sum(axis=1)
         # Zero, too small or too large for squares, or not finite: with more care.
-        odd = ~((squares > _SMALLEST**2) & (squares < _LARGEST**2) & plain)
+        odd = ~((squares > SMALLEST**2) & (squares < LARGEST**2) & plain)
         total.expect(len(part))
         if odd.any():
-            total.add(_add_carefully(part[odd], norm))
-        lengths = np.where(odd, np.inf, np.maximum(np.sqrt(np.where(odd, 1.0, squares)), norm))
+            total.add(_add_carefully(part[odd], clip_norm))
+        lengths = np.where(odd, np.inf, np.maximum(np.sqrt(np.where(odd, 1.0, squares)), clip_norm))
         for columns in blocks:
             if len(blocks) > 1:
                 entries = _copy_to(room, part[:, columns])
@@ -161,19 +172,15 @@ def add_gradients(total: ExactTotal, gradients: npt.NDArray[Any], norm: float) -
             total.add(np.trunc(entries, out=entries).sum(axis=0), columns)
 
 
-def _add_carefully(gradients: npt.NDArray[Any], norm: float) -> Matrix:
-    """Return the sum of clipped gradients of any size, in whole multiples of ``2^-40 norm``."""
+def _add_carefully(gradients: npt.NDArray[Any], clip_norm: float) -> Matrix:
+    """Return the sum of clipped gradients of any size, in the same units."""
     rows = finite_rows(np.asarray(gradients, dtype=np.float64))
-    whole = np.trunc(clip(rows, norm) / norm * (SLACK * 2.0**SUM_BITS))
+    whole = np.trunc(clip(rows, clip_norm) / clip_norm * (SLACK * 2.0**SUM_BITS))
     return np.asarray(whole.sum(axis=0))
 
 
-def _like(room: Matrix, part: npt.NDArray[Any]) -> Matrix:
-    """Return as much of a room as a part needs."""
-    return room[: part.shape[0], : part.shape[1]]
-
-
 def _copy_to(room: Matrix, part: npt.NDArray[Any]) -> Matrix:
-    copied = _like(room, part)
+    """Copy a part to as much of a room as it needs."""
+    copied = room[: part.shape[0], : part.shape[1]]
     copied[...] = part
     return copied

@@ -1,50 +1,31 @@
-"""Logistic regression by output perturbation, with as little loss as the accuracy allows."""
+"""Logistic regression by output perturbation, with as little loss as the accuracy allows.
+
+Records have Euclidean length at most 1, labels are -1 and 1, neighbours differ in one record, and
+the risk has penalty ``λ|θ|²/2``.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from scipy import special
 from scipy.optimize import brentq
 
-from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.accuracy_first.above_threshold import Calibration
-from pacprivacy.accuracy_first.problem import (
-    Part,
-    check_number,
-    check_request,
-    describe_ball,
-    hold_within,
-    shrink_rows,
-)
-from pacprivacy.accuracy_first.search import Candidates, as_release, search_by_reduction
-from pacprivacy.accuracy_first.theory import (
-    logistic_radius,
-    logistic_sensitivity,
-    output_epsilon,
-    output_sensitivity,
-)
-from pacprivacy.dp import (
-    EMPTY_RECORDS,
-    SOLVER,
-    TOLERANCE,
-    LogisticMargin,
-    encode_labels,
-    finite_rows,
-    minimise_margins,
-    read_rows,
-    read_source,
-)
-from pacprivacy.release import DPRelease
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.dp.accuracy_first.search import Method, Part, Problem, shrink_rows
+from pacprivacy.dp.losses import LogisticMargin
+from pacprivacy.dp.perturbation import SOLVER, TOLERANCE, minimise_margins
+from pacprivacy.dp.records import EMPTY_RECORDS, encode_labels, finite_rows, read_rows
 
 MOST_STEPS: Final = 20  # of Newton's method on the sphere, from a point near the optimum
+LARGEST_PULL: Final = 0.27846455  # max of m/(1 + e^m): Lambert's W at 1/e, rounded up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputNR:
+class OutputNR(Method):
     """Regularised logistic regression: lower the noise on the optimum until the risk is good.
 
     The risk is ``1/n Σ ln(1 + exp(-y θ·x)) + λ/2 |θ|²`` of rows divided by ``x_bound``.
@@ -86,54 +67,12 @@ class OutputNR:
     ((2,), 'dp-ex-post')
     """
 
-    alpha: float
-    penalty: float
-    x_bound: float
-    gamma: float = 0.1
-    neighbours: Literal["replace"] = "replace"
-    n_levels: int = 1000
-    calibration: Calibration = "tight"
-    radius: float | None = None
-
-    def __post_init__(self) -> None:
-        check_request(
-            alpha=self.alpha,
-            gamma=self.gamma,
-            penalty=self.penalty,
-            neighbours=self.neighbours,
-            n_levels=self.n_levels,
-            radius=self.radius,
-        )
-        check_positive("x_bound", self.x_bound, advice="Use a length that rows rarely exceed.")
-
     def prepare(self, X: Any, y: Any) -> LogisticProblem:
         """Return the optimum on the clipped data; curator-only."""
         return LogisticProblem(X, y, penalty=self.penalty, x_bound=self.x_bound, radius=self.radius)
 
-    def release(
-        self, X: Any, y: Any, *, simulate: np.random.Generator | int | None = None
-    ) -> DPRelease:
-        """Return the coefficients, in the units of ``X``, and what they cost."""
-        problem, source = self.prepare(X, y), read_source(simulate)
-        candidates = Candidates(problem, alpha=self.alpha, n_levels=self.n_levels, source=source)
-        found = search_by_reduction(
-            candidates,
-            alpha=self.alpha,
-            gamma=self.gamma,
-            calibration=self.calibration,
-            source=source,
-        )
-        return as_release(
-            problem,
-            found,
-            alpha=self.alpha,
-            gamma=self.gamma,
-            method="noise reduction",
-            simulation=source.is_simulation,
-        )
 
-
-class LogisticProblem:
+class LogisticProblem(Problem):
     """The optimum on clipped rows, and the risk of models on them; curator-only.
 
     Guarantee
@@ -150,48 +89,34 @@ class LogisticProblem:
         self, X: Any, y: Any, *, penalty: float, x_bound: float, radius: float | None = None
     ) -> None:
         features = finite_rows(read_rows(X))
-        check_number(len(features))
+        proved = logistic_radius(penalty)
+        super().__init__(features.shape, penalty=penalty, proved=proved, radius=radius)
         places = encode_labels(y, (-1, 1), len(features))
         signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
-        self.n_records, self._n_features = features.shape
-        self._penalty, self._x_bound = penalty, float(x_bound)
         signed = shrink_rows(features, x_bound, norm=2) * signs[:, None]
         # Equal rows are summed once; real tables have many.
         self._rows, counts = np.unique(signed, axis=0, return_counts=True)
         self._weights = counts / self.n_records
-        self._radius = hold_within(logistic_radius(penalty), radius)
-        self._narrow = self._radius < logistic_radius(penalty)
-        self.best = _minimise(signed, penalty * self.n_records, self._radius)
+        self._x_bound, self._narrow = float(x_bound), self.radius < proved
+        self.best = _minimise(signed, penalty * self.n_records, self.radius)
         self._least_risk = float(self._risk(self.best[None, :])[0])
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The optimum."""
-        exact = output_sensitivity(self.n_records, self._n_features, self._penalty)
+        exact = output_sensitivity(self.n_records, self.n_features, penalty)
         sensitivity = exact * (1.0 + 2.0 * TOLERANCE)
-        return (Part(name="coefficients", values=self.best, sensitivity=sensitivity),)
-
-    @property
-    def excess_sensitivity(self) -> float:
-        """How far one record moves the excess risk of a fixed model."""
-        return logistic_sensitivity(self._radius, self.n_records)
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the promise rests on, in sentences."""
-        return (
+        self.parts = (Part(name="coefficients", values=self.best, sensitivity=sensitivity),)
+        # The loss ranges over ln((1 + e^M)/(1 + e^-M)) = M for models of length M.
+        self.excess_sensitivity = 2.0 * self.radius / self.n_records
+        self.bounds = (
             f"Rows are shrunk to length {self._x_bound:g}, which was fixed without looking at the "
             "data; labels are -1 or 1.",
             EMPTY_RECORDS,
             SOLVER,
-            describe_ball(self._radius),
         )
 
     def model(self, noisy: tuple[Vector, ...]) -> Vector:
         """Rescale the perturbed optimum where it is longer than any optimum can be."""
         (vector,) = noisy
         length = float(np.linalg.norm(vector))
-        return vector * (self._radius / length) if length > self._radius else vector
+        return vector * (self.radius / length) if length > self.radius else vector
 
     def excess_risk(self, models: Matrix) -> Vector:
         """Return the risk of each row above the least risk within the ball."""
@@ -204,12 +129,12 @@ class LogisticProblem:
     def theory_epsilon(self, alpha: float) -> float:
         """Return the level that the paper's theorem demands."""
         # At an optimum on the sphere the pull of the penalty is not balanced by the data's.
-        steeper = 1.0 + self._penalty * self._radius if self._narrow else 1.0
+        steeper = 1.0 + self.penalty * self.radius if self._narrow else 1.0
         return steeper * output_epsilon(
             alpha,
             n_records=self.n_records,
-            n_features=self._n_features,
-            penalty=self._penalty,
+            n_features=self.n_features,
+            penalty=self.penalty,
         )
 
     def _risk(self, models: Matrix) -> Vector:
@@ -217,7 +142,7 @@ class LogisticProblem:
         # ln(1 + e^-m) for either sign of m; several times faster than logaddexp.
         losses = np.log(1.0 + np.exp(-np.abs(margins))) + np.maximum(-margins, 0.0)
         return np.asarray(
-            self._weights @ losses + 0.5 * self._penalty * np.square(models).sum(axis=1)
+            self._weights @ losses + 0.5 * self.penalty * np.square(models).sum(axis=1)
         )
 
 
@@ -262,3 +187,21 @@ def _refine_on_sphere(signed: Matrix, penalty: float, model: Vector, radius: flo
         towards, outwards = np.linalg.lstsq(hessian, sides, rcond=None)[0].T
         model = model - towards + outwards * float(model @ towards) / float(model @ outwards)
     return best
+
+
+def logistic_radius(penalty: float) -> float:
+    """Return a length that no regularised logistic solution exceeds: ``sqrt(W(1/e)/λ)``."""
+    return math.sqrt(LARGEST_PULL / penalty)
+
+
+def output_sensitivity(n_records: int, n_features: int, penalty: float) -> float:
+    """Return how far one record moves the logistic optimum: ``2 sqrt(p)/(n λ)``, absolute sum."""
+    return 2.0 * math.sqrt(n_features) / (n_records * penalty)
+
+
+def output_epsilon(alpha: float, *, n_records: int, n_features: int, penalty: float) -> float:
+    """Return the ``ε`` that the paper's theorem demands of output perturbation, on average.
+
+    ``2 sqrt(2) p/(n λ α)``: the loss moves at most as far as the model.
+    """
+    return 2.0 * math.sqrt(2.0) * n_features / (n_records * penalty * alpha)

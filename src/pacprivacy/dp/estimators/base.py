@@ -16,10 +16,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from pacprivacy._random import fresh_seed
-from pacprivacy.dp import as_array, read_numbers, read_rows
+from pacprivacy._sklearn import read_seed
+from pacprivacy.dp import DPCertificate, DPRelease, Neighbours
+from pacprivacy.dp.records import as_array, read_numbers, read_rows
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.estimators.base import read_seed
-from pacprivacy.release import DPCertificate, DPRelease, Neighbours
 
 PUBLIC: Final = "public"
 PUBLIC_LABELS: Final = "The set of labels that occur in y is public."

@@ -1,22 +1,25 @@
 """Which records a step of descent looks at: batches that nobody outside gets to see.
 
 A batch is a public rule. Which records it picks is secret and drawn from the operating system;
-not even their number leaves, since sums are divided by the expected size.
+not even their number leaves, since sums are divided by the expected size. Where the number of
+records is public, the promise is about replacing one of them.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._random import BitSource
+from pacprivacy.dp.certificate import Neighbours
+from pacprivacy.dp.events import FixedSampling, PoissonSampling, ReplacementSampling
+from pacprivacy.dp.noise import check_count, check_neighbours
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.release import NEIGHBOURS, Neighbours
+from pacprivacy.noise import uniform_integers
 
 Places = npt.NDArray[np.int64]
 _WORD: Final = 1 << 64
@@ -34,13 +37,9 @@ class PoissonBatch:
         Number of records as far as it is public; a guess will do. The probability is
         ``size / n_public``. The true number is what adding or removing a record changes, so it
         is not used.
-
-    Examples
-    --------
-    >>> PoissonBatch(size=50, n_public=1000).rate
-    0.05
     """
 
+    neighbours: ClassVar[Neighbours] = "add_remove"
     size: float
     n_public: int
 
@@ -57,11 +56,6 @@ class PoissonBatch:
         """Probability of every record."""
         return self.size / self.n_public
 
-    @property
-    def neighbours(self) -> Neighbours:
-        """Adding or removing a record."""
-        return "add_remove"
-
     def size_for(self, n_records: int) -> float:
         """Return the expected size."""
         return float(self.size)
@@ -73,36 +67,29 @@ class PoissonBatch:
         limit = np.uint64(min(_WORD - 1, math.floor(self.rate * _WORD)))
         return np.flatnonzero(source.words(n_records) < limit)
 
+    def sampling(self, n_records: int) -> PoissonSampling:
+        """Return the rule as an accountant is told it."""
+        return PoissonSampling(rate=self.rate)
+
     def describe(self, n_records: int) -> str:
         """Return the rule in words."""
         return f"Poisson batches of rate {self.rate:g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixedBatch:
-    """A uniformly random set of ``size`` different records.
+class _CountedBatch:
+    """So many records, of a public number."""
 
-    Parameters
-    ----------
-    size : int, public
-        Number of records in a batch. The number of all records is public: the promise is about
-        replacing one of them.
-
-    Examples
-    --------
-    >>> FixedBatch(size=50).neighbours
-    'replace'
-    """
-
+    neighbours: ClassVar[Neighbours] = "replace"
     size: int
 
     def __post_init__(self) -> None:
         check_count("size", self.size)
 
-    @property
-    def neighbours(self) -> Neighbours:
-        """Replacing a record."""
-        return "replace"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedBatch(_CountedBatch):
+    """A uniformly random set of ``size`` different records."""
 
     def size_for(self, n_records: int) -> float:
         """Return the size; refuse fewer records."""
@@ -119,7 +106,7 @@ class FixedBatch:
         n_drawn = min(self.size, n_records - self.size)
         found = np.empty(0, dtype=np.int64)
         while len(found) < n_drawn:
-            more = np.append(found, _draw_below(n_records, n_drawn, source))
+            more = np.append(found, _draw_places(n_records, n_drawn, source))
             _, first = np.unique(more, return_index=True)
             found = more[np.sort(first)][:n_drawn]
         if n_drawn == self.size:
@@ -128,35 +115,18 @@ class FixedBatch:
         left[found] = False
         return np.flatnonzero(left)
 
+    def sampling(self, n_records: int) -> FixedSampling:
+        """Return the rule as an accountant is told it."""
+        return FixedSampling(n_records=n_records, batch_size=self.size)
+
     def describe(self, n_records: int) -> str:
         """Return the rule in words."""
         return f"batches of {self.size} of {n_records} records without replacement"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplacementBatch:
-    """``size`` independent uniform draws; a record may be drawn several times.
-
-    Parameters
-    ----------
-    size : int, public
-        Number of draws. The number of all records is public: the promise is about replacing one.
-
-    Examples
-    --------
-    >>> ReplacementBatch(size=50).neighbours
-    'replace'
-    """
-
-    size: int
-
-    def __post_init__(self) -> None:
-        check_count("size", self.size)
-
-    @property
-    def neighbours(self) -> Neighbours:
-        """Replacing a record."""
-        return "replace"
+class ReplacementBatch(_CountedBatch):
+    """``size`` independent uniform draws; a record may be drawn several times."""
 
     def size_for(self, n_records: int) -> float:
         """Return the number of draws; refuse to draw from nobody."""
@@ -165,7 +135,11 @@ class ReplacementBatch:
 
     def draw(self, n_records: int, source: BitSource) -> Places:
         """Draw records independently."""
-        return _draw_below(n_records, self.size, source)
+        return _draw_places(n_records, self.size, source)
+
+    def sampling(self, n_records: int) -> ReplacementSampling:
+        """Return the rule as an accountant is told it."""
+        return ReplacementSampling(n_records=n_records, batch_size=self.size)
 
     def describe(self, n_records: int) -> str:
         """Return the rule in words."""
@@ -183,22 +157,13 @@ class FullBatch:
         the number itself is public and is the default.
     neighbours : {"add_remove", "replace"}, public
         Relation that the promise is about; replacement needs twice the noise.
-
-    Examples
-    --------
-    >>> FullBatch(n_public=1000).neighbours
-    'add_remove'
     """
 
     n_public: int | None = None
     neighbours: Neighbours = "add_remove"
 
     def __post_init__(self) -> None:
-        if self.neighbours not in NEIGHBOURS:
-            raise BudgetError(
-                f"neighbours must be 'add_remove' or 'replace'; got {self.neighbours!r}. "
-                "Use 'add_remove'."
-            )
+        check_neighbours(self.neighbours)
         if self.n_public is not None:
             check_count("n_public", self.n_public)
         elif self.neighbours == "add_remove":
@@ -218,6 +183,9 @@ class FullBatch:
         """Return all records."""
         return np.arange(n_records)
 
+    def sampling(self, n_records: int) -> None:
+        """Return None: nothing is sampled."""
+
     def describe(self, n_records: int) -> str:
         """Return the rule in words."""
         return "all records in every step"
@@ -232,20 +200,5 @@ def _check_any(n_records: int) -> None:
         raise DataError("X must have at least one row; got none. Pass one row for each record.")
 
 
-def _draw_below(bound: int, size: int, source: BitSource) -> Places:
-    """Draw ``size`` integers uniformly from ``0 .. bound-1``, exactly (by rejection)."""
-    limit = np.uint64((_WORD // bound) * bound - 1)
-    words = source.words(size).copy()
-    while (again := np.flatnonzero(words > limit)).size:
-        words[again] = source.words(again.size)
-    return (words % np.uint64(bound)).astype(np.int64)
-
-
-def check_count(name: str, value: Any) -> None:
-    """Refuse anything but a whole number of at least 1."""
-    try:
-        good = operator.index(value) >= 1 and not isinstance(value, bool)
-    except TypeError:
-        good = False
-    if not good:
-        raise BudgetError(f"{name} must be a whole number of at least 1; got {value!r}.")
+def _draw_places(n_records: int, size: int, source: BitSource) -> Places:
+    return uniform_integers(np.full(size, n_records, dtype=np.int64), source)

@@ -1,0 +1,257 @@
+"""Ridge regression from perturbed sums, with as little privacy loss as the accuracy allows.
+
+Records have a sum of absolute entries of at most 1, targets are in [-1, 1], neighbours differ in
+one record, and the risk has penalty ``λ|θ|²/2``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from scipy import optimize
+
+from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy.dp.accuracy_first.search import Method, Part, Problem, shrink_rows
+from pacprivacy.dp.records import EMPTY_RECORDS, read_regression
+from pacprivacy.errors import DataError
+
+RELATIVE_GAP: Final = 1e-14  # eigenvalues nearer to the least one than this are the least one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CovNR(Method):
+    """Ridge regression: lower the noise on ``XᵀX`` and ``Xᵀy`` until the risk is good enough.
+
+    The risk is ``1/2n |y - Xθ|² + λ/2 |θ|²`` of rows divided by ``x_bound`` and targets divided
+    by ``y_bound``; ``alpha`` and ``penalty`` are in these units.
+
+    Parameters
+    ----------
+    x_bound, y_bound : float > 0, public
+        Rows are shrunk to this sum of absolute entries, targets clipped to this absolute value.
+        They must not be read off the data.
+    alpha, penalty, gamma, neighbours, n_levels, calibration
+        As in :class:`OutputNR`.
+    radius : float > 0, optional, public
+        As in :class:`OutputNR`; by default ``1/(2 sqrt(λ))``.
+
+    Guarantee
+    ---------
+    Claims AF-4, AF-5 and AF-8. The ex-post loss is in the certificate; with probability
+    ``1 - gamma`` a model that was accepted has excess risk at most ``alpha``.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.5, 0.5, size=(20_000, 2))
+    >>> method = CovNR(alpha=0.02, penalty=0.01, x_bound=1.0, y_bound=1.0, n_levels=100)
+    >>> release = method.release(X, X[:, 0], simulate=0)
+    >>> release.value.shape, release.certificate.kind
+    ((2,), 'dp-ex-post')
+    """
+
+    y_bound: float
+
+    def __post_init__(self) -> None:
+        Method.__post_init__(self)
+        check_positive("y_bound", self.y_bound, advice="Use a value that targets rarely exceed.")
+
+    def prepare(self, X: Any, y: Any) -> RidgeProblem:
+        """Return the sums of the clipped data; curator-only."""
+        return RidgeProblem(
+            X,
+            y,
+            penalty=self.penalty,
+            x_bound=self.x_bound,
+            y_bound=self.y_bound,
+            radius=self.radius,
+        )
+
+
+class RidgeProblem(Problem):
+    """Sums of clipped rows, and the risk of models on them; curator-only.
+
+    Guarantee
+    ---------
+    Claim AF-8. Exchanging one record moves each of the two vectors of sums by at most their
+    ``sensitivity``, float64 rounding included, and the excess risk of a model within the radius by
+    at most ``excess_sensitivity``. Claim DP-17: what is refused is public.
+    """
+
+    mechanism = "ridge regression from perturbed sums"
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        penalty: float,
+        x_bound: float,
+        y_bound: float,
+        radius: float | None = None,
+    ) -> None:
+        features, target = read_regression(X, y)
+        super().__init__(
+            features.shape, penalty=penalty, proved=ridge_radius(penalty), radius=radius
+        )
+        rows = shrink_rows(features, x_bound, norm=1)
+        values = np.clip(target / y_bound, -1.0, 1.0)
+        gram, products = rows.T @ rows, rows.T @ values
+        self._upper = np.triu_indices(self.n_features)
+        # An entry off the diagonal counts twice, so that the sum of all is (Σ|x_i|)².
+        self._weights = np.where(self._upper[0] == self._upper[1], 1.0, 2.0)
+        # Rounding moves all entries of a sum over n rows together by at most n² 2^-53.
+        sensitivity = 2.0 + 4.0 * float(self.n_records) ** 2 * 2.0**-53
+        moments = self._weights * gram[self._upper]
+        self.parts = (
+            Part(name="moments", values=moments, sensitivity=sensitivity),
+            Part(name="products", values=products, sensitivity=sensitivity),
+        )
+        # The loss of one record is at most (1 + R)²/2, for the model and for the best one.
+        self.excess_sensitivity = (1.0 + self.radius) ** 2 / self.n_records
+        self.bounds = (
+            f"Rows are shrunk to absolute sum {x_bound:g}, targets clipped to {y_bound:g}; both "
+            "bounds were fixed without looking at the data.",
+            EMPTY_RECORDS,
+        )
+        self._unit = float(y_bound) / float(x_bound)
+        self._risk = gram / self.n_records + penalty * np.eye(self.n_features)
+        pull = products / self.n_records
+        self.best = solve_trust_region(self._risk, pull, radius=self.radius)
+        self._slope = self._risk @ self.best - pull  # zero, unless the best is on the sphere
+
+    def model(self, noisy: tuple[Vector, ...]) -> Vector:
+        """Minimise the perturbed risk over the ball that holds the solution."""
+        moments, products = noisy
+        matrix = np.zeros((self.n_features, self.n_features))
+        matrix[self._upper] = moments / (self._weights * self.n_records)
+        matrix += np.triu(matrix, 1).T + self.penalty * np.eye(self.n_features)
+        return solve_trust_region(matrix, products / self.n_records, radius=self.radius)
+
+    def excess_risk(self, models: Matrix) -> Vector:
+        """Return the risk of each row above the least risk within the ball."""
+        away = models - self.best
+        curved = 0.5 * np.einsum("ki,ij,kj->k", away, self._risk, away)
+        return np.asarray(curved + away @ self._slope)
+
+    def coefficients(self, model: Vector) -> Vector:
+        """Return the model in the units of the features and the target."""
+        return model * self._unit
+
+    def theory_epsilon(self, alpha: float) -> float:
+        """Return the level at which the expected excess risk is at most ``alpha``."""
+        return covariance_epsilon(
+            alpha, n_records=self.n_records, n_features=self.n_features, radius=self.radius
+        )
+
+
+def ridge_radius(penalty: float) -> float:
+    """Return a length that no ridge solution exceeds: ``1/(2 sqrt(λ))``."""
+    return 0.5 / math.sqrt(penalty)
+
+
+def covariance_epsilon(
+    alpha: float, *, n_records: int, n_features: int, radius: float, gamma: float | None = None
+) -> float:
+    """Return the ``ε`` at which perturbed sums have excess risk ``alpha``, by theorem.
+
+    On average without ``gamma``; with it, with probability ``1 - gamma``.
+
+    Guarantee
+    ---------
+    Claim AF-8.
+    """
+    products = 2.0 * radius * math.sqrt(n_features)
+    moments = radius**2 * 0.5 * math.sqrt(n_features * (n_features + 3))
+    average = 4.0 * math.sqrt(2.0) * (products + moments) / (n_records * alpha)
+    return average if gamma is None else average / math.sqrt(gamma)
+
+
+def solve_trust_region(matrix: Matrix, vector: Vector, *, radius: float) -> Vector:
+    """Minimise ``½ θᵀAθ - bᵀθ`` over ``|θ| <= radius``; ``A`` symmetric, of any signature.
+
+    Parameters
+    ----------
+    matrix : array of shape (d, d)
+        ``A``; only its symmetric part counts.
+    vector : array of shape (d,)
+        ``b``.
+    radius : float > 0
+        Of the ball.
+
+    Returns
+    -------
+    array of shape (d,)
+        A global minimiser. Where there are several (the hard case), one of them.
+
+    Guarantee
+    ---------
+    Claim AF-6. The result satisfies the conditions that are necessary and sufficient for a global
+    minimum, up to rounding: ``(A + μI) θ = b`` with ``μ >= 0``, ``A + μI`` positive
+    semidefinite, and ``μ (radius - |θ|) = 0``.
+
+    Examples
+    --------
+    >>> solve_trust_region(np.eye(2), np.array([0.3, 0.4]), radius=1.0)
+    array([0.3, 0.4])
+    >>> solve_trust_region(np.diag([-1.0, 1.0]), np.array([0.0, 1.0]), radius=1.0).round(4)
+    array([0.866, 0.5  ])
+    """
+    radius = check_positive("radius", radius, advice="Use a norm that models rarely exceed.")
+    square, right = np.asarray(matrix, dtype=np.float64), np.asarray(vector, dtype=np.float64)
+    if square.shape != (right.size, right.size) or right.ndim != 1:
+        raise DataError(
+            f"matrix and vector must have shapes (d, d) and (d,); got {square.shape} and "
+            f"{right.shape}. Pass one entry for each coordinate."
+        )
+    if not (np.isfinite(square).all() and np.isfinite(right).all()):
+        raise DataError("matrix and vector must be finite. Clip before solving.")
+    curvature, axes = np.linalg.eigh(0.5 * (square + square.T))
+    turned = axes.T @ right
+    solution = axes @ _solve_turned(curvature, turned, radius)
+    # Rounding may leave the length a little above the radius.
+    length = float(np.linalg.norm(solution))
+    return np.asarray(solution * min(1.0, radius / length) if length > 0 else solution)
+
+
+def _solve_turned(curvature: Vector, turned: Vector, radius: float) -> Vector:
+    """Solve it in the axes of the matrix, where it is diagonal; curvatures ascend."""
+    least = float(curvature[0])
+    scale = max(float(np.abs(curvature).max()), float(np.linalg.norm(turned)) / radius)
+    if scale == 0.0:
+        return np.zeros_like(turned)
+    if least > 0:
+        inside = turned / curvature
+        if float(np.linalg.norm(inside)) <= radius:
+            return np.asarray(inside)
+    flat = curvature - least <= RELATIVE_GAP * scale
+    start = max(0.0, -least)
+    pull = float(np.linalg.norm(turned[flat]))
+    rest = np.where(flat, 0.0, turned) / np.where(flat, 1.0, curvature + start)
+    if least <= 0 and pull <= RELATIVE_GAP * scale * radius:
+        length = float(np.linalg.norm(rest))
+        if length <= radius:  # the hard case: fill the ball along the flattest axis
+            rest[0] = math.sqrt(radius**2 - length**2) if least < 0 else 0.0
+            return np.asarray(rest)
+    return _on_the_sphere(curvature, turned, radius, start)
+
+
+def _on_the_sphere(curvature: Vector, turned: Vector, radius: float, start: float) -> Vector:
+    """Find ``μ >= start`` with ``|(A + μI)^-1 b| = radius``: the secular equation."""
+    lengths = curvature + start  # >= 0, the least of them 0 where the matrix is not positive
+
+    def gap(shift: float) -> float:
+        # 1/|θ(μ)| is nearly linear in μ and increases, so bracketing is safe and fast.
+        return 1.0 / float(np.linalg.norm(turned / (lengths + shift))) - 1.0 / radius
+
+    high = float(np.linalg.norm(turned)) / radius
+    low = high
+    while gap(low) > 0 and low > 0:
+        low *= 0.25
+    while gap(high) < 0:
+        high *= 2.0
+    shift = low if low == high else optimize.brentq(gap, low, high, xtol=1e-300, rtol=1e-14)
+    return np.asarray(turned / (lengths + shift))

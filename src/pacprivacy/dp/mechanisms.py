@@ -1,0 +1,443 @@
+"""Mechanisms for numbers of declared sensitivity, for sums of clipped rows, and for choices.
+
+Choices are made by permute-and-flip (McKenna and Sheldon 2020): look at the candidates in random
+order, take each with probability ``exp(-γ)``, ``γ`` its scaled distance from the best score. That
+is the law of the largest score with exponential noise, and every coin can be tossed exactly.
+Parameters that all mechanisms share are explained in :mod:`pacprivacy.dp`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from pacprivacy._checks import Vector, check_positive
+from pacprivacy._random import BitSource, uniform_below
+from pacprivacy.dp.accounting import advantage, noise_advantage
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
+from pacprivacy.dp.clipping import sum_clipped
+from pacprivacy.dp.events import GaussianEvent, PureEvent, carried, gaussian_event, noise_event
+from pacprivacy.dp.noise import (
+    Perturbed,
+    Sampler,
+    add_gaussian,
+    add_laplace,
+    check_epsilon_delta,
+    check_neighbours,
+    check_promise,
+    lattice_parameter,
+    lattice_slack,
+    read_source,
+)
+from pacprivacy.dp.records import EMPTY_RECORDS, as_array, read_rows
+from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.noise import bernoulli_exp
+
+EXACT: Final = "Noise is a whole number of grid steps, drawn exactly; rounding is paid for."
+FAILURE: Final = 0.05
+
+
+def laplace(
+    values: Any,
+    *,
+    sensitivity: float,
+    epsilon: float,
+    neighbours: Neighbours,
+    sampler: Sampler = "lattice",
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release numbers with Laplace noise; the value has the shape of ``values``.
+
+    Parameters
+    ----------
+    values : float or array, curator-only
+        What was computed from the records.
+    sensitivity : float > 0, public
+        How far neighbours can move all numbers together: sum of absolute changes. It must hold
+        for every data set, so it comes from clipping, not from these data.
+    sampler : {"lattice", "opendp"}, public
+        Which exact sampler; ``opendp`` needs ``pacprivacy[dp]``.
+
+    Guarantee
+    ---------
+    Claims DP-1 and DP-30. ``(epsilon, 0)``-differential privacy, if ``sensitivity`` is right.
+
+    Examples
+    --------
+    >>> release = laplace(120.0, sensitivity=1.0, epsilon=0.5, neighbours="add_remove")
+    >>> release.certificate.delta, round(release.certificate.noise["laplace scale"], 6)
+    (0.0, 2.0)
+    """
+    check_neighbours(neighbours)
+    source = read_source(simulate)
+    noisy = add_laplace(
+        values, sensitivity=sensitivity, epsilon=epsilon, source=source, sampler=sampler
+    )
+    certificate = DPCertificate(
+        epsilon=float(epsilon),
+        delta=0.0,
+        neighbours=neighbours,
+        advantage=noise_advantage(epsilon, 0.0, noisy.values.size),
+        mechanism="Laplace mechanism: discrete Laplace noise on a grid",
+        assumptions=(
+            f"Neighbours move the numbers by at most {float(sensitivity):g} in the sum of "
+            "absolute values.",
+            EXACT,
+        ),
+        accounting={"method": "one Laplace mechanism"},
+        noise={"laplace scale": noisy.noise_scale, "std": noisy.noise_std},
+        events=carried(noise_event(epsilon, 0.0, noisy.values.size)),
+        simulation=source.is_simulation,
+    )
+    return DPRelease(value=_as_given(noisy), certificate=certificate)
+
+
+def gaussian(
+    values: Any,
+    *,
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    neighbours: Neighbours,
+    calibration: Literal["analytic", "classical"] = "analytic",
+    sampler: Sampler = "lattice",
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release numbers with Gaussian noise; the value has the shape of ``values``.
+
+    Parameters are those of :func:`laplace`; ``sensitivity`` is the Euclidean length of the change.
+    The least noise that ``(ε, δ)`` allows, or the textbook's ``Δ sqrt(2 ln(1.25/δ)) / ε`` by
+    ``calibration="classical"``, which is more and holds for ``ε < 1`` only.
+
+    Guarantee
+    ---------
+    Claims DP-2 and DP-7. ``(epsilon, delta)``-differential privacy, if ``sensitivity`` is right;
+    the grid is paid from ``delta``.
+
+    Examples
+    --------
+    >>> release = gaussian(
+    ...     [3.0, 4.0], sensitivity=1.0, epsilon=1.0, delta=1e-5, neighbours="add_remove"
+    ... )
+    >>> round(release.certificate.noise["std"], 4)
+    3.7306
+    """
+    check_neighbours(neighbours)
+    epsilon, delta = check_epsilon_delta(epsilon, delta)
+    parameter = lattice_parameter(epsilon, delta, np.size(values))
+    method = "the exact privacy curve of the Gaussian mechanism"
+    if calibration == "classical":
+        if not epsilon < 1.0:
+            raise BudgetError(
+                f"epsilon must be below 1 for the classical formula; got {epsilon:g}. "
+                "Use calibration='analytic'."
+            )
+        left = delta - lattice_slack(epsilon, np.size(values))
+        if not left > 0.5 * delta:
+            raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
+        parameter = epsilon / math.sqrt(2.0 * math.log(1.25 / left))
+        method = "the classical formula, for ε below 1"
+    elif calibration != "analytic":
+        raise BudgetError(
+            f"calibration must be 'analytic' or 'classical'; got {calibration!r}. Leave it out."
+        )
+    source = read_source(simulate)
+    noisy = add_gaussian(
+        values, sensitivity=sensitivity, parameter=parameter, source=source, sampler=sampler
+    )
+    n_numbers = noisy.values.size
+    certificate = DPCertificate(
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,
+        advantage=advantage(GaussianEvent(noise_multiplier=1.0 / parameter, n_numbers=n_numbers)),
+        mechanism="Gaussian mechanism: discrete Gaussian noise on a grid",
+        assumptions=(
+            f"Neighbours move the numbers by at most {float(sensitivity):g} in Euclidean length.",
+            EXACT,
+        ),
+        accounting={"method": method},
+        noise={"std": noisy.noise_std},
+        events=carried(gaussian_event(parameter, n_numbers)),
+        simulation=source.is_simulation,
+    )
+    return DPRelease(value=_as_given(noisy), certificate=certificate)
+
+
+def _as_given(noisy: Perturbed) -> Any:
+    """Return a float for one number, an array for several."""
+    return noisy.values if noisy.values.ndim else float(noisy.values)
+
+
+def private_sum(
+    rows: Any,
+    *,
+    clip_norm: float,
+    epsilon: float,
+    delta: float = 0.0,
+    neighbours: Neighbours,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release the sum of rows, each scaled down to ``min(1, clip_norm/|row|)`` of itself.
+
+    Parameters
+    ----------
+    rows : array of shape (n,) or (n, d), curator-only
+        One number or row for each record; one that is not finite counts as zero.
+    clip_norm : float > 0, public
+        Largest length of a row: the sum of absolute entries for ``delta=0``, which takes Laplace
+        noise, and Euclidean otherwise. A replacement moves the sum by twice as much.
+
+    Guarantee
+    ---------
+    Claims DP-1, DP-2 and DP-3. ``(epsilon, delta)``-differential privacy; clipping and summation
+    are inside, so nothing is left to declare. Claim DP-17: what is refused is public.
+
+    Examples
+    --------
+    >>> ages = np.arange(20.0, 60.0)
+    >>> release = private_sum(ages, clip_norm=100.0, epsilon=1.0, neighbours="add_remove")
+    >>> round(release.certificate.noise["laplace scale"], 4)
+    100.0
+    """
+    check_promise(epsilon, delta, neighbours)
+    values = as_array(rows)
+    flat = values.ndim == 1
+    total: Any = sum_clipped(
+        values[:, None] if flat else rows, clip_norm=clip_norm, norm="l2" if delta else "l1"
+    )
+    given: dict[str, Any] = {
+        "sensitivity": (1.0 if neighbours == "add_remove" else 2.0) * float(clip_norm),
+        "epsilon": epsilon,
+        "neighbours": neighbours,
+        "simulate": simulate,
+    }
+    total = total[0] if flat else total
+    release = gaussian(total, delta=delta, **given) if delta else laplace(total, **given)
+    kind = "Euclidean length" if delta else "sum of absolute entries"
+    said = f"Rows are scaled down to a {kind} of at most {float(clip_norm):g}, which was declared."
+    certificate = replace(
+        release.certificate, assumptions=(said, *release.certificate.assumptions[1:], EMPTY_RECORDS)
+    )
+    return DPRelease(value=release.value, certificate=certificate)
+
+
+def private_mean(
+    rows: Any,
+    *,
+    clip_norm: float,
+    epsilon: float,
+    delta: float = 0.0,
+    neighbours: Neighbours,
+    n_public: int | None = None,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release the sum of clipped rows over a *public* number of records.
+
+    Parameters are those of :func:`private_sum`, and ``n_public``: the number that the sum is
+    divided by. Under ``replace`` the number of records is public and is the default. Under
+    ``add_remove`` it is not, so it must be given; an estimate will do.
+    """
+    check_neighbours(neighbours)
+    if n_public is None and neighbours == "add_remove":
+        raise BudgetError(
+            "n_public must be given where records may be added or removed: their true number is "
+            "not public; got None. Pass a public estimate, or use neighbours='replace'."
+        )
+    n = check_positive("n_public", len(rows) if n_public is None else n_public, advice="Use n.")
+    release = private_sum(
+        rows,
+        clip_norm=clip_norm,
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,
+        simulate=simulate,
+    )
+    noise = {name: scale / n for name, scale in (release.certificate.noise or {}).items()}
+    notes = (f"The sum was divided by {n:g}, which is public.",)
+    certificate = replace(release.certificate, noise=noise, notes=notes)
+    return DPRelease(value=release.value / n, certificate=certificate)
+
+
+def exponential(
+    scores: Any,
+    *,
+    sensitivity: float,
+    epsilon: float,
+    neighbours: Neighbours,
+    monotone: bool = False,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release the place of one candidate, from 0, likely one with a high score.
+
+    Parameters
+    ----------
+    scores : array of shape (k,), curator-only
+        One score for each candidate of a public list.
+    sensitivity : float > 0, public
+        How far neighbours can move any one score.
+    monotone : bool, public
+        Whether neighbours move all scores in the same direction, as adding a record to counts
+        does. Then half the noise is enough. For ``add_remove`` only: to replace a record is to
+        remove one and to add another, and scores move either way.
+
+    Guarantee
+    ---------
+    Claim DP-8. ``(epsilon, 0)``-differential privacy, exactly, for the float64 scores as given.
+    With probability ``1 - p`` the score is within :func:`score_loss` of the best.
+
+    Examples
+    --------
+    >>> exponential([3.0, 90.0, 5.0], sensitivity=1.0, epsilon=1.0, neighbours="replace").value
+    1
+    """
+    check_neighbours(neighbours)
+    if monotone and neighbours == "replace":
+        raise BudgetError(
+            "monotone must be False for neighbours='replace': what is removed lowers scores that "
+            "what is added may raise; got True. Use 'add_remove', or leave monotone out."
+        )
+    source = read_source(simulate)
+    chosen = choose_candidate(
+        scores, sensitivity=sensitivity, epsilon=epsilon, monotone=monotone, source=source
+    )
+    same_way = ", all in the same direction" if monotone else ""
+    certificate = DPCertificate(
+        epsilon=float(epsilon),
+        delta=0.0,
+        neighbours=neighbours,
+        mechanism="exponential mechanism by permute-and-flip, coins tossed exactly",
+        assumptions=(
+            f"Neighbours move each score by at most {float(sensitivity):g}{same_way}; the list of "
+            "candidates is public.",
+        ),
+        accounting={"method": "one exponential mechanism", "candidates": int(np.size(scores))},
+        events=carried(PureEvent(epsilon=float(epsilon))),
+        simulation=source.is_simulation,
+    )
+    return DPRelease(value=chosen, certificate=certificate)
+
+
+def score_loss(
+    n_candidates: int, *, sensitivity: float, epsilon: float, failure: float, monotone: bool = False
+) -> float:
+    """Return by how much the chosen score may miss the best, but for probability ``failure``."""
+    reach = (1.0 if monotone else 2.0) * sensitivity
+    return reach / epsilon * math.log(n_candidates / failure)
+
+
+def choose_candidate(
+    scores: Any, *, sensitivity: float, epsilon: float, monotone: bool, source: BitSource
+) -> int:
+    """Return the place of one candidate by permute-and-flip; see :func:`exponential`."""
+    epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
+    reach = check_positive("sensitivity", sensitivity, advice="Bound what a record adds.")
+    values: Vector = np.asarray(scores, dtype=np.float64)
+    if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
+        raise DataError(
+            f"scores must be finite, one for each candidate; got shape {values.shape}. "
+            "Clip the losses."
+        )
+    spread = reach * (1.0 if monotone else 2.0)  # a product with 1 or 2 is exact
+    best = float(values.max())
+    with np.errstate(over="ignore"):
+        gamma = (best - values) * epsilon / spread
+
+    def exact(i: int) -> Fraction:
+        return (Fraction(best) - Fraction(float(values[i]))) * Fraction(epsilon) / Fraction(spread)
+
+    heads = bernoulli_exp(gamma, exact, source)  # the best one always shows heads
+    willing = np.flatnonzero(heads)
+    # The first willing one of a random order of all is a uniform one of the willing.
+    return int(willing[uniform_below(source, len(willing))])
+
+
+def choose_hypothesis(
+    hypotheses: Sequence[Any],
+    losses: Callable[[Any], Any],
+    *,
+    loss_bound: float,
+    epsilon: float,
+    neighbours: Neighbours,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release one hypothesis of a public list, likely one with a small total loss.
+
+    Parameters
+    ----------
+    hypotheses : sequence, public
+        The list; it must not depend on the records.
+    losses : callable ``hypothesis -> array of shape (n,)``, curator-only
+        Loss of each record under a hypothesis. A record's loss depends on that record alone, and
+        there is one for every record: an error would be about the records.
+    loss_bound : float > 0, public
+        Losses are clipped to ``[0, loss_bound]``; what is not a number counts as the bound.
+    neighbours : {"add_remove", "replace"}, public
+        Adding a record moves all totals upwards, so the choice under ``add_remove`` is as good at
+        half the ``epsilon``.
+
+    Guarantee
+    ---------
+    Claim DP-9. ``(epsilon, 0)``-differential privacy; with probability 0.95 the total loss is
+    within the figure in the certificate of the best on the list.
+
+    Examples
+    --------
+    >>> ages = np.arange(20.0, 60.0)
+    >>> def error(threshold):
+    ...     return (ages > 40) != (ages > threshold)
+    >>> release = choose_hypothesis(
+    ...     range(10, 80, 10), error, loss_bound=1.0, epsilon=2.0, neighbours="add_remove"
+    ... )
+    >>> release.value
+    40
+    """
+    check_neighbours(neighbours)
+    bound = check_positive("loss_bound", loss_bound, advice="Use 1 for errors.")
+    listed = list(hypotheses)
+    if not listed:
+        raise DataError("hypotheses must hold at least one. Pass a public list.")
+    monotone = neighbours == "add_remove"
+    source = read_source(simulate)
+    totals = np.array([_total_loss(losses(hypothesis), bound) for hypothesis in listed])
+    place = choose_candidate(
+        -totals, sensitivity=bound, epsilon=epsilon, monotone=monotone, source=source
+    )
+    within = score_loss(
+        len(listed), sensitivity=bound, epsilon=epsilon, failure=FAILURE, monotone=monotone
+    )
+    certificate = DPCertificate(
+        epsilon=float(epsilon),
+        delta=0.0,
+        neighbours=neighbours,
+        mechanism=f"exponential mechanism over {len(listed)} hypotheses",
+        assumptions=(
+            f"Losses are clipped to [0, {bound:g}], what is not a number to {bound:g}; the list of "
+            "hypotheses is public.",
+            "Every record has a loss, which depends on that record alone.",
+        ),
+        accounting={"method": "one exponential mechanism"},
+        events=carried(PureEvent(epsilon=float(epsilon))),
+        notes=(
+            f"With probability {1 - FAILURE:g} the total loss is within {within:.6g} of the best "
+            "on the list.",
+        ),
+        simulation=source.is_simulation,
+    )
+    return DPRelease(value=listed[place], certificate=certificate)
+
+
+def _total_loss(losses: Any, bound: float) -> float:
+    """Return the sum of clipped losses, exactly."""
+    given = as_array(losses)
+    if given.ndim != 1:
+        raise DataError(
+            f"losses must be one number for each record; got {given.ndim} axes. Return a vector."
+        )
+    values = np.nan_to_num(read_rows(given[:, None]), nan=bound)
+    return float(sum_clipped(np.clip(values, 0.0, bound), clip_norm=bound, norm="l1")[0])

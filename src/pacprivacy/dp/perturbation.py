@@ -1,0 +1,507 @@
+"""Linear classifiers and ridge regression as minimisers of a regularised sum, made private.
+
+Objective perturbation tilts the sum by a random linear term and minimises that; output perturbation
+adds noise to the minimiser. Either way float64 finds the minimiser only nearly, and what the solver
+leaves undone is paid for. Values are arrays of coefficients, without an intercept; parameters that
+all mechanisms share are explained in :mod:`pacprivacy.dp`. The penalty is that of the whole sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from scipy import linalg
+from scipy.optimize import brentq
+
+from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy.dp.accounting import advantage, noise_advantage
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
+from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, carried, noise_event
+from pacprivacy.dp.losses import MarginLoss, read_margin_loss
+from pacprivacy.dp.noise import (
+    add_gaussian,
+    add_laplace,
+    add_noise,
+    check_epsilon_delta,
+    check_neighbours,
+    check_promise,
+    lattice_slack,
+    read_source,
+)
+from pacprivacy.dp.records import (
+    EMPTY_RECORDS,
+    encode_labels,
+    finite_rows,
+    norms_of,
+    read_regression,
+    read_rows,
+)
+from pacprivacy.errors import BudgetError, DataError, MechanismError
+from pacprivacy.theory import gaussian_delta, gaussian_parameter
+
+TOLERANCE: Final = 1e-6  # of the gradient at the minimiser, in units of one record's gradient
+MOST_ITERATIONS: Final = 1000
+MOST_IDLE: Final = 5  # of them without progress, where only rounding is left
+MOST_TRIALS: Final = 200  # of the length of one step
+SOLVER_SHARE: Final = 0.02  # of ε, for what the solver and the grid leave undone
+REFINEMENTS: Final = 20  # each one takes away at least 99 % of what is left of the gradient
+SOLVER: Final = (
+    "The minimiser is found to a gradient of a millionth of what one record can add. Where float64 "
+    "does not suffice for that, the best point that was found takes its place; neither is said."
+)
+_UNIT: Final = 2.0**-53
+
+
+def sign_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any] | None) -> Matrix:
+    """Return rows clipped to ``x_bound``, negated for the first of two declared classes.
+
+    A record that is not finite, or that has another label, becomes a row of zeros.
+    """
+    bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
+    if classes is None or len(set(classes)) != 2:
+        raise DataError(
+            f"classes must be the two labels, declared; got {classes!r}. They must not be read "
+            "off the data."
+        )
+    rows = finite_rows(read_rows(X))
+    places = encode_labels(y, tuple(classes), len(rows))
+    signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
+    return np.asarray(_clip_rows(rows, bound) * signs[:, None])
+
+
+def _clip_rows(rows: Matrix, bound: float) -> Matrix:
+    # The factor leaves room for the rounding of the norm itself.
+    shrink = np.minimum(1.0, (1.0 - 1e-9) * bound / np.maximum(norms_of(rows), 1e-300))
+    return np.asarray(rows * shrink)
+
+
+@np.errstate(all="ignore")
+def minimise_margins(
+    signed: Matrix, loss: MarginLoss, *, penalty: float, tilt: Vector, x_bound: float
+) -> tuple[Vector, float]:
+    """Minimise ``Σ f(s_i·θ) + penalty |θ|²/2 + tilt·θ`` over rows of :func:`sign_rows`.
+
+    Returns a point at which the norm of the gradient is at most the second number, which is
+    public; it is within that over ``penalty`` of the minimiser. Where float64 does not suffice,
+    the point with the least gradient that was met: an error would be about the records.
+
+    Guarantee
+    ---------
+    Claim DP-10. The gradient is reached where
+    ``(d + 2) n^1.5 x_bound loss.most_curvature <= 10^9 sqrt(penalty)``.
+    """
+    allowed = TOLERANCE * x_bound
+    point = best = np.zeros(signed.shape[1])
+    least = math.inf
+
+    def gradient_at(where: Vector) -> Vector:
+        slopes = loss.slope(signed @ where)
+        return np.asarray(signed.T @ slopes + penalty * where + tilt)
+
+    gradient = gradient_at(point)
+    idle = 0
+    for _ in range(MOST_ITERATIONS):
+        size = float(np.linalg.norm(gradient))
+        idle += 1
+        if size < least:
+            best, least, idle = point, size, 0
+        if least <= allowed / 4 and (
+            idle > MOST_IDLE or _bound_norm(signed, loss, penalty, tilt, best) <= allowed
+        ):
+            break
+        move = _newton_step(signed, loss, penalty, gradient, point)
+        point, gradient = _follow(gradient_at, point, gradient, move, enough=0.5 * least)
+    return best, allowed
+
+
+def _bound_norm(
+    signed: Matrix, loss: MarginLoss, penalty: float, tilt: Vector, point: Vector
+) -> float:
+    """Return a bound on the norm of the gradient, with what rounding could hide."""
+    n, d = signed.shape
+    terms = np.ascontiguousarray((signed * loss.slope(signed @ point)[:, None]).T)
+    gradient = terms.sum(axis=1) + penalty * point + tilt  # numpy adds rows of floats pairwise
+    row = float(norms_of(signed).max(initial=0.0))
+    size = float(np.linalg.norm(point))
+    margins = loss.most_curvature * row * size * (d + 2) * _UNIT + 8 * _UNIT
+    sums = (2.0 * math.log2(n + 2) + 16.0) * _UNIT
+    error = n * row * (margins + sums) + (penalty * size + float(np.linalg.norm(tilt))) * 4 * _UNIT
+    return float(np.linalg.norm(gradient) + error)
+
+
+def _newton_step(
+    signed: Matrix, loss: MarginLoss, penalty: float, gradient: Vector, point: Vector
+) -> Vector:
+    """Return Newton's step, or one along the gradient where the former is not one downwards."""
+    weights = loss.curvature(signed @ point)
+    hessian = (signed * weights[:, None]).T @ signed + penalty * np.eye(len(point))
+    try:
+        move = -np.linalg.solve(hessian, gradient)
+    except np.linalg.LinAlgError:
+        move = np.zeros_like(gradient)
+    if not float(gradient @ move) < 0.0:
+        move = -gradient / float(np.trace(hessian))
+    return np.asarray(move)
+
+
+def _follow(
+    gradient_at: Callable[[Vector], Vector],
+    point: Vector,
+    gradient: Vector,
+    move: Vector,
+    *,
+    enough: float,
+) -> tuple[Vector, Vector]:
+    """Go along ``move`` until the slope has at least halved, and not past the lowest point.
+
+    The slopes of a convex function are compared, not its values: near the minimum these differ by
+    less than float64 can tell. A full step to a gradient below ``enough`` is taken as it is.
+    """
+    slope = float(gradient @ move)
+    short, length, far = 0.0, 1.0, math.inf
+    for _ in range(MOST_TRIALS):
+        trial = point + length * move
+        found = gradient_at(trial)
+        steep = float(found @ move)
+        if length == 1.0 and float(np.linalg.norm(found)) <= enough:
+            break
+        if steep > 0.0:
+            far = length
+        elif steep < 0.5 * slope:
+            short = length
+        else:
+            break
+        length = 2.0 * length if far == math.inf else 0.5 * (short + far)
+    return trial, found
+
+
+def objective_perturbation(
+    X: Any,
+    y: Any,
+    *,
+    classes: Sequence[Any],
+    penalty: float,
+    x_bound: float,
+    epsilon: float,
+    delta: float,
+    neighbours: Neighbours = "add_remove",
+    loss: str | MarginLoss = "logistic",
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release the minimiser of ``Σ f(±x_i·θ) + penalty |θ|²/2 + b·θ``, ``b`` Gaussian.
+
+    Parameters
+    ----------
+    penalty : float, public
+        Above :func:`least_penalty`.
+    loss : {"logistic", "smooth_hinge"} or MarginLoss, public
+        ``f``: convex, non-increasing, with slope at least -1.
+
+    Guarantee
+    ---------
+    Claim DP-12. ``(epsilon, delta)``-differential privacy. The minimiser need not be exact: the
+    solver stops at a small gradient, and its distance from the minimiser is covered by Laplace
+    noise at the end, from a fiftieth of ``epsilon``. Claim DP-17: what is refused is public. Claim
+    DP-31: the advantage.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> release = objective_perturbation(
+    ...     X, X[:, 0] > 0, classes=(False, True), penalty=10.0, x_bound=3.0, epsilon=1.0,
+    ...     delta=1e-6,
+    ... )
+    >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.8)
+    True
+    """
+    check_neighbours(neighbours)
+    epsilon, delta = check_epsilon_delta(epsilon, delta)
+    penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
+    known = read_margin_loss(loss)
+    signed = sign_rows(X, y, x_bound=x_bound, classes=classes)
+    d = signed.shape[1]
+    curvature = known.most_curvature * float(x_bound) ** 2
+    left = (1 - SOLVER_SHARE) * epsilon - math.log1p(curvature / penalty)  # for the linear term
+    if not left > 1e-3 * epsilon:
+        least = least_penalty(epsilon, x_bound=x_bound, loss=loss)
+        raise BudgetError(
+            f"penalty must be above {least:.6g} for epsilon {epsilon:g}: one record adds "
+            f"curvature {curvature:.6g}; got {penalty:g}. Use {3 * least:.3g}."
+        )
+    slack = lattice_slack(epsilon, d)
+    if not delta > 2.0 * slack:
+        raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
+    parameter = _parameter(left, delta - slack, neighbours)
+    source = read_source(simulate)
+    tilt = add_gaussian(np.zeros(d), sensitivity=x_bound, parameter=parameter, source=source)
+    point, gradient = minimise_margins(
+        signed, known, penalty=penalty, tilt=tilt.values, x_bound=x_bound
+    )
+    # Distance from the minimiser under continuous noise: the solver's, and that of rounding it.
+    distance = (gradient + tilt.grid_step * math.sqrt(d)) / penalty * (1 + 1e-12)
+    final = add_laplace(
+        point,
+        sensitivity=2.0 * distance * math.sqrt(d) * (1 + 1e-12),
+        epsilon=SOLVER_SHARE * epsilon,
+        source=source,
+    )
+    certificate = DPCertificate(
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,
+        advantage=_advantage(parameter, SOLVER_SHARE * epsilon, d, neighbours),
+        mechanism="objective perturbation of a regularised linear classifier",
+        assumptions=(_declared(x_bound), EMPTY_RECORDS, SOLVER),
+        accounting={
+            "method": "density of the minimiser",
+            "epsilon of curvature": (1 - SOLVER_SHARE) * epsilon - left,
+            "epsilon of the linear term": left,
+            "epsilon of the solver": SOLVER_SHARE * epsilon,
+        },
+        noise={"std of the linear term": tilt.noise_std, "std at the end": final.noise_std},
+        events=carried(ApproximateEvent(epsilon=epsilon, delta=delta)),
+        simulation=source.is_simulation,
+    )
+    return DPRelease(value=final.values, certificate=certificate)
+
+
+def least_penalty(epsilon: float, *, x_bound: float, loss: str | MarginLoss = "logistic") -> float:
+    """Return the penalty below which objective perturbation cannot promise ``ε``.
+
+    ``β / (e^ε - 1)``, ``β`` the largest second derivative of one record's loss; a good penalty is
+    a few times as large, so that some ``ε`` is left for the linear term.
+    """
+    epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
+    curvature = read_margin_loss(loss).most_curvature * float(x_bound) ** 2
+    return curvature / math.expm1((1 - SOLVER_SHARE) * epsilon)
+
+
+def _advantage(
+    parameter: float, solver_epsilon: float, n_numbers: int, neighbours: Neighbours
+) -> float:
+    """Return a bound on the advantage: of the tilt, with a coin of the solver's ``ε`` beside it.
+
+    Curvature costs nothing here: a record more makes every point's density larger by it, never
+    smaller, and an advantage is the same in both directions.
+    """
+    plain = advantage(GaussianEvent(noise_multiplier=1.0 / parameter))
+    shrink = math.exp(-solver_epsilon)
+    heads = 1.0 / (1.0 + shrink)
+    likely = 1.0 - shrink * (1.0 - plain)
+    unlikely = gaussian_delta(solver_epsilon, parameter)
+    one = heads * likely + (1.0 - heads) * unlikely + lattice_slack(0.0, n_numbers)
+    # A replacement is a removal and an addition.
+    return min(1.0, (1.0 if neighbours == "add_remove" else 2.0) * one * (1 + 1e-12))
+
+
+def _parameter(epsilon: float, delta: float, neighbours: Neighbours) -> float:
+    """Return the largest ``μ`` = x_bound / noise that the linear term may have."""
+    if neighbours == "add_remove":
+        return gaussian_parameter(epsilon, delta)
+
+    def excess(log_parameter: float) -> float:
+        parameter = math.exp(log_parameter)
+        one, both = gaussian_delta(epsilon, parameter), gaussian_delta(epsilon, 2 * parameter)
+        return 2 * one + both - delta
+
+    high = math.log(gaussian_parameter(epsilon, delta))
+    low = high - 1.0
+    while excess(low) > 0:
+        low -= 1.0
+    return math.exp(float(brentq(excess, low, high, xtol=1e-12)) - 1e-9)
+
+
+def output_perturbation(
+    X: Any,
+    y: Any,
+    *,
+    classes: Sequence[Any],
+    penalty: float,
+    x_bound: float,
+    epsilon: float,
+    delta: float = 0.0,
+    neighbours: Neighbours = "add_remove",
+    loss: str | MarginLoss = "logistic",
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release the minimiser of ``Σ f(±x_i·θ) + penalty |θ|²/2`` with noise.
+
+    Noise falls with the penalty. ``delta=0`` takes Laplace noise, which grows faster with ``d``;
+    replacement needs twice the noise.
+
+    Guarantee
+    ---------
+    Claim DP-10. ``(epsilon, delta)``-differential privacy; what the solver leaves undone is in the
+    sensitivity. The expected excess of the sum is at most :func:`expected_excess`. Claim DP-17:
+    what is refused is public.
+    """
+    check_promise(epsilon, delta, neighbours)
+    penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
+    known = read_margin_loss(loss)
+    signed = sign_rows(X, y, x_bound=x_bound, classes=classes)
+    d = signed.shape[1]
+    point, gradient = minimise_margins(
+        signed, known, penalty=penalty, tilt=np.zeros(d), x_bound=x_bound
+    )
+    contribution = float(x_bound) * (1.0 if neighbours == "add_remove" else 2.0)
+    curvature = known.most_curvature * float(x_bound) ** 2
+
+    def note(std: float) -> str:
+        fixed, each = _excess_parts(std, d, penalty, curvature)
+        return (
+            "In expectation, noise raises the minimised sum over n records by at most "
+            f"{fixed:.4g} + {each:.4g} n."
+        )
+
+    return _release_point(
+        point,
+        (contribution + 2.0 * gradient) / penalty * (1 + 1e-12),
+        (float(epsilon), float(delta), neighbours),
+        mechanism="output perturbation of a regularised linear classifier",
+        assumptions=(_declared(x_bound), EMPTY_RECORDS, SOLVER),
+        note=note,
+        simulate=simulate,
+    )
+
+
+def ridge_output_perturbation(
+    X: Any,
+    y: Any,
+    *,
+    penalty: float,
+    x_bound: float,
+    y_bound: float,
+    epsilon: float,
+    delta: float = 0.0,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release the minimiser of ``Σ (y_i - x_i·θ)²/2 + penalty |θ|²/2`` with noise.
+
+    For replacements of one record: the number of records is public.
+
+    Guarantee
+    ---------
+    Claim DP-11. ``(epsilon, delta)``-differential privacy under ``replace``; the expected excess
+    of the sum over its minimum is at most the figure in the certificate. Claim DP-17: what is
+    refused is public.
+    """
+    check_promise(epsilon, delta, "replace")
+    penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
+    bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
+    limit = check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
+    rows, target = read_regression(X, y)
+    rows, target = _clip_rows(rows, bound), np.clip(target, -limit, limit)
+    n, d = rows.shape
+    # Refused by public numbers alone: what float64 might not solve to the precision needed.
+    condition = 1.0 + n * bound**2 / penalty
+    if condition * (n + 16.0 * d**2) * _UNIT > 1e-2 or n * (d + 100.0) * _UNIT > 2e-7:
+        raise MechanismError(
+            f"penalty must be large enough for {n} records of norm {bound:g} and {d} features to "
+            f"be solved in float64; got {penalty:g}. Use about a hundredth of n."
+        )
+    radius = y_bound * math.sqrt(n / penalty) / 2.0
+    gradient_bound = x_bound * (x_bound * radius + y_bound)
+    point = _solve_ridge(rows, target, penalty, TOLERANCE * gradient_bound)
+
+    def note(std: float) -> str:
+        excess = expected_excess(
+            std, n_records=n, n_features=d, penalty=penalty, curvature=x_bound**2
+        )
+        return f"In expectation, noise raises the minimised sum by at most {excess:.4g}."
+
+    return _release_point(
+        point,
+        2.0 * gradient_bound * (1.0 + TOLERANCE) / penalty * (1 + 1e-12),
+        (float(epsilon), float(delta), "replace"),
+        mechanism="output perturbation of ridge regression",
+        assumptions=(
+            f"Rows are clipped to norm {float(x_bound):g}, targets to {float(y_bound):g}; both "
+            "bounds were fixed without looking at the data.",
+            "The number of records is public.",
+            EMPTY_RECORDS,
+        ),
+        note=note,
+        simulate=simulate,
+    )
+
+
+def _release_point(
+    point: Vector,
+    sensitivity: float,
+    promise: tuple[float, float, Neighbours],
+    *,
+    mechanism: str,
+    assumptions: tuple[str, ...],
+    note: Callable[[float], str],
+    simulate: np.random.Generator | int | None,
+) -> DPRelease:
+    """Add noise to a minimiser; the sensitivity is Euclidean, also where the noise is Laplace."""
+    epsilon, delta, neighbours = promise
+    source = read_source(simulate)
+    noisy = add_noise(
+        point,
+        sensitivity=sensitivity if delta else sensitivity * math.sqrt(point.size) * (1 + 1e-12),
+        epsilon=epsilon,
+        delta=delta,
+        source=source,
+    )
+    method = "one Gaussian mechanism" if delta else "one Laplace mechanism"
+    certificate = DPCertificate(
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,
+        advantage=noise_advantage(epsilon, delta, point.size),
+        mechanism=mechanism,
+        assumptions=assumptions,
+        accounting={"method": method, "Euclidean sensitivity": sensitivity},
+        noise={"std": noisy.noise_std},
+        events=carried(noise_event(epsilon, delta, point.size)),
+        notes=(note(noisy.noise_std),),
+        simulation=source.is_simulation,
+    )
+    return DPRelease(value=noisy.values, certificate=certificate)
+
+
+def expected_excess(
+    noise_std: float, *, n_records: int, n_features: int, penalty: float, curvature: float
+) -> float:
+    """Return how much noise in the minimiser raises the minimised sum, at most, in expectation.
+
+    ``curvature`` is the largest second derivative of one record's loss: ``x_bound²`` for squares,
+    a quarter of that for the logistic loss.
+    """
+    fixed, each = _excess_parts(noise_std, n_features, penalty, curvature)
+    return fixed + each * n_records
+
+
+def _excess_parts(std: float, d: int, penalty: float, curvature: float) -> tuple[float, float]:
+    return std**2 * d * penalty / 2.0, std**2 * curvature / 2.0
+
+
+def _declared(x_bound: float) -> str:
+    return (
+        f"Rows are clipped to norm {float(x_bound):g} and labels are one of two declared; "
+        "neither was found in the data."
+    )
+
+
+def _solve_ridge(rows: Matrix, target: Vector, penalty: float, allowed: float) -> Vector:
+    """Return a point at which the gradient of the sum is at most ``allowed``."""
+    n, d = rows.shape
+    factor = linalg.cho_factor(rows.T @ rows + penalty * np.eye(d))
+    row = float(norms_of(rows).max(initial=0.0))
+    largest = float(np.abs(target).max(initial=0.0))
+    point: Vector = np.zeros(d)
+    for _ in range(REFINEMENTS):  # solve, then refine with the exact residual
+        errors = rows @ point - target
+        gradient = np.ascontiguousarray((rows * errors[:, None]).T).sum(axis=1) + penalty * point
+        size = float(np.linalg.norm(point))
+        reach = row * (row * size + largest)
+        error = n * reach * (d + 2.0 * math.log2(n + 2) + 24.0) * _UNIT + penalty * size * _UNIT
+        if float(np.linalg.norm(gradient)) + error <= allowed:
+            break
+        point = point - linalg.cho_solve(factor, gradient)
+    return point

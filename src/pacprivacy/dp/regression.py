@@ -1,0 +1,277 @@
+"""Linear regression from noisy sufficient statistics: ``XᵀX`` and ``Xᵀy``, released once.
+
+``adassp`` is Algorithm 2 of Wang (2018), "Revisiting differentially private linear regression":
+release the least eigenvalue of ``XᵀX``, choose the penalty from it, release ``XᵀX`` and ``Xᵀy``,
+solve. Here the three releases are calibrated together as one Gaussian mechanism, and the noise is a
+discrete Gaussian on a fine grid, sampled exactly. There is no intercept; parameters that all
+mechanisms share are explained in :mod:`pacprivacy.dp`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy.dp.accounting import noise_advantage
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
+from pacprivacy.dp.clipping import CHUNK_ROWS, ExactTotal
+from pacprivacy.dp.events import PureEvent, carried, noise_event
+from pacprivacy.dp.noise import (
+    add_gaussian,
+    add_laplace,
+    check_neighbours,
+    check_promise,
+    lattice_parameter,
+    read_source,
+)
+from pacprivacy.dp.records import EMPTY_RECORDS, norms_of, read_regression
+from pacprivacy.errors import BudgetError
+
+LARGEST_ENTRY: Final = 1 << 20  # features and targets in whole multiples of a millionth
+# Covers what is not exact for n d <= 10^8: conversions to float64, and the eigenvalue of a matrix
+# of norm n b², which is off by less than 10 n d 2^-53 b².
+_FLOAT_MARGIN: Final = 1 + 1e-6
+
+
+def adassp(
+    X: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    x_bound: float,
+    y_bound: float,
+    neighbours: Neighbours = "add_remove",
+    failure: float = 0.05,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Fit a ridge regression whose penalty is chosen from a released eigenvalue.
+
+    Parameters
+    ----------
+    X, y : arrays of shapes (n, d) and (n,), curator-only
+        There is no intercept. Scale and centre them by constants that do not come from these data.
+    failure : float in (0, 1), public
+        Probability with which the penalty may be too small; of utility, not of privacy.
+
+    Returns
+    -------
+    DPRelease
+        The value is a dict with ``coef`` and ``penalty``.
+
+    Guarantee
+    ---------
+    Claim D-9. ``(epsilon, delta)``-differential privacy under the stated relation, for
+    ``n d <= 10^8``; clipping, rounding and the discrete noise are included, and the sums are
+    exact. Claim DP-17: what is refused is public.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2))
+    >>> fit = adassp(X, X @ [1.0, -1.0], epsilon=1.0, delta=1e-6, x_bound=1.5, y_bound=2.0)
+    >>> bool(np.abs(fit.value["coef"] - [1.0, -1.0]).max() < 0.2)
+    True
+    """
+    check_neighbours(neighbours)
+    if not 0.0 < failure < 1.0:
+        raise BudgetError(f"failure must be between 0 and 1; got {failure}. Use 0.05.")
+    gram, products = _moments(X, y, x_bound, y_bound)
+    d = len(products)
+    upper = np.triu_indices(d)
+    n_numbers = 1 + len(upper[0]) + d
+    share = lattice_parameter(epsilon, delta, n_numbers) / float(np.sqrt(3))
+    source = read_source(simulate)
+    least: Vector = np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64)
+    reach = sensitivities(x_bound, y_bound, neighbours)
+    noisy = [
+        add_gaussian(
+            values, sensitivity=sensitivity * _FLOAT_MARGIN, parameter=share, source=source
+        )
+        for values, sensitivity in zip((least, gram[upper], products), reach, strict=True)
+    ]
+    stds = [found.noise_std for found in noisy]
+    # Keeps the noisy moments well-conditioned.
+    cautious = float(noisy[0].values[0]) - stds[0] * float(np.sqrt(np.log(6.0 / delta)))
+    wanted = stds[1] * float(np.sqrt(d * np.log(2.0 * d**2 / failure)))
+    penalty = max(0.0, wanted - max(0.0, cautious))
+    moments = _symmetric(noisy[1].values, d) + penalty * np.eye(d)
+    coef = np.asarray(np.linalg.lstsq(moments, noisy[2].values, rcond=None)[0], dtype=np.float64)
+    certificate = _certify(
+        (float(epsilon), float(delta), neighbours),
+        n_numbers,
+        bounds=(x_bound, y_bound),
+        mechanism="AdaSSP ridge regression: three discrete Gaussian releases, one solve",
+        accounting={"method": "one Gaussian mechanism for the three statistics"},
+        noise=dict(zip(("least eigenvalue", "second moments", "products"), stds, strict=True)),
+        simulation=source.is_simulation,
+    )
+    return DPRelease(value={"coef": coef, "penalty": penalty}, certificate=certificate)
+
+
+def regression_from_statistics(
+    X: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    x_bound: float,
+    y_bound: float,
+    penalty: float,
+    neighbours: Neighbours = "add_remove",
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release the moments of a regression with noise, and the coefficients that follow.
+
+    Parameters
+    ----------
+    delta : float, public
+        0 takes Laplace noise, which grows with ``d²``.
+    penalty : float >= 0, public
+        Added to the diagonal of the noisy moments; about the size of the noise is a good choice.
+        :func:`adassp` finds one, at a price.
+
+    Returns
+    -------
+    DPRelease
+        The value is a dict with ``coef``, ``moments`` (noisy ``XᵀX``) and ``products`` (noisy
+        ``Xᵀy``); all three may leave.
+
+    Guarantee
+    ---------
+    Claim DP-13. ``(epsilon, delta)``-differential privacy, for ``n d <= 10^8``. Claim DP-17: what
+    is refused is public.
+    """
+    check_promise(epsilon, delta, neighbours)
+    if penalty != 0.0:
+        check_positive("penalty", penalty, advice="Use about the size of the noise.")
+    gram, products = _moments(X, y, x_bound, y_bound)
+    d = len(products)
+    upper = np.triu_indices(d)
+    n_numbers = len(upper[0]) + d
+    source = read_source(simulate)
+    if delta == 0.0:
+        twice = 1.0 if neighbours == "add_remove" else 2.0
+        reach = (x_bound**2 * (twice * (d + 1) / 2.0), x_bound * y_bound * (twice * math.sqrt(d)))
+        noisy = [
+            add_laplace(
+                values, sensitivity=part * _FLOAT_MARGIN, epsilon=epsilon / 2.0, source=source
+            )
+            for values, part in zip((gram[upper], products), reach, strict=True)
+        ]
+    else:
+        share = lattice_parameter(epsilon, delta, n_numbers) / math.sqrt(2.0)
+        reach = sensitivities(x_bound, y_bound, neighbours)[1:]
+        noisy = [
+            add_gaussian(values, sensitivity=part * _FLOAT_MARGIN, parameter=share, source=source)
+            for values, part in zip((gram[upper], products), reach, strict=True)
+        ]
+    moments = _symmetric(noisy[0].values, d)
+    certificate = _certify(
+        (float(epsilon), float(delta), neighbours),
+        n_numbers,
+        bounds=(x_bound, y_bound),
+        mechanism="regression from noisy second moments and products",
+        accounting={
+            "method": "one Gaussian mechanism for both statistics"
+            if delta
+            else "two Laplace mechanisms, half of epsilon each"
+        },
+        noise={"std of moments": noisy[0].noise_std, "std of products": noisy[1].noise_std},
+        simulation=source.is_simulation,
+    )
+    value = {
+        "coef": _solve(moments, np.array(noisy[1].values), float(penalty)),
+        "moments": moments,
+        "products": noisy[1].values,
+    }
+    return DPRelease(value=value, certificate=certificate)
+
+
+def clip_whole(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
+    """Return features and target clipped to their bounds, in whole millionths of these.
+
+    A record that is not finite becomes one of zeros.
+    """
+    check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
+    check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
+    features, target = read_regression(X, y)
+    shrink = np.minimum(1.0, x_bound / np.maximum(norms_of(features), 1e-300))
+    # Whole multiples of a millionth of the bounds, towards zero: norms only shrink. The factor
+    # leaves room for the rounding of the norm itself.
+    whole = np.trunc(features * shrink * ((1 - 1e-12) * LARGEST_ENTRY / x_bound))
+    return whole, np.trunc(np.clip(target / y_bound, -1.0, 1.0) * LARGEST_ENTRY)
+
+
+def exact_sums(features: Matrix, target: Vector) -> tuple[Matrix, Vector]:
+    """Return ``XᵀX`` and ``Xᵀy`` of whole numbers, without rounding until the last conversion."""
+    d = features.shape[1]
+    gram, products = ExactTotal((d, d)), ExactTotal((d,))
+    for start in range(0, len(features), CHUNK_ROWS):
+        rows = features[start : start + CHUNK_ROWS]
+        for total, other in ((gram, rows), (products, target[start : start + CHUNK_ROWS])):
+            total.expect(len(rows))
+            total.add(rows.T @ other)
+    return gram.rounded(), products.rounded()
+
+
+def sensitivities(
+    x_bound: float, y_bound: float, neighbours: Neighbours
+) -> tuple[float, float, float]:
+    """Return how far one record moves the least eigenvalue, the upper triangle, and ``Xᵀy``."""
+    squared, product = x_bound**2, x_bound * y_bound
+    if neighbours == "add_remove":
+        return squared, squared, product
+    return squared, math.sqrt(2.0) * squared, 2.0 * product
+
+
+def _moments(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
+    """Return ``XᵀX`` and ``Xᵀy`` of clipped records."""
+    gram, products = exact_sums(*clip_whole(X, y, x_bound, y_bound))
+    return (
+        gram * (x_bound / LARGEST_ENTRY) ** 2,
+        products * (x_bound * y_bound / LARGEST_ENTRY**2),
+    )
+
+
+def _symmetric(upper: Vector, d: int) -> Matrix:
+    """Return the matrix with this upper triangle."""
+    moments = np.zeros((d, d))
+    moments[np.triu_indices(d)] = upper
+    return moments + np.triu(moments, 1).T
+
+
+def _certify(
+    promise: tuple[float, float, Neighbours],
+    n_numbers: int,
+    *,
+    bounds: tuple[float, float],
+    **said: Any,
+) -> DPCertificate:
+    """Write the certificate of moments that were released with noise."""
+    epsilon, delta, neighbours = promise
+    # Laplace noise takes half of epsilon for each of the two statistics.
+    event = noise_event(epsilon, delta, n_numbers) if delta else None
+    return DPCertificate(
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,
+        advantage=noise_advantage(epsilon, delta, n_numbers),
+        assumptions=(
+            f"Rows are clipped to norm {float(bounds[0]):g}, targets to {float(bounds[1]):g}; both "
+            "bounds were fixed without looking at the data.",
+            EMPTY_RECORDS,
+        ),
+        events=carried(event or PureEvent(epsilon=epsilon / 2.0, count=2)),
+        **said,
+    )
+
+
+def _solve(moments: Matrix, products: Vector, penalty: float) -> Vector:
+    """Return the coefficients; directions that noise made negative are left out."""
+    values, vectors = np.linalg.eigh(moments)
+    kept = values + penalty > max(penalty, 1e-9 * float(np.abs(values).max(initial=0.0)))
+    inverse = np.where(kept, 1.0 / np.where(kept, values + penalty, 1.0), 0.0)
+    return np.asarray(vectors @ (inverse * (vectors.T @ products)), dtype=np.float64)
