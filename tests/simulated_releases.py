@@ -30,6 +30,7 @@ from pacprivacy._random import SimulatedSource, SystemSource
 from pacprivacy.audit import audit
 from pacprivacy.cli import app
 from pacprivacy.ledger import Ledger
+from papers.design.fresh import descend_fresh
 
 # --- doors: how the library is seeded and read; with the imports, what a new name touches first --
 
@@ -449,7 +450,7 @@ CASES |= {
 @case
 def descent_with_fresh_secrets() -> Any:
     plan = design.Descent(n_steps=4)
-    run = design.descend_fresh((CENTRED, SIGNS), pac.Information(1.0), plan, **SIMULATED)
+    run = descend_fresh((CENTRED, SIGNS), pac.Information(1.0), plan, **SIMULATED)
     return {"value": run.weights, "values": run.path, "mi_nats": run.mi_nats}
 
 

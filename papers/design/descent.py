@@ -151,7 +151,7 @@ def train_fresh(
     Parameters
     ----------
     X, targets, objective, steps
-        As in :func:`pacprivacy.design.descend_fresh`; step sizes of shape (d,).
+        As in :func:`papers.design.fresh.descend_fresh`; step sizes of shape (d,).
     ratios : array of shape (T,), public
         Noise ratio ``C`` of each step: noise variance over the gradient's variance.
     n_trials : int

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy.cli import app
-from pacprivacy.design import Descent, Objective, descend_fresh
+from pacprivacy.design import Descent, Objective
 from pacprivacy.theory.design import noise_ratio
 from papers.design import DESIGN, gain
 from papers.design.data import (
@@ -23,6 +23,7 @@ from papers.design.data import (
 )
 from papers.design.decomposition import decomposition_rows
 from papers.design.descent import train_fresh
+from papers.design.fresh import descend_fresh
 from papers.design.pool import pool_rows
 from papers.design.secret import secret_row
 from papers.page import Page

@@ -1,7 +1,6 @@
 """Algorithms that know of the noise to come: penalties and step sizes chosen for the release."""
 
 from pacprivacy.design.descent import Descent, DescentRun, descend, descend_in_session
-from pacprivacy.design.fresh import FreshRun, descend_fresh
 from pacprivacy.design.logistic import ClassFrame, LogisticFit, class_scores
 from pacprivacy.design.objective import Objective, Shares, StepRule
 from pacprivacy.design.ridge import (
@@ -22,7 +21,6 @@ __all__ = [
     "ClassFrame",
     "Descent",
     "DescentRun",
-    "FreshRun",
     "JointRidge",
     "LinearTransform",
     "LogisticFit",
@@ -37,7 +35,6 @@ __all__ = [
     "TuneResult",
     "class_scores",
     "descend",
-    "descend_fresh",
     "descend_in_session",
     "fit_ica",
     "fit_standard",
