@@ -163,7 +163,7 @@ OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
         lambda: design.OrthogonalRidge(penalty=0.5, transform="whitening"),
         (X, TARGET),
     ),
-    "logistic fit": (lambda: design.LogisticFit(l2=0.2), (X, LABELS)),
+    "logistic fit": (lambda: design.LogisticFit(penalty=0.2), (X, LABELS)),
     "estimator": (
         lambda: mechanism.EstimatorFit(estimator=LogisticRegression(C=0.3), seed=3),
         (X, LABELS),
@@ -429,7 +429,7 @@ CASES |= {
 
 def descent(loss: str, **settings: Any) -> Any:
     targets = SIGNS if loss == "logistic" else TARGET - TARGET.mean()
-    plan = design.Descent(objective=design.Objective(loss=loss, l2=0.2), n_steps=6, **settings)
+    plan = design.Descent(objective=design.Objective(loss=loss, penalty=0.2), n_steps=6, **settings)
     run = design.descend((CENTRED, targets), pac.Information(1.0), plan, **SMALL, **SIMULATED)
     return {
         "value": run.weights,
@@ -456,12 +456,14 @@ def descent_with_fresh_secrets() -> Any:
 
 @case
 def descent_in_a_session() -> Any:
-    data, steps = (CENTRED, SIGNS), np.full((3,), 0.5)
+    objective, weights, made = design.Objective(penalty=0.1), np.zeros(3), []
+    data = (CENTRED, SIGNS)
     with pac.Session(data, budget=pac.Information(1.0), **SMALL, **seeded()) as session:
-        path, made = design.descend_in_session(
-            session, design.Objective(l2=0.1), steps, 2 * [INFORMATION], rule="waterfill"
-        )
-        return {"values": path, "releases": list(made), "odometer": odometer(session)}
+        for _ in range(2):
+            gradient = design.MeanGradient(objective=objective, weights=weights)
+            made.append(session.release(gradient, INFORMATION, rule="waterfill"))
+            weights = weights - 0.5 * made[-1].value
+        return {"values": weights, "releases": made, "odometer": odometer(session)}
 
 
 @case

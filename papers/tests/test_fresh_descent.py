@@ -39,8 +39,8 @@ def test_fresh_noise_is_enough_and_not_too_much(mi_nats: float) -> None:
 def test_fresh_releases_have_the_mean_and_the_variance_that_was_claimed() -> None:
     X, y = classes(n=12)
     objective, descent = (
-        Objective(l2=0.3),
-        Descent(objective=Objective(l2=0.3), n_steps=1, step=1.0),
+        Objective(penalty=0.3),
+        Descent(objective=Objective(penalty=0.3), n_steps=1, step=1.0),
     )
     gradients = objective.slopes(np.zeros(12), y)[:, None] * X
     released = -np.array(

@@ -1,8 +1,15 @@
 """Algorithms that know of the noise to come: penalties and step sizes chosen for the release."""
 
-from pacprivacy.design.descent import Descent, DescentRun, descend, descend_in_session
+from pacprivacy.design.descent import (
+    Descent,
+    DescentRun,
+    MeanGradient,
+    Objective,
+    Shares,
+    StepRule,
+    descend,
+)
 from pacprivacy.design.logistic import ClassFrame, LogisticFit, class_scores
-from pacprivacy.design.objective import Objective, Shares, StepRule
 from pacprivacy.design.ridge import (
     JointRidge,
     LinearTransform,
@@ -24,6 +31,7 @@ __all__ = [
     "JointRidge",
     "LinearTransform",
     "LogisticFit",
+    "MeanGradient",
     "Objective",
     "Oracle",
     "OrthogonalRidge",
@@ -35,7 +43,6 @@ __all__ = [
     "TuneResult",
     "class_scores",
     "descend",
-    "descend_in_session",
     "fit_ica",
     "fit_standard",
     "fit_whitening",

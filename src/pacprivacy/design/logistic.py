@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.design.objective import Objective
+from pacprivacy.design.descent import Objective
 from pacprivacy.design.ridge import LinearTransform, fit_standard
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
@@ -95,7 +95,7 @@ class LogisticFit(Mechanism):
 
     Parameters
     ----------
-    l2 : float > 0, public
+    penalty : float > 0, public
         Penalty on all weights. More of it makes the fit move less between subsets.
     n_steps : int >= 1, public
         Steps of accelerated gradient descent from zero; what they compute is what is released,
@@ -106,13 +106,13 @@ class LogisticFit(Mechanism):
         Set by :meth:`prepare`.
     """
 
-    l2: float = 0.1
+    penalty: float = 0.1
     n_steps: int = 100
     transform: LinearTransform | None = None
     frame: ClassFrame | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        check_positive("l2", self.l2, advice="Use about 0.1.", error=MechanismError)
+        check_positive("penalty", self.penalty, advice="Use about 0.1.", error=MechanismError)
         check_count("n_steps", self.n_steps, 1, advice="Use about 100.")
 
     @property
@@ -159,14 +159,14 @@ class LogisticFit(Mechanism):
         """Return the weights after the last step for every column of ``inside``, shape (m, d)."""
         frame, sizes = self._fixed(), inside.sum(axis=0)
         # A subset's Gram matrix is at most that of the universe, so this bounds its smoothness.
-        top = 0.25 * frame.smoothness * frame.n_records / sizes + self.l2
-        ratio = np.sqrt(self.l2 / top)
+        top = 0.25 * frame.smoothness * frame.n_records / sizes + self.penalty
+        ratio = np.sqrt(self.penalty / top)
         momentum = (1.0 - ratio) / (1.0 + ratio)
-        loss = Objective(loss="logistic", l2=self.l2)
+        loss = Objective(loss="logistic", penalty=self.penalty)
         weights = ahead = np.zeros((rows.shape[1], len(sizes)))
         for _ in range(self.n_steps):
             slopes = loss.slopes(rows @ ahead, targets[:, None]) * inside
-            pull = rows.T @ slopes / sizes + self.l2 * ahead
+            pull = rows.T @ slopes / sizes + self.penalty * ahead
             new = ahead - pull / top
             ahead = new + momentum * (new - weights)
             weights = new

@@ -319,7 +319,7 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateModel):  # type: ignore[
             rng=seed,
         )
         descent = Descent(
-            objective=Objective(loss="logistic", l2=self.l2),
+            objective=Objective(loss="logistic", penalty=self.l2),
             n_steps=self.n_steps,
             step=self.step,
             shares=self.shares,
@@ -337,7 +337,7 @@ class PrivateLogisticRegression(ClassifierMixin, PrivateModel):  # type: ignore[
         return run, frame
 
     def _mechanism(self) -> LogisticFit:
-        return LogisticFit(l2=self.l2, n_steps=self.n_steps)
+        return LogisticFit(penalty=self.l2, n_steps=self.n_steps)
 
     def _attributes(self, value: Any) -> dict[str, Any]:
         return {f"{name}_": array for name, array in value.items()}
