@@ -148,12 +148,12 @@ OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
     "histogram": (lambda: mechanism.Histogram(bins=4, range=(-3.0, 3.0)), X[:, 0]),
     "density": (lambda: mechanism.Histogram(bins=3, range=(-3.0, 3.0), density=True), X[:, 0]),
     "k-means": (lambda: mechanism.KMeans(n_clusters=2), X),
-    "k-means by labels": (lambda: mechanism.KMeans(order="labels", n_restarts=1), (X, LABELS)),
+    "k-means by labels": (lambda: mechanism.KMeans(order="labels", n_init=2), (X, LABELS)),
     "pca": (lambda: mechanism.PCA(n_components=2), X),
-    "pca about the universe": (lambda: mechanism.PCA(n_components=1, centre="universe"), X),
+    "pca about the universe": (lambda: mechanism.PCA(n_components=1, center="universe"), X),
     "svm": (lambda: mechanism.LinearSVM(C=0.5), (X, LABELS)),
     "svm with hinge": (lambda: mechanism.LinearSVM(C=0.5, loss="hinge"), (X, LABELS)),
-    "forest": (lambda: mechanism.Forest(n_trees=2, depth=2), (X, LABELS)),
+    "forest": (lambda: mechanism.Forest(n_estimators=2, max_depth=2), (X, LABELS)),
     "ridge": (lambda: design.JointRidge(penalty=0.5), (X, TARGET)),
     "orthogonal ridge": (
         lambda: design.OrthogonalRidge(penalty=design.Penalty(mi_nats=0.25)),
@@ -514,13 +514,13 @@ CASES |= {
         released=["cluster_centers_"],
         on=(X,),
     ),
-    "fit forest": lambda: fit(pac.PrivateForestClassifier, 2, depth=2, on=(X, LABELS)),
+    "fit forest": lambda: fit(pac.PrivateForestClassifier, 2, max_depth=2, on=(X, LABELS)),
     "fit k-means": lambda: fit(pac.PrivateKMeans, 2, on=(X,)),
     "fit svm": lambda: fit(pac.PrivateLinearSVC, 0.5, on=(X, LABELS)),
     "fit svm of three classes": lambda: fit(pac.PrivateLinearSVC, 0.5, on=(X, THREE)),
     "fit logistic": lambda: fit(pac.PrivateLogisticRegression, 0.2, on=(X, LABELS)),
     "fit logistic by descent": lambda: fit(
-        pac.PrivateLogisticRegression, 0.2, method="descent", n_steps=5, on=(X, LABELS)
+        pac.PrivateLogisticRegression, 0.2, method="descent", max_iter=5, on=(X, LABELS)
     ),
     "fit pca": lambda: fit(pac.PrivatePCA, 2, on=(X,)),
     "fit ridge": lambda: fit(pac.PrivateRidge, on=(X, TARGET)),
@@ -543,7 +543,7 @@ CASES |= {
 def fit_in_a_grid_search() -> Any:
     model = pac.PrivateRidge(1.0, budget=INFORMATION, rule="waterfill", **SMALL, **seeded_fit())
     scoring = estimators.ScoreWithCost()
-    search = GridSearchCV(model, {"penalty": [0.1]}, cv=2, scoring=scoring, refit="score")
+    search = GridSearchCV(model, {"alpha": [0.1]}, cv=2, scoring=scoring, refit="score")
     cost = estimators.search_cost(search.fit(X, TARGET))
     return {
         "values": attributes(search.best_estimator_),

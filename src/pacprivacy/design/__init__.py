@@ -9,18 +9,16 @@ from pacprivacy.design.descent import (
     StepRule,
     descend,
 )
-from pacprivacy.design.logistic import ClassFrame, LogisticFit, class_scores
+from pacprivacy.design.logistic import ClassFrame, LogisticFit
 from pacprivacy.design.ridge import (
     JointRidge,
     LinearTransform,
-    Oracle,
     OrthogonalRidge,
     Penalty,
     Snr,
     fit_ica,
     fit_standard,
     fit_whitening,
-    predict_ridge,
 )
 from pacprivacy.design.tuning import TunePoint, TuneResult, tune, tune_budgets
 
@@ -33,7 +31,6 @@ __all__ = [
     "LogisticFit",
     "MeanGradient",
     "Objective",
-    "Oracle",
     "OrthogonalRidge",
     "Penalty",
     "Shares",
@@ -41,12 +38,10 @@ __all__ = [
     "StepRule",
     "TunePoint",
     "TuneResult",
-    "class_scores",
     "descend",
     "fit_ica",
     "fit_standard",
     "fit_whitening",
-    "predict_ridge",
     "tune",
     "tune_budgets",
 ]

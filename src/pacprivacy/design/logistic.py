@@ -7,7 +7,6 @@ works.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.design.descent import Objective
-from pacprivacy.design.ridge import LinearTransform, fit_standard
+from pacprivacy.design.ridge import LinearTransform, fit_standard, prepared
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Classes,
@@ -25,7 +24,6 @@ from pacprivacy.mechanism import (
     check_count,
     code_labels,
     find_classes,
-    read_columns,
     read_labelled,
 )
 from pacprivacy.pool import Pool
@@ -131,7 +129,7 @@ class LogisticFit(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Array:
         """Return the weights of one subset."""
-        rows, targets = self._fixed().read(parts, self.name)
+        rows, targets = prepared(self.frame).read(parts, self.name)
         columns = targets.reshape(len(rows), -1)
         inside = np.ones((len(rows), 1))
         fitted = [self._descend(rows, column, inside)[0] for column in columns.T]
@@ -139,7 +137,7 @@ class LogisticFit(Mechanism):
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the flattened weights of all subsets, which descend side by side."""
-        rows, targets = self._fixed().read(data.parts, self.name)
+        rows, targets = prepared(self.frame).read(data.parts, self.name)
         columns = targets.reshape(len(rows), -1)
         at_once = max(1, _CELLS_AT_ONCE // len(rows))
         blocks = []
@@ -153,11 +151,11 @@ class LogisticFit(Mechanism):
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Turn released weights into those of the original features."""
-        return self._fixed().finish(value)
+        return prepared(self.frame).finish(value)
 
     def _descend(self, rows: Matrix, targets: Vector, inside: Matrix) -> Matrix:
         """Return the weights after the last step for every column of ``inside``, shape (m, d)."""
-        frame, sizes = self._fixed(), inside.sum(axis=0)
+        frame, sizes = prepared(self.frame), inside.sum(axis=0)
         # A subset's Gram matrix is at most that of the universe, so this bounds its smoothness.
         top = 0.25 * frame.smoothness * frame.n_records / sizes + self.penalty
         ratio = np.sqrt(self.penalty / top)
@@ -181,21 +179,6 @@ class LogisticFit(Mechanism):
                 f"{self.name} must see every class in every subset; got a subset without one. "
                 "Draw the pool with Balanced(stratify=True), or merge rare classes."
             )
-
-    def _fixed(self) -> ClassFrame:
-        if self.frame is None:
-            raise MechanismError(
-                "frame must be fixed before a subset is fitted; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.frame
-
-
-def class_scores(value: Mapping[str, Any], X: Any) -> Matrix:
-    """Return the scores of a *released* value: shape (n,) for two classes, else (n, k)."""
-    rows = read_columns((X,), "class_scores")
-    scores: Matrix = rows @ np.asarray(value["coef"]).T + np.asarray(value["intercept"])
-    return scores[:, 0] if len(value["classes"]) == 2 else scores
 
 
 def with_constant(rows: Matrix) -> Matrix:

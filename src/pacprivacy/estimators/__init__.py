@@ -1,10 +1,5 @@
 """scikit-learn estimators whose fit is a private release with a certificate."""
 
-from pacprivacy.estimators.classifiers import (
-    PrivateForestClassifier,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-)
 from pacprivacy.estimators.cost import FitCost, SearchCost
 from pacprivacy.estimators.dp_aggregate import SubsampleAggregate
 from pacprivacy.estimators.dp_cost import DPFitCost, DPSearchCost
@@ -12,10 +7,16 @@ from pacprivacy.estimators.dp_logistic import DPLogisticRegression
 from pacprivacy.estimators.dp_pate import PATEClassifier
 from pacprivacy.estimators.dp_regression import DPLinearRegression
 from pacprivacy.estimators.dp_sgd import DPSGDClassifier
+from pacprivacy.estimators.models import (
+    PrivateForestClassifier,
+    PrivateKMeans,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivatePCA,
+    PrivateRidge,
+)
 from pacprivacy.estimators.predictor import PrivatePredictor
-from pacprivacy.estimators.ridge import PrivateRidge
 from pacprivacy.estimators.search import ScoreWithCost, search_cost
-from pacprivacy.estimators.unsupervised import PrivateKMeans, PrivatePCA
 from pacprivacy.estimators.wrapper import PrivateEstimator
 
 __all__ = [

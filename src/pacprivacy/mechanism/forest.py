@@ -71,18 +71,18 @@ class Forest(Mechanism):
     leaf holds one score per class, never a bare label: labels are read off the *released*
     scores. (Published code noised the thresholds and let the labels out as they were.)
 
-    The value on a subset is a dict of ``thresholds``, shape (n_trees, 2**depth - 1), in fractions
-    of each feature's range, breadth first, and ``leaves``, shape (n_trees, 2**depth, n_classes),
-    from left to right. Both are measured. The released value has the thresholds in the units of
-    the features, and the public ``features`` and ``classes``: it is all that :meth:`predict`
-    needs. A row goes left where its value is below the threshold.
+    The value on a subset is a dict of ``thresholds``, shape (n_estimators, 2**max_depth - 1), in
+    fractions of each feature's range, breadth first, and ``leaves``, shape (n_estimators,
+    2**max_depth, n_classes), from left to right. Both are measured. The released value has the
+    thresholds in the units of the features, and the public ``features`` and ``classes``: it is all
+    that :meth:`predict` needs. A row goes left where its value is below the threshold.
 
     No subset fails: a node without rows takes its reference, a leaf without rows scores every
     class ``1 / n_classes``, and a class that the subset lacks just counts no rows.
 
     Parameters
     ----------
-    n_trees, depth : int, public
+    n_estimators, max_depth : int, public
         Number of trees, and levels of each.
     n_thresholds : int, public
         Points of the grid, both ends of the range included.
@@ -103,7 +103,7 @@ class Forest(Mechanism):
         universe, and the certificate says so.
     seed : int, public
         Seed of the feature order.
-    features : array of shape (n_trees, depth), optional, public
+    features : array of shape (n_estimators, max_depth), optional, public
         Column numbers to test, instead of an order by the seed.
     ranges : array of shape (n_columns, 2), optional, public
         Low and high end of each feature. None takes the minimum and maximum over the *whole
@@ -125,8 +125,8 @@ class Forest(Mechanism):
     pull=0.35, weigh_nodes=False, reference="low"`` on features scaled to [0, 1].
     """
 
-    n_trees: int = 3
-    depth: int = 3
+    n_estimators: int = 3
+    max_depth: int = 3
     n_thresholds: int = 32
     neighbour_weight: float = 0.5
     neighbour_radius: int = 1
@@ -141,11 +141,12 @@ class Forest(Mechanism):
     layout: Layout | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        check_count("n_trees", self.n_trees, 1, advice="Use about 3.")
-        check_count("depth", self.depth, 1, advice="Use about 3.")
-        if self.depth > _DEEPEST:
+        check_count("n_estimators", self.n_estimators, 1, advice="Use about 3.")
+        check_count("max_depth", self.max_depth, 1, advice="Use about 3.")
+        if self.max_depth > _DEEPEST:
             raise MechanismError(
-                f"depth must be at most {_DEEPEST}; got {self.depth}. Use about 3, and more trees."
+                f"max_depth must be at most {_DEEPEST}; got {self.max_depth}. Use about 3, and "
+                "more trees."
             )
         if not 0.0 <= self.smoothing < np.inf:
             raise MechanismError(
@@ -263,20 +264,20 @@ class Forest(Mechanism):
         return self.layout
 
     def _features(self, n_columns: int) -> Integers:
-        shape = (self.n_trees, self.depth)
+        shape = (self.n_estimators, self.max_depth)
         if self.features is None:
             return choose_features(n_columns, shape, self.seed)
         return check_features(self.features, n_columns, shape)
 
     def _plain_reference(self) -> Integers:
         point = 0 if self.reference == "low" else (self.n_thresholds - 1) // 2
-        return np.full((self.n_trees, 2**self.depth - 1), point, dtype=np.int64)
+        return np.full((self.n_estimators, 2**self.max_depth - 1), point, dtype=np.int64)
 
     def _grow(self, subsets: Sequence[Integers]) -> GrownTrees:
         """Grow the trees of several subsets, given as cells; those of the first come first."""
         layout = self._layout()
-        entries = [cells.reshape(self.depth, -1) for cells in subsets]
-        sizes = np.repeat([cells.shape[2] for cells in subsets], self.n_trees).astype(np.int64)
+        entries = [cells.reshape(self.max_depth, -1) for cells in subsets]
+        sizes = np.repeat([cells.shape[2] for cells in subsets], self.n_estimators).astype(np.int64)
         rows = TreeRows(
             cells=entries[0] if len(entries) == 1 else np.concatenate(entries, axis=1),
             trees=np.repeat(np.arange(len(sizes)), sizes),
@@ -292,8 +293,8 @@ class Forest(Mechanism):
     def _chunks(self, pool: Pool) -> Iterator[range]:
         """Yield the numbers of a few subsets at a time."""
         n_classes = len(self._layout().classes)
-        cells = self.n_trees * 2 ** (self.depth - 1) * (self.n_thresholds + 1) * n_classes
-        entries = self.n_trees * max(1, int(pool.sizes().max()))
+        cells = self.n_estimators * 2 ** (self.max_depth - 1) * (self.n_thresholds + 1) * n_classes
+        entries = self.n_estimators * max(1, int(pool.sizes().max()))
         step = max(1, _CHUNK // max(entries, cells))
         for start in range(0, pool.n_subsets, step):
             yield range(start, min(start + step, pool.n_subsets))

@@ -372,8 +372,8 @@ def check_features(declared: Table, n_columns: int, shape: tuple[int, int]) -> I
     features: npt.NDArray[Any] = np.asarray(declared)
     if features.shape != shape or features.dtype.kind not in "iu":
         raise MechanismError(
-            f"features must hold column numbers of shape (n_trees, depth) = {shape}; got shape "
-            f"{features.shape} and dtype {features.dtype}. Use None for an order by the seed."
+            f"features must hold column numbers of shape (n_estimators, max_depth) = {shape}; got "
+            f"shape {features.shape} and dtype {features.dtype}. Use None for an order by the seed."
         )
     if features.min() < 0 or features.max() >= n_columns:
         raise MechanismError(

@@ -153,8 +153,8 @@ def build_forest(table: Table, options: ModelOptions) -> Built:
     """Return a forest on the columns as they are."""
     names, X = _features(table, options)
     inner = Forest(
-        n_trees=3 if options.trees is None else options.trees,
-        depth=3 if options.depth is None else options.depth,
+        n_estimators=3 if options.trees is None else options.trees,
+        max_depth=3 if options.depth is None else options.depth,
     )
     data = (X, class_labels(table, options))
     return Named(inner=inner, columns=Columns.plain(names), describe=describe_plain), data

@@ -7,11 +7,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import pacprivacy as pac
-from pacprivacy.design import LogisticFit, Objective, class_scores
+from pacprivacy.design import LogisticFit, Objective
 from pacprivacy.design.logistic import with_constant
 from pacprivacy.design.ridge import fit_standard
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.estimators.classifiers import PrivateLogisticRegression
+from pacprivacy.estimators import PrivateLogisticRegression
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.pool import Balanced, Poisson
 
@@ -64,7 +64,8 @@ def test_enough_steps_reach_the_optimum(n_classes: int) -> None:
         targets = np.where(y[:, None] == ["a", "b", "c"], 1.0, -1.0)
     best = Objective(loss="logistic", penalty=0.2).minimise(rows, targets)
     np.testing.assert_allclose(found, best, atol=1e-8)
-    scores = class_scores(fixed.finish(found), X)
+    value = fixed.finish(found)
+    scores = (X @ value["coef"].T + value["intercept"]).reshape(targets.shape)
     np.testing.assert_allclose(scores, rows @ best, atol=1e-6)
 
 
@@ -134,7 +135,7 @@ def test_estimator_with_groups_of_rows() -> None:
     for method in ("fit", "descent"):
         model = PrivateLogisticRegression(
             method=method,  # type: ignore[arg-type]
-            n_steps=10,
+            max_iter=10,
             **SETTINGS,
         ).fit(X, y, units=units)
         assert model.certificate_.n_units == 80

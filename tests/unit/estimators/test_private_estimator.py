@@ -200,7 +200,7 @@ def test_pca_projects_and_restores() -> None:
 
 
 def test_pca_on_the_mean_of_the_universe_says_so() -> None:
-    model = PrivatePCA(1, centre="universe", **SEEDED).fit(X)
+    model = PrivatePCA(1, center="universe", **SEEDED).fit(X)
     np.testing.assert_allclose(model.mean_, X.mean(axis=0))
     assert any("mean of the whole universe" in item for item in model.certificate_.public)
 
@@ -217,13 +217,13 @@ def test_svc_predicts_by_its_hyperplanes() -> None:
 
 
 def test_forest_gives_probabilities_in_the_order_of_its_scores() -> None:
-    model = PrivateForestClassifier(2, depth=2, **SEEDED).fit(X, NAMES)
+    model = PrivateForestClassifier(2, max_depth=2, **SEEDED).fit(X, NAMES)
     chances = model.predict_proba(X)
     np.testing.assert_allclose(chances.sum(axis=1), 1.0)
     assert chances.min() >= 0.0
     np.testing.assert_array_equal(model.predict(X), model.classes_[chances.argmax(axis=1)])
     value = model.release_.value
-    expected = model._mechanism().predict(value, X)
+    expected = model._mechanism(None).predict(value, X)
     np.testing.assert_array_equal(model.predict(X), expected)
     assert model.thresholds_.shape == (2, 3)
     assert model.features_.shape == (2, 2)
@@ -241,9 +241,9 @@ def test_forest_gives_probabilities_in_the_order_of_its_scores() -> None:
 def test_scores_move_to_the_nearest_probabilities(
     scores: list[float], expected: list[float]
 ) -> None:
-    from pacprivacy.estimators.classifiers import _nearest_probabilities
+    from pacprivacy.estimators.predictor import project_to_simplex
 
-    np.testing.assert_allclose(_nearest_probabilities(np.array([scores]))[0], expected, atol=1e-12)
+    np.testing.assert_allclose(project_to_simplex(np.array([scores]))[0], expected, atol=1e-12)
 
 
 # --- containers -----------------------------------------------------------------------------
@@ -439,9 +439,9 @@ def test_a_vector_is_refused_without_quoting_it() -> None:
         (PrivateKMeans(46, **FAST), "n_clusters must be at most the number of rows"),
         (PrivateKMeans(0, **FAST), "n_clusters must be a whole number"),
         (PrivatePCA(4, **FAST), "n_components must be at most the rank"),
-        (PrivatePCA(2, centre="north", **FAST), "centre must be"),  # type: ignore[arg-type]
+        (PrivatePCA(2, center="north", **FAST), "center must be"),  # type: ignore[arg-type]
         (PrivateLinearSVC(-1.0, **FAST), "C must be a positive"),
-        (PrivateForestClassifier(0, **FAST), "n_trees must be a whole number"),
+        (PrivateForestClassifier(0, **FAST), "n_estimators must be a whole number"),
         (PrivateEstimator(KMeans(46), **FAST), "n_samples=45"),
     ],
 )
