@@ -37,6 +37,7 @@ from sklearn.svm import SVC
 
 import pacprivacy as pac
 import pacprivacy.release.certify
+from pacprivacy._random import SimulatedSource, SystemSource
 from pacprivacy.errors import (
     BudgetError,
     CertificateError,
@@ -244,6 +245,22 @@ def test_scores_move_to_the_nearest_probabilities(
     from pacprivacy.estimators.predictor import project_to_simplex
 
     np.testing.assert_allclose(project_to_simplex(np.array([scores]))[0], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [*MODELS[:1], *CLASSIFIERS], ids=kind)
+def test_score_releases_nothing(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = clone(model).fit(X, NAMES)
+    before = fitted.certificate_
+
+    def refuse(self: Any, size: int) -> Any:
+        raise AssertionError("something was drawn")
+
+    for source in (SystemSource, SimulatedSource):
+        monkeypatch.setattr(source, "words", refuse)
+    with pytest.raises(AssertionError, match="something was drawn"):
+        clone(model).fit(X, NAMES)  # the trap is set
+    assert fitted.score(X, NAMES) == fitted.score(X, NAMES)
+    assert fitted.certificate_ is before
 
 
 # --- containers -----------------------------------------------------------------------------
