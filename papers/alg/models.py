@@ -323,7 +323,11 @@ def _forest(
     max_halves: int = 4000,
     max_releases: int = 16_000,
 ) -> Task:
-    shape: dict[str, Any] = {"n_estimators": N_TREES, "depth": DEPTH, "classes": CLASSES[dataset]}
+    shape: dict[str, Any] = {
+        "n_estimators": N_TREES,
+        "max_depth": DEPTH,
+        "classes": CLASSES[dataset],
+    }
     split = _REGULARISED if regularised else _PLAIN
     kind = "" if regularised else ", no pull"
     return Task(
