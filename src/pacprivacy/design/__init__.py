@@ -1,14 +1,7 @@
 """Algorithms that know of the noise to come: penalties and step sizes chosen for the release."""
 
-from pacprivacy.design.descent import (
-    Descent,
-    DescentRun,
-    MeanGradient,
-    Objective,
-    Shares,
-    StepRule,
-    descend,
-)
+from pacprivacy.design.descent import Descent, DescentRun, Shares, StepRule, descend
+from pacprivacy.design.gradient import MeanGradient, Objective
 from pacprivacy.design.logistic import ClassFrame, LogisticFit
 from pacprivacy.design.ridge import (
     JointRidge,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.design.descent import Objective
+from pacprivacy.design.gradient import Objective
 from pacprivacy.design.ridge import LinearTransform, fit_standard, prepared
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
