@@ -2,7 +2,7 @@
 
 from pacprivacy.design.descent import Descent, DescentRun, Shares, StepRule, descend
 from pacprivacy.design.gradient import MeanGradient, Objective
-from pacprivacy.design.logistic import ClassFrame, LogisticFit
+from pacprivacy.design.logistic import LogisticFit
 from pacprivacy.design.ridge import (
     JointRidge,
     LinearTransform,
@@ -16,7 +16,6 @@ from pacprivacy.design.ridge import (
 from pacprivacy.design.tuning import TunePoint, TuneResult, tune, tune_budgets
 
 __all__ = [
-    "ClassFrame",
     "Descent",
     "DescentRun",
     "JointRidge",

@@ -42,20 +42,6 @@ class ClassFrame:
     n_records: int
     smoothness: float
 
-    @classmethod
-    def of(cls, data: Data, transform: LinearTransform | None, name: str) -> Self:
-        """Standardise the features, unless a transform is given, and list the classes."""
-        X, y = read_labelled(data.parts, name)
-        chosen = fit_standard(X) if transform is None else transform
-        rows = with_constant(chosen.apply(X))
-        top = float(np.linalg.eigvalsh(rows.T @ rows / len(rows))[-1])
-        return cls(
-            transform=chosen,
-            classes=find_classes(y, name),
-            n_records=len(y),
-            smoothness=top,
-        )
-
     def read(self, parts: tuple[Any, ...], name: str) -> tuple[Matrix, Array]:
         """Return features with a constant column, and targets of shape (n,) or (n, k) in ±1."""
         X, y = read_labelled(parts, name)
@@ -65,23 +51,6 @@ class ClassFrame:
         else:
             targets = np.where(codes[:, None] == np.arange(len(self.classes)), 1.0, -1.0)
         return with_constant(self.transform.apply(X)), targets
-
-    def finish(self, weights: Array) -> dict[str, Any]:
-        """Return coefficients and intercepts for the original features, and the classes."""
-        columns = np.asarray(weights, dtype=np.float64).reshape(self.transform.n_outputs + 1, -1)
-        coef = self.transform.matrix @ columns[:-1]
-        return {
-            "coef": coef.T.copy(),
-            "intercept": columns[-1] - self.transform.mean @ coef,
-            "classes": np.asarray(self.classes),
-        }
-
-    def describe(self) -> tuple[str, ...]:
-        """Return what came from the universe, for the certificate."""
-        return (
-            self.transform.description,
-            "logistic regression classes: the labels that occur in the universe",
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +90,23 @@ class LogisticFit(Mechanism):
     @property
     def public(self) -> tuple[str, ...]:
         """What was computed from the whole universe."""
-        return () if self.frame is None else self.frame.describe()
+        if self.frame is None:
+            return ()
+        classes = "logistic regression classes: the labels that occur in the universe"
+        return (self.frame.transform.description, classes)
 
     def prepare(self, data: Data) -> Self:
         """Fix scales, classes and step sizes on the whole universe."""
-        return replace(self, frame=ClassFrame.of(data, self.transform, self.name))
+        X, y = read_labelled(data.parts, self.name)
+        transform = fit_standard(X) if self.transform is None else self.transform
+        rows = with_constant(transform.apply(X))
+        frame = ClassFrame(
+            transform=transform,
+            classes=find_classes(y, self.name),
+            n_records=len(y),
+            smoothness=float(np.linalg.eigvalsh(rows.T @ rows / len(rows))[-1]),
+        )
+        return replace(self, frame=frame)
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Array:
         """Return the weights of one subset."""
@@ -151,7 +132,15 @@ class LogisticFit(Mechanism):
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Turn released weights into those of the original features."""
-        return prepared(self.frame).finish(value)
+        frame = prepared(self.frame)
+        transform = frame.transform
+        columns = np.asarray(value, dtype=np.float64).reshape(transform.n_outputs + 1, -1)
+        coef = transform.matrix @ columns[:-1]
+        return {
+            "coef": coef.T.copy(),
+            "intercept": columns[-1] - transform.mean @ coef,
+            "classes": np.asarray(frame.classes),
+        }
 
     def _descend(self, rows: Matrix, targets: Vector, inside: Matrix) -> Matrix:
         """Return the weights after the last step for every column of ``inside``, shape (m, d)."""
