@@ -150,7 +150,7 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
         own, shared = _sections(cls.__doc__), _sections(PrivateBase.__doc__)
         if "Parameters" in own:
             for name in ("Parameters", "Attributes"):
-                own[name] += f"\n{shared[name]}"
+                own[name] = f"{own.get(name, '')}\n{shared[name]}".lstrip()
             cls.__doc__ = "\n\n".join(
                 f"{name}\n{'-' * len(name)}\n{text}" if name else text for name, text in own.items()
             )

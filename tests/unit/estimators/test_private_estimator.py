@@ -263,6 +263,24 @@ def test_score_releases_nothing(model: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert fitted.certificate_ is before
 
 
+def test_docstrings_show_shared_parameters_after_their_own() -> None:
+    class Mine(PrivateKMeans):
+        """Say it.
+
+        Parameters
+        ----------
+        own : int
+            Of this class.
+        """
+
+    for kind_of in (PrivateKMeans, PrivateEstimator, Mine):
+        text = inspect.cleandoc(kind_of.__doc__)
+        parameters = text.partition("Parameters\n")[2].partition("Attributes\n")
+        assert "budget : Information" in parameters[0]
+        assert "certificate_ : Certificate" in parameters[2]
+    assert Mine.__doc__.index("own : int") < Mine.__doc__.index("budget : ")
+
+
 # --- containers -----------------------------------------------------------------------------
 
 
