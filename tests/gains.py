@@ -105,7 +105,7 @@ def check_comparison(X: Any, y: Any, model: str, *, success: float) -> None:
         None if model == "mean" else y,
         model=model,
         success=success,
-        feature_range=(X.min(axis=0), X.max(axis=0)),
+        ranges=(X.min(axis=0), X.max(axis=0)),
         target_range=(float(np.min(y)), float(np.max(y))),
         test=None if model == "mean" else (X, y),
         delta=1e-4,

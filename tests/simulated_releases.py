@@ -959,7 +959,7 @@ def compared() -> Any:
         DP_TARGET,
         model="ridge",
         success=0.7,
-        feature_range=(-6, 6),
+        ranges=(-6, 6),
         target_range=(-6, 6),
         rules=("diagonal", "waterfill"),
         n_subsets=16,

@@ -60,7 +60,7 @@ def test_the_noise_does_not_depend_on_where_epsilon_is_read() -> None:
             X,
             model="mean",
             success=SUCCESS,
-            feature_range=(0, 1),
+            ranges=(0, 1),
             delta=delta,
             rules=("diagonal",),
             n_subsets=8,

@@ -106,7 +106,7 @@ def _compare(
             _read_target(table, target, model),
             model=model,
             success=success,
-            feature_range=_read_ranges(ranges, names),
+            ranges=_read_ranges(ranges, names),
             target_range=None
             if target_range is None
             else read_pair("--target-range", target_range),

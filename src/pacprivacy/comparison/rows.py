@@ -31,7 +31,7 @@ def compare(
     *,
     model: str,
     success: float,
-    feature_range: tuple[Any, Any],
+    ranges: tuple[Any, Any],
     target_range: tuple[float, float] | None = None,
     test: tuple[Any, Any] | None = None,
     delta: float | None = None,
@@ -53,7 +53,7 @@ def compare(
         The best attacker's success at guessing one record's membership, for every row: a PAC
         budget ``Membership(success)``, and for each method of differential privacy the ``ε`` at
         which its own advantage is ``2 success - 1``.
-    feature_range : pair of numbers or of arrays of length d
+    ranges : pair of numbers or of arrays of length d
         Least and largest value of every feature. Features are clipped to them; they must be known
         without these records, since DP rests on them.
     target_range : pair of numbers, optional
@@ -84,7 +84,7 @@ def compare(
     --------
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(200, 2))
     >>> few = {"rules": ("waterfill",), "n_subsets": 16, "n_dp_releases": 2}
-    >>> settings = {"model": "logistic", "success": 0.7, "feature_range": (-1, 1)}
+    >>> settings = {"model": "logistic", "success": 0.7, "ranges": (-1, 1)}
     >>> found = compare(X, X[:, 0] > 0, **settings, **few)
     >>> found.rows[0].family, found.metric
     ('PAC', 'accuracy')
@@ -92,8 +92,8 @@ def compare(
     if model not in MODELS:
         raise DataError(f"model must be one of {', '.join(MODELS)}; got {model!r}. Use 'logistic'.")
     chosen, promise, seed = MODELS[model], Membership(success), coerce_seed(rng)
-    ranges = (feature_range, target_range)
-    train, judged = _read(X, y, chosen, ranges, test=test, delta=delta, seed=seed)
+    declared = (ranges, target_range)
+    train, judged = _read(X, y, chosen, declared, test=test, delta=delta, seed=seed)
     task = _Task(model=chosen, train=train, judged=judged, promise=promise, seed=seed)
     rows = task.pac_rows(rules, n_subsets, n_releases)
     rows += [task.dp_row(name, n_dp_releases) for name in chosen.methods]
@@ -112,15 +112,15 @@ def _read(
     X: Any,
     y: Any,
     model: Model,
-    ranges: tuple[Any, Any],
+    declared: tuple[Any, Any],
     *,
     test: tuple[Any, Any] | None,
     delta: float | None,
     seed: int,
 ) -> tuple[Records, Records]:
     """Map features and target to [-1, 1]; return the records, and the rows that judge."""
-    feature_range, target_range = ranges
-    features = _mapped(X, feature_range, "feature_range")
+    ranges, target_range = declared
+    features = _mapped(X, ranges, "ranges")
     target = _target(y, len(features), model, target_range)
     kept = 1 / len(features) ** 1.5 if delta is None else delta
     if not 0.0 < kept < 1.0:
@@ -129,7 +129,7 @@ def _read(
     if target is None:
         return whole, whole
     if test is not None:
-        others = _mapped(test[0], feature_range, "feature_range")
+        others = _mapped(test[0], ranges, "ranges")
         judged = _target(test[1], len(others), model, target_range, like=y)
         return whole, Records(X=others, y=judged, delta=kept)
     order = public_generator(seed, "split").permutation(len(features))

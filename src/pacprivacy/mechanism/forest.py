@@ -105,8 +105,8 @@ class Forest(Mechanism):
         Seed of the feature order.
     features : array of shape (n_estimators, max_depth), optional, public
         Column numbers to test, instead of an order by the seed.
-    feature_range : pair of arrays of length n_columns, optional, public
-        Least and largest value of every feature. None takes the minimum and maximum over the *whole
+    ranges : array of shape (n_columns, 2), optional, public
+        Low and high end of each feature. None takes the minimum and maximum over the *whole
         universe*; this is named in the certificate.
     classes : tuple, optional, public
         The classes in the order of the scores. None takes the sorted labels of the whole
@@ -136,7 +136,7 @@ class Forest(Mechanism):
     reference: Reference = "middle"
     seed: int = 0
     features: Table | None = None
-    feature_range: Table | None = None
+    ranges: Table | None = None
     classes: Classes | None = None
     layout: Layout | None = field(default=None, repr=False)
 
@@ -158,7 +158,7 @@ class Forest(Mechanism):
                 "Leave it out for 'middle'."
             )
         self.rule()
-        for name in ("features", "feature_range"):
+        for name in ("features", "ranges"):
             object.__setattr__(self, name, as_table(getattr(self, name), name))
 
     @property
@@ -170,11 +170,11 @@ class Forest(Mechanism):
     def public(self) -> tuple[str, ...]:
         """What is fixed by the universe or declared."""
         features = f"drawn with seed {self.seed}" if self.features is None else "declared"
-        ends = "declared" if self.feature_range else "minimum and maximum over the universe"
+        ranges = "minimum and maximum over the universe" if self.ranges is None else "declared"
         classes = "labels of the universe" if self.classes is None else "declared"
         said = (
             f"forest features per level: {features}",
-            f"forest ranges of the thresholds: {ends}",
+            f"forest ranges of the thresholds: {ranges}",
             f"forest classes: {classes}",
         )
         if self.reference == "universe":
@@ -194,7 +194,7 @@ class Forest(Mechanism):
     def prepare(self, data: Data) -> Self:
         """Fix features, grids, classes and references, with the whole universe where needed."""
         X, y = read_labelled(data.parts, self.name)
-        low, width = find_ranges(X, self.feature_range)
+        low, width = find_ranges(X, self.ranges)
         layout = Layout(
             features=self._features(len(low)),
             low=low,

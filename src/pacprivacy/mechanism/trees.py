@@ -334,22 +334,22 @@ class Layout:
 def find_ranges(X: Matrix, declared: Table | None) -> tuple[Matrix, Matrix]:
     """Return the lower end and the length of every column's range."""
     check_varying(X, "Forest")
-    ends = np.stack([X.min(axis=0), X.max(axis=0)])
+    pairs = np.stack([X.min(axis=0), X.max(axis=0)], axis=1)
     if declared is not None:
-        ends = np.asarray(declared, dtype=np.float64)
-        if ends.shape != (2, X.shape[1]) or not (ends[0] < ends[1]).all():
+        pairs = np.asarray(declared, dtype=np.float64)
+        if pairs.shape != (X.shape[1], 2) or not (pairs[:, 0] < pairs[:, 1]).all():
             raise MechanismError(
-                f"feature_range must hold low < high for each of {X.shape[1]} columns, low ends "
-                f"first; got shape {ends.shape}. Use None to take the ranges of the universe."
+                f"ranges must hold a pair low < high for each of {X.shape[1]} columns; got shape "
+                f"{pairs.shape}. Use None to take the ranges of the universe."
             )
     with np.errstate(over="ignore", invalid="ignore"):
-        width = ends[1] - ends[0]
+        width = pairs[:, 1] - pairs[:, 0]
     if not (np.isfinite(width) & (width > _NARROWEST)).all():
         raise MechanismError(
-            f"feature_range must be finite and wider than {_NARROWEST}; got a column where it is "
-            "not. Rescale it."
+            f"ranges must be finite and wider than {_NARROWEST}; got a column where they are not. "
+            "Rescale it."
         )
-    return ends[0].copy(), width
+    return pairs[:, 0].copy(), width
 
 
 def choose_features(n_columns: int, shape: tuple[int, int], seed: int) -> Integers:

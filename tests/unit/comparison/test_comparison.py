@@ -23,7 +23,7 @@ FAST: dict[str, Any] = {"n_subsets": 16, "n_releases": 40, "n_dp_releases": 3, "
 
 
 def small(model: str, **settings: Any) -> Comparison:
-    given: dict[str, Any] = {"success": 0.7, "feature_range": (0, 10)} | FAST
+    given: dict[str, Any] = {"success": 0.7, "ranges": (0, 10)} | FAST
     if model == "ridge":
         given["target_range"] = (-10, 10)
     y = {"mean": None, "ridge": Y, "logistic": Y > 0}[model]
@@ -138,22 +138,22 @@ def test_the_name_is_public() -> None:
     [
         ({"model": "forest"}, DataError, "model must be one of"),
         ({"success": 0.4}, BudgetError, "success must be above 1/2"),
-        ({"feature_range": (1, 0)}, DataError, "two finite ends"),
-        ({"feature_range": (np.zeros(3), np.ones(3))}, DataError, "one pair for each of 2"),
+        ({"ranges": (1, 0)}, DataError, "two finite ends"),
+        ({"ranges": (np.zeros(3), np.ones(3))}, DataError, "one pair for each of 2"),
         ({"delta": 0.0}, BudgetError, "delta must be between"),
         ({"model": "ridge"}, DataError, "target_range must be declared"),
     ],
 )
 def test_bad_requests(changes: dict[str, Any], error: type[Exception], match: str) -> None:
-    given = {"model": "logistic", "success": 0.7, "feature_range": (0, 10)} | FAST | changes
+    given = {"model": "logistic", "success": 0.7, "ranges": (0, 10)} | FAST | changes
     with pytest.raises(error, match=match):
         compare(X, Y > 0 if given["model"] != "ridge" else Y, **given)
 
 
 def test_bad_targets() -> None:
     with pytest.raises(DataError, match="two classes"):
-        compare(X, np.round(Y), model="logistic", success=0.7, feature_range=(0, 10))
+        compare(X, np.round(Y), model="logistic", success=0.7, ranges=(0, 10))
     with pytest.raises(DataError, match="one target for each"):
-        compare(X, None, model="logistic", success=0.7, feature_range=(0, 10))
+        compare(X, None, model="logistic", success=0.7, ranges=(0, 10))
     with pytest.raises(DataError, match="finite numbers"):
-        compare(np.full((4, 2), np.nan), None, model="mean", success=0.7, feature_range=(0, 10))
+        compare(np.full((4, 2), np.nan), None, model="mean", success=0.7, ranges=(0, 10))

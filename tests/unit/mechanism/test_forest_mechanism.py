@@ -108,7 +108,7 @@ VARIANTS = {
         n_estimators=2,
         max_depth=2,
         features=((3, 3), (0, 2)),
-        feature_range=((-1.0, -9.0, -1e-3, 0.0), (1.0, 9.0, 2e-3, 1e6)),
+        ranges=((-1.0, 1.0), (-9.0, 9.0), (-1e-3, 2e-3), (0.0, 1e6)),
         classes=(2, 0, 1),
     ),
 }
@@ -255,7 +255,7 @@ def test_what_the_universe_fixed_is_named() -> None:
     assert any("labels of the universe" in text for text in Forest().public)
     assert not any("reference" in text for text in Forest().public)
     assert any("whole universe" in text for text in Forest(reference="universe").public)
-    declared = Forest(feature_range=((0,), (1,)), classes=(0, 1), features=((0,) * 3,) * 3)
+    declared = Forest(ranges=((0, 1),), classes=(0, 1), features=((0,) * 3,) * 3)
     assert not any("universe" in text for text in declared.public)
 
 
@@ -384,7 +384,7 @@ def test_accuracy_is_that_of_a_forest(load: Any, n_train: int) -> None:
         ({"smoothing": math.inf}, "smoothing must be a number of rows"),
         ({"reference": "best"}, "reference must be 'low', 'middle' or 'universe'; got 'best'"),
         ({"features": 3}, "features must be a table of numbers; got int"),
-        ({"feature_range": [[0, 1], [2]]}, "feature_range must be a table of numbers; got list"),
+        ({"ranges": [[0, 1], [2]]}, "ranges must be a table of numbers; got list"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
@@ -409,9 +409,9 @@ def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
         ({"features": ((0, 1),)}, (X, Y), r"shape \(n_estimators, max_depth\) = \(3, 3\)"),
         ({"features": ((0.5,) * 3,) * 3}, (X, Y), "column numbers of shape"),
         ({"features": ((0, 1, 4),) * 3}, (X, Y), "column numbers from 0 to 3"),
-        ({"feature_range": ((0,), (1,))}, (X, Y), "for each of 4 columns"),
-        ({"feature_range": ((0, 0, 1, 0), (1,) * 4)}, (X, Y), "low < high"),
-        ({"feature_range": ((-1e308,) * 4, (1e308,) * 4)}, (X, Y), "feature_range must be finite"),
+        ({"ranges": ((0, 1),)}, (X, Y), "for each of 4 columns"),
+        ({"ranges": ((0, 1), (0, 1), (1, 1), (0, 1))}, (X, Y), "pair low < high"),
+        ({"ranges": ((-1e308, 1e308),) * 4}, (X, Y), "ranges must be finite"),
         ({}, (X * 1e-300, Y), "wider than 1e-290"),
     ],
 )
