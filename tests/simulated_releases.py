@@ -31,6 +31,8 @@ from pacprivacy.audit import audit
 from pacprivacy.cli import app
 from pacprivacy.ledger import Ledger
 from papers.design.fresh import descend_fresh
+from papers.residual.examples import example_outputs
+from papers.residual.laws import law_of_dp, law_of_rule
 
 # --- doors: how the library is seeded and read; with the imports, what a new name touches first --
 
@@ -145,8 +147,8 @@ def release(what: Any, data: Any, budget: Any = INFORMATION, **settings: Any) ->
 OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
     "mean": (lambda: mechanism.Mean(), X),
     "covariance": (lambda: mechanism.Covariance(), X[:, :2]),
-    "histogram": (lambda: mechanism.Histogram(bins=4, range=(-3.0, 3.0)), X[:, 0]),
-    "density": (lambda: mechanism.Histogram(bins=3, range=(-3.0, 3.0), density=True), X[:, 0]),
+    "histogram": (lambda: mechanism.Histogram(bins=4, ranges=(-3.0, 3.0)), X[:, 0]),
+    "density": (lambda: mechanism.Histogram(bins=3, ranges=(-3.0, 3.0), density=True), X[:, 0]),
     "k-means": (lambda: mechanism.KMeans(n_clusters=2), X),
     "k-means by labels": (lambda: mechanism.KMeans(order="labels", n_init=2), (X, LABELS)),
     "pca": (lambda: mechanism.PCA(n_components=2), X),
@@ -878,8 +880,8 @@ def plan_numbers(plan: Any) -> dict[str, Any]:
 
 
 def equilibrium(outputs: str, nats: float, rule: Any = None) -> Any:
-    found = residual.stackelberg(
-        residual.example_outputs(outputs, n_subsets=16), nats, rule=rule, rng=1
+    found = residual.find_equilibrium(
+        example_outputs(outputs, n_subsets=16), nats, rule=rule, rng=1
     )
     return {
         "plan": plan_numbers(found.plan),
@@ -902,7 +904,7 @@ CASES |= {
 
 @case
 def residual_quantities() -> Any:
-    outputs = residual.example_outputs("sign beside normal", n_subsets=16)
+    outputs = example_outputs("sign beside normal", n_subsets=16)
     plan = noise.calibrate(outputs, pac.Information(0.5), rule="waterfill", rng=1)
     left = residual.residual_privacy(outputs, plan, n_draws=20_000, rng=1)
     gaps = [
@@ -925,21 +927,20 @@ def residual_quantities() -> Any:
 
 @case
 def residual_curves() -> Any:
-    votes = residual.example_outputs("votes", n_subsets=16)
-    sign = residual.example_outputs("sign beside normal", n_subsets=16)
+    votes = example_outputs("votes", n_subsets=16)
+    sign = example_outputs("sign beside normal", n_subsets=16)
     curve = residual.budget_curve(votes, [0.2, 0.6], rule="waterfill", n_draws=4096, rng=1)
     joint = residual.joint_plan([votes, sign], 0.5, rule="waterfill", rng=1)
     baselines = [
-        residual.auto_pac(sign, 0.5),
-        residual.auto_pac_confidence(sign, 0.5),
-        residual.efficient_pac(sign, 0.5),
-        residual.dp_gaussian(2, 0.5, sensitivity=0.1),
+        law_of_rule(str(rule), sign, rule, 0.5, 1)
+        for rule in ("spectral", noise.AutoConfidence(security=1e-3, share=0.9), "diagonal")
     ]
+    baselines.append(law_of_dp(2, 0.5, sensitivity=0.1))
     return {
         "curve": [curve.budgets, curve.true_mi, curve.noise, curve.uneven],
         "plan": plan_numbers(joint.plan),
         "joint": [*joint.noise_by_mechanism, joint.separate_variance],
-        "baselines": [[b.covariance, b.mi_upper] for b in baselines],
+        "baselines": [[b.covariance, b.claimed_nats] for b in baselines],
     }
 
 

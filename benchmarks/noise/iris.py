@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from pacprivacy.budget import Information, Membership
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Balanced, Pool
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 
 Array = npt.NDArray[np.float64]
 

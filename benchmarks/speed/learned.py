@@ -37,7 +37,7 @@ def read_arguments() -> argparse.Namespace:
 
 def run(*, timed: bool) -> dict[str, Any]:
     """Train the classifier, then the noise; a pass that is not timed stops early."""
-    from pacprivacy.residual.learned import Training, check_learned, learn_curve
+    from pacprivacy.residual import Training, check_learned_noise, learn_noise_curve
     from papers.residual.classifiers import fit_logits
 
     training = Training(
@@ -50,7 +50,7 @@ def run(*, timed: bool) -> dict[str, Any]:
     classified = time.perf_counter()
     if not timed:
         training = replace(training, patience=1, tolerance=1e9)
-    learned = learn_curve(logits.values, BUDGETS, training=training, rng=0)
+    learned = learn_noise_curve(logits.values, BUDGETS, training=training, rng=0)
     done = time.perf_counter()
     return {
         "classifier_s": classified - started,
@@ -60,7 +60,7 @@ def run(*, timed: bool) -> dict[str, Any]:
         "budgets_nats": list(BUDGETS),
         "claimed_nats": [law.claimed_nats for law in learned],
         "true_nats": [
-            check_learned(law, n_draws=20_000, rng=1).true_nats.value if timed else None
+            check_learned_noise(law, n_draws=20_000, rng=1).true_nats.value if timed else None
             for law in learned
         ],
         "noise_variance": [law.total_variance for law in learned],

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pacprivacy.theory import epsilon_equivalent, overlap_prior, posterior_success
-from pacprivacy.theory.gaussian import gaussian_equivalent
+import numpy as np
+
+from pacprivacy.theory import epsilon_equivalent, gaussian_equivalent, posterior_success
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_budget, write_csv
 from papers.run import MI_BUDGETS, Job, Settings
 
-__all__ = ["SECTION", "BoundRow", "bound_rows"]
+__all__ = ["SECTION", "BoundRow", "bound_rows", "overlap_prior"]
 
 N_RECORDS: Final = 100  # of the question "at least k of the members": the universe of Iris
 GUESSED: Final = (29, 32, 35)
@@ -42,6 +44,22 @@ class BoundRow:
     success: float
     epsilon_equivalent: float | None
     gaussian_mu: float | None
+
+
+def overlap_prior(n_records: int, n_guessed: int) -> float:
+    """Chance that a blind guess of half the records names at least ``n_guessed`` members.
+
+    ``P[X >= k]`` for ``X ~ Hypergeom(n, n/2, n/2)``, never zero; the secret is a uniform half.
+    """
+    half = n_records // 2
+    if n_guessed == 0:
+        return 1.0
+    hits = np.arange(half, dtype=np.float64)
+    # Weight of j+1 hits over weight of j hits: the weights are C(n/2, j)^2.
+    steps = 2.0 * (np.log(half - hits) - np.log(hits + 1.0))
+    logs = np.concatenate([[0.0], np.cumsum(steps)])
+    tail = np.logaddexp.reduce(logs[n_guessed:]) - np.logaddexp.reduce(logs)
+    return min(1.0, max(math.exp(tail), float(np.finfo(np.float64).tiny)))
 
 
 def bound_rows() -> Iterator[BoundRow]:

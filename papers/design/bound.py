@@ -14,16 +14,11 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import public_generator
-from pacprivacy.theory.design import (
-    contraction_bound,
-    descent_bound,
-    descent_step_exact,
-    noise_ratio,
-    subset_mean_variance,
-)
+from pacprivacy.theory.design import descent_step_exact, noise_ratio, subset_mean_variance
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import load_binary
 from papers.design.descent import N_STEPS
+from papers.design.formulas import contraction_bound, descent_bound
 from papers.design.tables import DESIGN_BUDGETS, MODES, Mode
 from papers.page import Page, as_budget, as_number, write_csv
 from papers.run import Job, Settings

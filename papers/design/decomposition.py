@@ -16,9 +16,10 @@ import numpy as np
 from pacprivacy._random import public_generator
 from pacprivacy.design import Penalty
 from pacprivacy.design.ridge import penalty_per_coordinate
-from pacprivacy.theory.design import noise_ratio, released_error
+from pacprivacy.theory.design import noise_ratio
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import NAMES, load_regression
+from papers.design.formulas import released_error
 from papers.design.ridge import PoissonSums, fit_poisson
 from papers.page import Page, as_budget, as_number, write_csv
 from papers.run import Job, Settings

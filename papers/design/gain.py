@@ -16,16 +16,11 @@ from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import Penalty, StepRule
 from pacprivacy.design.ridge import penalty_per_coordinate
-from pacprivacy.theory.design import (
-    descent_bound,
-    descent_step,
-    noise_ratio,
-    released_error,
-    ridge_error_ratio,
-)
+from pacprivacy.theory.design import descent_step, noise_ratio
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import RegressionSplit, load_binary, load_regression
 from papers.design.descent import N_STEPS
+from papers.design.formulas import descent_bound, released_error, ridge_error_ratio
 from papers.design.ridge import PoissonSums, fit_poisson
 from papers.page import Page, as_budget, as_number, write_csv
 from papers.run import Job, Settings

@@ -22,8 +22,8 @@ from pacprivacy.budget import Information
 from pacprivacy.noise import Rule, calibrate
 from pacprivacy.noise.search import Probe, smallest_scale
 from pacprivacy.noise.shapes import noise_covariance
-from pacprivacy.residual.learned import LearnedNoise, Training
-from pacprivacy.theory import Estimate
+from pacprivacy.residual import LearnedNoise, Training
+from pacprivacy.theory import Estimate, gaussian_equivalent, posterior_success
 from papers.charts import Line, Panel, Style
 from papers.page import as_budget
 
@@ -36,6 +36,7 @@ __all__ = [
     "Measure",
     "NoiseRow",
     "Version",
+    "law_of_dp",
     "law_of_learned",
     "law_of_rule",
     "measure_law",
@@ -108,6 +109,18 @@ def law_of_rule(method: str, values: Matrix, rule: Rule, mi_nats: float, seed: i
     """Return the noise of one of the library's rules at an information budget."""
     plan = calibrate(values, Information(mi_nats), rule=rule, rng=seed)
     return Law(method=method, covariance=noise_covariance(plan), claimed_nats=plan.mi_upper)
+
+
+def law_of_dp(dimension: int, mi_nats: float, *, sensitivity: float) -> Law:
+    """Return the Gaussian mechanism of differential privacy at the success that a budget allows.
+
+    An information budget bounds any guess with prior 1/2 by some success ``q``; this is the noise
+    under which the best guess whether a record is in has the same: ``Φ(μ/2) = q``, ``μ`` the
+    sensitivity over the standard deviation. It is another promise, about whether a record is in
+    the data at all.
+    """
+    variance = (sensitivity / gaussian_equivalent(posterior_success(mi_nats))) ** 2
+    return Law(method="DP Gaussian", covariance=variance * np.eye(dimension), claimed_nats=None)
 
 
 def law_of_learned(method: str, learned: LearnedNoise) -> Law:

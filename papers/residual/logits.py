@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pacprivacy.noise import Protect, Rule, contrasts
-from pacprivacy.residual.learned import Training, learn_curve
+from pacprivacy.residual import Training, learn_noise_curve
 from papers.charts import Panel, draw_panels
 from papers.page import Page, as_budget, as_number, write_csv
 from papers.residual.classifiers import CLASSIFIED, fit_logits
@@ -92,7 +92,7 @@ def measure_logits(dataset: str, effort: Effort, seed: int) -> Iterator[NoiseRow
         "exact": "exact",
         "protect": protect,
     }
-    learned = learn_curve(values, effort.mi_budgets, training=effort.training, rng=seed)
+    learned = learn_noise_curve(values, effort.mi_budgets, training=effort.training, rng=seed)
     for mi_nats, noise in zip(effort.mi_budgets, learned, strict=True):
         laws = [law_of_rule(method, values, rule, mi_nats, seed) for method, rule in rules.items()]
         laws.append(law_of_learned("SR-PAC, learned", noise))

@@ -14,8 +14,7 @@ from pacprivacy.mechanism import Mean
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.shapes import noise_covariance
 from pacprivacy.pool import Balanced, Pool
-from pacprivacy.residual import dp_gaussian, mean_sensitivity
-from pacprivacy.residual.learned import Training, learn_curve
+from pacprivacy.residual import Training, learn_noise_curve
 from pacprivacy.simulation import run_mechanism
 from papers.alg.protocol import DATASETS, load_split
 from papers.charts import Panel, draw_panels
@@ -28,6 +27,7 @@ from papers.residual.laws import (
     Law,
     Measure,
     NoiseRow,
+    law_of_dp,
     law_of_learned,
     law_of_rule,
     measure_law,
@@ -60,7 +60,7 @@ def measure_means(dataset: str, settings: Settings, training: Training) -> Itera
         n_releases=0,
         seed=settings.seed,
     )
-    learned = learn_curve(values, settings.mi_budgets, training=training, rng=settings.seed)
+    learned = learn_noise_curve(values, settings.mi_budgets, training=training, rng=settings.seed)
     for mi_nats, noise in zip(settings.mi_budgets, learned, strict=True):
         laws = [
             law_of_rule(method, values, rule, mi_nats, settings.seed)
@@ -83,9 +83,8 @@ def measure_means(dataset: str, settings: Settings, training: Training) -> Itera
 def _differential(values: Matrix, n_records: int, mi_nats: float) -> Law:
     """Return DP's Gaussian noise; features in [0, 1] about 1/2 have norm at most sqrt(d)/2."""
     dimension = values.shape[1]
-    reach = mean_sensitivity(math.sqrt(dimension) / 2, n_records)
-    found = dp_gaussian(dimension, mi_nats, sensitivity=reach)
-    return Law(method="DP Gaussian", covariance=found.covariance.copy(), claimed_nats=None)
+    reach = 2 * (math.sqrt(dimension) / 2) / n_records  # a record is replaced by another
+    return law_of_dp(dimension, mi_nats, sensitivity=reach)
 
 
 def _risk(values: Matrix, pool: Pool, mi_nats: float, seed: int) -> Law:

@@ -21,7 +21,7 @@ from pacprivacy.noise.search import refine
 from pacprivacy.noise.shapes import axis_shape
 from pacprivacy.noise.spread import spread_of
 from pacprivacy.pool import Balanced
-from pacprivacy.residual.learned import Training, check_learned, learn_curve
+from pacprivacy.residual import Training, check_learned_noise, learn_noise_curve
 from pacprivacy.simulation import run_mechanism
 from papers.alg.protocol import load_split
 from papers.charts import Line, Panel, Style, draw_panels
@@ -93,7 +93,7 @@ def measure_decoder(
     """Learn noise against one kind of decoder and look at it with the exact adversary."""
     values = enumerable_means(seed)
     follower, changes = DECODERS[decoder]
-    learned = learn_curve(
+    learned = learn_noise_curve(
         values,
         budgets,
         family="gaussian_full",
@@ -102,7 +102,7 @@ def measure_decoder(
         rng=seed,
     )
     for noise in learned:
-        truth = check_learned(noise, rng=seed + 1).true_nats
+        truth = check_learned_noise(noise, rng=seed + 1).true_nats
         yield SoundRow(
             decoder=decoder,
             mi_nats=noise.mi_nats,

@@ -1,6 +1,7 @@
 """The pages of [ALG]: protocol, simulated releases, files, and agreement with published figures."""
 
 import csv
+import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from pacprivacy.pool import Balanced
 from pacprivacy.theory import posterior_success
 from papers import published
 from papers.alg import ALG, attack, mean, picture
-from papers.alg.bounds import bound_rows
+from papers.alg.bounds import bound_rows, overlap_prior
 from papers.alg.measure import Row, measure_paper
 from papers.alg.models import COMPONENTS, FOREST, KMEANS, SVM, TASKS
 from papers.alg.protocol import Task, load_split
@@ -370,3 +371,24 @@ def test_tuned_svm_is_near_the_best_on_rice(require_data: Require) -> None:
     accuracy = {point.theta: point.utility for point in judged.points}
     assert judged.best_point.utility - accuracy[tuned.best] <= 0.01
     assert accuracy[tuned.best] - accuracy[1.0] >= 0.1
+
+
+def test_overlap_prior_matches_the_printed_checks() -> None:
+    assert round(100 * overlap_prior(100, 32), 3) == 0.449
+    assert round(100 * overlap_prior(100, 35), 5) == 0.00603
+    assert round(100 * posterior_success(1.0, overlap_prior(100, 35)), 2) == 14.56
+
+
+@pytest.mark.parametrize("n_records", [2, 10, 64, 200])
+def test_overlap_prior_counts_like_integers(n_records: int) -> None:
+    half = n_records // 2
+    for k in range(half + 1):
+        ways = sum(math.comb(half, j) ** 2 for j in range(k, half + 1))
+        exact = ways / math.comb(n_records, half)
+        assert overlap_prior(n_records, k) == pytest.approx(exact, rel=1e-12)
+
+
+def test_overlap_prior_of_a_large_universe_is_never_zero() -> None:
+    assert 0.0 < overlap_prior(20_000, 10_000) < 1e-300
+    # Half of the blind guesses are at or above the middle, plus half of the middle itself.
+    assert overlap_prior(20_000, 5_000) == pytest.approx(0.5, abs=0.01)

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from pacprivacy.adversary import exact_information
-from pacprivacy.noise import Protect, calibrate, contrasts
+from pacprivacy.noise import AutoConfidence, Protect, calibrate, contrasts
 from pacprivacy.noise.spread import spread_of
-from pacprivacy.residual.learned import Gaussian, LearnedNoise
-from pacprivacy.residual.learned.learn import History
+from pacprivacy.residual import GaussianNoise, LearnedNoise
+from pacprivacy.residual.learned_noise import History
 from papers.page import Page
 from papers.residual import QUICK, RESIDUAL, logits, mean, soundness
 from papers.residual.classifiers import CLASSIFIED, fit_logits
 from papers.residual.laws import (
     Measure,
     NoiseRow,
+    law_of_dp,
     law_of_learned,
     law_of_rule,
     measure_law,
@@ -75,7 +76,7 @@ def learned_by_hand() -> LearnedNoise:
     m = len(OUTPUTS)
     empty = np.zeros(0)
     return LearnedNoise(
-        family=Gaussian(full=True),
+        family=GaussianNoise(full=True),
         follower="mlp",
         mi_nats=0.5,
         claimed_nats=0.4,
@@ -195,3 +196,24 @@ def test_pages_show_every_rule_and_the_order(tmp_path: Path) -> None:
     assert order.endswith("SR-PAC, learned 4, exact 8, Auto-PAC 12, Efficient-PAC 16.")
     assert order in text
     assert "0.7500" in text  # the shortfall
+
+
+def test_baselines_are_what_they_say() -> None:
+    auto, efficient, careful = (
+        law_of_rule("baseline", OUTPUTS, rule, 0.25, 0)
+        for rule in ("spectral", "diagonal", AutoConfidence())
+    )
+    values = np.linalg.eigvalsh(np.cov(OUTPUTS.T, bias=True))
+    assert auto.total_variance == pytest.approx(np.sqrt(values).sum() ** 2 / 0.5, rel=1e-4)
+    std = OUTPUTS.std(axis=0)
+    assert efficient.total_variance == pytest.approx(std.sum() ** 2 / 0.5, rel=1e-4)
+    np.testing.assert_allclose(efficient.covariance, np.diag(np.diag(efficient.covariance)))
+    assert careful.total_variance > auto.total_variance
+
+
+def test_differential_privacy_at_equal_success() -> None:
+    found = law_of_dp(4, 1 / 4, sensitivity=0.04)
+    # at 83.8 % success mu is 2 x 0.986: through epsilon 1.64 at a delta it was five times the noise
+    assert found.claimed_nats is None
+    assert np.sqrt(found.covariance[0, 0]) / 0.04 == pytest.approx(0.507, abs=0.001)
+    assert law_of_dp(4, 0.7, sensitivity=0.04).total_variance == 0.0  # success may be certain

@@ -18,7 +18,7 @@ from pacprivacy.cli import app
 from pacprivacy.release import Certificate
 from pacprivacy.release.certificate import NoiseSummary
 from pacprivacy.release.promises import SCOPE
-from pacprivacy.theory.concentration import Estimate
+from pacprivacy.theory import Estimate
 
 DATA = Path(__file__).parent / "data"
 
@@ -61,7 +61,7 @@ def test_convert_table(name: str, args: list[str]) -> None:
 def test_help(verb: str) -> None:
     """What we wrote for a verb's help; how it is laid out is typer's and changes with it."""
     group: Any = get_command(app)
-    command = group.commands[verb]
+    command = group.get_command(None, verb)
     lines = [f"pac {verb}", "", *wrap(command.help), ""]
     for parameter in command.params:
         is_option = parameter.opts[0].startswith("-")

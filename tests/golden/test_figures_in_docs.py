@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "howto" / "choose-a-budget.md").read_text(encoding="utf-8")

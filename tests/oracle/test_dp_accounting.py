@@ -23,7 +23,7 @@ from pacprivacy.dp.events import (
 )
 from pacprivacy.dp.loss_distribution import ORDERS, amplified_profile, renyi_divergences
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory.gaussian import gaussian_delta, gaussian_parameter
+from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 # --- the analytic Gaussian ------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ from pacprivacy.dp import (
 from pacprivacy.dp.descent_batches import FixedBatch, PoissonBatch
 from pacprivacy.dp.noise import lattice_slack
 from pacprivacy.errors import BudgetError
-from pacprivacy.residual import dp_gaussian
 from pacprivacy.theory import (
     gaussian_epsilon,
     gaussian_equivalent,
@@ -38,6 +37,7 @@ from pacprivacy.theory import (
     posterior_success,
     read_as_dp,
 )
+from papers.residual.laws import law_of_dp
 
 SUCCESS = 0.588
 TARGET = 2 * SUCCESS - 1
@@ -176,7 +176,7 @@ def test_calibration_refuses_what_cannot_be_reached() -> None:
 
 def test_the_baseline_of_residual_privacy_has_the_success_of_the_budget() -> None:
     for mi_nats in (1 / 64, 1 / 4):
-        found = dp_gaussian(3, mi_nats, sensitivity=0.04)
+        found = law_of_dp(3, mi_nats, sensitivity=0.04)
         mu = 0.04 / math.sqrt(found.covariance[0, 0])
         assert gaussian_gain(mu) == pytest.approx(2 * posterior_success(mi_nats) - 1, rel=1e-4)
 

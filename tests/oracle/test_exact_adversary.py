@@ -25,8 +25,8 @@ from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.plan import NoisePlan, Observation, Revealed
 from pacprivacy.noise.spread import AxisFrame
 from pacprivacy.pool import Balanced, Half, Pool
-from pacprivacy.residual import example_outputs
-from pacprivacy.theory.information import information_slack
+from pacprivacy.theory import information_slack
+from papers.residual.examples import example_outputs
 
 Matrix = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float64]

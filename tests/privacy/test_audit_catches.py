@@ -16,8 +16,7 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import membership_risk
 from pacprivacy.adversary.information import DEFAULT_GAMMA
-from pacprivacy.audit import Promise, Releases, Target, audit
-from pacprivacy.audit.attack import Guess
+from pacprivacy.audit import Guess, Promise, Releases, Target, audit
 from pacprivacy.audit.run import _measure
 from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.release import Release

@@ -22,13 +22,13 @@ from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.noise.plan import Observation, make_plan
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import verify
-from pacprivacy.theory.concentration import clopper_pearson
+from pacprivacy.theory import clopper_pearson
 
 Array = npt.NDArray[np.float64]
 
 ASSESS = importlib.import_module("pacprivacy.release.certify")
 BALANCED = importlib.import_module("pacprivacy.pool.strategies")
-PRIVATIZE = importlib.import_module("pacprivacy.privatize")
+PRIVATIZE = importlib.import_module("pacprivacy.privatizing")
 SESSION = importlib.import_module("pacprivacy.session.session")
 WORKER = importlib.import_module("pacprivacy.simulation.backends")
 

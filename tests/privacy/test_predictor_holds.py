@@ -10,7 +10,7 @@ from pacprivacy.noise.query import UnitNoise, vote_gap
 from pacprivacy.pool import Balanced
 from pacprivacy.session import answers as answering
 from pacprivacy.session.answers import Responder, ScoreQuestions, VoteQuestions
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 
 M, N_UNITS, N_TRANSCRIPTS, N_QUESTIONS = 16, 10, 2000, 40
 

@@ -18,8 +18,7 @@ from scipy.special import logsumexp
 import pacprivacy as pac
 from pacprivacy.noise.formulas import waterfill
 from pacprivacy.pool import Balanced, Pool
-from pacprivacy.theory.concentration import clopper_pearson, empirical_bernstein
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import clopper_pearson, empirical_bernstein, posterior_success
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]

@@ -33,7 +33,7 @@ from pacprivacy.release import Bundle, Certificate, Context
 from pacprivacy.release.certify import bundle_of
 from pacprivacy.release.composition import SessionPart, Spent
 from pacprivacy.simulation import Outputs
-from pacprivacy.theory.concentration import Estimate
+from pacprivacy.theory import Estimate
 
 Matrix = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float64]

@@ -19,7 +19,6 @@ from pacprivacy.theory import (
     information_slack,
     log_det_bound,
     mi_for_success,
-    overlap_prior,
     posterior_success,
 )
 
@@ -145,13 +144,6 @@ def test_clopper_pearson_mirrors(trials: int, share: float, gamma: float) -> Non
     other = clopper_pearson(trials - successes, trials, gamma=gamma)
     assert one.lower == pytest.approx(1 - other.upper, abs=1e-9)
     assert one.lower <= one.value <= one.upper
-
-
-@given(st.integers(1, 300), st.data())
-def test_overlap_prior_falls_with_the_demand(half: int, data: st.DataObject) -> None:
-    k = data.draw(st.integers(0, half - 1))
-    now, harder = overlap_prior(2 * half, k), overlap_prior(2 * half, k + 1)
-    assert now > harder > 0.0 or now > 1 - 1e-12
 
 
 @pytest.mark.claim("L-1")

@@ -12,10 +12,10 @@ from pacprivacy.residual import (
     ReleaseSampler,
     corrected_budget,
     exact_gap,
-    example_outputs,
     sliced_gap,
     variational_gap,
 )
+from papers.residual.examples import example_outputs
 
 GAMMA = 1e-6  # each of the 12 comparisons below is wrong with at most twice this probability
 SHAPES = ("gaussian", "bimodal", "heavy tail", "votes", "rank deficient", "k-means")

@@ -4,19 +4,12 @@ Nothing here comes from ``noise``: an auditor that shares the calibrator's code 
 mistakes.
 """
 
-from pacprivacy.audit.attack import (
-    Attack,
-    AuditResult,
-    AuditResults,
-    Guess,
-    Promise,
-    Trained,
-    results_text,
-)
+from pacprivacy.audit.attack import Attack, Guess, Trained
 from pacprivacy.audit.differential import DPAudit, audit_dp
-from pacprivacy.audit.membership import Bayes, LikelihoodRatio, Naming
-from pacprivacy.audit.reconstruction import FreeOverlap, Overlap, Precision, Reconstruction
-from pacprivacy.audit.run import ATTACKS, DEFAULT_ATTACKS, audit
+from pacprivacy.audit.membership import Bayes, LikelihoodRatio, Precision
+from pacprivacy.audit.reconstruction import FreeOverlap, Naming, Overlap, Reconstruction
+from pacprivacy.audit.results import AuditResult, AuditResults, results_text
+from pacprivacy.audit.run import ATTACKS, DEFAULT_ATTACKS, Promise, audit
 from pacprivacy.audit.target import Releases, Target
 
 __all__ = [

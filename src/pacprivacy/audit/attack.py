@@ -1,198 +1,30 @@
-"""What an attack achieved, beside what the certificate promised."""
+"""What attacks have in common: their form, and the posterior of who knows the candidates.
+
+Nothing here comes from the code that calibrates noise or proves certificates: the noise is
+either the law that releases are simulated from or learned from releases, distances are computed
+one by one, and Bayes' rule is applied to them.
+"""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Literal, Protocol, Self
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._plots import draw
-from pacprivacy._rounding import percent_at_most
-from pacprivacy.audit.target import Releases, Target
-from pacprivacy.release import Certificate
-from pacprivacy.theory import Estimate, posterior_success
+from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy.audit.target import Integers, Releases, Target
 
-SCHEMA_VERSION: Final = 1
+Hits: TypeAlias = npt.NDArray[np.bool_]
+Blocks: TypeAlias = Iterator[tuple[slice, Matrix]]
 
-Verdict = Literal["holds", "VIOLATED"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditResult:
-    """Success of one attack on simulated releases, with its interval.
-
-    Parameters
-    ----------
-    attack : str, public
-        Name of the attack.
-    question : str, public
-        What it guesses.
-    n_trials, successes : int, public
-        Fresh releases attacked, and how many guesses were right.
-    success : Estimate, public
-        Rate of success with a Clopper-Pearson interval.
-    prior : float, public
-        Best blind success, without any release; an upper bound where a note says so.
-    bound : float, public
-        What the certificate promises for this question.
-    notes : tuple of str, public
-        What a reader must know to compare the two.
-    unit : int or None, curator-only
-        The unit attacked, chosen in training.
-
-    Guarantee
-    ---------
-    Claim U-1. If the promise is true, the verdict is ``VIOLATED`` with probability at most
-    ``1 - success.confidence``.
-    """
-
-    attack: str
-    question: str
-    n_trials: int
-    successes: int
-    success: Estimate
-    prior: float
-    bound: float
-    notes: tuple[str, ...] = ()
-    unit: int | None = None
-    schema_version: int = SCHEMA_VERSION
-
-    @property
-    def verdict(self) -> Verdict:
-        """``VIOLATED`` if even the lower end of the interval is above the bound."""
-        return "VIOLATED" if self.success.lower > self.bound else "holds"
-
-    def __repr__(self) -> str:
-        return (
-            f"AuditResult(attack={self.attack!r}, success={self.success}, "
-            f"bound={self.bound:.6g}, verdict={self.verdict!r})"
-        )
-
-    def plot(self, path: str | Path | None = None) -> Any:
-        """Draw the success beside the promise; a figure for a notebook, and a file if asked."""
-        return draw("plot_audit", [self], path)
-
-    def _repr_html_(self) -> str:
-        return results_html([self])
-
-    def to_public_dict(self) -> dict[str, Any]:
-        """Return everything but the unit, as plain JSON types."""
-        return {
-            "schema_version": self.schema_version,
-            "attack": self.attack,
-            "question": self.question,
-            "n_trials": self.n_trials,
-            "successes": self.successes,
-            "success": self.success.to_public_dict(),
-            "prior": self.prior,
-            "bound": self.bound,
-            "verdict": self.verdict,
-            "notes": list(self.notes),
-        }
-
-
-class AuditResults(tuple[AuditResult, ...]):
-    """The results of several attacks: a tuple that can be printed, shown and drawn."""
-
-    __slots__ = ()
-
-    @property
-    def holds(self) -> bool:
-        """Whether no attack beat what it was promised to stay below."""
-        return all(result.verdict == "holds" for result in self)
-
-    def __str__(self) -> str:
-        return results_text(self)
-
-    def _repr_html_(self) -> str:
-        return results_html(self)
-
-    def plot(self, path: str | Path | None = None, *, title: str = "") -> Any:
-        """Draw every attack beside the promise; needs matplotlib.
-
-        Returns a figure, which a notebook shows; ``path`` is a file to write besides.
-        """
-        return draw("plot_audit", self, path, title=title)
-
-
-def results_html(results: Sequence[AuditResult]) -> str:
-    """Return several results as a table for a notebook; public."""
-    names = ("attack", "question", "success", "interval", "blind", "promised", "verdict")
-    head = "".join(f'<th style="text-align:left">{name}</th>' for name in names)
-    body = "".join(_html_row(result) for result in results)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _html_row(result: AuditResult) -> str:
-    found = result.success
-    cells = (
-        result.attack,
-        result.question,
-        f"{_digits(found.value)} %",
-        f"{_digits(found.lower)} to {_digits(found.upper)} %",
-        f"{_digits(result.prior)} %",
-        f"{_bound(result.bound)} %",
-        result.verdict,
-    )
-    style = "text-align:left" + (";font-weight:bold" if result.verdict == "VIOLATED" else "")
-    return "<tr>" + "".join(f'<td style="{style}">{html.escape(c)}</td>' for c in cells) + "</tr>"
-
-
-def results_text(results: Sequence[AuditResult]) -> str:
-    """Return several results as a table for a terminal of 80 columns."""
-    confidence = min((result.success.confidence for result in results), default=0.99)
-    interval = f"{100 * confidence:.4g} % interval"
-    lines = [f"{'attack':<25}{'success':>9}{interval:>15}{'blind':>7}{'promised':>10}  verdict"]
-    lines += [_row(result) for result in results]
-    return "\n".join(lines)
-
-
-def _row(result: AuditResult) -> str:
-    success = result.success
-    interval = f"{_digits(success.lower)} to {_digits(success.upper)}"
-    return (
-        f"{result.attack:<25}{_digits(success.value) + ' %':>9}{interval:>15}"
-        f"{_digits(result.prior) + ' %':>8}{_bound(result.bound) + ' %':>10}  {result.verdict}"
-    )
-
-
-def _digits(rate: float) -> str:
-    percent = 100 * rate
-    return f"{percent:.1f}" if percent >= 0.995 or percent == 0.0 else f"{percent:.2f}"
-
-
-def _bound(rate: float) -> str:
-    return percent_at_most(rate, 1 if rate >= 0.00995 or rate == 0.0 else 2)
-
-
-Hits = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """The two numbers of a certificate that attacks are held against; public."""
-
-    mi_nats: float
-    membership: float
-
-    @classmethod
-    def of(cls, certificate: Certificate) -> Self:
-        """Read them off a certificate."""
-        return cls(mi_nats=certificate.mi_upper_nats, membership=certificate.membership_bound)
-
-    def bound(self, guess: Guess) -> float:
-        """Return the most that the certificate allows for a guess.
-
-        Any guess is held by the mutual information and its prior; that of one unit's membership
-        also by the exact figure, so the smaller of the two.
-        """
-        any_inference = posterior_success(self.mi_nats, guess.prior)
-        return min(any_inference, self.membership) if guess.is_membership else any_inference
+BLOCK_CELLS = 1 << 21
+UNIT_BLOCK = 2048
+RELEASES_PER_DIRECTION = 10  # below this a full covariance is noise itself
+SMALLEST_SHARE = 1e-15
+SMALLEST_STD = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,22 +40,16 @@ class Guess:
     unit: int | None = None
 
 
-class Trained(Protocol):
-    """An attack that has chosen everything and now only looks at releases."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """An attack that has chosen everything and now only looks at releases; curator-only.
 
-    @property
-    def guesses(self) -> tuple[Guess, ...]:
-        """The questions that it answers."""
-        ...
+    ``hits(releases)`` says whether each guess was right on each release, shape (N, n_guesses).
+    """
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know about the questions."""
-        ...
-
-    def hits(self, releases: Releases) -> Hits:
-        """Return whether each guess was right on each release, shape (N, n_guesses)."""
-        ...
+    guesses: tuple[Guess, ...]
+    hits: Callable[[Releases], Hits]
+    notes: tuple[str, ...] = ()
 
 
 class Attack(Protocol):
@@ -232,25 +58,146 @@ class Attack(Protocol):
     @property
     def name(self) -> str:
         """Name in tables and on the command line."""
-        ...
 
     @property
     def question(self) -> str:
         """What it guesses, in words."""
-        ...
 
     @property
     def fresh_secrets(self) -> bool:
         """Whether it can be held against a certificate about a fresh, independent secret."""
-        ...
 
     def train(self, target: Target, shadow: Releases) -> Trained:
         """Choose whom to attack and how, on releases that are used for nothing else."""
-        ...
 
 
-def member_guesses(target: Target, units: npt.NDArray[np.int64]) -> tuple[Guess, ...]:
-    """Return the question "is this unit in?" for each chosen unit."""
-    return tuple(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseModel:
+    """What the attacker takes the noise to be: Gaussian, white after ``whiten``; curator-only."""
+
+    shift: Vector
+    whiten: Matrix
+
+    def __post_init__(self) -> None:
+        freeze(self.shift)
+        freeze(self.whiten)
+
+    def distances(self, seen: Matrix, centres: Matrix) -> Matrix:
+        """Return squared distances in units of the noise, shape (N, m)."""
+        from scipy.spatial.distance import cdist  # slow to import, not always needed
+
+        if not self.whiten.shape[1]:
+            return np.zeros((len(seen), len(centres)))
+        white = (seen - self.shift) @ self.whiten
+        found: Matrix = cdist(white, centres @ self.whiten, "sqeuclidean")
+        return found
+
+
+def learn_noise_model(target: Target, shadow: Releases) -> NoiseModel:
+    """Return the noise law of a simulation, or learn it from releases with known indices.
+
+    A direction without noise gets the smallest standard deviation that floats resolve, so it is
+    read as an exact observation.
+    """
+    if target.noise_std is not None:
+        q = len(target.noise_std)
+        return NoiseModel(shift=np.zeros(q), whiten=np.diag(1.0 / target.noise_std))
+    residuals = shadow.seen - target.centres[shadow.indices]
+    shift = residuals.mean(axis=0)
+    residuals = residuals - shift
+    spread = np.ptp(target.centres, axis=0)
+    smallest = (SMALLEST_STD * max(float(spread.max(initial=0.0)), 1e-300)) ** 2
+    variances, axes = noise_axes(residuals)
+    variances = np.maximum(variances, SMALLEST_SHARE * variances.max(initial=0.0) + smallest)
+    return NoiseModel(shift=shift, whiten=axes / np.sqrt(variances))
+
+
+def noise_axes(centred: Matrix) -> tuple[Vector, Matrix]:
+    """Return variances and the axes they are along: principal ones where there are enough draws."""
+    n, q = centred.shape
+    if n < RELEASES_PER_DIRECTION * q:
+        return np.square(centred).mean(axis=0), np.eye(q)
+    variances, axes = np.linalg.eigh(centred.T @ centred / n)
+    return variances, axes
+
+
+def distance_blocks(
+    target: Target, model: NoiseModel, releases: Releases, *, width: int = UNIT_BLOCK
+) -> Blocks:
+    """Yield squared distances to the known candidates; infinite where a group rules one out.
+
+    ``width`` is how many numbers the caller keeps per release: blocks are smaller when it is
+    large.
+    """
+    centres = target.centres[target.known]
+    block = max(1, BLOCK_CELLS // max(len(centres), width))
+    for start in range(0, len(releases), block):
+        chosen = slice(start, min(start + block, len(releases)))
+        part = releases.part(chosen)
+        distances = model.distances(part.seen, centres)
+        if target.groups is not None and part.groups is not None:
+            distances[part.groups[:, None] != target.groups[target.known][None, :]] = np.inf
+        yield chosen, distances
+
+
+def posteriors(
+    target: Target, model: NoiseModel, releases: Releases, *, width: int = UNIT_BLOCK
+) -> Blocks:
+    """Yield the posterior over the known candidates for blocks of releases; rows sum to one."""
+    log_p = target.log_p[target.known]
+    for chosen, distances in distance_blocks(target, model, releases, width=width):
+        yield chosen, normalise(log_p - 0.5 * distances)
+
+
+def normalise(logs: Matrix) -> Matrix:
+    """Turn log weights into probabilities, row by row."""
+    top = logs.max(axis=1, keepdims=True)
+    weights: Matrix = np.exp(logs - np.where(np.isfinite(top), top, 0.0))
+    total = weights.sum(axis=1, keepdims=True)
+    empty = total[:, 0] == 0.0  # nothing is consistent: back to a blind guess
+    weights[empty], total[empty] = 1.0, weights.shape[1]
+    weights /= total
+    return weights
+
+
+def unit_probabilities(target: Target, posterior: Matrix, units: Integers | slice) -> Matrix:
+    """Return the probability that each chosen unit is in, given each release."""
+    members = target.members(units)[target.known].astype(np.float64)
+    inside: Matrix = posterior @ members
+    return inside
+
+
+def unit_blocks(n_units: int) -> Iterator[slice]:
+    """Yield slices that cover all units, so that arrays stay small."""
+    for start in range(0, n_units, UNIT_BLOCK):
+        yield slice(start, min(start + UNIT_BLOCK, n_units))
+
+
+def ask_members(
+    target: Target, units: Integers, hits: Callable[[Releases], Hits], notes: tuple[str, ...] = ()
+) -> Trained:
+    """Return the attack that asks of each chosen unit whether it is in."""
+    guesses = tuple(
         Guess(prior=target.membership_prior(int(i)), is_membership=True, unit=int(i)) for i in units
+    )
+    return Trained(guesses=guesses, hits=hits, notes=notes)
+
+
+def ask_once(
+    prior: float,
+    see: Callable[[Releases], Blocks],
+    is_right: Callable[[Matrix, Integers], Hits],
+    notes: tuple[str, ...] = (),
+) -> Trained:
+    """Return the attack with one question, answered from blocks of posteriors or distances.
+
+    ``is_right(block, indices)`` judges the answers for the candidates that were really used.
+    """
+
+    def hits(releases: Releases) -> Hits:
+        parts = [is_right(block, releases.indices[chosen]) for chosen, block in see(releases)]
+        return np.concatenate(parts)[:, None]
+
+    return Trained(
+        guesses=(Guess(prior=min(1.0, prior), is_membership=False),), hits=hits, notes=notes
     )

@@ -1,124 +1,30 @@
-"""The attacker's posterior over candidates, written from its definition.
-
-Nothing here comes from the code that calibrates noise or proves certificates: the noise is
-either the law that releases are simulated from or learned from releases, distances are computed
-one by one, and Bayes' rule is applied to them.
-"""
+"""Attacks on one unit's membership: by Bayes' rule, by shadow releases, by the bits of floats."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, freeze
-from pacprivacy.audit.attack import Guess, Hits, member_guesses
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.audit.attack import (
+    Blocks,
+    Hits,
+    Trained,
+    ask_members,
+    learn_noise_model,
+    noise_axes,
+    normalise,
+    posteriors,
+    unit_blocks,
+    unit_probabilities,
+)
 from pacprivacy.audit.target import Integers, Releases, Target
-
-BLOCK_CELLS = 1 << 21
-UNIT_BLOCK = 2048
-RELEASES_PER_DIRECTION = 10  # below this a full covariance is noise itself
-SMALLEST_SHARE = 1e-15
-SMALLEST_STD = 1e-9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseModel:
-    """What the attacker takes the noise to be: Gaussian, white after ``whiten``; curator-only."""
-
-    shift: Vector
-    whiten: Matrix
-
-    def __post_init__(self) -> None:
-        freeze(self.shift)
-        freeze(self.whiten)
-
-    def distances(self, seen: Matrix, centres: Matrix) -> Matrix:
-        """Return squared distances in units of the noise, shape (N, m)."""
-        from scipy.spatial.distance import cdist  # slow to import, not always needed
-
-        if not self.whiten.shape[1]:
-            return np.zeros((len(seen), len(centres)))
-        white = (seen - self.shift) @ self.whiten
-        found: Matrix = cdist(white, centres @ self.whiten, "sqeuclidean")
-        return found
-
-
-def learn_noise(target: Target, shadow: Releases) -> NoiseModel:
-    """Return the noise law of a simulation, or learn it from releases with known indices.
-
-    A direction without noise gets the smallest standard deviation that floats resolve, so it is
-    read as an exact observation.
-    """
-    if target.noise_std is not None:
-        q = len(target.noise_std)
-        return NoiseModel(shift=np.zeros(q), whiten=np.diag(1.0 / target.noise_std))
-    residuals = shadow.seen - target.centres[shadow.indices]
-    shift = residuals.mean(axis=0)
-    residuals = residuals - shift
-    spread = np.ptp(target.centres, axis=0)
-    smallest = (SMALLEST_STD * max(float(spread.max(initial=0.0)), 1e-300)) ** 2
-    n, q = residuals.shape
-    if n < RELEASES_PER_DIRECTION * q:
-        variances = np.square(residuals).mean(axis=0)
-        axes = np.eye(q)
-    else:
-        variances, axes = np.linalg.eigh(residuals.T @ residuals / n)
-    variances = np.maximum(variances, SMALLEST_SHARE * variances.max(initial=0.0) + smallest)
-    return NoiseModel(shift=shift, whiten=axes / np.sqrt(variances))
-
-
-def posteriors(
-    target: Target, model: NoiseModel, releases: Releases, *, width: int = UNIT_BLOCK
-) -> Iterator[tuple[slice, Matrix]]:
-    """Yield the posterior over the known candidates for blocks of releases; rows sum to one.
-
-    ``width`` is how many numbers the caller keeps per release: blocks are smaller when it is
-    large.
-    """
-    centres, log_p = target.centres[target.known], target.log_p[target.known]
-    block = max(1, BLOCK_CELLS // max(len(centres), width))
-    for start in range(0, len(releases), block):
-        chosen = slice(start, min(start + block, len(releases)))
-        part = releases.part(chosen)
-        logs = log_p - 0.5 * model.distances(part.seen, centres)
-        if target.groups is not None and part.groups is not None:
-            logs[part.groups[:, None] != target.groups[target.known][None, :]] = -np.inf
-        yield chosen, normalise(logs)
-
-
-def normalise(logs: Matrix) -> Matrix:
-    """Turn log weights into probabilities, row by row."""
-    top = logs.max(axis=1, keepdims=True)
-    weights: Matrix = np.exp(logs - np.where(np.isfinite(top), top, 0.0))
-    total = weights.sum(axis=1, keepdims=True)
-    empty = total[:, 0] == 0.0  # nothing is consistent: back to a blind guess
-    weights[empty], total[empty] = 1.0, weights.shape[1]
-    weights /= total
-    return weights
-
-
-def unit_probabilities(target: Target, posterior: Matrix, units: Integers | slice) -> Matrix:
-    """Return the probability that each chosen unit is in, given each release."""
-    members = target.members(units)[target.known].astype(np.float64)
-    inside: Matrix = posterior @ members
-    return inside
-
-
-def worst_units(success_per_unit: Vector, n_attacked: int) -> Integers:
-    """Return the units with the highest success in training, the worst first."""
-    order = np.argsort(-success_per_unit, kind="stable")
-    return order[: min(n_attacked, len(order))].astype(np.int64)
-
-
-def unit_blocks(n_units: int) -> Iterator[slice]:
-    """Yield slices that cover all units, so that arrays stay small."""
-    for start in range(0, n_units, UNIT_BLOCK):
-        yield slice(start, min(start + UNIT_BLOCK, n_units))
-
+from pacprivacy.errors import AuditError
 
 TRAINING_PRODUCTS = 10**11  # multiplications spent on choosing whom to attack
 
@@ -136,77 +42,43 @@ class Bayes:
     question: str = "one unit: in or out"
     fresh_secrets: bool = True
 
-    def train(self, target: Target, shadow: Releases) -> TrainedBayes:
+    def train(self, target: Target, shadow: Releases) -> Trained:
         """Learn the noise and find the units that are easiest to guess."""
-        model = learn_noise(target, shadow)
+        see = partial(posteriors, target, learn_noise_model(target, shadow))
         cost = len(target.known) * target.pool.n_units
         enough = shadow.part(slice(0, max(200, TRAINING_PRODUCTS // cost)))
-        certainty = np.zeros(target.pool.n_units)
-        for _, posterior in posteriors(target, model, enough):
-            for units in unit_blocks(target.pool.n_units):
-                inside = unit_probabilities(target, posterior, units)
-                certainty[units] += np.maximum(inside, 1.0 - inside).sum(axis=0)
-        worst = worst_units(certainty, self.n_attacked)
-        return TrainedBayes(target=target, model=model, units=worst)
+        return _ask_easiest(target, see, enough, self.n_attacked)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedBayes:
-    """The posterior attack on chosen units; curator-only."""
+def _ask_easiest(
+    target: Target,
+    see: Callable[[Releases], Blocks],
+    shadow: Releases,
+    n_attacked: int,
+    notes: tuple[str, ...] = (),
+) -> Trained:
+    """Attack the units that posteriors are surest of; say *in* at probability one half."""
+    certainty = np.zeros(target.pool.n_units)
+    for _, posterior in see(shadow):
+        for block in unit_blocks(target.pool.n_units):
+            inside = unit_probabilities(target, posterior, block)
+            certainty[block] += np.maximum(inside, 1.0 - inside).sum(axis=0)
+    units = _worst_units(certainty, n_attacked)
+    members = target.members(units)
 
-    target: Target
-    model: NoiseModel
-    units: Integers
-    notes: tuple[str, ...] = ()
-
-    @property
-    def guesses(self) -> tuple[Guess, ...]:
-        """One question for each chosen unit."""
-        return member_guesses(self.target, self.units)
-
-    def hits(self, releases: Releases) -> Hits:
-        """Say *in* where the posterior probability is at least one half."""
-        right = np.empty((len(releases), len(self.units)), dtype=np.bool_)
-        members = self.target.members(self.units)
-        for chosen, posterior in posteriors(self.target, self.model, releases):
-            inside = unit_probabilities(self.target, posterior, self.units)
+    def hits(releases: Releases) -> Hits:
+        right = np.empty((len(releases), len(units)), dtype=np.bool_)
+        for chosen, posterior in see(releases):
+            inside = unit_probabilities(target, posterior, units)
             right[chosen] = (inside >= 0.5) == members[releases.indices[chosen]]
         return right
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Naming:
-    """Name the subset that was used: the candidate of highest posterior probability."""
-
-    name: str = "naming"
-    question: str = "the subset that was used"
-    fresh_secrets: bool = False
-
-    def train(self, target: Target, shadow: Releases) -> TrainedNaming:
-        """Learn the noise; nothing else is to be chosen."""
-        return TrainedNaming(target=target, model=learn_noise(target, shadow))
+    return ask_members(target, units, hits, notes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedNaming:
-    """The posterior attack on the index; curator-only."""
-
-    target: Target
-    model: NoiseModel
-    notes: tuple[str, ...] = ()
-
-    @property
-    def guesses(self) -> tuple[Guess, ...]:
-        """The only question."""
-        return (Guess(prior=float(np.exp(self.target.log_p.max())), is_membership=False),)
-
-    def hits(self, releases: Releases) -> Hits:
-        """Name the likeliest candidate."""
-        right = np.empty((len(releases), 1), dtype=np.bool_)
-        for chosen, posterior in posteriors(self.target, self.model, releases):
-            named = self.target.known[posterior.argmax(axis=1)]
-            right[chosen, 0] = named == releases.indices[chosen]
-        return right
+def _worst_units(success_per_unit: Vector, n_attacked: int) -> Integers:
+    """Return the units with the highest success in training, the worst first."""
+    return np.argsort(-success_per_unit, kind="stable")[:n_attacked].astype(np.int64)
 
 
 Score = Literal["gaussian", "empirical"]
@@ -228,11 +100,11 @@ class LikelihoodRatio:
     question: str = "one unit: in or out"
     fresh_secrets: bool = True
 
-    def train(self, target: Target, shadow: Releases) -> TrainedLikelihoodRatio:
+    def train(self, target: Target, shadow: Releases) -> Trained:
         """Learn directions on one half of the shadow releases and laws of scores on the other."""
         half = len(shadow) // 2
         first, second = shadow.part(slice(0, half)), shadow.part(slice(half, None))
-        lens = _Lens.learn(target, first)
+        lens = _Lens.learn(first)
         seen, seen_later = lens.look(first), lens.look(second)
         fit = fit_gaussian if self.score == "gaussian" else fit_empirical
         found = []
@@ -243,41 +115,16 @@ class LikelihoodRatio:
             found.append((directions, laws))
         directions = np.concatenate([d for d, _ in found])
         laws = np.concatenate([law for _, law in found], axis=1)
-        worst = worst_units(laws[0], self.n_attacked)
-        return TrainedLikelihoodRatio(
-            target=target,
-            lens=lens,
-            units=worst,
-            directions=directions[worst],
-            laws=laws[:, worst],
-            score=self.score,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedLikelihoodRatio:
-    """Directions and laws of scores of the chosen units; curator-only."""
-
-    target: Target
-    lens: _Lens
-    units: Integers
-    directions: Matrix
-    laws: Matrix
-    score: Score
-    notes: tuple[str, ...] = ()
-
-    @property
-    def guesses(self) -> tuple[Guess, ...]:
-        """One question for each chosen unit."""
-        return member_guesses(self.target, self.units)
-
-    def hits(self, releases: Releases) -> Hits:
-        """Say *in* where the score is likelier with the unit than without."""
-        scores = self.lens.look(releases) @ self.directions.T
+        worst = _worst_units(laws[0], self.n_attacked)
+        directions, laws, members = directions[worst], laws[:, worst], target.members(worst)
         says_in = gaussian_guess if self.score == "gaussian" else empirical_guess
-        truth = self.target.members(self.units)[releases.indices]
-        right: Hits = says_in(scores, self.laws) == truth
-        return right
+
+        def hits(releases: Releases) -> Hits:
+            scores = lens.look(releases) @ directions.T
+            right: Hits = says_in(scores, laws) == members[releases.indices]
+            return right
+
+        return ask_members(target, worst, hits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,18 +136,14 @@ class _Lens:
     groups: Integers
 
     @classmethod
-    def learn(cls, target: Target, shadow: Releases) -> _Lens:
+    def learn(cls, shadow: Releases) -> _Lens:
         groups = np.empty(0, dtype=np.int64)
         if shadow.groups is not None:
             groups = np.unique(shadow.groups)[:MAX_GROUPS].astype(np.int64)
         features = _features(shadow, groups)
         center = features.mean(axis=0)
         centred = features - center
-        n, q = centred.shape
-        if n < RELEASES_PER_DIRECTION * q:
-            variances, axes = np.square(centred).mean(axis=0), np.eye(q)
-        else:
-            variances, axes = np.linalg.eigh(centred.T @ centred / n)
+        variances, axes = noise_axes(centred)
         moving = variances > SMALLEST * variances.max(initial=0.0)
         whiten = axes[:, moving] / np.sqrt(variances[moving])
         return cls(center=center, whiten=whiten, groups=groups)
@@ -384,3 +227,91 @@ def empirical_guess(scores: Matrix, laws: Matrix) -> npt.NDArray[np.bool_]:
     """Say *in* above the cut."""
     says_in: npt.NDArray[np.bool_] = scores >= laws[1]
     return says_in
+
+
+N_CHECKED = 200
+NEIGHBOURS = (0, -1, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """Guess one unit's membership by Bayes' rule and by the bits of the release."""
+
+    n_attacked: int = 1
+    name: str = "precision"
+    question: str = "one unit: in or out"
+    fresh_secrets: bool = False
+
+    def train(self, target: Target, shadow: Releases) -> Trained:
+        """Find out which test of the bits the true candidate always passes, then whom to attack."""
+        if target.simulated:
+            raise AuditError(
+                "precision must attack a procedure that really runs; got a simulation of a noise "
+                "law, which has bits of its own. Use Target.of(outputs, pool, release_fn)."
+            )
+        model = learn_noise_model(target, shadow)
+        sums, products = _tested_columns(target, shadow.part(slice(0, N_CHECKED)))
+
+        def see(releases: Releases) -> Blocks:
+            for chosen, posterior in posteriors(target, model, releases):
+                possible = _possible(target, releases.seen[chosen], sums, products)
+                with np.errstate(divide="ignore"):
+                    logs = np.log(posterior * possible)
+                yield chosen, normalise(logs)
+
+        note = f"sums of floats tested in {len(sums)} coordinates, products in {len(products)}"
+        return _ask_easiest(target, see, shadow, self.n_attacked, (note,))
+
+
+def _possible(target: Target, seen: Matrix, sums: Integers, products: Integers) -> Hits:
+    """Return which candidates could have given which release, shape (N, m)."""
+    centres = target.centres[target.known]
+    possible = np.ones((len(seen), len(centres)), dtype=np.bool_)
+    for column in sums:
+        std = None
+        if column in products and target.declared_std is not None:
+            std = target.declared_std[column]
+        possible &= reachable(seen[:, column, None], centres[None, :, column], std)
+    return possible
+
+
+def _tested_columns(target: Target, shadow: Releases) -> tuple[Integers, Integers]:
+    """Return the coordinates in which the truth always passes: for sums, and for products too."""
+    centres = target.centres[shadow.indices]
+    columns = range(centres.shape[1])
+    sums = [c for c in columns if reachable(shadow.seen[:, c], centres[:, c], None).all()]
+    products = [
+        c
+        for c in sums
+        if target.declared_std is not None
+        and reachable(shadow.seen[:, c], centres[:, c], target.declared_std[c]).all()
+    ]
+    return np.array(sums, dtype=np.int64), np.array(products, dtype=np.int64)
+
+
+def reachable(seen: Matrix | Vector, centre: Matrix | Vector, std: float | None) -> Hits:
+    """Return whether ``fl(centre + fl(std x)) = seen`` for some float x; any float if no std."""
+    nearest = seen - centre
+    possible = np.zeros(nearest.shape, dtype=np.bool_)
+    for step in NEIGHBOURS:
+        noise = _neighbour(nearest, step)
+        fits = centre + noise == seen
+        if std is not None:
+            fits &= _is_product(noise, std)
+        possible |= fits
+    return possible
+
+
+def _is_product(noise: Matrix | Vector, std: float) -> Hits:
+    """Return whether the noise is a float product of ``std`` and some float."""
+    if not std > 0:
+        return np.ones(noise.shape, dtype=np.bool_)
+    ratio = noise / std
+    found = np.zeros(noise.shape, dtype=np.bool_)
+    for step in NEIGHBOURS:
+        found |= std * _neighbour(ratio, step) == noise
+    return found
+
+
+def _neighbour(values: Matrix | Vector, step: int) -> Matrix | Vector:
+    return values if step == 0 else np.nextafter(values, step * np.inf)

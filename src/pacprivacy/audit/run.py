@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 import numpy as np
 
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.audit.attack import Attack, AuditResult, AuditResults, Promise, Trained
-from pacprivacy.audit.membership import Bayes, LikelihoodRatio, Naming
-from pacprivacy.audit.reconstruction import FreeOverlap, Overlap, Precision, Reconstruction
+from pacprivacy.audit.attack import Attack, Guess, Trained
+from pacprivacy.audit.membership import Bayes, LikelihoodRatio, Precision
+from pacprivacy.audit.reconstruction import FreeOverlap, Naming, Overlap, Reconstruction
+from pacprivacy.audit.results import AuditResult, AuditResults
 from pacprivacy.audit.target import Releases, Target
 from pacprivacy.errors import AuditError
 from pacprivacy.release import Bundle, Certificate, Release
-from pacprivacy.theory import clopper_pearson
+from pacprivacy.theory import clopper_pearson, posterior_success
 
 MIN_TRIALS: Final = 100
 MIN_SHADOW: Final = 2000
@@ -34,6 +35,28 @@ ATTACKS: Final[dict[str, Attack]] = {
     )
 }
 DEFAULT_ATTACKS: Final = tuple(name for name in ATTACKS if name != "precision")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """The two numbers of a certificate that attacks are held against; public."""
+
+    mi_nats: float
+    membership: float
+
+    @classmethod
+    def of(cls, certificate: Certificate) -> Self:
+        """Read them off a certificate."""
+        return cls(mi_nats=certificate.mi_upper_nats, membership=certificate.membership_bound)
+
+    def bound(self, guess: Guess) -> float:
+        """Return the most that the certificate allows for a guess.
+
+        Any guess is held by the mutual information and its prior; that of one unit's membership
+        also by the exact figure, so the smaller of the two.
+        """
+        any_inference = posterior_success(self.mi_nats, guess.prior)
+        return min(any_inference, self.membership) if guess.is_membership else any_inference
 
 
 def audit(

@@ -85,11 +85,11 @@ class Target:
     pool: Pool
     log_p: Vector
     draw: Draw
-    noise_std: Vector | None
-    declared_std: Vector | None
-    groups: Integers | None
     known: Integers
     held_out: Integers
+    noise_std: Vector | None = None
+    declared_std: Vector | None = None
+    groups: Integers | None = None
     fresh: bool = False
 
     def __post_init__(self) -> None:
@@ -124,7 +124,6 @@ class Target:
             log_p=check_log_belief(bundle.log_p, len(points)),
             draw=draw,
             noise_std=step * units,
-            declared_std=None,
             groups=bundle.groups,
             known=everyone,
             held_out=everyone,
@@ -176,9 +175,7 @@ class Target:
             pool=pool,
             log_p=check_log_belief(log_p, len(centres)),
             draw=draw,
-            noise_std=None,
             declared_std=std,
-            groups=None,
             known=everyone,
             held_out=everyone,
         )

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Data, Mechanism, read_labelled, subset_sums
+from pacprivacy.mechanism import Data, Mechanism, fixed, read_labelled, subset_sums
 from pacprivacy.pool import Pool
 from pacprivacy.theory.design import noise_ratio, ridge_penalty
 
@@ -25,7 +25,6 @@ _ICA_STEPS: Final = 1000
 _SOLVE_NUMBERS: Final = 2**23  # float64 numbers of Gram matrices held at a time, about 64 MB
 
 Snr: TypeAlias = Literal["universe"] | float
-Frame = TypeVar("Frame")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -250,16 +249,6 @@ class RidgeFrame:
         return self.transform.apply(X), y - self.target_mean
 
 
-def prepared(frame: Frame | None) -> Frame:
-    """Return what :meth:`Mechanism.prepare` has fixed on the universe; refuse where it has not."""
-    if frame is None:
-        raise MechanismError(
-            "frame must be fixed before a subset is fitted; got None. "
-            "Call prepare(data) with the whole universe first."
-        )
-    return frame
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ridge(Mechanism):
     """What both forms share.
@@ -290,7 +279,7 @@ class _Ridge(Mechanism):
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Turn released coefficients into those of the original features, with the intercept."""
-        frame = prepared(self.frame)
+        frame = fixed(self.frame, "frame")
         coef = frame.transform.matrix @ np.asarray(value, dtype=np.float64)
         return {"coef": coef, "intercept": frame.target_mean - float(frame.transform.mean @ coef)}
 
@@ -331,12 +320,12 @@ class OrthogonalRidge(_Ridge):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Vector:
         """Return the coefficients of one subset."""
-        Z, target = prepared(self.frame).coordinates(parts, self.name)
+        Z, target = fixed(self.frame, "frame").coordinates(parts, self.name)
         return self._divide(Z.T @ target, np.square(Z).sum(axis=0))
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the coefficients of all subsets: two matrix products, one division."""
-        Z, target = prepared(self.frame).coordinates(data.parts, self.name)
+        Z, target = fixed(self.frame, "frame").coordinates(data.parts, self.name)
         d = Z.shape[1]
 
         def features(rows: npt.NDArray[np.int64]) -> Matrix:
@@ -360,7 +349,7 @@ class OrthogonalRidge(_Ridge):
         return penalty_per_coordinate(self.penalty, Z, target)
 
     def _divide(self, products: Matrix, squares: Matrix) -> Matrix:
-        strength = squares + prepared(self.frame).penalty
+        strength = squares + fixed(self.frame, "frame").penalty
         if not (strength > 0).all():
             raise MechanismError(
                 "penalty must be above 0 where a subset has only zeros in a coordinate; got 0. "
@@ -396,13 +385,13 @@ class JointRidge(_Ridge):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Vector:
         """Return the coefficients of one subset."""
-        Z, target = prepared(self.frame).coordinates(parts, self.name)
+        Z, target = fixed(self.frame, "frame").coordinates(parts, self.name)
         coefficients: Vector = self._solve((Z.T @ Z)[None], (Z.T @ target)[None])[0]
         return coefficients
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the coefficients of all subsets: Gram matrices from sums, then one solve."""
-        Z, target = prepared(self.frame).coordinates(data.parts, self.name)
+        Z, target = fixed(self.frame, "frame").coordinates(data.parts, self.name)
         d = Z.shape[1]
         rows_of, columns_of = np.triu_indices(d)
 
@@ -429,7 +418,7 @@ class JointRidge(_Ridge):
         return joint_penalty(self.penalty, Z, target)
 
     def _solve(self, gram: npt.NDArray[np.float64], products: Matrix) -> Matrix:
-        strength = gram + np.diag(prepared(self.frame).penalty)
+        strength = gram + np.diag(fixed(self.frame, "frame").penalty)
         try:
             solved = np.linalg.solve(strength, products[..., None])[..., 0]
         except np.linalg.LinAlgError as error:

@@ -19,7 +19,7 @@ from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.noise.plan import LARGEST_POINT, Integers
-from pacprivacy.theory import lattice_information_slack
+from pacprivacy.theory import information_slack, lattice_total_variation
 
 UNITS: Final = 1 << 30
 LEAST_NATS: Final = 2.0**-44  # below, the integers are too few steps apart
@@ -63,7 +63,7 @@ def usable_nats(mi_nats: float, *, n_directions: int, n_subsets: int) -> tuple[f
         raise BudgetError(
             f"mi_nats must be at least 2**-44 for one answer; got {mi_nats!r}. Use 2**-20."
         )
-    slack = lattice_information_slack(n_directions, float(UNITS), n_subsets=n_subsets)
+    slack = information_slack(lattice_total_variation(n_directions, float(UNITS)), n_subsets)
     return (mi_nats - slack) * (1 - 1e-9), slack
 
 

@@ -1,4 +1,4 @@
-"""Subsets as packed bits, in the layout of :func:`numpy.packbits`."""
+"""A pool: candidate subsets as packed bits, in the layout of :func:`numpy.packbits`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Vector
+from pacprivacy._checks import Vector, check_log_belief
 from pacprivacy.errors import PoolError
 
 Bits = npt.NDArray[np.uint8]
@@ -178,7 +178,7 @@ class Pool:
             counts[start:stop] = chunk
         return counts
 
-    def priors(self, log_belief: npt.ArrayLike | None = None) -> Vector:
+    def priors(self, log_belief: Vector | None = None) -> Vector:
         """Return the best guess of each unit's membership for whoever knows the pool.
 
         Parameters
@@ -201,7 +201,7 @@ class Pool:
         if log_belief is None:
             counts = self.counts()
             return np.maximum(counts, self.n_subsets - counts) / self.n_subsets
-        belief = _normalise(log_belief, self.n_subsets)
+        belief = np.exp(check_log_belief(log_belief, self.n_subsets))
         inside = np.empty(self.n_units)
         for start, stop in self._chunks():
             inside[start:stop] = belief @ self._unpack(start, stop).astype(np.float64)
@@ -318,18 +318,6 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
-def _normalise(log_belief: npt.ArrayLike, n_subsets: int) -> Vector:
-    logs = np.asarray(log_belief, dtype=np.float64)
-    if logs.shape != (n_subsets,) or np.isnan(logs).any() or not np.isfinite(logs.max()):
-        raise PoolError(
-            f"log_belief must hold {n_subsets} logarithms of probabilities, not all -inf; got "
-            f"an array of shape {logs.shape}. Pass one value per subset."
-        )
-    weights: Vector = np.exp(logs - logs.max())
-    weights /= weights.sum()
-    return weights
-
-
 def _check_parts(pool: Pool) -> None:
     bits, n_units = pool.bits, pool.n_units
     if n_units < MIN_UNITS:
@@ -362,21 +350,17 @@ def _check_parts(pool: Pool) -> None:
         )
     if not (math.isfinite(pool.prior) and 0.5 <= pool.prior <= 1.0):
         raise PoolError(f"prior must be between 0.5 and 1; got {pool.prior}. Use max(p, 1 - p).")
-    _check_row_units(pool.row_units, n_units)
-
-
-def _check_row_units(row_units: npt.NDArray[np.integer[Any]] | None, n_units: int) -> None:
-    if row_units is None:
-        return
-    whole = row_units.ndim == 1 and np.issubdtype(row_units.dtype, np.integer)
-    if (
-        not whole
-        or len(row_units) < n_units
-        or row_units.min() < 0
-        or row_units.max() >= n_units
-        or not np.bincount(row_units, minlength=n_units).all()
-    ):
+    row_units = pool.row_units
+    if row_units is not None and not _numbers_every_unit(row_units, n_units):
         raise PoolError(
             f"row_units must number every unit from 0 to {n_units - 1} at least once; got "
             f"{row_units.dtype} of shape {row_units.shape}. Let a strategy encode the units."
         )
+
+
+def _numbers_every_unit(row_units: npt.NDArray[np.integer[Any]], n_units: int) -> bool:
+    if row_units.ndim != 1 or not np.issubdtype(row_units.dtype, np.integer):
+        return False
+    if len(row_units) < n_units or row_units.min() < 0 or row_units.max() >= n_units:
+        return False
+    return bool(np.bincount(row_units, minlength=n_units).all())

@@ -1,10 +1,15 @@
-"""What every way of drawing a pool has in common."""
+"""Public distributions that pools are drawn from.
+
+A strategy says how subsets are drawn; what a seed draws is part of its definition. Units, strata
+and seeds are handled alike for all of them in ``draw``; a strategy adds its own bits and law.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +21,15 @@ from pacprivacy.pool.units import Codes, resolve_strata, resolve_units
 
 DEFAULT_SUBSETS: Final = 256
 MAX_TRIES: Final = 1000  # redraws of one subset before a conditioned strategy gives up
+_BLOCK_UNITS: Final = 4096  # a multiple of 8; part of the definition of what a seed draws
+
+_BLOCK_UNITS_POISSON: Final = 65536
+_NOT_EMPTY_NOTE: Final = "Every subset is conditioned on not being empty: an empty one is redrawn."
+
+_EVERY_CLASS_NOTE: Final = (
+    "Every subset is conditioned on holding at least one unit of every class: "
+    "a subset without is redrawn as a whole."
+)
 
 
 class PoolStrategy(Protocol):
@@ -24,11 +38,9 @@ class PoolStrategy(Protocol):
     @property
     def n_subsets(self) -> int | None:
         """Number of subsets; ``None`` leaves the choice to the caller."""
-        ...
 
     def with_subsets(self, n_subsets: int) -> Self:
         """Return the same strategy with that many subsets."""
-        ...
 
     def draw(
         self,
@@ -39,7 +51,6 @@ class PoolStrategy(Protocol):
         strata: npt.ArrayLike | None = None,
     ) -> Pool:
         """Draw a pool over ``n_records`` records, or over the distinct ``units`` among them."""
-        ...
 
 
 def check_n_subsets(n_subsets: object, *, even: bool = False) -> None:
@@ -55,43 +66,14 @@ def check_n_subsets(n_subsets: object, *, even: bool = False) -> None:
         )
 
 
-_BLOCK_UNITS: Final = 4096  # a multiple of 8; part of the definition of what a seed draws
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Balanced:
-    """Every unit in exactly half of the subsets: random halves and their complements.
-
-    The default. Knowing the pool does not help to guess who is in.
-
-    Parameters
-    ----------
-    n_subsets : even int >= 2, optional
-        Number of subsets; 256 when nothing else decides.
-    independent : bool
-        Draw for every unit its own random half of the subsets, instead of complementary
-        pairs of subsets. Sizes then vary around half the units.
-    stratify : bool
-        Every subset takes half of the units of every label in ``strata``.
-
-    Examples
-    --------
-    >>> pool = Balanced(n_subsets=64).draw(150, rng=0)
-    >>> set(pool.sizes().tolist()), set(pool.counts().tolist()), pool.worst_prior
-    ({75}, {32}, 0.5)
-    """
+class _Strategy(ABC):
+    """What every strategy has in common."""
 
     n_subsets: int | None = None
-    independent: bool = False
-    stratify: bool = False
 
     def __post_init__(self) -> None:
-        check_n_subsets(self.n_subsets, even=True)
-        if self.independent and self.stratify:
-            raise PoolError(
-                "stratify must be False when independent=True; got True. "
-                "Units that choose their subsets on their own cannot be stratified: drop one."
-            )
+        check_n_subsets(self.n_subsets)
 
     def with_subsets(self, n_subsets: int) -> Self:
         """Return the same strategy with that many subsets."""
@@ -116,38 +98,80 @@ class Balanced:
         units : array of n_records labels, optional
             Rows with equal labels are in or out together.
         strata : array of n_records labels, optional
-            Needed when ``stratify``, otherwise ignored.
-
-        Guarantee
-        ---------
-        Claim P-1. Every unit is in exactly ``n_subsets / 2`` subsets, so that with a uniform
-        secret index its membership is a fair coin, also for whoever knows the pool.
+            Needed for ``stratify`` and ``every_class``, otherwise ignored.
         """
         n_units, row_units = resolve_units(n_records, units)
-        labels = None
-        if self.stratify:
-            labels = resolve_strata(strata, n_records, row_units, wanted_by="stratify=True")
-        m = self.n_subsets or DEFAULT_SUBSETS
+        wanted_by, labels = self._wants_strata(), None
+        if wanted_by:
+            labels = resolve_strata(strata, n_records, row_units, wanted_by=wanted_by)
         seed = coerce_seed(rng)
-        if self.independent:
-            bits = _draw_columns(seed, m, n_units)
-        else:
-            bits = _draw_pairs(seed, m, n_units, labels)
-        return Pool(
-            bits=bits,
-            n_units=n_units,
-            scheme=self._scheme(),
-            prior=0.5,
-            independent=False,
-            complement_pairs=not self.independent,
-            row_units=row_units,
-            seed=seed,
-        )
+        law = self._law(seed, self.n_subsets or DEFAULT_SUBSETS, n_units, labels)
+        return Pool(n_units=n_units, row_units=row_units, seed=seed, **law)
 
-    def _scheme(self) -> str:
+    def _wants_strata(self) -> str:
+        """Return the setting that needs strata; empty if none does."""
+        return ""
+
+    @abstractmethod
+    def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> dict[str, Any]:
+        """Return the packed subsets and what is public about their distribution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balanced(_Strategy):
+    """Every unit in exactly half of the subsets: random halves and their complements.
+
+    The default. Knowing the pool does not help to guess who is in.
+
+    Parameters
+    ----------
+    n_subsets : even int >= 2, optional
+        Number of subsets; 256 when nothing else decides.
+    independent : bool
+        Draw for every unit its own random half of the subsets, instead of complementary
+        pairs of subsets. Sizes then vary around half the units.
+    stratify : bool
+        Every subset takes half of the units of every label in ``strata``.
+
+    Guarantee
+    ---------
+    Claim P-1. Every unit is in exactly ``n_subsets / 2`` subsets, so that with a uniform secret
+    index its membership is a fair coin, also for whoever knows the pool.
+
+    Examples
+    --------
+    >>> pool = Balanced(n_subsets=64).draw(150, rng=0)
+    >>> set(pool.sizes().tolist()), set(pool.counts().tolist()), pool.worst_prior
+    ({75}, {32}, 0.5)
+    """
+
+    independent: bool = False
+    stratify: bool = False
+
+    def __post_init__(self) -> None:
+        check_n_subsets(self.n_subsets, even=True)
+        if self.independent and self.stratify:
+            raise PoolError(
+                "stratify must be False when independent=True; got True. "
+                "Units that choose their subsets on their own cannot be stratified: drop one."
+            )
+
+    def _wants_strata(self) -> str:
+        return "stratify=True" if self.stratify else ""
+
+    def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> dict[str, Any]:
         if self.independent:
-            return "balanced-independent"
-        return "balanced-stratified" if self.stratify else "balanced"
+            scheme, bits = "balanced-independent", _draw_columns(seed, m, n_units)
+        else:
+            scheme = "balanced-stratified" if self.stratify else "balanced"
+            bits = _draw_pairs(seed, m, n_units, labels)
+        return {
+            "bits": bits,
+            "scheme": scheme,
+            "prior": 0.5,
+            "independent": False,
+            "complement_pairs": not self.independent,
+        }
 
 
 def _draw_pairs(seed: int, m: int, n_units: int, labels: Codes | None) -> Bits:
@@ -215,7 +239,7 @@ def _draw_balanced_columns(rng: np.random.Generator, m: int, width: int) -> npt.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Half:
+class Half(_Strategy):
     """Independent uniform subsets of half the units.
 
     The distribution of the papers. Once the pool is known, some units are in more than half
@@ -229,6 +253,11 @@ class Half:
         Condition every subset on holding at least one unit of every label in ``strata``,
         by redrawing whole subsets. The condition is part of the public distribution.
 
+    Guarantee
+    ---------
+    Claim P-2. Before the pool is drawn every unit is in with probability ``floor(n/2)/n``; with
+    ``every_class`` ``Pool.prior`` is an upper bound.
+
     Examples
     --------
     >>> pool = Half(n_subsets=64).draw(150, rng=0)
@@ -236,69 +265,23 @@ class Half:
     ({75}, True)
     """
 
-    n_subsets: int | None = None
     every_class: bool = False
 
-    def __post_init__(self) -> None:
-        check_n_subsets(self.n_subsets)
+    def _wants_strata(self) -> str:
+        return "every_class=True" if self.every_class else ""
 
-    def with_subsets(self, n_subsets: int) -> Self:
-        """Return the same strategy with that many subsets."""
-        return replace(self, n_subsets=n_subsets)
-
-    def draw(
-        self,
-        n_records: int,
-        *,
-        rng: np.random.Generator | int | None = None,
-        units: npt.ArrayLike | None = None,
-        strata: npt.ArrayLike | None = None,
-    ) -> Pool:
-        """Draw the pool.
-
-        Parameters
-        ----------
-        n_records : int, public
-            Number of rows of the data.
-        rng : Generator, int or None
-            Seed of the pool, kept by the curator; None draws a fresh one.
-        units : array of n_records labels, optional
-            Rows with equal labels are in or out together.
-        strata : array of n_records labels, optional
-            Needed when ``every_class``, otherwise ignored.
-
-        Guarantee
-        ---------
-        Claim P-2. Before the pool is drawn every unit is in with probability
-        ``floor(n/2)/n``; with ``every_class`` ``Pool.prior`` is an upper bound.
-        """
-        n_units, row_units = resolve_units(n_records, units)
-        classes = None
-        if self.every_class:
-            classes = resolve_strata(strata, n_records, row_units, wanted_by="every_class=True")
-        m = self.n_subsets or DEFAULT_SUBSETS
-        seed = coerce_seed(rng)
+    def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> dict[str, Any]:
         bits = np.empty((m, -(-n_units // 8)), dtype=np.uint8)
         for k in range(m):
-            stream = public_generator(seed, "pool", k)
-            bits[k] = _draw_half(stream, n_units, classes)
-        return Pool(
-            bits=bits,
-            n_units=n_units,
-            scheme="half-every-class" if self.every_class else "half",
-            prior=_prior(n_units, classes),
-            independent=True,
-            complement_pairs=False,
-            row_units=row_units,
-            seed=seed,
-            notes=() if classes is None else (_EVERY_CLASS_NOTE,),
-        )
-
-
-_EVERY_CLASS_NOTE: Final = (
-    "Every subset is conditioned on holding at least one unit of every class: "
-    "a subset without is redrawn as a whole."
-)
+            bits[k] = _draw_half(public_generator(seed, "pool", k), n_units, labels)
+        return {
+            "bits": bits,
+            "scheme": "half" if labels is None else "half-every-class",
+            "prior": _prior(n_units, labels),
+            "independent": True,
+            "complement_pairs": False,
+            "notes": () if labels is None else (_EVERY_CLASS_NOTE,),
+        }
 
 
 def _draw_half(rng: np.random.Generator, n_units: int, classes: Codes | None) -> Bits:
@@ -330,12 +313,8 @@ def _prior(n_units: int, classes: Codes | None) -> float:
     return min(1.0, larger / (1.0 - absent)) if absent < 1.0 else 1.0
 
 
-_BLOCK_UNITS_POISSON: Final = 65536
-_NOTE: Final = "Every subset is conditioned on not being empty: an empty one is redrawn."
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Poisson:
+class Poisson(_Strategy):
     """Each unit in each subset independently with probability ``rate``.
 
     Parameters
@@ -345,6 +324,11 @@ class Poisson:
     rate : float in (0, 1)
         Probability that a unit is in a subset. An empty subset is redrawn.
 
+    Guarantee
+    ---------
+    Claim P-2. Before the pool is drawn every unit is in with probability
+    ``rate / (1 - (1 - rate)**n)``: the condition that no subset is empty is counted.
+
     Examples
     --------
     >>> pool = Poisson(n_subsets=64, rate=0.25).draw(150, rng=0)
@@ -352,7 +336,6 @@ class Poisson:
     0.75
     """
 
-    n_subsets: int | None = None
     rate: float = 0.5
 
     def __post_init__(self) -> None:
@@ -364,55 +347,20 @@ class Poisson:
                 "Use 0.5 for the smallest prior."
             )
 
-    def with_subsets(self, n_subsets: int) -> Self:
-        """Return the same strategy with that many subsets."""
-        return replace(self, n_subsets=n_subsets)
-
-    def draw(
-        self,
-        n_records: int,
-        *,
-        rng: np.random.Generator | int | None = None,
-        units: npt.ArrayLike | None = None,
-        strata: npt.ArrayLike | None = None,
-    ) -> Pool:
-        """Draw the pool.
-
-        Parameters
-        ----------
-        n_records : int, public
-            Number of rows of the data.
-        rng : Generator, int or None
-            Seed of the pool, kept by the curator; None draws a fresh one.
-        units : array of n_records labels, optional
-            Rows with equal labels are in or out together.
-        strata : array of n_records labels, optional
-            Ignored; accepted so that every strategy is called alike.
-
-        Guarantee
-        ---------
-        Claim P-2. Before the pool is drawn every unit is in with probability
-        ``rate / (1 - (1 - rate)**n)``: the condition that no subset is empty is counted.
-        """
-        n_units, row_units = resolve_units(n_records, units)
-        m = self.n_subsets or DEFAULT_SUBSETS
-        seed = coerce_seed(rng)
+    def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> dict[str, Any]:
         rate = float(self.rate)
         bits = np.empty((m, -(-n_units // 8)), dtype=np.uint8)
         for k in range(m):
             _fill_coins(bits[k], public_generator(seed, "pool", k), n_units, rate)
         inside = min(1.0, rate / -math.expm1(n_units * math.log1p(-rate)))
-        return Pool(
-            bits=bits,
-            n_units=n_units,
-            scheme=f"poisson({rate:.12g})",
-            prior=max(inside, 1.0 - inside),
-            independent=True,
-            complement_pairs=False,
-            row_units=row_units,
-            seed=seed,
-            notes=(_NOTE,),
-        )
+        return {
+            "bits": bits,
+            "scheme": f"poisson({rate:.12g})",
+            "prior": max(inside, 1.0 - inside),
+            "independent": True,
+            "complement_pairs": False,
+            "notes": (_NOT_EMPTY_NOTE,),
+        }
 
 
 def _fill_coins(packed: Bits, rng: np.random.Generator, n_units: int, rate: float) -> None:

@@ -1,25 +1,40 @@
 """Residual-PAC: what is left private, how far the Gaussian bound is off, and noise beyond it."""
 
-from pacprivacy.residual.curves import (
-    Baseline,
+from pacprivacy.residual.critics import NeuralCritic, ReleaseSampler, fit_neural_critic
+from pacprivacy.residual.equilibrium import (
     BudgetCurve,
-    auto_pac,
-    auto_pac_confidence,
+    Equilibrium,
+    JointPlan,
+    Step,
+    anisotropy,
     budget_curve,
-    dp_gaussian,
-    efficient_pac,
-    mean_sensitivity,
+    find_equilibrium,
+    free_budget,
+    joint_plan,
 )
-from pacprivacy.residual.examples import EXAMPLES, example_outputs
 from pacprivacy.residual.gap import (
     Gap,
-    ReleaseSampler,
     corrected_budget,
     exact_gap,
     sliced_gap,
     variational_gap,
 )
-from pacprivacy.residual.quantities import (
+from pacprivacy.residual.learned_noise import (
+    LearnedNoise,
+    LearningStep,
+    Shortfall,
+    Training,
+    check_learned_noise,
+    learn_noise,
+    learn_noise_curve,
+    plan_learned_noise,
+)
+from pacprivacy.residual.noise_families import (
+    FlowNoise,
+    GaussianNoise,
+    MixtureNoise,
+)
+from pacprivacy.residual.privacy import (
     Residual,
     compose_entropies,
     intrinsic_privacy,
@@ -27,44 +42,40 @@ from pacprivacy.residual.quantities import (
     reference_law,
     residual_privacy,
 )
-from pacprivacy.residual.stackelberg import (
-    Equilibrium,
-    JointPlan,
-    Step,
-    anisotropy,
-    free_budget,
-    joint_plan,
-    stackelberg,
-)
 
 __all__ = [
-    "EXAMPLES",
-    "Baseline",
     "BudgetCurve",
     "Equilibrium",
+    "FlowNoise",
     "Gap",
+    "GaussianNoise",
     "JointPlan",
+    "LearnedNoise",
+    "LearningStep",
+    "MixtureNoise",
+    "NeuralCritic",
     "ReleaseSampler",
     "Residual",
+    "Shortfall",
     "Step",
+    "Training",
     "anisotropy",
-    "auto_pac",
-    "auto_pac_confidence",
     "budget_curve",
+    "check_learned_noise",
     "compose_entropies",
     "corrected_budget",
-    "dp_gaussian",
-    "efficient_pac",
     "exact_gap",
-    "example_outputs",
+    "find_equilibrium",
+    "fit_neural_critic",
     "free_budget",
     "intrinsic_privacy",
     "joint_plan",
-    "mean_sensitivity",
+    "learn_noise",
+    "learn_noise_curve",
+    "plan_learned_noise",
     "posterior_disadvantage",
     "reference_law",
     "residual_privacy",
     "sliced_gap",
-    "stackelberg",
     "variational_gap",
 ]

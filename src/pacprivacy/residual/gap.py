@@ -1,19 +1,19 @@
-"""A lower bound of the Gaussianity gap from one-dimensional projections.
+"""The Gaussianity gap: how much the log-determinant bound charges too much for a release.
 
-Along a direction the release is a Gaussian mixture in one dimension, whose quantiles are known, so
-its Wasserstein distance to the Gaussian of the same mean and variance is an integral and not a
-distance between samples (which would be biased upwards).
+Exactly, from the posterior; or from below, with a critic of releases or from one-dimensional
+projections. Along a direction the release is a Gaussian mixture whose quantiles are known, so its
+Wasserstein distance to the Gaussian of equal moments is an integral and not a distance between
+samples (which would be biased upwards).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Final, Protocol, Self
+from dataclasses import dataclass
+from typing import Final, Self
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri
 
 from pacprivacy._checks import Matrix, Vector
@@ -22,18 +22,102 @@ from pacprivacy.adversary import (
     DEFAULT_GAMMA,
     Observable,
     View,
-    draw_releases,
     information_draws,
     information_of_view,
-    view_of,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory import Estimate, empirical_bernstein
+from pacprivacy.residual.critics import (
+    BoundedCritic,
+    ReleaseSampler,
+    fit_linear_critic,
+    noisy_view,
+    principal_axes,
+)
+from pacprivacy.theory import empirical_bernstein
 
 N_CUTS: Final = 48
 TAIL: Final = 3.0  # standard deviations of the noise beyond the outermost candidate
-FLAT: Final = 1e-12
 SMALLEST_MASS: Final = 1e-9  # cells of less mass are left out: the sum only falls
+BLOCK: Final = 1 << 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A Gaussianity gap, or a lower bound of one, in nats.
+
+    ``lower`` is at most the true gap with probability at least ``confidence``; ``value`` is the
+    estimate without its deviation term. ``method`` names the estimator.
+    """
+
+    method: str
+    value: float
+    lower: float
+    confidence: float
+    n_draws: int
+    upper: float | None = None
+
+
+def _log_determinant(view: View) -> float:
+    """Return bound (2) of a view of continuous noise, without the lattice's slack."""
+    centred = np.sqrt(np.exp(view.log_prior))[:, None] * view.points
+    eigenvalues = np.linalg.svd(centred, compute_uv=False) ** 2
+    return 0.5 * float(np.log1p(eigenvalues).sum())
+
+
+def exact_gap(
+    outputs: object,
+    plan: Observable,
+    *,
+    log_belief: Vector | None = None,
+    n_draws: int | None = None,
+    gamma: float = DEFAULT_GAMMA,
+    rng: np.random.Generator | int | None = None,
+) -> Gap:
+    """Return the gap of a plan on a pool: the log-determinant bound less the true information.
+
+    Parameters
+    ----------
+    outputs, plan, log_belief, n_draws, gamma, rng
+        As in :func:`pacprivacy.adversary.exact_information`.
+
+    Guarantee
+    ---------
+    Claim RP-4. The true gap is between ``lower`` and ``upper`` with probability ``1 - gamma``.
+    """
+    view = noisy_view(outputs, plan, log_belief)
+    draws = n_draws or information_draws(view.n_subsets)
+    generator = public_generator(coerce_seed(rng), "gap")
+    found = information_of_view(view, n_draws=draws, gamma=gamma, rng=generator)
+    log_det = _log_determinant(view)
+    return Gap(
+        method="exact",
+        value=max(0.0, log_det - found.value),
+        lower=max(0.0, log_det - found.upper),
+        upper=max(0.0, log_det - found.lower),
+        confidence=found.confidence,
+        n_draws=found.n_draws,
+    )
+
+
+def corrected_budget(mi_nats: float, gap: Gap) -> float:
+    """Return what a release really costs that was charged ``mi_nats`` by the Gaussian bound.
+
+    ``mi_nats - gap.lower``, never below 0; what is saved is ``gap.lower``.
+
+    Parameters
+    ----------
+    mi_nats : float
+        The log-determinant bound that was charged.
+    gap : Gap
+        A lower bound of the gap of *the same* noise.
+
+    Guarantee
+    ---------
+    Claim RP-4. At least the true information, with the confidence of the gap.
+    """
+    if not mi_nats >= 0:
+        raise BudgetError(f"mi_nats must be >= 0; got {mi_nats}. Pass the bound that was charged.")
+    return max(0.0, mi_nats - gap.lower)
 
 
 def sliced_gap(
@@ -104,19 +188,13 @@ class _Mixture:
 
     @classmethod
     def of(cls, view: View, *, whiten: bool) -> Self:
-        weights = np.exp(view.log_prior)
-        centred = view.points - weights @ view.points
-        spread, axes = np.linalg.eigh((centred.T * weights) @ centred)
-        moving = spread > FLAT * max(float(spread.max(initial=0.0)), 1e-300)
-        if not moving.any():
-            moving[:1] = True
-        spread, points = np.maximum(spread[moving], 0.0), centred @ axes[:, moving]
+        centred, spread, axes = principal_axes(view)
         scale = np.sqrt(1 + spread) if whiten else np.ones(len(spread))
         return cls(
-            points=points / scale,
+            points=centred @ axes / scale,
             noise=1 / scale**2,
             variances=(1 + spread) / scale**2,
-            weights=weights,
+            weights=np.exp(view.log_prior),
         )
 
     def square(self, direction: Vector) -> float:
@@ -158,54 +236,6 @@ def _cuts(positions: Vector) -> Vector:
     return np.sort(np.concatenate([even, dense]))
 
 
-BLOCK: Final = 1 << 15
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseSampler:
-    """Draws of a release and of the Gaussian of equal moments, standardised; curator-only.
-
-    Standardised means that the Gaussian is the standard normal in ``q`` coordinates.
-    """
-
-    view: View
-    axes: Matrix
-    scale: Vector
-
-    @classmethod
-    def of(cls, outputs: object, plan: Observable, log_belief: Vector | None = None) -> Self:
-        """Return the sampler of a plan in which everything is released with noise."""
-        view = noisy_view(outputs, plan, log_belief)
-        weights = np.exp(view.log_prior)
-        centred = view.points - weights @ view.points
-        spread, axes = np.linalg.eigh((centred.T * weights) @ centred)
-        moving = spread > 1e-12 * max(float(spread.max(initial=0.0)), 1e-300)
-        if not moving.any():
-            moving[:1] = True
-        order = np.flatnonzero(moving)[::-1]
-        return cls(
-            view=View(points=centred, log_prior=view.log_prior),
-            axes=np.ascontiguousarray(axes[:, order]),
-            scale=np.sqrt(1 + np.maximum(spread[order], 0.0)),
-        )
-
-    @property
-    def n_directions(self) -> int:
-        """Number of directions in which the release moves."""
-        return len(self.scale)
-
-    def released(self, n_draws: int, rng: np.random.Generator) -> Matrix:
-        """Draw releases."""
-        draws = draw_releases(self.view, n_draws, rng)
-        z = self.view.points[draws.indices] + draws.noise
-        standard: Matrix = (z @ self.axes) / self.scale
-        return standard
-
-    def gaussian(self, n_draws: int, rng: np.random.Generator) -> Matrix:
-        """Draw from the Gaussian of equal moments."""
-        return rng.standard_normal((n_draws, self.n_directions))
-
-
 def variational_gap(
     outputs: object,
     plan: Observable,
@@ -245,7 +275,7 @@ def variational_gap(
     sampler = ReleaseSampler.of(outputs, plan, log_belief)
     if critic is None:
         training = public_generator(seed, "critic")
-        critic = fit_critic(
+        critic = fit_linear_critic(
             sampler.released(n_train, training),
             sampler.gaussian(n_train, training),
             n_features=n_features,
@@ -302,209 +332,3 @@ class _Moments:
     @property
     def variance(self) -> float:
         return max(0.0, (self._squares - self._sum**2 / self.n) / (self.n - 1))
-
-
-BANDWIDTHS: Final = (0.7, 1.4, 2.8, 5.6)
-RIDGE: Final = 1e-6
-LOWEST: Final = -8.0
-CEILINGS: Final = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
-MAX_STEPS: Final = 120
-WIDTH_COST: Final = 7 * 22 / 3 / 1e6  # of the range, in an interval of a million draws
-MOST_QUADRATIC: Final = 24  # above so many directions, squares without products
-
-
-class BoundedCritic(Protocol):
-    """A function of the release with known bounds; a network may be one."""
-
-    @property
-    def low(self) -> float:
-        """A number that no value is below."""
-        ...
-
-    @property
-    def high(self) -> float:
-        """A number that no value is above."""
-        ...
-
-    def __call__(self, releases: Matrix) -> Vector:
-        """Return one number per release; releases are standardised, shape (N, q)."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinearCritic:
-    """``clip(θ·φ(u), low, high)`` with squares, products and cosines ``φ``."""
-
-    frequencies: Matrix
-    phases: Vector
-    coefficients: Vector
-    offset: float
-    low: float
-    high: float
-
-    def features(self, releases: Matrix) -> Matrix:
-        """Return squares, products and cosines of standardised releases."""
-        n_directions = releases.shape[1]
-        if n_directions <= MOST_QUADRATIC:
-            rows, cols = np.triu_indices(n_directions)
-            second = releases[:, rows] * releases[:, cols]
-        else:
-            second = np.square(releases)
-        waves = np.cos(releases @ self.frequencies.T + self.phases)
-        return np.concatenate([releases, second, waves], axis=1)
-
-    def __call__(self, releases: Matrix) -> Vector:
-        """Return the critic's value on each standardised release."""
-        value = self.features(releases) @ self.coefficients + self.offset
-        clipped: Vector = np.clip(value, self.low, self.high)
-        return clipped
-
-
-def fit_critic(
-    released: Matrix, gaussian: Matrix, *, n_features: int, rng: np.random.Generator
-) -> LinearCritic:
-    """Maximise the bound over coefficients on training draws; then choose where to clip."""
-    n_directions = released.shape[1]
-    frequencies = rng.standard_normal((n_features, n_directions))
-    frequencies *= np.resize(BANDWIDTHS, n_features)[:, None]
-    for row in range(n_features // 2):
-        alone = np.zeros(n_directions)
-        axis = row % n_directions
-        alone[axis] = np.linalg.norm(frequencies[row])
-        frequencies[row] = alone
-    blank = LinearCritic(
-        frequencies=frequencies,
-        phases=rng.uniform(0, 2 * np.pi, n_features),
-        coefficients=np.zeros(0),
-        offset=0.0,
-        low=LOWEST,
-        high=CEILINGS[-1],
-    )
-    ours, theirs = blank.features(released), blank.features(gaussian)
-    scale = theirs.std(axis=0) + 1e-9
-    mean = ours.mean(axis=0) / scale
-    theirs = theirs / scale
-
-    def loss(theta: Vector) -> tuple[float, Vector]:
-        scores = theirs @ theta
-        top = float(scores.max())
-        weights = np.exp(scores - top)
-        total = float(weights.sum())
-        value = top + np.log(total / len(weights)) - float(mean @ theta)
-        slope = theirs.T @ (weights / total) - mean + 2 * RIDGE * theta
-        return value + RIDGE * float(theta @ theta), slope
-
-    start = np.zeros(theirs.shape[1])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": MAX_STEPS})
-    theta = found.x / scale
-    scores = blank.features(gaussian) @ theta
-    top = float(scores.max())
-    offset = -(top + float(np.log(np.exp(scores - top).mean())))
-    critic = replace(blank, coefficients=theta, offset=offset)
-    return _with_best_ceiling(critic, released, gaussian)
-
-
-def _with_best_ceiling(critic: LinearCritic, released: Matrix, gaussian: Matrix) -> LinearCritic:
-    """Clip where the training bound, less what the width costs, is largest."""
-    ours, theirs = critic(released), critic(gaussian)
-
-    def worth(ceiling: float) -> float:
-        kept = float(np.minimum(ours, ceiling).mean())
-        mass = float(np.exp(np.minimum(theirs, ceiling)).mean())
-        return kept - math.log(mass) - WIDTH_COST * math.exp(ceiling)
-
-    return replace(critic, high=max(CEILINGS, key=worth))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """A Gaussianity gap, or a lower bound of one, in nats.
-
-    ``lower`` is at most the true gap with probability at least ``confidence``; ``value`` is the
-    estimate without its deviation term. ``method`` names the estimator.
-    """
-
-    method: str
-    value: float
-    lower: float
-    confidence: float
-    n_draws: int
-    upper: float | None = None
-
-
-def noisy_view(outputs: object, plan: Observable, log_belief: Vector | None) -> View:
-    """Return the view of a plan in which everything is released with noise."""
-    view = view_of(outputs, plan, log_belief)
-    if view.groups is not None:
-        raise BudgetError(
-            "plan must add noise in every direction that moves: where a part of the output is "
-            "released without noise there is no Gaussian of equal covariance. Use another rule."
-        )
-    return view
-
-
-def log_determinant(view: View) -> float:
-    """Return bound (2) of a view of continuous noise, without the lattice's slack."""
-    centred = np.sqrt(np.exp(view.log_prior))[:, None] * view.points
-    eigenvalues = np.linalg.svd(centred, compute_uv=False) ** 2
-    return 0.5 * float(np.log1p(eigenvalues).sum())
-
-
-def exact_gap(
-    outputs: object,
-    plan: Observable,
-    *,
-    log_belief: Vector | None = None,
-    n_draws: int | None = None,
-    gamma: float = DEFAULT_GAMMA,
-    rng: np.random.Generator | int | None = None,
-) -> Gap:
-    """Return the gap of a plan on a pool: the log-determinant bound less the true information.
-
-    Parameters
-    ----------
-    outputs, plan, log_belief, n_draws, gamma, rng
-        As in :func:`pacprivacy.adversary.exact_information`.
-
-    Guarantee
-    ---------
-    Claim RP-4. The true gap is between ``lower`` and ``upper`` with probability ``1 - gamma``.
-    """
-    view = noisy_view(outputs, plan, log_belief)
-    draws = n_draws or information_draws(view.n_subsets)
-    generator = public_generator(coerce_seed(rng), "gap")
-    found = information_of_view(view, n_draws=draws, gamma=gamma, rng=generator)
-    return gap_between(log_determinant(view), found)
-
-
-def gap_between(log_det_nats: float, information: Estimate) -> Gap:
-    """Return the gap between a log-determinant bound and an interval of the information."""
-    return Gap(
-        method="exact",
-        value=max(0.0, log_det_nats - information.value),
-        lower=max(0.0, log_det_nats - information.upper),
-        upper=max(0.0, log_det_nats - information.lower),
-        confidence=information.confidence,
-        n_draws=information.n_draws,
-    )
-
-
-def corrected_budget(mi_nats: float, gap: Gap) -> float:
-    """Return what a release really costs that was charged ``mi_nats`` by the Gaussian bound.
-
-    ``mi_nats - gap.lower``, never below 0; what is saved is ``gap.lower``.
-
-    Parameters
-    ----------
-    mi_nats : float
-        The log-determinant bound that was charged.
-    gap : Gap
-        A lower bound of the gap of *the same* noise.
-
-    Guarantee
-    ---------
-    Claim RP-4. At least the true information, with the confidence of the gap.
-    """
-    if not mi_nats >= 0:
-        raise BudgetError(f"mi_nats must be >= 0; got {mi_nats}. Pass the bound that was charged.")
-    return max(0.0, mi_nats - gap.lower)

@@ -21,11 +21,10 @@ from pacprivacy.theory.information import (
     binary_entropy,
     entropy,
     information_slack,
-    lattice_information_slack,
     lattice_total_variation,
     log_det_bound,
 )
-from pacprivacy.theory.posterior import (
+from pacprivacy.theory.success import (
     DIVERGENCES,
     READ_AT_DELTA,
     DivergenceName,
@@ -34,7 +33,6 @@ from pacprivacy.theory.posterior import (
     divergence_success,
     epsilon_equivalent,
     mi_for_success,
-    overlap_prior,
     posterior_success,
     read_as_dp,
     success_for_epsilon,
@@ -61,11 +59,9 @@ __all__ = [
     "gaussian_parameter",
     "gaussian_success",
     "information_slack",
-    "lattice_information_slack",
     "lattice_total_variation",
     "log_det_bound",
     "mi_for_success",
-    "overlap_prior",
     "posterior_success",
     "read_as_dp",
     "std_upper_bound",

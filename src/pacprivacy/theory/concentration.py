@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, TypeAlias, overload
+from typing import Final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -94,11 +94,6 @@ def empirical_bernstein(
     -------
     float or array
         ``sqrt(2 V ln(2/γ)/N) + 7 w ln(2/γ) / (3(N-1))``.
-
-    Raises
-    ------
-    BudgetError
-        If an argument is out of range.
 
     Guarantee
     ---------
@@ -196,11 +191,6 @@ def std_upper_bound(
     array, curator-only
         ``σ̂_i + R_i sqrt(2 ln(d/γ)/(m-1))``: standard deviations, not variances.
 
-    Raises
-    ------
-    BudgetError
-        If an argument is out of range.
-
     Guarantee
     ---------
     Claim T-4 (Maurer and Pontil 2009, Theorem 10, and a union over dimensions). Assumes
@@ -224,25 +214,7 @@ def std_upper_bound(
 
 
 def clopper_pearson(successes: int, trials: int, *, gamma: float) -> Estimate:
-    """Exact two-sided interval of a success rate from independent trials.
-
-    Parameters
-    ----------
-    successes, trials : int, public
-        Number of successes among so many trials.
-    gamma : float in (0, 1), public
-        Failure probability of the interval, half for each side.
-
-    Returns
-    -------
-    Estimate
-        Inverts the binomial tails; conservative for every true rate.
-
-    Raises
-    ------
-    BudgetError
-        If the counts are inconsistent.
-    """
+    """Exact two-sided interval of a success rate: inverted binomial tails, ``gamma / 2`` each."""
     from scipy.special import betainccinv, betaincinv  # slow to import, not always needed
 
     _require_gamma(gamma)
@@ -273,30 +245,3 @@ def _require_gamma(gamma: float) -> None:
         raise BudgetError(
             f"gamma must be above 0 and below 1; got {gamma}. Use 1e-9 unless you have a reason."
         )
-
-
-Array: TypeAlias = npt.NDArray[np.float64]
-
-
-def above_zero(name: str, value: npt.ArrayLike, *, advice: str) -> Array:
-    """Return the argument as an array; refuse anything but numbers above 0."""
-    array = np.asarray(value, dtype=np.float64)
-    if not np.all(array > 0.0):
-        raise BudgetError(f"{name} must be above 0; got {_shown(value)}. {advice}")
-    return array
-
-
-def not_negative(name: str, value: npt.ArrayLike) -> Array:
-    """Return the argument as an array; refuse negative and missing numbers."""
-    array = np.asarray(value, dtype=np.float64)
-    if not np.all(array >= 0.0):
-        raise BudgetError(
-            f"{name} must be at least 0; got {_shown(value)}. Pass variances, not deviations."
-        )
-    return array
-
-
-def _shown(value: npt.ArrayLike) -> str:
-    """Describe an argument: a single number as it is, an array by its shape."""
-    array = np.asarray(value)
-    return str(value) if array.ndim == 0 else f"an array of shape {array.shape}"

@@ -1,54 +1,37 @@
-"""Privacy-conscious design: the released error, and the ridge penalty that minimises it.
+"""Privacy-conscious design: ridge penalties and descent steps that know of the noise to come.
 
 A release whose every coordinate gets noise of ``C`` times its own variance over subsets has the
 error ``Bias² + (1 + C) Variance + floor``. ``C``, the *noise ratio*, grows as the budget shrinks,
-so a private release wants more regularisation than a public one. Everything broadcasts over
-dimensions and budgets. Gradient descent is in :mod:`pacprivacy.theory.design`.
+so a private release wants more regularisation and smaller steps than a public one. ``J`` is the
+bound of claim D-3 on the error of noisy gradient descent. Everything broadcasts over dimensions
+and budgets.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special, stats
 
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory.concentration import Array, above_zero, not_negative
+
+Array: TypeAlias = npt.NDArray[np.float64]
+
+_NEWTON_STEPS: Final = 3  # from the Wright omega function's 1e-16 these only remove cancellation
+_TAIL_STDS: Final = 12.0  # a binomial is beyond these with probability below 1e-30
 
 
 def noise_ratio(mi_nats: npt.ArrayLike, *, n_dimensions: int = 1, n_steps: int = 1) -> Array:
     """Noise variance over output variance when a budget is split evenly."""
-    budget = above_zero("mi_nats", mi_nats, advice="Use about 0.02 for a success below 60 %.")
+    budget = _above_zero("mi_nats", mi_nats, advice="Use about 0.02 for a success below 60 %.")
     if n_dimensions < 1 or n_steps < 1:
         raise BudgetError(
             f"n_dimensions and n_steps must be at least 1; got {n_dimensions} and {n_steps}. "
             "Count the released numbers."
         )
     return np.asarray(n_dimensions * n_steps / (2.0 * budget))
-
-
-def released_error(
-    bias: npt.ArrayLike,
-    variance: npt.ArrayLike,
-    *,
-    ratio: npt.ArrayLike,
-    floor: npt.ArrayLike = 0.0,
-) -> Array:
-    """Squared error of a release: the bias, variance and privacy decomposition.
-
-    Guarantee
-    ---------
-    Claim D-1. Exact for every law of the subsets, if the noise is independent of the subset and
-    has mean zero and variance ``C * variance``.
-    """
-    spread = not_negative("variance", variance)
-    return np.asarray(
-        np.square(np.asarray(bias, dtype=np.float64))
-        + (1.0 + not_negative("ratio", ratio)) * spread
-        + not_negative("floor", floor)
-    )
 
 
 def ridge_penalty(
@@ -58,92 +41,13 @@ def ridge_penalty(
 
     Guarantee
     ---------
-    Claim D-2. The minimiser of :func:`ridge_error`.
+    Claim D-2. Least expected squared error, whatever the sum of squares of the coordinate is.
     """
     power = np.square(np.asarray(signal, dtype=np.float64))
-    spread = (1.0 + not_negative("ratio", ratio)) * not_negative("noise_var", noise_var)
+    spread = (1.0 + _not_negative("ratio", ratio)) * _not_negative("noise_var", noise_var)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         penalty = np.asarray(spread / power)
     return np.where(power == 0.0, np.inf, penalty)
-
-
-def ridge_error(
-    penalty: npt.ArrayLike,
-    signal: npt.ArrayLike,
-    noise_var: npt.ArrayLike,
-    *,
-    gram: npt.ArrayLike,
-    ratio: npt.ArrayLike = 0.0,
-) -> Array:
-    """Return the expected squared error of one released ridge coefficient.
-
-    ``(λ² w² + (1+C) σ² μ) / (μ + λ)²``, with ``gram`` the expected sum of squares ``μ`` of the
-    coordinate over the subset.
-    """
-    shrink, w = np.asarray(penalty, dtype=np.float64), np.asarray(signal, dtype=np.float64)
-    mass = above_zero("gram", gram, advice="Drop coordinates that are always zero.")
-    spread = (1.0 + not_negative("ratio", ratio)) * not_negative("noise_var", noise_var)
-    return np.asarray((np.square(shrink * w) + spread * mass) / np.square(mass + shrink))
-
-
-def ridge_error_ratio(quality: npt.ArrayLike, *, ratio: npt.ArrayLike) -> Array:
-    """Predicted error of the conscious over the post-hoc penalty, one coordinate."""
-    q, c = not_negative("quality", quality), not_negative("ratio", ratio)
-    return np.asarray((c + 1.0) * np.square(q + 1.0) / ((q + c + 1.0) * (q * c + q + 1.0)))
-
-
-_NEWTON_STEPS: Final = 3  # from the Wright omega function's 1e-16 these only remove cancellation
-_TAIL_STDS: Final = 12.0  # a binomial is beyond these with probability below 1e-30
-
-
-def descent_bound(
-    step: npt.ArrayLike,
-    *,
-    start_error: npt.ArrayLike,
-    gradient_var: npt.ArrayLike,
-    convexity: npt.ArrayLike,
-    n_steps: int,
-    ratio: npt.ArrayLike = 0.0,
-) -> Array:
-    """Bound ``J`` on the squared error of the last iterate of noisy gradient descent.
-
-    Guarantee
-    ---------
-    Claim D-3. For every ``μ``-strongly convex, ``L``-smooth objective (quadratic or not),
-    ``0 < η <= 1/L`` and gradients that are unbiased over subsets, the expected squared distance
-    of the last iterate from the optimum is at most the result.
-    """
-    eta, mu = np.asarray(step, dtype=np.float64), _convexity(convexity)
-    spread = (1.0 + not_negative("ratio", ratio)) * not_negative("gradient_var", gradient_var)
-    with np.errstate(divide="ignore"):
-        log_left = _check_steps(n_steps) * np.log1p(-eta * mu)
-    return np.asarray(
-        np.exp(log_left) * not_negative("start_error", start_error)
-        - eta / mu * spread * np.expm1(log_left)
-    )
-
-
-def contraction_bound(
-    step: npt.ArrayLike,
-    *,
-    start_error: npt.ArrayLike,
-    released_var: npt.ArrayLike,
-    convexity: npt.ArrayLike,
-) -> Array:
-    """Bound on the squared error of the last iterate, from what each step really released.
-
-    Sharper than :func:`descent_bound`: a gradient step contracts the *squared* error by
-    ``(1-ημ)²``, and every step brings its own variance.
-
-    Guarantee
-    ---------
-    Claim D-3. Same conditions as :func:`descent_bound`.
-    """
-    eta, mu = np.asarray(step, dtype=np.float64), _convexity(convexity)
-    error = not_negative("start_error", start_error)
-    for variance in not_negative("released_var", released_var):
-        error = np.square(1.0 - eta * mu) * error + np.square(eta) * variance
-    return np.asarray(error)
 
 
 def descent_step(
@@ -171,7 +75,7 @@ def descent_step(
             )
     scaled = np.where(np.isinf(pull), np.inf, scaled)
     return np.asarray(
-        np.minimum(scaled / alpha, above_zero("largest", largest, advice="Pass 1/L."))
+        np.minimum(scaled / alpha, _above_zero("largest", largest, advice="Pass 1/L."))
     )
 
 
@@ -195,7 +99,7 @@ def descent_step_exact(
     """
     pull, _ = _pull(start_error, gradient_var, convexity, n_steps=n_steps, ratio=ratio)
     mu = _convexity(convexity)
-    cap = np.minimum(above_zero("largest", largest, advice="Pass 1/L.") * mu, 1.0)
+    cap = np.minimum(_above_zero("largest", largest, advice="Pass 1/L.") * mu, 1.0)
     pull, cap, mu = np.broadcast_arrays(pull, cap, mu)
     flat, edge = pull.ravel(), cap.ravel()
     # Non-negative doubles are ordered like their bit patterns: bisecting those ends on the
@@ -252,7 +156,7 @@ def subset_mean_variance(
     """
     if n_records < 2:
         raise BudgetError(f"n_records must be at least 2; got {n_records}. Pass more records.")
-    spread = not_negative("sample_variance", sample_variance)
+    spread = _not_negative("sample_variance", sample_variance)
     return np.asarray(spread * (mean_inverse_size(n_records, rate=rate) - 1.0 / n_records))
 
 
@@ -266,10 +170,10 @@ def _pull(
 ) -> tuple[Array, Array]:
     """Return ``α e0²/β`` and ``α``; without gradient variance the first is infinite."""
     mu = _convexity(convexity)
-    spread = (1.0 + not_negative("ratio", ratio)) * not_negative("gradient_var", gradient_var)
+    spread = (1.0 + _not_negative("ratio", ratio)) * _not_negative("gradient_var", gradient_var)
     alpha = mu * _check_steps(n_steps)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        pull = alpha * mu * not_negative("start_error", start_error) / spread
+        pull = alpha * mu * _not_negative("start_error", start_error) / spread
     return np.where(np.isnan(pull), 0.0, pull), np.asarray(alpha)
 
 
@@ -288,10 +192,34 @@ def _stationarity(shrink: Array, n_steps: int) -> Array:
 
 
 def _convexity(value: npt.ArrayLike) -> Array:
-    return above_zero("convexity", value, advice="Use an l2 penalty: it is the strong convexity.")
+    return _above_zero("convexity", value, advice="Use an l2 penalty: it is the strong convexity.")
 
 
 def _check_steps(n_steps: int) -> int:
     if n_steps < 1:
         raise BudgetError(f"n_steps must be at least 1; got {n_steps}. Take one step.")
     return n_steps
+
+
+def _above_zero(name: str, value: npt.ArrayLike, *, advice: str) -> Array:
+    """Return the argument as an array; refuse anything but numbers above 0."""
+    array = np.asarray(value, dtype=np.float64)
+    if not np.all(array > 0.0):
+        raise BudgetError(f"{name} must be above 0; got {_shown(value)}. {advice}")
+    return array
+
+
+def _not_negative(name: str, value: npt.ArrayLike) -> Array:
+    """Return the argument as an array; refuse negative and missing numbers."""
+    array = np.asarray(value, dtype=np.float64)
+    if not np.all(array >= 0.0):
+        raise BudgetError(
+            f"{name} must be at least 0; got {_shown(value)}. Pass variances, not deviations."
+        )
+    return array
+
+
+def _shown(value: npt.ArrayLike) -> str:
+    """Describe an argument: a single number as it is, an array by its shape."""
+    array = np.asarray(value)
+    return str(value) if array.ndim == 0 else f"an array of shape {array.shape}"

@@ -47,11 +47,6 @@ def gaussian_delta(epsilon: float, parameter: float) -> float:
 def gaussian_parameter(epsilon: float, delta: float) -> float:
     """Return the largest ``μ`` that ``(ε, δ)`` allows, rounded down.
 
-    Raises
-    ------
-    BudgetError
-        If an argument is out of range.
-
     Examples
     --------
     >>> round(1 / gaussian_parameter(1.0, 1e-5), 4)  # noise for sensitivity 1
@@ -104,11 +99,6 @@ def gaussian_equivalent(success: float) -> float:
     -------
     float
         ``2 Φ⁻¹(q)``, rounded down; 0 for what a blind guess reaches, infinite for certainty.
-
-    Raises
-    ------
-    BudgetError
-        If ``success`` is no probability.
     """
     from scipy.special import ndtri  # slow to import, not always needed
 

@@ -26,26 +26,11 @@ def bernoulli_kl(q: Vector, p: Vector | float) -> Vector: ...
 @overload
 def bernoulli_kl(q: Vector | float, p: Vector) -> Vector: ...
 def bernoulli_kl(q: Vector | float, p: Vector | float) -> Vector | float:
-    """Divergence of a coin with success rate ``q`` from a coin with success rate ``p``.
+    """Divergence ``q ln(q/p) + (1-q) ln((1-q)/(1-p))`` of two success rates, in nats.
 
-    Written as a sum of two terms >= 0, so that nothing cancels when ``q`` is close to ``p``
-    (small budgets); the relative error is below 1e-13.
-
-    Parameters
-    ----------
-    q, p : float or array, public
-        Success rates in [0, 1]; arrays broadcast.
-
-    Returns
-    -------
-    float or array
-        ``q ln(q/p) + (1-q) ln((1-q)/(1-p))`` in nats; infinite if ``p`` rules out what ``q``
-        allows.
-
-    Raises
-    ------
-    BudgetError
-        If a rate is outside [0, 1].
+    Infinite if ``p`` rules out what ``q`` allows; arrays broadcast. Written as a sum of two terms
+    >= 0, so that nothing cancels when ``q`` is close to ``p`` (small budgets); the relative error
+    is below 1e-13.
     """
     q_array, p_array = np.broadcast_arrays(
         np.asarray(q, dtype=np.float64), np.asarray(p, dtype=np.float64)
@@ -127,11 +112,6 @@ def log_det_bound(eigenvalues: npt.ArrayLike, noise_var: npt.ArrayLike) -> float
         ``1/2 Σ ln(1 + λ_i / b_i)`` in nats. An axis that never moves costs nothing, even
         without noise; an axis that moves without noise costs infinity.
 
-    Raises
-    ------
-    BudgetError
-        If a variance is negative or not a number.
-
     Guarantee
     ---------
     Claim T-2. Assumes the covariance is exact for the law of the secret (divisor m, or
@@ -170,11 +150,6 @@ def lattice_total_variation(n_directions: int, units_per_std: npt.ArrayLike) -> 
     float
         ``Σ_i 1/(16 s_i²)``, rounded up.
 
-    Raises
-    ------
-    BudgetError
-        If a grid is coarser than one step per standard deviation, or the shape is wrong.
-
     Guarantee
     ---------
     Claim L-2. For every candidate j, ``t = a_j + N_Z(0, s²)`` and
@@ -201,52 +176,17 @@ def lattice_total_variation(n_directions: int, units_per_std: npt.ArrayLike) -> 
     return total * _ROUND_UP
 
 
-def lattice_information_slack(
-    n_directions: int, units_per_std: npt.ArrayLike, *, n_subsets: int
-) -> float:
-    """Information that the lattice release may have over the continuous one.
-
-    Parameters
-    ----------
-    n_directions : int >= 0, public
-        Number of noisy coordinates.
-    units_per_std : float or array of shape (n_directions,) >= 1, public
-        Standard deviation of the discrete Gaussian in grid steps.
-    n_subsets : int >= 1, public
-        Number of candidates.
-
-    Returns
-    -------
-    float
-        ``τ ln m + (1+τ) h(τ/(1+τ))`` in nats, rounded up, with τ from
-        :func:`lattice_total_variation`; never above ``ln m``.
-
-    Guarantee
-    ---------
-    Claim L-2. Ensures ``MI(J; t) <= MI(J; a_J + N(0, s²)) + result`` for every law of the
-    secret on the ``m`` candidates.
-    """
-    return information_slack(lattice_total_variation(n_directions, units_per_std), n_subsets)
-
-
 def information_slack(total_variation: float, n_subsets: int) -> float:
     """How far the information of two releases can be apart when their laws are this close.
 
-    Parameters
-    ----------
-    total_variation : float >= 0, public
-        Distance τ between the laws of the two releases, for every candidate.
-    n_subsets : int >= 1, public
-        Number of candidates m.
-
-    Returns
-    -------
-    float
-        ``τ ln m + (1+τ) h(τ/(1+τ))`` in nats, rounded up; never above ``ln m``.
+    ``τ ln m + (1+τ) h(τ/(1+τ))`` nats, rounded up, never above ``ln m``, for laws within total
+    variation ``τ`` for each of ``m`` candidates.
 
     Guarantee
     ---------
-    Claim L-2, Winter's continuity bound for the conditional entropy of the secret.
+    Claim L-2, Winter's continuity bound for the conditional entropy of the secret. With
+    :func:`lattice_total_variation`, ``MI(J; t) <= MI(J; a_J + N(0, s²)) + result`` for every law
+    of the secret.
     """
     if n_subsets < 1:
         raise BudgetError(f"n_subsets must be >= 1; got {n_subsets}. Pass the pool's size.")

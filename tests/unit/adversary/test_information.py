@@ -13,7 +13,6 @@ from pacprivacy.theory import (
     binary_entropy,
     entropy,
     information_slack,
-    lattice_information_slack,
     lattice_total_variation,
     log_det_bound,
 )
@@ -145,7 +144,7 @@ def test_lattice_information_stays_within_the_slack(s: int) -> None:
     shifts = [0, s // 2 + 1, 2 * s, 5 * s]
     discrete = np.stack([lattice_laws(s, shift)[1] for shift in shifts])
     rounded = np.stack([lattice_laws(s, shift)[2] for shift in shifts])
-    slack = lattice_information_slack(1, s, n_subsets=4)
+    slack = information_slack(lattice_total_variation(1, s), 4)
     assert information(discrete) <= information(rounded) + slack
     # Success of the best guess of the candidate, both laws.
     gain = (discrete.max(axis=0).sum() - rounded.max(axis=0).sum()) / 4
@@ -160,9 +159,8 @@ def test_slack_formula() -> None:
     per_axis = np.array([1024.0, 2048.0])
     assert lattice_total_variation(2, per_axis) == pytest.approx(1.25 / (16 * 1024**2))
     expected = tau * math.log(256) + (1 + tau) * binary_entropy(tau / (1 + tau))
-    assert lattice_information_slack(3, 1024, n_subsets=256) == pytest.approx(expected, rel=1e-12)
     assert information_slack(tau, 256) == pytest.approx(expected, rel=1e-12)
-    assert lattice_information_slack(0, 1024, n_subsets=256) == 0.0
+    assert information_slack(lattice_total_variation(0, 1024), 256) == 0.0
     assert information_slack(5.0, 4) == pytest.approx(math.log(4))
 
 

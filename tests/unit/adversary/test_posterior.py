@@ -11,7 +11,6 @@ from pacprivacy.theory import (
     bernoulli_kl,
     epsilon_equivalent,
     mi_for_success,
-    overlap_prior,
     posterior_success,
     success_for_epsilon,
 )
@@ -137,27 +136,6 @@ def test_epsilon_is_clipped_and_infinite_at_certainty() -> None:
     assert success_for_epsilon(1e6) == success_for_epsilon(math.inf) == 1.0
 
 
-def test_overlap_prior_matches_the_printed_checks() -> None:
-    assert round(100 * overlap_prior(100, 32), 3) == 0.449
-    assert round(100 * overlap_prior(100, 35), 5) == 0.00603
-    assert round(100 * posterior_success(1.0, overlap_prior(100, 35)), 2) == 14.56
-
-
-@pytest.mark.parametrize("n_records", [2, 10, 64, 200])
-def test_overlap_prior_counts_like_integers(n_records: int) -> None:
-    half = n_records // 2
-    for k in range(half + 1):
-        ways = sum(math.comb(half, j) ** 2 for j in range(k, half + 1))
-        exact = ways / math.comb(n_records, half)
-        assert overlap_prior(n_records, k) == pytest.approx(exact, rel=1e-12)
-
-
-def test_overlap_prior_of_a_large_universe_is_never_zero() -> None:
-    assert 0.0 < overlap_prior(20_000, 10_000) < 1e-300
-    # Half of the blind guesses are at or above the middle, plus half of the middle itself.
-    assert overlap_prior(20_000, 5_000) == pytest.approx(0.5, abs=0.01)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -172,8 +150,6 @@ def test_overlap_prior_of_a_large_universe_is_never_zero() -> None:
         (lambda: epsilon_equivalent(0.6, 1.0), "delta must be at least 0 and below 1; got 1.0"),
         (lambda: success_for_epsilon(-1.0), "epsilon must be >= 0; got -1.0"),
         (lambda: success_for_epsilon(1.0, -0.1), "delta must be at least 0"),
-        (lambda: overlap_prior(101, 3), "n_records must be even and positive; got 101"),
-        (lambda: overlap_prior(100, 51), "n_guessed must be between 0 and 50; got 51"),
     ],
 )
 def test_refusals_say_what_to_do(call: object, message: str) -> None:

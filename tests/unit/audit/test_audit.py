@@ -16,6 +16,7 @@ from pacprivacy.audit import (
     AuditResult,
     AuditResults,
     FreeOverlap,
+    Guess,
     Overlap,
     Promise,
     Releases,
@@ -23,25 +24,26 @@ from pacprivacy.audit import (
     audit,
     results_text,
 )
-from pacprivacy.audit.attack import Guess
-from pacprivacy.audit.membership import (
+from pacprivacy.audit.attack import (
     NoiseModel,
+    learn_noise_model,
+    posteriors,
+    unit_probabilities,
+)
+from pacprivacy.audit.membership import (
     empirical_guess,
     fit_empirical,
     fit_gaussian,
     gaussian_guess,
-    learn_noise,
     mean_shifts,
-    posteriors,
-    unit_probabilities,
+    reachable,
 )
-from pacprivacy.audit.reconstruction import blind_bounds, nearest_candidates, reachable
+from pacprivacy.audit.reconstruction import blind_bounds, nearest_candidates
 from pacprivacy.errors import AuditError
 from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.release import Release
 from pacprivacy.report import plot_audit
-from pacprivacy.theory.concentration import clopper_pearson
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import clopper_pearson, posterior_success
 
 RNG = np.random.default_rng
 
@@ -131,7 +133,7 @@ def test_noise_is_learned_from_releases() -> None:
     pool = Balanced(n_subsets=8).draw(20, rng=0)
     mix = np.array([[1.0, 0.0], [0.5, 2.0], [0.0, 0.0]])  # the third coordinate has no noise
     target = Target.of(outputs, pool, lambda k, g: outputs[k] + mix @ g.standard_normal(2) + 0.1)
-    model = learn_noise(target, target.shadow(20_000, RNG(1)))
+    model = learn_noise_model(target, target.shadow(20_000, RNG(1)))
     assert model.shift == pytest.approx([0.1, 0.1, 0.1], abs=0.1)
     white = model.whiten.T @ (mix @ mix.T) @ model.whiten
     assert np.sort(np.linalg.eigvalsh(white)) == pytest.approx([0.0, 1.0, 1.0], abs=0.05)
@@ -144,7 +146,7 @@ def test_groups_rule_candidates_out(release: Release) -> None:
     groups = np.arange(16) % 2
     target = replace(Target.of_bundle(bundle), groups=groups)
     trials = target.trials(100, RNG(0))
-    ((_, found),) = posteriors(target, learn_noise(target, trials), trials)
+    ((_, found),) = posteriors(target, learn_noise_model(target, trials), trials)
     assert found[groups[trials.indices][:, None] != groups[None, :]].max() == 0.0
     assert np.array_equal(groups[nearest_candidates(target, trials)], groups[trials.indices])
 
@@ -337,7 +339,7 @@ def test_groups_are_kept_apart_when_points_are_checked(release: Release) -> None
 def test_wide_outputs_are_attacked_along_their_axes() -> None:
     target = toy_target(m=8, d=60, noise=2.0)
     trials = target.trials(400, RNG(2))
-    model = learn_noise(target, target.shadow(300, RNG(1)))
+    model = learn_noise_model(target, target.shadow(300, RNG(1)))
     assert np.count_nonzero(model.whiten) == 60
     assert 1 / np.diag(model.whiten) == pytest.approx(np.full(60, 2.0), rel=0.25)
     ((_, found),) = posteriors(target, model, trials)

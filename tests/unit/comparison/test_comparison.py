@@ -14,7 +14,7 @@ from pacprivacy.comparison import Comparison, compare
 from pacprivacy.comparison import models as compared
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.release import DPCertificate, DPRelease
-from pacprivacy.theory.posterior import epsilon_equivalent
+from pacprivacy.theory import epsilon_equivalent
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0, 10, size=(400, 2))

@@ -14,8 +14,8 @@ from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise.formulas import log_det_of_plan
 from pacprivacy.pool import Balanced, Poisson
+from pacprivacy.theory import posterior_success
 from pacprivacy.theory.design import descent_step_exact, noise_ratio, subset_mean_variance
-from pacprivacy.theory.posterior import posterior_success
 
 LOSSES = [Objective(loss="squared", penalty=0.3), Objective(loss="logistic", penalty=0.3)]
 

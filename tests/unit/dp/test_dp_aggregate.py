@@ -24,7 +24,7 @@ from pacprivacy.dp.pate import (
     label_by_votes,
 )
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.theory.gaussian import gaussian_parameter
+from pacprivacy.theory import gaussian_parameter
 
 # --- blocks ---------------------------------------------------------------------------------
 

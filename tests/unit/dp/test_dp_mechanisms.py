@@ -18,7 +18,7 @@ from pacprivacy.dp.laplace import laplace
 from pacprivacy.dp.noise import read_source
 from pacprivacy.dp.sums import private_mean, private_sum
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.theory.gaussian import gaussian_parameter
+from pacprivacy.theory import gaussian_parameter
 
 PROMISE: dict[Any, dict[str, float]] = {
     laplace: {"epsilon": 0.5},

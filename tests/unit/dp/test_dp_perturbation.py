@@ -32,7 +32,7 @@ from pacprivacy.dp.output_perturbation import (
 )
 from pacprivacy.dp.statistics import regression_from_statistics
 from pacprivacy.errors import BudgetError, DataError, MechanismError
-from pacprivacy.theory.gaussian import gaussian_parameter
+from pacprivacy.theory import gaussian_parameter
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3))

@@ -30,8 +30,7 @@ from pacprivacy.noise.query import (
 )
 from pacprivacy.pool import Balanced
 from pacprivacy.session.answers import Responder, ScoreQuestions, VoteQuestions
-from pacprivacy.theory.information import binary_entropy
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import binary_entropy, posterior_success
 
 BUDGETS = (2.0**-30, 2.0**-20, 2.0**-8, 0.5)
 

@@ -19,7 +19,7 @@ from pacprivacy.noise.iid import N_RESERVE, iid_log_det
 from pacprivacy.noise.search import unit_shifts
 from pacprivacy.noise.spread import spread_of
 from pacprivacy.pool import Balanced, Half, Pool
-from pacprivacy.theory.posterior import mi_for_success
+from pacprivacy.theory import mi_for_success
 
 Matrix = npt.NDArray[np.float64]
 UNIFORM = np.full(16, -math.log(16))

@@ -9,7 +9,7 @@ from scipy.special import ndtri
 
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import isotropic, isotropic_max, proportional, waterfill
-from pacprivacy.theory.information import log_det_bound
+from pacprivacy.theory import log_det_bound
 
 Vector = npt.NDArray[np.float64]
 RULES = (isotropic, isotropic_max, proportional, waterfill)

@@ -18,7 +18,7 @@ from pacprivacy.errors import CertificateError
 from pacprivacy.release import Release
 from pacprivacy.release.certificate import Certificate
 from pacprivacy.release.promises import LOOPHOLE, SCOPE
-from pacprivacy.theory.posterior import epsilon_equivalent, posterior_success
+from pacprivacy.theory import epsilon_equivalent, posterior_success
 
 ASSESS = importlib.import_module("pacprivacy.release.certify")
 

@@ -24,7 +24,7 @@ from pacprivacy.release import Bundle, Certificate, Context, Release, Secret, pu
 from pacprivacy.release.composition import SessionPart
 from pacprivacy.release.verification import compare, rebuild
 from pacprivacy.simulation import Outputs
-from pacprivacy.theory.concentration import Estimate
+from pacprivacy.theory import Estimate
 
 ASSESS = importlib.import_module("pacprivacy.release.certify")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")

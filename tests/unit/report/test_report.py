@@ -31,7 +31,7 @@ from pacprivacy.report import (
     render_page,
 )
 from pacprivacy.report.svg import number_text
-from pacprivacy.theory.concentration import clopper_pearson
+from pacprivacy.theory import clopper_pearson
 
 HOSTILE = "<script>alert('x')</script>\"'&<img src=http://example.org/x onerror=alert(1)>"
 SIZE_LIMIT = 3 * 1024 * 1024

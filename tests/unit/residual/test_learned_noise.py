@@ -13,19 +13,23 @@ from pacprivacy.noise import Shaped, calibrate
 from pacprivacy.noise.calibration import propose_variance
 from pacprivacy.noise.shapes import noise_covariance
 from pacprivacy.noise.spread import spread_of
-from pacprivacy.residual.learned import (
-    Flow,
-    Gaussian,
+from pacprivacy.residual import (
+    FlowNoise,
+    GaussianNoise,
     LearnedNoise,
-    Mixture,
+    MixtureNoise,
     Training,
-    check_learned,
-    plan_from,
+    check_learned_noise,
+    plan_learned_noise,
 )
-from pacprivacy.residual.learned.families import draw_noise
-from pacprivacy.residual.learned.learn import History
+from pacprivacy.residual.learned_noise import History
 
-FAMILIES = [Gaussian(), Gaussian(full=True), Mixture(size=3), Flow(n_layers=3, hidden=4)]
+FAMILIES = [
+    GaussianNoise(),
+    GaussianNoise(full=True),
+    MixtureNoise(size=3),
+    FlowNoise(n_layers=3, hidden=4),
+]
 NAMES = [family.name for family in FAMILIES]
 
 
@@ -60,7 +64,7 @@ def hand_made(
 @pytest.mark.parametrize("family", FAMILIES, ids=NAMES)
 def test_draws_have_the_density(family: Any) -> None:
     params = some_params(family)
-    noise = draw_noise(family, params, 200_000, np.random.default_rng(1))
+    noise = family.draw(params, 200_000, np.random.default_rng(1))
     log_q = family.pair_log_density(params, noise, np.zeros((1, 3)), np)[:, 0]
     # E_q[f/q] is the integral of f over the support: 1 for any density f, narrow ones included.
     for center, width in ((0.0, 0.5), (0.4, 0.3)):
@@ -75,11 +79,11 @@ def test_draws_have_the_density(family: Any) -> None:
 @pytest.mark.parametrize("family", FAMILIES, ids=NAMES)
 def test_moments_and_scale_are_those_of_the_draws(family: Any) -> None:
     params = some_params(family)
-    noise = draw_noise(family, params, 200_000, np.random.default_rng(2))
+    noise = family.draw(params, 200_000, np.random.default_rng(2))
     second = family.second_moments(params, noise, np.ones(len(noise)), np)
     np.testing.assert_allclose(second, np.square(noise).mean(axis=0), rtol=0.03)
     twice = family.rescaled(params, 2.0)
-    again = draw_noise(family, twice, 200_000, np.random.default_rng(2))
+    again = family.draw(twice, 200_000, np.random.default_rng(2))
     np.testing.assert_allclose(again, 2 * noise, rtol=1e-12, atol=1e-12)
     zero = np.zeros((1, 3))
     shifted = family.pair_log_density(params, noise[:50], zero, np) - 3 * math.log(2)
@@ -87,14 +91,14 @@ def test_moments_and_scale_are_those_of_the_draws(family: Any) -> None:
 
 
 def test_mixtures_have_mean_zero() -> None:
-    family = Mixture(size=3)
-    noise = draw_noise(family, some_params(family), 400_000, np.random.default_rng(3))
+    family = MixtureNoise(size=3)
+    noise = family.draw(some_params(family), 400_000, np.random.default_rng(3))
     assert np.abs(noise.mean(axis=0)).max() < 6 * noise.std() / math.sqrt(len(noise))
 
 
 @pytest.mark.claim("W-1")
 def test_information_of_a_mixture_is_that_of_the_integral() -> None:
-    family = Mixture(size=2)
+    family = MixtureNoise(size=2)
     params = {
         "logits": np.array([0.0, 1.0]),
         "means": np.array([[-0.8], [0.5]]),
@@ -107,7 +111,7 @@ def test_information_of_a_mixture_is_that_of_the_integral() -> None:
     log_q = family.pair_log_density(params, grid, points, np)
     mixed = np.log(np.exp(log_q).mean(axis=1, keepdims=True))
     truth = float((np.exp(log_q) * (log_q - mixed)).sum() / 3 * (grid[1, 0] - grid[0, 0]))
-    found = check_learned(learned, n_draws=100_000, rng=0).true_nats
+    found = check_learned_noise(learned, n_draws=100_000, rng=0).true_nats
     assert found.lower <= truth <= found.upper
     assert found.upper - found.lower < 0.05
     assert found.value == pytest.approx(truth, abs=0.005)
@@ -118,7 +122,7 @@ def test_two_ways_to_the_information_of_a_gaussian_agree() -> None:
     outputs = np.random.default_rng(0).standard_normal((12, 2)) * [2.0, 0.5]
     plan = calibrate(outputs, pac.Information(0.7), rule="waterfill")
     params = {"log_std": np.log(plan.noise_std)}
-    found = check_learned(hand_made(Gaussian(), params, outputs), rng=1).true_nats
+    found = check_learned_noise(hand_made(GaussianNoise(), params, outputs), rng=1).true_nats
     other = exact_information(outputs, plan, n_draws=100_000, rng=2)
     assert found.value == pytest.approx(other.value, abs=0.01)
     assert found.lower <= other.upper
@@ -126,9 +130,9 @@ def test_two_ways_to_the_information_of_a_gaussian_agree() -> None:
 
 
 def test_more_noise_tells_less() -> None:
-    learned = hand_made(Gaussian(), {"log_std": np.zeros(1)}, np.array([[-1.0], [0.0], [1.0]]))
+    learned = hand_made(GaussianNoise(), {"log_std": np.zeros(1)}, np.array([[-1.0], [0.0], [1.0]]))
     values = [
-        check_learned(learned, n_draws=20_000, noise_scale=scale, rng=0).true_nats.value
+        check_learned_noise(learned, n_draws=20_000, noise_scale=scale, rng=0).true_nats.value
         for scale in (0.5, 1.0, 3.0)
     ]
     assert values == sorted(values, reverse=True)
@@ -136,8 +140,8 @@ def test_more_noise_tells_less() -> None:
 
 def test_shortfall_is_the_truth_less_the_claim() -> None:
     outputs = np.array([[-1.0], [0.0], [1.0]])
-    learned = hand_made(Gaussian(), {"log_std": np.zeros(1)}, outputs, claimed=0.1)
-    found = check_learned(learned, n_draws=20_000, rng=0)
+    learned = hand_made(GaussianNoise(), {"log_std": np.zeros(1)}, outputs, claimed=0.1)
+    found = check_learned_noise(learned, n_draws=20_000, rng=0)
     assert found.value == pytest.approx(found.true_nats.value - 0.1)
     assert found.value < found.upper
     assert "missed" in str(found)
@@ -147,8 +151,8 @@ def test_shortfall_is_the_truth_less_the_claim() -> None:
 def test_a_learned_gaussian_becomes_a_certified_plan() -> None:
     outputs = np.random.default_rng(0).standard_normal((32, 2))
     params = {"log_std": np.log([1.0, 2.0]), "lower": np.array([[0.0, 0.0], [0.7, 0.0]])}
-    learned = hand_made(Gaussian(full=True), params, outputs)
-    plan = plan_from(learned, mi_nats=0.4, rng=0)
+    learned = hand_made(GaussianNoise(full=True), params, outputs)
+    plan = plan_learned_noise(learned, mi_nats=0.4, rng=0)
     assert plan.kind == "exact"
     assert plan.rule == "learned"
     assert plan.mi_upper <= 0.4
@@ -161,7 +165,7 @@ def test_a_learned_gaussian_becomes_a_certified_plan() -> None:
 def test_a_given_shape_is_scaled_and_proved() -> None:
     outputs = np.random.default_rng(0).standard_normal((32, 2))
     params = {"log_std": np.log([1.0, 2.0]), "lower": np.array([[0.0, 0.0], [0.7, 0.0]])}
-    learned = hand_made(Gaussian(full=True), params, outputs)
+    learned = hand_made(GaussianNoise(full=True), params, outputs)
     assert np.trace(learned.covariance()) == pytest.approx(learned.total_variance)
     plan = calibrate(outputs, pac.Information(0.4), rule=Shaped(learned.covariance()), rng=0)
     assert plan.mi_upper <= 0.4
@@ -185,12 +189,13 @@ def test_a_shape_that_is_no_covariance_is_refused() -> None:
 
 
 def test_only_a_gaussian_becomes_a_plan() -> None:
-    family = Mixture(size=2)
+    family = MixtureNoise(size=2)
     learned = hand_made(family, some_params(family, 1), np.array([[-1.0], [1.0], [0.3]]))
     with pytest.raises(BudgetError, match="must be Gaussian"):
-        plan_from(learned)
+        plan_learned_noise(learned)
+    gaussian = hand_made(GaussianNoise(), {"log_std": np.zeros(1)}, np.eye(3)[:, :1])
     with pytest.raises(BudgetError, match="mi_nats"):
-        plan_from(hand_made(Gaussian(), {"log_std": np.zeros(1)}, np.eye(3)[:, :1]), mi_nats=-1.0)
+        plan_learned_noise(gaussian, mi_nats=-1.0)
 
 
 def test_impossible_settings_are_refused() -> None:
@@ -203,10 +208,10 @@ def test_impossible_settings_are_refused() -> None:
     with pytest.raises(BudgetError, match="tolerance"):
         Training(tolerance=0.0)
     with pytest.raises(BudgetError, match="size must be"):
-        Mixture(size=0)
+        MixtureNoise(size=0)
     with pytest.raises(BudgetError, match="n_layers must be"):
-        Flow(n_layers=0)
+        FlowNoise(n_layers=0)
     with pytest.raises(BudgetError, match="hidden must be"):
-        Flow(hidden=0)
+        FlowNoise(hidden=0)
     with pytest.raises(BudgetError, match="one direction only"):
-        Flow().start(np.ones(1), np.random.default_rng(0))
+        FlowNoise().start(np.ones(1), np.random.default_rng(0))

@@ -15,14 +15,14 @@ from pacprivacy.noise.search import refine
 from pacprivacy.noise.shapes import axis_shape
 from pacprivacy.noise.spread import spread_of
 from pacprivacy.pool import Balanced
-from pacprivacy.residual.learned import (
-    Flow,
+from pacprivacy.residual import (
+    FlowNoise,
     LearnedNoise,
     LearningStep,
     Training,
-    check_learned,
-    learn_curve,
+    check_learned_noise,
     learn_noise,
+    learn_noise_curve,
 )
 
 BUDGETS = (0.25, 2.0)
@@ -51,7 +51,7 @@ def iris_means() -> np.ndarray:
 
 @cache
 def learned_exactly() -> tuple[LearnedNoise, ...]:
-    return learn_curve(
+    return learn_noise_curve(
         iris_means(), BUDGETS, family="gaussian_full", follower="exact", training=EXACT, rng=0
     )
 
@@ -60,7 +60,7 @@ def test_the_exact_follower_claims_the_truth_and_finds_the_fixed_point() -> None
     spread = spread_of(iris_means(), np.full(16, 1 / 16))
     log_p = np.full(16, -np.log(16))
     for learned, mi_nats in zip(learned_exactly(), BUDGETS, strict=True):
-        found = check_learned(learned, rng=1)
+        found = check_learned_noise(learned, rng=1)
         assert learned.claimed_nats == pytest.approx(found.true_nats.value, rel=0.02)
         assert found.true_nats.value == pytest.approx(mi_nats, rel=0.02)
         start = axis_shape(waterfill(spread.eigenvalues, mi_nats=mi_nats))
@@ -76,7 +76,7 @@ def test_the_exact_follower_claims_the_truth_and_finds_the_fixed_point() -> None
 
 def test_the_same_seed_gives_the_same_noise_and_another_one_does_not() -> None:
     again, other = (
-        learn_curve(
+        learn_noise_curve(
             iris_means(), BUDGETS, family="gaussian_full", follower="exact", training=EXACT, rng=rng
         )
         for rng in (0, 1)
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_noise_and_another_one_does_not() -> None:
 def test_curves_and_progress_are_kept_and_training_stops_when_calm() -> None:
     seen: list[LearningStep] = []
     calm = replace(EXACT, tolerance=0.5, patience=2)
-    learned, _ = learn_curve(
+    learned, _ = learn_noise_curve(
         iris_means(),
         BUDGETS,
         family="gaussian_full",
@@ -115,7 +115,7 @@ def test_curves_and_progress_are_kept_and_training_stops_when_calm() -> None:
 def test_a_decoder_that_sees_one_projection_understates() -> None:
     sliced = replace(BRIEF, n_slices=1)
     learned = learn_noise(iris_means(), 0.25, family="mixture", training=sliced, rng=0)
-    found = check_learned(learned, n_draws=50_000, rng=1)
+    found = check_learned_noise(learned, n_draws=50_000, rng=1)
     assert found.value > 0.05
     assert learned.claimed_nats + 5 * learned.claimed_error < found.true_nats.lower
 
@@ -123,11 +123,18 @@ def test_a_decoder_that_sees_one_projection_understates() -> None:
 @pytest.mark.claim("W-2")
 @pytest.mark.parametrize(
     ("follower", "family"),
-    [("transformer", "gaussian_diagonal"), ("exact", Flow(n_layers=2, hidden=4))],
+    [("transformer", "gaussian_diagonal"), ("exact", FlowNoise(n_layers=2, hidden=4))],
 )
-def test_no_follower_claims_more_than_there_is(follower: str, family: str | Flow) -> None:
+def test_no_follower_claims_more_than_there_is(follower: str, family: str | FlowNoise) -> None:
     training = Training(
-        n_steps=20, chunk=20, batch=64, warm_up=0, follower_steps=1, hidden=8, n_layers=1
+        n_steps=20,
+        chunk=20,
+        batch=64,
+        warm_up=0,
+        follower_steps=1,
+        hidden=8,
+        n_layers=1,
+        n_check=1 << 15,
     )
     learned = learn_noise(
         iris_means(),
@@ -138,7 +145,7 @@ def test_no_follower_claims_more_than_there_is(follower: str, family: str | Flow
         log_belief=np.log(np.arange(1, 17) / 136),
         rng=0,
     )
-    found = check_learned(learned, n_draws=20_000, rng=1)
+    found = check_learned_noise(learned, n_draws=20_000, rng=1)
     assert learned.claimed_nats <= found.true_nats.upper + 5 * learned.claimed_error
     assert learned.total_variance > 0
 

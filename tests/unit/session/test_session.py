@@ -27,7 +27,7 @@ from pacprivacy.noise import calibrate
 from pacprivacy.pool import Balanced, Half
 from pacprivacy.release import verify
 from pacprivacy.release.composition import charge_of
-from pacprivacy.theory.posterior import posterior_success
+from pacprivacy.theory import posterior_success
 
 ASSESS = importlib.import_module("pacprivacy.release.certify")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pacprivacy._checks import Vector, as_outputs, check_log_belief
+from pacprivacy._checks import Vector, as_outputs, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary import DEFAULT_GAMMA
+from pacprivacy.adversary import DEFAULT_GAMMA, exact_information
 from pacprivacy.budget import Information
-from pacprivacy.errors import MechanismError
+from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise import (
     Exact,
     NoisePlan,
@@ -81,7 +81,7 @@ def free_budget(outputs: object, log_belief: Vector | None = None) -> float:
     return distinct_outputs(values, check_log_belief(log_belief, len(values)))[1]
 
 
-def stackelberg(
+def find_equilibrium(
     outputs: object,
     mi_nats: float,
     *,
@@ -92,16 +92,8 @@ def stackelberg(
 ) -> Equilibrium:
     """Find the least noise whose true information is within a budget, and record the search.
 
-    Parameters
-    ----------
-    outputs : array of shape (m, d), curator-only
-        The mechanism's output on every candidate subset.
-    mi_nats : float > 0
-        Budget on the true information.
-    rule : Exact or Protect, optional
-        A cost of noise of its own.
-    log_belief, gamma, rng
-        As in :func:`pacprivacy.noise.calibration`, which does the same without the record.
+    :func:`pacprivacy.noise.calibrate` does the same without the record, and says what the
+    parameters are. A rule states a cost of noise of its own.
 
     Guarantee
     ---------
@@ -173,11 +165,6 @@ class JointPlan:
     noise_by_mechanism: tuple[float, ...]
     separate_variance: float
 
-    @property
-    def total_variance(self) -> float:
-        """Total noise over all mechanisms."""
-        return self.plan.total_variance
-
     def split(self, value: Vector) -> tuple[Vector, ...]:
         """Return the released vector of each mechanism."""
         return tuple(value[part] for part in _parts(self.dimensions))
@@ -199,14 +186,8 @@ def joint_plan(
 ) -> JointPlan:
     """Find the least total noise for several mechanisms of one secret.
 
-    Parameters
-    ----------
-    outputs : sequence of arrays of shape (m, d_i), curator-only
-        Outputs of each mechanism on the same candidates.
-    mi_nats : float > 0
-        Budget for all of them together.
-    rule : str or rule object
-        How noise is found on the stacked outputs.
+    ``outputs`` has an array of shape (m, d_i) for each mechanism, on the same candidates;
+    ``mi_nats`` is for all of them together, ``rule`` finds noise on the stacked outputs.
 
     Guarantee
     ---------
@@ -240,4 +221,75 @@ def joint_plan(
         dimensions=dimensions,
         noise_by_mechanism=tuple(float(diagonal[part].sum()) for part in _parts(dimensions)),
         separate_variance=float(sum(separate)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetCurve:
+    """What a rule does at each budget; curator-only.
+
+    Attributes
+    ----------
+    rule : str
+        Public name of the rule.
+    budgets, true_mi, noise, uneven : arrays of shape (n,)
+        Budget and true information in nats, total noise variance, and
+        :func:`anisotropy` of the noise.
+    """
+
+    rule: str
+    budgets: Vector
+    true_mi: Vector
+    noise: Vector
+    uneven: Vector
+
+    def __post_init__(self) -> None:
+        for array in (self.budgets, self.true_mi, self.noise, self.uneven):
+            freeze(array)
+
+    @property
+    def privacy_slope(self) -> Vector:
+        """Nats of true information per nat of budget, between consecutive budgets.
+
+        A rule that spends what it is given has slope 1. The log-determinant rules fall below it
+        where outputs are not Gaussian: part of every further nat buys nothing.
+        """
+        slope: Vector = np.diff(self.true_mi) / np.diff(self.budgets)
+        return slope
+
+
+def budget_curve(
+    outputs: object,
+    budgets: Sequence[float],
+    *,
+    rule: Rule = "exact",
+    log_belief: Vector | None = None,
+    n_draws: int | None = None,
+    rng: np.random.Generator | int | None = None,
+) -> BudgetCurve:
+    """Calibrate at each budget and measure what the noise really tells.
+
+    ``budgets`` are nats in rising order; ``n_draws`` simulated releases are behind each true
+    information.
+    """
+    grid = np.asarray(budgets, dtype=np.float64)
+    if grid.ndim != 1 or len(grid) < 2 or not (np.diff(grid) > 0).all():
+        raise BudgetError(
+            f"budgets must be at least two increasing numbers; got {len(grid)}. Sort them."
+        )
+    values, seed = as_outputs(outputs), coerce_seed(rng)
+    log_p = check_log_belief(log_belief, len(values))
+    plans = [calibrate(values, Information(b), rule=rule, log_belief=log_p, rng=seed) for b in grid]
+    true_mi = [
+        plan.mi_upper
+        if plan.is_noiseless
+        else exact_information(values, plan, log_belief=log_p, n_draws=n_draws, rng=seed).value
+        for plan in plans
+    ]
+    return BudgetCurve(
+        rule=plans[0].rule,
+        budgets=grid,
+        true_mi=np.array(true_mi),
+        noise=np.array([plan.total_variance for plan in plans]),
+        uneven=np.array([anisotropy(plan) for plan in plans]),
     )

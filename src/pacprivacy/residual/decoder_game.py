@@ -1,7 +1,7 @@
-"""The follower's decoders: networks that guess the secret index from a release. Needs jax.
+"""The game of learned noise, compiled: a leader's law of noise against a follower's decoder.
 
 A decoder is a pair of plain functions on a dictionary of arrays, so that it can be compiled,
-differentiated and trained for many budgets at once.
+differentiated and trained for many budgets at once. Needs jax.
 """
 
 from __future__ import annotations
@@ -18,30 +18,21 @@ import jax.numpy as jnp
 import optax
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.residual.learned.families import Family, Params
-from pacprivacy.residual.learned.learn import Training
+from pacprivacy.residual.learned_noise import Training
+from pacprivacy.residual.noise_families import NoiseFamily, Params
 
-Initialise: TypeAlias = Callable[[jax.Array], Params]
-Apply: TypeAlias = Callable[[Params, jax.Array], jax.Array]
+State: TypeAlias = dict[str, Any]
 
 N_HEADS = 2
+LOWEST_LOG = -1e30  # where a probability is 0 its product with the logarithm must be 0, not NaN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
     """A network from releases of shape (n, r) to log probabilities of shape (n, m)."""
 
-    initialise: Initialise
-    apply: Apply
-
-
-def make_decoder(
-    kind: str, *, n_inputs: int, n_outputs: int, hidden: int, n_layers: int
-) -> Decoder:
-    """Return an ``mlp`` or a small ``transformer`` with one token per coordinate."""
-    if kind == "transformer":
-        return _transformer(n_inputs, n_outputs, hidden, n_layers)
-    return _mlp(n_inputs, n_outputs, hidden, n_layers)
+    initialise: Callable[[jax.Array], Params]
+    apply: Callable[[Params, jax.Array], jax.Array]
 
 
 def _mlp(n_inputs: int, n_outputs: int, hidden: int, n_layers: int) -> Decoder:
@@ -113,10 +104,6 @@ def _normal(key: jax.Array, fan_in: int, fan_out: int) -> jax.Array:
     return jax.random.normal(key, (fan_in, fan_out)) / math.sqrt(fan_in)
 
 
-State: TypeAlias = dict[str, Any]
-LOWEST_LOG = -1e30  # where a probability is 0 its product with the logarithm must be 0, not NaN
-
-
 class Candidates(NamedTuple):
     """The pool: outputs along their principal directions, the belief, and its entropy."""
 
@@ -146,7 +133,7 @@ class Draws(NamedTuple):
 class Rules:
     """What the compiled code depends on besides sizes."""
 
-    family: Family
+    family: NoiseFamily
     follower: str
     training: Training
     uniform: bool
@@ -341,15 +328,12 @@ class _Game:
 
 
 def _decoder(rules: Rules, pool: Candidates) -> Decoder | None:
+    """Return an ``mlp``, or a small ``transformer`` with one token per coordinate."""
     if rules.follower == "exact":
         return None
-    return make_decoder(
-        rules.follower,
-        n_inputs=(pool.points if pool.slices is None else pool.slices).shape[1],
-        n_outputs=len(pool.points),
-        hidden=rules.training.hidden,
-        n_layers=rules.training.n_layers,
-    )
+    make = _transformer if rules.follower == "transformer" else _mlp
+    n_inputs = (pool.points if pool.slices is None else pool.slices).shape[1]
+    return make(n_inputs, len(pool.points), rules.training.hidden, rules.training.n_layers)
 
 
 def _falling(rate: float, n_steps: int) -> Any:

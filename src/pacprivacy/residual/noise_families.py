@@ -1,71 +1,82 @@
 """Laws of noise that can be learned: a reparameterised draw, and a density.
 
 Only a law whose density is known can be checked with the exact adversary, so every family here
-has one: Gaussians (along the principal directions, or with any covariance), mixtures of
-Gaussians, and :mod:`~pacprivacy.residual.learned.families`. The formulas are written once for numpy
-and for jax: ``xp`` is whichever of the two the arrays belong to. Training uses jax in single
-precision; draws and densities that a proof rests on use numpy in double precision.
+has one. The formulas are written once for numpy and for jax: ``xp`` is whichever of the two the
+arrays belong to. Training uses jax in single precision; draws and densities that a proof rests on
+use numpy in double precision.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Vector
+from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import BudgetError
 
 Array: TypeAlias = Any  # of numpy or of jax
 Params: TypeAlias = dict[str, Any]
 
 MOST_COMPONENTS = 64
+MOST_LAYERS = 32
+FIRST_WEIGHT = 0.01  # of the last matrix of a flow, which starts close to the identity
 LOG_TWO_PI = math.log(2 * math.pi)
 
 
-class Family(Protocol):
+class NoiseFamily(ABC):
     """A parameterised law of noise on ``r`` coordinates."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def name(self) -> str:
         """Public name."""
-        ...
 
     @property
     def n_components(self) -> int:
         """Number of laws that are mixed; 1 for a law that is not a mixture."""
-        ...
+        return 1
 
+    @abstractmethod
     def start(self, noise_var: Vector, rng: np.random.Generator) -> Params:
         """Return parameters of a law close to the Gaussian with these variances."""
-        ...
 
     def log_weights(self, params: Params, xp: Any) -> Array:
         """Return the log probability of each component, shape (n_components,)."""
-        ...
+        return xp.zeros(1)
 
+    @abstractmethod
     def shape(self, params: Params, normals: Array, component: Array, xp: Any) -> Array:
         """Turn standard normals of shape (n, r) into noise, row ``i`` from ``component[i]``."""
-        ...
 
+    @abstractmethod
     def second_moments(self, params: Params, noise: Array, weights: Array, xp: Any) -> Array:
         """Return ``E[B_i²]``, shape (r,); from weighted draws where there is no formula."""
-        ...
 
+    @abstractmethod
     def pair_log_density(self, params: Params, z: Array, points: Array, xp: Any) -> Array:
         """Return ``ln q(z_i - y_k)``, shape (n, m)."""
-        ...
 
     def rescaled(self, params: Params, noise_scale: float) -> Params:
         """Return the parameters of ``noise_scale`` times the noise."""
-        ...
+        return {**params, "log_std": params["log_std"] + math.log(noise_scale)}
+
+    def draw(self, params: Params, n_draws: int, rng: np.random.Generator) -> Matrix:
+        """Draw independent noise in double precision, shape (n_draws, r)."""
+        weights = np.exp(self.log_weights(params, np))
+        component = rng.choice(self.n_components, size=n_draws, p=weights / weights.sum())
+        normals = rng.standard_normal((n_draws, params["log_std"].shape[-1]))
+        noise: Matrix = self.shape(params, normals, component, np)
+        return noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gaussian:
+class GaussianNoise(NoiseFamily):
     """Gaussian noise: along the principal directions, or with any covariance.
 
     Parameters
@@ -82,21 +93,12 @@ class Gaussian:
         """Public name."""
         return "gaussian_full" if self.full else "gaussian_diagonal"
 
-    @property
-    def n_components(self) -> int:
-        """One: this is not a mixture."""
-        return 1
-
     def start(self, noise_var: Vector, rng: np.random.Generator) -> Params:
         """Return the parameters of exactly this Gaussian."""
         params: Params = {"log_std": 0.5 * np.log(noise_var)}
         if self.full:
             params["lower"] = np.zeros((len(noise_var), len(noise_var)))
         return params
-
-    def log_weights(self, params: Params, xp: Any) -> Array:
-        """Return the log probability of the only component."""
-        return xp.zeros(1)
 
     def factor(self, params: Params, xp: Any) -> Array:
         """Return the lower triangular ``L`` with covariance ``L Lᵀ``."""
@@ -127,13 +129,9 @@ class Gaussian:
         constant = params["log_std"].sum() + 0.5 * LOG_TWO_PI * z.shape[1]
         return -0.5 * _square_distances(z, points, xp) - constant
 
-    def rescaled(self, params: Params, noise_scale: float) -> Params:
-        """Return the parameters of ``noise_scale`` times the noise."""
-        return {**params, "log_std": params["log_std"] + math.log(noise_scale)}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mixture:
+class MixtureNoise(NoiseFamily):
     """A mixture of Gaussians along the principal directions, with mean zero.
 
     Parameters
@@ -173,7 +171,7 @@ class Mixture:
     def log_weights(self, params: Params, xp: Any) -> Array:
         """Return the log probability of each component."""
         logits = params["logits"]
-        return logits - log_sum_exp(logits, 0, xp)
+        return logits - _log_sum_exp(logits, 0, xp)
 
     def _means(self, params: Params, xp: Any) -> Array:
         weights = xp.exp(self.log_weights(params, xp))
@@ -199,46 +197,16 @@ class Mixture:
             far = _square_distances((z - means[c]) / std, points / std, xp)
             constant = log_std[c].sum() + 0.5 * LOG_TWO_PI * z.shape[1]
             parts.append(log_weights[c] - constant - 0.5 * far)
-        return log_sum_exp(xp.stack(parts), 0, xp)
+        return _log_sum_exp(xp.stack(parts), 0, xp)
 
     def rescaled(self, params: Params, noise_scale: float) -> Params:
         """Return the parameters of ``noise_scale`` times the noise."""
-        return {
-            "logits": params["logits"],
-            "means": params["means"] * noise_scale,
-            "log_std": params["log_std"] + math.log(noise_scale),
-        }
-
-
-def log_sum_exp(values: Array, axis: int, xp: Any) -> Array:
-    """Return ``ln Σ exp`` along an axis, without overflow."""
-    top = values.max(axis=axis, keepdims=True)
-    return (top + xp.log(xp.exp(values - top).sum(axis=axis, keepdims=True))).squeeze(axis)
-
-
-def draw_noise(
-    family: Family, params: Params, n_draws: int, rng: np.random.Generator
-) -> npt.NDArray[np.float64]:
-    """Draw independent noise in double precision, shape (n_draws, r)."""
-    weights = np.exp(family.log_weights(params, np))
-    component = rng.choice(family.n_components, size=n_draws, p=weights / weights.sum())
-    normals = rng.standard_normal((n_draws, params["log_std"].shape[-1]))
-    noise: npt.NDArray[np.float64] = family.shape(params, normals, component, np)
-    return noise
-
-
-def _square_distances(left: Array, right: Array, xp: Any) -> Array:
-    """Return ``|a_i - b_k|²``, shape (n, m)."""
-    squares = xp.square(left).sum(axis=1)[:, None] + xp.square(right).sum(axis=1)
-    return xp.maximum(squares - 2 * left @ right.T, 0.0)
-
-
-MOST_LAYERS = 32
-FIRST_WEIGHT = 0.01  # of the last matrix: the flow starts close to the identity
+        log_std = params["log_std"] + math.log(noise_scale)
+        return {**params, "means": params["means"] * noise_scale, "log_std": log_std}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
+class FlowNoise(NoiseFamily):
     """Affine coupling layers on a Gaussian along the principal directions.
 
     Parameters
@@ -265,11 +233,6 @@ class Flow:
         """Public name."""
         return "flow"
 
-    @property
-    def n_components(self) -> int:
-        """One: this is not a mixture."""
-        return 1
-
     def start(self, noise_var: Vector, rng: np.random.Generator) -> Params:
         """Return a flow that is close to this Gaussian."""
         r = len(noise_var)
@@ -285,10 +248,6 @@ class Flow:
             last = rng.standard_normal((self.hidden, 2 * r)) / math.sqrt(self.hidden)
             params[f"outer_{layer}"] = FIRST_WEIGHT * last
         return params
-
-    def log_weights(self, params: Params, xp: Any) -> Array:
-        """Return the log probability of the only component."""
-        return xp.zeros(1)
 
     def _move(self, params: Params, layer: int, x: Array, xp: Any) -> tuple[Array, Array]:
         """Return log scale and shift of a layer; zero on the coordinates it leaves alone."""
@@ -320,6 +279,33 @@ class Flow:
             volume = volume - log_scale.sum(axis=-1)
         return volume - 0.5 * xp.square(x).sum(axis=-1) - 0.5 * LOG_TWO_PI * x.shape[-1]
 
-    def rescaled(self, params: Params, noise_scale: float) -> Params:
-        """Return the parameters of ``noise_scale`` times the noise."""
-        return {**params, "log_std": params["log_std"] + math.log(noise_scale)}
+
+FAMILIES: Final[dict[str, NoiseFamily]] = {
+    "gaussian_diagonal": GaussianNoise(),
+    "gaussian_full": GaussianNoise(full=True),
+    "mixture": MixtureNoise(),
+    "flow": FlowNoise(),
+}
+
+
+def find_family(family: str | NoiseFamily) -> NoiseFamily:
+    """Return a family by its name; an object is returned as it is."""
+    if not isinstance(family, str):
+        return family
+    if family not in FAMILIES:
+        raise BudgetError(
+            f"family must be one of {', '.join(FAMILIES)}; got {family!r}. Use 'gaussian_full'."
+        )
+    return FAMILIES[family]
+
+
+def _log_sum_exp(values: Array, axis: int, xp: Any) -> Array:
+    """Return ``ln Σ exp`` along an axis, without overflow."""
+    top = values.max(axis=axis, keepdims=True)
+    return (top + xp.log(xp.exp(values - top).sum(axis=axis, keepdims=True))).squeeze(axis)
+
+
+def _square_distances(left: Array, right: Array, xp: Any) -> Array:
+    """Return ``|a_i - b_k|²``, shape (n, m)."""
+    squares = xp.square(left).sum(axis=1)[:, None] + xp.square(right).sum(axis=1)
+    return xp.maximum(squares - 2 * left @ right.T, 0.0)

@@ -1,4 +1,4 @@
-"""Reference laws on a pool: what it means to know nothing about the secret."""
+"""What is left private: reference laws, intrinsic and residual privacy, residual entropy."""
 
 from __future__ import annotations
 
@@ -85,10 +85,9 @@ def _gaussian_log_density(x: Matrix, weights: Vector) -> Vector:
 def _logistic_log_density(x: Matrix, weights: Vector) -> Vector:
     centred = x - weights @ x
     std = np.sqrt(weights @ np.square(centred))
-    moving = std > 0
-    scores = centred[:, moving] / std[moving]
+    scores = np.abs(centred[:, std > 0] / std[std > 0])
     # ln σ(s) + ln σ(-s), symmetric and without overflow
-    log_density: Vector = -(np.abs(scores) + 2 * np.log1p(np.exp(-np.abs(scores)))).sum(axis=1)
+    log_density: Vector = -(scores + 2 * np.log1p(np.exp(-scores))).sum(axis=1)
     return log_density
 
 
@@ -100,21 +99,16 @@ def intrinsic_privacy(
 ) -> float:
     """Return ``-KL(p || R)``: how close the secret is to the reference before any release.
 
+    At most 0 nats, and 0 if both laws agree; ``-inf`` if the reference rules out what the secret
+    allows.
+
     Parameters
     ----------
-    log_reference : array of shape (m,), optional
-        Logarithm of the reference law, for example from :func:`reference_law`; uniform by
-        default. It need not be normalised.
-    log_belief : array of shape (m,), optional
-        Logarithm of the secret's law ``p``; uniform by default.
+    log_reference, log_belief : array of shape (m,), optional
+        Logarithms of the reference law, for example from :func:`reference_law`, and of the
+        secret's law ``p``; uniform by default. The reference need not be normalised.
     n_subsets : int, optional
         Number of candidates, where neither array says it.
-
-    Returns
-    -------
-    float
-        At most 0 nats, and 0 if both laws agree; ``-inf`` if the reference rules out what the
-        secret allows.
     """
     sizes = [len(np.asarray(a)) for a in (log_reference, log_belief) if a is not None]
     size = sizes[0] if sizes else n_subsets
@@ -232,17 +226,8 @@ def posterior_disadvantage(
 def compose_entropies(entropies: Sequence[float], prior_entropy: float) -> float:
     """Bound the residual entropy after several releases of one secret: ``Σ H_i - (k-1) H(J)``.
 
-    Parameters
-    ----------
-    entropies : sequence of float
-        ``H(J | Z_i)`` for each release, or lower bounds of them.
-    prior_entropy : float
-        ``H(J)``.
-
-    Returns
-    -------
-    float
-        A lower bound of ``H(J | Z_1..Z_k)``, never below 0.
+    The entropies are ``H(J | Z_i)`` of each release, or lower bounds of them; the prior one is
+    ``H(J)``. The result is never below 0.
 
     Guarantee
     ---------

@@ -15,13 +15,13 @@ from pacprivacy.residual import (
     compose_entropies,
     corrected_budget,
     exact_gap,
-    example_outputs,
     intrinsic_privacy,
     posterior_disadvantage,
     reference_law,
     residual_privacy,
 )
 from pacprivacy.theory import DIVERGENCES, bernoulli_divergence, divergence_success
+from papers.residual.examples import example_outputs
 
 SIGNS = np.repeat([[-1.0], [1.0]], 8, axis=0)
 

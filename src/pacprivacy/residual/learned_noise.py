@@ -1,22 +1,39 @@
-"""How learned noise is trained."""
+"""Learned noise: the game of [RPAC] between a law of noise and a decoder. Needs ``[jax]``.
+
+What is learned is *not certified*. The optimal decoder on a pool is the posterior
+``P_k(z) ∝ p_k q(z - y_k)``; with a density ``q`` it can be computed, so
+:func:`check_learned_noise` measures what a learned decoder missed, and :func:`plan_learned_noise`
+turns the shape of Gaussian noise into a plan with a proof of its own.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, check_positive, freeze
 from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy.adversary import DEFAULT_GAMMA, View, draw_releases
 from pacprivacy.errors import BudgetError, PacPrivacyError
-from pacprivacy.noise import Shape, Spread, spread_of, waterfill
-from pacprivacy.residual.learned.families import Family, Flow, Gaussian, Mixture, Params, draw_noise
-from pacprivacy.theory import entropy
+from pacprivacy.noise import NoisePlan, Problem, Shape, Spread, certify, spread_of, waterfill
+from pacprivacy.residual.noise_families import (
+    FlowNoise,
+    GaussianNoise,
+    NoiseFamily,
+    Params,
+    find_family,
+)
+from pacprivacy.theory import Estimate, bernstein_estimate, entropy
 
 FOLLOWERS: Final = ("mlp", "transformer", "exact")
+MOMENT_DRAWS: Final = 200_000
+BLOCK_ELEMENTS: Final = 1 << 19
+CHECK_DRAWS: Final = 200_000
+LEARNED_NOTE: Final = "the shape of the noise was learned; the proof does not rest on the learning"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,25 +82,16 @@ class Training:
     n_check: int = 1 << 18
 
     def __post_init__(self) -> None:
-        counts = ("n_steps", "batch", "follower_steps", "hidden", "n_layers", "chunk", "patience")
-        for name in (*counts, "n_check"):
-            if getattr(self, name) < 1:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(field.default, float):
+                check_positive(field.name, value, advice="Leave it out.")
+            elif value < (least := 0 if field.name in ("warm_up", "n_slices") else 1):
                 raise BudgetError(
-                    f"{name} must be at least 1; got {getattr(self, name)}. Leave it out."
+                    f"{field.name} must be at least {least}; got {value}. Leave it out."
                 )
         if self.batch % 2:
             raise BudgetError(f"batch must be even; got {self.batch}. Use {self.batch + 1}.")
-        for name in ("warm_up", "n_slices"):
-            if getattr(self, name) < 0:
-                raise BudgetError(
-                    f"{name} must be at least 0; got {getattr(self, name)}. Leave it out."
-                )
-        rates = ("leader_rate", "follower_rate", "penalty_start", "penalty_end", "tolerance")
-        for name in rates:
-            check_positive(name, getattr(self, name), advice="Leave it out.")
-
-
-MOMENT_DRAWS = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +115,12 @@ class LearnedNoise:
     """A learned law of noise, *not certified*: its information is what a decoder claims.
 
     A decoder that guesses badly makes a leaky release look private, so ``claimed_nats`` is a
-    lower bound of the truth and never a promise. :func:`check_learned` computes the true
-    information; :func:`plan_from` turns the shape of a Gaussian into a certified plan.
+    lower bound of the truth and never a promise. :func:`check_learned_noise` computes the true
+    information; :func:`plan_learned_noise` turns the shape of a Gaussian into a certified plan.
 
     Attributes
     ----------
-    family : Gaussian, Mixture or Flow, public
+    family : NoiseFamily, public
         The kind of law.
     follower : str, public
         Who guessed: ``mlp``, ``transformer`` or ``exact``.
@@ -132,7 +140,7 @@ class LearnedNoise:
         Of everything random in the training.
     """
 
-    family: Family
+    family: NoiseFamily
     follower: str
     mi_nats: float
     claimed_nats: float
@@ -159,15 +167,10 @@ class LearnedNoise:
     def total_variance(self) -> float:
         """Expected squared length of the noise (from simulated draws for a flow)."""
         rng = public_generator(self.seed, "learned noise moments")
-        noise = np.zeros((1, self.spread.rank))
-        if self.family.name == "flow":
-            noise = draw_noise(self.family, self.params, MOMENT_DRAWS, rng)
+        n_draws = MOMENT_DRAWS if isinstance(self.family, FlowNoise) else 1
+        noise = self.family.draw(self.params, n_draws, rng)
         second = self.family.second_moments(self.params, noise, np.ones(len(noise)), np)
         return float(second.sum())
-
-    def draw(self, n_draws: int, rng: np.random.Generator) -> Matrix:
-        """Draw float noise along the principal directions, for experiments; releases nothing."""
-        return draw_noise(self.family, self.params, n_draws, rng)
 
     def covariance(self) -> Matrix:
         """Return the covariance of a Gaussian in the output's coordinates, shape (d, d).
@@ -184,7 +187,7 @@ class LearnedNoise:
 
     def covariance_shape(self) -> Shape:
         """Return the directions and variances of a Gaussian; refuse other laws."""
-        if not isinstance(self.family, Gaussian):
+        if not isinstance(self.family, GaussianNoise):
             raise BudgetError(
                 f"family must be Gaussian to become a certified plan; got {self.family.name!r}. "
                 f"Learn with family='gaussian_full'."
@@ -192,14 +195,6 @@ class LearnedNoise:
         factor = self.family.factor(self.params, np)
         directions, std, _ = np.linalg.svd(factor)
         return Shape(rotation=directions, noise_var=np.square(std))
-
-
-FAMILIES: Final[dict[str, Family]] = {
-    "gaussian_diagonal": Gaussian(),
-    "gaussian_full": Gaussian(full=True),
-    "mixture": Mixture(),
-    "flow": Flow(),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +215,7 @@ def learn_noise(
     outputs: object,
     mi_nats: float,
     *,
-    family: str | Family = "gaussian_diagonal",
+    family: str | NoiseFamily = "gaussian_diagonal",
     follower: str = "mlp",
     training: Training | None = None,
     log_belief: Vector | None = None,
@@ -255,7 +250,7 @@ def learn_noise(
     LearnedNoise
         Marked *not certified*: the budget is met in the follower's eyes only.
     """
-    return learn_curve(
+    return learn_noise_curve(
         outputs,
         [mi_nats],
         family=family,
@@ -267,11 +262,11 @@ def learn_noise(
     )[0]
 
 
-def learn_curve(
+def learn_noise_curve(
     outputs: object,
     mi_budgets: Sequence[float],
     *,
-    family: str | Family = "gaussian_diagonal",
+    family: str | NoiseFamily = "gaussian_diagonal",
     follower: str = "mlp",
     training: Training | None = None,
     log_belief: Vector | None = None,
@@ -283,7 +278,7 @@ def learn_curve(
     log_p = check_log_belief(log_belief, len(values))
     spread = spread_of(values, np.exp(log_p))
     budgets = _check_budgets(mi_budgets, spread, log_p)
-    law = _find_family(family)
+    law = find_family(family)
     if follower not in FOLLOWERS:
         raise BudgetError(
             f"follower must be one of {', '.join(FOLLOWERS)}; got {follower!r}. Use 'exact'."
@@ -301,7 +296,7 @@ class _Run:
         spread: Spread,
         log_p: Vector,
         budgets: Vector,
-        family: Family,
+        family: NoiseFamily,
         follower: str,
         training: Training,
         seed: int,
@@ -349,13 +344,35 @@ class _Run:
             claimed = np.asarray(seen["claimed"], dtype=np.float64)
             for i in np.flatnonzero(active):
                 active[i] = curves[i].add(step, noise[i], claimed[i])
-                self._tell(float(self._budgets[i]), step, noise[i], claimed[i])
+                if self._report is not None:
+                    told = LearningStep(
+                        mi_nats=float(self._budgets[i]),
+                        step=step + len(noise[i]),
+                        n_steps=training.n_steps,
+                        noise=float(noise[i].mean()),
+                        claimed_nats=float(claimed[i].mean()),
+                    )
+                    self._report(told)
             if not active.any():
                 break
         claims = np.asarray(game.claim(rules, pool, state, last), dtype=np.float64)
         leader = {name: np.asarray(a, dtype=np.float64) for name, a in state["leader"].items()}
         return tuple(
-            self._record({name: a[i] for name, a in leader.items()}, i, claims[:, i], curves[i])
+            LearnedNoise(
+                family=self._family,
+                follower=self._follower,
+                mi_nats=float(self._budgets[i]),
+                claimed_nats=max(0.0, float(claims[0, i])),
+                claimed_error=float(claims[1, i]),
+                params=self._family.rescaled(
+                    {name: a[i] for name, a in leader.items()}, self._length
+                ),
+                spread=self._spread,
+                log_p=self._log_p,
+                history=curves[i].history(),
+                stopped_early=curves[i].n_steps < training.n_steps,
+                seed=self._seed,
+            )
             for i in range(n)
         )
 
@@ -379,36 +396,6 @@ class _Run:
         directions = rng.standard_normal((self._spread.rank, self._training.n_slices))
         unit: Matrix = directions / np.linalg.norm(directions, axis=0)
         return unit
-
-    def _tell(self, mi_nats: float, step: int, noise: Vector, claimed: Vector) -> None:
-        if self._report is not None:
-            done = step + len(noise)
-            self._report(
-                LearningStep(
-                    mi_nats=mi_nats,
-                    step=done,
-                    n_steps=self._training.n_steps,
-                    noise=float(noise.mean()),
-                    claimed_nats=float(claimed.mean()),
-                )
-            )
-
-    def _record(
-        self, params: dict[str, Any], index: int, claim: Vector, curve: _Curve
-    ) -> LearnedNoise:
-        return LearnedNoise(
-            family=self._family,
-            follower=self._follower,
-            mi_nats=float(self._budgets[index]),
-            claimed_nats=max(0.0, float(claim[0])),
-            claimed_error=float(claim[1]),
-            params=self._family.rescaled(params, self._length),
-            spread=self._spread,
-            log_p=self._log_p,
-            history=curve.history(),
-            stopped_early=curve.n_steps < self._training.n_steps,
-            seed=self._seed,
-        )
 
 
 class _Curve:
@@ -453,23 +440,13 @@ def _import_game() -> tuple[Any, Any]:
     try:
         import jax
 
-        from pacprivacy.residual.learned import game
+        from pacprivacy.residual import decoder_game as game
     except ImportError as error:
         raise PacPrivacyError(
             "learned noise needs jax and optax, which are not installed. "
             "Run: pip install 'pacprivacy[jax]'"
         ) from error
     return jax, game
-
-
-def _find_family(family: str | Family) -> Family:
-    if not isinstance(family, str):
-        return family
-    if family not in FAMILIES:
-        raise BudgetError(
-            f"family must be one of {', '.join(FAMILIES)}; got {family!r}. Use 'gaussian_full'."
-        )
-    return FAMILIES[family]
 
 
 def _check_budgets(mi_budgets: Sequence[float], spread: Spread, log_p: Vector) -> Vector:
@@ -482,3 +459,125 @@ def _check_budgets(mi_budgets: Sequence[float], spread: Spread, log_p: Vector) -
             f"differ; got {max(mi_budgets):g}. No noise is needed there."
         )
     return np.asarray(mi_budgets, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """What learned noise really gives away, beside what its decoder claimed.
+
+    Attributes
+    ----------
+    claimed_nats : float, public
+        What the decoder saw.
+    true_nats : Estimate, public
+        The true mutual information, with its interval.
+    """
+
+    claimed_nats: float
+    true_nats: Estimate
+
+    @property
+    def value(self) -> float:
+        """The true information less the claimed one, in nats."""
+        return self.true_nats.value - self.claimed_nats
+
+    @property
+    def upper(self) -> float:
+        """The most that the decoder can have missed, at the interval's confidence."""
+        return self.true_nats.upper - self.claimed_nats
+
+    def __str__(self) -> str:
+        return (
+            f"claimed {self.claimed_nats:.6g} nats, true {self.true_nats}; "
+            f"the decoder missed {self.value:.6g} nats"
+        )
+
+
+def check_learned_noise(
+    learned: LearnedNoise,
+    *,
+    n_draws: int = CHECK_DRAWS,
+    gamma: float = DEFAULT_GAMMA,
+    noise_scale: float = 1.0,
+    rng: np.random.Generator | int | None = None,
+) -> Shortfall:
+    """Evaluate learned noise with the optimal adversary.
+
+    The draws are independent of those of the training; with ``noise_scale`` that multiple of the
+    noise is looked at instead.
+
+    Guarantee
+    ---------
+    Claim W-1. The interval holds the mutual information between the secret index and the
+    output plus this noise, in real numbers, with probability ``1 - gamma`` over the simulated
+    draws. It certifies no release: nothing is released with float noise.
+    """
+    generator = public_generator(coerce_seed(rng), "learned information")
+    m = len(learned.log_p)
+    params = learned.family.rescaled(learned.params, noise_scale)
+    points = learned.spread.coordinates
+    view = View(points=points, log_prior=learned.log_p)
+    prior = float(entropy(learned.log_p))
+    n_numbers = points.shape[1] if isinstance(learned.family, FlowNoise) else 1  # per pair
+    width = max(1, math.ceil(BLOCK_ELEMENTS / (m * n_numbers)))
+    gains = []
+    for start in range(0, n_draws, width):
+        size = min(width, n_draws - start)
+        index = draw_releases(view, size, generator).indices
+        z = points[index] + learned.family.draw(params, size, generator)
+        log_q = learned.family.pair_log_density(params, z, points, np)
+        gains.append(prior - _entropies(learned.log_p + log_q))
+    gain = np.concatenate(gains)
+    estimate = bernstein_estimate(
+        float(gain.mean()),
+        float(gain.var(ddof=1)),
+        n_draws,
+        low=prior - math.log(m),
+        high=prior,
+        gamma=gamma,
+    )
+    clipped = {end: max(0.0, getattr(estimate, end)) for end in ("value", "lower", "upper")}
+    return Shortfall(claimed_nats=learned.claimed_nats, true_nats=replace(estimate, **clipped))
+
+
+def plan_learned_noise(
+    learned: LearnedNoise,
+    *,
+    mi_nats: float | None = None,
+    gamma: float = DEFAULT_GAMMA,
+    rng: np.random.Generator | int | None = None,
+) -> NoisePlan:
+    """Turn the shape of learned Gaussian noise into a certified plan.
+
+    The learned covariance is a proposal like any other: it is scaled until the exact adversary
+    proves the budget on fresh draws, and put on the integer lattice. Neither the training nor
+    the decoder's claim is part of the proof.
+
+    Without ``mi_nats`` the budget of the training is proved; ``rng`` is for simulated draws and
+    never for the secret. The plan is of kind *exact*.
+
+    Guarantee
+    ---------
+    Claim N-5, with the learned covariance as the shape.
+    """
+    budget = learned.mi_nats if mi_nats is None else mi_nats
+    if not 0 < budget < math.inf:
+        raise BudgetError(f"mi_nats must be a positive finite number; got {budget}. Use 0.25.")
+    problem = Problem(
+        spread=learned.spread,
+        log_p=learned.log_p,
+        gamma=gamma,
+        seed=coerce_seed(rng),
+        mi_nats=budget,
+    )
+    return certify(learned.covariance_shape(), problem, rule="learned", notes=(LEARNED_NOTE,))
+
+
+def _entropies(log_joint: Matrix) -> Vector:
+    """Return the entropy of each posterior, from log weights up to a constant."""
+    log_joint = log_joint - log_joint.max(axis=1, keepdims=True)
+    p = np.exp(log_joint)
+    total = p.sum(axis=1)
+    weighted = np.einsum("ij,ij->i", p, np.maximum(log_joint, -800.0))
+    entropies: Vector = np.log(total) - weighted / total
+    return np.maximum(entropies, 0.0)

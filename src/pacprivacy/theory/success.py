@@ -42,11 +42,6 @@ def posterior_success(mi_nats: Vector | float, prior: Vector | float = 0.5) -> V
     float or array
         Largest ``q >= prior`` with ``kl(q, prior) <= mi_nats``, rounded up.
 
-    Raises
-    ------
-    BudgetError
-        If the budget is negative or the prior is not in (0, 1].
-
     Guarantee
     ---------
     Claim T-1. Assumes ``mi_nats`` bounds the information and ``prior`` the blind success.
@@ -77,23 +72,6 @@ def posterior_success(mi_nats: Vector | float, prior: Vector | float = 0.5) -> V
 
 def mi_for_success(success: float, prior: float = 0.5) -> float:
     """Information budget that keeps every adversary at or below a success rate.
-
-    Parameters
-    ----------
-    success : float, public
-        Target for the best guess with the release; between ``prior`` and 1.
-    prior : float in (0, 1], public
-        Best success rate without the release.
-
-    Returns
-    -------
-    float
-        ``kl(success, prior)`` in nats, rounded down.
-
-    Raises
-    ------
-    BudgetError
-        If the prior is not in (0, 1] or the target is outside [prior, 1].
 
     Guarantee
     ---------
@@ -127,11 +105,6 @@ def epsilon_equivalent(success: float, delta: float = 0.0) -> float:
     -------
     float
         ``max(0, ln((1-δ)/(1-q) - 1))``; infinite for certain success.
-
-    Raises
-    ------
-    BudgetError
-        If an argument is outside its range.
     """
     if not 0.0 <= success <= 1.0:
         raise BudgetError(
@@ -145,25 +118,7 @@ def epsilon_equivalent(success: float, delta: float = 0.0) -> float:
 
 
 def success_for_epsilon(epsilon: float, delta: float = 0.0) -> float:
-    """Membership success that (ε, δ)-differential privacy allows at prior 1/2, at most.
-
-    Parameters
-    ----------
-    epsilon : float >= 0, public
-        The ε of differential privacy.
-    delta : float in [0, 1), public
-        The δ of differential privacy.
-
-    Returns
-    -------
-    float
-        ``1 - (1-δ)/(1+e^ε)``.
-
-    Raises
-    ------
-    BudgetError
-        If an argument is outside its range.
-    """
+    """Membership success that (ε, δ)-differential privacy allows: at most ``1 - (1-δ)/(1+e^ε)``."""
     if not epsilon >= 0.0:
         raise BudgetError(
             f"epsilon must be >= 0; got {epsilon}. Use about 0.4 for a success below 60 %."
@@ -212,48 +167,6 @@ def read_as_dp(success: float, delta: float = READ_AT_DELTA) -> Readings:
     )
 
 
-def overlap_prior(n_records: int, n_guessed: int) -> float:
-    """Chance that a blind guess of half the records names enough members.
-
-    Parameters
-    ----------
-    n_records : int, public
-        Size of the universe, even and positive; the secret is a uniform half of it.
-    n_guessed : int, public
-        Number ``k`` of members that must be named, between 0 and ``n_records / 2``.
-
-    Returns
-    -------
-    float
-        ``P[X >= k]`` for ``X ~ Hypergeom(n, n/2, n/2)``; the prior of the generalised
-        membership attack for subsets drawn i.i.d., never zero.
-
-    Raises
-    ------
-    BudgetError
-        If the universe is odd or empty, or ``k`` is out of range.
-    """
-    if n_records < 2 or n_records % 2:
-        raise BudgetError(
-            f"n_records must be even and positive; got {n_records}. "
-            "Drop a record so that halves exist."
-        )
-    half = n_records // 2
-    if not 0 <= n_guessed <= half:
-        raise BudgetError(
-            f"n_guessed must be between 0 and {half}; got {n_guessed}. "
-            "A guess names half of the records."
-        )
-    if n_guessed == 0:
-        return 1.0
-    hits = np.arange(half, dtype=np.float64)
-    # Weight of j+1 hits over weight of j hits: the weights are C(n/2, j)^2.
-    steps = 2.0 * (np.log(half - hits) - np.log(hits + 1.0))
-    logs = np.concatenate([[0.0], np.cumsum(steps)])
-    tail = np.logaddexp.reduce(logs[n_guessed:]) - np.logaddexp.reduce(logs)
-    return min(1.0, max(math.exp(tail), float(np.finfo(np.float64).tiny)))
-
-
 def _require_prior(values: Vector, given: object) -> None:
     if not np.all((values > 0) & (values <= 1)):
         raise BudgetError(
@@ -284,12 +197,7 @@ _ROUND_UP_DIVERGENCE: Final = 1.0 + 2.0**-44
 def bernoulli_divergence(name: DivergenceName, q: float, p: float) -> float:
     """Divergence of a coin with success rate ``q`` from one with success rate ``p``.
 
-    Parameters
-    ----------
-    name : {"kl", "total variation", "chi-square", "squared Hellinger"}
-        ``Σ x ln(x/y)``, ``1/2 Σ |x - y|``, ``Σ (x - y)²/y`` or ``1 - Σ sqrt(xy)``.
-    q, p : float in [0, 1], public
-        Success rates.
+    ``Σ x ln(x/y)``, ``1/2 Σ |x - y|``, ``Σ (x - y)²/y`` or ``1 - Σ sqrt(xy)``, by name.
     """
     if name == "kl":
         return bernoulli_kl(float(q), float(p))
