@@ -13,7 +13,7 @@ from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
 from pacprivacy.budget import AnyBudget
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Wrapper, as_mechanism, coerce_data
-from pacprivacy.noise import NoisePlan, Observation, Rule, calibrate, sample_discrete_gaussian
+from pacprivacy.noise import AnyRule, NoisePlan, Observation, calibrate, sample_discrete_gaussian
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
 
@@ -142,7 +142,7 @@ def tune_budgets(
     *,
     pool: Pool | PoolStrategy | None = None,
     n_subsets: int | None = None,
-    rule: Rule | None = None,
+    rule: AnyRule | None = None,
     n_releases: int = 400,
     n_jobs: int | None = None,
     rng: np.random.Generator | int | None = None,

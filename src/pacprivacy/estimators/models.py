@@ -34,7 +34,7 @@ from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
 from pacprivacy.estimators.predictor import project_to_simplex
 from pacprivacy.mechanism import PCA, Forest, KMeans, LinearSVM, Mechanism, coerce_data
-from pacprivacy.noise import Boxed, Empirical, propose_variance
+from pacprivacy.noise import as_rule, propose_variance
 from pacprivacy.pool import Pool
 from pacprivacy.simulation import draw_candidates, run_mechanism
 
@@ -274,7 +274,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
     ) -> None:
         by_membership = limits_of(self.budget).mi_nats is None
-        sampled = isinstance(self.rule, Boxed | Empirical)
+        sampled = as_rule(self.rule).n_reserve > 0
         if self.alpha == "conscious" and by_membership and not sampled:
             pool, aim = self._noise_to_come(mechanism, data, units, rng)
             mechanism = self._with_penalty(Penalty(mi_nats=aim, snr=self.snr))
