@@ -32,6 +32,7 @@ from pacprivacy.cli import app
 from pacprivacy.dp import accuracy_first
 from pacprivacy.ledger import Ledger
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
+from papers.design.fresh import descend_fresh
 from papers.residual.examples import example_outputs
 from papers.residual.laws import law_of_dp, law_of_rule
 
@@ -151,12 +152,12 @@ OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
     "histogram": (lambda: mechanism.Histogram(bins=4, ranges=(-3.0, 3.0)), X[:, 0]),
     "density": (lambda: mechanism.Histogram(bins=3, ranges=(-3.0, 3.0), density=True), X[:, 0]),
     "k-means": (lambda: mechanism.KMeans(n_clusters=2), X),
-    "k-means by labels": (lambda: mechanism.KMeans(order="labels", n_restarts=1), (X, LABELS)),
+    "k-means by labels": (lambda: mechanism.KMeans(order="labels", n_init=2), (X, LABELS)),
     "pca": (lambda: mechanism.PCA(n_components=2), X),
-    "pca about the universe": (lambda: mechanism.PCA(n_components=1, centre="universe"), X),
+    "pca about the universe": (lambda: mechanism.PCA(n_components=1, center="universe"), X),
     "svm": (lambda: mechanism.LinearSVM(C=0.5), (X, LABELS)),
     "svm with hinge": (lambda: mechanism.LinearSVM(C=0.5, loss="hinge"), (X, LABELS)),
-    "forest": (lambda: mechanism.Forest(n_trees=2, depth=2), (X, LABELS)),
+    "forest": (lambda: mechanism.Forest(n_estimators=2, max_depth=2), (X, LABELS)),
     "ridge": (lambda: design.JointRidge(penalty=0.5), (X, TARGET)),
     "orthogonal ridge": (
         lambda: design.OrthogonalRidge(penalty=design.Penalty(mi_nats=0.25)),
@@ -166,7 +167,7 @@ OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
         lambda: design.OrthogonalRidge(penalty=0.5, transform="whitening"),
         (X, TARGET),
     ),
-    "logistic fit": (lambda: design.LogisticFit(l2=0.2), (X, LABELS)),
+    "logistic fit": (lambda: design.LogisticFit(penalty=0.2), (X, LABELS)),
     "estimator": (
         lambda: mechanism.EstimatorFit(estimator=LogisticRegression(C=0.3), seed=3),
         (X, LABELS),
@@ -432,7 +433,7 @@ CASES |= {
 
 def descent(loss: str, **settings: Any) -> Any:
     targets = SIGNS if loss == "logistic" else TARGET - TARGET.mean()
-    plan = design.Descent(objective=design.Objective(loss=loss, l2=0.2), n_steps=6, **settings)
+    plan = design.Descent(objective=design.Objective(loss=loss, penalty=0.2), n_steps=6, **settings)
     run = design.descend((CENTRED, targets), pac.Information(1.0), plan, **SMALL, **SIMULATED)
     return {
         "value": run.weights,
@@ -453,18 +454,20 @@ CASES |= {
 @case
 def descent_with_fresh_secrets() -> Any:
     plan = design.Descent(n_steps=4)
-    run = design.descend_fresh((CENTRED, SIGNS), pac.Information(1.0), plan, **SIMULATED)
+    run = descend_fresh((CENTRED, SIGNS), pac.Information(1.0), plan, **SIMULATED)
     return {"value": run.weights, "values": run.path, "mi_nats": run.mi_nats}
 
 
 @case
 def descent_in_a_session() -> Any:
-    data, steps = (CENTRED, SIGNS), np.full((3,), 0.5)
+    objective, weights, made = design.Objective(penalty=0.1), np.zeros(3), []
+    data = (CENTRED, SIGNS)
     with pac.Session(data, budget=pac.Information(1.0), **SMALL, **seeded()) as session:
-        path, made = design.descend_in_session(
-            session, design.Objective(l2=0.1), steps, 2 * [INFORMATION], rule="waterfill"
-        )
-        return {"values": path, "releases": list(made), "odometer": odometer(session)}
+        for _ in range(2):
+            gradient = design.MeanGradient(objective=objective, weights=weights)
+            made.append(session.release(gradient, INFORMATION, rule="waterfill"))
+            weights = weights - 0.5 * made[-1].value
+        return {"values": weights, "releases": made, "odometer": odometer(session)}
 
 
 @case
@@ -515,13 +518,13 @@ CASES |= {
         released=["cluster_centers_"],
         on=(X,),
     ),
-    "fit forest": lambda: fit(pac.PrivateForestClassifier, 2, depth=2, on=(X, LABELS)),
+    "fit forest": lambda: fit(pac.PrivateForestClassifier, 2, max_depth=2, on=(X, LABELS)),
     "fit k-means": lambda: fit(pac.PrivateKMeans, 2, on=(X,)),
     "fit svm": lambda: fit(pac.PrivateLinearSVC, 0.5, on=(X, LABELS)),
     "fit svm of three classes": lambda: fit(pac.PrivateLinearSVC, 0.5, on=(X, THREE)),
     "fit logistic": lambda: fit(pac.PrivateLogisticRegression, 0.2, on=(X, LABELS)),
     "fit logistic by descent": lambda: fit(
-        pac.PrivateLogisticRegression, 0.2, method="descent", n_steps=5, on=(X, LABELS)
+        pac.PrivateLogisticRegression, 0.2, method="descent", max_iter=5, on=(X, LABELS)
     ),
     "fit pca": lambda: fit(pac.PrivatePCA, 2, on=(X,)),
     "fit ridge": lambda: fit(pac.PrivateRidge, on=(X, TARGET)),
@@ -544,7 +547,7 @@ CASES |= {
 def fit_in_a_grid_search() -> Any:
     model = pac.PrivateRidge(1.0, budget=INFORMATION, rule="waterfill", **SMALL, **seeded_fit())
     scoring = estimators.ScoreWithCost()
-    search = GridSearchCV(model, {"penalty": [0.1]}, cv=2, scoring=scoring, refit="score")
+    search = GridSearchCV(model, {"alpha": [0.1]}, cv=2, scoring=scoring, refit="score")
     cost = estimators.search_cost(search.fit(X, TARGET))
     return {
         "values": attributes(search.best_estimator_),

@@ -44,7 +44,7 @@ def one_training(
         means = np.einsum("ij,ij->j", inside, gradients) / inside.sum(axis=0, dtype=np.int64)
         noise_std = np.sqrt(ratio * share * gradients.var(axis=0, ddof=1))
         released = means + noise_std * rng.standard_normal(d, dtype=np.float32)
-        weights = weights - steps * (released + split.objective.l2 * weights)
+        weights = weights - steps * (released + split.objective.penalty * weights)
     return weights
 
 

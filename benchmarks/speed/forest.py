@@ -124,7 +124,7 @@ def compare(forest: Forest, parts: tuple[Any, ...]) -> tuple[float, float]:
 def main() -> int:
     rice = load_rice()
     data = coerce_data((rice.X, rice.y))
-    forest = Forest(n_trees=3, depth=3).prepare(data)
+    forest = Forest(n_estimators=3, max_depth=3).prepare(data)
     pool = Balanced(n_subsets=256).draw(rice.n_records, rng=0)
     loop, fit = compare(forest, data.parts)
     half_loop, half_fit = compare(forest, data.take(pool.rows(0)))
@@ -133,8 +133,8 @@ def main() -> int:
     result = {
         "data": "rice",
         "n_rows": data.n_rows,
-        "n_trees": forest.n_trees,
-        "depth": forest.depth,
+        "n_trees": forest.n_estimators,
+        "depth": forest.max_depth,
         "n_thresholds": forest.n_thresholds,
         "n_subsets": pool.n_subsets,
         "ratio": round(loop / fit, 1),

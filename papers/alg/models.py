@@ -174,7 +174,7 @@ def _kmeans(dataset: str, *, max_halves: int = 4000, max_releases: int = 16_000)
         dataset=dataset,
         model="k-means",
         transformer=_TRANSFORMERS[dataset],
-        paper=KMeans(order="labels", warm_start=False, n_restarts=10, classes=classes),
+        paper=KMeans(order="labels", warm_start=False, n_init=10, classes=classes),
         ours=KMeans(order="labels", classes=classes),
         published=PublishedKey(
             table="pac_algs_kmeans.csv", column="acc_private_mean", keys={"dataset": dataset}
@@ -272,7 +272,7 @@ def _pca(
         dataset=dataset,
         model=f"PCA, d = {n_components}",
         transformer="min-max",
-        paper=PCA(n_components=n_components, centre="universe", orthonormal=False),
+        paper=PCA(n_components=n_components, center="universe", orthonormal=False),
         ours=PCA(n_components=n_components),
         metric="restoration error",
         published=PublishedKey(
@@ -323,7 +323,11 @@ def _forest(
     max_halves: int = 4000,
     max_releases: int = 16_000,
 ) -> Task:
-    shape: dict[str, Any] = {"n_trees": N_TREES, "depth": DEPTH, "classes": CLASSES[dataset]}
+    shape: dict[str, Any] = {
+        "n_estimators": N_TREES,
+        "max_depth": DEPTH,
+        "classes": CLASSES[dataset],
+    }
     split = _REGULARISED if regularised else _PLAIN
     kind = "" if regularised else ", no pull"
     return Task(

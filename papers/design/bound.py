@@ -92,7 +92,7 @@ def _row(dataset: str, mi_nats: float, mode: Mode, n_trials: int, seed: int) -> 
         descent_step_exact(
             start_error=start_error,
             gradient_var=start_var,
-            convexity=objective.l2,
+            convexity=objective.penalty,
             n_steps=N_STEPS,
             ratio=ratio if mode == "conscious" else 0.0,
             largest=1.0 / objective.smoothness(split.X),
@@ -115,14 +115,14 @@ def _row(dataset: str, mi_nats: float, mode: Mode, n_trials: int, seed: int) -> 
                 step,
                 start_error=start_error,
                 gradient_var=gradient_var,
-                convexity=objective.l2,
+                convexity=objective.penalty,
                 n_steps=N_STEPS,
                 ratio=ratio,
             )
         )
 
     sharp = contraction_bound(
-        step, start_error=start_error, released_var=released, convexity=objective.l2
+        step, start_error=start_error, released_var=released, convexity=objective.penalty
     )
     return BoundRow(
         dataset=split.name,

@@ -144,7 +144,7 @@ def load_binary(name: str) -> BinarySplit:
     return BinarySplit(
         name=name,
         has_constant=has_constant,
-        objective=Objective(loss="logistic", l2=_PENALTIES[name]),
+        objective=Objective(loss="logistic", penalty=_PENALTIES[name]),
         X=rows,
         y=y,
         X_test=rows_test,

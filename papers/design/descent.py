@@ -151,7 +151,7 @@ def train_fresh(
     Parameters
     ----------
     X, targets, objective, steps
-        As in :func:`pacprivacy.design.descend_fresh`; step sizes of shape (d,).
+        As in :func:`papers.design.fresh.descend_fresh`; step sizes of shape (d,).
     ratios : array of shape (T,), public
         Noise ratio ``C`` of each step: noise variance over the gradient's variance.
     n_trials : int
@@ -168,7 +168,7 @@ def train_fresh(
     features, squares = X.astype(single), np.square(X, dtype=np.float64).astype(single)
     column, n = targets.astype(single)[:, None], len(X)
     share = single(subset_mean_variance(1.0, n) * n / (n - 1))
-    strides, shrink = np.asarray(steps, dtype=single)[:, None], single(objective.l2)
+    strides, shrink = np.asarray(steps, dtype=single)[:, None], single(objective.penalty)
     weights = np.zeros((X.shape[1], n_trials), dtype=single)
     for ratio in ratios:
         slopes = _slopes_in_place(objective, features @ weights, column)

@@ -206,7 +206,7 @@ def _logistic(dataset: str) -> _Model:
         data=(split.X[:, :d].copy(), labels),
         strata=labels,
         mechanism=lambda _: LogisticFit(
-            l2=split.objective.l2, n_steps=N_STEPS, transform=transform
+            penalty=split.objective.penalty, n_steps=N_STEPS, transform=transform
         ),
         scores=accuracies,
         is_ridge=False,

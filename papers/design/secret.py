@@ -15,8 +15,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource, public_generator, uniform_below
-from pacprivacy.design.descent import Split, follow_secret
-from pacprivacy.design.objective import split_budget
+from pacprivacy.design.descent import Split, follow_secret, split_budget
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.theory import posterior_success
 from papers.charts import Line, Panel, Style, draw_panels
@@ -102,7 +101,7 @@ class GradientsOfPool:
         objective = self._split.objective
         slopes = objective.slopes(self._split.X @ weights, self._split.y).astype(np.float32)
         sums = self._masks @ (self._features * slopes[:, None])
-        gradients: Matrix = sums / self._sizes + objective.l2 * weights
+        gradients: Matrix = sums / self._sizes + objective.penalty * weights
         return gradients
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy.cli import app
-from pacprivacy.design import Descent, Objective, descend_fresh
+from pacprivacy.design import Descent, Objective
 from pacprivacy.theory.design import noise_ratio
 from papers.design import DESIGN, gain
 from papers.design.data import (
@@ -23,6 +23,7 @@ from papers.design.data import (
 )
 from papers.design.decomposition import decomposition_rows
 from papers.design.descent import train_fresh
+from papers.design.fresh import descend_fresh
 from papers.design.pool import pool_rows
 from papers.design.secret import secret_row
 from papers.page import Page
@@ -55,7 +56,7 @@ def binary(name: str) -> BinarySplit:
     X = rng.normal(size=(500, 4)) + 0.8 * y[:, None] * [1.0, -1.0, 0.5, 0.0]
     return BinarySplit(
         name=name,
-        objective=Objective(l2=0.1),
+        objective=Objective(penalty=0.1),
         has_constant=False,
         X=X[:300].copy(),
         y=y[:300].copy(),
@@ -214,7 +215,7 @@ def test_batched_trials_follow_the_law_of_drawn_subsets(loss: str) -> None:
     generator = np.random.default_rng(0)
     X = generator.normal(size=(24, 3)) * np.linspace(2.0, 0.5, 3)
     y = np.where(X @ np.ones(3) + generator.logistic(size=24) > 0, 1.0, -1.0)
-    X, objective = X - X.mean(axis=0), Objective(loss=loss, l2=0.3)
+    X, objective = X - X.mean(axis=0), Objective(loss=loss, penalty=0.3)
     descent = Descent(objective=objective, n_steps=4, step=0.2)
     ratios = np.full(4, float(noise_ratio(0.8, n_dimensions=3, n_steps=4)))
     one_by_one = np.array(

@@ -46,7 +46,7 @@ def restored(model: Any, rows: Any) -> float:
         (PrivateLogisticRegression(), pac.Accuracy(at_least=0.9, on=(X[PUBLIC], Y[PUBLIC]))),
         (PrivateRidge(), pac.Accuracy(at_least=0.5, on=(X[PUBLIC], Y[PUBLIC]))),
         (
-            pac.PrivateForestClassifier(2, depth=1),
+            pac.PrivateForestClassifier(2, max_depth=1),
             pac.Accuracy(at_least=0.9, on=(X[PUBLIC], Y[PUBLIC])),
         ),
         (pac.PrivateKMeans(2), pac.Accuracy(at_least=-2.0, on=(X[PUBLIC],), metric=near)),

@@ -44,7 +44,7 @@ MODELS = [
     PrivateKMeans(2, **FAST),
     PrivatePCA(1, **FAST),
     PrivateLinearSVC(**FAST),
-    PrivateForestClassifier(2, depth=2, **FAST),
+    PrivateForestClassifier(2, max_depth=2, **FAST),
 ]
 
 

@@ -6,7 +6,7 @@ import html
 import textwrap
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 WIDTH: Final = 80
 LARGE: Final = (10.0, 1000.0)  # from here on two decimals, or four digits, are enough
@@ -23,6 +23,9 @@ PROMISES: Final = {
         "looking at the data, and pays for the worst data set that they allow."
     ),
 }
+
+
+Family: TypeAlias = Literal["PAC", "DP"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,7 @@ class ComparisonRow:
         Why a method could not be run, or what it needs.
     """
 
-    family: Literal["PAC", "DP"]
+    family: Family
     method: str
     utility: float | None
     standard_error: float | None
@@ -99,7 +102,7 @@ class Comparison:
         """What the success is above a blind guess, of what it could be: ``2 success - 1``."""
         return 2.0 * self.success - 1.0
 
-    def best(self, family: Literal["PAC", "DP"]) -> ComparisonRow:
+    def best(self, family: Family) -> ComparisonRow:
         """Return the row of a family with the best utility."""
         mine = [row for row in self.rows if row.family == family and row.utility is not None]
         sign = -1.0 if self.larger_is_better else 1.0
@@ -124,43 +127,28 @@ class Comparison:
             f"{'':4}{'method':<22}{self.metric:>16}{'distance':>9}{'δ(0)':>8}  promise",
         ]
         for row in self.rows:
-            line = f"{row.family:<4}{row.method:<22}{_utility(row):>16}"
+            family, method, utility, distance, advantage, promise = _cells(row)
+            line = f"{family:<4}{method:<22}{utility:>16}"
             if not row.note:
-                line += f"{_distance(row):>9}{_advantage(row):>8}"
-            lines.append(f"{line}  {_promise(row)}")
+                line += f"{distance:>9}{advantage:>8}"
+            lines.append(f"{line}  {promise}")
         lines += [
             "",
             "δ(0): advantage of the best attacker on a DP method, by its own loss",
             f"distribution; it may be {self.advantage:.4f}.",
         ]
         if any(row.neighbours == "replace" for row in self.rows):
-            lines += [
-                "* about the content of a record; the number of records is public",
-            ]
+            lines.append("* about the content of a record; the number of records is public")
         lines += ["", "Simulated releases: seeded, they protect nobody."]
         for text in PROMISES.values():
             lines.append(textwrap.fill(text.replace("*", ""), WIDTH))
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        head = "".join(
-            f"<th>{html.escape(name)}</th>"
-            for name in ("", "method", self.metric, "distance", "δ(0)", "promise")
-        )
+        names = ("", "method", self.metric, "distance", "δ(0)", "promise")
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
         body = "".join(
-            "<tr>"
-            + "".join(
-                f"<td>{html.escape(cell)}</td>"
-                for cell in (
-                    row.family,
-                    row.method,
-                    _utility(row),
-                    _distance(row),
-                    _advantage(row),
-                    _promise(row),
-                )
-            )
-            + "</tr>"
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in _cells(row))}</tr>"
             for row in self.rows
         )
         title = html.escape(
@@ -169,6 +157,13 @@ class Comparison:
         )
         notes = "".join(f"<p>{html.escape(text)}</p>" for text in PROMISES.values())
         return f"<div><p><b>{title}</b></p><table><tr>{head}</tr>{body}</table>{notes}</div>"
+
+
+def _cells(row: ComparisonRow) -> tuple[str, ...]:
+    """Return one line of the table."""
+    distance = "" if row.distance is None else f"{row.distance:.3g}"
+    advantage = "" if row.advantage is None else f"{row.advantage:.4f}"
+    return row.family, row.method, _utility(row), distance, advantage, _promise(row)
 
 
 def _utility(row: ComparisonRow) -> str:
@@ -180,14 +175,6 @@ def _utility(row: ComparisonRow) -> str:
         return f"{row.utility:.1e} ± {row.standard_error or 0:.0e}"
     digits = 2 if row.utility >= LARGE[0] else 4
     return f"{row.utility:.{digits}f} ± {row.standard_error or 0:.{digits}f}"
-
-
-def _distance(row: ComparisonRow) -> str:
-    return "" if row.distance is None else f"{row.distance:.3g}"
-
-
-def _advantage(row: ComparisonRow) -> str:
-    return "" if row.advantage is None else f"{row.advantage:.4f}"
 
 
 def _promise(row: ComparisonRow) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -11,10 +12,10 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
 from pacprivacy.budget import Membership
 from pacprivacy.comparison.models import MODELS, Model, Records
-from pacprivacy.comparison.record import Comparison, ComparisonRow
+from pacprivacy.comparison.record import Comparison, ComparisonRow, Family
 from pacprivacy.dp import DPCertificate, calibrate_to_advantage
 from pacprivacy.errors import BudgetError, DataError, PacPrivacyError
-from pacprivacy.mechanism import coerce_data
+from pacprivacy.mechanism import Data, coerce_data
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Pool
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
@@ -81,54 +82,50 @@ def compare(
     Examples
     --------
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(200, 2))
-    >>> settings = {"success": 0.7, "ranges": (-1, 1), "rules": ("waterfill",), "n_subsets": 16}
-    >>> found = compare(X, X[:, 0] > 0, model="logistic", n_dp_releases=2, **settings)
+    >>> few = {"rules": ("waterfill",), "n_subsets": 16, "n_dp_releases": 2}
+    >>> settings = {"model": "logistic", "success": 0.7, "ranges": (-1, 1)}
+    >>> found = compare(X, X[:, 0] > 0, **settings, **few)
     >>> found.rows[0].family, found.metric
     ('PAC', 'accuracy')
     """
-    chosen = _find(model)
-    promise = Membership(success)
-    seed = coerce_seed(rng)
-    train, judged = _read(X, y, chosen, ranges, target_range, test, delta, seed)
-    goal = _fit_all(chosen, train)
-    rows = _pac_rows(chosen, train, judged, promise, goal, rules, n_subsets, n_releases, seed)
-    for name in chosen.methods:
-        rows.append(_dp_row(name, chosen, train, judged, promise, goal, n_dp_releases, seed))
+    if model not in MODELS:
+        raise DataError(f"model must be one of {', '.join(MODELS)}; got {model!r}. Use 'logistic'.")
+    chosen, promise, seed = MODELS[model], Membership(success), coerce_seed(rng)
+    declared = (ranges, target_range)
+    train, judged = _read(X, y, chosen, declared, test=test, delta=delta, seed=seed)
+    task = _Task(model=chosen, train=train, judged=judged, promise=promise, seed=seed)
+    rows = task.pac_rows(rules, n_subsets, n_releases)
+    rows += [task.dp_row(name, n_dp_releases) for name in chosen.methods]
     return Comparison(
         model=model,
         metric=chosen.metric,
         larger_is_better=chosen.larger_is_better,
-        without_privacy=chosen.judge(goal, judged),
+        without_privacy=chosen.judge(task.goal, judged),
         success=promise.success,
         n_records=len(train.X),
         rows=tuple(rows),
     )
 
 
-def _find(model: str) -> Model:
-    if model not in MODELS:
-        raise DataError(f"model must be one of {', '.join(MODELS)}; got {model!r}. Use 'logistic'.")
-    return MODELS[model]
-
-
 def _read(
     X: Any,
     y: Any,
     model: Model,
-    ranges: tuple[Any, Any],
-    target_range: tuple[float, float] | None,
+    declared: tuple[Any, Any],
+    *,
     test: tuple[Any, Any] | None,
     delta: float | None,
     seed: int,
 ) -> tuple[Records, Records]:
     """Map features and target to [-1, 1]; return the records, and the rows that judge."""
+    ranges, target_range = declared
     features = _mapped(X, ranges, "ranges")
     target = _target(y, len(features), model, target_range)
     kept = 1 / len(features) ** 1.5 if delta is None else delta
     if not 0.0 < kept < 1.0:
         raise BudgetError(f"delta must be between 0 and 1; got {delta!r}. Use below 1/n.")
     whole = Records(X=features, y=target, delta=kept)
-    if model.target is None:
+    if target is None:
         return whole, whole
     if test is not None:
         others = _mapped(test[0], ranges, "ranges")
@@ -136,16 +133,15 @@ def _read(
         return whole, Records(X=others, y=judged, delta=kept)
     order = public_generator(seed, "split").permutation(len(features))
     cut = int(TEST_SHARE * len(features))
-    assert target is not None  # the model has one
     parts = [Records(X=features[i], y=target[i], delta=kept) for i in (order[cut:], order[:cut])]
     return parts[0], parts[1]
 
 
-def _mapped(values: Any, ranges: tuple[Any, Any], name: str) -> Matrix:
-    """Clip to declared ranges and map them to [-1, 1]."""
+def _mapped(values: Any, declared: tuple[Any, Any], name: str) -> Matrix:
+    """Clip to a declared range and map it to [-1, 1]."""
     array = np.asarray(values, dtype=np.float64)
     array = array[:, None] if array.ndim == 1 else array
-    low, high = (np.asarray(end, dtype=np.float64) for end in ranges)
+    low, high = (np.asarray(end, dtype=np.float64) for end in declared)
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         raise DataError(
             f"{name} must be two finite ends, the first below the second. Declare what the "
@@ -185,128 +181,97 @@ def _target(
     return np.where(np.asarray(y) == labels[1], 1.0, -1.0)
 
 
-def _fit_all(model: Model, train: Records) -> Vector:
-    """Return the parameters of the fit on all records, without any privacy."""
-    data = coerce_data(train.parts if len(train.parts) > 1 else train.parts[0])
-    mechanism = model.mechanism().prepare(data)
-    rng = public_generator(0, "fit")
-    return model.vector(mechanism.finish(mechanism.evaluate(data.parts, rng)))
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    """What all rows share: the model, the records, and the success that is promised."""
 
+    model: Model
+    train: Records
+    judged: Records
+    promise: Membership
+    seed: int
 
-def _pac_rows(
-    model: Model,
-    train: Records,
-    judged: Records,
-    promise: Membership,
-    goal: Vector,
-    rules: tuple[str, ...],
-    n_subsets: int,
-    n_releases: int,
-    seed: int,
-) -> list[ComparisonRow]:
-    data = coerce_data(train.parts if len(train.parts) > 1 else train.parts[0])
-    mechanism = model.mechanism()
-    pool, _ = draw_candidates(mechanism, data, None, n_subsets=n_subsets, units=None, rng=seed)
-    outputs = run_mechanism(mechanism, data, pool, rng=seed, progress=False)
-    return [
-        _pac_row(rule, model, outputs, pool, judged, promise, goal, n_releases, seed)
-        for rule in rules
-    ]
+    @cached_property
+    def data(self) -> Data:
+        """What a PAC mechanism is given."""
+        parts = self.train.parts
+        return coerce_data(parts if len(parts) > 1 else parts[0])
 
+    @cached_property
+    def goal(self) -> Vector:
+        """The parameters of the fit on all records, without any privacy."""
+        mechanism = self.model.mechanism().prepare(self.data)
+        fitted = mechanism.evaluate(self.data.parts, public_generator(0, "fit"))
+        return self.model.vector(mechanism.finish(fitted))
 
-def _pac_row(
-    rule: str,
-    model: Model,
-    outputs: Outputs,
-    pool: Pool,
-    judged: Records,
-    promise: Membership,
-    goal: Vector,
-    n_releases: int,
-    seed: int,
-) -> ComparisonRow:
-    try:
-        plan = calibrate(outputs, promise, rule=rule, pool=pool, rng=seed)
-    except BudgetError as error:
-        return _refused("PAC", rule, promise, error)
-    rng = public_generator(seed, "releases")
-    source = SimulatedSource(rng)
-    found = [
-        model.vector(outputs.restore(plan.value_of(plan.observe(int(secret), source))))
-        for secret in rng.integers(pool.n_subsets, size=n_releases)
-    ]
-    return _row("PAC", rule, model, found, judged, promise, goal, mi_nats=plan.mi_upper)
+    def pac_rows(
+        self, rules: tuple[str, ...], n_subsets: int, n_releases: int
+    ) -> list[ComparisonRow]:
+        """Return one row for each rule; all rules see the same candidates."""
+        mechanism = self.model.mechanism()
+        pool, _ = draw_candidates(mechanism, self.data, None, n_subsets=n_subsets, rng=self.seed)
+        outputs = run_mechanism(mechanism, self.data, pool, rng=self.seed, progress=False)
+        return [self._pac_row(rule, outputs, pool, n_releases) for rule in rules]
 
+    def _pac_row(self, rule: str, outputs: Outputs, pool: Pool, n_releases: int) -> ComparisonRow:
+        try:
+            plan = calibrate(outputs, self.promise, rule=rule, pool=pool, rng=self.seed)
+        except BudgetError as error:
+            return self._refused("PAC", rule, error)
+        rng = public_generator(self.seed, "releases")
+        source = SimulatedSource(rng)
+        found = [
+            self.model.vector(outputs.restore(plan.value_of(plan.observe(int(secret), source))))
+            for secret in rng.integers(pool.n_subsets, size=n_releases)
+        ]
+        return replace(self._row("PAC", rule, found), mi_nats=plan.mi_upper)
 
-def _dp_row(
-    name: str,
-    model: Model,
-    train: Records,
-    judged: Records,
-    promise: Membership,
-    goal: Vector,
-    n_releases: int,
-    seed: int,
-) -> ComparisonRow:
-    method = model.methods[name]
-    try:
-        epsilon = calibrate_to_advantage(
-            lambda trial: _advantage(method(train, trial, seed).certificate),
-            2.0 * promise.success - 1.0,
-            delta=train.delta,
+    def dp_row(self, name: str, n_releases: int) -> ComparisonRow:
+        """Return the row of a method, at the ``ε`` where its own advantage is what is asked."""
+        method, train = self.model.methods[name], self.train
+        try:
+            epsilon = calibrate_to_advantage(
+                lambda trial: _advantage(method(train, trial, self.seed).certificate),
+                2.0 * self.promise.success - 1.0,
+                delta=train.delta,
+            )
+            releases = [method(train, epsilon, self.seed + 1 + k) for k in range(n_releases)]
+        except PacPrivacyError as error:
+            return self._refused("DP", name, error)
+        spent = releases[0].certificate
+        return replace(
+            self._row("DP", name, [np.ravel(release.value) for release in releases]),
+            epsilon=spent.epsilon,
+            delta=spent.delta,
+            advantage=_advantage(spent),
+            neighbours=spent.neighbours,
         )
-        releases = [method(train, epsilon, seed + 1 + k) for k in range(n_releases)]
-    except PacPrivacyError as error:
-        return _refused("DP", name, promise, error)
-    spent = releases[0].certificate
-    found = [np.ravel(release.value) for release in releases]
-    row = _row("DP", name, model, found, judged, promise, goal)
-    return replace(
-        row,
-        epsilon=spent.epsilon,
-        delta=spent.delta,
-        advantage=_advantage(spent),
-        neighbours=spent.neighbours,
-    )
+
+    def _refused(self, family: Family, name: str, error: Exception) -> ComparisonRow:
+        """Return the row of a method that cannot keep the promise on these records."""
+        return ComparisonRow(
+            family=family,
+            method=name,
+            utility=None,
+            standard_error=None,
+            distance=None,
+            success=self.promise.success,
+            note=f"refused ({type(error).__name__})",
+        )
+
+    def _row(self, family: Family, name: str, found: list[Vector]) -> ComparisonRow:
+        utilities = np.array([self.model.judge(vector, self.judged) for vector in found])
+        errors = [np.square(vector - self.goal).sum() for vector in found]
+        return ComparisonRow(
+            family=family,
+            method=name,
+            utility=float(utilities.mean()),
+            standard_error=float(utilities.std(ddof=1) / np.sqrt(len(found))),
+            distance=float(np.sqrt(np.mean(errors))),
+            success=self.promise.success,
+            n_releases=len(found),
+        )
 
 
 def _advantage(certificate: DPCertificate) -> float:
     return 2.0 * certificate.membership_bound - 1.0
-
-
-def _refused(family: Any, name: str, promise: Membership, error: Exception) -> ComparisonRow:
-    """Return the row of a method that cannot keep the promise on these records."""
-    return ComparisonRow(
-        family=family,
-        method=name,
-        utility=None,
-        standard_error=None,
-        distance=None,
-        success=promise.success,
-        note=f"refused ({type(error).__name__})",
-    )
-
-
-def _row(
-    family: Any,
-    name: str,
-    model: Model,
-    found: list[Vector],
-    judged: Records,
-    promise: Membership,
-    goal: Vector,
-    *,
-    mi_nats: float | None = None,
-) -> ComparisonRow:
-    utilities = np.array([model.judge(vector, judged) for vector in found])
-    distance = float(np.sqrt(np.mean([np.square(vector - goal).sum() for vector in found])))
-    return ComparisonRow(
-        family=family,
-        method=name,
-        utility=float(utilities.mean()),
-        standard_error=float(utilities.std(ddof=1) / np.sqrt(len(found))),
-        distance=distance,
-        success=promise.success,
-        n_releases=len(found),
-        mi_nats=mi_nats,
-    )

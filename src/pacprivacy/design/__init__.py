@@ -1,33 +1,28 @@
 """Algorithms that know of the noise to come: penalties and step sizes chosen for the release."""
 
-from pacprivacy.design.descent import Descent, DescentRun, descend, descend_in_session
-from pacprivacy.design.fresh import FreshRun, descend_fresh
-from pacprivacy.design.logistic import ClassFrame, LogisticFit, class_scores
-from pacprivacy.design.objective import Objective, Shares, StepRule
+from pacprivacy.design.descent import Descent, DescentRun, Shares, StepRule, descend
+from pacprivacy.design.gradient import MeanGradient, Objective
+from pacprivacy.design.logistic import LogisticFit
 from pacprivacy.design.ridge import (
     JointRidge,
     LinearTransform,
-    Oracle,
     OrthogonalRidge,
     Penalty,
     Snr,
     fit_ica,
     fit_standard,
     fit_whitening,
-    predict_ridge,
 )
 from pacprivacy.design.tuning import TunePoint, TuneResult, tune, tune_budgets
 
 __all__ = [
-    "ClassFrame",
     "Descent",
     "DescentRun",
-    "FreshRun",
     "JointRidge",
     "LinearTransform",
     "LogisticFit",
+    "MeanGradient",
     "Objective",
-    "Oracle",
     "OrthogonalRidge",
     "Penalty",
     "Shares",
@@ -35,14 +30,10 @@ __all__ = [
     "StepRule",
     "TunePoint",
     "TuneResult",
-    "class_scores",
     "descend",
-    "descend_fresh",
-    "descend_in_session",
     "fit_ica",
     "fit_standard",
     "fit_whitening",
-    "predict_ridge",
     "tune",
     "tune_budgets",
 ]

@@ -1,16 +1,21 @@
-"""Split the budget of one release evenly over its coordinates, as the papers do."""
+"""Private gradient descent: the gradients of one secret subset, with noise, step after step.
+
+The loss, the step sizes and the budget of every step are fixed on the whole universe before the
+first step; every gradient is calibrated to the belief that the ones before it leave.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from pacprivacy import _version
-from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import (
     BitSource,
     SimulatedSource,
@@ -19,19 +24,11 @@ from pacprivacy._random import (
     public_generator,
 )
 from pacprivacy.adversary import Belief
-from pacprivacy.budget import AnyBudget, Information
-from pacprivacy.design.objective import (
-    MeanGradient,
-    Objective,
-    Shares,
-    StepRule,
-    read_targets,
-    split_budget,
-)
-from pacprivacy.errors import BudgetError
+from pacprivacy.budget import Information
+from pacprivacy.design.gradient import MeanGradient, Objective, read_targets
+from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import (
-    AnyRule,
     AxisFrame,
     NoisePlan,
     axis_variances,
@@ -41,13 +38,129 @@ from pacprivacy.noise import (
     weighted_mean,
 )
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import Certificate, NoiseSummary, Release, Secret, not_promised, open_parts
-from pacprivacy.session import Session
+from pacprivacy.release import (
+    Certificate,
+    NoiseSummary,
+    Secret,
+    finite_epsilon,
+    noise_summary,
+    not_promised,
+    open_parts,
+)
 from pacprivacy.simulation import draw_candidates
-from pacprivacy.theory import epsilon_equivalent, posterior_success
-from pacprivacy.theory.design import noise_ratio
+from pacprivacy.theory import posterior_success
+from pacprivacy.theory.design import (
+    descent_shares,
+    descent_step,
+    descent_step_exact,
+    noise_ratio,
+    subset_mean_variance,
+)
+
+Shares: TypeAlias = Literal["uniform", "late"] | npt.ArrayLike
+Split: TypeAlias = Literal["waterfill", "uniform"]
+Gradients: TypeAlias = Callable[[Matrix], Matrix]
 
 _MOST_TRIES: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepRule:
+    """One step size for each coordinate, from the error bound ``J`` (claim D-4).
+
+    Parameters
+    ----------
+    mi_nats : float, public, optional
+        The information budget of the whole descent; None gives the *post-hoc* step sizes, which
+        are best without privacy.
+    start_error : "universe", float or array, public
+        Squared distance of each coordinate from its optimum at the start: that of the fit on the
+        whole universe (default; the certificate says so), or given.
+    exact : bool, public
+        Minimise ``J`` itself instead of the paper's approximation.
+    """
+
+    mi_nats: float | None = None
+    start_error: Literal["universe"] | npt.ArrayLike = "universe"
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mi_nats is not None:
+            check_positive("mi_nats", self.mi_nats, advice="Use the budget of the descent.")
+
+    def choose(self, objective: Objective, X: Matrix, targets: Matrix, *, n_steps: int) -> Matrix:
+        """Return step sizes of the shape of the weights, at most ``1/L``.
+
+        The gradient's variance is that of a Poisson(1/2) subset at the start, in closed form
+        (claim D-5). Everything comes from the universe: public, whatever the secret is.
+        """
+        start = np.zeros((X.shape[1], *targets.shape[1:]))
+        spread = objective.gradient_spread(X, targets, start)
+        ratio = 0.0
+        if self.mi_nats is not None:
+            ratio = float(noise_ratio(self.mi_nats, n_dimensions=start.size, n_steps=n_steps))
+        find = descent_step_exact if self.exact else descent_step
+        steps = find(
+            start_error=self._start_error(objective, X, targets),
+            gradient_var=subset_mean_variance(spread, len(X)),
+            convexity=objective.penalty,
+            n_steps=n_steps,
+            ratio=ratio,
+            largest=1.0 / objective.smoothness(X),
+        )
+        return np.broadcast_to(steps, start.shape).copy()
+
+    def describe(self) -> str:
+        """Return one public sentence for the certificate."""
+        aim = "without regard to the noise" if self.mi_nats is None else "for the noise to come"
+        known = "given from outside"
+        if isinstance(self.start_error, str):
+            known = "that of the fit on the whole universe"
+        return (
+            f"step sizes: chosen {aim}, from the gradient's variance and the smoothness over the "
+            f"whole universe and a distance to go, {known}; they do not depend on the secret"
+        )
+
+    def _start_error(self, objective: Objective, X: Matrix, targets: Matrix) -> npt.ArrayLike:
+        if not isinstance(self.start_error, str):
+            return self.start_error
+        if self.start_error != "universe":
+            raise MechanismError(
+                f"start_error must be 'universe' or numbers; got {self.start_error!r}. "
+                "Leave it out to take it from the universe."
+            )
+        return np.square(objective.minimise(X, targets))
+
+
+def split_budget(
+    mi_nats: float,
+    n_steps: int,
+    *,
+    shares: Shares = "uniform",
+    step: float = 0.0,
+    penalty: float = 1.0,
+) -> Vector:
+    """Return the budget of each step; they sum to at most ``mi_nats``."""
+    total = check_positive("mi_nats", mi_nats, advice="Use about 0.02.")
+    if not isinstance(shares, str):
+        parts = np.asarray(shares, dtype=np.float64)
+    elif shares == "late":
+        parts = descent_shares(step, convexity=penalty, n_steps=n_steps)
+    elif shares == "uniform":
+        parts = np.ones(n_steps)
+    else:
+        raise BudgetError(
+            f"shares must be 'uniform', 'late' or one number for each step; got {shares!r}. "
+            "Use 'uniform'."
+        )
+    if parts.shape != (n_steps,) or not (np.isfinite(parts).all() and (parts > 0).all()):
+        raise BudgetError(
+            f"shares must be {n_steps} positive numbers, one for each step; got shape "
+            f"{parts.shape}. Use 'uniform'."
+        )
+    # A little less than all, so that the rounded sum does not exceed the total.
+    budgets: Vector = (1.0 - 1e-12) * total * (parts / parts.sum())
+    return budgets
 
 
 def uniform_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> NoisePlan:
@@ -83,236 +196,6 @@ def uniform_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> NoisePlan:
         f"mi_nats must be large enough for the lattice of {len(axes)} directions; got {mi_nats}. "
         "Use a larger budget, or fewer steps."
     )
-
-
-_PRIORS: Final = ("0.5", "0.01")
-
-
-def summarise_noise(plan: NoisePlan) -> NoiseSummary:
-    """Return the noise of one step in a few public numbers."""
-    std = plan.noise_std
-    moves = len(std) > 0
-    return NoiseSummary(
-        total_variance=plan.total_variance,
-        smallest_std=float(std.min()) if moves else 0.0,
-        largest_std=float(std.max()) if moves else 0.0,
-        n_directions=plan.n_directions,
-        smallest_grid_step=float(plan.grid_step.min()) if moves else 0.0,
-        smallest_units_per_std=int(plan.units_per_std.min()) if moves else 0,
-    )
-
-
-def merge_noise(steps: Sequence[NoiseSummary]) -> NoiseSummary:
-    """Return the noise of all steps: the sum of variances, the extremes of the rest."""
-    noisy = [step for step in steps if step.n_directions] or list(steps)
-    return NoiseSummary(
-        total_variance=sum(step.total_variance for step in steps),
-        smallest_std=min(step.smallest_std for step in noisy),
-        largest_std=max(step.largest_std for step in noisy),
-        n_directions=max(step.n_directions for step in noisy),
-        smallest_grid_step=min(step.smallest_grid_step for step in noisy),
-        smallest_units_per_std=min(step.smallest_units_per_std for step in noisy),
-    )
-
-
-def descent_certificate(
-    *,
-    budgets: Vector,
-    noise: Sequence[NoiseSummary],
-    pool: Pool,
-    budget: Information,
-    names: tuple[str, str, str],
-    shape: tuple[int, ...],
-    public: tuple[str, ...],
-    notes: tuple[str, ...],
-    simulation: bool,
-) -> Certificate:
-    """Write down what the budgets of all steps add up to.
-
-    ``names`` are the rule, the mechanism and the output in words.
-
-    Guarantee
-    ---------
-    Claim D-7. The sum of the budgets bounds the information of everything released.
-    """
-    total = math.fsum(budgets.tolist())
-    success = posterior_success(total, pool.worst_prior)
-    epsilon = epsilon_equivalent(success)
-    rule, mechanism, output = names
-    together = merge_noise(noise)
-    return Certificate(
-        kind="exact",
-        budget=str(budget),
-        rule=rule,
-        mechanism=mechanism,
-        output=output,
-        scheme=pool.scheme,
-        unit="group of rows" if pool.row_units is not None else "record",
-        n_subsets=pool.n_subsets,
-        n_units=pool.n_units,
-        prior=pool.worst_prior,
-        dimension=math.prod(shape),
-        log_det_nats=total,
-        information=None,
-        mi_upper_nats=total,
-        any_inference={prior: posterior_success(total, float(prior)) for prior in _PRIORS},
-        membership=None,
-        membership_mean=None,
-        membership_bound=success,
-        epsilon_equivalent=epsilon if math.isfinite(epsilon) else None,
-        side_knowledge=(),
-        noise=together,
-        confidence=1.0,
-        public=(
-            "the universe of records, the mechanism and the noise law",
-            f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
-            *public,
-        ),
-        not_promised=not_promised(
-            pool, mi_upper=total, exact_facts=open_parts(together.n_directions, math.prod(shape))
-        ),
-        notes=notes,
-        simulation=simulation,
-        composition={
-            "release_number": len(budgets),
-            "secrets": "one for all releases",
-            "spent_nats_so_far": total,
-            "total_nats": budget.mi_nats,
-            "session_success_bound": success,
-        },
-        software=_version.__version__,
-    )
-
-
-Split: TypeAlias = Literal["waterfill", "uniform"]
-Gradients: TypeAlias = Callable[[Matrix], Matrix]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DescentRun:
-    """What a descent released.
-
-    Parameters
-    ----------
-    weights : array of shape (d,) or (d, k), public
-        The last iterate.
-    path : array of shape (T + 1, ...), public
-        All iterates, the start included.
-    budgets : array of shape (T,), public
-        Budget of each step, fixed before the first.
-    charges : array of shape (T,), public
-        What each release really needed, given the ones before: an odometer. It depends on the
-        releases, so its sum is not the bound; the budgets are.
-    belief : Belief
-        The attacker's belief over the pool at the end; public for whoever knows the pool.
-    noise : tuple of NoiseSummary, public
-        The noise of each step.
-    certificate : Certificate or None, public
-        What is promised about the whole descent.
-    """
-
-    weights: Matrix
-    path: Matrix
-    budgets: Vector
-    charges: Vector
-    belief: Belief = field(repr=False)
-    noise: tuple[NoiseSummary, ...] = field(repr=False)
-    certificate: Certificate | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        for array in (self.weights, self.path, self.budgets, self.charges):
-            freeze(array)
-
-    @property
-    def mi_nats(self) -> float:
-        """Proved bound on the information of everything released, in nats."""
-        return math.fsum(self.budgets.tolist())
-
-
-def follow_secret(
-    gradients: Gradients,
-    steps: Matrix,
-    budgets: Vector,
-    *,
-    n_subsets: int,
-    source: BitSource,
-    split: Split = "waterfill",
-) -> DescentRun:
-    """Descend along the noisy gradients of one secret candidate, drawn from ``source``.
-
-    Guarantee
-    ---------
-    Claim D-7. ``MI(secret; all releases) <= Σ budgets``.
-    """
-    weights = np.zeros(steps.shape)
-    path, charges, noise = [weights], [], []
-    belief, secret = Belief.uniform(n_subsets), None
-    for mi_nats in budgets:
-        values = gradients(weights)
-        plan = _plan(values, belief, float(mi_nats), split)
-        if secret is None:  # drawn only after every candidate was evaluated
-            secret = Secret(n_subsets, source)
-        observation = secret.observe(plan, source)
-        belief = belief.updated(plan.log_likelihood(observation))
-        weights = weights - steps * plan.value_of(observation).reshape(steps.shape)
-        path.append(weights)
-        charges.append(max(0.0, plan.mi_upper))
-        noise.append(summarise_noise(plan))
-    return DescentRun(
-        weights=weights.copy(),
-        path=np.stack(path),
-        budgets=np.array(budgets, dtype=np.float64),
-        charges=np.array(charges),
-        belief=belief,
-        noise=tuple(noise),
-    )
-
-
-def _plan(values: Matrix, belief: Belief, mi_nats: float, split: Split) -> NoisePlan:
-    if split == "uniform":
-        return uniform_plan(values, belief.log_p, mi_nats=mi_nats)
-    return calibrate(values, Information(mi_nats), rule="waterfill", log_belief=belief.log_p)
-
-
-def descend_in_session(
-    session: Session,
-    objective: Objective,
-    steps: Matrix,
-    budgets: list[AnyBudget],
-    *,
-    rule: AnyRule | None = None,
-) -> tuple[Matrix, tuple[Release, ...]]:
-    """Descend by ordinary releases of a session: every step is certified and recorded.
-
-    The reference for :func:`descend`, which gives the same weights for the same secret and noise
-    without a full certificate at each step. Membership budgets work here too.
-
-    Parameters
-    ----------
-    session : Session
-        Over the data ``(X, y)``; each step is one of its releases.
-    objective : Objective, public
-        Loss and penalty.
-    steps : array of the shape of the weights, public
-        Step sizes.
-    budgets : list of budgets, public
-        One for each step.
-    rule : str or rule object, optional
-        Noise rule of every step; by default the session's.
-
-    Returns
-    -------
-    weights, releases
-        The last iterate, and the releases.
-    """
-    weights = np.zeros(np.shape(steps))
-    releases = []
-    for budget in budgets:
-        here = MeanGradient(objective=objective, weights=weights)
-        release = session.release(here, budget, rule=rule)
-        releases.append(release)
-        weights = weights - steps * np.asarray(release.value)
-    return weights, tuple(releases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -377,13 +260,97 @@ class Descent:
             self.n_steps,
             shares=self.shares,
             step=float(steps.mean()),
-            l2=self.objective.l2,
+            penalty=self.objective.penalty,
         )
 
-    def describe(self, mi_nats: float) -> tuple[str, ...]:
+    def describe(self, mi_nats: float) -> str:
         """Return what came from the universe, for the certificate."""
         rule = self.rule(mi_nats)
-        return ("step sizes: given",) if rule is None else (rule.describe(),)
+        return "step sizes: given" if rule is None else rule.describe()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DescentRun:
+    """What a descent released.
+
+    Parameters
+    ----------
+    weights : array of shape (d,) or (d, k), public
+        The last iterate.
+    path : array of shape (T + 1, ...), public
+        All iterates, the start included.
+    budgets : array of shape (T,), public
+        Budget of each step, fixed before the first.
+    charges : array of shape (T,), public
+        What each release really needed, given the ones before: an odometer. It depends on the
+        releases, so its sum is not the bound; the budgets are.
+    belief : Belief
+        The attacker's belief over the pool at the end; public for whoever knows the pool.
+    noise : tuple of NoiseSummary, public
+        The noise of each step.
+    certificate : Certificate or None, public
+        What is promised about the whole descent.
+    """
+
+    weights: Matrix
+    path: Matrix
+    budgets: Vector
+    charges: Vector
+    belief: Belief = field(repr=False)
+    noise: tuple[NoiseSummary, ...] = field(repr=False)
+    certificate: Certificate | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for array in (self.weights, self.path, self.budgets, self.charges):
+            freeze(array)
+
+    @property
+    def mi_nats(self) -> float:
+        """Proved bound on the information of everything released, in nats."""
+        return math.fsum(self.budgets.tolist())
+
+
+def follow_secret(
+    gradients: Gradients,
+    steps: Matrix,
+    budgets: Vector,
+    *,
+    n_subsets: int,
+    source: BitSource,
+    split: Split = "waterfill",
+) -> DescentRun:
+    """Descend along the noisy gradients of one secret candidate, drawn from ``source``.
+
+    Guarantee
+    ---------
+    Claim D-7. ``MI(secret; all releases) <= Σ budgets``.
+    """
+    weights = np.zeros(steps.shape)
+    path, charges, noise = [weights], [], []
+    belief, secret = Belief.uniform(n_subsets), None
+    for mi_nats in budgets:
+        values = gradients(weights)
+        if split == "uniform":
+            plan = uniform_plan(values, belief.log_p, mi_nats=float(mi_nats))
+        else:
+            budget = Information(float(mi_nats))
+            plan = calibrate(values, budget, rule="waterfill", log_belief=belief.log_p)
+        if secret is None:  # drawn only after every candidate was evaluated
+            secret = Secret(n_subsets, source)
+        observation = secret.observe(plan, source)
+        belief = belief.updated(plan.log_likelihood(observation))
+        weights = weights - steps * plan.value_of(observation).reshape(steps.shape)
+        path.append(weights)
+        charges.append(max(0.0, plan.mi_upper))
+        noise.append(noise_summary(plan.grid_step, plan.units_per_std))
+    return DescentRun(
+        weights=weights.copy(),
+        path=np.stack(path),
+        budgets=np.array(budgets, dtype=np.float64),
+        charges=np.array(charges),
+        belief=belief,
+        noise=tuple(noise),
+    )
 
 
 def descend(
@@ -406,7 +373,7 @@ def descend(
         The universe: features, and targets of shape (n,) or (n, k); -1 and 1 for the logistic
         loss. Centre the features: there is no intercept.
     budget : Information
-        Total over all steps.
+        Total over all steps. For other budgets release :class:`MeanGradient` in a session.
     descent : Descent, optional
         Loss, number of steps, step sizes, split of the budget.
     pool, n_subsets, units, rng, simulate
@@ -426,7 +393,7 @@ def descend(
     if not isinstance(budget, Information):
         raise BudgetError(
             f"budget must be Information for a descent without a session; got "
-            f"{type(budget).__name__}. Use descend_in_session for other budgets."
+            f"{type(budget).__name__}. Release MeanGradient step by step in a Session."
         )
     plan = Descent() if descent is None else descent
     universe = coerce_data(data)
@@ -453,19 +420,75 @@ def descend(
         source=source,
         split=plan.split,
     )
-    certificate = descent_certificate(
-        budgets=run.budgets,
-        noise=run.noise,
-        pool=candidates,
-        budget=budget,
-        names=(
-            f"{plan.split} at each of {plan.n_steps} steps",
-            f"gradient descent on the {plan.objective.loss} loss",
-            "the weights after every step",
-        ),
-        shape=steps.shape,
-        public=(*public, *plan.describe(budget.mi_nats)),
-        notes=(*notes, *candidates.notes),
-        simulation=simulate,
+    notes = (*notes, *candidates.notes)
+    public = (*public, plan.describe(budget.mi_nats))
+    certificate = _certify(
+        run, plan, candidates, budget, public=public, notes=notes, simulation=simulate
     )
     return replace(run, certificate=certificate)
+
+
+def _certify(
+    run: DescentRun,
+    plan: Descent,
+    pool: Pool,
+    budget: Information,
+    *,
+    public: tuple[str, ...],
+    notes: tuple[str, ...],
+    simulation: bool,
+) -> Certificate:
+    """Write down what the budgets of all steps add up to, which bounds everything released."""
+    total, dimension = run.mi_nats, run.weights.size
+    success = posterior_success(total, pool.worst_prior)
+    noisy = [step for step in run.noise if step.n_directions] or list(run.noise)
+    noise = NoiseSummary(
+        total_variance=sum(step.total_variance for step in run.noise),
+        smallest_std=min(step.smallest_std for step in noisy),
+        largest_std=max(step.largest_std for step in noisy),
+        n_directions=max(step.n_directions for step in noisy),
+        smallest_grid_step=min(step.smallest_grid_step for step in noisy),
+        smallest_units_per_std=min(step.smallest_units_per_std for step in noisy),
+    )
+    return Certificate(
+        kind="exact",
+        budget=str(budget),
+        rule=f"{plan.split} at each of {plan.n_steps} steps",
+        mechanism=f"gradient descent on the {plan.objective.loss} loss",
+        output="the weights after every step",
+        scheme=pool.scheme,
+        unit="group of rows" if pool.row_units is not None else "record",
+        n_subsets=pool.n_subsets,
+        n_units=pool.n_units,
+        prior=pool.worst_prior,
+        dimension=dimension,
+        log_det_nats=total,
+        information=None,
+        mi_upper_nats=total,
+        any_inference={prior: posterior_success(total, float(prior)) for prior in ("0.5", "0.01")},
+        membership=None,
+        membership_mean=None,
+        membership_bound=success,
+        epsilon_equivalent=finite_epsilon(success),
+        side_knowledge=(),
+        noise=noise,
+        confidence=1.0,
+        public=(
+            "the universe of records, the mechanism and the noise law",
+            f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
+            *public,
+        ),
+        not_promised=not_promised(
+            pool, mi_upper=total, exact_facts=open_parts(noise.n_directions, dimension)
+        ),
+        notes=notes,
+        simulation=simulation,
+        composition={
+            "release_number": len(run.budgets),
+            "secrets": "one for all releases",
+            "spent_nats_so_far": total,
+            "total_nats": budget.mi_nats,
+            "session_success_bound": success,
+        },
+        software=_version.__version__,
+    )

@@ -7,7 +7,6 @@ works.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_count, check_positive
-from pacprivacy.design.objective import Objective
+from pacprivacy.design.gradient import Objective
 from pacprivacy.design.ridge import LinearTransform, fit_standard
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
@@ -24,7 +23,7 @@ from pacprivacy.mechanism import (
     Mechanism,
     code_labels,
     find_classes,
-    read_columns,
+    fixed,
     read_labelled,
 )
 from pacprivacy.pool import Pool
@@ -43,20 +42,6 @@ class ClassFrame:
     n_records: int
     smoothness: float
 
-    @classmethod
-    def of(cls, data: Data, transform: LinearTransform | None, name: str) -> Self:
-        """Standardise the features, unless a transform is given, and list the classes."""
-        X, y = read_labelled(data.parts, name)
-        chosen = fit_standard(X) if transform is None else transform
-        rows = with_constant(chosen.apply(X))
-        top = float(np.linalg.eigvalsh(rows.T @ rows / len(rows))[-1])
-        return cls(
-            transform=chosen,
-            classes=find_classes(y, name),
-            n_records=len(y),
-            smoothness=top,
-        )
-
     def read(self, parts: tuple[Any, ...], name: str) -> tuple[Matrix, Array]:
         """Return features with a constant column, and targets of shape (n,) or (n, k) in ±1."""
         X, y = read_labelled(parts, name)
@@ -66,23 +51,6 @@ class ClassFrame:
         else:
             targets = np.where(codes[:, None] == np.arange(len(self.classes)), 1.0, -1.0)
         return with_constant(self.transform.apply(X)), targets
-
-    def finish(self, weights: Array) -> dict[str, Any]:
-        """Return coefficients and intercepts for the original features, and the classes."""
-        columns = np.asarray(weights, dtype=np.float64).reshape(self.transform.n_outputs + 1, -1)
-        coef = self.transform.matrix @ columns[:-1]
-        return {
-            "coef": coef.T.copy(),
-            "intercept": columns[-1] - self.transform.mean @ coef,
-            "classes": np.asarray(self.classes),
-        }
-
-    def describe(self) -> tuple[str, ...]:
-        """Return what came from the universe, for the certificate."""
-        return (
-            self.transform.description,
-            "logistic regression classes: the labels that occur in the universe",
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +62,7 @@ class LogisticFit(Mechanism):
 
     Parameters
     ----------
-    l2 : float > 0, public
+    penalty : float > 0, public
         Penalty on all weights. More of it makes the fit move less between subsets.
     n_steps : int >= 1, public
         Steps of accelerated gradient descent from zero; what they compute is what is released,
@@ -105,13 +73,13 @@ class LogisticFit(Mechanism):
         Set by :meth:`prepare`.
     """
 
-    l2: float = 0.1
+    penalty: float = 0.1
     n_steps: int = 100
     transform: LinearTransform | None = None
     frame: ClassFrame | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        check_positive("l2", self.l2, advice="Use about 0.1.", error=MechanismError)
+        check_positive("penalty", self.penalty, advice="Use about 0.1.", error=MechanismError)
         check_count("n_steps", self.n_steps, 1, advice="Use about 100.")
 
     @property
@@ -122,15 +90,27 @@ class LogisticFit(Mechanism):
     @property
     def public(self) -> tuple[str, ...]:
         """What was computed from the whole universe."""
-        return () if self.frame is None else self.frame.describe()
+        if self.frame is None:
+            return ()
+        classes = "logistic regression classes: the labels that occur in the universe"
+        return (self.frame.transform.description, classes)
 
     def prepare(self, data: Data) -> Self:
         """Fix scales, classes and step sizes on the whole universe."""
-        return replace(self, frame=ClassFrame.of(data, self.transform, self.name))
+        X, y = read_labelled(data.parts, self.name)
+        transform = fit_standard(X) if self.transform is None else self.transform
+        rows = with_constant(transform.apply(X))
+        frame = ClassFrame(
+            transform=transform,
+            classes=find_classes(y, self.name),
+            n_records=len(y),
+            smoothness=float(np.linalg.eigvalsh(rows.T @ rows / len(rows))[-1]),
+        )
+        return replace(self, frame=frame)
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Array:
         """Return the weights of one subset."""
-        rows, targets = self._fixed().read(parts, self.name)
+        rows, targets = fixed(self.frame, "frame").read(parts, self.name)
         columns = targets.reshape(len(rows), -1)
         inside = np.ones((len(rows), 1))
         fitted = [self._descend(rows, column, inside)[0] for column in columns.T]
@@ -138,7 +118,7 @@ class LogisticFit(Mechanism):
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the flattened weights of all subsets, which descend side by side."""
-        rows, targets = self._fixed().read(data.parts, self.name)
+        rows, targets = fixed(self.frame, "frame").read(data.parts, self.name)
         columns = targets.reshape(len(rows), -1)
         at_once = max(1, _CELLS_AT_ONCE // len(rows))
         blocks = []
@@ -152,20 +132,28 @@ class LogisticFit(Mechanism):
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Turn released weights into those of the original features."""
-        return self._fixed().finish(value)
+        frame = fixed(self.frame, "frame")
+        transform = frame.transform
+        columns = np.asarray(value, dtype=np.float64).reshape(transform.n_outputs + 1, -1)
+        coef = transform.matrix @ columns[:-1]
+        return {
+            "coef": coef.T.copy(),
+            "intercept": columns[-1] - transform.mean @ coef,
+            "classes": np.asarray(frame.classes),
+        }
 
     def _descend(self, rows: Matrix, targets: Vector, inside: Matrix) -> Matrix:
         """Return the weights after the last step for every column of ``inside``, shape (m, d)."""
-        frame, sizes = self._fixed(), inside.sum(axis=0)
+        frame, sizes = fixed(self.frame, "frame"), inside.sum(axis=0)
         # A subset's Gram matrix is at most that of the universe, so this bounds its smoothness.
-        top = 0.25 * frame.smoothness * frame.n_records / sizes + self.l2
-        ratio = np.sqrt(self.l2 / top)
+        top = 0.25 * frame.smoothness * frame.n_records / sizes + self.penalty
+        ratio = np.sqrt(self.penalty / top)
         momentum = (1.0 - ratio) / (1.0 + ratio)
-        loss = Objective(loss="logistic", l2=self.l2)
+        loss = Objective(loss="logistic", penalty=self.penalty)
         weights = ahead = np.zeros((rows.shape[1], len(sizes)))
         for _ in range(self.n_steps):
             slopes = loss.slopes(rows @ ahead, targets[:, None]) * inside
-            pull = rows.T @ slopes / sizes + self.l2 * ahead
+            pull = rows.T @ slopes / sizes + self.penalty * ahead
             new = ahead - pull / top
             ahead = new + momentum * (new - weights)
             weights = new
@@ -180,21 +168,6 @@ class LogisticFit(Mechanism):
                 f"{self.name} must see every class in every subset; got a subset without one. "
                 "Draw the pool with Balanced(stratify=True), or merge rare classes."
             )
-
-    def _fixed(self) -> ClassFrame:
-        if self.frame is None:
-            raise MechanismError(
-                "frame must be fixed before a subset is fitted; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.frame
-
-
-def class_scores(value: Mapping[str, Any], X: Any) -> Matrix:
-    """Return the scores of a *released* value: shape (n,) for two classes, else (n, k)."""
-    rows = read_columns((X,), "class_scores")
-    scores: Matrix = rows @ np.asarray(value["coef"]).T + np.asarray(value["intercept"])
-    return scores[:, 0] if len(value["classes"]) == 2 else scores
 
 
 def with_constant(rows: Matrix) -> Matrix:

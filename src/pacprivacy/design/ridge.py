@@ -1,13 +1,13 @@
-"""Public linear transforms of the features, fitted on the whole universe.
+"""Ridge regression whose penalty knows of the noise to come.
 
-After :func:`fit_ica` or :func:`fit_whitening` the columns have mean 0, variance 1 and no
+Features are first moved to other coordinates by a public linear transform, fitted on the whole
+universe. After :func:`fit_ica` or :func:`fit_whitening` the columns have mean 0, variance 1 and no
 correlation over the universe, so that a regression falls apart into one-dimensional ones.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -16,12 +16,15 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Data, Mechanism, read_columns, read_labelled, subset_sums
+from pacprivacy.mechanism import Data, Mechanism, fixed, read_labelled, subset_sums
 from pacprivacy.pool import Pool
 from pacprivacy.theory.design import noise_ratio, ridge_penalty
 
 _RANK_TOLERANCE: Final = 1e-10  # singular values below this share of the largest are rounding
 _ICA_STEPS: Final = 1000
+_SOLVE_NUMBERS: Final = 2**23  # float64 numbers of Gram matrices held at a time, about 64 MB
+
+Snr: TypeAlias = Literal["universe"] | float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -138,36 +141,6 @@ def _kept(singular: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.bool_]:
     return keep
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Oracle:
-    """Coefficients and target noise known from elsewhere: a theory, or other, public data.
-
-    Parameters
-    ----------
-    signal : array of shape (d,), public
-        Coefficients, in the coordinates that are regressed on.
-    noise_var : float > 0, public
-        Variance of the target around the regression.
-    """
-
-    signal: Vector
-    noise_var: float
-
-    def __post_init__(self) -> None:
-        signal = np.array(self.signal, dtype=np.float64).reshape(-1)
-        if not np.isfinite(signal).all():
-            raise MechanismError(
-                f"signal must be finite numbers; got an array of shape {signal.shape} with others. "
-                "Pass one coefficient for each coordinate."
-            )
-        check_positive("noise_var", self.noise_var, advice="Pass a variance.", error=MechanismError)
-        freeze(signal)
-        object.__setattr__(self, "signal", signal)
-
-
-Snr: TypeAlias = Literal["universe"] | float | Oracle
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Penalty:
     """Regularisation that knows of the noise to come.
@@ -177,108 +150,86 @@ class Penalty:
     mi_nats : float, public, optional
         The information budget of the release; the penalty is ``1 + d/2B`` times the one that is
         best without privacy (claim D-2). None gives the latter, the *post-hoc* penalty.
-    snr : "universe", float or Oracle, public
+    snr : "universe" or float, public
         Squared coefficient over target noise: estimated on the whole universe (default; the
-        certificate says so), one constant for every coordinate, or known from elsewhere.
+        certificate says so), or one constant for every coordinate.
     """
 
     mi_nats: float | None = None
-    snr: Snr = field(default="universe")
+    snr: Snr = "universe"
 
     def __post_init__(self) -> None:
         if self.mi_nats is not None:
             check_positive("mi_nats", self.mi_nats, advice="Use the budget of the release.")
-        if isinstance(self.snr, str) and self.snr != "universe":
+        if not isinstance(self.snr, str):
+            check_positive("snr", self.snr, advice="Use about 1.", error=MechanismError)
+        elif self.snr != "universe":
             raise MechanismError(
-                f"snr must be 'universe', a positive number or an Oracle; got {self.snr!r}. "
+                f"snr must be 'universe' or a positive number; got {self.snr!r}. "
                 "Leave it out to estimate it on the universe."
             )
-        if not isinstance(self.snr, str | Oracle):
-            check_positive("snr", self.snr, advice="Use about 1.", error=MechanismError)
 
-    def ratio(self, n_outputs: int) -> float:
-        """Return the noise ratio ``C`` that the penalty prepares for."""
-        if self.mi_nats is None:
-            return 0.0
-        return float(noise_ratio(self.mi_nats, n_dimensions=n_outputs))
+    def choose(self, Z: Matrix, target: Vector, coefficients: Vector, *, joint: bool) -> Vector:
+        """Return one penalty for each coordinate, infinite where there is no signal.
+
+        ``coefficients`` are those of the universe, without a penalty. If ``joint``, their mean
+        square stands for the square of each.
+        """
+        d = Z.shape[1]
+        if isinstance(self.snr, str):
+            residuals = target - Z @ coefficients
+            left = max(1, len(residuals) - d - 1)
+            # A target without noise counts as rounding.
+            noise_var = max(float(residuals @ residuals) / left, float(np.finfo(np.float64).tiny))
+        else:
+            coefficients, noise_var = np.full(d, np.sqrt(float(self.snr))), 1.0
+        if joint:
+            coefficients = np.full(d, np.sqrt(np.mean(np.square(coefficients))))
+        ratio = 0.0
+        if self.mi_nats is not None:
+            ratio = float(noise_ratio(self.mi_nats, n_dimensions=d))
+        return ridge_penalty(coefficients, noise_var, ratio=ratio)
 
     def describe(self) -> str:
         """Return one public sentence for the certificate."""
-        source = {
-            True: "a signal-to-noise ratio estimated on the whole universe",
-            False: "a signal-to-noise ratio given from outside",
-        }[self.snr == "universe"]
+        source = (
+            "estimated on the whole universe" if self.snr == "universe" else "given from outside"
+        )
         aim = "without regard to the noise" if self.mi_nats is None else "for the noise to come"
-        return f"ridge penalty: chosen {aim}, from {source}; it does not depend on the secret"
+        return (
+            f"ridge penalty: chosen {aim}, from a signal-to-noise ratio {source}; it does not "
+            "depend on the secret"
+        )
 
 
 def penalty_per_coordinate(penalty: Penalty | float, Z: Matrix, target: Vector) -> Vector:
     """Return one penalty for each orthogonal coordinate; infinite where there is no signal."""
-    d = Z.shape[1]
     if not isinstance(penalty, Penalty):
-        return np.full(d, check_penalty(penalty))
-    if isinstance(penalty.snr, Oracle):
-        signal, noise_var = _matching(penalty.snr, d), penalty.snr.noise_var
-    elif penalty.snr == "universe":
-        signal = Z.T @ target / np.square(Z).sum(axis=0)
-        noise_var = _residual_variance(target - Z @ signal, d)
-    else:
-        signal, noise_var = np.full(d, np.sqrt(float(penalty.snr))), 1.0
-    return ridge_penalty(signal, noise_var, ratio=penalty.ratio(d))
+        return np.full(Z.shape[1], _check_penalty(penalty))
+    return penalty.choose(Z, target, Z.T @ target / np.square(Z).sum(axis=0), joint=False)
 
 
-def joint_penalty(penalty: Penalty | float, Z: Matrix, target: Vector) -> float:
-    """Return one penalty for a ridge regression on correlated, standardised coordinates.
-
-    The mean squared coefficient stands for ``w²``: ``(1+C) d σ²/|w|²``.
-    """
-    d = Z.shape[1]
+def joint_penalty(penalty: Penalty | float, Z: Matrix, target: Vector) -> Vector:
+    """Return the same penalty ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates."""
     if not isinstance(penalty, Penalty):
-        return check_penalty(penalty)
-    if isinstance(penalty.snr, Oracle):
-        signal, noise_var = _matching(penalty.snr, d), penalty.snr.noise_var
-    elif penalty.snr == "universe":
-        signal = np.asarray(np.linalg.lstsq(Z, target, rcond=None)[0], dtype=np.float64)
-        noise_var = _residual_variance(target - Z @ signal, d)
-    else:
-        signal, noise_var = np.full(d, np.sqrt(float(penalty.snr))), 1.0
-    power = float(np.mean(np.square(signal)))
-    found = float(ridge_penalty(np.sqrt(power), noise_var, ratio=penalty.ratio(d)))
-    if not np.isfinite(found):
+        return np.full(Z.shape[1], _check_penalty(penalty))
+    coefficients = np.asarray(np.linalg.lstsq(Z, target, rcond=None)[0], dtype=np.float64)
+    chosen = penalty.choose(Z, target, coefficients, joint=True)
+    if not np.isfinite(chosen).all():
         raise MechanismError(
             "snr must be above 0 for a joint ridge regression; got a target without signal. "
             "Give the penalty as a number."
         )
-    return found
+    return chosen
 
 
-def check_penalty(value: float) -> float:
-    """Return a penalty as a float; refuse negative, infinite and missing ones."""
+def _check_penalty(value: float) -> float:
     number = float(value)
     if not 0.0 <= number < np.inf:
         raise MechanismError(
             f"penalty must be a number of at least 0, or a Penalty; got {value!r}. Use about 1."
         )
     return number
-
-
-def _matching(oracle: Oracle, d: int) -> Vector:
-    if len(oracle.signal) != d:
-        raise MechanismError(
-            f"signal must have one coefficient for each of {d} coordinates; got "
-            f"{len(oracle.signal)}. Give it in the coordinates that are regressed on."
-        )
-    return oracle.signal
-
-
-def _residual_variance(residuals: Vector, d: int) -> float:
-    """Return the variance around the regression; a target without noise counts as rounding."""
-    left = max(1, len(residuals) - d - 1)
-    return max(float(residuals @ residuals) / left, float(np.finfo(np.float64).tiny))
-
-
-_POST_HOC: Final = Penalty()
-_SOLVE_NUMBERS: Final = 2**23  # float64 numbers of Gram matrices held at a time, about 64 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -297,38 +248,51 @@ class RidgeFrame:
         X, y = read_regression(parts, name)
         return self.transform.apply(X), y - self.target_mean
 
-    def finish(self, coefficients: Vector) -> dict[str, Any]:
-        """Return coefficients and intercept for the original features."""
-        coef = self.transform.matrix @ np.asarray(coefficients, dtype=np.float64)
-        return {"coef": coef, "intercept": self.target_mean - float(self.transform.mean @ coef)}
 
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Ridge(Mechanism):
-    """What both forms share: the frame, and what is made of a released value."""
+    """What both forms share.
 
-    __slots__ = ()
-    frame: RidgeFrame | None
+    The measured value has shape (d,): one coefficient for each coordinate of the transform. The
+    *released* value is a dict with ``coef`` and ``intercept`` for the original features.
+    """
+
+    penalty: Penalty | float = Penalty()
+    frame: RidgeFrame | None = field(default=None, repr=False)
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was computed from the whole universe."""
+        if self.frame is None:
+            return ()
+        given = self.penalty
+        chosen = given.describe() if isinstance(given, Penalty) else f"ridge penalty: {given:g}"
+        return (self.frame.transform.description, "mean of the target over the universe", chosen)
+
+    def prepare(self, data: Data) -> Self:
+        """Fix coordinates, mean of the target and penalties on the whole universe."""
+        X, y = read_regression(data.parts, self.name)
+        transform, mean = self._transform(X), float(y.mean())
+        penalty = self._penalties(transform.apply(X), y - mean)
+        frame = RidgeFrame(transform=transform, target_mean=mean, penalty=penalty)
+        return replace(self, frame=frame)
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Turn released coefficients into those of the original features, with the intercept."""
-        return self._fixed().finish(value)
+        frame = fixed(self.frame, "frame")
+        coef = frame.transform.matrix @ np.asarray(value, dtype=np.float64)
+        return {"coef": coef, "intercept": frame.target_mean - float(frame.transform.mean @ coef)}
 
-    def _fixed(self) -> RidgeFrame:
-        if self.frame is None:
-            raise MechanismError(
-                "frame must be fixed before a subset is fitted; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.frame
+    def _transform(self, X: Matrix) -> LinearTransform:
+        raise NotImplementedError
+
+    def _penalties(self, Z: Matrix, target: Vector) -> Vector:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrthogonalRidge(_Ridge):
-    """One one-dimensional ridge regression for each orthogonal coordinate.
-
-    The measured value has shape (d,): ``Σ z y / (Σ z² + λ)`` over the subset, one for each
-    coordinate of the transform. The *released* value is a dict with ``coef`` and ``intercept``
-    for the original features.
+    """One one-dimensional ridge regression ``Σ z y / (Σ z² + λ)`` for each orthogonal coordinate.
 
     Parameters
     ----------
@@ -343,56 +307,25 @@ class OrthogonalRidge(_Ridge):
         Set by :meth:`prepare`.
     """
 
-    penalty: Penalty | float = _POST_HOC
     transform: Literal["ica", "whitening"] | LinearTransform = "ica"
     seed: int = 0
-    frame: RidgeFrame | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.transform not in ("ica", "whitening") and not isinstance(
-            self.transform, LinearTransform
-        ):
-            raise MechanismError(
-                f"transform must be 'ica', 'whitening' or a LinearTransform; got "
-                f"{self.transform!r}. Use 'ica'."
-            )
+        _check_transform(self.transform, "ica", "whitening")
 
     @property
     def name(self) -> str:
         """Name shown in the certificate."""
         return "ridge regression, one coordinate at a time"
 
-    @property
-    def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe."""
-        return _public(self.frame, self.penalty)
-
-    def prepare(self, data: Data) -> Self:
-        """Fix coordinates, mean of the target and penalties on the whole universe."""
-        X, y = read_regression(data.parts, self.name)
-        transform = self.transform
-        if transform == "ica":
-            transform = fit_ica(X, seed=self.seed)
-        elif transform == "whitening":
-            transform = fit_whitening(X)
-        Z, mean = transform.apply(X), float(y.mean())
-        if not np.square(Z).sum(axis=0).all():
-            raise MechanismError(
-                "transform must give coordinates that are not zero on every record; got one that "
-                "is. Drop that coordinate."
-            )
-        penalty = penalty_per_coordinate(self.penalty, Z, y - mean)
-        frame = RidgeFrame(transform=transform, target_mean=mean, penalty=penalty)
-        return replace(self, frame=frame)
-
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Vector:
         """Return the coefficients of one subset."""
-        Z, target = self._fixed().coordinates(parts, self.name)
+        Z, target = fixed(self.frame, "frame").coordinates(parts, self.name)
         return self._divide(Z.T @ target, np.square(Z).sum(axis=0))
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the coefficients of all subsets: two matrix products, one division."""
-        Z, target = self._fixed().coordinates(data.parts, self.name)
+        Z, target = fixed(self.frame, "frame").coordinates(data.parts, self.name)
         d = Z.shape[1]
 
         def features(rows: npt.NDArray[np.int64]) -> Matrix:
@@ -402,8 +335,21 @@ class OrthogonalRidge(_Ridge):
         sums = subset_sums(pool, features, 2 * d)
         return self._divide(sums[:, :d], sums[:, d:])
 
+    def _transform(self, X: Matrix) -> LinearTransform:
+        if isinstance(self.transform, LinearTransform):
+            return self.transform
+        return fit_ica(X, seed=self.seed) if self.transform == "ica" else fit_whitening(X)
+
+    def _penalties(self, Z: Matrix, target: Vector) -> Vector:
+        if not np.square(Z).sum(axis=0).all():
+            raise MechanismError(
+                "transform must give coordinates that are not zero on every record; got one that "
+                "is. Drop that coordinate."
+            )
+        return penalty_per_coordinate(self.penalty, Z, target)
+
     def _divide(self, products: Matrix, squares: Matrix) -> Matrix:
-        strength = squares + self._fixed().penalty
+        strength = squares + fixed(self.frame, "frame").penalty
         if not (strength > 0).all():
             raise MechanismError(
                 "penalty must be above 0 where a subset has only zeros in a coordinate; got 0. "
@@ -417,10 +363,6 @@ class OrthogonalRidge(_Ridge):
 class JointRidge(_Ridge):
     """Ridge regression on all features at once.
 
-    The measured value has shape (d,): coefficients of the standardised features (or of a given
-    transform). The *released* value is a dict with ``coef`` and ``intercept`` for the original
-    features.
-
     Parameters
     ----------
     penalty : Penalty or float, public
@@ -431,46 +373,25 @@ class JointRidge(_Ridge):
         Set by :meth:`prepare`.
     """
 
-    penalty: Penalty | float = _POST_HOC
     transform: Literal["standard"] | LinearTransform = "standard"
-    frame: RidgeFrame | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.transform != "standard" and not isinstance(self.transform, LinearTransform):
-            raise MechanismError(
-                f"transform must be 'standard' or a LinearTransform; got {self.transform!r}. "
-                "Use 'standard'."
-            )
+        _check_transform(self.transform, "standard")
 
     @property
     def name(self) -> str:
         """Name shown in the certificate."""
         return "ridge regression"
 
-    @property
-    def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe."""
-        return _public(self.frame, self.penalty)
-
-    def prepare(self, data: Data) -> Self:
-        """Fix coordinates, mean of the target and penalty on the whole universe."""
-        X, y = read_regression(data.parts, self.name)
-        given = self.transform
-        transform = given if isinstance(given, LinearTransform) else fit_standard(X)
-        Z, mean = transform.apply(X), float(y.mean())
-        penalty = np.full(Z.shape[1], joint_penalty(self.penalty, Z, y - mean))
-        frame = RidgeFrame(transform=transform, target_mean=mean, penalty=penalty)
-        return replace(self, frame=frame)
-
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Vector:
         """Return the coefficients of one subset."""
-        Z, target = self._fixed().coordinates(parts, self.name)
+        Z, target = fixed(self.frame, "frame").coordinates(parts, self.name)
         coefficients: Vector = self._solve((Z.T @ Z)[None], (Z.T @ target)[None])[0]
         return coefficients
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the coefficients of all subsets: Gram matrices from sums, then one solve."""
-        Z, target = self._fixed().coordinates(data.parts, self.name)
+        Z, target = fixed(self.frame, "frame").coordinates(data.parts, self.name)
         d = Z.shape[1]
         rows_of, columns_of = np.triu_indices(d)
 
@@ -489,8 +410,15 @@ class JointRidge(_Ridge):
             coefficients[part] = self._solve(gram, sums[part, :d])
         return coefficients
 
+    def _transform(self, X: Matrix) -> LinearTransform:
+        given = self.transform
+        return given if isinstance(given, LinearTransform) else fit_standard(X)
+
+    def _penalties(self, Z: Matrix, target: Vector) -> Vector:
+        return joint_penalty(self.penalty, Z, target)
+
     def _solve(self, gram: npt.NDArray[np.float64], products: Matrix) -> Matrix:
-        strength = gram + np.diag(self._fixed().penalty)
+        strength = gram + np.diag(fixed(self.frame, "frame").penalty)
         try:
             solved = np.linalg.solve(strength, products[..., None])[..., 0]
         except np.linalg.LinAlgError as error:
@@ -501,11 +429,12 @@ class JointRidge(_Ridge):
         return np.asarray(solved, dtype=np.float64)
 
 
-def predict_ridge(value: Mapping[str, Any], X: Any) -> Vector:
-    """Return the predictions of a *released* value: post-processing, it costs no privacy."""
-    rows = read_columns((X,), "predict_ridge")
-    predicted: Vector = rows @ np.asarray(value["coef"]) + value["intercept"]
-    return predicted
+def _check_transform(given: Any, *known: str) -> None:
+    if not isinstance(given, LinearTransform) and given not in known:
+        named = ", ".join(repr(name) for name in known)
+        raise MechanismError(
+            f"transform must be {named} or a LinearTransform; got {given!r}. Use {known[0]!r}."
+        )
 
 
 def read_regression(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
@@ -516,10 +445,3 @@ def read_regression(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
             f"{name} must be given a target of numbers; got dtype {y.dtype}. Encode it first."
         )
     return X, y.astype(np.float64)
-
-
-def _public(frame: RidgeFrame | None, penalty: Penalty | float) -> tuple[str, ...]:
-    if frame is None:
-        return ()
-    chosen = penalty.describe() if isinstance(penalty, Penalty) else f"ridge penalty: {penalty:g}"
-    return (frame.transform.description, "mean of the target over the universe", chosen)

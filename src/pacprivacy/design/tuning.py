@@ -1,4 +1,4 @@
-"""A mechanism whose parameter was chosen on the universe, and says so in its certificates."""
+"""Choose a parameter by simulated releases; the certificates of what is released say so."""
 
 from __future__ import annotations
 
@@ -17,14 +17,6 @@ from pacprivacy.noise import AnyRule, NoisePlan, Observation, sample_discrete_ga
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.session import Rehearsal
 from pacprivacy.simulation import Outputs
-
-
-def note_choice(theta: Any, n_values: int, n_subsets: int) -> str:
-    """Return what a certificate has to say about a tuned parameter."""
-    return (
-        f"the parameter {theta!r}, chosen among {n_values} by simulated releases from {n_subsets} "
-        "subsets of the universe: it depends on the universe and not on the secret"
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +94,11 @@ class TuneResult:
     @property
     def note(self) -> str:
         """What a certificate has to say about the choice; public."""
-        return note_choice(self.best, len(self.points), self.n_subsets)
+        return (
+            f"the parameter {self.best!r}, chosen among {len(self.points)} by simulated releases "
+            f"from {self.n_subsets} subsets of the universe: it depends on the universe and not on "
+            "the secret"
+        )
 
     def mechanism(self) -> Tuned:
         """Return the mechanism at the best value; its certificates carry the note."""
@@ -122,40 +118,11 @@ def tune(
     data: Any,
     budget: AnyBudget,
     utility: Utility,
-    *,
-    pool: Pool | PoolStrategy | None = None,
-    n_subsets: int | None = None,
-    rule: AnyRule | None = None,
-    n_releases: int = 400,
-    n_jobs: int | None = None,
-    rng: np.random.Generator | int | None = None,
+    **settings: Any,
 ) -> TuneResult:
     """Choose the value of a parameter whose *release* is worth most at a budget.
 
-    Parameters
-    ----------
-    make_mechanism : callable
-        ``make_mechanism(theta)`` returns what :func:`pacprivacy.privatize` takes.
-    thetas : sequence
-        Values to try: a penalty, a rank, a depth, a step size, a clipping bound.
-    data : array, frame, or tuple of those
-        The universe.
-    budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
-        What the later release is held to.
-    utility : callable
-        ``utility(value)`` of a released value, larger is better: accuracy on public rows, or on
-        the universe itself. For a loss return its negative.
-    pool, n_subsets, rule, n_jobs
-        As in :func:`pacprivacy.privatize`; use those of the later release.
-    n_releases : int
-        Simulated releases per value. All values share secrets and noise seeds, so that their
-        differences are known better than their levels.
-    rng : Generator or int, optional
-        Seed of the pool, the secrets and the noise of the simulation.
-
-    Returns
-    -------
-    TuneResult
+    Takes one ``budget`` and is otherwise as :func:`tune_budgets`.
 
     Guarantee
     ---------
@@ -164,19 +131,7 @@ def tune(
     about the universe, to whoever does not know it: certificates have to name it, and those of
     :meth:`TuneResult.mechanism` do.
     """
-    return tune_budgets(
-        make_mechanism,
-        thetas,
-        data,
-        (budget,),
-        utility,
-        pool=pool,
-        n_subsets=n_subsets,
-        rule=rule,
-        n_releases=n_releases,
-        n_jobs=n_jobs,
-        rng=rng,
-    )[0]
+    return tune_budgets(make_mechanism, thetas, data, (budget,), utility, **settings)[0]
 
 
 def tune_budgets(
@@ -193,7 +148,29 @@ def tune_budgets(
     n_jobs: int | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> tuple[TuneResult, ...]:
-    """Do the same for several budgets; every mechanism runs once. See :func:`tune`."""
+    """Choose a parameter for each of several budgets; every mechanism runs once.
+
+    Parameters
+    ----------
+    make_mechanism : callable
+        ``make_mechanism(theta)`` returns what :func:`pacprivacy.privatize` takes.
+    thetas : sequence
+        Values to try: a penalty, a rank, a depth, a step size, a clipping bound.
+    data : array, frame, or tuple of those
+        The universe.
+    budgets : sequence of Information, Membership, EpsilonEquivalent, or several joined with ``&``
+        What the later release is held to.
+    utility : callable
+        ``utility(value)`` of a released value, larger is better: accuracy on public rows, or on
+        the universe itself. For a loss return its negative.
+    pool, n_subsets, rule, n_jobs
+        As in :func:`pacprivacy.privatize`; use those of the later release.
+    n_releases : int
+        Simulated releases per value. All values share secrets and noise seeds, so that their
+        differences are known better than their levels.
+    rng : Generator or int, optional
+        Seed of the pool, the secrets and the noise of the simulation.
+    """
     if not len(thetas) or not len(budgets) or n_releases < 2:
         raise MechanismError(
             f"thetas and budgets must not be empty and n_releases at least 2; got {len(thetas)}, "
@@ -202,14 +179,26 @@ def tune_budgets(
     rehearsal = Rehearsal(
         data, pool=pool, n_subsets=n_subsets, n_jobs=n_jobs, rng=coerce_seed(rng), progress=False
     )
-    candidates, _ = rehearsal.draw(make_mechanism(thetas[0]))
-    trial = _Trial(rehearsal=rehearsal, utility=utility, rule=rule, n_releases=n_releases)
+    candidates, _ = rehearsal.draw(as_mechanism(make_mechanism(thetas[0])))
     curves: list[list[TunePoint]] = [[] for _ in budgets]
     for theta in thetas:
-        outputs = rehearsal.run(make_mechanism(theta))
-        no_noise = trial.mean_utility(outputs, outputs.values)[0]
+        outputs = rehearsal.run(as_mechanism(make_mechanism(theta)))
+        no_noise, _ = _mean_utility(utility, outputs, outputs.values)
         for curve, budget in zip(curves, budgets, strict=True):
-            curve.append(trial.point(theta, outputs, budget, no_noise))
+            plan = rehearsal.calibrate(outputs, budget, rule=rule)
+            seeded = public_generator(rehearsal.seed, "tune")
+            released = simulate_releases(plan, n_releases, seeded)
+            mean, error = _mean_utility(utility, outputs, released)
+            curve.append(
+                TunePoint(
+                    theta=theta,
+                    utility=mean,
+                    standard_error=error,
+                    no_noise=no_noise,
+                    noise_variance=plan.total_variance,
+                    mi_upper_nats=plan.mi_upper,
+                )
+            )
     return tuple(
         TuneResult(
             points=tuple(curve),
@@ -222,37 +211,15 @@ def tune_budgets(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Trial:
-    """What all values share."""
-
-    rehearsal: Rehearsal
-    utility: Utility
-    rule: AnyRule | None
-    n_releases: int
-
-    def point(self, theta: Any, outputs: Outputs, budget: AnyBudget, no_noise: float) -> TunePoint:
-        plan = self.rehearsal.calibrate(outputs, budget, rule=self.rule)
-        seeded = public_generator(self.rehearsal.seed, "tune")
-        released = simulate_releases(plan, self.n_releases, seeded)
-        mean, error = self.mean_utility(outputs, released)
-        return TunePoint(
-            theta=theta,
-            utility=mean,
-            standard_error=error,
-            no_noise=no_noise,
-            noise_variance=plan.total_variance,
-            mi_upper_nats=plan.mi_upper,
+def _mean_utility(utility: Utility, outputs: Outputs, values: Matrix) -> tuple[float, float]:
+    """Return the mean utility of some values and its standard error."""
+    scores = np.array([float(utility(outputs.restore(vector))) for vector in values])
+    if not np.isfinite(scores).all():
+        raise MechanismError(
+            "utility must return a finite number for every released value; got another. "
+            "Clip it: noise can make a released value unusual."
         )
-
-    def mean_utility(self, outputs: Outputs, values: Matrix) -> tuple[float, float]:
-        scores = np.array([float(self.utility(outputs.restore(vector))) for vector in values])
-        if not np.isfinite(scores).all():
-            raise MechanismError(
-                "utility must return a finite number for every released value; got another. "
-                "Clip it: noise can make a released value unusual."
-            )
-        return float(scores.mean()), float(scores.std(ddof=1) / np.sqrt(len(scores)))
+    return float(scores.mean()), float(scores.std(ddof=1) / np.sqrt(len(scores)))
 
 
 def simulate_releases(plan: NoisePlan, n_releases: int, rng: np.random.Generator) -> Matrix:
@@ -260,11 +227,10 @@ def simulate_releases(plan: NoisePlan, n_releases: int, rng: np.random.Generator
     secrets = rng.integers(plan.n_subsets, size=n_releases)
     units = np.broadcast_to(plan.units_per_std, (n_releases, plan.n_directions))
     noise = sample_discrete_gaussian(units, SimulatedSource(rng))
-    groups = None if plan.revealed is None else plan.revealed.groups
-    seen = [
-        Observation(
-            integers=plan.points[k] + drawn, group=None if groups is None else int(groups[k])
-        )
-        for k, drawn in zip(secrets, noise, strict=True)
-    ]
-    return np.array([plan.value_of(observation) for observation in seen])
+    groups = [None] * plan.n_subsets if plan.revealed is None else plan.revealed.groups.tolist()
+    return np.array(
+        [
+            plan.value_of(Observation(integers=plan.points[k] + drawn, group=groups[k]))
+            for k, drawn in zip(secrets, noise, strict=True)
+        ]
+    )

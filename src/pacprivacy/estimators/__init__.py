@@ -1,15 +1,16 @@
 """scikit-learn estimators whose fit is a private release with a certificate."""
 
-from pacprivacy.estimators.classifiers import (
+from pacprivacy.estimators.cost import SearchCost
+from pacprivacy.estimators.models import (
     PrivateForestClassifier,
+    PrivateKMeans,
     PrivateLinearSVC,
     PrivateLogisticRegression,
+    PrivatePCA,
+    PrivateRidge,
 )
-from pacprivacy.estimators.cost import SearchCost
 from pacprivacy.estimators.predictor import PrivatePredictor
-from pacprivacy.estimators.ridge import PrivateRidge
 from pacprivacy.estimators.search import ScoreWithCost, search_cost
-from pacprivacy.estimators.unsupervised import PrivateKMeans, PrivatePCA
 from pacprivacy.estimators.wrapper import PrivateEstimator
 
 __all__ = [

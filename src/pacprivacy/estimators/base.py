@@ -1,19 +1,23 @@
-"""What ``fit`` is given: features and targets checked as scikit-learn checks them."""
+"""What private estimators share: checked data, ``fit``, and what may leave of a fitted one."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
+from sklearn.utils import get_tags
 
 from pacprivacy._sklearn import read_new as read_new
 from pacprivacy._sklearn import read_seed as read_seed
 from pacprivacy._sklearn import validate
+from pacprivacy.budget import Membership
 from pacprivacy.mechanism import MINIMUM_ROWS, Mechanism, check_classes, choose_pool
 from pacprivacy.noise import AnyRule
 from pacprivacy.pool import Pool, PoolStrategy
@@ -49,12 +53,17 @@ def _plain_labels(y: Labels) -> Labels:
     return plain if plain.dtype.kind in "biuf" else y
 
 
+DEFAULT_BUDGET: Final = Membership(0.6)
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateBase(BaseEstimator):  # type: ignore[misc]
-    """Settings of every private estimator, beside its ``budget``.
+    """What private estimators share; its parameters and attributes are added to their docstrings.
 
     Parameters
     ----------
+    budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
+        What every attacker is held to.
     pool : Pool or strategy, optional
         Which subsets are candidates. By default random halves and their complements, of every
         class if there are classes.
@@ -88,6 +97,8 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
         The released value with its certificate and the curator's bundle. The bundle holds
         outputs without noise: it is for the curator alone, and the attribute is left out when
         the estimator is pickled or copied.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
     """
 
     pool: Pool | PoolStrategy | None = None
@@ -101,15 +112,46 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
     target: Accuracy | None = None
     levels: int | None = None
 
-    _curator_only: ClassVar[tuple[str, ...]] = ("release_",)
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own, shared = _sections(cls.__doc__), _sections(PrivateBase.__doc__)
+        if "Parameters" in own:
+            for name in ("Parameters", "Attributes"):
+                own[name] = f"{own.get(name, '')}\n{shared[name]}".lstrip()
+            cls.__doc__ = "\n\n".join(
+                f"{name}\n{'-' * len(name)}\n{text}" if name else text for name, text in own.items()
+            )
+
+    def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:
+        """Fit on every candidate subset, then release one of the fits with noise.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_records, n_features)
+            The universe of records.
+        y : array of shape (n_records,), optional
+            Target; ignored unless the estimator requires one. Labels may be strings.
+        units : array of shape (n_records,), optional
+            Group label of each record, when a person has several records.
+
+        Raises
+        ------
+        DataError, PoolError, MechanismError, BudgetError
+            Nothing was released.
+        """
+        self._forget()
+        seed = read_seed(self.random_state)
+        mechanism = self._mechanism(seed)
+        data, pool = self._read(X, y, units)
+        self._release(mechanism, data, pool=pool, units=units, rng=seed)
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what may leave of a fitted estimator, and everything of an unfitted one."""
         state = dict(super().__getstate__())
         if "certificate_" not in state:  # unfitted: it may be on its way to a worker
             return state
-        for name in self._curator_only:
-            state.pop(name, None)
+        state.pop("release_", None)
         if isinstance(self.pool, Pool):
             state["pool"] = None
         for name, value in state.items():
@@ -129,6 +171,24 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
         """Drop an earlier fit, so that a failure never leaves two halves of different ones."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
+
+    def _read(self, X: Any, y: Any, units: Any) -> tuple[Any, Any]:
+        """Check the data; return what the mechanism gets, and the pool it needs."""
+        wanted = get_tags(self).target_tags
+        if not wanted.required:
+            return self._rows(X, read_features(self, X)), None
+        features, y = read_supervised(
+            self, X, y, numeric=is_regressor(self), wide=wanted.multi_output
+        )
+        data = (self._rows(X, features), y)
+        if not is_classifier(self):
+            return data, None
+        check_classes(y)
+        return data, choose_pool(y, units)
+
+    def _rows(self, X: Any, checked: Numbers) -> Any:
+        """Return the features in the form that the mechanism gets."""
+        return checked
 
     def _release(
         self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
@@ -156,36 +216,19 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
         return trial.score(*on) if metric is None else metric(trial, *on)
 
     def _adopt(self, value: Any) -> None:
-        """Set the fitted attributes, given the released value alone."""
-        raise NotImplementedError
-
-
-class PrivateModel(PrivateBase):
-    """A mechanism of the library with scikit-learn's interface."""
-
-    def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:
-        """Fit on every candidate subset, then release one of the fits with noise."""
-        self._forget()
-        mechanism = self._mechanism()
-        data: Any
-        if is_classifier(self):
-            data = read_supervised(self, X, y)
-            check_classes(data[1])
-            pool = choose_pool(data[1], units)
-        else:
-            data, pool = read_features(self, X), None
-        seed = read_seed(self.random_state)
-        self._release(mechanism, data, pool=pool, units=units, rng=seed)
-        return self
-
-    def _adopt(self, value: Any) -> None:
         for name, attribute in self._attributes(value).items():
             setattr(self, name, attribute)
 
-    def _mechanism(self) -> Mechanism:
+    def _attributes(self, value: Any) -> dict[str, Any]:
+        """Return the fitted attributes, given the released value alone."""
+        return {f"{name}_": array for name, array in value.items()}
+
+    def _mechanism(self, seed: int | None) -> Mechanism:
         """Return what is computed, with this estimator's parameters."""
         raise NotImplementedError
 
-    def _attributes(self, value: Any) -> dict[str, Any]:
-        """Return the fitted attributes, given the released value alone."""
-        raise NotImplementedError
+
+def _sections(doc: str | None) -> dict[str, str]:
+    """Split a NumPy docstring at its headings; what stands before the first has the name ''."""
+    first, *rest = re.split(r"\n\n(\w+)\n-+\n", inspect.cleandoc(doc or ""))
+    return {"": first, **dict(zip(rest[::2], rest[1::2], strict=True))}

@@ -77,10 +77,10 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    ``predict``, ``predict_proba``, ``answer``, ``score`` and ``distil`` all spend: asking twice
-    costs twice. The predictor lives in its process; once fitted it cannot be pickled or copied,
-    and does not answer in a fork. Servers that fork workers fit one in each, with its own share
-    of the budget, or serve a student.
+    ``predict``, ``predict_proba``, ``answer`` and ``distil`` all spend: asking twice costs twice.
+    There is no ``score``, which would spend unseen. The predictor lives in its process; once
+    fitted it cannot be pickled or copied, and does not answer in a fork. Servers that fork workers
+    fit one in each, with its own share of the budget, or serve a student.
 
     Guarantee
     ---------
@@ -223,6 +223,14 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         without end. Spends one answer per row of ``X_public``.
         """
         return clone(student).fit(X_public, self.predict(X_public))
+
+    @property
+    def score(self) -> NoReturn:
+        """There is none: scoring would spend unseen."""
+        raise AttributeError(
+            "score must not spend, and every answer of a PrivatePredictor does. Score its answers: "
+            "accuracy_score(y, predictor.predict(X)), or a student that it has taught."
+        )
 
     def odometer(self) -> Reading:
         """Return what was spent in the worst case, and what was really learned."""

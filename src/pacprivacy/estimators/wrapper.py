@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from pacprivacy._random import public_generator
-from pacprivacy.budget import AnyBudget, Membership
+from pacprivacy.budget import AnyBudget
 from pacprivacy.errors import MechanismError
-from pacprivacy.estimators.base import (
-    PrivateBase,
-    read_features,
-    read_new,
-    read_seed,
-    read_supervised,
-)
-from pacprivacy.mechanism import EstimatorFit, check_classes, choose_pool, is_table, last_step
-
-_DEFAULT: Final = Membership(0.6)
+from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
+from pacprivacy.mechanism import EstimatorFit, is_table, last_step
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -66,25 +58,17 @@ class PrivateEstimator(PrivateBase):
         as a scaler in a pipeline, is measured and gets noise. A step *before* this estimator in
         an outer pipeline is fitted on all records without noise: that is public in this model,
         and no certificate can name it, so say it where you publish.
-    budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
-        What every attacker is held to.
     released : sequence of str, optional
         Fitted attributes to release, of the last step of a pipeline. By default they are known
         for the common linear models, k-means, PCA, Gaussian naive Bayes and scalers. Everything
         else that ``fit`` sets is dropped.
-    pool, n_subsets, rule, n_jobs, checkpoint, random_state, progress, simulate, target, levels
-        As in :class:`~pacprivacy.estimators.base.PrivateBase`.
 
     Attributes
     ----------
     estimator_ : estimator
         The released one: parameters, released attributes with noise, classes, feature names.
-    certificate_ : Certificate
-        What is promised, to whom, how it was proved.
-    release_ : Release
-        With the curator's bundle; left out of pickles and copies.
-    classes_, n_features_in_, feature_names_in_
-        As in scikit-learn.
+    classes_ : array of shape (n_classes,)
+        Labels that occur in the universe, if the estimator is a classifier.
 
     Notes
     -----
@@ -113,7 +97,7 @@ class PrivateEstimator(PrivateBase):
     """
 
     estimator: Any
-    budget: AnyBudget = _DEFAULT
+    budget: AnyBudget = DEFAULT_BUDGET
     _: KW_ONLY
     released: Sequence[str] | None = None
 
@@ -123,50 +107,18 @@ class PrivateEstimator(PrivateBase):
     decision_function = _delegated("decision_function", "scores of the classes")
     transform = _delegated("transform", "transformed features")
 
-    def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:
-        """Fit on every candidate subset, then release one of the fits with noise.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n_records, n_features)
-            The universe of records.
-        y : array of shape (n_records,), optional
-            Target; ignored unless the estimator requires one. Labels may be strings.
-        units : array of shape (n_records,), optional
-            Group label of each record, when a person has several records.
-
-        Raises
-        ------
-        DataError, PoolError, MechanismError, BudgetError
-            Nothing was released.
-        """
-        self._forget()
-        seed = read_seed(self.random_state)
-        mechanism = EstimatorFit(
+    def _mechanism(self, seed: int | None) -> EstimatorFit:
+        return EstimatorFit(
             estimator=clone(self.estimator, safe=False),
             released=_read_names(self.released),
             seed=0 if seed is None else int(public_generator(seed, "estimator").integers(2**31)),
         )
-        data, pool = self._read(X, y, units)
-        self._release(mechanism, data, pool=pool, units=units, rng=seed)
-        return self
 
-    def _adopt(self, value: Any) -> None:
-        self.estimator_ = value
+    def _rows(self, X: Any, checked: Any) -> Any:
+        return X if is_table(X) else checked  # a frame's names reach what is fitted
 
-    def _read(self, X: Any, y: Any, units: Any) -> tuple[Any, Any]:
-        """Check the data; return what the mechanism gets, and the pool it needs."""
-        target = get_tags(last_step(self.estimator)).target_tags
-        if not target.required:
-            features = read_features(self, X)
-            return (X if is_table(X) else features), None
-        numeric = is_regressor(self.estimator)
-        features, y = read_supervised(self, X, y, numeric=numeric, wide=target.multi_output)
-        data = (X if is_table(X) else features, y)  # a frame's names reach what is fitted
-        if not is_classifier(self.estimator):
-            return data, None
-        check_classes(y)
-        return data, choose_pool(y, units)
+    def _attributes(self, value: Any) -> dict[str, Any]:
+        return {"estimator_": value}
 
     @_if_it_has("inverse_transform")
     def inverse_transform(self, X: Any) -> Any:
@@ -226,8 +178,7 @@ class PrivateEstimator(PrivateBase):
         return getattr(self, "estimator_", self.estimator)
 
     def _check_new(self, X: Any) -> Any:
-        checked = read_new(self, X, dtype="numeric")
-        return X if is_table(X) else checked
+        return self._rows(X, read_new(self, X, dtype="numeric"))
 
     def _call(self, name: str, *arguments: Any) -> Any:
         check_is_fitted(self)

@@ -8,6 +8,7 @@ from pacprivacy.mechanism.base import (
     Wrapper,
     as_mechanism,
     batch_of,
+    fixed,
 )
 from pacprivacy.mechanism.data import (
     MINIMUM_ROWS,
@@ -60,6 +61,7 @@ __all__ = [
     "coerce_data",
     "declare_released",
     "find_classes",
+    "fixed",
     "flatten",
     "is_table",
     "last_step",

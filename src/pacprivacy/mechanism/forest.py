@@ -57,8 +57,9 @@ class Forest(Mechanism):
     per class, never a bare label: labels are read off the *released* scores. (Published code
     noised the thresholds and let the labels out as they were.)
 
-    The value on a subset is a dict of ``thresholds``, shape (n_trees, 2**depth - 1), in fractions
-    of each feature's range, breadth first, and ``leaves``, shape (n_trees, 2**depth, n_classes),
+    The value on a subset is a dict of ``thresholds``, shape (n_estimators, 2**max_depth - 1), in
+    fractions of each feature's range, breadth first, and ``leaves``, shape (n_estimators,
+    2**max_depth, n_classes),
     from left to right. Both are measured. The released value has the thresholds in the units of
     the features, and the public ``features`` and ``classes``: it is all that :meth:`predict`
     needs. A row goes left where its value is below the threshold.
@@ -68,7 +69,7 @@ class Forest(Mechanism):
 
     Parameters
     ----------
-    n_trees, depth : int, public
+    n_estimators, max_depth : int, public
         Number of trees, and levels of each.
     n_thresholds : int, public
         Points of the grid, both ends of the range included.
@@ -90,7 +91,7 @@ class Forest(Mechanism):
         universe, and the certificate says so.
     seed : int, public
         Seed of the feature order.
-    features : array of shape (n_trees, depth), optional, public
+    features : array of shape (n_estimators, max_depth), optional, public
         Column numbers to test, instead of an order by the seed.
     ranges : array of shape (n_columns, 2), optional, public
         Low and high end of each feature. None takes the minimum and maximum over the *whole
@@ -113,8 +114,8 @@ class Forest(Mechanism):
     """
 
     name = "Forest"
-    n_trees: int = 3
-    depth: int = 3
+    n_estimators: int = 3
+    max_depth: int = 3
     n_thresholds: int = 32
     neighbour_weight: float = 0.5
     neighbour_radius: int = 1
@@ -129,11 +130,12 @@ class Forest(Mechanism):
     layout: Layout | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        check_count("n_trees", self.n_trees, 1, advice="Use about 3.")
-        check_count("depth", self.depth, 1, advice="Use about 3.")
-        if self.depth > _DEEPEST:
+        check_count("n_estimators", self.n_estimators, 1, advice="Use about 3.")
+        check_count("max_depth", self.max_depth, 1, advice="Use about 3.")
+        if self.max_depth > _DEEPEST:
             raise MechanismError(
-                f"depth must be at most {_DEEPEST}; got {self.depth}. Use about 3, and more trees."
+                f"max_depth must be at most {_DEEPEST}; got {self.max_depth}. Use about 3, and "
+                "more trees."
             )
         if not 0.0 <= self.smoothing < np.inf:
             raise MechanismError(
@@ -189,7 +191,7 @@ class Forest(Mechanism):
             low=low,
             width=width,
             classes=np.asarray(find_classes(y, self.name, self.classes)),
-            reference=np.full((self.n_trees, 2**self.depth - 1), point, dtype=np.int64),
+            reference=np.full((self.n_estimators, 2**self.max_depth - 1), point, dtype=np.int64),
             n_thresholds=self.n_thresholds,
         )
         prepared = replace(self, layout=layout)
@@ -265,24 +267,26 @@ class Forest(Mechanism):
         return labels
 
     def _features(self, n_columns: int) -> Integers:
-        """Return the column that each tree tests on each level, shape (n_trees, depth).
+        """Return the column that each tree tests on each level, shape (n_estimators, max_depth).
 
         Unless they are declared, every tree takes the columns in a random order of its own, and
         starts again with another one when it has more levels than there are columns.
         """
-        shape = (self.n_trees, self.depth)
+        shape = (self.n_estimators, self.max_depth)
         if self.features is None:
             drawn = np.empty(shape, dtype=np.int64)
-            for tree in range(self.n_trees):
+            for tree in range(self.n_estimators):
                 rng = public_generator(self.seed, "forest", tree)
-                rounds = [rng.permutation(n_columns) for _ in range(-(-self.depth // n_columns))]
-                drawn[tree] = np.concatenate(rounds)[: self.depth]
+                n_rounds = -(-self.max_depth // n_columns)
+                rounds = [rng.permutation(n_columns) for _ in range(n_rounds)]
+                drawn[tree] = np.concatenate(rounds)[: self.max_depth]
             return drawn
         features: npt.NDArray[Any] = np.asarray(self.features)
         if features.shape != shape or features.dtype.kind not in "iu":
             raise MechanismError(
-                f"features must hold column numbers of shape (n_trees, depth) = {shape}; got shape "
-                f"{features.shape} and dtype {features.dtype}. Use None for an order by the seed."
+                f"features must hold column numbers of shape (n_estimators, max_depth) = {shape}; "
+                f"got shape {features.shape} and dtype {features.dtype}. Use None for an order by "
+                "the seed."
             )
         if features.min() < 0 or features.max() >= n_columns:
             raise MechanismError(
@@ -302,8 +306,8 @@ class Forest(Mechanism):
     def _chunks(self, pool: Pool) -> Iterator[range]:
         """Yield the numbers of a few subsets at a time."""
         n_classes = len(fixed(self.layout, "layout").classes)
-        cells = self.n_trees * 2 ** (self.depth - 1) * (self.n_thresholds + 1) * n_classes
-        entries = self.n_trees * max(1, int(pool.sizes().max()))
+        cells = self.n_estimators * 2 ** (self.max_depth - 1) * (self.n_thresholds + 1) * n_classes
+        entries = self.n_estimators * max(1, int(pool.sizes().max()))
         step = max(1, _CHUNK // max(entries, cells))
         for start in range(0, pool.n_subsets, step):
             yield range(start, min(start + step, pool.n_subsets))
@@ -315,7 +319,7 @@ class Layout:
 
     Parameters
     ----------
-    features : int array of shape (n_trees, depth)
+    features : int array of shape (n_estimators, max_depth)
         The column that each tree tests on each level.
     low, width : arrays of shape (n_columns,)
         Lower end and length of every column's range.
@@ -450,10 +454,10 @@ def grow_trees(
     counts : int array of shape (n_trees, 2**depth, n_classes)
         Rows of each class in each leaf, from left to right.
     """
-    entries = [cells.reshape(forest.depth, -1) for cells in subsets]
+    entries = [cells.reshape(forest.max_depth, -1) for cells in subsets]
     all_cells = entries[0] if len(entries) == 1 else np.concatenate(entries, axis=1)
-    sizes = np.repeat([cells.shape[2] for cells in subsets], forest.n_trees).astype(np.int64)
-    n_trees, n_classes, depth = len(sizes), len(layout.classes), forest.depth
+    sizes = np.repeat([cells.shape[2] for cells in subsets], forest.n_estimators).astype(np.int64)
+    n_trees, n_classes, depth = len(sizes), len(layout.classes), forest.max_depth
     n_cells = (forest.n_thresholds + 1) * n_classes
     counted = np.arange(int(sizes.max(initial=0)) + 1, dtype=np.float64)
     terms = counted * np.log(np.maximum(counted, 1.0))
@@ -469,7 +473,7 @@ def grow_trees(
         n_rows = sizes.repeat(2**level) if forest.weigh_nodes else below[..., -1].sum(axis=0)
         nats = _split_entropies(below, terms) / np.maximum(n_rows, 1)[:, None]
         inside = slice(2**level - 1, 2 ** (level + 1) - 1)
-        each = (-1, forest.n_trees, 2**level, forest.n_thresholds)
+        each = (-1, forest.n_estimators, 2**level, forest.n_thresholds)
         chosen = search.choose(nats.reshape(each), inside).ravel()
         points[:, inside] = chosen.reshape(n_trees, -1)
         if level < depth - 1:

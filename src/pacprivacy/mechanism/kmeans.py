@@ -138,8 +138,8 @@ class KMeans(Mechanism):
         permutation with most agreement is taken, then the one nearest to the reference.
     warm_start : bool, public
         Start from the centres of the universe. The fit is then stable and quick.
-    n_restarts : int, public
-        Random k-means++ starts, besides the warm one if there is one; the fit with the least
+    n_init : int, public
+        Number of starts; all are random (k-means++) but the warm one. The fit with the least
         inertia is taken.
     max_iter : int, public
         Most iterations from one start.
@@ -154,7 +154,7 @@ class KMeans(Mechanism):
     n_clusters: int | None = None
     order: Literal["reference", "labels"] = "reference"
     warm_start: bool = True
-    n_restarts: int = 0
+    n_init: int = 1
     max_iter: int = 300
     classes: Classes | None = None
     reference: Matrix | None = field(default=None, compare=False, repr=False)
@@ -172,8 +172,7 @@ class KMeans(Mechanism):
         if self.n_clusters is not None:
             check_count("n_clusters", self.n_clusters, 1, advice="Say how many clusters.")
         check_count("max_iter", self.max_iter, 1, advice="Use about 300.")
-        least = 0 if self.warm_start else 1
-        check_count("n_restarts", self.n_restarts, least, advice="Use 10 for random starts.")
+        check_count("n_init", self.n_init, 1, advice="Use 10 for random starts.")
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -241,7 +240,7 @@ class KMeans(Mechanism):
         self, X: Matrix, reference: Matrix | None, k: int, rng: np.random.Generator
     ) -> Partition:
         best = None
-        n_restarts = self.n_restarts
+        n_restarts = self.n_init - self.warm_start
         if reference is None:
             n_restarts = max(n_restarts, _REFERENCE_RESTARTS)
         elif self.warm_start:

@@ -35,7 +35,7 @@ class PCA(Mechanism):
     ----------
     n_components : int >= 1, public
         Dimension of the span.
-    centre : "subset" or "universe", public
+    center : "subset" or "universe", public
         Where the span is attached. ``"subset"``: at the mean of the subset, which is measured
         and gets noise. ``"universe"``: at the mean of the whole universe, which is public in this
         model and named in the certificate; then only the components are measured.
@@ -49,7 +49,7 @@ class PCA(Mechanism):
 
     name = "PCA"
     n_components: int
-    centre: Literal["subset", "universe"] = "subset"
+    center: Literal["subset", "universe"] = "subset"
     orthonormal: bool = True
     basis: Matrix | None = field(default=None, compare=False, repr=False)
     mean: Vector | None = field(default=None, compare=False, repr=False)
@@ -58,9 +58,9 @@ class PCA(Mechanism):
     def __post_init__(self) -> None:
         advice = "Say how many directions to keep."
         check_count("n_components", self.n_components, 1, advice=advice)
-        if self.centre not in ("subset", "universe"):
+        if self.center not in ("subset", "universe"):
             raise MechanismError(
-                f"centre must be 'subset' or 'universe'; got {self.centre!r}. "
+                f"center must be 'subset' or 'universe'; got {self.center!r}. "
                 "Use 'subset' to measure the mean."
             )
 
@@ -68,7 +68,7 @@ class PCA(Mechanism):
     def public(self) -> tuple[str, ...]:
         """What was computed from the whole universe."""
         basis = "PCA reference basis (orientation only): components of the whole universe"
-        if self.centre == "subset":
+        if self.center == "subset":
             return (basis,)
         return (basis, "PCA mean: released as it is, the mean of the whole universe")
 
@@ -88,10 +88,10 @@ class PCA(Mechanism):
         universe_mean, basis = fixed(self.mean, "mean"), fixed(self.basis, "basis")
         X = read_columns(parts, self.name)
         local = X - universe_mean
-        shift = local.mean(axis=0) if self.centre == "subset" else np.zeros_like(universe_mean)
+        shift = local.mean(axis=0) if self.center == "subset" else np.zeros_like(universe_mean)
         _, components = _leading(local - shift, self.n_components, _rounding(X))
         aligned = align_basis(components, basis)
-        if self.centre == "universe":
+        if self.center == "universe":
             return {"components": aligned}
         return {"components": aligned, "mean": universe_mean + shift}
 
@@ -103,7 +103,7 @@ class PCA(Mechanism):
     def finish(self, value: Mapping[str, Any]) -> dict[str, Matrix]:
         """Orthonormalise released components; add the mean if it is public."""
         components = np.asarray(value["components"], dtype=np.float64)
-        mean = fixed(self.mean, "mean") if self.centre == "universe" else value["mean"]
+        mean = fixed(self.mean, "mean") if self.center == "universe" else value["mean"]
         return {
             "components": orthonormalise(components) if self.orthonormal else components,
             "mean": np.array(mean, dtype=np.float64),
@@ -142,14 +142,14 @@ class PCA(Mechanism):
         shifts = sums[:, :p] / sizes[:, None]
         products = np.empty((len(sums), p, p))
         products[:, upper[0], upper[1]] = products[:, upper[1], upper[0]] = sums[:, p:]
-        if self.centre == "subset":
+        if self.center == "subset":
             products -= sizes[:, None, None] * shifts[:, :, None] * shifts[:, None, :]
         values, vectors = np.linalg.eigh(products)
         for k, size in enumerate(sizes):
             _check_values(values[k, ::-1], self.n_components, max(int(size), p), rounding)
         components = np.swapaxes(vectors, 1, 2)[:, ::-1][:, : self.n_components]
         aligned = align_basis(components, basis).reshape(len(sums), -1)
-        return aligned if self.centre == "universe" else np.hstack([aligned, mean + shifts])
+        return aligned if self.center == "universe" else np.hstack([aligned, mean + shifts])
 
 
 def align_basis(components: Matrix, basis: Matrix) -> Matrix:

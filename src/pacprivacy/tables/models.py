@@ -326,7 +326,9 @@ MODELS: Final[dict[str, Model]] = {
         needs=("target",),
     ),
     "forest": Model(
-        mechanism=lambda o, _: Forest(n_trees=_count(o.trees, 3), depth=_count(o.depth, 3)),
+        mechanism=lambda o, _: Forest(
+            n_estimators=_count(o.trees, 3), max_depth=_count(o.depth, 3)
+        ),
         describe=_describe_plain,
         predicts="class",
         takes=("trees", "depth"),

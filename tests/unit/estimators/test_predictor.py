@@ -342,6 +342,14 @@ def test_predictor_is_reproducible_only_in_a_simulation(data):
     assert not real.certificate_.simulation
 
 
+def test_there_is_no_score_that_would_spend(data):
+    model = fitted(data)
+    with pytest.raises(AttributeError, match="score must not spend"):
+        model.score(data[2], data[3])
+    assert not hasattr(model, "score")
+    assert model.odometer().n_queries == 0
+
+
 def test_scores_become_probabilities(data):
     model = fitted(data, output="score", query_budget=pac.Information(0.005))
     probabilities = model.predict_proba(data[2][:50])

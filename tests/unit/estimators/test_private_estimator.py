@@ -37,6 +37,7 @@ from sklearn.svm import SVC
 
 import pacprivacy as pac
 import pacprivacy.release.certify
+from pacprivacy._random import SimulatedSource, SystemSource
 from pacprivacy.errors import (
     BudgetError,
     CertificateError,
@@ -200,7 +201,7 @@ def test_pca_projects_and_restores() -> None:
 
 
 def test_pca_on_the_mean_of_the_universe_says_so() -> None:
-    model = PrivatePCA(1, centre="universe", **SEEDED).fit(X)
+    model = PrivatePCA(1, center="universe", **SEEDED).fit(X)
     np.testing.assert_allclose(model.mean_, X.mean(axis=0))
     assert any("mean of the whole universe" in item for item in model.certificate_.public)
 
@@ -217,13 +218,13 @@ def test_svc_predicts_by_its_hyperplanes() -> None:
 
 
 def test_forest_gives_probabilities_in_the_order_of_its_scores() -> None:
-    model = PrivateForestClassifier(2, depth=2, **SEEDED).fit(X, NAMES)
+    model = PrivateForestClassifier(2, max_depth=2, **SEEDED).fit(X, NAMES)
     chances = model.predict_proba(X)
     np.testing.assert_allclose(chances.sum(axis=1), 1.0)
     assert chances.min() >= 0.0
     np.testing.assert_array_equal(model.predict(X), model.classes_[chances.argmax(axis=1)])
     value = model.release_.value
-    expected = model._mechanism().predict(value, X)
+    expected = model._mechanism(None).predict(value, X)
     np.testing.assert_array_equal(model.predict(X), expected)
     assert model.thresholds_.shape == (2, 3)
     assert model.features_.shape == (2, 2)
@@ -241,9 +242,43 @@ def test_forest_gives_probabilities_in_the_order_of_its_scores() -> None:
 def test_scores_move_to_the_nearest_probabilities(
     scores: list[float], expected: list[float]
 ) -> None:
-    from pacprivacy.estimators.classifiers import _nearest_probabilities
+    from pacprivacy.estimators.predictor import project_to_simplex
 
-    np.testing.assert_allclose(_nearest_probabilities(np.array([scores]))[0], expected, atol=1e-12)
+    np.testing.assert_allclose(project_to_simplex(np.array([scores]))[0], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [*MODELS[:1], *CLASSIFIERS], ids=kind)
+def test_score_releases_nothing(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = clone(model).fit(X, NAMES)
+    before = fitted.certificate_
+
+    def refuse(self: Any, size: int) -> Any:
+        raise AssertionError("something was drawn")
+
+    for source in (SystemSource, SimulatedSource):
+        monkeypatch.setattr(source, "words", refuse)
+    with pytest.raises(AssertionError, match="something was drawn"):
+        clone(model).fit(X, NAMES)  # the trap is set
+    assert fitted.score(X, NAMES) == fitted.score(X, NAMES)
+    assert fitted.certificate_ is before
+
+
+def test_docstrings_show_shared_parameters_after_their_own() -> None:
+    class Mine(PrivateKMeans):
+        """Say it.
+
+        Parameters
+        ----------
+        own : int
+            Of this class.
+        """
+
+    for kind_of in (PrivateKMeans, PrivateEstimator, Mine):
+        text = inspect.cleandoc(kind_of.__doc__)
+        parameters = text.partition("Parameters\n")[2].partition("Attributes\n")
+        assert "budget : Information" in parameters[0]
+        assert "certificate_ : Certificate" in parameters[2]
+    assert Mine.__doc__.index("own : int") < Mine.__doc__.index("budget : ")
 
 
 # --- containers -----------------------------------------------------------------------------
@@ -439,9 +474,9 @@ def test_a_vector_is_refused_without_quoting_it() -> None:
         (PrivateKMeans(46, **FAST), "n_clusters must be at most the number of rows"),
         (PrivateKMeans(0, **FAST), "n_clusters must be a whole number"),
         (PrivatePCA(4, **FAST), "n_components must be at most the rank"),
-        (PrivatePCA(2, centre="north", **FAST), "centre must be"),  # type: ignore[arg-type]
+        (PrivatePCA(2, center="north", **FAST), "center must be"),  # type: ignore[arg-type]
         (PrivateLinearSVC(-1.0, **FAST), "C must be a positive"),
-        (PrivateForestClassifier(0, **FAST), "n_trees must be a whole number"),
+        (PrivateForestClassifier(0, **FAST), "n_estimators must be a whole number"),
         (PrivateEstimator(KMeans(46), **FAST), "n_samples=45"),
     ],
 )

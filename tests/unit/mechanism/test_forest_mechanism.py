@@ -103,10 +103,10 @@ VARIANTS = {
     "wide neighbourhood": Forest(n_thresholds=9, neighbour_radius=8, neighbour_weight=0.9),
     "two points": Forest(n_thresholds=2, neighbour_weight=1.0),
     "universe": Forest(reference="universe", pull=0.5, smoothing=0.0),
-    "deep": Forest(n_trees=2, depth=6, smoothing=0.0, weigh_nodes=False),
+    "deep": Forest(n_estimators=2, max_depth=6, smoothing=0.0, weigh_nodes=False),
     "declared": Forest(
-        n_trees=2,
-        depth=2,
+        n_estimators=2,
+        max_depth=2,
         features=((3, 3), (0, 2)),
         ranges=((-1.0, 1.0), (-9.0, 9.0), (-1e-3, 2e-3), (0.0, 1e6)),
         classes=(2, 0, 1),
@@ -168,7 +168,7 @@ def test_bins_count_the_points_that_are_not_above(
 
 
 def test_released_thresholds_send_the_rows_where_they_were_counted() -> None:
-    forest = Forest(smoothing=0.0, depth=4).prepare(DATA)
+    forest = Forest(smoothing=0.0, max_depth=4).prepare(DATA)
     value = fit(forest)
     released = forest.finish(value)
     scores = forest.scores(released, X)
@@ -204,7 +204,7 @@ def test_thresholds_are_measured_in_fractions_and_released_in_units() -> None:
 
 @pytest.mark.claim("M-3")
 def test_every_leaf_score_is_a_coordinate_of_the_measured_vector() -> None:
-    forest = Forest(n_trees=2, depth=2).prepare(DATA)
+    forest = Forest(n_estimators=2, max_depth=2).prepare(DATA)
     value = fit(forest)
     vector, structure = flatten(value)
     assert vector.size == 2 * (3 + 4 * 3)
@@ -221,7 +221,7 @@ def test_every_leaf_score_is_a_coordinate_of_the_measured_vector() -> None:
 @pytest.mark.claim("M-3")
 def test_the_structure_tells_nothing_and_the_rest_of_the_release_is_public() -> None:
     pool = Balanced(n_subsets=16).draw(80, rng=1)
-    forest = Forest(n_trees=2, depth=2).prepare(DATA)
+    forest = Forest(n_estimators=2, max_depth=2).prepare(DATA)
     values = [fit(forest, *DATA.take(pool.rows(k))) for k in range(16)]
     structures = [flatten(value)[1] for value in values]
     assert all(structure == structures[0] for structure in structures)
@@ -233,7 +233,7 @@ def test_the_structure_tells_nothing_and_the_rest_of_the_release_is_public() -> 
 
 @pytest.mark.claim("M-3")
 def test_no_subset_fails() -> None:
-    forest = Forest(depth=5, smoothing=0.0).prepare(DATA)
+    forest = Forest(max_depth=5, smoothing=0.0).prepare(DATA)
     for rows in (np.flatnonzero(Y == 1), np.array([], dtype=np.int64), np.array([4])):
         value = fit(forest, X[rows], Y[rows])
         assert np.isfinite(value["leaves"]).all()
@@ -263,7 +263,7 @@ def test_what_the_universe_fixed_is_named() -> None:
 
 
 def test_does_not_depend_on_the_order_of_the_rows() -> None:
-    forest = Forest(depth=4).prepare(DATA)
+    forest = Forest(max_depth=4).prepare(DATA)
     order = np.random.default_rng(3).permutation(80)
     assert (
         flatten(fit(forest))[0].tobytes() == flatten(fit(forest, X[order], Y[order]))[0].tobytes()
@@ -273,8 +273,8 @@ def test_does_not_depend_on_the_order_of_the_rows() -> None:
 def test_does_not_depend_on_the_units_of_a_feature() -> None:
     # Powers of two scale without rounding, so every bin is the same.
     scale = np.array([4.0, 0.5, 1024.0, 2.0**-20])
-    forest = Forest(depth=4).prepare(DATA)
-    other = Forest(depth=4).prepare(coerce_data((X * scale, Y)))
+    forest = Forest(max_depth=4).prepare(DATA)
+    other = Forest(max_depth=4).prepare(coerce_data((X * scale, Y)))
     assert flatten(fit(forest))[0].tobytes() == flatten(fit(other, X * scale))[0].tobytes()
 
 
@@ -298,14 +298,14 @@ def test_chunks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_seed_fixes_the_features() -> None:
     def features(**settings: Any) -> np.ndarray:
-        layout = Forest(n_trees=6, **settings).prepare(DATA).layout
+        layout = Forest(n_estimators=6, **settings).prepare(DATA).layout
         assert layout is not None
         return layout.features
 
     np.testing.assert_array_equal(features(seed=1), features(seed=1))
     assert (features(seed=1) != features(seed=2)).any()
     assert all(len(set(line)) == 3 for line in features(seed=1).tolist())
-    deep = features(depth=8)
+    deep = features(max_depth=8)
     assert all(set(line[:4]) == set(line[4:]) == {0, 1, 2, 3} for line in deep.tolist())
 
 
@@ -370,9 +370,9 @@ def test_accuracy_is_that_of_a_forest(load: Any, n_train: int) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"depth": 0}, "depth must be a whole number of at least 1; got 0"),
-        ({"depth": 13}, "depth must be at most 12; got 13"),
-        ({"n_trees": 0}, "n_trees must be a whole number of at least 1"),
+        ({"max_depth": 0}, "max_depth must be a whole number of at least 1; got 0"),
+        ({"max_depth": 13}, "max_depth must be at most 12; got 13"),
+        ({"n_estimators": 0}, "n_estimators must be a whole number of at least 1"),
         ({"n_thresholds": 1}, "n_thresholds must be a whole number of at least 2"),
         ({"n_thresholds": 10**6}, "n_thresholds must be at most 4096"),
         ({"neighbour_radius": 32}, "neighbour_radius must be below n_thresholds"),
@@ -406,7 +406,7 @@ def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
         ),
         ({"classes": (0, 1)}, (X, Y), "classes must be the 3 distinct labels"),
         ({"classes": (0, 1, 2, 3)}, (X, Y), "classes must be the 3 distinct labels"),
-        ({"features": ((0, 1),)}, (X, Y), r"shape \(n_trees, depth\) = \(3, 3\)"),
+        ({"features": ((0, 1),)}, (X, Y), r"shape \(n_estimators, max_depth\) = \(3, 3\)"),
         ({"features": ((0.5,) * 3,) * 3}, (X, Y), "column numbers of shape"),
         ({"features": ((0, 1, 4),) * 3}, (X, Y), "column numbers from 0 to 3"),
         ({"ranges": ((0, 1),)}, (X, Y), "for each of 4 columns"),
@@ -435,7 +435,7 @@ def test_use_out_of_order_is_refused() -> None:
 
 
 def test_errors_and_repr_show_no_data() -> None:
-    forest = Forest(n_trees=2).prepare(DATA)
+    forest = Forest(n_estimators=2).prepare(DATA)
     assert "layout" not in repr(forest)
     odd = np.where(np.arange(80) == 7, 123456789, Y)
     with pytest.raises(MechanismError) as caught:

@@ -154,7 +154,7 @@ def test_a_mean_left_out_of_the_vector_is_caught() -> None:
 
 
 def test_a_public_mean_is_that_of_the_universe_for_every_subset() -> None:
-    mechanism = prepare(n_components=2, centre="universe")
+    mechanism = prepare(n_components=2, center="universe")
     assert any("mean of the whole universe" in text for text in mechanism.public)
     for k in range(4):
         value = mechanism.evaluate((X[POOL.rows(k)],), rng())
@@ -163,7 +163,7 @@ def test_a_public_mean_is_that_of_the_universe_for_every_subset() -> None:
 
 
 def test_components_about_a_public_mean_are_those_of_moments_about_it() -> None:
-    value = prepare(n_components=2, centre="universe").evaluate((X[:40],), rng())
+    value = prepare(n_components=2, center="universe").evaluate((X[:40],), rng())
     expected = np.linalg.svd(X[:40] - X.mean(axis=0), full_matrices=False)[2][:2]
     np.testing.assert_allclose(
         value["components"].T @ value["components"], expected.T @ expected, atol=1e-10
@@ -178,7 +178,7 @@ def test_the_basis_is_named_and_cannot_be_written_to() -> None:
     assert mechanism.mean is not None
     assert not mechanism.basis.flags.writeable
     assert not mechanism.mean.flags.writeable
-    assert repr(mechanism) == "PCA(n_components=2, centre='subset', orthonormal=True)"
+    assert repr(mechanism) == "PCA(n_components=2, center='subset', orthonormal=True)"
 
 
 # --- all subsets at once ---------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_the_basis_is_named_and_cannot_be_written_to() -> None:
 @pytest.mark.parametrize("d", [1, 3, 5])
 def test_all_at_once_agrees_with_one_by_one(centre: Any, d: int) -> None:
     data = coerce_data(X)
-    mechanism = PCA(n_components=d, centre=centre).prepare(data)
+    mechanism = PCA(n_components=d, center=centre).prepare(data)
     assert batch_of(mechanism) is not None
     for pool in (POOL, Poisson(rate=0.4, n_subsets=8).draw(200, rng=1)):
         values = mechanism.batch(data, pool)
@@ -260,7 +260,7 @@ def test_frames_are_read() -> None:
     [
         ({"n_components": 0}, "n_components must be a whole number of at least 1; got 0"),
         ({"n_components": 0.95}, "n_components must be a whole number"),
-        ({"n_components": 2, "centre": "origin"}, "centre must be 'subset' or 'universe'"),
+        ({"n_components": 2, "center": "origin"}, "center must be 'subset' or 'universe'"),
     ],
 )
 def test_bad_settings(options: dict[str, Any], message: str) -> None:

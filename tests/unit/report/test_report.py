@@ -453,7 +453,7 @@ def test_centres_are_in_the_units_of_the_file(people: Path, tmp_path: Path) -> N
         (["--model", "ridge", "--target", "smoker", "--columns", "age"], "must hold numbers"),
         (["--model", "kmeans", "--clusters", 2], "got text in 'smoker'"),
         (["--model", "svm", "--target", "smoker", "--columns", "age,smoker"], "leave out the"),
-        (["--model", "forest", "--target", "smoker", "--trees", 0], "n_trees"),
+        (["--model", "forest", "--target", "smoker", "--trees", 0], "n_estimators"),
     ],
 )
 def test_models_refuse_what_does_not_fit(

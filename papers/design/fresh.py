@@ -12,15 +12,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from pacprivacy import noise
 from pacprivacy._checks import Integers, Matrix, Vector, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
 from pacprivacy._random import public_generator as generator_of
 from pacprivacy.budget import Information
 from pacprivacy.design.descent import Descent
-from pacprivacy.design.objective import read_targets
+from pacprivacy.design.gradient import read_targets
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
-from pacprivacy.noise import sample_discrete_gaussian
 from pacprivacy.theory import information_slack, lattice_total_variation
 from pacprivacy.theory.design import subset_mean_variance
 
@@ -140,7 +140,7 @@ def descend_fresh(
     for mi_nats in plan.budgets(budget.mi_nats, steps):
         slopes = plan.objective.slopes(X @ weights, targets)
         pull = _release_means(X * slopes[:, None], float(mi_nats) / len(weights), source)
-        weights = weights - steps * (pull + plan.objective.l2 * weights)
+        weights = weights - steps * (pull + plan.objective.penalty * weights)
         path.append(weights)
     return FreshRun(
         weights=weights.copy(),
@@ -159,8 +159,8 @@ def _release_means(gradients: Matrix, mi_nats: float, source: BitSource) -> Vect
     moving = np.flatnonzero(variances > 0)
     grid_step, units = fresh_noise(variances[moving], mi_nats=mi_nats, n_records=n)
     means = subset_means(gradients[:, moving], source) - center[moving]
-    noise = sample_discrete_gaussian(units, source)
-    released[moving] += grid_step * (np.rint(means / grid_step).astype(np.int64) + noise)
+    drawn = noise.sample_discrete_gaussian(units, source)
+    released[moving] += grid_step * (np.rint(means / grid_step).astype(np.int64) + drawn)
     return released
 
 

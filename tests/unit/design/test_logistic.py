@@ -7,11 +7,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import pacprivacy as pac
-from pacprivacy.design import LogisticFit, Objective, class_scores
+from pacprivacy.design import LogisticFit, Objective
 from pacprivacy.design.logistic import with_constant
 from pacprivacy.design.ridge import fit_standard
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.estimators.classifiers import PrivateLogisticRegression
+from pacprivacy.estimators import PrivateLogisticRegression
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.pool import Balanced, Poisson
 
@@ -55,22 +55,23 @@ def test_subsets_side_by_side_equal_one_after_another(
 def test_enough_steps_reach_the_optimum(n_classes: int) -> None:
     X, y = blobs(n_classes)
     data = coerce_data((X, y))
-    fixed = LogisticFit(l2=0.2, n_steps=400).prepare(data)
+    fixed = LogisticFit(penalty=0.2, n_steps=400).prepare(data)
     found = fixed.evaluate(data.parts, np.random.default_rng(0))
     rows = with_constant(fit_standard(X).apply(X))
     if n_classes == 2:
         targets = np.where(y == "b", 1.0, -1.0)
     else:
         targets = np.where(y[:, None] == ["a", "b", "c"], 1.0, -1.0)
-    best = Objective(loss="logistic", l2=0.2).minimise(rows, targets)
+    best = Objective(loss="logistic", penalty=0.2).minimise(rows, targets)
     np.testing.assert_allclose(found, best, atol=1e-8)
-    scores = class_scores(fixed.finish(found), X)
+    value = fixed.finish(found)
+    scores = (X @ value["coef"].T + value["intercept"]).reshape(targets.shape)
     np.testing.assert_allclose(scores, rows @ best, atol=1e-6)
 
 
 def test_optimum_is_that_of_scikit_learn() -> None:
     X, y = blobs(2)
-    fixed = LogisticFit(l2=0.2, n_steps=400).prepare(coerce_data((X, y)))
+    fixed = LogisticFit(penalty=0.2, n_steps=400).prepare(coerce_data((X, y)))
     found = fixed.evaluate((X, y), np.random.default_rng(0))
     rows = with_constant(fit_standard(X).apply(X))
     model = LogisticRegression(C=1 / (0.2 * len(X)), fit_intercept=False, tol=1e-10).fit(rows, y)
@@ -81,15 +82,15 @@ def test_a_dominant_record_does_not_make_the_steps_diverge() -> None:
     X, y = blobs(2)
     X[0] *= 1000.0  # half of the subsets hold nearly all of the universe's variance
     data = coerce_data((X, y))
-    fixed = LogisticFit(l2=0.01, n_steps=50).prepare(data)
+    fixed = LogisticFit(penalty=0.01, n_steps=50).prepare(data)
     values = fixed.batch(data, Balanced(n_subsets=32).draw(150, rng=1))
     assert np.abs(values).max() < 20
 
 
 def test_fits_are_refused_in_words() -> None:
     X, y = blobs(2)
-    with pytest.raises(MechanismError, match="l2 must be a positive"):
-        LogisticFit(l2=0.0)
+    with pytest.raises(MechanismError, match="penalty must be a positive"):
+        LogisticFit(penalty=0.0)
     with pytest.raises(MechanismError, match="n_steps must be a whole number"):
         LogisticFit(n_steps=0)
     with pytest.raises(MechanismError, match="frame must be fixed"):
@@ -134,7 +135,7 @@ def test_estimator_with_groups_of_rows() -> None:
     for method in ("fit", "descent"):
         model = PrivateLogisticRegression(
             method=method,  # type: ignore[arg-type]
-            n_steps=10,
+            max_iter=10,
             **SETTINGS,
         ).fit(X, y, units=units)
         assert model.certificate_.n_units == 80

@@ -1,4 +1,4 @@
-"""Private gradient descent: gradients, budgets, beliefs, fresh secrets, and what attackers get."""
+"""Private gradient descent: gradients, budgets, beliefs, and what attackers get."""
 
 import math
 
@@ -8,22 +8,16 @@ import pytest
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.adversary import Belief
-from pacprivacy.design import Descent, Objective, StepRule, descend, descend_fresh
-from pacprivacy.design.descent import descend_in_session, follow_secret, uniform_plan
-from pacprivacy.design.fresh import (
-    UNITS_PER_STD,
-    fresh_noise,
-    subset_means,
-)
-from pacprivacy.design.objective import MeanGradient, split_budget
+from pacprivacy.design import Descent, MeanGradient, Objective, StepRule, descend
+from pacprivacy.design.descent import follow_secret, split_budget, uniform_plan
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise.formulas import log_det_of_plan
 from pacprivacy.pool import Balanced, Poisson
-from pacprivacy.theory import information_slack, posterior_success
+from pacprivacy.theory import posterior_success
 from pacprivacy.theory.design import descent_step_exact, noise_ratio, subset_mean_variance
 
-LOSSES = [Objective(loss="squared", l2=0.3), Objective(loss="logistic", l2=0.3)]
+LOSSES = [Objective(loss="squared", penalty=0.3), Objective(loss="logistic", penalty=0.3)]
 
 
 def classes(n: int = 60, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +48,7 @@ def test_gradient_is_the_derivative(objective: Objective, data: tuple[np.ndarray
             losses = 0.5 * (scores - y) ** 2
         else:
             losses = np.log1p(np.exp(-y * scores))
-        return float(losses.sum() / len(X) + objective.l2 / 2 * (w**2).sum())
+        return float(losses.sum() / len(X) + objective.penalty / 2 * (w**2).sum())
 
     found = objective.gradient(X, y, weights)
     assert found.shape == weights.shape
@@ -93,8 +87,8 @@ def test_smoothness_bounds_the_change_of_the_gradient(objective: Objective) -> N
 def test_losses_are_refused_in_words() -> None:
     with pytest.raises(MechanismError, match="loss must be 'squared' or 'logistic'"):
         Objective(loss="hinge")  # type: ignore[arg-type]
-    with pytest.raises(MechanismError, match="l2 must be a positive finite number"):
-        Objective(l2=0.0)
+    with pytest.raises(MechanismError, match="penalty must be a positive finite number"):
+        Objective(penalty=0.0)
     with pytest.raises(MechanismError, match="targets must be -1 or 1"):
         descend((classes()[0], np.arange(60.0)), pac.Information(0.1), n_subsets=4)
 
@@ -128,7 +122,7 @@ def test_gradients_of_all_subsets_equal_the_loop(
 @pytest.mark.claim("D-4")
 def test_steps_follow_the_formula() -> None:
     X, y = classes(n=200)
-    objective = Objective(l2=0.2)
+    objective = Objective(penalty=0.2)
     best = objective.minimise(X, y)
     gradients = -0.5 * y[:, None] * X
     rule = StepRule(mi_nats=1 / 8, exact=True)
@@ -156,10 +150,10 @@ def test_steps_follow_the_formula() -> None:
 
 def test_budgets_are_split_and_never_exceeded() -> None:
     for shares in ("uniform", "late", [1.0, 2.0, 5.0]):
-        parts = split_budget(0.3, 3, shares=shares, step=0.4, l2=0.5)
+        parts = split_budget(0.3, 3, shares=shares, step=0.4, penalty=0.5)
         assert parts.sum() <= 0.3
         assert parts.sum() == pytest.approx(0.3, rel=1e-9)
-    late = split_budget(0.3, 3, shares="late", step=0.4, l2=0.5)
+    late = split_budget(0.3, 3, shares="late", step=0.4, penalty=0.5)
     assert (np.diff(late) > 0).all()
     np.testing.assert_allclose(split_budget(0.8, 3, shares=[1, 2, 5]), [0.1, 0.2, 0.5], rtol=1e-9)
     with pytest.raises(BudgetError, match="shares must be 'uniform'"):
@@ -196,19 +190,16 @@ def test_uniform_plan_gives_every_coordinate_the_same_share() -> None:
 
 @pytest.mark.claim("D-7")
 def test_descent_equals_the_releases_of_a_session() -> None:
-    data, objective, budgets = classes(), Objective(l2=0.3), np.full(4, 0.1)
+    data, objective, budgets = classes(), Objective(penalty=0.3), np.full(4, 0.1)
     steps = np.array([0.2, 0.1, 0.3])
     with pac.Session(
         data, budget=pac.Information(0.4), n_subsets=16, rng=5, simulate=True
     ) as session:
-        shares: list[object] = [pac.Information(b) for b in budgets]
-        weights, releases = descend_in_session(
-            session,
-            objective,
-            steps,
-            shares,  # type: ignore[arg-type]
-            rule="waterfill",
-        )
+        weights = np.zeros(3)
+        for budget in budgets:
+            here = MeanGradient(objective=objective, weights=weights)
+            release = session.release(here, pac.Information(budget), rule="waterfill")
+            weights = weights - steps * release.value
         odometer = session.odometer()
     pool = Balanced(n_subsets=16).draw(60, rng=5, strata=data[1])
     universe = coerce_data(data)
@@ -220,7 +211,7 @@ def test_descent_equals_the_releases_of_a_session() -> None:
         source=SimulatedSource(public_generator(5, "simulation")),
     )
     np.testing.assert_array_equal(run.weights, weights)
-    assert len(releases) == 4
+    assert odometer.n_releases == 4
     assert run.belief.learned_nats == odometer.learned_nats
     # The session takes the better of the closed form and the exact bound; never more.
     assert odometer.spent.mi_nats <= run.charges.sum() <= run.mi_nats <= 0.4
@@ -230,7 +221,7 @@ def test_descent_equals_the_releases_of_a_session() -> None:
 @pytest.mark.parametrize("split", ["uniform", "waterfill"])
 def test_belief_is_the_posterior_of_everything_released(split: str) -> None:
     X, y = classes()
-    universe, objective = coerce_data((X, y)), Objective(l2=0.3)
+    universe, objective = coerce_data((X, y)), Objective(penalty=0.3)
     pool = Balanced(n_subsets=32).draw(60, rng=6)
     steps, budgets = np.full(3, 0.2), np.array([0.3, 0.1, 0.5])
     seen: list[np.ndarray] = []
@@ -283,7 +274,7 @@ def waterfilled(covariance: np.ndarray, budget: float) -> np.ndarray:
 @pytest.mark.parametrize("split", ["uniform", "waterfill"])
 def test_optimal_attackers_stay_under_the_bound(split: str) -> None:
     X, y = classes(n=40)
-    universe, objective = coerce_data((X, y)), Objective(l2=0.3)
+    universe, objective = coerce_data((X, y)), Objective(penalty=0.3)
     pool = Balanced(n_subsets=16).draw(40, rng=8)
     masks, n_trials = pool.masks(), 400
     named, members, total = 0, 0.0, 0.5
@@ -341,7 +332,11 @@ def test_descend_draws_from_the_operating_system_unless_simulated() -> None:
 def test_descend_with_several_targets_unequal_budgets_and_units() -> None:
     X, targets = several_targets()
     descent = Descent(
-        objective=Objective(l2=0.5), n_steps=3, step=0.2, shares=[1.0, 2.0, 3.0], split="uniform"
+        objective=Objective(penalty=0.5),
+        n_steps=3,
+        step=0.2,
+        shares=[1.0, 2.0, 3.0],
+        split="uniform",
     )
     run = descend(
         (X, targets),
@@ -358,7 +353,7 @@ def test_descend_with_several_targets_unequal_budgets_and_units() -> None:
     assert run.certificate is not None
     assert run.certificate.unit == "group of rows"
     assert run.certificate.n_units == 20
-    late = Descent(objective=Objective(l2=0.5), n_steps=3, shares="late", step=0.2)
+    late = Descent(objective=Objective(penalty=0.5), n_steps=3, shares="late", step=0.2)
     budgets = late.budgets(0.6, np.full(3, 0.2))
     assert (np.diff(budgets) > 0).all()
 
@@ -367,16 +362,12 @@ def test_descents_are_refused_in_words() -> None:
     data = classes()
     with pytest.raises(BudgetError, match="budget must be Information for a descent"):
         descend(data, pac.Membership(0.6))  # type: ignore[arg-type]
-    with pytest.raises(BudgetError, match="budget must be Information for fresh"):
-        descend_fresh(data, pac.Membership(0.6))  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="split must be"):
         Descent(split="even")  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="step must be 'conscious'"):
         Descent(step="best")  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="step must be positive"):
         descend(data, pac.Information(0.1), Descent(step=-1.0), n_subsets=4)
-    with pytest.raises(BudgetError, match="targets must be one column"):
-        descend_fresh(several_targets(), pac.Information(0.1))
 
 
 def test_step_rule_may_be_given() -> None:
@@ -388,69 +379,3 @@ def test_step_rule_may_be_given() -> None:
     run = descend(classes(), pac.Information(0.1), given, n_subsets=8, rng=0, simulate=True)
     assert run.certificate is not None
     assert "step sizes: given" in run.certificate.public
-
-
-# --- fresh secrets ----------------------------------------------------------------------------
-
-
-@pytest.mark.claim("D-8")
-@pytest.mark.parametrize("mi_nats", [1e-8, 1e-4, 0.3])
-def test_fresh_noise_is_enough_and_not_too_much(mi_nats: float) -> None:
-    variances = np.array([1e-12, 1.0, 1e9])
-    grid_step, units = fresh_noise(variances, mi_nats=mi_nats, n_records=10_000)
-    noise_std = grid_step * units
-    worst = np.sqrt(variances) + grid_step / 2  # deviation of the rounded output, at most
-    slack = information_slack(1 / (16 * float(UNITS_PER_STD) ** 2), 1 << 10_000)
-    assert (0.5 * np.log1p((worst / noise_std) ** 2) + slack <= mi_nats).all()
-    np.testing.assert_allclose(noise_std**2, variances / (2 * mi_nats), rtol=1e-3)
-    assert (units >= UNITS_PER_STD).all()
-    np.testing.assert_array_equal(np.frexp(grid_step)[0], 0.5)  # powers of two
-    with pytest.raises(BudgetError, match="for a secret subset of 10000 records"):
-        fresh_noise(variances, mi_nats=1e-15, n_records=10_000)
-
-
-@pytest.mark.claim("D-5", "D-8")
-def test_fresh_releases_have_the_mean_and_the_variance_that_was_claimed() -> None:
-    X, y = classes(n=12)
-    objective, descent = (
-        Objective(l2=0.3),
-        Descent(objective=Objective(l2=0.3), n_steps=1, step=1.0),
-    )
-    gradients = objective.slopes(np.zeros(12), y)[:, None] * X
-    released = -np.array(
-        [
-            descend_fresh((X, y), pac.Information(0.6), descent, rng=trial, simulate=True).weights
-            for trial in range(3000)
-        ]
-    )
-    subset_var = subset_mean_variance(gradients.var(axis=0, ddof=1), 12)
-    total = subset_var * (1 + float(noise_ratio(0.6, n_dimensions=3)))
-    errors = np.sqrt(total / 3000)
-    assert (np.abs(released.mean(axis=0) - gradients.mean(axis=0)) < 5 * errors).all()
-    # Relative standard error of a variance: sqrt(2/3000) = 2.6 %.
-    np.testing.assert_allclose(released.var(axis=0), total, rtol=0.12)
-
-
-def test_subset_means_are_means_of_subsets() -> None:
-    columns = np.arange(10.0).reshape(5, 2)
-    possible = [
-        {float(columns[[i for i in range(5) if bits >> i & 1], j].mean()) for bits in range(1, 32)}
-        for j in range(2)
-    ]
-    drawn = np.array([subset_means(columns, SimulatedSource(seed)) for seed in range(400)])
-    for j in range(2):
-        assert {float(x) for x in drawn[:, j].round(12)} <= {round(x, 12) for x in possible[j]}
-    assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.2  # every coordinate has a secret of its own
-
-
-def test_fresh_runs_say_what_they_do_not_hide() -> None:
-    X, y = classes()
-    run = descend_fresh((X, y), pac.Information(0.1), Descent(n_steps=2))
-    assert run.n_secrets == 6
-    assert run.ever_used_prior == 1 - 2.0**-6
-    assert "1 - 2^-6" in str(run)
-    assert "SIMULATION" not in str(run)
-    flat = np.hstack([X, np.zeros((60, 1))])
-    still = descend_fresh((flat, y), pac.Information(0.1), Descent(n_steps=2), simulate=True, rng=0)
-    assert still.weights[3] == 0.0
-    assert "SIMULATION" in str(still)

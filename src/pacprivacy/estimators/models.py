@@ -1,0 +1,497 @@
+"""The library's own models as private estimators, with scikit-learn's parameter names."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+from sklearn.base import (
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.metrics.pairwise import euclidean_distances
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.budget import AnyBudget, Information, limits_of
+from pacprivacy.design import (
+    Descent,
+    JointRidge,
+    LogisticFit,
+    Objective,
+    OrthogonalRidge,
+    Penalty,
+    Shares,
+    Snr,
+    descend,
+)
+from pacprivacy.errors import BudgetError, MechanismError
+from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
+from pacprivacy.estimators.predictor import project_to_simplex
+from pacprivacy.mechanism import PCA, Forest, KMeans, LinearSVM, Mechanism, coerce_data
+from pacprivacy.noise import as_rule, propose_variance
+from pacprivacy.pool import Pool
+from pacprivacy.simulation import draw_candidates, run_mechanism
+
+
+class _LinearClassifier(ClassifierMixin, PrivateBase):  # type: ignore[misc]
+    """Predictions of released hyperplanes."""
+
+    def decision_function(self, X: Any) -> Matrix:
+        """Return the score of every class, or one score if there are two."""
+        scores: Matrix = read_new(self, X) @ self.coef_.T + self.intercept_
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the class with the highest score."""
+        scores = self.decision_function(X)
+        chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
+        named: npt.NDArray[Any] = self.classes_[chosen]
+        return named
+
+
+@dataclass(eq=False, repr=False)
+class PrivateLinearSVC(_LinearClassifier):
+    """Linear support vector machine, one against the rest, released with certified noise.
+
+    Parameters
+    ----------
+    C : float
+        Inverse strength of the regularisation. A small ``C`` needs less noise.
+    loss : {"squared_hinge", "hinge"}
+        Loss function.
+    tol, max_iter : float, int
+        Where the solver stops.
+
+    Attributes
+    ----------
+    coef_, intercept_ : arrays of shapes (n_classes, n_features) and (n_classes,)
+        Released hyperplanes; one if there are two classes.
+    classes_ : array of shape (n_classes,)
+        Labels that occur in the universe.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0], [9]], 100, axis=0)
+    >>> y = np.repeat(["no", "yes"], 100)
+    >>> model = PrivateLinearSVC(1e-3, pac.Information(0.5), n_subsets=32).fit(X - 4.5, y)
+    >>> model.score(X - 4.5, y) > 0.9
+    True
+    """
+
+    C: float = 1.0
+    budget: AnyBudget = DEFAULT_BUDGET
+    _: KW_ONLY
+    loss: Literal["squared_hinge", "hinge"] = "squared_hinge"
+    tol: float = 1e-6
+    max_iter: int = 10_000
+
+    def _mechanism(self, seed: int | None) -> LinearSVM:
+        return LinearSVM(C=self.C, loss=self.loss, tol=self.tol, max_iter=self.max_iter)
+
+
+@dataclass(eq=False, repr=False)
+class PrivateLogisticRegression(_LinearClassifier):
+    """Logistic regression, one against the rest, released with certified noise.
+
+    Parameters
+    ----------
+    alpha : float
+        Penalty on the weights of the standardised features, ``alpha/2 |w|²`` beside the *mean*
+        loss as in ``SGDClassifier``. More of it needs less noise.
+    method : {"fit", "descent"}
+        Release the fitted weights once (default), or every gradient of a descent with step sizes
+        that know of the noise, all iterates included. The descent takes budgets of Information
+        only, has no ``rule`` and leaves no ``release_``.
+    max_iter : int
+        Steps of the fit or of the descent.
+    learning_rate : {"conscious", "post-hoc"} or float
+        Step sizes of the descent.
+    shares, split
+        How the descent spreads its budget over steps and directions, as in
+        :class:`pacprivacy.design.Descent`.
+
+    Attributes
+    ----------
+    coef_, intercept_ : arrays of shapes (n_classes, n_features) and (n_classes,)
+        Released weights of the features as they were given; one row if there are two classes.
+    classes_ : array of shape (n_classes,)
+        Labels that occur in the universe.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0], [3]], 100, axis=0)
+    >>> y = np.repeat(["no", "yes"], 100)
+    >>> model = PrivateLogisticRegression(budget=pac.Information(0.5), n_subsets=32).fit(X, y)
+    >>> model.score(X, y) > 0.9
+    True
+    """
+
+    alpha: float = 0.1
+    budget: AnyBudget = DEFAULT_BUDGET
+    _: KW_ONLY
+    method: Literal["fit", "descent"] = "fit"
+    max_iter: int = 50
+    learning_rate: Literal["conscious", "post-hoc"] | float = "conscious"
+    shares: Shares = "uniform"
+    split: Literal["waterfill", "uniform"] = "waterfill"
+
+    def predict_proba(self, X: Any) -> Matrix:
+        """Return probabilities of the classes; with many classes each one's share of the sum."""
+        chances: Matrix = special.expit(self.decision_function(X))
+        if chances.ndim == 1:
+            return np.column_stack([1.0 - chances, chances])
+        # With heavy noise every class may have probability 0: then none is preferred.
+        total = chances.sum(axis=1, keepdims=True)
+        even = np.full_like(chances, 1.0 / chances.shape[1])
+        shares: Matrix = np.divide(chances, total, out=even, where=total > 0)
+        return shares
+
+    def _mechanism(self, seed: int | None) -> LogisticFit:
+        if self.method not in ("fit", "descent"):
+            raise MechanismError(
+                f"method must be 'fit' or 'descent'; got {self.method!r}. Use 'fit'."
+            )
+        if self.method == "descent" and self.target is not None:
+            raise BudgetError(
+                "target must be None for method='descent', whose steps share the budget out "
+                "beforehand. Use method='fit'."
+            )
+        if self.method == "descent" and not isinstance(self.budget, Information):
+            raise BudgetError(
+                f"budget must be Information for method='descent'; got "
+                f"{type(self.budget).__name__}. Use method='fit'."
+            )
+        return LogisticFit(penalty=self.alpha, n_steps=self.max_iter)
+
+    def _release(
+        self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
+    ) -> None:
+        if self.method == "fit":
+            return super()._release(mechanism, data, pool=pool, units=units, rng=rng)
+        assert isinstance(self.budget, Information)  # checked with the parameters
+        universe = coerce_data(data)
+        fixed = mechanism.prepare(universe)
+        wanted = pool if self.pool is None else self.pool
+        candidates, notes = draw_candidates(
+            fixed, universe, wanted, n_subsets=self.n_subsets, units=units, rng=rng
+        )
+        descent = Descent(
+            objective=Objective(loss="logistic", penalty=self.alpha),
+            n_steps=self.max_iter,
+            step=self.learning_rate,
+            shares=self.shares,
+            split=self.split,
+        )
+        run = descend(
+            fixed.frame.read(data, fixed.name),
+            self.budget,
+            descent,
+            pool=candidates,
+            rng=rng,
+            simulate=self.simulate,
+            public=(*fixed.public, *notes),
+        )
+        assert run.certificate is not None  # descend always writes one
+        self.certificate_ = run.certificate
+        self._adopt(fixed.finish(run.weights))
+        return None
+
+
+@dataclass(eq=False, repr=False)
+class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
+    """Ridge regression released with certified noise, with a penalty that knows of the noise.
+
+    Parameters
+    ----------
+    alpha : "conscious", "post-hoc" or float
+        Penalty on the coefficients in the coordinates of ``form``. ``conscious`` multiplies the
+        one that is best without privacy by ``1 + C``, ``C`` the variance of the noise over that of
+        the fits: ``d/2B`` for ``B`` nats of information. For a budget on membership alone ``C`` is
+        found on the pool, from fits with the post-hoc penalty.
+    snr : "universe" or float
+        Squared coefficient over target noise, where ``alpha`` is not a number: estimated on all
+        records (default; the certificate says so), or a constant.
+    form : {"orthogonal", "joint"}
+        One coefficient at a time in independent components, or all at once.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_features,)
+        Released coefficients of the features as they were given.
+    intercept_ : float
+        Makes the mean prediction over the universe equal to the mean target, which is public.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> X = np.random.default_rng(0).normal(size=(400, 2))
+    >>> y = X @ [1.0, -2.0] + 5.0
+    >>> model = PrivateRidge(budget=pac.Information(0.5), n_subsets=32).fit(X, y)
+    >>> model.score(X, y) > 0.9
+    True
+    """
+
+    alpha: Literal["conscious", "post-hoc"] | float = "conscious"
+    budget: AnyBudget = DEFAULT_BUDGET
+    _: KW_ONLY
+    snr: Snr = "universe"
+    form: Literal["orthogonal", "joint"] = "orthogonal"
+
+    def predict(self, X: Any) -> Vector:
+        """Return the predictions of the released coefficients."""
+        predicted: Vector = read_new(self, X) @ self.coef_ + self.intercept_
+        return predicted
+
+    def _mechanism(self, seed: int | None) -> Mechanism:
+        if not isinstance(self.alpha, str):
+            return self._with_penalty(self.alpha)
+        if self.alpha not in ("conscious", "post-hoc"):
+            raise MechanismError(
+                f"alpha must be 'conscious', 'post-hoc' or a number; got {self.alpha!r}. "
+                "Use 'conscious'."
+            )
+        aim = limits_of(self.budget).mi_nats if self.alpha == "conscious" else None
+        return self._with_penalty(Penalty(mi_nats=aim, snr=self.snr))
+
+    def _with_penalty(self, penalty: Penalty | float) -> Mechanism:
+        if self.form == "joint":
+            return JointRidge(penalty=penalty)
+        if self.form == "orthogonal":
+            return OrthogonalRidge(penalty=penalty)
+        raise MechanismError(
+            f"form must be 'orthogonal' or 'joint'; got {self.form!r}. Use 'orthogonal'."
+        )
+
+    def _release(
+        self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
+    ) -> None:
+        by_membership = limits_of(self.budget).mi_nats is None
+        sampled = as_rule(self.rule).n_reserve > 0
+        if self.alpha == "conscious" and by_membership and not sampled:
+            pool, aim = self._noise_to_come(mechanism, data, units, rng)
+            mechanism = self._with_penalty(Penalty(mi_nats=aim, snr=self.snr))
+            units = None  # they are in the pool
+        super()._release(mechanism, data, pool=pool, units=units, rng=rng)
+
+    def _noise_to_come(
+        self, mechanism: Mechanism, data: Any, units: Any, seed: int | None
+    ) -> tuple[Pool, float | None]:
+        """Draw the pool; return it with the information budget that asks for as much noise.
+
+        A function of the fits on all candidates, and not of the secret, which is drawn later.
+        """
+        universe = coerce_data(data)
+        pool, _ = draw_candidates(
+            mechanism,
+            universe,
+            self.pool,
+            n_subsets=self.n_subsets,
+            units=units,
+            checkpoint=self.checkpoint,
+            rng=seed,
+        )
+        fits = run_mechanism(mechanism, universe, pool, n_jobs=1, rng=seed, progress=False).values
+        noise = propose_variance(fits, self.budget, pool=pool, rule=self.rule, rng=seed)
+        spread = float(fits.var(axis=0).sum())
+        return pool, None if noise == 0.0 else fits.shape[1] * spread / (2.0 * noise)
+
+
+@dataclass(eq=False, repr=False)
+class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[misc]
+    """Forest of complete trees, thresholds and leaf scores released with certified noise.
+
+    Parameters
+    ----------
+    n_estimators, max_depth : int
+        Number of trees, and levels of each: trees are complete.
+    n_thresholds, neighbour_weight, neighbour_radius, pull, smoothing, reference
+        As in :class:`pacprivacy.mechanism.Forest`: what keeps thresholds and scores stable.
+    feature_seed : int
+        Public seed of the order in which trees test the features; named in the certificate.
+
+    Attributes
+    ----------
+    thresholds_, leaves_ : arrays
+        Released thresholds, breadth first, and scores of the leaves, from left to right.
+    features_ : array of shape (n_estimators, max_depth)
+        The column that each tree tests on each level.
+    classes_ : array of shape (n_classes,)
+        Labels that occur in the universe.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0], [9]], 100, axis=0)
+    >>> y = np.repeat(["no", "yes"], 100)
+    >>> forest = PrivateForestClassifier(3, pac.Information(0.5), max_depth=1, n_subsets=32)
+    >>> forest.fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    n_estimators: int = 3
+    budget: AnyBudget = DEFAULT_BUDGET
+    _: KW_ONLY
+    max_depth: int = 3
+    n_thresholds: int = 32
+    neighbour_weight: float = 0.5
+    neighbour_radius: int = 1
+    pull: float = 0.1
+    smoothing: float = 10.0
+    reference: Literal["low", "middle", "universe"] = "middle"
+    feature_seed: int = 0
+
+    def predict_proba(self, X: Any) -> Matrix:
+        """Return the mean leaf scores, moved to the nearest probabilities."""
+        rows = read_new(self, X)
+        names = ("thresholds", "leaves", "features", "classes")
+        value = {name: getattr(self, f"{name}_") for name in names}
+        return project_to_simplex(self._mechanism(None).scores(value, rows))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the class with the highest score."""
+        chosen = self.predict_proba(X).argmax(axis=1)
+        named: npt.NDArray[Any] = self.classes_[chosen]
+        return named
+
+    def _mechanism(self, seed: int | None) -> Forest:
+        return Forest(
+            n_estimators=self.n_estimators,
+            max_depth=self.max_depth,
+            n_thresholds=self.n_thresholds,
+            neighbour_weight=self.neighbour_weight,
+            neighbour_radius=self.neighbour_radius,
+            pull=self.pull,
+            smoothing=self.smoothing,
+            reference=self.reference,
+            seed=self.feature_seed,
+        )
+
+
+class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateBase):  # type: ignore[misc]
+    """A private estimator with a ``transform``."""
+
+
+@dataclass(eq=False, repr=False)
+class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
+    """Cluster centres, released with certified noise.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of clusters.
+    n_init : int
+        Number of starts. The first is from the centres of all records, the others are random.
+    max_iter : int
+        Most iterations from one start.
+
+    Attributes
+    ----------
+    cluster_centers_ : array of shape (n_clusters, n_features)
+        Released centres. There are no ``labels_`` of the records: ``predict`` gives those of
+        whatever it is asked.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0], [9]], 100, axis=0)
+    >>> model = PrivateKMeans(2, pac.Information(0.5), n_subsets=32).fit(X)
+    >>> model.predict([[0, 0], [9, 9]])
+    array([0, 1])
+    """
+
+    n_clusters: int = 8
+    budget: AnyBudget = DEFAULT_BUDGET
+    _: KW_ONLY
+    n_init: int = 1
+    max_iter: int = 300
+
+    def fit_predict(self, X: Any, y: Any = None, *, units: Any = None) -> npt.NDArray[np.int64]:
+        """Fit, then name the nearest released centre of the same records."""
+        return self.fit(X, units=units).predict(X)
+
+    def predict(self, X: Any) -> npt.NDArray[np.int64]:
+        """Return the number of the nearest released centre."""
+        nearest: npt.NDArray[np.int64] = self.transform(X).argmin(axis=1)
+        return nearest
+
+    def transform(self, X: Any) -> Matrix:
+        """Return the distances to the released centres."""
+        distances: Matrix = euclidean_distances(read_new(self, X), self.cluster_centers_)
+        return distances
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return minus the sum of squared distances to the nearest released centre."""
+        return -float((self.transform(X).min(axis=1) ** 2).sum())
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.cluster_centers_)
+
+    def _mechanism(self, seed: int | None) -> KMeans:
+        return KMeans(n_clusters=self.n_clusters, n_init=self.n_init, max_iter=self.max_iter)
+
+    def _attributes(self, value: Any) -> dict[str, Any]:
+        return {"cluster_centers_": value}
+
+
+@dataclass(eq=False, repr=False)
+class PrivatePCA(_Transformer):
+    """The span of the leading principal components and its mean, released with certified noise.
+
+    Parameters
+    ----------
+    n_components : int
+        Dimension of the span.
+    center : {"subset", "universe"}
+        Whether the mean is that of the secret subset and gets noise, or that of all records,
+        which is public in this model and named in the certificate.
+
+    Attributes
+    ----------
+    components_ : array of shape (n_components, n_features)
+        Orthonormal rows; they span the released space, in the orientation of all records.
+    mean_ : array of shape (n_features,)
+        Released mean.
+    n_components_ : int
+        Dimension of the span.
+
+    Examples
+    --------
+    >>> import pacprivacy as pac
+    >>> X = np.random.default_rng(0).normal(size=(200, 3)) * [9, 1, 1]
+    >>> PrivatePCA(1, pac.Information(0.5), n_subsets=32).fit_transform(X).shape
+    (200, 1)
+    """
+
+    n_components: int = 2
+    budget: AnyBudget = DEFAULT_BUDGET
+    _: KW_ONLY
+    center: Literal["subset", "universe"] = "subset"
+
+    def transform(self, X: Any) -> Matrix:
+        """Return coordinates in the released span."""
+        coordinates: Matrix = (read_new(self, X) - self.mean_) @ self.components_.T
+        return coordinates
+
+    def inverse_transform(self, X: Any) -> Matrix:
+        """Return points of the original space, given coordinates in the released span."""
+        restored: Matrix = np.asarray(X, dtype=np.float64) @ self.components_ + self.mean_
+        return restored
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def _mechanism(self, seed: int | None) -> PCA:
+        return PCA(n_components=self.n_components, center=self.center)
+
+    def _attributes(self, value: Any) -> dict[str, Any]:
+        return super()._attributes(value) | {"n_components_": len(value["components"])}
