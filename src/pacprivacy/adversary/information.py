@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix, Share, Vector
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.view import (
     Draws,
@@ -337,7 +337,7 @@ class Divergence:
 
     name: DivergenceName
     estimate: Estimate
-    success: dict[str, float]
+    success: dict[str, Share]
 
     @classmethod
     def of(cls, name: DivergenceName, estimate: Estimate) -> Divergence:
