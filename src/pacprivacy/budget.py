@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pacprivacy._checks import check_positive
+from pacprivacy._checks import Amount, check_positive
 from pacprivacy._rounding import at_least, at_most
 from pacprivacy.errors import BudgetError
 
@@ -196,8 +196,8 @@ AnyBudget: TypeAlias = Information | Membership | EpsilonEquivalent | ResidualEn
 class Limits:
     """The tightest limits that a budget sets; ``None`` where it sets none."""
 
-    mi_nats: float | None = None
-    success: float | None = None
+    mi_nats: Amount | None = None
+    success: Amount | None = None
 
 
 def limits_of(budget: AnyBudget, n_subsets: int | None = None) -> Limits:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
+
+import msgspec
 
 from pacprivacy import _version
 from pacprivacy.budget import AnyBudget, Information, limits_of
@@ -24,7 +26,6 @@ _NOTES = (
     "A question on which all candidates agree is answered without noise and costs nothing.",
 )
 KIND: Final = "answers"
-_PLAIN: Final = ("mechanism", "output", "n_classes", "simulation", "software")
 _EXACT_FACTS = (
     "the answers on which all candidates agree",
     "which questions those are",
@@ -33,7 +34,19 @@ _EXACT_FACTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AnswerBundle:
+class _Words:
+    """What a certificate says on the curator's word."""
+
+    mechanism: str
+    output: str
+    n_classes: Annotated[int, msgspec.Meta(ge=1)]
+    simulation: bool
+    public: tuple[str, ...] = ()
+    software: str = _version.__version__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AnswerBundle(_Words):
     """The pool and the terms that the certificate of a responder follows from; curator-only.
 
     Parameters
@@ -57,12 +70,6 @@ class AnswerBundle:
     pool: Pool
     budget: AnyBudget
     query_budget: Information
-    mechanism: str
-    output: str
-    n_classes: int
-    simulation: bool
-    public: tuple[str, ...] = ()
-    software: str = _version.__version__
 
     def __repr__(self) -> str:
         return f"AnswerBundle(curator-only, pool of {self.pool.n_subsets})"
@@ -93,8 +100,7 @@ class AnswerBundle:
             "pool": pool_metadata,
             "budget": plain_budget(self.budget),
             "query_budget": plain_budget(self.query_budget),
-            "public": list(self.public),
-            **{name: getattr(self, name) for name in _PLAIN},
+            **{item.name: getattr(self, item.name) for item in fields(_Words)},
         }
         write_archive(path, KIND, pool_arrays, record)
 
@@ -102,18 +108,13 @@ class AnswerBundle:
     def from_archive(cls, arrays: Arrays, record: dict[str, Any]) -> Self:
         """Rebuild a bundle; whatever does not fit together raises."""
         query = read_budget(record["query_budget"])
-        words = [record["mechanism"], record["output"], record["software"], *record["public"]]
-        n_classes = record["n_classes"]
-        if not isinstance(query, Information) or not all(isinstance(text, str) for text in words):
-            raise TypeError("terms")
-        if type(n_classes) is not int or n_classes < 1:
-            raise ValueError("n_classes")
+        if not isinstance(query, Information):
+            raise TypeError("query_budget")
         return cls(
             pool=Pool.from_arrays(arrays, record["pool"]),
             budget=read_budget(record["budget"]),
             query_budget=query,
-            public=tuple(record["public"]),
-            **{name: record[name] for name in _PLAIN},
+            **asdict(msgspec.convert(record, _Words)),
         )
 
 

@@ -132,8 +132,8 @@ def bundle_of(plan: NoisePlan, context: Context) -> Bundle:
         seed=context.seed,
         gamma=context.gamma,
         simulation=context.simulation,
+        budget=context.budget,
         stated=Stated(
-            budget=context.budget,
             rule=plan.rule,
             mechanism=outputs.mechanism_name,
             output=outputs.structure.describe(),
@@ -162,7 +162,7 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
     dimension = int(bundle.outputs.shape[1])
     return Certificate(
         kind=kind,
-        budget=str(stated.budget),
+        budget=str(bundle.budget),
         rule=stated.rule if bundle.iid_rule is None else rule_name(bundle.iid_rule),
         mechanism=stated.mechanism,
         output=stated.output,

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
-from pacprivacy._checks import Vector
+from pacprivacy._checks import Amount, Count, Vector
 from pacprivacy._rounding import at_most
 from pacprivacy.adversary import Belief, MembershipRisk
 from pacprivacy.budget import Limits
@@ -46,9 +46,9 @@ class Proved(Protocol):
 class Spent:
     """Sums over a session's releases; information and membership never meet."""
 
-    n_releases: int = 0
-    nats: float = 0.0
-    success: float = 0.0
+    n_releases: Count = 0
+    nats: Amount = 0.0
+    success: Amount = 0.0
 
     def charged(self, charge: Limits) -> Self:
         """Return the sums with one more charge."""

@@ -168,7 +168,7 @@ def _check_confidence(certificate: Certificate, bundle: Bundle) -> None:
 
 def _check_budget(certificate: Certificate, bundle: Bundle) -> None:
     """Refuse a budget that the proved bounds do not meet."""
-    asked = limits_of(bundle.stated.budget, bundle.pool.n_subsets)
+    asked = limits_of(bundle.budget, bundle.pool.n_subsets)
     _within("information", certificate.mi_upper_nats, asked.mi_nats, bundle)
     _within("membership success", certificate.membership_bound, asked.success, bundle)
 
@@ -186,7 +186,7 @@ def _check_session(bundle: Bundle, part: SessionPart, proved: Proved) -> None:
     if proved.membership is not None:
         success = np.minimum(success, proved.membership.upper_per_unit)
     increment = float((success - before).max())
-    asked = limits_of(bundle.stated.budget, pool.n_subsets)
+    asked = limits_of(bundle.budget, pool.n_subsets)
     for limits, offset in ((asked, prior), (part.share, 0.0)):
         _within("information", nats, limits.mi_nats, bundle)
         most = None if limits.success is None else limits.success - offset
@@ -200,7 +200,7 @@ def _check_session(bundle: Bundle, part: SessionPart, proved: Proved) -> None:
 def _within(what: str, proved: float, limit: float | None, bundle: Bundle) -> None:
     if limit is not None and proved > limit * (1 + RELATIVE) + 1e-12:
         raise CertificateError(
-            f"budget must be met by what the bundle proves; it asks for {bundle.stated.budget}, "
+            f"budget must be met by what the bundle proves; it asks for {bundle.budget}, "
             f"which leaves {limit:.6g}, and the {what} is {proved:.6g}. "
             "Do not rely on this certificate."
         )
