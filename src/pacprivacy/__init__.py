@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         PrivatePredictor,
         PrivateRidge,
     )
+    from pacprivacy.reporting import report
 
 __all__ = [
     "Accuracy",
@@ -61,6 +62,7 @@ __all__ = [
     "compare",
     "parse_budget",
     "privatize",
+    "report",
     "verify",
 ]
 
@@ -71,6 +73,8 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("pacprivacy.estimators"), name)
     if name == "compare":
         return import_module("pacprivacy.comparison").compare
+    if name == "report":
+        return import_module("pacprivacy.reporting").report
     raise AttributeError(f"module 'pacprivacy' has no attribute {name!r}")
 
 

@@ -6,10 +6,12 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from pacprivacy.errors import LedgerError
+from pacprivacy.errors import LedgerError, PacPrivacyError
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int) -> None:
+def write_atomically(
+    path: Path, content: bytes, *, mode: int, error: type[PacPrivacyError] = LedgerError
+) -> None:
     """Replace a file in one step that survives a crash; nobody sees a half of it."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
@@ -21,11 +23,11 @@ def write_atomically(path: Path, content: bytes, *, mode: int) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
         _sync_folder(path.parent)
-    except OSError as error:
+    except OSError as problem:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise LedgerError(
-            f"{path} must be a file that can be written; {error.strerror}. "
+        raise error(
+            f"{path} must be a file that can be written; {problem.strerror}. "
             f"Make room or choose another folder."
         ) from None
 

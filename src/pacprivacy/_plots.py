@@ -11,5 +11,5 @@ from typing import Any
 
 
 def draw(name: str, *arguments: Any, **options: Any) -> Any:
-    """Call a function of :mod:`pacprivacy.report` by its name, and return its figure."""
-    return getattr(import_module("pacprivacy.report"), name)(*arguments, **options)
+    """Call a function of :mod:`pacprivacy.reporting` by its name, and return its figure."""
+    return getattr(import_module("pacprivacy.reporting"), name)(*arguments, **options)

@@ -45,7 +45,7 @@ def loaded_by(statement: str) -> list[str]:
         "import pacprivacy",
         "from pacprivacy import Session, privatize, verify",
         "import pacprivacy.cli.main",
-        "import pacprivacy.report",
+        "import pacprivacy.reporting",
     ],
 )
 def test_slow_modules_are_left_alone(statement: str) -> None:

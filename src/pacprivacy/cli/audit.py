@@ -16,7 +16,7 @@ from pacprivacy.cli.console import AsJson, Quiet, Verb, one_of, show, show_json
 from pacprivacy.cli.options import check_plot
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import Bundle, Certificate
-from pacprivacy.report import plot_audit
+from pacprivacy.reporting import plot_audit
 
 BUNDLE_NAME: Final = "curator.npz"
 VIOLATED: Final = 4

@@ -28,7 +28,7 @@ from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import as_mechanism, batch_of, coerce_data, flatten
 from pacprivacy.noise import calibrate, check_feasible, propose_variance, rule_name
 from pacprivacy.pool import Pool
-from pacprivacy.report import PlanRow, plot_plan
+from pacprivacy.reporting import PlanRow, plot_plan
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
 from pacprivacy.tables import Study, find_model, read_study
 
