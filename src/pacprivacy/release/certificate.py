@@ -52,8 +52,12 @@ class SessionFacts(TypedDict, total=False):
     best_guess_now: Share
 
 
-class _WithFacts(msgspec.Struct):
+class _KnownFacts(msgspec.Struct):
     composition: SessionFacts | None
+
+
+class _AnyFacts(msgspec.Struct):
+    composition: dict[str, Fact] | None
 
 
 SCHEMA_VERSION: Final = 1
@@ -135,7 +139,7 @@ class Certificate:
     not_promised: tuple[Text, ...]
     notes: tuple[Text, ...]
     simulation: bool
-    composition: dict[str, Fact] | None
+    composition: dict[str, Any] | None
     software: Text
     schema_version: int = SCHEMA_VERSION
     divergences: tuple[Divergence, ...] = ()
@@ -187,7 +191,8 @@ class Certificate:
             )
         try:
             certificate = msgspec.convert(plain, cls)
-            msgspec.convert(plain, _WithFacts)
+            for facts in (_AnyFacts, _KnownFacts):
+                msgspec.convert(plain, facts)
         except msgspec.ValidationError as error:
             raise _refuse(*_place_and_reason(error)) from None
         again = certificate.to_public_dict()

@@ -17,7 +17,7 @@ from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.release import Release
-from pacprivacy.reporting.contents import UtilityCurve
+from pacprivacy.reporting.contents import SessionFigures, UtilityCurve, session_figures
 from pacprivacy.reporting.style import (
     BLUE,
     GREEN,
@@ -199,12 +199,10 @@ class HasReleases(Protocol):
         ...
 
 
-def draw_session(axes: Any, facts: Sequence[Any], total_nats: float | None) -> None:
-    """Draw the information spent after each release, and what was really learned, as stairs.
-
-    ``facts`` have ``number``, ``spent_nats`` and ``learned_nats``.
-    """
-    numbers = [fact.number for fact in facts]
+def draw_session(axes: Any, session: SessionFigures) -> None:
+    """Draw the information spent after each release, and what was really learned, as stairs."""
+    steps, total_nats = session.steps, session.total_nats
+    numbers = [step.number for step in steps]
     end = numbers[-1] + 0.5
     first = numbers[0] == 1  # else the releases before are not known
 
@@ -213,11 +211,11 @@ def draw_session(axes: Any, facts: Sequence[Any], total_nats: float | None) -> N
         start = [0.0] * first
         axes.step([*start, *x], [*start, *y], where="post", marker="", **look)
 
-    spent = [fact.spent_nats for fact in facts]
-    learned = [fact.learned_nats for fact in facts]
+    spent = [step.spent_nats for step in steps]
+    learned = [step.learned_nats for step in steps if step.learned_nats is not None]
     stairs(spent, color=BLUE, label="spent, at most")
     axes.plot(numbers, spent, "o", color=BLUE, ms=9)
-    if None not in learned:
+    if len(learned) == len(steps):
         stairs(learned, color=GREEN, ls="--", label="really learned")
         axes.legend(
             loc="lower right", ncols=2, bbox_to_anchor=(1, 1), borderaxespad=0, columnspacing=3
@@ -229,14 +227,7 @@ def draw_session(axes: Any, facts: Sequence[Any], total_nats: float | None) -> N
     axes.set_xticks(numbers[:: 1 + len(numbers) // 20])
     axes.set_xlim(numbers[0] - 1, end)
     name_axes(axes, "release number", "nats")
-    axes.set_ylim(0, 1.15 * max(total_nats or 0.0, *spent, *(x or 0.0 for x in learned)) or 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    number: int
-    spent_nats: float
-    learned_nats: float | None
+    axes.set_ylim(0, 1.15 * max(total_nats or 0.0, *spent, *learned) or 1.0)
 
 
 @styled
@@ -246,17 +237,13 @@ def plot_session(session: HasReleases | Sequence[Release], path: str | Path | No
     Returns a matplotlib figure; ``path`` is a file to write besides: .png, .svg or .pdf.
     """
     releases = session if isinstance(session, Sequence) else session.releases
-    facts = [release.certificate.composition or {} for release in releases]
-    if not facts or any("spent_nats_so_far" not in fact for fact in facts):
+    found = session_figures([release.certificate for release in releases])
+    if found is None or len(found.steps) != len(releases):
         raise CertificateError(
             "session must have releases of a session; got none, or others. Release something first."
         )
     figure = new_figure(3.2)
-    steps = [
-        _Step(fact["release_number"], fact["spent_nats_so_far"], fact.get("learned_nats"))
-        for fact in facts
-    ]
-    draw_session(figure.subplots(), steps, facts[-1].get("total_nats"))
+    draw_session(figure.subplots(), found)
     return save(figure, path)
 
 

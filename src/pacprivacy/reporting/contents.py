@@ -137,7 +137,7 @@ def build_report(
         certificate=certificate,
         any_inference=_any_inference(certificate.mi_upper_nats),
         curve=drawn,
-        session=_session_figures([certificate, *session]),
+        session=session_figures([certificate, *session]),
         audit=tuple(audit),
         curator=figures,
     )
@@ -224,7 +224,7 @@ def _unit_histogram(
     return tuple(edges.tolist()), tuple(counts.tolist())
 
 
-def _session_figures(certificates: Sequence[Certificate]) -> SessionFigures | None:
+def session_figures(certificates: Sequence[Certificate]) -> SessionFigures | None:
     """Return what a session spent, from the certificates of its releases."""
     facts = [(c.composition or {}, c.mechanism) for c in certificates]
     known = {f["release_number"]: (f, name) for f, name in facts if "spent_nats_so_far" in f}

@@ -387,9 +387,8 @@ def _pictures(data: ReportData) -> dict[str, str | None]:
     if bars:
         found["noise_chart"] = _picture("Noise per direction", 3.2, charts.draw_noise, bars, label)
     if (session := data.session) is not None:
-        what = (session.steps, session.total_nats)
         title = "What the session has spent"
-        found["session_chart"] = _picture(title, 3.2, charts.draw_session, *what)
+        found["session_chart"] = _picture(title, 3.2, charts.draw_session, session)
     if data.audit:
         title, height = "Attacks against the promise", 0.8 + 0.7 * len(data.audit)
         found["audit_chart"] = _picture(title, height, charts.draw_audit, data.audit)
