@@ -41,10 +41,10 @@ from pacprivacy.noise import (
     weighted_mean,
 )
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import Certificate, NoiseSummary, Release, Secret, not_promised, open_parts
+from pacprivacy.release import Certificate, NoiseSummary, Release, Secret, open_parts
 from pacprivacy.session import Session
 from pacprivacy.simulation import draw_candidates
-from pacprivacy.theory import epsilon_equivalent, posterior_success
+from pacprivacy.theory import posterior_success
 from pacprivacy.theory.design import noise_ratio
 
 _MOST_TRIES: Final = 20
@@ -83,9 +83,6 @@ def uniform_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> NoisePlan:
         f"mi_nats must be large enough for the lattice of {len(axes)} directions; got {mi_nats}. "
         "Use a larger budget, or fewer steps."
     )
-
-
-_PRIORS: Final = ("0.5", "0.01")
 
 
 def summarise_noise(plan: NoisePlan) -> NoiseSummary:
@@ -137,40 +134,23 @@ def descent_certificate(
     """
     total = math.fsum(budgets.tolist())
     success = posterior_success(total, pool.worst_prior)
-    epsilon = epsilon_equivalent(success)
     rule, mechanism, output = names
     together = merge_noise(noise)
-    return Certificate(
+    return Certificate.about(
+        pool,
+        mi_upper=total,
+        bound=success,
+        exact_facts=open_parts(together.n_directions, math.prod(shape)),
+        public=public,
         kind="exact",
         budget=str(budget),
         rule=rule,
         mechanism=mechanism,
         output=output,
-        scheme=pool.scheme,
-        unit="group of rows" if pool.row_units is not None else "record",
-        n_subsets=pool.n_subsets,
-        n_units=pool.n_units,
-        prior=pool.worst_prior,
         dimension=math.prod(shape),
         log_det_nats=total,
-        information=None,
-        mi_upper_nats=total,
-        any_inference={prior: posterior_success(total, float(prior)) for prior in _PRIORS},
-        membership=None,
-        membership_mean=None,
-        membership_bound=success,
-        epsilon_equivalent=epsilon if math.isfinite(epsilon) else None,
-        side_knowledge=(),
         noise=together,
         confidence=1.0,
-        public=(
-            "the universe of records, the mechanism and the noise law",
-            f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
-            *public,
-        ),
-        not_promised=not_promised(
-            pool, mi_upper=total, exact_facts=open_parts(together.n_directions, math.prod(shape))
-        ),
         notes=notes,
         simulation=simulation,
         composition={

@@ -2,11 +2,10 @@
 
 from pacprivacy.release.answers import AnswerBundle, certify_answers
 from pacprivacy.release.bundle import Bundle
-from pacprivacy.release.certificate import Certificate, NoiseSummary
+from pacprivacy.release.certificate import Certificate, NoiseSummary, finite_epsilon
 from pacprivacy.release.certify import (
     Context,
     assess,
-    finite_epsilon,
     noise_summary,
     noiseless_membership,
     write_certificate,
@@ -20,8 +19,8 @@ from pacprivacy.release.dp_certificate import (
     Neighbours,
 )
 from pacprivacy.release.dp_release import DPRelease
-from pacprivacy.release.promises import not_promised, open_parts
 from pacprivacy.release.release import Release, Secret, publish
+from pacprivacy.release.text import open_parts
 from pacprivacy.release.verification import Verified, load_bundle, verify
 
 __all__ = [
@@ -49,7 +48,6 @@ __all__ = [
     "load_bundle",
     "noise_summary",
     "noiseless_membership",
-    "not_promised",
     "open_parts",
     "publish",
     "verify",

@@ -16,8 +16,6 @@ from pacprivacy.noise import UNITS
 from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import Arrays, plain_budget, read_budget, write_archive
 from pacprivacy.release.certificate import Certificate, NoiseSummary
-from pacprivacy.release.certify import finite_epsilon, public_items, unit_name
-from pacprivacy.release.promises import not_promised
 from pacprivacy.theory import mi_for_success, posterior_success
 
 _NOTES = (
@@ -127,33 +125,22 @@ def certify_answers(terms: AnswerBundle) -> Certificate:
     that would go beyond it is refused.
     """
     pool, total = terms.pool, terms.total_nats
-    prior = pool.worst_prior
-    bound = posterior_success(total, prior)
-    return Certificate(
+    bound = posterior_success(total, pool.worst_prior)
+    return Certificate.about(
+        pool,
+        mi_upper=total,
+        bound=bound,
+        exact_facts=_EXACT_FACTS,
+        public=("the questions", *terms.public),
         kind="exact",
         budget=f"{terms.budget} in total, {terms.query_budget} per answer",
         rule="waterfill for every answer",
         mechanism=terms.mechanism,
         output=terms.output,
-        scheme=pool.scheme,
-        unit=unit_name(pool),
-        n_subsets=pool.n_subsets,
-        n_units=pool.n_units,
-        prior=prior,
         dimension=terms.n_classes,
         log_det_nats=total,
-        information=None,
-        mi_upper_nats=total,
-        any_inference={p: posterior_success(total, float(p)) for p in ("0.5", "0.01")},
-        membership=None,
-        membership_mean=None,
-        membership_bound=bound,
-        epsilon_equivalent=finite_epsilon(bound),
-        side_knowledge=(),
         noise=_largest_noise(terms),
         confidence=1.0,
-        public=(*public_items(pool), "the questions", *terms.public),
-        not_promised=not_promised(pool, mi_upper=total, exact_facts=_EXACT_FACTS),
         notes=(*_NOTES, *pool.notes),
         simulation=terms.simulation,
         composition={

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
-import os
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy._files import write_atomically
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import (
     AnyBudget,
@@ -30,6 +31,7 @@ from pacprivacy.theory import lattice_total_variation
 
 SCHEMA_VERSION: Final = 2
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+Read = TypeVar("Read")
 _BUDGETS: Final = {
     "information": Information,
     "membership": Membership,
@@ -44,35 +46,25 @@ def write_archive(path: str | Path, kind: str, arrays: Arrays, record: dict[str,
     content = {**arrays, "metadata": np.frombuffer(metadata, dtype=np.uint8)}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **content)
-    target = Path(path)
-    target.unlink(missing_ok=True)
-    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(buffer.getbuffer())
+    write_atomically(Path(path), buffer.getvalue(), mode=0o600, error=CertificateError)
 
 
-def read_archive(path: str | Path) -> tuple[str, Arrays, dict[str, Any]]:
-    """Read the kind, the arrays and the record of a file; refuse others in one line."""
+def read_archive(
+    path: str | Path, readers: Mapping[str, Callable[[Arrays, dict[str, Any]], Read]]
+) -> Read:
+    """Read a file with the reader for its kind; refuse others, and damaged ones, in one line."""
     try:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         record = msgspec.json.decode(arrays.pop("metadata").tobytes())
-        version, kind = record["schema_version"], str(record["kind"])
-        if version != SCHEMA_VERSION:
-            raise KeyError("schema_version")
-        return kind, arrays, record
+        if record["schema_version"] == SCHEMA_VERSION:
+            return readers[record["kind"]](arrays, record)
+        reason = f"it has schema version {str(record['schema_version'])[:20]}, not {SCHEMA_VERSION}"
     except OSError as error:
         reason = error.strerror or "not a bundle"
-    except Exception:  # bytes from anywhere break the readers of zip and numpy in many ways
-        reason = "damaged, or written by another version"
-    raise refuse_archive(path, reason)
-
-
-def refuse_archive(
-    path: str | Path, reason: str = "damaged, or written by another version"
-) -> CertificateError:
-    """Return the error that refuses a file."""
-    return CertificateError(
+    except Exception:  # bytes from anywhere break readers and constructors in many ways
+        reason = "damaged, or of another kind"
+    raise CertificateError(
         f"{path} must be a readable curator bundle; {reason}. Pass the curator.npz that was "
         f"written beside the release."
     )
@@ -87,7 +79,7 @@ def plain_budget(budget: AnyBudget) -> list[dict[str, Any]]:
 
 def read_budget(plain: list[dict[str, Any]]) -> AnyBudget:
     """Rebuild a budget; whatever is wrong with it raises."""
-    parts = tuple(msgspec.convert(item, _BUDGETS[item["kind"]]) for item in plain)
+    parts: tuple[Any, ...] = tuple(msgspec.convert(item, _BUDGETS[item["kind"]]) for item in plain)
     return parts[0] if len(parts) == 1 else Combined(parts)
 
 
@@ -233,26 +225,21 @@ class Bundle:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a bundle; refuse damaged files."""
-        kind, arrays, record = read_archive(path)
-        if kind != KIND:
-            raise refuse_archive(path, f"it is one of {kind}, not of a release")
-        try:
-            return cls.from_archive(arrays, record)
-        except Exception:  # fields from anywhere break constructors in many ways
-            raise refuse_archive(path) from None
+        return read_archive(path, {KIND: cls.from_archive})
 
     @classmethod
     def from_archive(cls, arrays: Arrays, record: dict[str, Any]) -> Self:
         """Rebuild a bundle; whatever does not fit together raises."""
         pool_arrays = {k.removeprefix("pool_"): v for k, v in arrays.items() if "pool_" in k}
         read = msgspec.convert(record, _Record, strict=False)
-        session, rule = read.session, None
+        session = read.session
+        rule: IidRule | None = None
         if session is not None and "observed" in arrays:
             group = msgspec.convert(record["session"]["group"], int | None)
             seen = Observation(integers=arrays["observed"], group=group)
             session = replace(session, observation=seen)
         if read.iid_rule is not None:
-            kind = Boxed if read.iid_rule.name == "boxed" else Empirical
+            kind: type[IidRule] = Boxed if read.iid_rule.name == "boxed" else Empirical
             rule = msgspec.convert(read.iid_rule.parameters, kind)
         found = cls(
             **{name: arrays[name] for name in ARRAYS},
@@ -296,7 +283,7 @@ def _check_shapes(bundle: Bundle) -> None:
         raise ValueError("groups")
     if not all(0 < p.n_draws <= MOST_DRAWS and 0 < p.gamma < 1 for p in bundle.proofs):
         raise ValueError("proofs")
-    seen = bundle.session and bundle.session.observation
+    seen = None if bundle.session is None else bundle.session.observation
     if seen is not None:
         if seen.integers.dtype != np.int64 or seen.integers.shape != (d,):
             raise ValueError("observed")

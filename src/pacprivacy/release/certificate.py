@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Self, TypeAlias, TypedDict
@@ -16,8 +17,9 @@ from pacprivacy._checks import LARGEST_COUNT, Amount, Count, Finite, Share
 from pacprivacy.adversary import Divergence, SideKnowledge
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Kind
-from pacprivacy.release.text import certificate_html, certificate_text, promise_text
-from pacprivacy.theory import Estimate, Readings, read_as_dp
+from pacprivacy.pool import Pool
+from pacprivacy.release.text import certificate_html, certificate_text, not_promised, promise_text
+from pacprivacy.theory import Estimate, Readings, epsilon_equivalent, posterior_success, read_as_dp
 
 
 def digest_of(plain: Mapping[str, Any]) -> str:
@@ -61,6 +63,12 @@ class _AnyFacts(msgspec.Struct):
 
 
 SCHEMA_VERSION: Final = 1
+
+
+def finite_epsilon(success: float) -> float | None:
+    """Return the epsilon of a success rate, or None where no finite one allows it."""
+    epsilon = epsilon_equivalent(success)
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def _place_and_reason(error: msgspec.ValidationError) -> tuple[str, str]:
@@ -125,24 +133,61 @@ class Certificate:
     prior: Share
     dimension: Count
     log_det_nats: Amount
-    information: Estimate | None
+    information: Estimate | None = None
     mi_upper_nats: Amount
     any_inference: dict[Prior, Share]
-    membership: Estimate | None
-    membership_mean: Estimate | None
+    membership: Estimate | None = None
+    membership_mean: Estimate | None = None
     membership_bound: Share
     epsilon_equivalent: Amount | None
-    side_knowledge: tuple[SideKnowledge, ...]
+    side_knowledge: tuple[SideKnowledge, ...] = ()
     noise: NoiseSummary
     confidence: Share
     public: tuple[Text, ...]
     not_promised: tuple[Text, ...]
     notes: tuple[Text, ...]
     simulation: bool
-    composition: dict[str, Any] | None
+    composition: dict[str, Any] | None = None
     software: Text
     schema_version: int = SCHEMA_VERSION
     divergences: tuple[Divergence, ...] = ()
+
+    @classmethod
+    def about(
+        cls,
+        pool: Pool,
+        *,
+        mi_upper: float,
+        bound: float,
+        exact_facts: Sequence[str],
+        public: Sequence[str] = (),
+        **said: Any,
+    ) -> Self:
+        """Write a certificate: what follows from the pool and two proved bounds, and what is said.
+
+        ``exact_facts`` are what leaves without noise; ``public`` is what the mechanism treats so.
+        """
+        exact = said["kind"] == "exact"
+        return cls(
+            scheme=pool.scheme,
+            unit="group of rows" if pool.row_units is not None else "record",
+            n_subsets=pool.n_subsets,
+            n_units=pool.n_units,
+            prior=pool.worst_prior if exact else pool.prior,
+            mi_upper_nats=mi_upper,
+            any_inference={p: posterior_success(mi_upper, float(p)) for p in ("0.5", "0.01")},
+            membership_bound=bound,
+            epsilon_equivalent=finite_epsilon(bound),
+            public=(
+                "the universe of records, the mechanism and the noise law",
+                f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
+                *public,
+            ),
+            not_promised=not_promised(
+                pool, mi_upper=mi_upper, exact_facts=exact_facts, knows_pool=exact
+            ),
+            **said,
+        )
 
     def __str__(self) -> str:
         return certificate_text(self.to_public_dict())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +16,6 @@ from pacprivacy.adversary import (
     Belief,
     Divergence,
     MembershipRisk,
-    Observable,
     SideKnowledge,
     divergences_of_view,
     information_draws,
@@ -48,9 +46,9 @@ from pacprivacy.release.composition import (
     learned_facts,
     session_facts,
 )
-from pacprivacy.release.promises import not_promised, open_parts
+from pacprivacy.release.text import open_parts
 from pacprivacy.simulation import Outputs
-from pacprivacy.theory import Estimate, epsilon_equivalent, posterior_success
+from pacprivacy.theory import Estimate, posterior_success
 
 SIDE_COST = 2 * 10**10
 DIVERGENCE_COST = 4 * 10**6  # posterior entries
@@ -158,52 +156,31 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
     upper = 1.0 if proved.membership is None else proved.membership.upper
     blind = blind_success(pool, bundle.log_p, kind=kind)
     bound = min(upper, posterior_success(mi_upper, blind))
-    noise = noise_summary(bundle.grid_step, bundle.units_per_std)
-    dimension = int(bundle.outputs.shape[1])
-    return Certificate(
+    return Certificate.about(
+        pool,
+        mi_upper=mi_upper,
+        bound=bound,
+        exact_facts=_exact_facts(bundle),
+        public=stated.public,
         kind=kind,
         budget=str(bundle.budget),
         rule=stated.rule if bundle.iid_rule is None else rule_name(bundle.iid_rule),
         mechanism=stated.mechanism,
         output=stated.output,
-        scheme=pool.scheme,
-        unit=unit_name(pool),
-        n_subsets=pool.n_subsets,
-        n_units=pool.n_units,
-        prior=pool.worst_prior if exact else pool.prior,
-        dimension=dimension,
+        dimension=int(bundle.outputs.shape[1]),
         log_det_nats=max(0.0, proved.log_det_nats),
         information=proved.information,
-        mi_upper_nats=mi_upper,
-        any_inference={p: posterior_success(mi_upper, float(p)) for p in ("0.5", "0.01")},
         membership=None if proved.membership is None else proved.membership.worst,
         membership_mean=None if proved.membership is None else proved.membership.mean,
-        membership_bound=bound,
-        epsilon_equivalent=finite_epsilon(bound),
-        side_knowledge=side_knowledge_of(
-            bundle.outputs, pool, bundle, log_p=bundle.log_p, seed=bundle.seed
-        )
-        if exact
-        else (),
-        noise=noise,
+        side_knowledge=side_knowledge_of(bundle) if exact else (),
+        divergences=divergences_of(bundle) if exact else (),
+        noise=noise_summary(bundle.grid_step, bundle.units_per_std),
         confidence=_confidence(bundle),
-        public=(*public_items(pool), *stated.public),
-        not_promised=not_promised(
-            pool, mi_upper=mi_upper, exact_facts=_exact_facts(bundle), knows_pool=exact
-        ),
         notes=(*stated.notes, *_session_notes(bundle), *pool.notes),
         simulation=bundle.simulation,
         composition=_composition(bundle, proved),
         software=stated.software,
-        divergences=divergences_of(bundle.outputs, bundle, log_p=bundle.log_p, seed=bundle.seed)
-        if exact
-        else (),
     )
-
-
-def unit_name(pool: Pool) -> str:
-    """Return what the promise speaks of."""
-    return "group of rows" if pool.row_units is not None else "record"
 
 
 def blind_success(pool: Pool, log_p: Vector, *, kind: str) -> float:
@@ -213,12 +190,6 @@ def blind_success(pool: Pool, log_p: Vector, *, kind: str) -> float:
     if np.ptp(log_p) == 0:
         return pool.worst_prior
     return min(1.0, float(pool.priors(log_p).max()) + ROUNDING)
-
-
-def finite_epsilon(success: float) -> float | None:
-    """Return the epsilon of a success rate, or None where no finite one allows it."""
-    epsilon = epsilon_equivalent(success)
-    return epsilon if math.isfinite(epsilon) else None
 
 
 def noise_summary(grid_step: Vector, units_per_std: npt.NDArray[np.int64]) -> NoiseSummary:
@@ -261,43 +232,36 @@ def _composition(bundle: Bundle, proved: Proved) -> dict[str, Any] | None:
     return facts
 
 
-def side_knowledge_of(
-    outputs: object, pool: Pool, plan: Observable, *, log_p: Vector, seed: int
-) -> tuple[SideKnowledge, ...]:
+def side_knowledge_of(bundle: Bundle) -> tuple[SideKnowledge, ...]:
     """Return the success of attackers who are told 1, 2 and 4 memberships."""
-    found: list[SideKnowledge] = []
+    pool, found = bundle.pool, []
     for told in TOLD:
         if told >= pool.n_units or 2**told > pool.n_subsets:
             break
         kept = max(1, pool.n_subsets // 2**told)
         draws = int(np.clip(SIDE_COST // (8 * kept * pool.n_units), 128, 1024))
-        rng = public_generator(seed, "side-knowledge", told)
         found.append(
             side_knowledge(
-                outputs, pool, plan, n_told=told, log_belief=log_p, n_draws=draws, rng=rng
+                bundle.outputs,
+                pool,
+                bundle,
+                n_told=told,
+                log_belief=bundle.log_p,
+                n_draws=draws,
+                rng=public_generator(bundle.seed, "side-knowledge", told),
             )
         )
     return tuple(found)
 
 
-def divergences_of(
-    outputs: object, plan: Observable, *, log_p: Vector, seed: int
-) -> tuple[Divergence, ...]:
+def divergences_of(bundle: Bundle) -> tuple[Divergence, ...]:
     """Return total variation, chi-square and squared Hellinger, for a quarter of the confidence."""
-    view = view_of(outputs, plan, log_p)
+    view = view_of(bundle.outputs, bundle, bundle.log_p)
     if view.points.shape[1] == 0:
         return noiseless_divergences(view)
-    draws = int(np.clip(DIVERGENCE_COST // len(log_p), 512, 16384))
-    rng = public_generator(seed, "divergences")
+    draws = int(np.clip(DIVERGENCE_COST // len(bundle.log_p), 512, 16384))
+    rng = public_generator(bundle.seed, "divergences")
     return divergences_of_view(view, n_draws=draws, gamma=DIVERGENCE_GAMMA, rng=rng)
-
-
-def public_items(pool: Pool) -> tuple[str, ...]:
-    """Return what every certificate treats as public."""
-    return (
-        "the universe of records, the mechanism and the noise law",
-        f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
-    )
 
 
 def _exact_facts(bundle: Bundle) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
@@ -11,35 +12,29 @@ from pacprivacy._checks import Amount, Count, Vector
 from pacprivacy._rounding import at_most
 from pacprivacy.adversary import Belief, MembershipRisk
 from pacprivacy.budget import Limits
-from pacprivacy.noise import Observation
+from pacprivacy.noise import NoisePlan, Observation
 from pacprivacy.pool import Pool
 from pacprivacy.theory import Estimate, posterior_success
 
 ROUND_UP: Final = 1e-12
 
 
-class Proved(Protocol):
-    """What was proved about a noise law: an assessed plan, or the same computed again."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What was proved about a noise law, computed again from the curator's bundle."""
 
-    @property
-    def log_det_nats(self) -> float:
-        """The log-determinant bound."""
-        ...
-
-    @property
-    def information(self) -> Estimate | None:
-        """The exact information, where it was measured."""
-        ...
-
-    @property
-    def membership(self) -> MembershipRisk | None:
-        """The exact membership risk, where it was measured."""
-        ...
+    log_det_nats: float
+    information: Estimate | None
+    membership: MembershipRisk | None
 
     @property
     def mi_upper(self) -> float:
         """The best proved upper bound on the mutual information, in nats."""
-        ...
+        upper = math.inf if self.information is None else self.information.upper
+        return min(self.log_det_nats, upper)
+
+
+Proved: TypeAlias = NoisePlan | Figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

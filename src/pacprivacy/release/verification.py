@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,17 +11,17 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import public_generator
-from pacprivacy.adversary import Belief, MembershipRisk, information_of_view, risk_of_view, view_of
+from pacprivacy.adversary import Belief, information_of_view, risk_of_view, view_of
 from pacprivacy.budget import limits_of
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Boxed, IidRule, Proof, iid_log_det, iid_variances, log_det_of_points
 from pacprivacy.release import answers
 from pacprivacy.release import bundle as bundles
 from pacprivacy.release.answers import AnswerBundle, certify_answers
-from pacprivacy.release.bundle import Bundle, read_archive, refuse_archive
+from pacprivacy.release.bundle import Bundle, read_archive
 from pacprivacy.release.certificate import Certificate
 from pacprivacy.release.certify import noiseless_membership, write_certificate
-from pacprivacy.release.composition import Proved, SessionPart, charge_of
+from pacprivacy.release.composition import Figures, SessionPart, charge_of
 from pacprivacy.theory import Estimate, information_slack, posterior_success
 
 RELATIVE = 1e-6  # other processors round sums differently
@@ -47,37 +47,23 @@ def rebuild(bundle: Bundle) -> Certificate:
 # --- what the figures are --------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Figures:
-    """What a plan said when the certificate was written, computed again."""
-
-    log_det_nats: float
-    information: Estimate | None
-    membership: MembershipRisk | None
-
-    @property
-    def mi_upper(self) -> float:
-        upper = math.inf if self.information is None else self.information.upper
-        return min(self.log_det_nats, upper)
-
-
-def prove_again(bundle: Bundle) -> Proved:
+def prove_again(bundle: Bundle) -> Figures:
     """Compute the proved figures again, with the recorded draws."""
     if bundle.iid_rule is not None:
         bound = _iid_bound(bundle, bundle.iid_rule)
-        return _Figures(log_det_nats=bound, information=None, membership=None)
+        return Figures(log_det_nats=bound, information=None, membership=None)
     weights = np.exp(bundle.log_p)
     bound = log_det_of_points(bundle.whitened(bundle.outputs), weights, bundle.groups)
     bound = bound * (1 + 1e-12) + information_slack(bundle.total_variation_slack, len(weights))
     if bundle.is_noiseless:
-        return _Figures(
+        return Figures(
             log_det_nats=bound,
             information=Estimate(value=bound, lower=bound, upper=bound, confidence=1.0, n_draws=0),
             membership=noiseless_membership(bundle.pool, bundle.log_p, bundle.groups),
         )
     view = view_of(bundle.outputs, bundle, bundle.log_p)
     information, membership = (_proof_of(bundle, name) for name in ("information", "membership"))
-    return _Figures(
+    return Figures(
         log_det_nats=bound,
         information=information_of_view(view, **_draws(information)),
         membership=risk_of_view(view, bundle.pool, **_draws(membership)),
@@ -173,7 +159,7 @@ def _check_budget(certificate: Certificate, bundle: Bundle) -> None:
     _within("membership success", certificate.membership_bound, asked.success, bundle)
 
 
-def _check_session(bundle: Bundle, part: SessionPart, proved: Proved) -> None:
+def _check_session(bundle: Bundle, part: SessionPart, proved: Figures) -> None:
     """Refuse a release that cost more than its share, or sums beyond the session's total.
 
     Limits on membership are increments here: what a release adds to the success on any one unit,
@@ -315,15 +301,11 @@ def verify(certificate: Certificate, bundle: Bundle | AnswerBundle | str | Path)
 
 def load_bundle(path: str | Path) -> Bundle | AnswerBundle:
     """Read the curator's file of a release or of a predictor; refuse damaged ones."""
-    kind, arrays, record = read_archive(path)
-    try:
-        if kind == answers.KIND:
-            return AnswerBundle.from_archive(arrays, record)
-        if kind == bundles.KIND:
-            return Bundle.from_archive(arrays, record)
-    except Exception:  # fields from anywhere break constructors in many ways
-        raise refuse_archive(path) from None
-    raise refuse_archive(path)
+    readers: dict[str, Callable[..., Bundle | AnswerBundle]] = {
+        bundles.KIND: Bundle.from_archive,
+        answers.KIND: AnswerBundle.from_archive,
+    }
+    return read_archive(path, readers)
 
 
 def _refuse_sums(certificate: Certificate) -> None:
@@ -345,12 +327,8 @@ def _is_said(certificate: Certificate, name: str) -> bool:
     return getattr(certificate, name) not in (None, ())
 
 
-def compare(certificate: Certificate, again: Certificate) -> None:
+def compare(claimed: Any, found: Any, name: str = "") -> None:
     """Refuse a certificate that differs from the one written again, naming the first field."""
-    _compare("", certificate, again)
-
-
-def _compare(name: str, claimed: Any, found: Any) -> None:
     if isinstance(found, float):
         _compare_numbers(name, claimed, found)
     elif type(claimed) is not type(found):
@@ -358,17 +336,17 @@ def _compare(name: str, claimed: Any, found: Any) -> None:
     elif is_dataclass(found):
         for item in fields(found):
             inner = f"{name}.{item.name}".lstrip(".")
-            _compare(inner, getattr(claimed, item.name), getattr(found, item.name))
+            compare(getattr(claimed, item.name), getattr(found, item.name), inner)
     elif isinstance(found, dict):
         if set(claimed) != set(found):
             raise _mismatch(name, sorted(claimed), sorted(found))
         for key, value in found.items():
-            _compare(f"{name}.{key}", claimed[key], value)
+            compare(claimed[key], value, f"{name}.{key}")
     elif isinstance(found, tuple):
         if len(claimed) != len(found):
             raise _mismatch(name, f"{len(claimed)} items", f"{len(found)} items")
         for ours, theirs in zip(claimed, found, strict=True):
-            _compare(name, ours, theirs)
+            compare(ours, theirs, name)
     elif claimed != found:
         raise _mismatch(name, claimed, found)
 

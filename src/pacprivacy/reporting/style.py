@@ -37,7 +37,7 @@ ON_PAGE: Final = {
 
 FORMATS: Final = (".png", ".svg", ".pdf")
 WIDTH: Final = 8.8
-STYLE: Final = {
+STYLE: Final[dict[Any, Any]] = {
     "axes.axisbelow": True,
     "axes.edgecolor": GREY,
     "axes.grid": True,
