@@ -36,7 +36,7 @@ class Shown:
             ...
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw what was spent after each release, under the total; needs matplotlib.
+        """Draw what was spent after each release, under the total.
 
         Returns a figure, which a notebook shows; ``path`` is a file to write besides.
         """
