@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import math
 from collections.abc import Callable, Sequence
 from importlib import resources
@@ -155,15 +154,28 @@ def render_page(data: ReportData) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["shape"] = Markup  # pictures, whose texts are escaped already
+    environment.filters |= {
+        "at_most": at_most,
+        "failure": failure_text,
+        "number": number_text,
+        "percent": percent_at_most,
+        "shape": Markup,  # pictures, whose texts are escaped already
+    }
+    cert = data.certificate
     return environment.from_string(_read("report.html")).render(
         css=Markup(css),
         js=Markup(js),
         policy=f"default-src 'none'; style-src '{_source(css)}'; script-src '{_source(js)}'",
+        data=data,
+        cert=cert,
+        kind=KINDS[cert.kind],
+        units="records" if cert.unit == "record" else "groups of rows",
+        promised=_promised(data),
+        readings=cert.dp_readings,
+        infinity=math.inf,
+        draws=[e.n_draws for e in (cert.membership, cert.information) if e and e.n_draws],
         **_pictures(data),
-        **_facts(data),
         **_utility(data),
-        **_session(data),
     )
 
 
@@ -176,122 +188,16 @@ def _source(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
 
-def _facts(data: ReportData) -> dict[str, Any]:
-    cert = data.certificate
-    units = "records" if cert.unit == "record" else "groups of rows"
-    return {
-        "cert": cert,
-        "curator": data.curator is not None,
-        "kind": KINDS[cert.kind],
-        "units": units,
-        "blind_thousand": round(1000 * cert.prior),
-        "bound_thousand": percent_at_most(10 * _promised(data), 0),
-        "tiles": _tiles(data),
-        "guesses": [
-            (f"{100 * float(prior):.4g} %", f"{percent_at_most(success)} %")
-            for prior, success in cert.any_inference.items()
-        ],
-        "noise_text": _noise_text(data),
-        "side": [
-            (
-                f"{item.n_told} {cert.unit if item.n_told == 1 else units}",
-                *(f"{100 * rate:.1f} %" for rate in (item.mean_without_release, item.mean_success)),
-                *(
-                    "not recorded" if added is None else f"+{percent_at_most(added, 1)}"
-                    for added in (item.mean_increment, item.largest_increment)
-                ),
-            )
-            for item in cert.side_knowledge
-        ],
-        "side_sets": max((item.n_sets for item in cert.side_knowledge), default=0),
-        "confidence": _confidence(data),
-        "provenance": _provenance(data),
-        "certificate_json": cert.to_json(),
-        "audit": [
-            {
-                "attack": result.attack.replace("_", " "),
-                "question": result.question,
-                "found": f"{100 * result.success.value:.1f} %",
-                "bound": f"{percent_at_most(result.bound)} %",
-                "verdict": result.verdict,
-                "broken": result.verdict == "VIOLATED",
-            }
-            for result in data.audit
-        ],
-        "trials": min((result.n_trials for result in data.audit), default=0),
-    }
-
-
 def _promised(data: ReportData) -> float:
     """Return the bound that the sentence names: of the session where there is one."""
     cert = data.certificate
     return float((cert.composition or {}).get("session_success_bound", cert.membership_bound))
 
 
-def _tiles(data: ReportData) -> list[tuple[str, str]]:
-    cert = data.certificate
-    bound = f"{percent_at_most(cert.membership_bound)} %"
-    when = " after this release" if cert.composition else ""
-    tiles = [(bound, f"most that any guess about one {cert.unit} succeeds{when}")]
-    if cert.membership_mean is not None:
-        mean = f"{percent_at_most(cert.membership_mean.upper)} %"
-        tiles.append((mean, "the same, on average over all of them"))
-    nats = f"{at_most(cert.mi_upper_nats, significant=4)} nats"
-    tiles.append((nats, "all that the release tells about the secret, at most"))
-    readings = cert.dp_readings
-    if math.isfinite(readings.pure_epsilon):
-        epsilon = f"ε ≈ {at_most(readings.pure_epsilon, significant=3)}"
-        what = "of pure differential privacy would allow the same success; not a claim of it"
-        tiles.append((epsilon, what))
-        gaussian = at_most(readings.gaussian_epsilon, significant=3)
-        what = (
-            f"of a Gaussian mechanism would: ε ≈ {gaussian} at δ = {readings.delta:g}; not a claim "
-            "of differential privacy"
-        )
-        tiles.append((f"μ ≈ {at_most(readings.gaussian_mu, significant=3)}", what))
-    return tiles
-
-
-def _noise_text(data: ReportData) -> str:
-    noise, dimension = data.certificate.noise, data.certificate.dimension
-    return (
-        f"Gaussian noise on a grid of integers was added along {noise.n_directions} of {dimension} "
-        f"direction{'s' * (dimension != 1)}, with total variance "
-        f"{number_text(noise.total_variance)}. Directions in which the answer hardly depends on "
-        f"who is in get little noise."
-    )
-
-
-def _confidence(data: ReportData) -> str:
-    cert = data.certificate
-    if cert.kind == "empirical":
-        return "No failure probability can be stated: this is not a proof."
-    if cert.confidence == 1.0:
-        return "The figures follow in closed form; nothing was left to chance."
-    return (
-        f"The figures come from simulated draws; the chance that they mislead is at most "
-        f"{failure_text(cert.confidence)}, for the whole certificate."
-    )
-
-
-def _provenance(data: ReportData) -> list[tuple[str, str]]:
-    cert = data.certificate
-    draws = [e.n_draws for e in (cert.membership, cert.information) if e is not None and e.n_draws]
-    return [
-        ("Asked", cert.budget),
-        ("Mechanism", f"{cert.mechanism} → {cert.output}"),
-        ("Noise rule", cert.rule),
-        ("Candidates", f"{cert.n_subsets:,} subsets, {cert.scheme}"),
-        ("Simulated draws", ", ".join(f"{n:,}" for n in draws) or "none needed"),
-        ("Software", f"pacprivacy {cert.software}, certificate schema {cert.schema_version}"),
-        ("SHA-256 of the certificate, as in the ledger", cert.digest),
-    ]
-
-
 def _utility(data: ReportData) -> dict[str, Any]:
     curve, curator = data.curve, data.curator
     if curve is None:
-        return {"curve": None}
+        return {}
     errors = () if curator is None else curator.typical_errors
     floor = None if curator is None else curator.sampling_error
     picture, places = _utility_picture(curve, errors, floor)
@@ -305,43 +211,11 @@ def _utility(data: ReportData) -> dict[str, Any]:
         if errors:
             texts["error-text"] = number_text(errors[number])
         stops.append({"texts": texts, "x": round(x, 2), "y": round(y, 2)})
-    readings = [
-        ("noise-text", "expected error of one released number from noise (root mean square)"),
-        ("variance-text", "total variance of the noise"),
-    ]
-    if errors:
-        readings.insert(1, ("error-text", "expected error with the sampling of the subset"))
     return {
-        "curve": curve,
         "stops": stops,
-        "stops_json": json.dumps(stops, ensure_ascii=False),
+        "now": stops[curve.start]["texts"],
         "utility_chart": picture,
-        "readings": readings,
         "errors": bool(errors),
-    }
-
-
-def _session(data: ReportData) -> dict[str, Any]:
-    session = data.session
-    if session is None:
-        return {"session": None}
-    return {
-        "session": session,
-        "session_bound": percent_at_most(session.success_bound),
-        "steps": [
-            (
-                step.number,
-                step.mechanism,
-                at_most(step.spent_nats, significant=4),
-                ""
-                if step.spent_success is None
-                else f"{percent_at_most(step.spent_success)} points",
-                "" if step.learned_nats is None else at_most(step.learned_nats, significant=4),
-                "" if step.best_guess is None else f"{percent_at_most(step.best_guess)} %",
-            )
-            for step in session.steps
-        ],
-        "session_learned": all(step.learned_nats is not None for step in session.steps),
     }
 
 

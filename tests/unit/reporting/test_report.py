@@ -305,9 +305,6 @@ def test_public_data_has_no_curator_field(full: ReportData) -> None:
     assert replace(public, curator=full.curator, audit=full.audit) == full
 
 
-# --- the verb -------------------------------------------------------------------------------
-
-
 def run_pac(*args: object, code: int = 0) -> Any:
     result = CliRunner().invoke(app, [str(arg) for arg in args])
     assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
