@@ -305,6 +305,35 @@ def test_public_data_has_no_curator_field(full: ReportData) -> None:
     assert replace(public, curator=full.curator, audit=full.audit) == full
 
 
+# --- the function and the verb --------------------------------------------------------------
+
+
+def test_a_release_in_memory_is_reported(
+    release: Release, session_releases: tuple[Release, ...], tmp_path: Path
+) -> None:
+    page = pac.report(release, tmp_path / "page.html", audit=[audit_result(900)], curve=False)
+    assert page == tmp_path / "page.html"
+    assert release.certificate.promise in page.read_text(encoding="utf-8")
+    assert "VIOLATED" in page.read_text(encoding="utf-8")
+    secret = pac.report(release, tmp_path / "own.html", curator=True, curve=False)
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    first, second = session_releases
+    saved = first.save(tmp_path / "first")
+    both = pac.report(second, tmp_path / "session.html", session=[saved], curve=False)
+    assert "<td>1</td>" in both.read_text(encoding="utf-8")
+    assert "<td>2</td>" in both.read_text(encoding="utf-8")
+
+
+def test_a_saved_release_is_reported_as_the_one_in_memory(release: Release, tmp_path: Path) -> None:
+    saved = release.save(tmp_path / "out")
+    page = pac.report(saved)
+    assert page == tmp_path / "out" / "report.html"
+    other = pac.report(release, tmp_path / "page.html")
+    assert page.read_text(encoding="utf-8") == other.read_text(encoding="utf-8")
+    with pytest.raises(DataError, match="must be a file that can be written"):
+        pac.report(release, tmp_path / "nowhere" / "page.html", curve=False)
+
+
 def run_pac(*args: object, code: int = 0) -> Any:
     result = CliRunner().invoke(app, [str(arg) for arg in args])
     assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
