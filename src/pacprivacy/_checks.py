@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -20,7 +19,7 @@ Matrix: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 # What a field of a record that is read from a file may be; `msgspec.convert` holds it.
-LARGEST = sys.float_info.max
+LARGEST = 1e300  # above the square of any output, with room for sums
 LARGEST_COUNT = 2**63 - 1
 Finite: TypeAlias = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
