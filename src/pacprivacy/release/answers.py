@@ -47,22 +47,8 @@ class _Words:
 class AnswerBundle(_Words):
     """The pool and the terms that the certificate of a responder follows from; curator-only.
 
-    Parameters
-    ----------
-    pool : Pool
-        The candidates.
-    budget : Information, Membership, EpsilonEquivalent or several joined with ``&``
-        What all answers together may give away.
-    query_budget : Information
-        What one answer may give away.
-    mechanism, output : str
-        What answers, and with what.
-    n_classes : int
-        Length of an answer.
-    simulation : bool
-        Whether secret and noise come from a seed.
-    public : tuple of str
-        What the mechanism treats as public.
+    ``budget`` is what all answers together may give away, ``query_budget`` what one may. An answer
+    has ``n_classes`` numbers; ``public`` is what the mechanism treats so.
     """
 
     pool: Pool

@@ -92,17 +92,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
-    """What a certificate says on the curator's word: no figure of the bundle proves it; public.
-
-    Parameters
-    ----------
-    rule, mechanism, output : str
-        How the noise was found, what was computed, and what it looks like.
-    public, notes : tuple of str
-        What the mechanism treats as public, and notes of the rule and the mechanism.
-    software : str
-        Version that wrote it.
-    """
+    """What a certificate says on the curator's word: no figure of the bundle proves it; public."""
 
     rule: str
     mechanism: str

@@ -70,18 +70,9 @@ class Spent:
 class SessionPart:
     """Where a release stands in its session; public but for the observation.
 
-    Parameters
-    ----------
-    total : Limits
-        What all releases together may spend.
-    before : Spent
-        What the earlier releases have spent.
-    share : Limits
-        What this one may spend; ``success`` is an increment.
-    fresh : bool
-        Whether every release has a secret of its own.
-    observation : Observation, optional
-        The integers that left, once they have: what readers learned follows from them.
+    ``share`` is what this release may spend; its ``success`` is an increment. With ``fresh``, every
+    release has a secret of its own. What readers learned follows from ``observation``, the integers
+    that left, once they have.
     """
 
     total: Limits

@@ -271,16 +271,8 @@ def not_promised(
 ) -> tuple[str, ...]:
     """Return what a certificate does not promise, in sentences.
 
-    Parameters
-    ----------
-    pool : Pool
-        The candidates.
-    mi_upper : float
-        The bound on the information of everything released, in nats.
-    exact_facts : sequence of str
-        What leaves without noise and is computed from all candidates.
-    knows_pool : bool
-        Whether the promise is about attackers who know the pool.
+    ``exact_facts`` leave without noise and are computed from all candidates; ``knows_pool`` says
+    whether the promise is about attackers who know the pool.
     """
     items = [SCOPE, f"{LOOPHOLE}; here: {'; '.join(exact_facts)}."]
     if knows_pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -219,13 +220,10 @@ NOT_CHECKABLE_ANSWERS: Final[Mapping[str, str]] = {
     "budget": "what was asked; that the total follows from it was checked",
     "mechanism": "which models answer",
     "output": "what an answer looks like",
-    "scheme": NOT_CHECKABLE["scheme"],
     "dimension": "the number of classes",
     "noise": "the number of classes, which the limits on the noise follow from",
-    "public": "what the mechanism says it treats as public",
     "notes": "the notes of the pool",
-    "simulation": "that secret and noise came from the operating system",
-    "software": "which version wrote the certificate",
+    **{name: NOT_CHECKABLE[name] for name in ("scheme", "public", "simulation", "software")},
 }
 
 
@@ -233,14 +231,8 @@ NOT_CHECKABLE_ANSWERS: Final[Mapping[str, str]] = {
 class Verified:
     """What was recomputed and agrees, and what the bundle cannot show; public.
 
-    Parameters
-    ----------
-    digest : str
-        SHA-256 of the certificate, as in the ledger.
-    recomputed : tuple of str
-        Fields of the certificate that follow from the bundle's figures.
-    not_checkable : dict of str
-        Fields that were only compared with the bundle's record, each with the reason.
+    ``recomputed`` are fields that follow from the bundle's figures; ``not_checkable`` were only
+    compared with its record, each for the reason that is given. ``digest`` is as in the ledger.
     """
 
     digest: str
@@ -366,13 +358,8 @@ def _compare_numbers(name: str, claimed: Any, found: float) -> None:
 
 
 def _mismatch(name: str, claimed: Any, found: Any) -> CertificateError:
-    says, gives = (_shown(value) for value in (claimed, found))
+    says, gives = (textwrap.shorten(repr(value), LONGEST) for value in (claimed, found))
     return CertificateError(
         f"certificate field {name} must follow from the bundle; it says {says}, the bundle "
         f"gives {gives}. Do not rely on this certificate."
     )
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

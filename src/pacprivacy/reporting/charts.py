@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.audit import AuditResult
@@ -190,15 +190,6 @@ def plot_plan(rows: Sequence[PlanRow], path: str | Path | None = None, *, title:
 # --- many releases --------------------------------------------------------------------------
 
 
-class HasReleases(Protocol):
-    """A session, as far as its picture cares."""
-
-    @property
-    def releases(self) -> tuple[Release, ...]:
-        """The releases, in order."""
-        ...
-
-
 def draw_session(axes: Any, session: SessionFigures) -> None:
     """Draw the information spent after each release, and what was really learned, as stairs."""
     steps, total_nats = session.steps, session.total_nats
@@ -231,16 +222,15 @@ def draw_session(axes: Any, session: SessionFigures) -> None:
 
 
 @styled
-def plot_session(session: HasReleases | Sequence[Release], path: str | Path | None = None) -> Any:
+def plot_session(releases: Sequence[Release], path: str | Path | None = None) -> Any:
     """Draw what a session has spent after each release, and what was learned, under its total.
 
     Returns a matplotlib figure; ``path`` is a file to write besides: .png, .svg or .pdf.
     """
-    releases = session if isinstance(session, Sequence) else session.releases
     found = session_figures([release.certificate for release in releases])
     if found is None or len(found.steps) != len(releases):
         raise CertificateError(
-            "session must have releases of a session; got none, or others. Release something first."
+            "releases must be those of a session; got none, or others. Release something first."
         )
     figure = new_figure(3.2)
     draw_session(figure.subplots(), found)

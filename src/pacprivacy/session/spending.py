@@ -40,7 +40,7 @@ class Shown:
 
         Returns a figure, which a notebook shows; ``path`` is a file to write besides.
         """
-        return draw("plot_session", self, path)
+        return draw("plot_session", self.releases, path)
 
     def _repr_html_(self) -> str:
         names = [release.certificate.mechanism for release in self.releases]

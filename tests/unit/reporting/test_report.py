@@ -498,7 +498,7 @@ def test_pictures(release: Release, session_releases: tuple[Release, ...], tmp_p
     row = PlanRow(budget="b", total_variance=0.0, noise_rms=0.0, distance=1.0)
     assert len(plot_plan([row]).axes) == 1
     assert (tmp_path / "release.svg").stat().st_size > 1000
-    with pytest.raises(CertificateError, match="must have releases of a session"):
+    with pytest.raises(CertificateError, match="must be those of a session"):
         plot_session([release])
     with pytest.raises(DataError, match="must end in"):
         plot_release(release, tmp_path / "release.exe")
