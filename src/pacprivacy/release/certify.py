@@ -11,6 +11,7 @@ import numpy.typing as npt
 from pacprivacy import _version
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
+from pacprivacy._rounding import at_most
 from pacprivacy.adversary import (
     DEFAULT_GAMMA,
     Belief,
@@ -42,7 +43,6 @@ from pacprivacy.release.composition import (
     Proved,
     SessionPart,
     charge_of,
-    joint_confidence,
     learned_facts,
     session_facts,
 )
@@ -214,9 +214,14 @@ def _confidence(bundle: Bundle) -> float:
 
 
 def _session_notes(bundle: Bundle) -> tuple[str, ...]:
+    """Say how sure the proofs of several releases are together: failures add up."""
     if bundle.session is None:
         return ()
-    return (joint_confidence(bundle.session.before.n_releases + 1, bundle.gamma),)
+    count = bundle.session.before.n_releases + 1
+    return (
+        f"releases 1 to {count} of the session: their proofs hold together at confidence "
+        f"1 - {count} x {at_most(bundle.gamma, significant=1)}",
+    )
 
 
 def _composition(bundle: Bundle, proved: Proved) -> dict[str, Any] | None:

@@ -9,7 +9,6 @@ from typing import Any, Final, Self, TypeAlias
 import numpy as np
 
 from pacprivacy._checks import Amount, Count, Vector
-from pacprivacy._rounding import at_most
 from pacprivacy.adversary import Belief, MembershipRisk
 from pacprivacy.budget import Limits
 from pacprivacy.noise import NoisePlan, Observation
@@ -139,11 +138,3 @@ def learned_facts(belief: Belief, pool: Pool) -> dict[str, float]:
         "learned_nats": belief.learned_nats,
         "best_guess_now": float(belief.success_per_unit(pool).max()),
     }
-
-
-def joint_confidence(n_releases: int, gamma: float) -> str:
-    """Say how sure the proofs of several releases are together: failures add up."""
-    return (
-        f"releases 1 to {n_releases} of the session: their proofs hold together at confidence "
-        f"1 - {n_releases} x {at_most(gamma, significant=1)}"
-    )
