@@ -8,7 +8,7 @@ BASE   := $(VENV)/.base
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 
-.PHONY: demo test lint types check bench reproduce docs clean help
+.PHONY: demo test lint types check bench reproduce docs wheel-check clean help
 
 help:
 	@echo "make demo       privatise the Iris mean and a k-means fit, print certificates"
@@ -16,6 +16,7 @@ help:
 	@echo "make bench      the benchmarks (minutes); results in benchmarks/results"
 	@echo "make reproduce  the papers' tables and figures (three hours); pages in out/reproduce"
 	@echo "make docs       the documentation as a site, in site/"
+	@echo "make wheel-check  build the wheel, install it elsewhere and run pac demo there"
 	@echo "make clean      remove the virtual environment and caches"
 
 $(BASE): pyproject.toml
@@ -56,6 +57,18 @@ reproduce: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Nothing of the checkout can be seen from the folder in which the wheel is tried.
+wheel-check:
+	set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; unset PYTHONPATH; \
+	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$$folder" .; \
+	$(PYTHON) -m venv "$$folder/env"; cd "$$folder"; wheel=$$(ls ./*.whl); \
+	env/bin/python -m pip install --quiet --disable-pip-version-check "$$wheel"; \
+	env/bin/pac demo --output demo; \
+	env/bin/python -c 'import pacprivacy as pac; [getattr(pac, name) for name in pac.__all__]'; \
+	env/bin/python -m pip install --quiet --disable-pip-version-check --dry-run \
+		"$$wheel[data,dp,jax,postgres]"; \
+	echo "$$wheel runs outside the checkout, and its extras resolve together"
 
 clean:
 	rm -rf $(VENV) out build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

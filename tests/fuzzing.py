@@ -80,7 +80,7 @@ GOOD = tuple(
     for line in """
 release people.csv --model mean --columns age,income --budget mi<=1/8 -o new --subsets 8
 release people.csv --model covariance --columns age,income --budget mi<=1 -o new --subsets 8
-release people.csv --model histogram --target age --bins 3 --range 0,100 --budget mi<=1/8 -o \
+release people.csv --model histogram --target age --bins 3 --ranges 0,100 --budget mi<=1/8 -o \
   new --subsets 8
 release people.csv --model kmeans --columns age,income --clusters 2 --budget mi<=1 -o new \
   --subsets 8

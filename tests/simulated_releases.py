@@ -146,8 +146,8 @@ def release(what: Any, data: Any, budget: Any = INFORMATION, **settings: Any) ->
 OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
     "mean": (lambda: mechanism.Mean(), X),
     "covariance": (lambda: mechanism.Covariance(), X[:, :2]),
-    "histogram": (lambda: mechanism.Histogram(bins=4, range=(-3.0, 3.0)), X[:, 0]),
-    "density": (lambda: mechanism.Histogram(bins=3, range=(-3.0, 3.0), density=True), X[:, 0]),
+    "histogram": (lambda: mechanism.Histogram(bins=4, ranges=(-3.0, 3.0)), X[:, 0]),
+    "density": (lambda: mechanism.Histogram(bins=3, ranges=(-3.0, 3.0), density=True), X[:, 0]),
     "k-means": (lambda: mechanism.KMeans(n_clusters=2), X),
     "k-means by labels": (lambda: mechanism.KMeans(order="labels", n_restarts=1), (X, LABELS)),
     "pca": (lambda: mechanism.PCA(n_components=2), X),

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.audit import audit
 from pacprivacy.pool import Balanced
-from pacprivacy.privatize import privatize
+from pacprivacy.privatizing import privatize
 from pacprivacy.theory import posterior_success
 from papers.alg.models import TASKS
 from papers.alg.protocol import DATASETS, Task, load_split

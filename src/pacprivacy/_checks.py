@@ -45,6 +45,14 @@ def check_positive(
     return number
 
 
+def check_count(name: str, value: object, least: int, *, advice: str) -> None:
+    """Refuse a setting that is not a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise MechanismError(
+            f"{name} must be a whole number of at least {least}; got {value!r}. {advice}"
+        )
+
+
 def check_even_subsets(n_subsets: int) -> int:
     """Return ``n_subsets``; refuse odd or tiny pools."""
     if n_subsets < 2 or n_subsets % 2:

@@ -23,12 +23,12 @@ def write_atomically(
             os.fsync(file.fileno())
         temporary.replace(path)
         _sync_folder(path.parent)
-    except OSError as problem:
+    except OSError as cause:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise error(
-            f"{path} must be a file that can be written; {problem.strerror}. "
-            f"Make room or choose another folder."
+            f"{path} must be a file that can be written; {cause.strerror}. "
+            "Make room, or choose a path in an existing folder."
         ) from None
 
 

@@ -12,7 +12,6 @@ __all__ = [
     "BudgetExceededError",
     "CertificateError",
     "CheckpointError",
-    "CostWarning",
     "DataError",
     "InterruptedRun",
     "LedgerError",
@@ -71,8 +70,4 @@ class SecretError(PacPrivacyError):
 
 
 class InterruptedRun(PacPrivacyError, KeyboardInterrupt):
-    """The user stopped a simulation; the message says how to resume."""
-
-
-class CostWarning(UserWarning):
-    """The run will be slow or the answer noisy; the guarantee is unaffected."""
+    """The user stopped a run over the subsets; the message says how to resume."""

@@ -61,7 +61,7 @@ def test_convert_table(name: str, args: list[str]) -> None:
 def test_help(verb: str) -> None:
     """What we wrote for a verb's help; how it is laid out is typer's and changes with it."""
     group: Any = get_command(app)
-    command = group.commands[verb]
+    command = group.get_command(None, verb)
     lines = [f"pac {verb}", "", *wrap(command.help), ""]
     for parameter in command.params:
         is_option = parameter.opts[0].startswith("-")

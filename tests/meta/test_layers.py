@@ -42,7 +42,7 @@ THROUGH_THE_DOOR = frozenset({"release", "session", "audit"})
 THEORY = frozenset({"theory"})
 STORY = frozenset(name for name, number in NUMBERED.items() if number <= NUMBERED["session"])
 EXTENSIONS = frozenset({"design", "residual", "dp", "accuracy_first"})
-BELOW_TOP = BASE | THEORY | frozenset(NUMBERED) | EXTENSIONS | {"ledger", "privatize", ""}
+BELOW_TOP = BASE | THEORY | frozenset(NUMBERED) | EXTENSIONS | {"ledger", "privatizing", ""}
 
 
 def _numbered(name: str) -> frozenset[str]:
@@ -66,12 +66,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "_checks": frozenset({"errors"}),
     "_random": frozenset({"errors", "_checks"}),
     "budget": frozenset({"errors", "_checks", "_rounding"}) | THEORY,
-    "privatize": STORY | THEORY | BASE,
-    **dict.fromkeys(EXTENSIONS, STORY | THEORY | BASE | {"privatize"}),
-    "accuracy_first": STORY | THEORY | BASE | {"privatize", "dp"},
+    "privatizing": STORY | THEORY | BASE,
+    **dict.fromkeys(EXTENSIONS, STORY | THEORY | BASE | {"privatizing"}),
+    "accuracy_first": STORY | THEORY | BASE | {"privatizing", "dp"},
     # The top. Nothing below imports these three; among themselves they are ordered.
     "estimators": BELOW_TOP,
-    "tables": STORY | THEORY | BASE | {"design"},
+    "tables": STORY | THEORY | BASE | {"design", "ledger"},
     "comparison": BELOW_TOP,
     "cli": BELOW_TOP | {"estimators", "tables", "comparison"},
     "__main__": frozenset({"cli"}),
@@ -293,11 +293,11 @@ def test_papers_keep_their_layers(tmp_path: Path) -> None:
 # --- the checker itself ---------------------------------------------------------------------
 
 CLEAN = {
-    "__init__.py": "from pacprivacy.privatize import privatize\n",
+    "__init__.py": "from pacprivacy.privatizing import privatize\n",
     "errors.py": "",
     "_checks.py": "from pacprivacy.errors import E\n",
     "budget.py": "from pacprivacy.theory import posterior\n",
-    "privatize.py": "from pacprivacy.session import compose\n",
+    "privatizing.py": "from pacprivacy.session import compose\n",
     "theory/__init__.py": "",
     "theory/posterior.py": "import math\nfrom .. import errors\nfrom . import information\n",
     "theory/information.py": "",
@@ -355,9 +355,9 @@ def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
         ("theory__in__bad", "from .._random import fresh_seed", "theory may import only"),
         ("theory__in__bad", "from ..budget import Information", "theory may import only"),
         ("errors", "from pacprivacy.theory import posterior", "errors may import only: nothing"),
-        ("session__in__bad", "from ..privatize import privatize", "session may import only"),
-        ("privatize", "from pacprivacy.audit import attack", "privatize may import only"),
-        ("privatize", "from pacprivacy.cli import app", "privatize may import only"),
+        ("session__in__bad", "from ..privatizing import privatize", "session may import only"),
+        ("privatizing", "from pacprivacy.audit import attack", "privatizing may import only"),
+        ("privatizing", "from pacprivacy.cli import app", "privatizing may import only"),
         ("design__in__bad", "from ..estimators import table", "design may import only"),
         ("cli__in__bad", "from papers.alg import ALG", "cli.bad:1 imports papers.alg"),
         ("pool__in__bad", "def f():\n    import papers", "pool.bad:2 imports papers"),

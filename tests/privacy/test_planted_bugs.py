@@ -28,7 +28,7 @@ Array = npt.NDArray[np.float64]
 
 ASSESS = importlib.import_module("pacprivacy.release.certify")
 BALANCED = importlib.import_module("pacprivacy.pool.strategies")
-PRIVATIZE = importlib.import_module("pacprivacy.privatize")
+PRIVATIZE = importlib.import_module("pacprivacy.privatizing")
 SESSION = importlib.import_module("pacprivacy.session.session")
 WORKER = importlib.import_module("pacprivacy.simulation.backends")
 

@@ -103,7 +103,7 @@ def test_a_pipeline_and_a_regression_predict() -> None:
 
 @pytest.mark.parametrize(
     ("mechanism", "shape"),
-    [(Mean(), (3,)), (Covariance(), (3, 3)), (Histogram(bins=2, range=(-4.0, 4.0)), None)],
+    [(Mean(), (3,)), (Covariance(), (3, 3)), (Histogram(bins=2, ranges=(-4.0, 4.0)), None)],
 )
 def test_built_in_statistics_use_a_large_pool_by_default(mechanism: Any, shape: Any) -> None:
     found = pac.privatize(mechanism, X, pac.Information(0.5), rng=0, rule="waterfill")

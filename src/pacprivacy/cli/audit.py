@@ -13,24 +13,17 @@ from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.audit import DEFAULT_ATTACKS, AuditResult, results_text
 from pacprivacy.audit import audit as run_audit
 from pacprivacy.cli.console import AsJson, Quiet, Verb, one_of, show, show_json
-from pacprivacy.cli.options import check_plot
-from pacprivacy.errors import CertificateError
+from pacprivacy.cli.options import BundleFile, Plot, check_plot, find_bundle
 from pacprivacy.release import Bundle, Certificate
 from pacprivacy.reporting import plot_audit
 
-BUNDLE_NAME: Final = "curator.npz"
 VIOLATED: Final = 4
 SCHEMA_VERSION: Final = 1
 
 
-def audit_command(
+def _audit(
     release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The release.json to audit.")],
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle", metavar="FILE", help="The curator's bundle; curator.npz beside the release."
-        ),
-    ] = None,
+    bundle: BundleFile = None,
     attack: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,10 +41,7 @@ def audit_command(
         int | None,
         typer.Option("--seed", min=0, metavar="N", help="Seed of the simulated releases."),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw the result: .png, .svg or .pdf."),
-    ] = None,
+    plot: Plot = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -62,12 +52,7 @@ def audit_command(
     stay below the promise prove nothing: the certificate's proof does.
     """
     certificate = Certificate.read(release)
-    path = release.parent / BUNDLE_NAME if bundle is None else bundle
-    if not path.is_file():
-        raise CertificateError(
-            f"bundle must be a file; got {path}, which is not there. "
-            f"Name it with --bundle, or ask the curator to run this."
-        )
+    path = find_bundle(release, bundle)
     check_plot(plot)
     used_seed = coerce_seed(seed)
     results = run_audit(
@@ -126,7 +111,7 @@ def _show(
 
 
 audit = Verb(
-    function=audit_command,
+    function=_audit,
     example="""\
   pac audit out/release.json
   pac audit out/release.json --attack bayes --attack overlap --trials 10000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -20,8 +19,16 @@ from pacprivacy.cli.console import (
     show_json,
     show_status,
 )
+from pacprivacy.comparison import compare as run_comparison
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.tables import Table, numeric_matrix, read_table, unit_labels
+from pacprivacy.tables import (
+    Table,
+    learned_columns,
+    numeric_matrix,
+    pairs_of,
+    read_table,
+    unit_labels,
+)
 
 MODELS: Final = ("mean", "ridge", "logistic")
 
@@ -71,10 +78,7 @@ def _compare(
     seed: Annotated[
         int, typer.Option("--seed", min=0, metavar="N", help="Of the whole comparison.")
     ] = 0,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw the rows: .png, .svg or .pdf."),
-    ] = None,
+    plot: options.Plot = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -95,18 +99,16 @@ def _compare(
     if model != "mean" and target is None:
         raise DataError(f"target must be named for {model}. Add --target COL.")
     table = read_table(data, labels=[target] if target else [])
-    names = _features(table, target, columns)
+    names = learned_columns(table, options.read_options(target=target, columns=columns))
     X = numeric_matrix(table, names)
-    # Brings in scikit-learn, which other verbs need not wait for.
-    from pacprivacy.comparison import compare as run
-
+    low, high = zip(*pairs_of(options.read_ranges("--ranges", ranges), names), strict=True)
     with show_status("comparing", quiet=quiet):
-        found = run(
+        found = run_comparison(
             X,
             _read_target(table, target, model),
             model=model,
             success=success,
-            ranges=_read_ranges(ranges, names),
+            ranges=(np.array(low), np.array(high)),
             target_range=None
             if target_range is None
             else read_pair("--target-range", target_range),
@@ -126,38 +128,12 @@ def _compare(
             show(f"\nWrote {plot}")
 
 
-def _features(table: Table, target: str | None, columns: str | None) -> list[str]:
-    if columns is not None:
-        return [name.strip() for name in columns.split(",")]
-    return [name for name in table.names if name != target]
-
-
 def _read_target(table: Table, target: str | None, model: str) -> Any:
     if model == "mean" or target is None:
         return None
     if model == "ridge":
         return numeric_matrix(table, [target])[:, 0]
     return unit_labels(table, target)
-
-
-def _read_ranges(text: str, names: list[str]) -> tuple[Any, Any]:
-    """Read ``LO,HI`` for all columns, or ``name=LO,HI`` for each, separated by semicolons."""
-    if "=" not in text:
-        return read_pair("--ranges", text)
-    found: dict[str, tuple[float, float]] = {}
-    for piece in text.split(";"):
-        name, _, pair = piece.partition("=")
-        found[name.strip()] = read_pair(f"--ranges for {name.strip()!r}", pair)
-    missing = [name for name in names if name not in found]
-    unknown = [name for name in found if name not in names]
-    if missing or unknown:
-        wrong = f"none for {missing[0]!r}" if missing else f"one for {unknown[0]!r}, unknown"
-        raise DataError(
-            f"--ranges must hold one range for every column that is used; got {wrong}. "
-            f"The columns are {', '.join(names[:8])}."
-        )
-    low, high = zip(*(found[name] for name in names), strict=True)
-    return np.array(low), np.array(high)
 
 
 compare = Verb(

@@ -25,7 +25,7 @@ SHARED: Final = (
     "subsets",
     "rule",
     "bins",
-    "range",
+    "ranges",
     "clusters",
     "components",
     "C",
@@ -39,8 +39,11 @@ SHARED: Final = (
 STUDY: Final = "study"
 
 
-def read_config(path: Path | None, group: Any) -> dict[str, Any] | None:
-    """Read the options of all verbs, by the names of their parameters."""
+def read_config(path: Path | None, group: Any, called: str) -> dict[str, Any] | None:
+    """Read the options of the verb that is called, by the names of its parameters.
+
+    Every section is checked, also those of other verbs.
+    """
     if path is None:
         path = Path(CONFIG_NAME)
         if not path.is_file():
@@ -51,7 +54,7 @@ def read_config(path: Path | None, group: Any) -> dict[str, Any] | None:
     for name in shared:
         if name not in SHARED:
             raise _unknown(f"{path}: option of [{STUDY}]", name, SHARED)
-    return _read_group(path, content, group, shared, prefix="")
+    return _read_group(path, content, group, shared, called=called)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -66,15 +69,25 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _read_group(
-    path: Path, content: Mapping[str, Any], group: Any, shared: Mapping[str, Any], prefix: str
+    path: Path,
+    content: Mapping[str, Any],
+    group: Any,
+    shared: Mapping[str, Any],
+    *,
+    called: str | None = None,
+    prefix: str = "",
 ) -> dict[str, Any]:
+    """Read the sections of a group; ``called`` alone and those that the file has are loaded."""
     found: dict[str, Any] = {}
     for verb in content:
         if verb not in group.commands:
             known = tuple(f"{prefix}{name}" for name in group.commands)
             sections = known if prefix else (STUDY, *known)
             raise _unknown(f"{path}: section", f"{prefix}{verb}", sections)
-    for verb, command in group.commands.items():
+    for verb in group.commands:
+        if called is not None and verb != called and verb not in content:
+            continue
+        command = group.get_command(None, verb)
         section = content.get(verb, {})
         _check_section(path, f"{prefix}{verb}", section)
         if hasattr(command, "commands"):

@@ -1,4 +1,4 @@
-"""Numbers as people type them: ``0.6``, ``60%``, ``1/64``."""
+"""What people type and see: numbers such as ``60%`` or ``1/64``, texts, tables, complaints."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ class Verb:
     function: Callable[..., None]
     example: str
 
-    @property
-    def epilog(self) -> str:
-        """The examples, in a form that is not wrapped again."""
-        return f"\b\nExample:\n{self.example}"
+    def join(self, group: typer.Typer, name: str) -> None:
+        """Make this a command of a group."""
+        examples = f"\b\nExample:\n{self.example}"  # the first character: not to be wrapped
+        group.command(name, epilog=examples)(self.function)
 
 
 def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:

@@ -39,33 +39,19 @@ directly, with far less noise."""
 SHOWN_PRIORS: Final = (0.5, 0.01)
 
 
-def convert_budget(
-    *,
-    mi_nats: float | None = None,
-    success: float | None = None,
-    epsilon: float | None = None,
-    mu: float | None = None,
-    prior: float = 0.5,
-    delta: float = 0.0,
-) -> dict[str, Any]:
-    """Read one of a budget, a success rate at a prior, an epsilon, or the mu of Gaussian DP as all.
+def _information(option: str, value: float, *, prior: float, delta: float) -> float:
+    """Return the largest information budget that keeps the success at what was given."""
+    if option == "--success":
+        return mi_for_success(value, prior)
+    if option == "--epsilon":
+        return mi_for_success(success_for_epsilon(value, delta))
+    if option == "--mu":
+        return mi_for_success(gaussian_success(value))
+    return value
 
-    The information budget is what the others are computed from: the largest one that keeps the
-    success at what was given.
-    """
-    given = [name for name in (mi_nats, success, epsilon, mu) if name is not None]
-    if len(given) != 1:
-        raise BudgetError(
-            f"one of --mi, --success, --epsilon and --mu must be given; got {len(given)} of them. "
-            "Try: pac convert --mi 1/64"
-        )
-    if success is not None:
-        mi_nats = mi_for_success(success, prior)
-    elif epsilon is not None:
-        mi_nats = mi_for_success(success_for_epsilon(epsilon, delta))
-    elif mu is not None:
-        mi_nats = mi_for_success(gaussian_success(mu))
-    assert mi_nats is not None  # one of the three is given
+
+def _read_as_all(mi_nats: float, *, prior: float, delta: float) -> dict[str, Any]:
+    """Read an information budget as success rates, as an epsilon and as Gaussian DP."""
     priors = [prior, *(p for p in SHOWN_PRIORS if p != prior)]
     reached = posterior_success(mi_nats)
     gaussian = read_as_dp(reached, delta or READ_AT_DELTA)
@@ -113,13 +99,16 @@ def _convert(
     quiet: Quiet = False,
 ) -> None:
     """Read a budget as a success rate, as epsilon and as Gaussian DP, and back."""
-    texts = {"mi_nats": mi, "success": success, "epsilon": epsilon, "mu": mu}
-    names = {"mi_nats": "--mi", "success": "--success", "epsilon": "--epsilon", "mu": "--mu"}
-    found = convert_budget(
-        **{k: None if t is None else read_number(names[k], t) for k, t in texts.items()},
-        prior=read_number("--prior", prior),
-        delta=read_number("--delta", delta),
-    )
+    options = {"--mi": mi, "--success": success, "--epsilon": epsilon, "--mu": mu}
+    given = [(name, read_number(name, text)) for name, text in options.items() if text is not None]
+    if len(given) != 1:
+        raise BudgetError(
+            f"one of --mi, --success, --epsilon and --mu must be given; got {len(given)} of them. "
+            "Try: pac convert --mi 1/64"
+        )
+    at_prior, at_delta = read_number("--prior", prior), read_number("--delta", delta)
+    mi_nats = _information(*given[0], prior=at_prior, delta=at_delta)
+    found = _read_as_all(mi_nats, prior=at_prior, delta=at_delta)
     if as_json:
         show_json(found)
     elif not quiet:

@@ -6,18 +6,20 @@ import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import typer
+from joblib import Parallel, delayed
+from sklearn.datasets import load_iris
 
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.budget import Membership
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
+from pacprivacy.cli.options import Folder
 from pacprivacy.cli.release import save_release
 from pacprivacy.mechanism import KMeans, Mean, Mechanism, coerce_data
-from pacprivacy.privatize import privatize
+from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release
 
 BUDGETS: Final = (0.55, 0.60, 0.75)
@@ -52,9 +54,7 @@ class Row:
 
 
 def _demo(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the release files.")
-    ] = Path("pac-demo"),
+    output: Folder = Path("pac-demo"),
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -63,10 +63,6 @@ def _demo(
     Prints one certificate in full and a table of all six releases, and writes the files of each.
     Takes under a minute on two cores. Files of an earlier demo are replaced.
     """
-    # These take a while, and bring in scikit-learn: the other verbs would wait for them in vain.
-    from joblib import Parallel, delayed
-    from sklearn.datasets import load_iris
-
     begin = time.perf_counter()
     flowers = load_iris().data
     models: dict[str, Mechanism] = {"mean": Mean(), "kmeans": KMeans(n_clusters=3)}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-# The ledger itself is imported on first use, through its package: SQLAlchemy takes a while.
-from pacprivacy import ledger as ledgers
 from pacprivacy.cli.console import (
     AsJson,
     Quiet,
@@ -20,10 +18,7 @@ from pacprivacy.cli.console import (
     show_table,
 )
 from pacprivacy.errors import BudgetError, LedgerError
-
-if TYPE_CHECKING:
-    from pacprivacy.ledger import Balance, LedgerEntry
-
+from pacprivacy.ledger import Balance, Charge, Ledger, LedgerEntry, Verification
 
 KIND_NAMES: Final = {
     "mi_nats": "information (nats)",
@@ -97,8 +92,8 @@ def _create(
             "one of --mi, --increment and --epsilon must be given; got none. "
             "Try: pac ledger create study.db --dataset people --mi 1"
         )
-    limits = ledgers.Charge(**amounts)
-    entry = ledgers.Ledger(where).create_budget(dataset, principal, limits=limits)
+    limits = Charge(**amounts)
+    entry = Ledger(where).create_budget(dataset, principal, limits=limits)
     if as_json:
         show_json(entry.to_public_dict())
     elif not quiet:
@@ -112,7 +107,7 @@ def _show(
 
     What is reserved counts as spent, also where a crash left no release behind.
     """
-    book = ledgers.Ledger(where, create=False)
+    book = Ledger(where, create=False)
     balances = [b for b in book.balances() if dataset is None or b.dataset in (dataset, "*")]
     found = book.verify()
     if as_json:
@@ -132,6 +127,10 @@ def _show(
             [row for balance in balances for row in _balance_rows(balance)],
         )
         show(f"\n{found.n_entries} entries, last hash {found.head}")
+    _check_intact(book, found)
+
+
+def _check_intact(book: Ledger, found: Verification) -> None:
     if not found.ok:
         raise LedgerError(f"ledger {book.label} must verify; {found.problem}. Restore a backup.")
 
@@ -159,7 +158,7 @@ def _spend_log(
     'reserve' spends, 'commit' says that the release exists, 'cancel' gives back what was not
     used. A reserve without a commit was left by a crash; it stays spent.
     """
-    entries = ledgers.Ledger(where, create=False).entries(dataset=dataset, principal=principal)
+    entries = Ledger(where, create=False).entries(dataset=dataset, principal=principal)
     if as_json:
         show_json([entry.to_public_dict() for entry in entries])
     elif not quiet:
@@ -201,26 +200,23 @@ def _verify(
     nobody who writes the ledger can reach it: with --head, entries that were written anew are
     found out too.
     """
-    book = ledgers.Ledger(where, create=False)
+    book = Ledger(where, create=False)
     found = book.verify(head=head)
     if as_json:
-        show_json(_verification(found, book.label))
-    if not found.ok:
-        raise LedgerError(f"ledger {book.label} must verify; {found.problem}. Restore a backup.")
+        show_json(
+            {
+                "ledger": book.label,
+                "verified": found.ok,
+                "n_entries": found.n_entries,
+                "head": found.head,
+                "broken_entry": found.broken_entry,
+                "problem": found.problem,
+            }
+        )
+    _check_intact(book, found)
     if not as_json and not quiet:
         show(f"{book.label}: {found.n_entries} entries, all intact, no budget exceeded.")
         show(f"Last hash {found.head}")
-
-
-def _verification(found: Any, label: str) -> dict[str, Any]:
-    return {
-        "ledger": label,
-        "verified": found.ok,
-        "n_entries": found.n_entries,
-        "head": found.head,
-        "broken_entry": found.broken_entry,
-        "problem": found.problem,
-    }
 
 
 def _export(
@@ -235,7 +231,7 @@ def _export(
 
     It holds names, amounts, times and digests of certificates; nothing about a secret.
     """
-    book = ledgers.Ledger(where, create=False)
+    book = Ledger(where, create=False)
     written = book.export(output)
     if as_json:
         show_json({"ledger": book.label, "file": str(written)})
@@ -276,4 +272,4 @@ for _name, _verb in {
     ),
     "export": Verb(function=_export, example="  pac ledger export study.db -o log.json"),
 }.items():
-    ledger.command(_name, epilog=_verb.epilog)(_verb.function)
+    _verb.join(ledger, _name)

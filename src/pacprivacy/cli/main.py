@@ -1,7 +1,8 @@
 """The command ``pac``: its verbs, and what they say when something is wrong.
 
-Errors are one line on stderr, never a traceback. Exit codes: 0 done, 1 a defect of this program,
-2 bad input, 3 budget refused, 4 an audit found a broken promise, 130 stopped by a signal.
+A verb is a module of this package with a ``Verb``, or a group, of its own name, loaded when it
+is called. Errors are one line on stderr, never a traceback. Exit codes: 0 done, 1 a defect of this
+program, 2 bad input, 3 budget refused, 4 an audit found a broken promise, 130 stopped by a signal.
 """
 
 from __future__ import annotations
@@ -11,25 +12,17 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
 from pacprivacy import _version
-from pacprivacy.cli.audit import audit
-from pacprivacy.cli.compare import compare
 from pacprivacy.cli.config import read_config
-from pacprivacy.cli.console import complain, show
-from pacprivacy.cli.convert import convert
-from pacprivacy.cli.demo import demo
-from pacprivacy.cli.ledger import ledger
-from pacprivacy.cli.plan import plan
-from pacprivacy.cli.release import release
-from pacprivacy.cli.report import report
-from pacprivacy.cli.reproduce import reproduce
-from pacprivacy.cli.verify import verify
+from pacprivacy.cli.console import Verb, complain, show
 from pacprivacy.errors import BudgetExceededError, PacPrivacyError
 
 DEFECT: Final = 1
@@ -39,6 +32,20 @@ INTERRUPTED: Final = 130
 
 # Typer brings its own copy of click in some versions and imports click in others.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+# For the list of verbs, which loads none of them.
+VERBS: Final = {
+    "demo": "Privatise the Iris mean and a k-means fit at three budgets.",
+    "plan": "Show privacy against utility for several budgets.",
+    "release": "Release a statistic or a model of a table.",
+    "verify": "Recompute a certificate from the curator's bundle.",
+    "audit": "Attack simulated releases, beside what is promised.",
+    "report": "Write a page that says what a release promises.",
+    "compare": "Compare PAC rules and DP methods at the same success.",
+    "convert": "Read a budget as success rate, epsilon and Gaussian DP.",
+    "reproduce": "Recompute the tables and figures of a paper.",
+    "ledger": "Budgets, what was spent, and whether the book is intact.",
+}
 
 WELCOME: Final = """\
 pac: release any function of your data with a certificate of what every attacker
@@ -59,7 +66,25 @@ Type next:
 
 
 class _Verbs(TyperGroup):
-    """Turns what verbs raise into one line and an exit code."""
+    """Loads verbs when they are called; turns what they raise into one line and an exit code."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = dict.fromkeys(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in VERBS and self.commands[cmd_name] is None:
+            found = getattr(import_module(f"pacprivacy.cli.{cmd_name}"), cmd_name)
+            group = found
+            if isinstance(found, Verb):
+                group = typer.Typer(rich_markup_mode=None, add_completion=False)
+                found.join(group, cmd_name)
+            self.commands[cmd_name] = get_command(group)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -157,22 +182,7 @@ def welcome(
     if ctx.invoked_subcommand is None:
         show(WELCOME)
     elif not ctx.resilient_parsing:
-        ctx.default_map = read_config(config, ctx.command)
-
-
-for _name, _verb in {
-    "demo": demo,
-    "plan": plan,
-    "release": release,
-    "verify": verify,
-    "audit": audit,
-    "report": report,
-    "compare": compare,
-    "convert": convert,
-    "reproduce": reproduce,
-}.items():
-    app.command(_name, epilog=_verb.epilog)(_verb.function)
-app.add_typer(ledger, name="ledger")
+        ctx.default_map = read_config(config, ctx.command, ctx.invoked_subcommand)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from pacprivacy.cli.console import one_of, read_pair
-from pacprivacy.errors import DataError
+from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.noise import RULES
 from pacprivacy.reporting import FORMATS
 from pacprivacy.tables import MODELS, ModelOptions
+from pacprivacy.tables import Ranges as DeclaredRanges
 
 DataFile = Annotated[
     Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with a header.")
@@ -60,9 +61,13 @@ RuleName = Annotated[
     ),
 ]
 Bins = Annotated[int | None, typer.Option("--bins", metavar="N", help="Histogram bins.")]
-Range = Annotated[
+Ranges = Annotated[
     str | None,
-    typer.Option("--range", metavar="LO,HI", help="Histogram range; public. Default: the data's."),
+    typer.Option(
+        "--ranges",
+        metavar="LIST",
+        help="Histogram ranges, public: 0,120 or 'age=0,120;pay=0,1e6'. Default: the data's.",
+    ),
 ]
 Clusters = Annotated[int | None, typer.Option("--clusters", metavar="N", help="Of kmeans.")]
 Components = Annotated[
@@ -81,15 +86,78 @@ Checkpoint = Annotated[
     Path | None,
     typer.Option("--checkpoint", metavar="FILE", help="Go on from here after a stop."),
 ]
+Folder = Annotated[
+    Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the release files.")
+]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result: .png, .svg or .pdf.")
+]
+BundleFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle", metavar="FILE", help="The curator's bundle; curator.npz beside the release."
+    ),
+]
+LedgerPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger", metavar="PLACE", help="Spend from a ledger: SQLite file or postgresql:// URL."
+    ),
+]
+Dataset = Annotated[
+    str | None,
+    typer.Option("--dataset", metavar="NAME", help="Name in the ledger; the file's by default."),
+]
+Principal = Annotated[
+    str | None, typer.Option("--principal", metavar="NAME", help="Who spends, in the ledger.")
+]
+Total = Annotated[
+    str | None,
+    typer.Option(
+        "--total",
+        metavar="TEXT",
+        help="Budget of all releases together; the ledger's by default.",
+    ),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state", metavar="FILE", help="Of the session's secret; beside the ledger by default."
+    ),
+]
 
 
-def read_options(*, columns: str | None, range_: str | None, **options: object) -> ModelOptions:
+def read_options(
+    *, columns: str | None, ranges: str | None = None, **options: object
+) -> ModelOptions:
     """Collect what belongs to the model, as typed by the user."""
     return ModelOptions(
         columns=None if columns is None else _split(columns),
-        range=None if range_ is None else read_pair("--range", range_),
+        ranges=None if ranges is None else read_ranges("--ranges", ranges),
         **options,  # type: ignore[arg-type]
     )
+
+
+def read_ranges(name: str, text: str) -> DeclaredRanges:
+    """Read ``LO,HI`` for all columns, or ``COL=LO,HI`` for each, separated by semicolons."""
+    if "=" not in text:
+        return read_pair(name, text)
+    pieces = (piece.partition("=") for piece in text.split(";"))
+    return {
+        column.strip(): read_pair(f"{name} for {column.strip()!r}", pair)
+        for column, _, pair in pieces
+    }
+
+
+def find_bundle(release: Path, bundle: Path | None) -> Path:
+    """Return the file of the curator's bundle, which must be there."""
+    path = release.parent / "curator.npz" if bundle is None else bundle
+    if not path.is_file():
+        raise CertificateError(
+            f"bundle must be a file; got {path}, which is not there. "
+            f"Name it with --bundle, or ask the curator to run this."
+        )
+    return path
 
 
 def check_plot(plot: Path | None) -> None:

@@ -10,23 +10,18 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy.budget import limits_of, parse_budget
-from pacprivacy.cli import account as accounts
 from pacprivacy.cli import options
 from pacprivacy.cli.console import AsJson, Quiet, Verb, format_number, show, show_json, show_status
-from pacprivacy.errors import DataError
+from pacprivacy.errors import DataError, LedgerError
 from pacprivacy.mechanism import batch_of
 from pacprivacy.noise import rule_name
-from pacprivacy.privatize import privatize
+from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release
 from pacprivacy.simulation import SUBSETS_BATCHED
 from pacprivacy.tables import find_model, read_study
 
 SHOWN_NUMBERS: Final = 20
 
-_Output = Annotated[
-    Path,
-    typer.Option("--output", "-o", metavar="DIR", help="Folder for the release files."),
-]
 _Budget = Annotated[
     str,
     typer.Option(
@@ -50,14 +45,14 @@ def _release(
     data: options.DataFile,
     model: options.ModelName,
     budget: _Budget,
-    output: _Output,
+    output: options.Folder,
     target: options.Target = None,
     columns: options.Columns = None,
     unit: options.Unit = None,
     subsets: options.Subsets = None,
     rule: options.RuleName = None,
     bins: options.Bins = None,
-    range_: options.Range = None,
+    ranges: options.Ranges = None,
     clusters: options.Clusters = None,
     components: options.Components = None,
     cost: options.Cost = None,
@@ -67,11 +62,11 @@ def _release(
     checkpoint: options.Checkpoint = None,
     seed: _Seed = None,
     simulate: _Simulate = False,
-    ledger: accounts.LedgerPlace = None,
-    dataset: accounts.Dataset = None,
-    principal: accounts.Principal = None,
-    total: accounts.Total = None,
-    state: accounts.State = None,
+    ledger: options.LedgerPlace = None,
+    dataset: options.Dataset = None,
+    principal: options.Principal = None,
+    total: options.Total = None,
+    state: options.State = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -90,7 +85,7 @@ def _release(
         columns=columns,
         unit=unit,
         bins=bins,
-        range_=range_,
+        ranges=ranges,
         clusters=clusters,
         components=components,
         C=cost,
@@ -101,9 +96,10 @@ def _release(
     find_model(model, asked)
     if rule is not None:
         rule_name(rule)
-    account = accounts.Account.read(
-        data, ledger=ledger, dataset=dataset, principal=principal, total=total, state=state
-    )
+    account: dict[str, Any] = {"dataset": dataset, "principal": principal, "state": state}
+    account["total"] = None if total is None else parse_budget(total)
+    if ledger is None:
+        _check_no_account(account)
     check_folder(output)
     study = read_study(data, model, asked)
     # A mechanism that runs subset by subset has a progress bar of its own.
@@ -111,31 +107,35 @@ def _release(
     with warnings.catch_warnings(), show_status("finding the noise", quiet=silent):
         if quiet:
             warnings.simplefilter("ignore")
-        settings: dict[str, Any] = {
+        drawn: dict[str, Any] = {
             "n_subsets": subsets,
-            "rule": rule,
             "n_jobs": jobs,
-            "checkpoint": checkpoint,
             "rng": seed,
             "progress": False if quiet else None,
             "simulate": simulate,
         }
-        if account is not None:
-            found = accounts.release_in_session(account, study, data, limits, **settings)
+        run: dict[str, Any] = {"rule": rule, "checkpoint": checkpoint}
+        if ledger is None:
+            drawn |= {"pool": study.pool, "units": study.units}
+            found = privatize(study.mechanism, study.universe, limits, **drawn, **run)
         else:
-            found = privatize(
-                study.mechanism,
-                study.universe,
-                limits,
-                pool=study.pool,
-                units=study.units,
-                **settings,
-            )
+            with study.open_session(ledger=ledger, **account, **drawn) as session:
+                found = study.release_in(session, limits, **run)
     files = save_release(found, output)
     if as_json:
         show_json({**found.to_public_dict(), "files": files})
     elif not quiet:
         _show_release(found, files)
+
+
+def _check_no_account(options: dict[str, Any]) -> None:
+    """Refuse options of a session without the ledger that keeps it."""
+    for name, value in options.items():
+        if value is not None:
+            raise LedgerError(
+                f"--ledger must be given with --{name}; got none. "
+                "Name the ledger, for example --ledger study.db."
+            )
 
 
 def check_folder(folder: Path) -> None:
@@ -197,7 +197,7 @@ release = Verb(
     example="""\
   pac release people.csv --model mean --budget "membership<=0.6" -o out
   pac release visits.parquet --model histogram --target age --bins 12 \\
-      --range 0,120 --unit patient --budget "mi<=1/16" -o out-ages
+      --ranges 0,120 --unit patient --budget "mi<=1/16" -o out-ages
   pac release people.csv --model svm --target smoker --C 0.1 \\
       --budget "membership<=0.6 & mi<=0.5" -o out-svm
   pac release people.csv --model mean --budget "mi<=1/16" \\

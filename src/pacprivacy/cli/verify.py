@@ -11,11 +11,12 @@ import typer
 
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
+from pacprivacy.cli.options import BundleFile, find_bundle
+from pacprivacy.dp import verify_dp
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import AnswerBundle, Bundle, Certificate, DPCertificate, load_bundle
 from pacprivacy.release import verify as verify_certificate
 
-BUNDLE_NAME: Final = "curator.npz"
 NOT_CHECKED: Final = (
     "Not checked, for no file can show it (compared with the record, if there is one):"
 )
@@ -25,12 +26,7 @@ ANSWERS: Final = "the answers, and that no more of them were given than the tota
 
 def _verify(
     release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The release.json to check.")],
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle", metavar="FILE", help="The curator's bundle; curator.npz beside the release."
-        ),
-    ] = None,
+    bundle: BundleFile = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -43,17 +39,10 @@ def _verify(
     """
     certificate = _read(release)
     if isinstance(certificate, DPCertificate):
-        from pacprivacy.dp import verify_dp
-
         found, items = verify_dp(certificate), _recomputed_dp(certificate)
         source, unproved = "the events that it carries", {**found.not_checkable, "value": VALUE}
     else:
-        path = release.parent / BUNDLE_NAME if bundle is None else bundle
-        if not path.is_file():
-            raise CertificateError(
-                f"bundle must be a file; got {path}, which is not there. "
-                f"Name it with --bundle, or ask the curator to run this."
-            )
+        path = find_bundle(release, bundle)
         held = load_bundle(path)
         found, items = verify_certificate(certificate, held), _recomputed(certificate, held)
         rest = {"value": VALUE} if isinstance(held, Bundle) else {"answers": ANSWERS}

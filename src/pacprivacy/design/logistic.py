@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy._checks import Matrix, Vector, check_count, check_positive
 from pacprivacy.design.objective import Objective
 from pacprivacy.design.ridge import LinearTransform, fit_standard
 from pacprivacy.errors import MechanismError
@@ -22,7 +22,6 @@ from pacprivacy.mechanism import (
     Classes,
     Data,
     Mechanism,
-    check_count,
     code_labels,
     find_classes,
     read_columns,

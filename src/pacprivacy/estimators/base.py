@@ -19,7 +19,7 @@ from pacprivacy.errors import DataError
 from pacprivacy.mechanism import MINIMUM_ROWS, Mechanism, check_classes, choose_pool
 from pacprivacy.noise import Rule
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.privatize import privatize
+from pacprivacy.privatizing import privatize
 from pacprivacy.release import Certificate, Release
 from pacprivacy.session import Accuracy
 

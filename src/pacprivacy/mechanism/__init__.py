@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pacprivacy.mechanism.base import (
     Batch,
-    FunctionMechanism,
     Mechanism,
     Wrapper,
     as_mechanism,
@@ -12,35 +11,21 @@ from pacprivacy.mechanism.base import (
 )
 from pacprivacy.mechanism.data import (
     MINIMUM_ROWS,
+    Classes,
     Data,
+    check_classes,
+    choose_pool,
+    code_labels,
     coerce_data,
+    find_classes,
     is_table,
     read_columns,
+    read_labelled,
     read_table,
 )
 from pacprivacy.mechanism.flatten import Structure, flatten
 from pacprivacy.mechanism.forest import Forest
 from pacprivacy.mechanism.kmeans import KMeans
-from pacprivacy.mechanism.labels import (
-    Classes,
-    check_classes,
-    check_count,
-    choose_pool,
-    code_labels,
-    find_classes,
-    read_labelled,
-)
-from pacprivacy.mechanism.named import (
-    Columns,
-    Named,
-    describe_centres,
-    describe_columns,
-    describe_components,
-    describe_counts,
-    describe_matrix,
-    describe_plain,
-    describe_planes,
-)
 from pacprivacy.mechanism.pca import PCA
 from pacprivacy.mechanism.sklearn import (
     EstimatorFit,
@@ -56,35 +41,24 @@ __all__ = [
     "PCA",
     "Batch",
     "Classes",
-    "Columns",
     "Covariance",
     "Data",
     "EstimatorFit",
     "Forest",
-    "FunctionMechanism",
     "Histogram",
     "KMeans",
     "LinearSVM",
     "Mean",
     "Mechanism",
-    "Named",
     "Structure",
     "Wrapper",
     "as_mechanism",
     "batch_of",
     "check_classes",
-    "check_count",
     "choose_pool",
     "code_labels",
     "coerce_data",
     "declare_released",
-    "describe_centres",
-    "describe_columns",
-    "describe_components",
-    "describe_counts",
-    "describe_matrix",
-    "describe_plain",
-    "describe_planes",
     "find_classes",
     "flatten",
     "is_table",

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from pacprivacy.mechanism.data import Data
 from pacprivacy.pool import Pool
 
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
+Fixed = TypeVar("Fixed")
 
 
 @runtime_checkable
@@ -59,6 +60,16 @@ def batch_of(mechanism: Mechanism) -> Batch | None:
     """
     found: Batch | None = getattr(mechanism, "batch", None)
     return found
+
+
+def fixed(value: Fixed | None, name: str) -> Fixed:
+    """Return what ``prepare`` has fixed; refuse a mechanism that was not prepared."""
+    if value is None:
+        raise MechanismError(
+            f"{name} must be fixed before a subset is evaluated; got None. "
+            "Call prepare(data) with the whole universe first."
+        )
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,15 +35,7 @@ _KEY_TYPES: Final = (str, bytes, int, float, bool, type(None), np.str_, np.integ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Structure:
-    """How to build a value from a vector; public, and equal for all subsets of a pool.
-
-    Parameters
-    ----------
-    root : Node
-        The tree of places.
-    size : int
-        Length of the vector.
-    """
+    """How to build a value from a vector; public, and equal for all subsets of a pool."""
 
     root: Node = field(repr=False)
     size: int

@@ -1,62 +1,41 @@
-"""Predictions of a released forest: post-processing, which costs no privacy."""
+"""A forest whose thresholds and leaf scores are one measured vector.
+
+Every tree is complete and tests one public feature per level. What does not depend on the subset
+is a :class:`Layout`; all trees of many subsets are grown at once, level by level.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Integers, Matrix
+from pacprivacy._checks import Integers, Matrix, check_count, freeze
+from pacprivacy._random import public_generator
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.data import Data, read_columns
-from pacprivacy.mechanism.labels import Classes, check_count, find_classes, read_labelled
-from pacprivacy.mechanism.trees import (
-    GrownTrees,
-    Layout,
-    SplitRule,
-    Table,
-    TreeRows,
-    as_table,
-    check_features,
-    choose_features,
-    find_ranges,
-    grow_trees,
+from pacprivacy.mechanism.base import Mechanism, fixed
+from pacprivacy.mechanism.data import (
+    Classes,
+    Data,
+    Labels,
+    check_varying,
+    code_labels,
+    find_classes,
+    read_columns,
+    read_labelled,
 )
 from pacprivacy.pool import Pool
 
-
-def forest_scores(value: Mapping[str, Any], X: Any) -> Matrix:
-    """Return the mean leaf score of every class over the trees, shape (n_rows, n_classes)."""
-    if "features" not in value or "classes" not in value:
-        raise MechanismError(
-            "value must be a released forest with features and classes; got one without. "
-            "Pass what finish returns, in the units of X."
-        )
-    rows = read_columns((X,), "Forest")
-    features = np.asarray(value["features"], dtype=np.int64)
-    if features.max() >= rows.shape[1]:
-        raise MechanismError(
-            f"X must have at least {int(features.max()) + 1} columns; got {rows.shape[1]}. "
-            "Pass the columns that the forest was fitted on."
-        )
-    thresholds, leaves = np.asarray(value["thresholds"]), np.asarray(value["leaves"])
-    total = np.zeros((len(rows), leaves.shape[2]))
-    for tree, columns in enumerate(features):
-        node = np.zeros(len(rows), dtype=np.int64)
-        for column in columns:
-            node = 2 * node + 2 - (rows[:, column] < thresholds[tree, node])
-        total += leaves[tree, node - thresholds.shape[1]]
-    mean: Matrix = total / len(features)
-    return mean
-
-
 Reference: TypeAlias = Literal["low", "middle", "universe"]
+Table: TypeAlias = tuple[tuple[Any, ...], ...]
 
 _DEEPEST: Final = 12
+_MOST_THRESHOLDS: Final = 4096
+_NARROWEST: Final = 1e-290  # so that a thousand divided by it is a float
+_RANKS_PER_NAT: Final = 2.0**40  # closer scores are ties: no choice rests on a logarithm's last bit
 _CHUNK: Final = 2**15  # rows times trees, or counts, at a time: they stay in the cache
 
 
@@ -64,12 +43,19 @@ _CHUNK: Final = 2**15  # rows times trees, or counts, at a time: they stay in th
 class Forest(Mechanism):
     """A forest that says everything it knows through one measured vector.
 
-    Every tree is complete and tests one public feature per level. A node's threshold is chosen
-    on a public grid over the feature's range by the class entropy that the split leaves,
-    averaged over neighbouring points and pulled to a public reference, so that it moves little
-    between subsets; :class:`~pacprivacy.mechanism.trees.SplitRule` has the formula. A
-    leaf holds one score per class, never a bare label: labels are read off the *released*
-    scores. (Published code noised the thresholds and let the labels out as they were.)
+    A node's threshold is chosen on a public grid over the feature's range. Let ``H[g]`` be the
+    class entropy that is left after splitting the node at grid point ``g`` (nats; see
+    ``weigh_nodes``), ``M[g]`` the mean of ``H`` over the other points at most
+    ``neighbour_radius`` steps from ``g``, and ``r`` the node's public reference point. The choice
+    minimises ::
+
+        (1 - pull) * ((1 - neighbour_weight) * H[g] + neighbour_weight * M[g])
+            + pull * |g - r| / (n_thresholds - 1)
+
+    so that it moves little between subsets. Ties, to about 1e-12 nats, go to the point nearest
+    ``r``, then to the lower one: a node that is empty or pure takes ``r``. A leaf holds one score
+    per class, never a bare label: labels are read off the *released* scores. (Published code
+    noised the thresholds and let the labels out as they were.)
 
     The value on a subset is a dict of ``thresholds``, shape (n_trees, 2**depth - 1), in fractions
     of each feature's range, breadth first, and ``leaves``, shape (n_trees, 2**depth, n_classes),
@@ -87,11 +73,12 @@ class Forest(Mechanism):
     n_thresholds : int, public
         Points of the grid, both ends of the range included.
     neighbour_weight, neighbour_radius : float in [0, 1] and int, public
-        How much the entropies of that many points to either side count.
+        How much the entropies of that many points to either side count; 0 switches them off.
     pull : float in [0, 1], public
-        Weight of the distance to the reference.
+        Weight of the distance to the reference, in units of the feature's range.
     weigh_nodes : bool, public
-        Take entropies per row of the subset, so that the pull decides in small nodes.
+        Take entropies per row of the whole subset, so that the fewer rows a node has, the more
+        the pull decides. False takes them per row of the node.
     smoothing : float >= 0, public
         Rows, equally divided over the classes, that are added to every leaf:
         ``score = (rows of the class + smoothing / n_classes) / (rows + smoothing)``. Leaves with
@@ -125,6 +112,7 @@ class Forest(Mechanism):
     pull=0.35, weigh_nodes=False, reference="low"`` on features scaled to [0, 1].
     """
 
+    name = "Forest"
     n_trees: int = 3
     depth: int = 3
     n_thresholds: int = 32
@@ -156,14 +144,25 @@ class Forest(Mechanism):
                 f"reference must be 'low', 'middle' or 'universe'; got {self.reference!r}. "
                 "Leave it out for 'middle'."
             )
-        self.rule()
+        check_count("n_thresholds", self.n_thresholds, 2, advice="Use about 32.")
+        check_count("neighbour_radius", self.neighbour_radius, 0, advice="Use 1 for the nearest.")
+        if self.n_thresholds > _MOST_THRESHOLDS:
+            raise MechanismError(
+                f"n_thresholds must be at most {_MOST_THRESHOLDS}; got {self.n_thresholds}. "
+                "Use about 32."
+            )
+        if self.neighbour_radius >= self.n_thresholds:
+            raise MechanismError(
+                f"neighbour_radius must be below n_thresholds ({self.n_thresholds}); got "
+                f"{self.neighbour_radius}. Use 1 for the nearest neighbours."
+            )
+        for name, value in (("neighbour_weight", self.neighbour_weight), ("pull", self.pull)):
+            if not 0.0 <= value <= 1.0:
+                raise MechanismError(
+                    f"{name} must be between 0 and 1; got {value!r}. Use 0 to switch it off."
+                )
         for name in ("features", "ranges"):
-            object.__setattr__(self, name, as_table(getattr(self, name), name))
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return "Forest"
+            object.__setattr__(self, name, _as_table(getattr(self, name), name))
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -180,48 +179,39 @@ class Forest(Mechanism):
             return (*said, "forest reference thresholds: fitted to the whole universe, no noise")
         return said
 
-    def rule(self) -> SplitRule:
-        """Return how thresholds are chosen."""
-        return SplitRule(
-            n_thresholds=self.n_thresholds,
-            neighbour_weight=self.neighbour_weight,
-            neighbour_radius=self.neighbour_radius,
-            pull=self.pull,
-            weigh_nodes=self.weigh_nodes,
-        )
-
     def prepare(self, data: Data) -> Self:
         """Fix features, grids, classes and references, with the whole universe where needed."""
         X, y = read_labelled(data.parts, self.name)
-        low, width = find_ranges(X, self.ranges)
+        low, width = _find_ranges(X, self.ranges)
+        point = 0 if self.reference == "low" else (self.n_thresholds - 1) // 2
         layout = Layout(
             features=self._features(len(low)),
             low=low,
             width=width,
             classes=np.asarray(find_classes(y, self.name, self.classes)),
-            reference=self._plain_reference(),
+            reference=np.full((self.n_trees, 2**self.depth - 1), point, dtype=np.int64),
             n_thresholds=self.n_thresholds,
         )
         prepared = replace(self, layout=layout)
         if self.reference == "universe":
             free = replace(prepared, pull=0.0)
-            grown = free._grow([layout.cells(X, y)])
-            prepared = replace(prepared, layout=replace(layout, reference=grown.points))
+            points, _ = grow_trees(free, layout, [layout.cells(X, y)])
+            prepared = replace(prepared, layout=replace(layout, reference=points))
         return prepared
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
         """Return the thresholds and the leaf scores of one subset."""
         X, y = read_labelled(parts, self.name)
-        thresholds, leaves = self._measure(self._grow([self._layout().cells(X, y)]))
+        thresholds, leaves = self._measure([fixed(self.layout, "layout").cells(X, y)])
         return {"thresholds": thresholds, "leaves": leaves}
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the values of all subsets; rows are binned once, trees grown many at a time."""
-        cells = self._layout().cells(*read_labelled(data.parts, self.name))
+        cells = fixed(self.layout, "layout").cells(*read_labelled(data.parts, self.name))
         values = []
         for chunk in self._chunks(pool):
             subsets = [cells.take(pool.rows(k), axis=2) for k in chunk]
-            thresholds, leaves = self._measure(self._grow(subsets))
+            thresholds, leaves = self._measure(subsets)
             # In the order of the keys, as flatten measures a dict.
             each = (leaves.reshape(len(chunk), -1), thresholds.reshape(len(chunk), -1))
             values.append(np.hstack(each))
@@ -229,7 +219,7 @@ class Forest(Mechanism):
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Return the released forest in the units of the features, with its public parts."""
-        layout = self._layout()
+        layout = fixed(self.layout, "layout")
         return {
             "thresholds": layout.thresholds(np.asarray(value["thresholds"], dtype=np.float64)),
             "leaves": np.asarray(value["leaves"], dtype=np.float64),
@@ -246,54 +236,307 @@ class Forest(Mechanism):
             A released forest; neither the universe nor :meth:`prepare` is needed.
         X : array or frame of shape (n_rows, n_columns)
         """
-        return forest_scores(value, X)
+        if "features" not in value or "classes" not in value:
+            raise MechanismError(
+                "value must be a released forest with features and classes; got one without. "
+                "Pass what finish returns, in the units of X."
+            )
+        rows = read_columns((X,), self.name)
+        features = np.asarray(value["features"], dtype=np.int64)
+        if features.max() >= rows.shape[1]:
+            raise MechanismError(
+                f"X must have at least {int(features.max()) + 1} columns; got {rows.shape[1]}. "
+                "Pass the columns that the forest was fitted on."
+            )
+        thresholds, leaves = np.asarray(value["thresholds"]), np.asarray(value["leaves"])
+        total = np.zeros((len(rows), leaves.shape[2]))
+        for tree, columns in enumerate(features):
+            node = np.zeros(len(rows), dtype=np.int64)
+            for column in columns:
+                node = 2 * node + 2 - (rows[:, column] < thresholds[tree, node])
+            total += leaves[tree, node - thresholds.shape[1]]
+        mean: Matrix = total / len(features)
+        return mean
 
     def predict(self, value: Mapping[str, Any], X: Any) -> npt.NDArray[Any]:
         """Return the class of the highest score for every row; see :meth:`scores`."""
-        best = forest_scores(value, X).argmax(axis=1)
+        best = self.scores(value, X).argmax(axis=1)
         labels: npt.NDArray[Any] = np.asarray(value["classes"])[best]
         return labels
 
-    def _layout(self) -> Layout:
-        if self.layout is None:
-            raise MechanismError(
-                "layout must be fixed before a subset is evaluated; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.layout
-
     def _features(self, n_columns: int) -> Integers:
+        """Return the column that each tree tests on each level, shape (n_trees, depth).
+
+        Unless they are declared, every tree takes the columns in a random order of its own, and
+        starts again with another one when it has more levels than there are columns.
+        """
         shape = (self.n_trees, self.depth)
         if self.features is None:
-            return choose_features(n_columns, shape, self.seed)
-        return check_features(self.features, n_columns, shape)
+            drawn = np.empty(shape, dtype=np.int64)
+            for tree in range(self.n_trees):
+                rng = public_generator(self.seed, "forest", tree)
+                rounds = [rng.permutation(n_columns) for _ in range(-(-self.depth // n_columns))]
+                drawn[tree] = np.concatenate(rounds)[: self.depth]
+            return drawn
+        features: npt.NDArray[Any] = np.asarray(self.features)
+        if features.shape != shape or features.dtype.kind not in "iu":
+            raise MechanismError(
+                f"features must hold column numbers of shape (n_trees, depth) = {shape}; got shape "
+                f"{features.shape} and dtype {features.dtype}. Use None for an order by the seed."
+            )
+        if features.min() < 0 or features.max() >= n_columns:
+            raise MechanismError(
+                f"features must be column numbers from 0 to {n_columns - 1}; got some outside. "
+                "Count columns from 0."
+            )
+        return features.astype(np.int64)
 
-    def _plain_reference(self) -> Integers:
-        point = 0 if self.reference == "low" else (self.n_thresholds - 1) // 2
-        return np.full((self.n_trees, 2**self.depth - 1), point, dtype=np.int64)
-
-    def _grow(self, subsets: Sequence[Integers]) -> GrownTrees:
-        """Grow the trees of several subsets, given as cells; those of the first come first."""
-        layout = self._layout()
-        entries = [cells.reshape(self.depth, -1) for cells in subsets]
-        sizes = np.repeat([cells.shape[2] for cells in subsets], self.n_trees).astype(np.int64)
-        rows = TreeRows(
-            cells=entries[0] if len(entries) == 1 else np.concatenate(entries, axis=1),
-            trees=np.repeat(np.arange(len(sizes)), sizes),
-            sizes=sizes,
-            n_classes=len(layout.classes),
-        )
-        return grow_trees(rows, layout.reference, self.rule())
-
-    def _measure(self, grown: GrownTrees) -> tuple[Matrix, Matrix]:
-        """Return thresholds in fractions of the range, and leaf scores."""
-        return grown.points / (self.n_thresholds - 1), grown.leaf_scores(self.smoothing)
+    def _measure(self, subsets: Sequence[Integers]) -> tuple[Matrix, Matrix]:
+        """Return thresholds in fractions of the range, and class shares of every leaf."""
+        points, counts = grow_trees(self, fixed(self.layout, "layout"), subsets)
+        n_classes = counts.shape[2]
+        rows = counts.sum(axis=2, keepdims=True) + self.smoothing
+        shares = (counts + self.smoothing / n_classes) / np.where(rows > 0, rows, 1.0)
+        return points / (self.n_thresholds - 1), np.where(rows > 0, shares, 1.0 / n_classes)
 
     def _chunks(self, pool: Pool) -> Iterator[range]:
         """Yield the numbers of a few subsets at a time."""
-        n_classes = len(self._layout().classes)
+        n_classes = len(fixed(self.layout, "layout").classes)
         cells = self.n_trees * 2 ** (self.depth - 1) * (self.n_thresholds + 1) * n_classes
         entries = self.n_trees * max(1, int(pool.sizes().max()))
         step = max(1, _CHUNK // max(entries, cells))
         for start in range(0, pool.n_subsets, step):
             yield range(start, min(start + step, pool.n_subsets))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Layout:
+    """Everything about a forest that does not depend on the subset; public.
+
+    Parameters
+    ----------
+    features : int array of shape (n_trees, depth)
+        The column that each tree tests on each level.
+    low, width : arrays of shape (n_columns,)
+        Lower end and length of every column's range.
+    classes : array of shape (n_classes,)
+        The labels, in the order of the scores.
+    reference : int array of shape (n_trees, 2**depth - 1)
+        The grid point that every node is pulled to.
+    n_thresholds : int
+        Points of every grid.
+    columns, places, fences : arrays
+        The columns that are tested, the position among them of the one that each level (line) of
+        each tree tests, and their grids; they follow from the rest.
+    """
+
+    features: Integers
+    low: Matrix
+    width: Matrix
+    classes: Labels
+    reference: Integers
+    n_thresholds: int
+    columns: Integers = field(init=False)
+    places: Integers = field(init=False)
+    fences: Matrix = field(init=False)
+
+    def __post_init__(self) -> None:
+        columns, places = np.unique(self.features.T, return_inverse=True)
+        fences = fence_grids(self.low[columns], self.width[columns], self.n_thresholds)
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "places", places.reshape(self.features.T.shape))
+        object.__setattr__(self, "fences", fences)
+        for each in fields(self):
+            if each.name != "n_thresholds":
+                freeze(getattr(self, each.name))
+
+    def thresholds(self, fractions: Matrix) -> Matrix:
+        """Return thresholds in the units of the features, given fractions of their ranges."""
+        tested = np.repeat(self.features, 2 ** np.arange(self.features.shape[1]), axis=1)
+        return self.low[tested] + fractions * self.width[tested]
+
+    def cells(self, X: Matrix, y: Labels) -> Integers:
+        """Return bin and class of every row in one number, shape (depth, n_trees, n_rows)."""
+        if X.shape[1] != len(self.low):
+            raise MechanismError(
+                f"X must have {len(self.low)} columns; got {X.shape[1]}. "
+                "Pass the columns that the forest was prepared with."
+            )
+        bins = bin_columns(X[:, self.columns], self.fences)
+        codes = code_labels(y, tuple(self.classes), "Forest", every_class=False)
+        return (bins * len(self.classes) + codes).take(self.places, axis=0)
+
+
+def _find_ranges(X: Matrix, declared: Table | None) -> tuple[Matrix, Matrix]:
+    """Return the lower end and the length of every column's range."""
+    check_varying(X, "Forest")
+    pairs = np.stack([X.min(axis=0), X.max(axis=0)], axis=1)
+    if declared is not None:
+        pairs = np.asarray(declared, dtype=np.float64)
+        if pairs.shape != (X.shape[1], 2) or not (pairs[:, 0] < pairs[:, 1]).all():
+            raise MechanismError(
+                f"ranges must hold a pair low < high for each of {X.shape[1]} columns; got shape "
+                f"{pairs.shape}. Use None to take the ranges of the universe."
+            )
+    with np.errstate(over="ignore", invalid="ignore"):
+        width = pairs[:, 1] - pairs[:, 0]
+    if not (np.isfinite(width) & (width > _NARROWEST)).all():
+        raise MechanismError(
+            f"ranges must be finite and wider than {_NARROWEST}; got a column where they are not. "
+            "Rescale it."
+        )
+    return pairs[:, 0].copy(), width
+
+
+def _as_table(value: Any, name: str) -> Table | None:
+    """Return nested tuples of numbers, which do not change and can be compared."""
+    if value is None:
+        return None
+    try:
+        lines = np.asarray(value).tolist()
+        return tuple(tuple(line) for line in lines)
+    except (TypeError, ValueError) as error:
+        raise MechanismError(
+            f"{name} must be a table of numbers; got {type(value).__name__}. Pass a list of lists."
+        ) from error
+
+
+def fence_grids(low: Matrix, width: Matrix, n_thresholds: int) -> Matrix:
+    """Return the points of every column's grid between minus and plus infinity."""
+    fences = np.full((len(low), n_thresholds + 2), np.inf)
+    fences[:, 0] = -np.inf
+    fractions = np.arange(n_thresholds) / (n_thresholds - 1)
+    fences[:, 1:-1] = low[:, None] + fractions * width[:, None]
+    return fences
+
+
+def bin_columns(X: Matrix, fences: Matrix) -> Integers:
+    """Return, for every value, how many points of its column's grid are not above it.
+
+    A value is below grid point ``g``, and goes left there, exactly if its bin is at most ``g``.
+    """
+    n_columns, n_fences = fences.shape
+    columns = np.ascontiguousarray(X.T)
+    low, high, last = fences[:, 1:2], fences[:, -2:-1], n_fences - 3
+    with np.errstate(over="ignore"):
+        places = columns - low
+        places *= last / (high - low)
+    np.clip(places, -1.0, last, out=places)
+    places += 1.0
+    bins: Integers = places.astype(np.int64)
+    # Arithmetic may be a step off, and more where the grid is as fine as floats are: check every
+    # value against the fences of its bin, and search for the few that are not between them.
+    at = bins + np.arange(n_columns)[:, None] * n_fences
+    flat = fences.ravel()
+    outside = (columns < flat.take(at)) | (columns >= flat[1:].take(at))
+    for column in np.flatnonzero(outside.any(axis=1)):
+        strays = columns[column, outside[column]]
+        bins[column, outside[column]] = np.searchsorted(fences[column, 1:-1], strays, side="right")
+    return bins
+
+
+def grow_trees(
+    forest: Forest, layout: Layout, subsets: Sequence[Integers]
+) -> tuple[Integers, Integers]:
+    """Grow the trees of several subsets, given as cells; those of the first come first.
+
+    A level looks at every row of every tree once, whatever the number of grid points.
+
+    Returns
+    -------
+    points : int array of shape (n_trees, 2**depth - 1)
+        Grid point of each node, breadth first: node ``i`` has the children ``2 i + 1``, for
+        rows below its threshold, and ``2 i + 2``.
+    counts : int array of shape (n_trees, 2**depth, n_classes)
+        Rows of each class in each leaf, from left to right.
+    """
+    entries = [cells.reshape(forest.depth, -1) for cells in subsets]
+    all_cells = entries[0] if len(entries) == 1 else np.concatenate(entries, axis=1)
+    sizes = np.repeat([cells.shape[2] for cells in subsets], forest.n_trees).astype(np.int64)
+    n_trees, n_classes, depth = len(sizes), len(layout.classes), forest.depth
+    n_cells = (forest.n_thresholds + 1) * n_classes
+    counted = np.arange(int(sizes.max(initial=0)) + 1, dtype=np.float64)
+    terms = counted * np.log(np.maximum(counted, 1.0))
+    search = _SplitSearch(forest, layout.reference)
+    points = np.empty((n_trees, 2**depth - 1), dtype=np.int64)
+    # The first cell of the node that each entry is in.
+    first = np.repeat(np.arange(n_trees), sizes) * n_cells
+    for level, cells in enumerate(all_cells):
+        n_nodes = n_trees * 2**level
+        at = first + cells
+        counts = np.bincount(at, minlength=n_nodes * n_cells).reshape(n_nodes, -1, n_classes)
+        below = counts.transpose(2, 0, 1).cumsum(axis=2)
+        n_rows = sizes.repeat(2**level) if forest.weigh_nodes else below[..., -1].sum(axis=0)
+        nats = _split_entropies(below, terms) / np.maximum(n_rows, 1)[:, None]
+        inside = slice(2**level - 1, 2 ** (level + 1) - 1)
+        each = (-1, forest.n_trees, 2**level, forest.n_thresholds)
+        chosen = search.choose(nats.reshape(each), inside).ravel()
+        points[:, inside] = chosen.reshape(n_trees, -1)
+        if level < depth - 1:
+            first = _children(chosen, n_cells, n_classes).take(at)
+    left = below[:, np.arange(n_nodes), chosen]
+    leaves = np.stack([left, below[..., -1] - left], axis=2)
+    return points, leaves.reshape(n_classes, n_trees, -1).transpose(1, 2, 0)
+
+
+def _children(chosen: Integers, n_cells: int, n_classes: int) -> Integers:
+    """Return, for every cell of every node, the first cell of the child that its rows go to."""
+    goes_right = np.arange(n_cells) >= n_classes * (chosen[:, None] + 1)
+    left = 2 * n_cells * np.arange(len(chosen))
+    children: Integers = left[:, None] + n_cells * goes_right
+    return children.ravel()
+
+
+def _split_entropies(below: Integers, terms: Matrix) -> Matrix:
+    """Return the class entropy left after splitting each node at each grid point.
+
+    ``terms`` holds ``k ln k`` for every count ``k``.
+    """
+    n_classes, n_nodes, n_bins = below.shape
+    rows = np.empty((n_classes + 1, 2, n_nodes, n_bins - 1), dtype=np.int64)
+    classes, sums = rows[:-1], rows[-1]
+    classes[:, 0] = below[..., :-1]
+    np.subtract(below[..., -1:], below[..., :-1], out=classes[:, 1])
+    np.add.reduce(classes, axis=0, out=sums)
+    found = terms.take(rows)
+    left, right = found[-1] - np.add.reduce(found[:-1], axis=0)
+    nats: Matrix = left + right
+    return nats
+
+
+class _SplitSearch:
+    """The choice of thresholds, made ready for the references of some trees; public."""
+
+    __slots__ = ("_forest", "_handicap", "_near", "_own", "_ties")
+
+    def __init__(self, forest: Forest, reference: Integers) -> None:
+        points = np.arange(forest.n_thresholds)
+        steps = np.abs(points - reference[..., None])
+        self._forest = forest
+        self._handicap = _RANKS_PER_NAT * forest.pull / (forest.n_thresholds - 1) * steps
+        self._ties = 2 * steps + (points > reference[..., None])
+        weight = forest.neighbour_weight if forest.neighbour_radius else 0.0
+        n_near = np.minimum(points, forest.neighbour_radius)
+        n_near = n_near + n_near[::-1]
+        self._own = _RANKS_PER_NAT * (1.0 - forest.pull) * (1.0 - weight)
+        self._near = _RANKS_PER_NAT * (1.0 - forest.pull) * weight / np.maximum(n_near, 1)
+
+    def choose(self, entropies: Matrix, nodes: slice) -> Integers:
+        """Return the grid point at which each node splits."""
+        scores = entropies * self._own
+        if self._forest.neighbour_radius:
+            scores += self._sum_neighbours(entropies) * self._near
+        scores += self._handicap[:, nodes]
+        # One integer orders by score, then by distance, then by side; it stays below 2**62.
+        ranks = np.rint(scores, out=scores).astype(np.int64)
+        ranks *= 2 * self._forest.n_thresholds
+        ranks += self._ties[:, nodes]
+        chosen: Integers = ranks.argmin(axis=-1)
+        return chosen
+
+    def _sum_neighbours(self, entropies: Matrix) -> Matrix:
+        sums = np.zeros_like(entropies)
+        for step in range(1, self._forest.neighbour_radius + 1):
+            sums[..., step:] += entropies[..., :-step]
+            sums[..., :-step] += entropies[..., step:]
+        return sums

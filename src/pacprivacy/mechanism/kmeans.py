@@ -1,4 +1,8 @@
-"""k-means from given or random starts, to strict convergence and without warnings."""
+"""k-means to strict convergence, with its clusters in an order that is the same for every subset.
+
+Without such an order the same fit comes out in another one on another subset, and noise is spent on
+hiding a difference that nobody cares about.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +11,34 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import linear_sum_assignment
 
-from pacprivacy._checks import Matrix, freeze
+from pacprivacy._checks import Matrix, check_count, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.canonical import match_rows, order_by_label
-from pacprivacy.mechanism.data import Data, read_columns
-from pacprivacy.mechanism.labels import (
+from pacprivacy.mechanism.base import Mechanism, fixed
+from pacprivacy.mechanism.data import (
     Classes,
-    check_count,
+    Data,
     check_varying,
     code_labels,
     find_classes,
+    read_columns,
     read_labelled,
 )
 
-Labels = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int64]
+
+_REFERENCE_SEED: Final = 0
+_REFERENCE_RESTARTS: Final = 10
+_GAIN: Final = 1e-9  # relative; the same optimum found twice differs by rounding only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Clusters of the rows of one subset; curator-only.
-
-    Parameters
-    ----------
-    centres : array of shape (k, p)
-        Mean of the rows of every cluster.
-    labels : int array of shape (n,)
-        Cluster of every row.
-    inertia : float
-        Sum of squared distances of the rows to their centres.
-    """
+    """Clusters of the rows of one subset, and their squared distances in sum; curator-only."""
 
     centres: Matrix
-    labels: Labels
+    labels: Codes
     inertia: float
 
 
@@ -98,14 +96,14 @@ def _distances(X: Matrix, squares: Matrix, points: Matrix) -> Matrix:
     return np.maximum(squared, 0.0)
 
 
-def _nearest(columns: Matrix, centres: Matrix) -> Labels:
+def _nearest(columns: Matrix, centres: Matrix) -> Codes:
     lengths = np.einsum("ij,ij->i", centres, centres)
     scores = lengths[:, None] - 2.0 * (centres @ columns)
-    nearest: Labels = scores.argmin(axis=0).astype(np.int64, copy=False)
+    nearest: Codes = scores.argmin(axis=0).astype(np.int64, copy=False)
     return nearest
 
 
-def _refill(X: Matrix, centres: Matrix, labels: Labels) -> Labels:
+def _refill(X: Matrix, centres: Matrix, labels: Codes) -> Codes:
     sizes = np.bincount(labels, minlength=len(centres))
     if sizes.all():
         return labels
@@ -119,13 +117,6 @@ def _refill(X: Matrix, centres: Matrix, labels: Labels) -> Labels:
         sizes[cluster] += 1
         labels[row] = cluster
     return labels
-
-
-Codes = npt.NDArray[np.int64]
-
-_REFERENCE_SEED: Final = 0
-_REFERENCE_RESTARTS: Final = 10
-_GAIN: Final = 1e-9  # relative; the same optimum found twice differs by rounding only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +150,7 @@ class KMeans(Mechanism):
         Centres on the whole universe. Set by :meth:`prepare`.
     """
 
+    name = "KMeans"
     n_clusters: int | None = None
     order: Literal["reference", "labels"] = "reference"
     warm_start: bool = True
@@ -182,11 +174,6 @@ class KMeans(Mechanism):
         check_count("max_iter", self.max_iter, 1, advice="Use about 300.")
         least = 0 if self.warm_start else 1
         check_count("n_restarts", self.n_restarts, least, advice="Use 10 for random starts.")
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return "KMeans"
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -216,7 +203,7 @@ class KMeans(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Matrix:
         """Return the ordered centres of one subset, shape (n_clusters, p)."""
-        reference = self._fixed_reference()
+        reference = fixed(self.reference, "reference")
         X, y = self._read(parts)
         _check_rows(len(X), len(reference))
         shift = reference.mean(axis=0)
@@ -239,8 +226,7 @@ class KMeans(Mechanism):
         """
         centres = np.asarray(value, dtype=np.float64)
         rows = read_columns((X,), self.name)
-        difference = rows[:, None, :] - centres[None, :, :]
-        nearest: Codes = np.einsum("ijk,ijk->ij", difference, difference).argmin(axis=1)
+        nearest: Codes = _squared_distances(rows, centres).argmin(axis=1)
         if self.order == "reference":
             return nearest
         if self.classes is None:
@@ -283,13 +269,41 @@ class KMeans(Mechanism):
             )
         return len(classes)
 
-    def _fixed_reference(self) -> Matrix:
-        if self.reference is None:
-            raise MechanismError(
-                "reference must be fitted before a subset is evaluated; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.reference
+
+def match_rows(rows: Matrix, reference: Matrix) -> Matrix:
+    """Permute rows so that the sum of squared distances to the reference is least.
+
+    The Hungarian method; the result does not depend on the order of ``rows`` unless two
+    permutations are exactly as good.
+    """
+    matched: Matrix = rows[_assign(_squared_distances(reference, rows))]
+    return matched
+
+
+def order_by_label(rows: Matrix, counts: Codes, reference: Matrix) -> Matrix:
+    """Permute rows so that most members carry the label of their row's new place.
+
+    Where every row has a majority label of its own this is the order by majority label. Where
+    two rows share one, or labels tie, the total agreement decides, and among permutations of
+    equal agreement the distance to the reference.
+    """
+    distances = _squared_distances(reference, rows)
+    # Counts are whole numbers: what k distances add up to must stay below one.
+    tie_break = distances / (2.0 * len(rows) * max(float(distances.max()), np.finfo(float).tiny))
+    ordered: Matrix = rows[_assign(tie_break - counts.T)]
+    return ordered
+
+
+def _assign(costs: Matrix) -> Codes:
+    """Return for every row the column that makes the total cost least."""
+    columns: Codes = linear_sum_assignment(costs)[1]
+    return columns
+
+
+def _squared_distances(first: Matrix, second: Matrix) -> Matrix:
+    difference = first[:, None, :] - second[None, :, :]
+    squared: Matrix = np.einsum("ijk,ijk->ij", difference, difference)
+    return squared
 
 
 def _count_labels(clusters: Codes, codes: Codes, k: int) -> Codes:

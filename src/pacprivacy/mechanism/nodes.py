@@ -6,9 +6,10 @@ subset. Fields marked ``compare=False`` are cosmetic and taken from the first su
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -34,40 +35,37 @@ class Reader:
         return self._vector[start : start + size].copy()
 
 
-class Node(Protocol):
+class Node(ABC):
     """One place in a structure."""
 
-    @property
-    def size(self) -> int:
-        """How many measured numbers belong to this place."""
-        ...
+    __slots__ = ()
 
     @property
     def children(self) -> tuple[tuple[str, Node], ...]:
         """The places below, with their labels."""
-        ...
+        return ()
 
+    @property
+    def size(self) -> int:
+        """How many measured numbers belong to this place."""
+        return sum(node.size for _, node in self.children)
+
+    @abstractmethod
     def restore(self, reader: Reader) -> Any:
         """Build the value from the next ``size`` numbers."""
-        ...
 
+    @abstractmethod
     def describe(self) -> str:
         """Return a short public text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScalarNode:
+class ScalarNode(Node):
     """One measured number. Integers and booleans come back as floats."""
 
+    size = 1
     dtype: str
     python: bool = field(compare=False)
-    size: int = 1
-
-    @property
-    def children(self) -> tuple[tuple[str, Node], ...]:
-        """None."""
-        return ()
 
     def restore(self, reader: Reader) -> Any:
         """Return a float of the original precision."""
@@ -80,7 +78,7 @@ class ScalarNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayNode:
+class ArrayNode(Node):
     """A measured array of floats."""
 
     shape: tuple[int, ...]
@@ -90,11 +88,6 @@ class ArrayNode:
     def size(self) -> int:
         """Number of entries."""
         return int(np.prod(self.shape, dtype=np.int64))
-
-    @property
-    def children(self) -> tuple[tuple[str, Node], ...]:
-        """None."""
-        return ()
 
     def restore(self, reader: Reader) -> npt.NDArray[Any]:
         """Return an array of the original shape and precision."""
@@ -106,18 +99,13 @@ class ArrayNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaticNode:
+class StaticNode(Node):
     """A value that is not measured and so must be the same for every subset."""
 
+    size = 0
     value: Any
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
-    size: int = 0
-
-    @property
-    def children(self) -> tuple[tuple[str, Node], ...]:
-        """None."""
-        return ()
 
     def restore(self, reader: Reader) -> Any:
         """Return the value."""
@@ -139,16 +127,11 @@ def static_array(array: npt.NDArray[Any]) -> StaticNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceNode:
+class SequenceNode(Node):
     """A tuple, a list or a named tuple."""
 
     kind: type
     nodes: tuple[Node, ...]
-
-    @property
-    def size(self) -> int:
-        """Sum over the items."""
-        return sum(node.size for node in self.nodes)
 
     @property
     def children(self) -> tuple[tuple[str, Node], ...]:
@@ -168,18 +151,13 @@ class SequenceNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MappingNode:
+class MappingNode(Node):
     """A dictionary; its entries are measured in an order that does not depend on insertion."""
 
     kind: type
     keys: tuple[Any, ...]
     nodes: tuple[Node, ...]
     order: tuple[int, ...] = field(compare=False)
-
-    @property
-    def size(self) -> int:
-        """Sum over the entries."""
-        return sum(node.size for node in self.nodes)
 
     @property
     def children(self) -> tuple[tuple[str, Node], ...]:
@@ -214,7 +192,7 @@ def find_difference(first: Node, second: Node, path: str = "value") -> str | Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableNode:
+class TableNode(Node):
     """A frame (or a series) of numbers with fixed column names and a fixed index."""
 
     library: str
@@ -228,11 +206,6 @@ class TableNode:
     def size(self) -> int:
         """Number of cells."""
         return self.n_rows * len(self.columns)
-
-    @property
-    def children(self) -> tuple[tuple[str, Node], ...]:
-        """None."""
-        return ()
 
     def restore(self, reader: Reader) -> Any:
         """Return a frame or series of float64 in the same library."""
@@ -274,14 +247,14 @@ def build_table(value: Any, pieces: list[npt.NDArray[np.float64]], path: str) ->
             )
         pieces.append(column.to_numpy().astype(np.float64))
     library = table.implementation.name.lower()
-    labels, names = _index_of(value) if library == "pandas" else (None, ())
+    index = value.index if library == "pandas" else None
     return TableNode(
         library=library,
         is_series=isinstance(table, nw.Series),
         columns=tuple(column.name for column in columns),
         n_rows=len(table),
-        index=labels,
-        index_names=names,
+        index=None if index is None else tuple(index.tolist()),
+        index_names=() if index is None else tuple(index.names),
     )
 
 
@@ -299,10 +272,6 @@ def _read(value: Any, path: str) -> Any:
             f"{table.implementation.name.lower()}. Return arrays instead."
         )
     return table
-
-
-def _index_of(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    return tuple(value.index.tolist()), tuple(value.index.names)
 
 
 def _namespace(library: str) -> Any:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import eigh
 
-from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.canonical import align_basis, orthonormalise
+from pacprivacy.mechanism.base import Batch, Mechanism, fixed
 from pacprivacy.mechanism.data import Data, read_columns
-from pacprivacy.mechanism.labels import check_count
 from pacprivacy.mechanism.statistics import subset_sizes, subset_sums
 from pacprivacy.pool import Pool
 
@@ -43,15 +42,18 @@ class PCA(Mechanism):
     orthonormal : bool, public
         Make the released components orthonormal again (the nearest such rows). Post-processing:
         it costs no privacy and always helps restoration.
-    basis, mean : arrays, optional
-        Components and mean of the whole universe. Set by :meth:`prepare`.
+    basis, mean, at_once : optional
+        Components and mean of the whole universe, and whether :attr:`batch` can be trusted to be
+        as exact as :meth:`evaluate`. Set by :meth:`prepare`.
     """
 
+    name = "PCA"
     n_components: int
     centre: Literal["subset", "universe"] = "subset"
     orthonormal: bool = True
     basis: Matrix | None = field(default=None, compare=False, repr=False)
     mean: Vector | None = field(default=None, compare=False, repr=False)
+    at_once: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         advice = "Say how many directions to keep."
@@ -63,11 +65,6 @@ class PCA(Mechanism):
             )
 
     @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return "PCA"
-
-    @property
     def public(self) -> tuple[str, ...]:
         """What was computed from the whole universe."""
         basis = "PCA reference basis (orientation only): components of the whole universe"
@@ -75,7 +72,7 @@ class PCA(Mechanism):
             return (basis,)
         return (basis, "PCA mean: released as it is, the mean of the whole universe")
 
-    def prepare(self, data: Data) -> PCA:
+    def prepare(self, data: Data) -> Self:
         """Compute mean and components of the whole universe."""
         X = read_columns(data.parts, self.name)
         mean = X.mean(axis=0)
@@ -84,18 +81,11 @@ class PCA(Mechanism):
         freeze(mean)
         freeze(basis)
         at_once = X.shape[1] <= _MOST_COLUMNS and _gap(values, self.n_components) > _CLEAR_GAP
-        kind = MomentPCA if at_once else PCA
-        return kind(
-            n_components=self.n_components,
-            centre=self.centre,
-            orthonormal=self.orthonormal,
-            basis=basis,
-            mean=mean,
-        )
+        return replace(self, basis=basis, mean=mean, at_once=at_once)
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
         """Return the aligned components of one subset and, unless it is public, its mean."""
-        universe_mean, basis = self._fixed_reference()
+        universe_mean, basis = fixed(self.mean, "mean"), fixed(self.basis, "basis")
         X = read_columns(parts, self.name)
         local = X - universe_mean
         shift = local.mean(axis=0) if self.centre == "subset" else np.zeros_like(universe_mean)
@@ -105,10 +95,15 @@ class PCA(Mechanism):
             return {"components": aligned}
         return {"components": aligned, "mean": universe_mean + shift}
 
+    @property
+    def batch(self) -> Batch | None:
+        """All subsets at once, from sums of products of columns, where there are few columns."""
+        return self._from_moments if self.at_once else None
+
     def finish(self, value: Mapping[str, Any]) -> dict[str, Matrix]:
         """Orthonormalise released components; add the mean if it is public."""
         components = np.asarray(value["components"], dtype=np.float64)
-        mean = self._fixed_reference()[0] if self.centre == "universe" else value["mean"]
+        mean = fixed(self.mean, "mean") if self.centre == "universe" else value["mean"]
         return {
             "components": orthonormalise(components) if self.orthonormal else components,
             "mean": np.array(mean, dtype=np.float64),
@@ -129,22 +124,9 @@ class PCA(Mechanism):
         rows = read_columns((X,), "PCA")
         return float(np.linalg.norm(rows - PCA.restore(value, rows)) / np.linalg.norm(rows))
 
-    def _fixed_reference(self) -> tuple[Vector, Matrix]:
-        if self.mean is None or self.basis is None:
-            raise MechanismError(
-                "basis must be fixed before a subset is evaluated; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.mean, self.basis
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MomentPCA(PCA):
-    """The same for few columns: all subsets at once, from sums of products of columns."""
-
-    def batch(self, data: Data, pool: Pool) -> Matrix:
+    def _from_moments(self, data: Data, pool: Pool) -> Matrix:
         """Return the components (and means) of all subsets, flattened, shape (m, d)."""
-        mean, basis = self._fixed_reference()
+        mean, basis = fixed(self.mean, "mean"), fixed(self.basis, "basis")
         X = read_columns(data.parts, self.name)
         rounding = _rounding(X)
         X = X - mean
@@ -170,6 +152,23 @@ class MomentPCA(PCA):
         return aligned if self.centre == "universe" else np.hstack([aligned, mean + shifts])
 
 
+def align_basis(components: Matrix, basis: Matrix) -> Matrix:
+    """Rotate orthonormal rows within their span, as near to a basis as they get (Procrustes).
+
+    The result depends on the span alone: signs, order and rotations of ``components`` are gone.
+    """
+    left, _, right = np.linalg.svd(basis @ np.swapaxes(components, -1, -2))
+    aligned: Matrix = left @ right @ components
+    return aligned
+
+
+def orthonormalise(rows: Matrix) -> Matrix:
+    """Return the orthonormal rows nearest to the given ones (the polar factor)."""
+    left, _, right = np.linalg.svd(rows, full_matrices=False)
+    nearest: Matrix = left @ right
+    return nearest
+
+
 def _rounding(X: Matrix) -> float:
     """Return the square of what rounding may leave of a row when a mean is taken from it."""
     return float((4.0 * np.finfo(np.float64).eps * np.abs(X).max()) ** 2)
@@ -181,8 +180,6 @@ def _leading(X: Matrix, d: int, rounding: float) -> tuple[Vector, Matrix]:
     There are ``d + 1`` values where there are so many: the next one says whether the vectors are
     determined.
     """
-    from scipy.linalg import eigh  # slow to import, not always needed
-
     n, p = X.shape
     size = min(n, p)
     if d > size:

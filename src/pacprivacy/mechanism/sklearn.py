@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
+import joblib
 import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.data import Data
-from pacprivacy.mechanism.labels import Classes, code_labels, find_classes
+from pacprivacy.mechanism.data import Classes, Data, code_labels, find_classes
 from pacprivacy.mechanism.nodes import Node, Reader, SequenceNode, StaticNode, static_array
 
 Builder = Callable[[Any, list[Vector], str], Node]
@@ -60,7 +60,7 @@ _POSITIVE: Final = ("scale_", "var_", "class_prior_", "explained_variance_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EstimatorNode:
+class EstimatorNode(Node):
     """A fitted estimator: released attributes, static attributes and unfitted parameters."""
 
     kind: str
@@ -68,11 +68,6 @@ class EstimatorNode:
     released: tuple[tuple[str, Node], ...]
     static: tuple[tuple[str, Node], ...]
     template: Any = field(compare=False, repr=False)
-
-    @property
-    def size(self) -> int:
-        """Sum over the released attributes."""
-        return sum(node.size for _, node in self.released)
 
     @property
     def children(self) -> tuple[tuple[str, Node], ...]:
@@ -123,17 +118,7 @@ def register_released(cls: type, names: Sequence[str]) -> None:
 def declare_released(fitted: Any, names: Sequence[str]) -> None:
     """Say which attributes of this one fitted estimator are released, whatever its class.
 
-    Parameters
-    ----------
-    fitted : estimator
-        It is marked in place; of a pipeline the last step is.
-    names : sequence of str
-        As in :func:`register_released`.
-
-    Raises
-    ------
-    MechanismError
-        If an attribute is missing after ``fit``.
+    It is marked in place; of a pipeline the last step is.
     """
     target = last_step(fitted)
     missing = [name for name in names if not hasattr(target, name)]
@@ -165,9 +150,7 @@ def last_step(estimator: Any) -> Any:
 
 def is_estimator(value: Any) -> bool:
     """Whether a value is an instance with scikit-learn's estimator interface."""
-    if isinstance(value, type):
-        return False
-    return hasattr(value, "fit") and hasattr(value, "get_params")
+    return not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "get_params")
 
 
 def build_estimator(value: Any, pieces: list[Vector], path: str, build: Builder) -> EstimatorNode:
@@ -196,7 +179,7 @@ def build_estimator(value: Any, pieces: list[Vector], path: str, build: Builder)
 
 
 def _clone(estimator: Any) -> Any:
-    # scikit-learn takes a second to import; only those who return estimators pay for it.
+    # scikit-learn takes a second to import; only those who use its estimators pay for it.
     from sklearn.base import clone
 
     return clone(estimator)
@@ -245,8 +228,6 @@ def _read(value: Any, name: str, path: str) -> Any:
 
 
 def _unfitted(value: Any, path: str) -> tuple[Any, str]:
-    import joblib  # slow to import, not always needed
-
     try:
         template = _clone(value)
         seeds = [
@@ -320,9 +301,7 @@ class EstimatorFit(Mechanism):
     classes: Classes | None = None
 
     def __post_init__(self) -> None:
-        if not (hasattr(self.estimator, "fit") and hasattr(self.estimator, "get_params")) or (
-            isinstance(self.estimator, type)
-        ):
+        if not is_estimator(self.estimator):
             got = getattr(self.estimator, "__name__", type(self.estimator).__name__)
             raise MechanismError(
                 f"estimator must be an instance of a scikit-learn estimator; got {got}. "
@@ -355,11 +334,9 @@ class EstimatorFit(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the estimator fitted on one subset."""
-        from sklearn.base import clone
-
         if self.classes is not None:
             code_labels(np.asarray(parts[1]), self.classes, self.name)
-        model = clone(self.estimator)
+        model = _clone(self.estimator)
         params = model.get_params(deep=True).items()
         unset = [k for k, v in params if k.rpartition("__")[2] == "random_state" and v is None]
         model.set_params(**dict.fromkeys(unset, self.seed))

@@ -1,4 +1,4 @@
-"""Sums over the rows of every subset at once, by matrix products in bounded memory."""
+"""Means, covariances and histograms; all subsets at once, by matrix products in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
+from pacprivacy.mechanism.base import Mechanism, fixed
 from pacprivacy.mechanism.data import Data, read_columns, read_numbers
 from pacprivacy.pool import Pool
 
@@ -85,10 +85,7 @@ def _unit_features(
 class Mean(Mechanism):
     """Mean over the rows: a number for one-dimensional data, else an array of one row's shape."""
 
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return "Mean"
+    name = "Mean"
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the mean of one subset."""
@@ -119,12 +116,8 @@ class Covariance(Mechanism):
         The divisor is the number of rows of the subset minus ``ddof``; 1 as in ``numpy.cov``.
     """
 
+    name = "Covariance"
     ddof: int = 1
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return "Covariance"
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the upper triangle of the covariance matrix of one subset."""
@@ -183,7 +176,7 @@ class Histogram(Mechanism):
     ----------
     bins : int or sequence of float, public
         Number of bins of equal width, or the edges themselves (the same for every column).
-    range : pair of float, sequence of pairs, or None, public
+    ranges : pair of float, sequence of pairs, or None, public
         Lowest and highest edge, for all columns or for each. None takes the minimum and maximum
         of every column over the *whole universe*; this is public and named in the certificate.
     density : bool, public
@@ -192,8 +185,9 @@ class Histogram(Mechanism):
         Set by :meth:`prepare`.
     """
 
+    name = "Histogram"
     bins: int | Sequence[float] = 10
-    range: tuple[float, float] | Sequence[tuple[float, float]] | None = None
+    ranges: tuple[float, float] | Sequence[tuple[float, float]] | None = None
     density: bool = False
     edges: Edges | None = None
 
@@ -202,21 +196,16 @@ class Histogram(Mechanism):
             if self.bins < 1:
                 raise MechanismError(f"bins must be at least 1; got {self.bins}. Use about 10.")
         else:
-            if self.range is not None:
+            if self.ranges is not None:
                 raise MechanismError(
-                    "range must be None when bins gives the edges; got both. Drop one of them."
+                    "ranges must be None when bins gives the edges; got both. Drop one of them."
                 )
             object.__setattr__(self, "bins", _check_edges(self.bins))
 
     @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return "Histogram"
-
-    @property
     def public(self) -> tuple[str, ...]:
         """Where the edges come from."""
-        if self.range is None and isinstance(self.bins, int | np.integer):
+        if self.ranges is None and isinstance(self.bins, int | np.integer):
             return ("histogram range: minimum and maximum of every column over the universe",)
         return ("histogram edges: declared by the curator",)
 
@@ -227,7 +216,7 @@ class Histogram(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the counts of one subset, shape (columns, bins) or (bins,)."""
-        edges = self._fixed_edges()
+        edges = fixed(self.edges, "edges")
         X = read_columns(parts, self.name)
         counts = np.vstack(
             [
@@ -239,7 +228,7 @@ class Histogram(Mechanism):
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the counts of all subsets, shape (m, columns * bins)."""
-        edges = self._fixed_edges()
+        edges = fixed(self.edges, "edges")
         X = read_columns(data.parts, self.name)
         n_bins = len(edges[0]) - 1
 
@@ -254,29 +243,21 @@ class Histogram(Mechanism):
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Return the released counts with the (public) edges they belong to."""
-        edges = np.asarray(self._fixed_edges())
+        edges = np.asarray(fixed(self.edges, "edges"))
         return {"counts": value, "edges": edges[0] if np.ndim(value) == 1 else edges}
 
     def _column_edges(self, X: Matrix) -> Edges:
         if not isinstance(self.bins, int | np.integer):
             edges = tuple(float(edge) for edge in self.bins)
             return (edges,) * int(X.shape[1])
-        lows, highs = _limits(self.range, X)
+        lows, highs = _limits(self.ranges, X)
         return tuple(
             tuple(np.linspace(low, high, int(self.bins) + 1).tolist())
             for low, high in zip(lows, highs, strict=True)
         )
 
-    def _fixed_edges(self) -> Edges:
-        if self.edges is None:
-            raise MechanismError(
-                "edges must be fixed before a subset is evaluated; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.edges
-
     def _shape(self, parts: tuple[Any, ...]) -> tuple[int, ...]:
-        edges = self._fixed_edges()
+        edges = fixed(self.edges, "edges")
         n_bins = len(edges[0]) - 1
         return (n_bins,) if read_numbers(parts, self.name).ndim == 1 else (len(edges), n_bins)
 
@@ -287,9 +268,9 @@ class Histogram(Mechanism):
         if not total.all():
             raise MechanismError(
                 "density must have at least one row inside the range in every subset; got a "
-                "subset with none. Widen range or use density=False."
+                "subset with none. Widen ranges or use density=False."
             )
-        widths = np.diff(np.asarray(self._fixed_edges()), axis=-1)
+        widths = np.diff(np.asarray(fixed(self.edges, "edges")), axis=-1)
         scaled: Matrix = counts / total / widths
         return scaled
 
@@ -313,11 +294,11 @@ def _limits(limits: Any, X: Matrix) -> tuple[Matrix, Matrix]:
         pairs = np.tile(pairs, (X.shape[1], 1))
     if pairs.shape != (X.shape[1], 2) or not np.isfinite(pairs).all():
         raise MechanismError(
-            f"range must be one pair (low, high) or one for each of {X.shape[1]} columns; got "
-            f"shape {pairs.shape}. Use None to take the range of the universe."
+            f"ranges must be one pair (low, high) or one for each of {X.shape[1]} columns; got "
+            f"shape {pairs.shape}. Use None to take the ranges of the universe."
         )
     if not (pairs[:, 0] < pairs[:, 1]).all():
-        raise MechanismError("range must have low < high; got an empty range. Swap the two.")
+        raise MechanismError("ranges must have low < high; got an empty range. Swap the two.")
     return pairs[:, 0], pairs[:, 1]
 
 

@@ -9,16 +9,16 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, check_positive
+from pacprivacy._checks import Matrix, check_count, check_positive
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.data import Data, read_columns
-from pacprivacy.mechanism.labels import (
+from pacprivacy.mechanism.base import Mechanism, fixed
+from pacprivacy.mechanism.data import (
     Classes,
-    check_count,
+    Data,
     check_varying,
     code_labels,
     find_classes,
+    read_columns,
     read_labelled,
 )
 
@@ -58,6 +58,7 @@ class LinearSVM(Mechanism):
     features (with a scaler of the whole universe, which is public) before they come here.
     """
 
+    name = "LinearSVM"
     C: float = 1.0
     loss: Literal["squared_hinge", "hinge"] = "squared_hinge"
     classes: Classes | None = None
@@ -73,11 +74,6 @@ class LinearSVM(Mechanism):
                 "Use 'squared_hinge': it is solved without randomness."
             )
         check_count("max_iter", self.max_iter, 1, advice="Use about 10000.")
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return "LinearSVM"
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -103,7 +99,7 @@ class LinearSVM(Mechanism):
             tol=self.tol,
             max_iter=self.max_iter,
             random_state=_SEED,
-        ).fit(X, code_labels(y, self._fixed_classes(), self.name))
+        ).fit(X, code_labels(y, fixed(self.classes, "classes"), self.name))
         return {
             "coef": np.asarray(model.coef_, dtype=np.float64),
             "intercept": np.asarray(model.intercept_, dtype=np.float64),
@@ -111,7 +107,7 @@ class LinearSVM(Mechanism):
 
     def finish(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Add the public classes to a released value."""
-        return {**value, "classes": np.asarray(self._fixed_classes())}
+        return {**value, "classes": np.asarray(fixed(self.classes, "classes"))}
 
     def predict(self, value: Mapping[str, Any], X: Any) -> npt.NDArray[Any]:
         """Return the class of every row by the *released* hyperplanes.
@@ -120,7 +116,7 @@ class LinearSVM(Mechanism):
         """
         scores = self.decide(value, X)
         chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
-        classes = value["classes"] if "classes" in value else self._fixed_classes()
+        classes = value["classes"] if "classes" in value else fixed(self.classes, "classes")
         named: npt.NDArray[Any] = np.asarray(classes)[chosen]
         return named
 
@@ -130,11 +126,3 @@ class LinearSVM(Mechanism):
         coef = np.asarray(value["coef"], dtype=np.float64)
         scores: Matrix = rows @ coef.T + np.asarray(value["intercept"], dtype=np.float64)
         return scores[:, 0] if len(coef) == 1 else scores
-
-    def _fixed_classes(self) -> Classes:
-        if self.classes is None:
-            raise MechanismError(
-                "classes must be fixed before a subset is evaluated; got None. "
-                "Call prepare(data) with the whole universe first."
-            )
-        return self.classes

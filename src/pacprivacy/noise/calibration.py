@@ -11,6 +11,7 @@ import numpy as np
 
 from pacprivacy._checks import SMALLEST_RANGE, Matrix, Vector, as_outputs, check_log_belief
 from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy._threads import few_threads
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, make_view, noiseless_risk
 from pacprivacy.budget import AnyBudget, Limits, limits_of
 from pacprivacy.errors import BudgetError, MechanismError, PoolError
@@ -31,7 +32,6 @@ from pacprivacy.noise.rules import (
 from pacprivacy.noise.search import exact_shapes, risk_shapes
 from pacprivacy.noise.shapes import Shape, given_shape, weigh
 from pacprivacy.noise.spread import AxisFrame, spread_of
-from pacprivacy.simulation import few_threads
 from pacprivacy.theory import Estimate, entropy, mi_for_success
 
 SAMPLED_COORDINATES = 64

@@ -12,13 +12,13 @@ import numpy as np
 
 from pacprivacy._plots import draw
 from pacprivacy._random import BitSource, ProcessBound, uniform_below
+from pacprivacy._threads import few_threads
 from pacprivacy.errors import SecretError
 from pacprivacy.noise import NoisePlan, Observation
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
 from pacprivacy.release.certify import Context, assess, bundle_of, write_certificate
 from pacprivacy.release.text import release_html
-from pacprivacy.simulation import few_threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -23,6 +23,7 @@ from pacprivacy._random import (
     coerce_seed,
     public_generator,
 )
+from pacprivacy._threads import few_threads
 from pacprivacy.adversary import DEFAULT_GAMMA, Belief
 from pacprivacy.budget import AnyBudget, Limits, limits_of
 from pacprivacy.errors import BudgetError, SecretError
@@ -51,7 +52,7 @@ from pacprivacy.session.spending import (
     with_belief,
 )
 from pacprivacy.session.state import Book, Standing, Unrecorded, check_no_names
-from pacprivacy.simulation import Outputs, draw_candidates, few_threads, run_mechanism
+from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
 
 if TYPE_CHECKING:
     from pacprivacy.ledger.ledger import Ledger

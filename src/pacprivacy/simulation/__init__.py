@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pacprivacy._threads import few_threads
 from pacprivacy.simulation.backends import train_subsets
 from pacprivacy.simulation.checkpoint import read_checkpoint_seed
 from pacprivacy.simulation.run import SUBSETS_BATCHED, Outputs, draw_candidates, run_mechanism
@@ -11,7 +10,6 @@ __all__ = [
     "SUBSETS_BATCHED",
     "Outputs",
     "draw_candidates",
-    "few_threads",
     "read_checkpoint_seed",
     "run_mechanism",
     "train_subsets",

@@ -1,21 +1,25 @@
-"""The simulation subset by subset: first one checked, the others fanned out, all kept."""
+"""A run subset by subset: the first one checked, the others fanned out, all kept."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import joblib
 import numpy as np
 import numpy.typing as npt
+from rich import console, progress
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
@@ -24,28 +28,13 @@ from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, Mechan
 from pacprivacy.mechanism import Data, Mechanism, Structure, coerce_data, flatten
 from pacprivacy.pool import Pool
 from pacprivacy.simulation.checkpoint import Checkpoint, Header
-from pacprivacy.simulation.progress import Notice, collect_notices, show_progress
 
 
 @dataclass(slots=True, kw_only=True)
 class SubsetRun:
-    """One run of a mechanism over a pool.
+    """One run of a mechanism over a pool; ``path`` is its checkpoint.
 
-    Parameters
-    ----------
-    job : Job
-        The mechanism, the data and the seed.
-    pool : Pool
-        The subsets.
-    path : Path or None
-        The checkpoint.
-
-    Attributes
-    ----------
-    n_done : int, public
-        How many subsets are finished.
-    notices : list of Notice
-        Warnings that came back from workers.
+    ``n_done`` subsets are finished, and ``notices`` are the warnings that came back from workers.
     """
 
     job: Job
@@ -255,6 +244,17 @@ def _short_traceback(error: Exception) -> str:
     return "".join(traceback.format_exception(error)[-6:]).rstrip()
 
 
+def coerce_for(pool: Pool, data: Any) -> Data:
+    """Return the universe of a pool; refuse data with another number of rows."""
+    universe = coerce_data(data)
+    if universe.n_rows != pool.n_rows:
+        raise DataError(
+            f"data must have as many rows as the pool ({pool.n_rows}); got {universe.n_rows}. "
+            "Draw the pool for this data."
+        )
+    return universe
+
+
 Train = Callable[[tuple[Any, ...], np.random.Generator], Any]
 
 
@@ -271,36 +271,10 @@ def train_subsets(
     Unlike :func:`run_mechanism` this keeps objects, such as fitted models, and measures nothing:
     whoever releases a function of them has to measure that function.
 
-    Parameters
-    ----------
-    train : callable
-        Takes the parts of the data at the subset's rows, and the subset's public generator.
-    data : array, frame, or tuple of those
-        The universe.
-    pool : Pool
-        The subsets.
-    n_jobs : int, optional
-        Workers, through joblib; results do not depend on them.
-    rng : Generator, int or None
-        Seed of the public streams.
-
-    Returns
-    -------
-    tuple, curator-only
-
-    Raises
-    ------
-    MechanismError
-        If training fails on a subset; names the lowest-numbered one that came back as failed.
+    The result is curator-only and does not depend on the workers. If training fails on a subset,
+    the error names the lowest-numbered one that came back as failed.
     """
-    import joblib  # slow to import, not always needed
-
-    universe = coerce_data(data)
-    if universe.n_rows != pool.n_rows:
-        raise DataError(
-            f"data must have as many rows as the pool ({pool.n_rows}); got {universe.n_rows}. "
-            "Draw the pool for this data."
-        )
+    universe = coerce_for(pool, data)
     seed, numbers = coerce_seed(rng), range(pool.n_subsets)
     if count_workers(n_jobs) == 1:
         trained = [_train_one(train, universe, pool.rows(k), seed, k) for k in numbers]
@@ -382,8 +356,6 @@ def make_batches(pool: Pool, subsets: list[int], size: int) -> Iterator[Batch]:
 
 def count_workers(n_jobs: int | None) -> int:
     """Return how many subsets will be evaluated at a time."""
-    import joblib  # slow to import, not always needed
-
     whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
     if n_jobs is not None and (not whole or n_jobs == 0):
         raise ValueError(
@@ -402,8 +374,6 @@ def _run_here(
 def _run_parallel(
     job: Job, structure: Structure, batches: Iterator[Batch], n_jobs: int | None
 ) -> Generator[BatchResult, None, None]:
-    import joblib
-
     with _shared(job.data) as data:
         shared = replace(job, data=data)
         tasks = (joblib.delayed(run_batch)(shared, structure, *batch) for batch in batches)
@@ -428,8 +398,6 @@ def _run_parallel(
 @contextmanager
 def _shared(data: Data) -> Iterator[Data]:
     """Yield the data with large arrays in a memory-mapped file, which all workers share."""
-    import joblib
-
     large = [
         isinstance(part, np.ndarray) and part.dtype.kind != "O" and part.nbytes >= _SHARE_BYTES
         for part in data.parts
@@ -449,3 +417,71 @@ def _shared(data: Data) -> Iterator[Data]:
         yield replace(data, parts=tuple(parts))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- what is shown while it runs ---------------------------------------------------------------
+
+
+@contextmanager
+def show_progress(
+    total: int, *, done: int, enabled: bool | None
+) -> Iterator[Callable[[int], None]]:
+    """Yield a function to call with the number of subsets just finished."""
+    if enabled is None:
+        enabled = sys.stderr is not None and sys.stderr.isatty()
+    if not enabled:
+        yield lambda _: None
+        return
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=console.Console(file=sys.stderr)) as bar:
+        task = bar.add_task("subsets", total=total, completed=done)
+        yield lambda count: bar.advance(task, count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One warning, with the place it came from."""
+
+    text: str
+    category: type[Warning]
+    filename: str
+    lineno: int
+
+
+@contextmanager
+def collect_notices(notices: list[Notice]) -> Iterator[None]:
+    """Record the warnings given inside; they are in ``notices`` on leaving."""
+    with warnings.catch_warnings(record=True) as log:
+        warnings.simplefilter("always")
+        try:
+            yield
+        finally:
+            notices.extend(
+                Notice(
+                    text=str(entry.message),
+                    category=entry.category,
+                    filename=entry.filename,
+                    lineno=entry.lineno,
+                )
+                for entry in log
+            )
+
+
+def show_notices(notices: Iterable[Notice]) -> None:
+    """Give each kind of warning once, with how often it came."""
+    groups: dict[tuple[type[Warning], str, int], list[Notice]] = {}
+    for notice in notices:
+        key = (notice.category, notice.filename, notice.lineno)
+        groups.setdefault(key, []).append(notice)
+    for (category, filename, lineno), members in groups.items():
+        text = members[0].text
+        if len(members) > 1:
+            text += f" [{len(members)} such warnings while running the subsets]"
+        warnings.warn_explicit(text, category, filename, lineno)

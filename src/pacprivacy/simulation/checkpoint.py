@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
+from pacprivacy._files import write_atomically
 from pacprivacy.errors import CheckpointError
 
 MAGIC: Final = b"PACCHECKPOINT\n"
@@ -152,22 +153,8 @@ def read_checkpoint_seed(path: str | Path) -> int | None:
 def _create(path: Path, header: Header) -> None:
     text = header.to_json()
     body = MAGIC + _HEAD.pack(len(text), zlib.crc32(text)) + text
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        # Either the whole header is there after a crash, or no file at all.
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise CheckpointError(
-            f"checkpoint must be a file that can be written; got {path} ({error.strerror}). "
-            "Choose a path in an existing folder."
-        ) from error
+    # Either the whole header is there after a crash, or no file at all.
+    write_atomically(path, body, mode=_MODE, error=CheckpointError)
 
 
 def _read_header(file: BinaryIO, path: Path) -> Header:

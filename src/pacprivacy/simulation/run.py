@@ -1,4 +1,4 @@
-"""The record of a simulation: the mechanism's value on every subset of the pool."""
+"""The mechanism's value on every subset of the pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix
 from pacprivacy._random import coerce_seed
 from pacprivacy._threads import single_threaded
-from pacprivacy.errors import DataError, MechanismError, PoolError
+from pacprivacy.errors import MechanismError, PoolError
 from pacprivacy.mechanism import (
     Batch,
     Data,
@@ -22,12 +22,17 @@ from pacprivacy.mechanism import (
     Structure,
     as_mechanism,
     batch_of,
-    coerce_data,
 )
 from pacprivacy.pool import Balanced, Pool, PoolStrategy
-from pacprivacy.simulation.backends import Job, SubsetRun
+from pacprivacy.simulation.backends import (
+    Job,
+    Notice,
+    SubsetRun,
+    coerce_for,
+    collect_notices,
+    show_notices,
+)
 from pacprivacy.simulation.checkpoint import read_checkpoint_seed, read_header
-from pacprivacy.simulation.progress import Notice, collect_notices, show_notices
 
 SCHEMA_VERSION: Final = 1
 
@@ -222,15 +227,11 @@ def run_mechanism(
     Claim M-2. Assumes that the mechanism is a function of its subset and of ``rng``. The result
     does not depend on workers, on batches or on restarts, to the last bit.
     """
-    universe = coerce_data(data)
-    if universe.n_rows != pool.n_rows:
-        raise DataError(
-            f"data must have as many rows as the pool ({pool.n_rows}); got {universe.n_rows}. "
-            "Draw the pool for this data."
-        )
+    universe = coerce_for(pool, data)
     path = None if checkpoint is None else Path(checkpoint)
     prepared = as_mechanism(mechanism).prepare(universe)
-    seed = _choose_seed(rng, path)
+    header = None if path is None or rng is not None else read_header(path)
+    seed = coerce_seed(rng) if header is None else header.seed
     job = Job(mechanism=prepared, data=universe, seed=seed)
     run = SubsetRun(job=job, pool=pool, path=path)
     own: list[Notice] = []
@@ -254,11 +255,3 @@ def run_mechanism(
         seed=seed,
         finish=prepared.finish,
     )
-
-
-def _choose_seed(rng: np.random.Generator | int | None, path: Path | None) -> int:
-    if rng is None and path is not None:
-        header = read_header(path)
-        if header is not None:
-            return header.seed
-    return coerce_seed(rng)

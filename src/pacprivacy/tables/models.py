@@ -1,22 +1,24 @@
-"""What ``pac release`` can compute from a table: name, options, mechanism and data.
+"""What can be computed from a table: name, options, mechanism, and how its value reads.
 
-A new model is one entry in :data:`MODELS`.
+A new model is one entry in :data:`MODELS`. Names, means and scales of the columns and the edges of
+a histogram are those of the whole universe: public, and the same for every subset. Putting them
+back on released numbers is post-processing (claim M-1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.design import OrthogonalRidge, Penalty
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
     PCA,
-    Columns,
     Covariance,
     Forest,
     Histogram,
@@ -24,19 +26,13 @@ from pacprivacy.mechanism import (
     LinearSVM,
     Mean,
     Mechanism,
-    Named,
-    check_classes,
-    choose_pool,
-    describe_centres,
-    describe_columns,
-    describe_components,
-    describe_counts,
-    describe_matrix,
-    describe_plain,
-    describe_planes,
+    Wrapper,
 )
-from pacprivacy.pool import PoolStrategy
-from pacprivacy.tables.files import Table, numeric_matrix, read_table, unit_labels
+from pacprivacy.tables.files import Table, numeric_matrix, unit_labels
+
+Ranges = tuple[float, float] | dict[str, tuple[float, float]]
+
+FLAT: Final = 1e-12  # a spread below this share of the column's size is rounding error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +43,7 @@ class ModelOptions:
     columns: tuple[str, ...] | None = None
     unit: str | None = None
     bins: int | None = None
-    range: tuple[float, float] | None = None
+    ranges: Ranges | None = None
     clusters: int | None = None
     components: int | None = None
     C: float | None = None
@@ -56,8 +52,130 @@ class ModelOptions:
     mi_nats: float | None = None
 
 
-Built = tuple[Any, Any]
-Builder = Callable[[Table, ModelOptions], Built]
+# --- columns and their names ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Columns:
+    """Names of columns, and what was subtracted from each and what it was divided by; public."""
+
+    names: tuple[str, ...]
+    centre: Vector
+    scales: Vector
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was computed from the whole universe."""
+        if self.centre.any():
+            return (
+                "column means and standard deviations: of the whole universe; noise figures are "
+                "in these units",
+            )
+        if (self.scales == 1).all():
+            return ()
+        return (
+            "column scales: standard deviations over the universe; noise figures are in these "
+            "units",
+        )
+
+
+Scaling = Literal["none", "scale", "standardise"]
+
+
+def scale_columns(names: tuple[str, ...], X: Matrix, scaling: Scaling) -> tuple[Columns, Matrix]:
+    """Give columns the mean 0 and the standard deviation 1, the latter alone, or leave them.
+
+    The noise rules make the *total* noise small. Without a common scale a column of small numbers
+    would drown in the noise that a column of large ones needs. A constant column keeps its scale.
+    """
+    centre, scales = np.zeros(len(names)), np.ones(len(names))
+    if scaling != "none":
+        spread = X.std(axis=0)
+        scales = np.where(spread > FLAT * np.abs(X).max(axis=0), spread, 1.0)
+    if scaling == "standardise":
+        centre = X.mean(axis=0)
+    return Columns(names=names, centre=centre, scales=scales), (X - centre) / scales
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named(Wrapper):
+    """A mechanism whose released value carries the names and the units of the columns.
+
+    Parameters
+    ----------
+    inner : Mechanism, public
+        What is computed, on the columns as ``columns`` scales them.
+    columns : Columns, public
+        Names, means and scales.
+    describe : callable, public
+        From the columns and the *released* value to what the user reads.
+    """
+
+    columns: Columns = field(repr=False, compare=False)
+    describe: Callable[[Columns, Any], dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        count = len(self.columns.names)
+        return f"{self.inner.name} of {count} column{'s' * (count != 1)}"
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was computed from the whole universe or declared."""
+        return (*self.columns.public, *self.inner.public)
+
+    def finish(self, value: Any) -> dict[str, Any]:
+        """Put names and units back on released numbers."""
+        return self.describe(self.columns, self.inner.finish(value))
+
+
+def _describe_means(columns: Columns, value: Any) -> dict[str, Any]:
+    return dict(zip(columns.names, map(float, value * columns.scales), strict=True))
+
+
+def _describe_matrix(columns: Columns, value: Any) -> dict[str, Any]:
+    scales = columns.scales
+    return {"columns": list(columns.names), "matrix": value * np.outer(scales, scales)}
+
+
+def _describe_counts(columns: Columns, value: Any) -> dict[str, Any]:
+    return {
+        name: {"edges": edges, "counts": counts}
+        for name, edges, counts in zip(columns.names, value["edges"], value["counts"], strict=True)
+    }
+
+
+def _describe_centres(columns: Columns, value: Any) -> dict[str, Any]:
+    return {"columns": list(columns.names), "centres": value * columns.scales + columns.centre}
+
+
+def _describe_components(columns: Columns, value: Any) -> dict[str, Any]:
+    """Return directions of the standardised columns, and what standardises them."""
+    return {
+        "columns": list(columns.names),
+        "components": value["components"],
+        "mean": value["mean"] * columns.scales + columns.centre,
+        "scales": columns.scales.copy(),
+    }
+
+
+def _describe_planes(columns: Columns, value: Any) -> dict[str, Any]:
+    """Return hyperplanes for columns as they are in the file."""
+    coef = value["coef"] / columns.scales
+    return {
+        "columns": list(columns.names),
+        "classes": value["classes"],
+        "coef": coef,
+        "intercept": value["intercept"] - coef @ columns.centre,
+    }
+
+
+def _describe_plain(columns: Columns, value: Any) -> dict[str, Any]:
+    return {"columns": list(columns.names), **value}
+
+
+# --- models -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,24 +184,42 @@ class Model:
 
     Parameters
     ----------
-    summary : str
-        One line for the help.
-    build : callable
-        From the table and the options to (mechanism, data), ``data`` as in
-        :func:`pacprivacy.privatize`.
-    takes : frozenset of str
+    mechanism : callable
+        From the options and the names of the columns to what is computed.
+    describe : callable
+        See :class:`Named`.
+    scaling : {"none", "scale", "standardise"}
+        What is done to the columns with the whole universe; see :func:`scale_columns`.
+    predicts : {"class", "number"}, optional
+        What the target is.
+    learns : bool
+        Whether the target is kept apart from the columns; otherwise it is the only one of them.
+    takes : tuple of str
         Options of its own; given to another model they are refused.
     needs : tuple of str
         Options that it cannot do without.
-    classifies : bool
-        Whether the target is a class, so that every subset should have some of each.
     """
 
-    summary: str
-    build: Builder
-    takes: frozenset[str] = frozenset()
+    mechanism: Callable[[ModelOptions, tuple[str, ...]], Mechanism]
+    describe: Callable[[Columns, Any], dict[str, Any]]
+    scaling: Scaling = "none"
+    predicts: Literal["class", "number"] | None = None
+    learns: bool = True
+    takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    classifies: bool = False
+
+    def build(self, table: Table, options: ModelOptions) -> tuple[Mechanism, Any]:
+        """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
+        names = (learned_columns if self.learns else _described_columns)(table, options)
+        columns, X = scale_columns(names, numeric_matrix(table, names), self.scaling)
+        inner = self.mechanism(options, names)
+        mechanism = Named(inner=inner, columns=columns, describe=self.describe)
+        if self.predicts is None:
+            return mechanism, X
+        assert options.target is not None  # find_model asks for it
+        if self.predicts == "class":
+            return mechanism, (X, class_labels(table, options.target))
+        return mechanism, (X, numeric_matrix(table, [options.target])[:, 0])
 
 
 def _described_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
@@ -103,97 +239,11 @@ def _described_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
     return names
 
 
-def _scaled(inner: Mechanism, describe: Any, table: Table, options: ModelOptions) -> Built:
-    names = _described_columns(table, options)
-    columns, X = Columns.scaled(names, numeric_matrix(table, names))
-    return Named(inner=inner, columns=columns, describe=describe), X
-
-
-def _mean(table: Table, options: ModelOptions) -> Built:
-    return _scaled(Mean(), describe_columns, table, options)
-
-
-def _covariance(table: Table, options: ModelOptions) -> Built:
-    return _scaled(Covariance(), describe_matrix, table, options)
-
-
-def _histogram(table: Table, options: ModelOptions) -> Built:
-    names = _described_columns(table, options)
-    inner = Histogram(bins=10 if options.bins is None else options.bins, range=options.range)
-    columns = Columns.plain(names)
-    return Named(inner=inner, columns=columns, describe=describe_counts), numeric_matrix(
-        table, names
-    )
-
-
-def build_kmeans(table: Table, options: ModelOptions) -> Built:
-    """Return k-means on standardised columns."""
-    columns, X = Columns.standardised(*_features(table, options))
-    inner = KMeans(n_clusters=options.clusters)
-    return Named(inner=inner, columns=columns, describe=describe_centres), X
-
-
-def build_pca(table: Table, options: ModelOptions) -> Built:
-    """Return the leading directions of standardised columns."""
-    columns, X = Columns.standardised(*_features(table, options))
-    assert options.components is not None  # find_model asks for it
-    inner = PCA(n_components=options.components)
-    return Named(inner=inner, columns=columns, describe=describe_components), X
-
-
-def build_svm(table: Table, options: ModelOptions) -> Built:
-    """Return a linear SVM on standardised columns."""
-    columns, X = Columns.standardised(*_features(table, options))
-    inner = LinearSVM(C=1.0 if options.C is None else options.C)
-    data = (X, class_labels(table, options))
-    return Named(inner=inner, columns=columns, describe=describe_planes), data
-
-
-def build_forest(table: Table, options: ModelOptions) -> Built:
-    """Return a forest on the columns as they are."""
-    names, X = _features(table, options)
-    inner = Forest(
-        n_trees=3 if options.trees is None else options.trees,
-        depth=3 if options.depth is None else options.depth,
-    )
-    data = (X, class_labels(table, options))
-    return Named(inner=inner, columns=Columns.plain(names), describe=describe_plain), data
-
-
-def build_ridge(table: Table, options: ModelOptions) -> Built:
-    """Return ridge regression, with a penalty that knows of an information budget."""
-    # Brings in what only this model needs.
-    from pacprivacy.design import OrthogonalRidge, Penalty
-
-    names, X = _features(table, options)
-    assert options.target is not None  # find_model asks for it
-    y = numeric_matrix(table, [options.target])[:, 0]
-    inner = OrthogonalRidge(penalty=Penalty(mi_nats=options.mi_nats))
-    return Named(inner=inner, columns=Columns.plain(names), describe=describe_plain), (X, y)
-
-
-def class_labels(table: Table, options: ModelOptions) -> npt.NDArray[Any]:
-    """Return the classes to predict: whole numbers, or text as it is written."""
-    name = options.target
-    assert name is not None  # find_model asks for it
-    labels = unit_labels(table, name)
-    numbers = table.numbers.get(name)
-    if numbers is None:
-        return np.array([str(label) for label in labels])
-    whole = numbers.astype(np.int64) if np.isfinite(numbers).all() else None
-    if whole is None or (whole != numbers).any():
-        raise DataError(
-            f"column {name!r} must hold classes: text or whole numbers; got other numbers. "
-            "Use --model ridge to predict a quantity."
-        )
-    return whole
-
-
-def _features(table: Table, options: ModelOptions) -> tuple[tuple[str, ...], Any]:
+def learned_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
     """Return the columns to learn from: those named, or all but the target's and the unit's."""
-    apart = (options.target, options.unit)
     names = options.columns
     if names is None:
+        apart = (options.target, options.unit)
         names = tuple(name for name in table.names if name not in apart)
     elif options.target in names:
         raise DataError(
@@ -201,47 +251,95 @@ def _features(table: Table, options: ModelOptions) -> tuple[tuple[str, ...], Any
         )
     if not names:
         raise DataError("the file must have a column to learn from; got none. Add columns.")
-    return names, numeric_matrix(table, names)
+    return names
+
+
+def pairs_of(ranges: Ranges, names: tuple[str, ...]) -> tuple[tuple[float, float], ...]:
+    """Return the declared range of every column; one pair is for all of them."""
+    if isinstance(ranges, tuple):
+        return (ranges,) * len(names)
+    missing = [name for name in names if name not in ranges]
+    unknown = [name for name in ranges if name not in names]
+    if missing or unknown:
+        wrong = f"none for {missing[0]!r}" if missing else f"one for {unknown[0]!r}, unknown"
+        raise DataError(
+            f"--ranges must hold one range for every column that is used; got {wrong}. "
+            f"The columns are {', '.join(names[:8])}."
+        )
+    return tuple(ranges[name] for name in names)
+
+
+def class_labels(table: Table, target: str) -> npt.NDArray[Any]:
+    """Return the classes to predict: whole numbers, or text as it is written."""
+    labels = unit_labels(table, target)
+    numbers = table.numbers.get(target)
+    if numbers is None:
+        return np.array([str(label) for label in labels])
+    whole = numbers.astype(np.int64) if np.isfinite(numbers).all() else None
+    if whole is None or (whole != numbers).any():
+        raise DataError(
+            f"column {target!r} must hold classes: text or whole numbers; got other numbers. "
+            "Use --model ridge to predict a quantity."
+        )
+    return whole
+
+
+def _count(given: int | None, default: int) -> int:
+    return default if given is None else given
 
 
 MODELS: Final[dict[str, Model]] = {
-    "mean": Model(summary="mean of every column", build=_mean),
-    "covariance": Model(summary="covariance matrix of the columns", build=_covariance),
+    "mean": Model(
+        mechanism=lambda *_: Mean(), describe=_describe_means, scaling="scale", learns=False
+    ),
+    "covariance": Model(
+        mechanism=lambda *_: Covariance(), describe=_describe_matrix, scaling="scale", learns=False
+    ),
     "histogram": Model(
-        summary="counts per bin of every column",
-        build=_histogram,
-        takes=frozenset({"bins", "range"}),
+        mechanism=lambda o, names: Histogram(
+            bins=_count(o.bins, 10), ranges=None if o.ranges is None else pairs_of(o.ranges, names)
+        ),
+        describe=_describe_counts,
+        learns=False,
+        takes=("bins", "ranges"),
     ),
     "kmeans": Model(
-        summary="cluster centres",
-        build=build_kmeans,
-        takes=frozenset({"clusters"}),
+        mechanism=lambda o, _: KMeans(n_clusters=o.clusters),
+        describe=_describe_centres,
+        scaling="standardise",
+        takes=("clusters",),
         needs=("clusters",),
     ),
     "pca": Model(
-        summary="leading directions",
-        build=build_pca,
-        takes=frozenset({"components"}),
+        mechanism=lambda o, _: PCA(n_components=_count(o.components, 0)),
+        describe=_describe_components,
+        scaling="standardise",
+        takes=("components",),
         needs=("components",),
     ),
     "svm": Model(
-        summary="linear classifier",
-        build=build_svm,
-        takes=frozenset({"C"}),
+        mechanism=lambda o, _: LinearSVM(C=1.0 if o.C is None else o.C),
+        describe=_describe_planes,
+        scaling="standardise",
+        predicts="class",
+        takes=("C",),
         needs=("target",),
-        classifies=True,
     ),
     "forest": Model(
-        summary="forest of decision trees",
-        build=build_forest,
-        takes=frozenset({"trees", "depth"}),
+        mechanism=lambda o, _: Forest(n_trees=_count(o.trees, 3), depth=_count(o.depth, 3)),
+        describe=_describe_plain,
+        predicts="class",
+        takes=("trees", "depth"),
         needs=("target",),
-        classifies=True,
     ),
-    "ridge": Model(summary="linear regression", build=build_ridge, needs=("target",)),
+    "ridge": Model(
+        mechanism=lambda o, _: OrthogonalRidge(penalty=Penalty(mi_nats=o.mi_nats)),
+        describe=_describe_plain,
+        predicts="number",
+        needs=("target",),
+    ),
 }
 
-OWN_OPTIONS: Final = ("bins", "range", "clusters", "components", "C", "trees", "depth")
 MEANINGS: Final = {
     "clusters": "Say how many clusters, for example --clusters 3.",
     "components": "Say how many directions to keep, for example --components 2.",
@@ -254,7 +352,7 @@ def find_model(name: str, options: ModelOptions) -> Model:
     model = MODELS.get(name)
     if model is None:
         raise DataError(f"--model must be one of {', '.join(MODELS)}; got {name!r}. Choose one.")
-    for option in OWN_OPTIONS:
+    for option in (option for other in MODELS.values() for option in other.takes):
         if getattr(options, option) is not None and option not in model.takes:
             owners = ", ".join(n for n, m in MODELS.items() if option in m.takes)
             raise DataError(
@@ -267,30 +365,3 @@ def find_model(name: str, options: ModelOptions) -> Model:
                 f"--{option} must be given for --model {name}; got nothing. {MEANINGS[option]}"
             )
     return model
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
-    """A mechanism, its data, and who belongs together; curator-only but for the mechanism."""
-
-    mechanism: Mechanism
-    universe: Any = field(repr=False)
-    units: Any = field(repr=False)
-    pool: PoolStrategy | None
-
-
-def read_study(data: Path, model: str, options: ModelOptions) -> Study:
-    """Read the file and build the model on it.
-
-    A classifier gets a pool in which every subset has half of every class.
-    """
-    chosen = find_model(model, options)
-    kept = [name for name in (options.unit, options.target if chosen.classifies else None) if name]
-    table = read_table(data, labels=kept)
-    mechanism, universe = chosen.build(table, options)
-    units = None if options.unit is None else unit_labels(table, options.unit)
-    pool = None
-    if chosen.classifies:
-        check_classes(universe[1])
-        pool = choose_pool(universe[1], units)
-    return Study(mechanism=mechanism, universe=universe, units=units, pool=pool)

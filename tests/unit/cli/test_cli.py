@@ -134,12 +134,21 @@ def test_units_are_read_from_a_column(people: Path, tmp_path: Path) -> None:
 
 def test_histogram_of_the_target_has_edges_and_counts(people: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    args = ["--model", "histogram", "--target", "age", "--bins", 3, "--range", "0,90"]
+    args = ["--model", "histogram", "--target", "age", "--bins", 3, "--ranges", "0,90"]
     common = ["--budget", "mi<=1", "--subsets", 16, "--rule", "waterfill", "-o", out, "--json"]
     value = json.loads(run_pac("release", people, *args, *common).stdout)["value"]
     assert value["age"]["edges"] == [0, 30, 60, 90]
     assert len(value["age"]["counts"]) == 3
     assert sum(value["age"]["counts"]) == pytest.approx(N_ROWS / 2, abs=N_ROWS / 2)
+
+
+def test_every_column_of_a_histogram_can_have_its_range(people: Path, tmp_path: Path) -> None:
+    common = ["--columns", "age,income", "--bins", 2, "--budget", "mi<=1", "--subsets", 16]
+    args = ["release", people, "--model", "histogram", *common, "--json", "-o", tmp_path / "out"]
+    value = json.loads(run_pac(*args, "--ranges", "income=0,1e6;age=0,90").stdout)["value"]
+    assert value["age"]["edges"] == [0, 45, 90]
+    assert value["income"]["edges"] == [0, 5e5, 1e6]
+    assert "got none for 'income'" in refused(*args[:-1], tmp_path / "no", "--ranges", "age=0,90")
 
 
 def test_covariance_is_in_the_units_of_the_columns(people: Path, tmp_path: Path) -> None:
@@ -213,7 +222,7 @@ BAD_OPTIONS = {
     "one unit": (["--unit", "city"], "the number of distinct units must be at least 4; got 1"),
     "target and columns": (["--target", "age"], "must not be given together"),
     "bins of another model": (["--bins", "4"], "--bins must be left out for --model mean"),
-    "range upside down": (["--range", "3,1"], "--range must be two numbers LO,HI"),
+    "range upside down": (["--ranges", "3,1"], "--ranges must be two numbers LO,HI"),
     "bins of none": (["--model", "histogram", "--bins", "0"], "bins must be at least 1"),
     "not a number": (["--subsets", "many"], "'--subsets'"),
 }

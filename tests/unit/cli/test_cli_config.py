@@ -119,10 +119,10 @@ def test_bytes_that_are_no_text(study: Path) -> None:
 
 def test_shared_names_are_options_of_some_verb(study: Path) -> None:
     for name in SHARED:
-        found = read_config(write(f"[study]\n{name} = '1'\n"), get_command(app))
+        found = read_config(write(f"[study]\n{name} = '1'\n"), get_command(app), "release")
         assert found, name
     with pytest.raises(DataError):
-        read_config(Path("not there"), get_command(app))
+        read_config(Path("not there"), get_command(app), "release")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Forest, coerce_data, flatten
-from pacprivacy.mechanism.trees import bin_columns, fence_grids
+from pacprivacy.mechanism.forest import bin_columns, fence_grids
 from pacprivacy.pool import Balanced, Poisson
 from pacprivacy.simulation import run_mechanism
 
@@ -426,7 +426,7 @@ def test_use_out_of_order_is_refused() -> None:
     forest = Forest().prepare(DATA)
     with pytest.raises(MechanismError, match="X must have 4 columns; got 3"):
         fit(forest, X[:, :3])
-    with pytest.raises(MechanismError, match="got a row of another one"):
+    with pytest.raises(MechanismError, match="labels of the universe only"):
         fit(forest, X, Y + 1)
     with pytest.raises(MechanismError, match="Pass what finish returns"):
         forest.predict(fit(forest), X)

@@ -11,8 +11,7 @@ import sklearn.cluster
 
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import KMeans, coerce_data, flatten
-from pacprivacy.mechanism.canonical import match_rows, order_by_label
-from pacprivacy.mechanism.kmeans import draw_start, run_lloyd
+from pacprivacy.mechanism.kmeans import draw_start, match_rows, order_by_label, run_lloyd
 from pacprivacy.pool import Balanced
 from pacprivacy.simulation import run_mechanism
 

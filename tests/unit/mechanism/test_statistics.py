@@ -32,7 +32,7 @@ def evaluated(mechanism: Any, data: Data, pool: Pool) -> np.ndarray:
         Covariance(ddof=0),
         Histogram(bins=5),
         Histogram(bins=4, density=True),
-        Histogram(bins=7, range=(-50.0, 150.0)),
+        Histogram(bins=7, ranges=(-50.0, 150.0)),
         Histogram(bins=[-100, -3, 0, 0.001, 99, 103]),
     ],
     ids=repr,
@@ -92,7 +92,7 @@ def test_covariance_is_that_of_numpy() -> None:
 @pytest.mark.parametrize("density", [False, True])
 def test_histogram_is_that_of_numpy(density: bool) -> None:
     record = coerce_data(X)
-    mechanism = Histogram(bins=8, range=[(98, 102), (-40, 40), (0, 1)], density=density)
+    mechanism = Histogram(bins=8, ranges=[(98, 102), (-40, 40), (0, 1)], density=density)
     counts = mechanism.prepare(record).evaluate((X,), SEED)
     for column, limits in enumerate([(98, 102), (-40, 40), (0, 1)]):
         wanted, _ = np.histogram(X[:, column], bins=8, range=limits, density=density)
@@ -109,7 +109,7 @@ def test_histogram_edges_are_those_of_the_universe_and_are_named() -> None:
     )
     assert prepared.evaluate((X,), SEED).sum() == X.size
     assert "universe" in prepared.public[0]
-    assert "declared" in Histogram(bins=3, range=(0, 1)).public[0]
+    assert "declared" in Histogram(bins=3, ranges=(0, 1)).public[0]
     assert "declared" in Histogram(bins=[0, 1, 2]).public[0]
     assert Mean().public == ()
 
@@ -120,7 +120,7 @@ def test_histogram_of_a_constant_column_has_a_width() -> None:
 
 
 def test_a_released_histogram_carries_its_edges() -> None:
-    one = Histogram(bins=2, range=(0, 4)).prepare(coerce_data(np.arange(8.0)))
+    one = Histogram(bins=2, ranges=(0, 4)).prepare(coerce_data(np.arange(8.0)))
     released = one.finish(np.zeros(2))
     assert released["edges"].tolist() == [0, 2, 4]
     assert released["counts"].tolist() == [0, 0]
@@ -138,13 +138,13 @@ def test_a_released_histogram_carries_its_edges() -> None:
         (lambda: Histogram(bins=0), "bins must be at least 1; got 0"),
         (lambda: Histogram(bins=[1.0]), "at least two finite edges"),
         (lambda: Histogram(bins=[2.0, 1.0]), "bins must increase"),
-        (lambda: Histogram(bins=[1, 2], range=(0, 1)), "range must be None when bins"),
-        (lambda: Histogram(range=(1, 0)).prepare(coerce_data(X)), "low < high"),
-        (lambda: Histogram(range=[(0, 1)] * 2).prepare(coerce_data(X)), "each of 3 columns"),
+        (lambda: Histogram(bins=[1, 2], ranges=(0, 1)), "ranges must be None when bins"),
+        (lambda: Histogram(ranges=(1, 0)).prepare(coerce_data(X)), "low < high"),
+        (lambda: Histogram(ranges=[(0, 1)] * 2).prepare(coerce_data(X)), "each of 3 columns"),
         (lambda: Histogram().evaluate((X,), SEED), r"Call prepare\(data\)"),
         (
             lambda: (
-                Histogram(range=(-9, -8), density=True)
+                Histogram(ranges=(-9, -8), density=True)
                 .prepare(coerce_data(X[:, 0]))
                 .evaluate((X[:, 0],), SEED)
             ),
