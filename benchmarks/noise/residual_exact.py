@@ -46,7 +46,7 @@ def measure(name: str, budget: float) -> dict[str, object]:
     }
     if exact.is_noiseless:
         return row | {"noiseless": True}
-    true_mi = exact_information(outputs, exact, n_draws=2_000_000, gamma=1e-3, rng=1)
+    true_mi = exact_information(exact.view(outputs), n_draws=2_000_000, gamma=1e-3, rng=1)
     return row | {
         "ratio": gaussian.total_variance / exact.total_variance,
         "true_mi_over_budget": true_mi.value / budget,

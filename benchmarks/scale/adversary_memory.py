@@ -51,8 +51,8 @@ def main() -> int:
     plan = step(
         "waterfill", lambda: calibrate(outputs, Information(0.5), rule="waterfill", pool=pool)
     )
-    risk = step("membership risk", lambda: membership_risk(outputs, pool, plan, rng=1))
-    step("exact information", lambda: exact_information(outputs, plan, rng=1))
+    risk = step("membership risk", lambda: membership_risk(plan.view(outputs), pool, rng=1))
+    step("exact information", lambda: exact_information(plan.view(outputs), rng=1))
     step(
         "noise for membership <= 60 %",
         lambda: calibrate(outputs, Membership(0.6), pool=pool, rng=2),

@@ -20,10 +20,9 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import membership_risk
 from pacprivacy.mechanism import Mean
-from pacprivacy.noise import NoisePlan, calibrate
+from pacprivacy.noise import AxisFrame, NoisePlan, calibrate
 from pacprivacy.noise.formulas import proportional
 from pacprivacy.noise.plan import make_plan
-from pacprivacy.noise.spread import AxisFrame
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory import posterior_success
@@ -90,7 +89,7 @@ def measure_mean(dataset: str, settings: Settings) -> Iterator[MeanRow]:
     for rule in STYLES:
         for mi_nats in BUDGETS:
             plan = _plan(rule, values, pool, mi_nats, settings.seed)
-            found = membership_risk(values, pool, plan, rng=settings.seed)
+            found = membership_risk(plan.view(values), pool, rng=settings.seed)
             stream = public_generator(settings.seed, f"{dataset} mean {rule}", round(1e9 * mi_nats))
             released = simulate_pool(plan, settings.n_releases, stream)
             yield MeanRow(

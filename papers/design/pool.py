@@ -18,8 +18,7 @@ from pacprivacy._random import public_generator
 from pacprivacy.design import LinearTransform, LogisticFit, OrthogonalRidge, Penalty
 from pacprivacy.design.logistic import with_constant
 from pacprivacy.mechanism import Mechanism
-from pacprivacy.noise import calibrate
-from pacprivacy.noise.calibration import propose_variance
+from pacprivacy.noise import calibrate, propose_variance
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory import posterior_success

@@ -15,13 +15,10 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._random import public_generator
-from pacprivacy.adversary import View
-from pacprivacy.adversary.information import information_of_view
-from pacprivacy.adversary.view import make_view
+from pacprivacy.adversary import View, exact_information, make_view
 from pacprivacy.budget import Information
-from pacprivacy.noise import Rule, calibrate
+from pacprivacy.noise import AnyRule, calibrate, noise_covariance
 from pacprivacy.noise.search import Probe, smallest_scale
-from pacprivacy.noise.shapes import noise_covariance
 from pacprivacy.residual import LearnedNoise, Training
 from pacprivacy.theory import Estimate, gaussian_equivalent, posterior_success
 from papers.charts import Line, Panel, Style
@@ -105,7 +102,7 @@ class Law:
         return replace(self.scaled(scale), claimed_nats=mi_nats)
 
 
-def law_of_rule(method: str, values: Matrix, rule: Rule, mi_nats: float, seed: int) -> Law:
+def law_of_rule(method: str, values: Matrix, rule: AnyRule, mi_nats: float, seed: int) -> Law:
     """Return the noise of one of the library's rules at an information budget."""
     plan = calibrate(values, Information(mi_nats), rule=rule, rng=seed)
     return Law(method=method, covariance=noise_covariance(plan), claimed_nats=plan.mi_upper)
@@ -133,7 +130,7 @@ def law_of_learned(method: str, learned: LearnedNoise) -> Law:
 def true_information(law: Law, values: Matrix, *, n_draws: int, seed: int) -> Estimate:
     """Return what the optimal adversary learns, on fresh draws."""
     rng = public_generator(seed, "residual truth")
-    return information_of_view(law.view(values), n_draws=n_draws, gamma=GAMMA, rng=rng)
+    return exact_information(law.view(values), n_draws=n_draws, gamma=GAMMA, rng=rng)
 
 
 def simulate_noise(law: Law, n_draws: int, rng: np.random.Generator) -> Matrix:

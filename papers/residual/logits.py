@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pacprivacy.noise import Protect, Rule, contrasts
+from pacprivacy.noise import AnyRule, Protect, contrasts
 from pacprivacy.residual import Training, learn_noise_curve
 from papers.charts import Panel, draw_panels
 from papers.page import Page, as_budget, as_number, write_csv
@@ -85,7 +85,7 @@ def measure_logits(dataset: str, effort: Effort, seed: int) -> Iterator[NoiseRow
         n_train=logits.n_train,
     )
     protect = Protect(contrasts(values.shape[1]), weight=PROTECT_WEIGHT)
-    rules: dict[str, Rule] = {
+    rules: dict[str, AnyRule] = {
         "Efficient-PAC": "diagonal",
         "Auto-PAC": "spectral",
         "waterfill": "waterfill",

@@ -11,8 +11,7 @@ from typing import Any, Final
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
 from pacprivacy.mechanism import Mean
-from pacprivacy.noise import calibrate
-from pacprivacy.noise.shapes import noise_covariance
+from pacprivacy.noise import calibrate, noise_covariance
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.residual import Training, learn_noise_curve
 from pacprivacy.simulation import run_mechanism

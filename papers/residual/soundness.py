@@ -16,10 +16,9 @@ import numpy as np
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
 from pacprivacy.mechanism import Mean
+from pacprivacy.noise import spread_of
 from pacprivacy.noise.formulas import waterfill
-from pacprivacy.noise.search import refine
-from pacprivacy.noise.shapes import axis_shape
-from pacprivacy.noise.spread import spread_of
+from pacprivacy.noise.search import axis_shape, refine
 from pacprivacy.pool import Balanced
 from pacprivacy.residual import Training, check_learned_noise, learn_noise_curve
 from pacprivacy.simulation import run_mechanism

@@ -16,7 +16,7 @@ from pacprivacy.adversary import DEFAULT_GAMMA
 from pacprivacy.budget import AnyBudget
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.mechanism import as_mechanism, coerce_data
-from pacprivacy.noise import N_RESERVE, Boxed, Empirical, Rule, calibrate, check_feasible
+from pacprivacy.noise import AnyRule, as_rule, calibrate, check_feasible
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Context, Release, Secret, publish
 from pacprivacy.session import Accuracy, Session
@@ -30,7 +30,7 @@ def privatize(
     *,
     pool: Pool | PoolStrategy | None = None,
     n_subsets: int | None = None,
-    rule: Rule | None = None,
+    rule: AnyRule | None = None,
     units: Any = None,
     n_jobs: int | None = None,
     checkpoint: str | Path | None = None,
@@ -119,13 +119,13 @@ def privatize(
     universe = coerce_data(data)
     prepared = as_mechanism(mechanism)
     given = None if rng is None else seed
-    independent = isinstance(rule, Boxed | Empirical)
-    if independent and isinstance(pool, Pool) and not simulate:
+    n_reserve = as_rule(rule).n_reserve
+    if n_reserve and isinstance(pool, Pool) and not simulate:
         raise PoolError(
             "pool must be a strategy for a confidence or empirical certificate: the secret is one "
             "of its subsets, which nobody may have seen. Pass Half(...) or Poisson(...) itself."
         )
-    if independent and rng is not None and not simulate:
+    if n_reserve and rng is not None and not simulate:
         raise BudgetError(
             "rng must be None for a confidence or empirical certificate: the secret subset is "
             "drawn with the pool. Leave rng out, or set simulate=True."
@@ -138,7 +138,7 @@ def privatize(
         units=units,
         checkpoint=checkpoint,
         rng=given,
-        n_reserve=N_RESERVE if independent else 0,
+        n_reserve=n_reserve,
     )
     check_feasible(budget, rule, candidates)
     outputs = run_mechanism(

@@ -12,8 +12,18 @@ import numpy as np
 import pytest
 
 from pacprivacy.budget import Information, Membership
-from pacprivacy.noise import RULES, AutoConfidence, Basis, Boxed, Empirical, Rule, calibrate
-from pacprivacy.noise.rules import Exact, Protect, Shaped
+from pacprivacy.noise import (
+    RULES,
+    AutoConfidence,
+    Basis,
+    Boxed,
+    Empirical,
+    Exact,
+    Protect,
+    Rule,
+    Shaped,
+    calibrate,
+)
 from pacprivacy.pool import Half
 from pages import RUN, read_blocks, read_commands, run_page
 

@@ -18,12 +18,11 @@ from pacprivacy.adversary import (
 )
 from pacprivacy.adversary.information import fit_controls
 from pacprivacy.adversary.membership import noiseless_risk
-from pacprivacy.adversary.view import draw_releases, make_view, posterior_entropy, view_of
+from pacprivacy.adversary.view import View, draw_releases, make_view, posterior_entropy
 from pacprivacy.budget import Information
-from pacprivacy.noise import calibrate
+from pacprivacy.noise import AxisFrame, calibrate
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.plan import NoisePlan, Observation, Revealed
-from pacprivacy.noise.spread import AxisFrame
 from pacprivacy.pool import Balanced, Half, Pool
 from pacprivacy.theory import information_slack
 from papers.residual.examples import example_outputs
@@ -42,11 +41,8 @@ class Law:
     groups: npt.NDArray[np.int64] | None = None
     total_variation_slack: float = 0.0
 
-    def whitened(self, outputs: Matrix) -> Matrix:
-        return outputs
-
-    def revealed_groups(self, outputs: Matrix) -> npt.NDArray[np.int64] | None:
-        return self.groups
+    def view(self, outputs: Matrix, log_belief: Vector | None = None) -> View:
+        return make_view(outputs, log_belief, groups=self.groups, slack=self.total_variation_slack)
 
 
 def joint_density(points: Vector, prior: Vector, step: float = 2e-3) -> tuple[Matrix, float]:
@@ -104,9 +100,7 @@ PROBLEMS = [
 def test_information_equals_the_integral(m: int, spread: float, uniform: bool) -> None:
     points, prior, _ = make_problem(m, spread, 1, uniform=uniform)
     truth = information_by_quadrature(points, prior)
-    found = exact_information(
-        points[:, None], Law(), log_belief=np.log(prior), n_draws=DRAWS, rng=3
-    )
+    found = exact_information(Law().view(points[:, None], np.log(prior)), n_draws=DRAWS, rng=3)
     assert found.value == pytest.approx(truth, abs=TOLERANCE)
     assert found.lower <= truth <= found.upper
     assert truth <= min(
@@ -120,7 +114,7 @@ def test_membership_risk_equals_the_integral(m: int, spread: float, uniform: boo
     points, prior, pool = make_problem(m, spread, 2, uniform=uniform)
     truth = risk_by_quadrature(points, prior, pool)
     found = membership_risk(
-        points[:, None], pool, Law(), log_belief=np.log(prior), n_draws=DRAWS // 2, rng=4
+        Law().view(points[:, None], np.log(prior)), pool, n_draws=DRAWS // 2, rng=4
     )
     np.testing.assert_allclose(found.per_unit, truth, atol=TOLERANCE)
     assert (truth <= found.upper_per_unit).all()
@@ -134,7 +128,7 @@ def test_naming_the_subset_equals_the_integral(m: int, spread: float, uniform: b
     points, prior, _ = make_problem(m, spread, 3, uniform=uniform)
     truth = success_by_quadrature(points, prior, np.eye(m))
     found = criterion_success(
-        points[:, None], Law(), np.eye(m), log_belief=np.log(prior), n_draws=DRAWS // 2, rng=5
+        Law().view(points[:, None], np.log(prior)), np.eye(m), n_draws=DRAWS // 2, rng=5
     )
     assert found.value == pytest.approx(truth, abs=TOLERANCE)
     assert found.lower <= truth <= found.upper
@@ -143,16 +137,12 @@ def test_naming_the_subset_equals_the_integral(m: int, spread: float, uniform: b
 @pytest.mark.claim("A-3")
 def test_membership_as_a_criterion_is_the_membership_risk() -> None:
     points, prior, pool = make_problem(8, 1.0, 4, uniform=False)
-    risk = membership_risk(
-        points[:, None], pool, Law(), log_belief=np.log(prior), n_draws=500_000, rng=6
-    )
+    risk = membership_risk(Law().view(points[:, None], np.log(prior)), pool, n_draws=500_000, rng=6)
     for unit in range(pool.n_units):
         inside = pool.masks()[:, unit].astype(float)
         found = criterion_success(
-            points[:, None],
-            Law(),
+            Law().view(points[:, None], np.log(prior)),
             np.stack([inside, 1 - inside], axis=1),
-            log_belief=np.log(prior),
             n_draws=500_000,
             rng=7,
         )
@@ -171,7 +161,7 @@ def test_two_directions_equal_a_double_integral() -> None:
     joint = np.exp(-0.5 * np.square(z[:, None] - points).sum(axis=2)) / (2 * math.pi) / 6
     gain = xlogx(joint).sum() - xlogx(joint.sum(axis=1)).sum()
     truth = step**2 * gain + math.log(6)
-    found = exact_information(points, Law(), n_draws=DRAWS, rng=9)
+    found = exact_information(Law().view(points), n_draws=DRAWS, rng=9)
     assert found.value == pytest.approx(truth, abs=TOLERANCE)
 
 
@@ -228,13 +218,13 @@ def test_the_integer_release_equals_its_enumeration(units: list[int]) -> None:
     joint = list_outcomes(plan, prior)
     truth = discrete_information(joint, prior)
     outputs = points.astype(float)
-    found = exact_information(outputs, plan, log_belief=np.log(prior), n_draws=500_000, rng=10)
+    found = exact_information(plan.view(outputs, np.log(prior)), n_draws=500_000, rng=10)
     slack = information_slack(plan.total_variation_slack, m)
     assert found.value == pytest.approx(truth, abs=2 * TOLERANCE + min(slack, 0.01))
     assert found.lower <= truth <= found.upper
     assert truth <= log_det_of_plan(plan, prior)
     pool = Balanced(n_subsets=m).draw(5, rng=0)
-    risk = membership_risk(outputs, pool, plan, log_belief=np.log(prior), n_draws=300_000, rng=11)
+    risk = membership_risk(plan.view(outputs, np.log(prior)), pool, n_draws=300_000, rng=11)
     inside = joint @ pool.masks()
     exact = np.maximum(inside, joint.sum(axis=1)[:, None] - inside).sum(axis=0)
     np.testing.assert_allclose(risk.per_unit, exact, atol=2 * TOLERANCE)
@@ -252,12 +242,12 @@ def test_a_revealed_part_with_noise_beside_it_equals_its_enumeration() -> None:
     joint = list_outcomes(plan, prior)
     truth = discrete_information(joint, prior)
     outputs = points.astype(float)
-    found = exact_information(outputs, plan, log_belief=np.log(prior), n_draws=500_000, rng=13)
+    found = exact_information(plan.view(outputs, np.log(prior)), n_draws=500_000, rng=13)
     assert found.value == pytest.approx(truth, abs=2 * TOLERANCE)
     assert truth <= found.upper
     assert truth <= log_det_of_plan(plan, prior)
     pool = Balanced(n_subsets=m).draw(5, rng=1)
-    risk = membership_risk(outputs, pool, plan, log_belief=np.log(prior), n_draws=300_000, rng=14)
+    risk = membership_risk(plan.view(outputs, np.log(prior)), pool, n_draws=300_000, rng=14)
     inside = joint @ pool.masks()
     exact = np.maximum(inside, joint.sum(axis=1)[:, None] - inside).sum(axis=0)
     np.testing.assert_allclose(risk.per_unit, exact, atol=2 * TOLERANCE)
@@ -270,7 +260,7 @@ def test_groups_of_one_size_are_counted_without_error(groups: list[int]) -> None
     pool = Balanced(n_subsets=8).draw(6, rng=2)
     outputs = np.zeros((8, 1))
     n_groups = len(set(groups))
-    found = exact_information(outputs, law, n_draws=4096, rng=15)
+    found = exact_information(law.view(outputs), n_draws=4096, rng=15)
     assert found.value == pytest.approx(math.log(n_groups), abs=1e-12)
     table = pool.masks()
     counted = np.zeros(pool.n_units)
@@ -280,7 +270,7 @@ def test_groups_of_one_size_are_counted_without_error(groups: list[int]) -> None
     exact = noiseless_risk(make_view(outputs, groups=np.array(groups)), pool)
     np.testing.assert_allclose(exact, counted, atol=2e-12)
     assert (exact >= counted).all()
-    risk = membership_risk(outputs, pool, law, n_draws=400_000, rng=16)
+    risk = membership_risk(law.view(outputs), pool, n_draws=400_000, rng=16)
     np.testing.assert_allclose(risk.per_unit, counted, atol=2 * TOLERANCE)
 
 
@@ -292,9 +282,9 @@ def test_beliefs_with_impossible_candidates_are_those_without_them() -> None:
     log_p[[0, 5]] = -np.inf
     alive = np.isfinite(log_p)
     truth = information_by_quadrature(points[alive], prior[alive] / prior[alive].sum())
-    found = exact_information(points[:, None], Law(), log_belief=log_p, n_draws=DRAWS, rng=17)
+    found = exact_information(Law().view(points[:, None], log_p), n_draws=DRAWS, rng=17)
     assert found.value == pytest.approx(truth, abs=TOLERANCE)
-    risk = membership_risk(points[:, None], pool, Law(), log_belief=log_p, n_draws=2000, rng=18)
+    risk = membership_risk(Law().view(points[:, None], log_p), pool, n_draws=2000, rng=18)
     assert np.isfinite(risk.per_unit).all()
 
 
@@ -305,17 +295,17 @@ def test_an_outlier_does_not_blur_the_others(far: float) -> None:
     near = np.linspace(-40.0, 40.0, 8)
     points = np.concatenate([near, far + near])
     truth = math.log(2) + information_by_quadrature(near, np.full(8, 1 / 8))
-    found = exact_information(points[:, None], Law(), n_draws=50_000, rng=19)
+    found = exact_information(Law().view(points[:, None]), n_draws=50_000, rng=19)
     assert found.value == pytest.approx(truth, abs=5e-3)
     pool = Balanced(n_subsets=16).draw(6, rng=3)
-    assert membership_risk(points[:, None], pool, Law(), n_draws=2000, rng=20).value > 0.999
+    assert membership_risk(Law().view(points[:, None]), pool, n_draws=2000, rng=20).value > 0.999
 
 
 @pytest.mark.claim("A-1")
 def test_repeated_outputs_are_one_candidate() -> None:
     points = np.array([0.0, 0.0, 0.0, 2.0])
     truth = information_by_quadrature(np.array([0.0, 2.0]), np.array([0.75, 0.25]))
-    found = exact_information(points[:, None], Law(), n_draws=DRAWS, rng=21)
+    found = exact_information(Law().view(points[:, None]), n_draws=DRAWS, rng=21)
     assert found.value == pytest.approx(truth, abs=TOLERANCE)
 
 
@@ -326,10 +316,10 @@ def test_the_distance_of_the_integer_law_is_added_to_every_bound() -> None:
     outputs = points[:, None]
     score, laws = np.eye(8), (exact, blurred)
     pairs = [
-        [exact_information(outputs, law, n_draws=20_000, rng=22) for law in laws],
-        [membership_risk(outputs, pool, law, n_draws=20_000, rng=22) for law in laws],
+        [exact_information(law.view(outputs), n_draws=20_000, rng=22) for law in laws],
+        [membership_risk(law.view(outputs), pool, n_draws=20_000, rng=22) for law in laws],
         [
-            criterion_success(outputs, law, score, n_draws=20_000, rng=22)
+            criterion_success(law.view(outputs), score, n_draws=20_000, rng=22)
             for law in (exact, blurred)
         ],
     ]
@@ -360,7 +350,9 @@ def test_side_knowledge_without_a_release_is_counting(
     masks = pool.masks()
     outputs = np.random.default_rng(0).normal(size=(32, 1))
     for seed in range(6):
-        found = side_knowledge(outputs, pool, Law(), n_told=n_told, n_sets=1, n_draws=64, rng=seed)
+        found = side_knowledge(
+            Law().view(outputs), pool, n_told=n_told, n_sets=1, n_draws=64, rng=seed
+        )
         draw = public_generator(seed, "side-knowledge", n_told)
         told = draw.choice(9, size=n_told, replace=False)
         secret = int(draw.choice(32, p=np.full(32, 1 / 32)))
@@ -373,7 +365,7 @@ def test_side_knowledge_without_a_release_is_counting(
 def test_side_knowledge_of_a_noiseless_release_is_certainty() -> None:
     pool = Balanced(n_subsets=16).draw(8, rng=5)
     law = Law(groups=np.arange(16))
-    found = side_knowledge(np.zeros((16, 1)), pool, law, n_told=1, n_draws=16, rng=0)
+    found = side_knowledge(law.view(np.zeros((16, 1))), pool, n_told=1, n_draws=16, rng=0)
     assert found.mean_success == pytest.approx(1.0)
     assert found.mean_increment is not None
     assert found.mean_increment > 0
@@ -381,7 +373,7 @@ def test_side_knowledge_of_a_noiseless_release_is_certainty() -> None:
 
 def test_side_knowledge_of_a_silent_release_adds_nothing() -> None:
     pool = Balanced(n_subsets=16).draw(8, rng=6)
-    found = side_knowledge(np.zeros((16, 1)), pool, Law(), n_told=2, n_draws=16, rng=0)
+    found = side_knowledge(Law().view(np.zeros((16, 1))), pool, n_told=2, n_draws=16, rng=0)
     assert found.mean_success == found.mean_without_release
     assert found.mean_increment == found.largest_increment == 0.0
 
@@ -431,11 +423,9 @@ def test_the_increment_is_that_of_one_unit(n_told: int, uniform: bool) -> None:
     assert mass.sum() == pytest.approx(1.0)
     assert mass @ gain > 5 * (mass @ after - mass @ before)  # a difference of maxima hides it
     found = side_knowledge(
-        points[:, None],
+        Law().view(points[:, None], np.log(prior)),
         pool,
-        Law(),
         n_told=n_told,
-        log_belief=np.log(prior),
         n_sets=400,
         n_draws=4096,
         rng=0,
@@ -454,7 +444,7 @@ def test_side_knowledge_alone_at_ten_thousand_records() -> None:
     pool = Balanced(n_subsets=256).draw(10_000, rng=7)
     outputs = np.zeros((256, 1))
     for n_told, expected in ((1, 0.62), (2, 0.71), (4, 0.92)):
-        found = side_knowledge(outputs, pool, Law(), n_told=n_told, n_draws=2, n_sets=4, rng=0)
+        found = side_knowledge(Law().view(outputs), pool, n_told=n_told, n_draws=2, n_sets=4, rng=0)
         assert found.mean_without_release == pytest.approx(expected, abs=0.05)
 
 
@@ -463,7 +453,7 @@ def test_side_knowledge_alone_at_ten_thousand_records() -> None:
 def test_less_variance_leaves_the_mean_and_the_range(name: str) -> None:
     outputs = example_outputs(name, n_subsets=64)
     plan = calibrate(outputs, Information(0.3), rule="waterfill")
-    view = view_of(outputs, plan)
+    view = plan.view(outputs)
     rng = np.random.default_rng(0)
     pilot = draw_releases(view, 4096, rng)
     controls = fit_controls(view, pilot, view.prior_entropy - posterior_entropy(view, pilot))

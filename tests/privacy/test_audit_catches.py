@@ -212,9 +212,7 @@ def test_false_alarms_are_as_rare_as_promised(rate: float, n_guesses: int, n_tri
 def test_the_bound_is_the_one_of_the_certificate(iris: Array) -> None:
     """A certificate that claims too little is accused on a release that is otherwise sound."""
     release = pac.privatize(mean, iris, pac.Membership(0.675), n_subsets=32, rng=0, simulate=True)
-    risk = membership_risk(
-        release.bundle.outputs, release.bundle.pool, release.bundle, n_draws=20_000, rng=3
-    )
+    risk = membership_risk(release.bundle.view, release.bundle.pool, n_draws=20_000, rng=3)
     for claimed, verdict in ((risk.lower - 0.05, "VIOLATED"), (risk.upper, "holds")):
         certificate = replace(release.certificate, membership_bound=claimed)
         (found,) = audit(release, certificate, attacks=["bayes"], n_trials=4000, rng=1)

@@ -6,7 +6,7 @@ part of the measured vector.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from scipy.stats import beta as beta_law
 from sklearn.datasets import load_iris
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.adversary import exact_information, membership_risk
+from pacprivacy.adversary import View, exact_information, membership_risk
 from pacprivacy.budget import Information
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Forest, coerce_data
@@ -51,15 +51,8 @@ class WithBareLabels:
     plan: NoisePlan
     groups: npt.NDArray[np.int64]
 
-    def whitened(self, outputs: Matrix) -> Matrix:
-        return self.plan.whitened(outputs)
-
-    def revealed_groups(self, outputs: Matrix) -> npt.NDArray[np.int64]:
-        return self.groups
-
-    @property
-    def total_variation_slack(self) -> float:
-        return self.plan.total_variation_slack
+    def view(self, outputs: Matrix) -> View:
+        return replace(self.plan.view(outputs), groups=self.groups)
 
 
 @cache
@@ -91,13 +84,13 @@ def test_the_audit_catches_bare_labels() -> None:
     bound = posterior_success(MI_NATS)
     # As a statement about the thresholds alone, the certificate is right ...
     assert plan.log_det_nats <= MI_NATS
-    alone = exact_information(planted.thresholds, plan, n_draws=N_DRAWS, rng=0)
+    alone = exact_information(plan.view(planted.thresholds), n_draws=N_DRAWS, rng=0)
     assert alone.lower <= MI_NATS
     # ... but with the labels the attacker has fifty times what it promises.
     leaky = WithBareLabels(plan=plan, groups=planted.groups)
-    found = exact_information(planted.thresholds, leaky, n_draws=N_DRAWS, rng=0)
+    found = exact_information(leaky.view(planted.thresholds), n_draws=N_DRAWS, rng=0)
     assert found.lower > 50 * MI_NATS
-    risk = membership_risk(planted.thresholds, planted.pool, leaky, n_draws=N_DRAWS, rng=0)
+    risk = membership_risk(leaky.view(planted.thresholds), planted.pool, n_draws=N_DRAWS, rng=0)
     assert risk.lower > bound + 0.2
     # Not of one unlucky record only: this is the mean over all of them.
     assert risk.mean.lower > bound + 0.05
@@ -107,10 +100,10 @@ def test_the_audit_catches_bare_labels() -> None:
 def test_measured_leaf_scores_stay_below_the_certificate() -> None:
     sound = case()
     plan = calibrate(sound.full, Information(MI_NATS), rule="waterfill", rng=0)
-    found = exact_information(sound.full, plan, n_draws=N_DRAWS, rng=0)
+    found = exact_information(plan.view(sound.full), n_draws=N_DRAWS, rng=0)
     assert found.lower <= MI_NATS
     assert min(found.upper, plan.log_det_nats) <= MI_NATS
-    risk = membership_risk(sound.full, sound.pool, plan, n_draws=N_DRAWS, rng=0)
+    risk = membership_risk(plan.view(sound.full), sound.pool, n_draws=N_DRAWS, rng=0)
     assert risk.upper < posterior_success(MI_NATS)
 
 
@@ -134,7 +127,7 @@ def worst_unit() -> int:
     planted = case()
     plan = calibrate(planted.thresholds, Information(MI_NATS), rule="waterfill", rng=0)
     leaky = WithBareLabels(plan=plan, groups=planted.groups)
-    risk = membership_risk(planted.thresholds, planted.pool, leaky, n_draws=4096, rng=0)
+    risk = membership_risk(leaky.view(planted.thresholds), planted.pool, n_draws=4096, rng=0)
     return int(risk.per_unit.argmax())
 
 

@@ -43,7 +43,7 @@ def gains_of_one_set(
 @pytest.mark.parametrize("n_told", [1, 2, 4])
 def test_the_certificate_does_not_understate_side_knowledge(release: Release, n_told: int) -> None:
     assert release.bundle is not None
-    points = release.bundle.whitened(release.bundle.outputs)
+    points = release.bundle.whitened
     inside = release.bundle.pool.masks()
     rng = np.random.default_rng(n_told)
     gains, differences = [], []

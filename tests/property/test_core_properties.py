@@ -27,7 +27,7 @@ from pacprivacy.budget import (
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import flatten
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.noise.calibration import NOISELESS
+from pacprivacy.noise.problem import NOISELESS
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import Bundle, Certificate, Context
 from pacprivacy.release.certify import bundle_of
@@ -162,9 +162,9 @@ def test_no_certified_bound_is_below_the_truth(
     nats, risk = truth_by_group(values, plan, np.exp(log_p), pool)
     assert nats <= mi_nats * (1 + 1e-9)
     assert nats <= plan.mi_upper + 1e-9
-    found = exact_information(values, plan, log_belief=log_p, n_draws=512, rng=seed)
+    found = exact_information(plan.view(values, log_p), n_draws=512, rng=seed)
     assert found.lower - 1e-6 <= nats <= found.upper + 1e-6
-    measured = membership_risk(values, pool, plan, log_belief=log_p, n_draws=512, rng=seed)
+    measured = membership_risk(plan.view(values, log_p), pool, n_draws=512, rng=seed)
     assert (risk <= measured.upper_per_unit + 1e-6).all()
     assert measured.lower - 1e-6 <= risk.max()
 

@@ -12,8 +12,7 @@ import pacprivacy.noise.proof
 import pacprivacy.noise.search
 from pacprivacy.budget import Information, Membership
 from pacprivacy.errors import BudgetError, MechanismError, PacPrivacyError
-from pacprivacy.noise import AutoConfidence, Basis, Boxed, Empirical, calibrate
-from pacprivacy.noise.calibration import propose_variance
+from pacprivacy.noise import AutoConfidence, Basis, Boxed, Empirical, calibrate, propose_variance
 from pacprivacy.noise.iid import N_RESERVE
 from pacprivacy.pool import Balanced, Half
 

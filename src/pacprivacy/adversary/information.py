@@ -17,15 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Share, Vector
-from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.view import (
     Draws,
-    Observable,
     View,
     draw_blocks,
+    draws_generator,
     posterior,
     posterior_entropy,
-    view_of,
 )
 from pacprivacy.theory import (
     DivergenceName,
@@ -248,15 +246,34 @@ def pilot_of_view(view: View, *, n_draws: int, gamma: float, rng: np.random.Gene
     )
 
 
-def information_of_view(
-    view: View, *, n_draws: int, gamma: float, rng: np.random.Generator
+def exact_information(
+    view: View,
+    *,
+    n_draws: int | None = None,
+    gamma: float = DEFAULT_GAMMA,
+    rng: np.random.Generator | int | None = None,
 ) -> Estimate:
-    """Estimate (4) on a view; see :func:`exact_information`.
+    """Estimate the mutual information between the secret index and the release, in nats.
 
     A share of the draws is a pilot, on which a prediction of the gain is fitted; the others
     average what it does not predict.
+
+    Parameters
+    ----------
+    view : View
+        What the attacker compares, as from :meth:`pacprivacy.noise.NoisePlan.view`.
+    n_draws : int, optional
+        Simulated releases; by default as many as a few seconds allow.
+    gamma : float
+        Probability that the interval is wrong.
+
+    Guarantee
+    ---------
+    Claim A-1. ``upper`` is at least the true mutual information with probability ``1 - gamma``
+    over the simulated draws, for the integer noise that is actually sampled (claim L-2).
     """
-    prior = view.prior_entropy
+    n_draws = n_draws or information_draws(view.n_subsets)
+    rng, prior = draws_generator(rng, "information"), view.prior_entropy
     pilot = pilot_of_view(view, n_draws=n_draws, gamma=gamma, rng=rng)
     controls, n_main = pilot.controls, n_draws - pilot.n_draws
     source = view if controls is None else controls.drawn_from(view)
@@ -275,53 +292,13 @@ def information_of_view(
         pilot.mean + mean, variance, n_main, low=low, high=high, gamma=gamma
     )
     slack = information_slack(view.slack, view.n_subsets)
-    return Estimate(
+    return replace(
+        estimate,
         value=min(max(estimate.value, 0.0), prior),
         lower=max(0.0, estimate.lower - slack),
         upper=min(prior, max(estimate.upper, 0.0) + slack),
-        confidence=estimate.confidence,
         n_draws=n_draws,
     )
-
-
-def exact_information(
-    outputs: object,
-    plan: Observable,
-    *,
-    log_belief: Vector | None = None,
-    n_draws: int | None = None,
-    gamma: float = DEFAULT_GAMMA,
-    rng: np.random.Generator | int | None = None,
-) -> Estimate:
-    """Mutual information between the secret index and the release, with an interval.
-
-    Parameters
-    ----------
-    outputs : array of shape (m, d), curator-only
-        One row per candidate subset.
-    plan : NoisePlan
-        The noise under which one row is released.
-    log_belief : array of shape (m,), optional
-        What the attacker believed before; uniform by default.
-    n_draws : int, optional
-        Simulated releases; by default as many as a few seconds allow.
-    gamma : float
-        Probability that the interval is wrong.
-
-    Returns
-    -------
-    Estimate
-        In nats: value, lower, upper, confidence.
-
-    Guarantee
-    ---------
-    Claim A-1. ``upper`` is at least the true mutual information with probability ``1 - gamma``
-    over the simulated draws, for the integer noise that is actually sampled (claim L-2).
-    """
-    view = view_of(outputs, plan, log_belief)
-    generator = public_generator(coerce_seed(rng), "information")
-    draws = n_draws or information_draws(view.n_subsets)
-    return information_of_view(view, n_draws=draws, gamma=gamma, rng=generator)
 
 
 ROUND_UP: Final = 1 + 1e-12
@@ -368,16 +345,24 @@ SUMMANDS: Final[Mapping[DivergenceName, Summand]] = {
 }
 
 
-def divergences_of_view(
-    view: View, *, n_draws: int, gamma: float, rng: np.random.Generator
+def divergences(
+    view: View,
+    *,
+    n_draws: int | None = None,
+    gamma: float = DEFAULT_GAMMA,
+    rng: np.random.Generator | int | None = None,
 ) -> tuple[Divergence, ...]:
-    """Estimate total variation, chi-square and squared Hellinger on a view, together.
+    """Estimate total variation, chi-square and squared Hellinger from independence, together.
+
+    The parameters are those of :func:`exact_information`.
 
     Guarantee
     ---------
     Claim RP-2. All three are at most their upper ends with probability at least ``1 - gamma``
     over the draws.
     """
+    n_draws = n_draws or information_draws(view.n_subsets)
+    rng = draws_generator(rng, "divergences")
     prior = np.exp(view.log_prior)
     alive = prior > 0
     known = prior[alive]
@@ -399,10 +384,12 @@ def divergences_of_view(
         high = widest if name == "chi-square" else 1.0
         mean = min(total / n_draws, high)
         variance = max(0.0, (total_sq - n_draws * mean**2) / (n_draws - 1))
-        found_for = bernstein_estimate(
+        estimate = bernstein_estimate(
             mean, variance, n_draws, low=0.0, high=max(high, 1e-300), gamma=gamma / len(SUMMANDS)
         )
-        result.append(Divergence.of(name, _widened(found_for, slack[name], high)))
+        lower = max(0.0, estimate.lower - slack[name])
+        upper = max(estimate.value, min(high, estimate.upper + slack[name]))
+        result.append(Divergence.of(name, replace(estimate, lower=lower, upper=upper)))
     return tuple(result)
 
 
@@ -426,47 +413,3 @@ def noiseless_divergences(view: View) -> tuple[Divergence, ...]:
 def _closed(value: float) -> Estimate:
     upper = value * ROUND_UP
     return Estimate(value=value, lower=value, upper=upper, confidence=1.0, n_draws=0)
-
-
-def _widened(estimate: Estimate, slack: float, high: float) -> Estimate:
-    return Estimate(
-        value=estimate.value,
-        lower=max(0.0, estimate.lower - slack),
-        upper=max(estimate.value, min(high, estimate.upper + slack)),
-        confidence=estimate.confidence,
-        n_draws=estimate.n_draws,
-    )
-
-
-def divergences(
-    outputs: object,
-    plan: Observable,
-    *,
-    log_belief: Vector | None = None,
-    n_draws: int | None = None,
-    gamma: float = DEFAULT_GAMMA,
-    rng: np.random.Generator | int | None = None,
-) -> tuple[Divergence, ...]:
-    """Return total variation, chi-square and squared Hellinger from independence.
-
-    Parameters
-    ----------
-    outputs : array of shape (m, d), curator-only
-        One row per candidate subset.
-    plan : NoisePlan
-        The noise under which one row is released.
-    log_belief : array of shape (m,), optional
-        What the attacker believed before; uniform by default.
-    n_draws : int, optional
-        Simulated releases; by default as many as a few seconds allow.
-    gamma : float
-        Probability that one of the upper ends is wrong.
-
-    Guarantee
-    ---------
-    Claim RP-2. All are at most their upper ends with probability ``1 - gamma`` over the draws.
-    """
-    view = view_of(outputs, plan, log_belief)
-    generator = public_generator(coerce_seed(rng), "divergences")
-    draws = n_draws or information_draws(view.n_subsets)
-    return divergences_of_view(view, n_draws=draws, gamma=gamma, rng=generator)

@@ -1,19 +1,24 @@
-"""The best possible guess of one unit's membership: the definition of PAC privacy itself."""
+"""The best possible guess of one unit's membership: the definition of PAC privacy itself.
+
+Also the belief that the guess rests on, kept across releases, and what an attacker gains who is
+told the membership of a few others.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy._checks import Count, Matrix, Share, Vector, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
-from pacprivacy.adversary.view import Observable, View, draw_blocks, posterior, view_of
+from pacprivacy.adversary.view import View, draw_blocks, draws_generator, make_view, posterior
 from pacprivacy.errors import PoolError
-from pacprivacy.theory import Estimate, bernstein_estimate, empirical_bernstein
+from pacprivacy.theory import Estimate, bernstein_estimate, empirical_bernstein, entropy
 
 CACHE_ELEMENTS = 1 << 24
 UNIT_BLOCK = 4096
@@ -123,11 +128,36 @@ class SignBlocks:
             yield slice(start, start + block.shape[1]), block
 
 
-def risk_of_view(
-    view: View, pool: Candidates, *, n_draws: int, gamma: float, rng: np.random.Generator
+def membership_risk(
+    view: View,
+    pool: Candidates,
+    *,
+    n_draws: int | None = None,
+    gamma: float = DEFAULT_GAMMA,
+    rng: np.random.Generator | int | None = None,
 ) -> MembershipRisk:
-    """Estimate (5) on a view; see :func:`membership_risk`."""
+    """Success of the best attacker in telling whether a unit was in the secret subset.
+
+    Parameters
+    ----------
+    view : View
+        What the attacker compares, as from :meth:`pacprivacy.noise.NoisePlan.view`.
+    pool : Pool
+        The candidate subsets.
+    n_draws : int, optional
+        Simulated releases; by default as many as a few seconds allow.
+    gamma : float
+        Probability that any of the intervals is wrong (union over units).
+
+    Guarantee
+    ---------
+    Claim A-2. With probability ``1 - gamma`` over the simulated draws, *no* attacker who knows
+    the universe, the pool, the mechanism and the noise law guesses the membership of any unit
+    with success above ``upper``.
+    """
     _check_same_subsets(view, pool)
+    n_draws = n_draws or membership_draws(pool.n_subsets, pool.n_units)
+    rng = draws_generator(rng, "membership")
     blocks = SignBlocks(pool, np.float64, None)
     total, total_sq = np.zeros(pool.n_units), np.zeros(pool.n_units)
     mean_total = mean_sq = 0.0
@@ -189,12 +219,11 @@ def _summarise(
     mean = bernstein_estimate(
         0.5 + 0.5 * mean_tilt[0], mean_tilt[1] / 4, n_draws, low=0.5, high=1.0, gamma=gamma / 2
     )
-    mean = Estimate(
-        value=mean.value,
+    mean = replace(
+        mean,
         lower=max(0.5, mean.lower - slack),
         upper=min(1.0, mean.upper + slack),
         confidence=1 - gamma,
-        n_draws=n_draws,
     )
     return MembershipRisk(worst=worst, mean=mean, per_unit=value, upper_per_unit=upper)
 
@@ -202,50 +231,6 @@ def _summarise(
 def membership_draws(n_subsets: int, n_units: int) -> int:
     """Draws that take a few seconds at most."""
     return int(np.clip(5 * 10**10 // (n_subsets * n_units), 2048, 100_000))
-
-
-def membership_risk(
-    outputs: object,
-    pool: Candidates,
-    plan: Observable,
-    *,
-    log_belief: Vector | None = None,
-    n_draws: int | None = None,
-    gamma: float = DEFAULT_GAMMA,
-    rng: np.random.Generator | int | None = None,
-) -> MembershipRisk:
-    """Success of the best attacker in telling whether a unit was in the secret subset.
-
-    Parameters
-    ----------
-    outputs : array of shape (m, d), curator-only
-        One row per candidate subset.
-    pool : Pool
-        The candidate subsets.
-    plan : NoisePlan
-        The noise under which one row is released.
-    log_belief : array of shape (m,), optional
-        What the attacker believed before; uniform by default.
-    n_draws : int, optional
-        Simulated releases; by default as many as a few seconds allow.
-    gamma : float
-        Probability that any of the intervals is wrong (union over units).
-
-    Returns
-    -------
-    MembershipRisk
-        The worst-placed unit (``value``, ``lower``, ``upper``), the mean, and arrays per unit.
-
-    Guarantee
-    ---------
-    Claim A-2. With probability ``1 - gamma`` over the simulated draws, *no* attacker who knows
-    the universe, the pool, the mechanism and the noise law guesses the membership of any unit
-    with success above ``upper``.
-    """
-    view = view_of(outputs, plan, log_belief)
-    draws = n_draws or membership_draws(pool.n_subsets, pool.n_units)
-    generator = public_generator(coerce_seed(rng), "membership")
-    return risk_of_view(view, pool, n_draws=draws, gamma=gamma, rng=generator)
 
 
 def noiseless_risk(view: View, pool: Candidates) -> Vector:
@@ -266,11 +251,9 @@ def noiseless_risk(view: View, pool: Candidates) -> Vector:
 
 
 def criterion_success(
-    outputs: object,
-    plan: Observable,
+    view: View,
     score: Matrix,
     *,
-    log_belief: Vector | None = None,
     n_draws: int | None = None,
     gamma: float = DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
@@ -279,10 +262,8 @@ def criterion_success(
 
     Parameters
     ----------
-    outputs : array of shape (m, d), curator-only
-        One row per candidate subset.
-    plan : NoisePlan
-        The noise under which one row is released.
+    view : View
+        What the attacker compares.
     score : array of shape (m, n_guesses)
         ``score[k, a]`` in [0, 1]: how well guess ``a`` does when subset ``k`` is the secret.
 
@@ -295,7 +276,6 @@ def criterion_success(
     ---------
     Claim A-3. No attacker limited to these guesses scores above ``upper`` on average.
     """
-    view = view_of(outputs, plan, log_belief)
     table = np.asarray(score, dtype=np.float64)
     if table.ndim != 2 or len(table) != view.n_subsets or not ((table >= 0) & (table <= 1)).all():
         raise PoolError(
@@ -303,7 +283,7 @@ def criterion_success(
             f"[0, 1]; got shape {table.shape}. Rescale the scores."
         )
     n_draws = n_draws or information_draws(view.n_subsets)
-    generator = public_generator(coerce_seed(rng), "criterion")
+    generator = draws_generator(rng, "criterion")
     total = total_sq = 0.0
     for draws in draw_blocks(view, n_draws, generator):
         best = (posterior(view, draws) @ table).max(axis=1)
@@ -312,10 +292,168 @@ def criterion_success(
     mean = total / n_draws
     variance = max(0.0, (total_sq - n_draws * mean**2) / (n_draws - 1))
     found = bernstein_estimate(mean, variance, n_draws, low=0.0, high=1.0, gamma=gamma)
-    return Estimate(
-        value=found.value,
-        lower=max(0.0, found.lower - view.slack),
-        upper=min(1.0, found.upper + view.slack),
-        confidence=found.confidence,
-        n_draws=n_draws,
+    upper = min(1.0, found.upper + view.slack)
+    return replace(found, lower=max(0.0, found.lower - view.slack), upper=upper)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """Log probabilities over the candidates, given everything released so far.
+
+    A function of the pool and of what was released, so showing it to whoever knows the pool
+    leaks nothing more.
+    """
+
+    log_p: Vector
+
+    def __post_init__(self) -> None:
+        freeze(self.log_p)
+
+    @classmethod
+    def uniform(cls, n_subsets: int) -> Belief:
+        """Return the belief before any release."""
+        return cls(log_p=check_log_belief(None, n_subsets))
+
+    def updated(self, log_likelihood: Vector) -> Belief:
+        """Return the belief after an observation with this log likelihood per candidate."""
+        return Belief(log_p=check_log_belief(self.log_p + log_likelihood, len(self.log_p)))
+
+    @property
+    def learned_nats(self) -> float:
+        """``KL(belief || uniform)``: what has been learned about the secret so far."""
+        return max(0.0, math.log(len(self.log_p)) - float(entropy(self.log_p)))
+
+    def success_per_unit(self, pool: Candidates) -> Vector:
+        """Return the attacker's current success on each unit, ``max(Q, 1-Q)``."""
+        blocks = SignBlocks(pool, np.float64, None)
+        weights = blocks.fold(np.exp(self.log_p)[None, :])
+        success = np.empty(pool.n_units)
+        for units, signs in blocks:
+            success[units] = 0.5 + 0.5 * np.abs(weights @ signs)[0]
+        return np.minimum(success, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideKnowledge:
+    """What an attacker who is told ``n_told`` memberships knows of the others, and gains.
+
+    Success is that on the best-guessed other unit, without the release and with it. These are often
+    two different units: what side knowledge alone gives away has nothing to gain. So the increment
+    is taken unit by unit: the most that the release adds for any *one* unit.
+
+    ``mean_`` is the average over the sampled sets of told units; ``worst_`` and ``largest_`` are
+    the largest of these ``n_sets``, a sample and not a maximum over all sets. All are Monte-Carlo
+    estimates for information, not part of the promise. The unit that gains most is found on the
+    same draws, so its increment is overstated rather than understated.
+
+    Records of version 0.1 have no increments; theirs are None.
+    """
+
+    n_told: Count
+    mean_success: Share
+    worst_success: Share
+    mean_without_release: Share
+    worst_without_release: Share
+    n_sets: Count
+    mean_increment: Share | None = None
+    largest_increment: Share | None = None
+
+    def __post_init__(self) -> None:
+        if (self.mean_increment is None) != (self.largest_increment is None):
+            raise ValueError("increments must both be known, or neither. Record both.")
+
+    def to_public_dict(self) -> dict[str, float | int]:
+        """Return every field that is known."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def side_knowledge(
+    view: View,
+    pool: Candidates,
+    *,
+    n_told: int,
+    n_sets: int = 8,
+    n_draws: int = 1024,
+    rng: np.random.Generator | int | None = None,
+) -> SideKnowledge:
+    """Membership success when the attacker is told the membership of ``n_told`` other units.
+
+    The sharp edge of a finite pool: whoever knows the pool and about ``log2 m`` memberships knows
+    the secret without any release. So the figure is always shown beside the same figure without a
+    release, and beside what the release adds for any one unit.
+
+    For each sampled set a made-up secret is drawn, the pool is restricted to the candidates that
+    agree with it on the told units, and (5) is computed there for every other unit, before and
+    after the release.
+    """
+    generator = public_generator(coerce_seed(rng), "side-knowledge", n_told)
+    with_release, without, increments = np.empty((3, n_sets))
+    for number in range(n_sets):
+        told = generator.choice(pool.n_units, size=min(n_told, pool.n_units - 1), replace=False)
+        secret = int(generator.choice(pool.n_subsets, p=np.exp(view.log_prior)))
+        known = np.concatenate(
+            [pool.signs(int(i), int(i) + 1, dtype=np.int8) for i in told], axis=1
+        )
+        consistent = (known == known[secret]).all(axis=1)
+        log_p = check_log_belief(np.where(consistent, view.log_prior, -np.inf), pool.n_subsets)
+        kept = np.flatnonzero(consistent)
+        left = make_view(
+            view.points[kept],
+            log_p[kept],
+            groups=None if view.groups is None else view.groups[kept],
+            slack=view.slack,
+        )
+        blind, gains = _gains(left, _Restricted(pool, kept), n_draws=n_draws, rng=generator)
+        blind, gains = np.delete(blind, told), np.delete(gains, told)
+        without[number] = blind.max()
+        with_release[number] = min(1.0, float((blind + gains).max()))
+        increments[number] = gains.max()
+    return SideKnowledge(
+        n_told=n_told,
+        mean_success=float(with_release.mean()),
+        worst_success=float(with_release.max()),
+        mean_without_release=float(without.mean()),
+        worst_without_release=float(without.max()),
+        n_sets=n_sets,
+        mean_increment=float(increments.mean()),
+        largest_increment=float(increments.max()),
     )
+
+
+def _gains(
+    view: View, pool: Candidates, *, n_draws: int, rng: np.random.Generator
+) -> tuple[Vector, Vector]:
+    """Return the success on each unit before a release, and an estimate of what the release adds.
+
+    With ``x = 2Q - 1``, ``a`` its mean and ``s`` the sign of ``a``: success is ``(1 + |a|)/2``
+    before and ``E (1 + |x|)/2`` after, and since ``E x = a`` the difference is ``E max(0, -s x)``.
+    Only draws on which the attacker changes their mind count; where none can, it is exactly zero.
+    """
+    blocks = SignBlocks(pool, np.float64, None)
+    prior, before = blocks.fold(np.exp(view.log_prior)[None, :]), np.empty(pool.n_units)
+    for units, signs in blocks:
+        before[units] = (prior @ signs)[0]
+    against = np.where(before < 0, 1.0, -1.0)
+    total = np.zeros(pool.n_units)
+    size = BIG_BLOCK if blocks.is_streamed else None
+    for draws in draw_blocks(view, n_draws, rng, block_elements=size):
+        folded = blocks.fold(posterior(view, draws))
+        for units, signs in blocks:
+            change = folded @ signs
+            change *= against[units]
+            total[units] += np.maximum(change, 0.0, out=change).sum(axis=0)
+    return np.minimum(0.5 + 0.5 * np.abs(before), 1.0), total / n_draws
+
+
+class _Restricted:
+    """The candidates of a pool that agree with what the attacker was told."""
+
+    complement_pairs = False
+
+    def __init__(self, pool: Candidates, kept: npt.NDArray[np.int64]):
+        self._pool, self._kept = pool, kept
+        self.n_subsets, self.n_units = len(kept), pool.n_units
+
+    def signs(self, start: int, stop: int, dtype: Any = np.float32) -> npt.NDArray[Any]:
+        """Return the signs of the kept candidates."""
+        return self._pool.signs(start, stop, dtype=dtype)[self._kept]

@@ -9,37 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, freeze
-from pacprivacy.errors import MechanismError
+from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
+from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.theory import entropy
 
 LARGE_SQUARE = 1e8  # squared positions beyond this lose digits that matter in |a|² - 2ab + |b|²
 FEW_DIRECTIONS = 32  # up to here exact differences cost little
 UNEVEN = 1e4  # squared positions that differ by this factor from the typical one are outliers
 
+BLOCK_ELEMENTS = 1 << 19  # posterior entries at a time
+
 Groups = npt.NDArray[np.int64]
-
-
-class Observable(Protocol):
-    """A noise plan, as far as the attacker cares."""
-
-    def whitened(self, outputs: Matrix) -> Matrix:
-        """Return each candidate's position in units of the noise, shape (m, q)."""
-        ...
-
-    def revealed_groups(self, outputs: Matrix) -> Groups | None:
-        """Return the group of each candidate that the release reveals without noise."""
-        ...
-
-    @property
-    def total_variation_slack(self) -> float:
-        """Distance of the sampled law from the continuous one (claim L-2)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +39,7 @@ class View:
     groups : integer array of shape (m,) or None
         Candidates of different groups are told apart for certain.
     slack : float
-        Total-variation distance between the sampled (integer) noise and the Gaussian.
+        Total-variation distance between the sampled (integer) noise and the Gaussian (claim L-2).
     gaps : array of shape (m, m) or None
         Squared distances between the points, kept only where some are so far apart that an
         expanded square would lose the distances between the near ones.
@@ -81,16 +65,6 @@ class View:
     def prior_entropy(self) -> float:
         """Entropy of the belief before the release, in nats."""
         return float(entropy(self.log_prior))
-
-    def scaled(self, noise_scale: float) -> View:
-        """Return the view when every noise standard deviation is ``noise_scale`` times larger."""
-        return View(
-            points=self.points / noise_scale,
-            log_prior=self.log_prior,
-            groups=self.groups,
-            slack=self.slack,
-            gaps=None if self.gaps is None else self.gaps / noise_scale**2,
-        )
 
 
 def log_ratios(view: View, rows: Groups) -> Matrix:
@@ -152,26 +126,6 @@ def make_view(
     return View(points=reduced, log_prior=log_prior, groups=groups, slack=slack, gaps=gaps)
 
 
-def view_of(outputs: object, plan: Observable, log_belief: Vector | None = None) -> View:
-    """Return what the attacker compares when ``outputs`` are released under ``plan``."""
-    values = as_outputs(outputs)
-    points = plan.whitened(values)
-    if len(points) != len(values):
-        raise MechanismError(
-            f"plan must be calibrated for {len(values)} subsets; it has {len(points)}. "
-            f"Calibrate on these outputs."
-        )
-    return make_view(
-        points,
-        log_belief,
-        groups=plan.revealed_groups(values),
-        slack=plan.total_variation_slack,
-    )
-
-
-BLOCK_ELEMENTS = 1 << 19
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
     """Simulated releases: which candidate, and the unit-variance noise."""
@@ -181,6 +135,13 @@ class Draws:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+
+def draws_generator(rng: np.random.Generator | int | None, stream: str) -> np.random.Generator:
+    """Return a generator as it is; for a seed, or None, that of a named stream."""
+    if isinstance(rng, np.random.Generator):
+        return rng
+    return public_generator(coerce_seed(rng), stream)
 
 
 def draw_releases(view: View, n_draws: int, rng: np.random.Generator) -> Draws:

@@ -57,7 +57,7 @@ RuleName = Annotated[
         "--rule",
         metavar="NAME",
         help="Noise rule; the least certified noise if absent.",
-        autocompletion=one_of(name for name in RULES if name != "basis"),
+        autocompletion=one_of(RULES),
     ),
 ]
 Bins = Annotated[int | None, typer.Option("--bins", metavar="N", help="Histogram bins.")]

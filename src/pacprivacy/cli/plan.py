@@ -26,7 +26,7 @@ from pacprivacy.cli.console import (
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import as_mechanism, batch_of, coerce_data, flatten
-from pacprivacy.noise import calibrate, check_feasible, propose_variance, rule_name
+from pacprivacy.noise import as_rule, calibrate, check_feasible, propose_variance
 from pacprivacy.pool import Pool
 from pacprivacy.reporting import PlanRow, plot_plan
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
@@ -100,8 +100,7 @@ def _plan(
     )
     find_model(model, asked)
     limits = read_budgets(budgets)
-    if rule is not None:
-        rule_name(rule)
+    as_rule(rule)
     options.check_plot(plot)
     study = read_study(data, model, asked)
     silent = quiet or batch_of(study.mechanism) is None

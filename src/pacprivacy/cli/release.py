@@ -14,7 +14,7 @@ from pacprivacy.cli import options
 from pacprivacy.cli.console import AsJson, Quiet, Verb, format_number, show, show_json, show_status
 from pacprivacy.errors import DataError, LedgerError
 from pacprivacy.mechanism import batch_of
-from pacprivacy.noise import rule_name
+from pacprivacy.noise import as_rule
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release
 from pacprivacy.simulation import SUBSETS_BATCHED
@@ -94,8 +94,7 @@ def _release(
         mi_nats=limits_of(limits, subsets or SUBSETS_BATCHED).mi_nats,
     )
     find_model(model, asked)
-    if rule is not None:
-        rule_name(rule)
+    as_rule(rule)
     account: dict[str, Any] = {"dataset": dataset, "principal": principal, "state": state}
     account["total"] = None if total is None else parse_budget(total)
     if ledger is None:

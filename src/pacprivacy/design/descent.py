@@ -31,9 +31,9 @@ from pacprivacy.design.objective import (
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import (
+    AnyRule,
     AxisFrame,
     NoisePlan,
-    Rule,
     axis_variances,
     calibrate,
     log_det_of_plan,
@@ -260,7 +260,7 @@ def descend_in_session(
     steps: Matrix,
     budgets: list[AnyBudget],
     *,
-    rule: Rule | None = None,
+    rule: AnyRule | None = None,
 ) -> tuple[Matrix, tuple[Release, ...]]:
     """Descend by ordinary releases of a session: every step is certified and recorded.
 

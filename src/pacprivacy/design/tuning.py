@@ -13,7 +13,7 @@ from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
 from pacprivacy.budget import AnyBudget
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Wrapper, as_mechanism, coerce_data
-from pacprivacy.noise import NoisePlan, Observation, Rule, calibrate, sample_discrete_gaussian
+from pacprivacy.noise import AnyRule, NoisePlan, Observation, calibrate, sample_discrete_gaussian
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
 
@@ -124,7 +124,7 @@ def tune(
     *,
     pool: Pool | PoolStrategy | None = None,
     n_subsets: int | None = None,
-    rule: Rule | None = None,
+    rule: AnyRule | None = None,
     n_releases: int = 400,
     n_jobs: int | None = None,
     rng: np.random.Generator | int | None = None,
@@ -187,7 +187,7 @@ def tune_budgets(
     *,
     pool: Pool | PoolStrategy | None = None,
     n_subsets: int | None = None,
-    rule: Rule | None = None,
+    rule: AnyRule | None = None,
     n_releases: int = 400,
     n_jobs: int | None = None,
     rng: np.random.Generator | int | None = None,
@@ -228,7 +228,7 @@ class _Trial:
 
     pool: Pool
     utility: Utility
-    rule: Rule | None
+    rule: AnyRule | None
     n_releases: int
     seed: int
 

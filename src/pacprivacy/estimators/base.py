@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pacprivacy._random import coerce_seed
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import MINIMUM_ROWS, Mechanism, check_classes, choose_pool
-from pacprivacy.noise import Rule
+from pacprivacy.noise import AnyRule
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Certificate, Release
@@ -127,7 +127,7 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
 
     pool: Pool | PoolStrategy | None = None
     n_subsets: int | None = None
-    rule: Rule | None = None
+    rule: AnyRule | None = None
     n_jobs: int | None = None
     checkpoint: str | Path | None = None
     random_state: Any = None

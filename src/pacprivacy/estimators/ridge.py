@@ -14,7 +14,7 @@ from pacprivacy.design import JointRidge, OrthogonalRidge, Penalty, Snr, predict
 from pacprivacy.errors import MechanismError
 from pacprivacy.estimators.base import PrivateBase, read_new, read_seed, read_supervised
 from pacprivacy.mechanism import Mechanism, coerce_data
-from pacprivacy.noise import Boxed, Empirical, propose_variance
+from pacprivacy.noise import as_rule, propose_variance
 from pacprivacy.pool import Pool
 from pacprivacy.simulation import draw_candidates, run_mechanism
 
@@ -107,8 +107,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
     def _waits_for_noise(self) -> bool:
         """Whether the penalty depends on noise that only the pool can tell."""
         by_membership = limits_of(self.budget).mi_nats is None
-        sampled = isinstance(self.rule, Boxed | Empirical)
-        return self.penalty == "conscious" and by_membership and not sampled
+        return self.penalty == "conscious" and by_membership and not as_rule(self.rule).n_reserve
 
     def _noise_to_come(
         self, mechanism: Mechanism, data: Any, units: Any, seed: int | None

@@ -24,7 +24,7 @@ from pacprivacy.estimators.cost import FitCost, SearchCost
 from pacprivacy.estimators.dp_base import DPBase
 from pacprivacy.estimators.dp_cost import DPSearchCost
 from pacprivacy.estimators.dp_search import dp_search_cost, note_dp_fit
-from pacprivacy.noise import Boxed, Empirical, rule_name
+from pacprivacy.noise import as_rule
 from pacprivacy.pool import Balanced
 from pacprivacy.simulation import SUBSETS_BATCHED
 from pacprivacy.theory import posterior_success
@@ -218,10 +218,10 @@ def _declared(estimator: Any) -> FitCost:
 
 
 def _asked(model: PrivateBase) -> FitCost:
-    if isinstance(model.rule, Boxed | Empirical):
+    if as_rule(model.rule).n_reserve:
         raise CertificateError(
             f"search must use a rule for a finite pool to be counted by its budget; got "
-            f"{rule_name(model.rule)!r}. {_ADVICE}"
+            f"{as_rule(model.rule).name!r}. {_ADVICE}"
         )
     limits = limits_of(model.get_params(deep=False)["budget"])
     n_subsets = model.n_subsets or getattr(model.pool, "n_subsets", None) or SUBSETS_BATCHED

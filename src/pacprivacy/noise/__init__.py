@@ -1,18 +1,14 @@
 """From a budget and the outputs on every subset to a noise plan."""
 
-from pacprivacy.noise.calibration import (
-    calibrate,
-    check_feasible,
-    distinct_outputs,
-    gaussian_budget,
-    is_free,
-    noiseless_plan,
-    propose_variance,
-    resolve_caps,
+from pacprivacy.noise.formulas import (
+    AutoConfidence,
+    Basis,
+    axis_variances,
+    log_det_of_plan,
+    log_det_of_points,
+    waterfill,
 )
-from pacprivacy.noise.covariance import axis_variances
-from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points, waterfill
-from pacprivacy.noise.iid import N_RESERVE, calibrate_iid, iid_log_det, iid_variances
+from pacprivacy.noise.iid import Boxed, Empirical, IidRule, iid_log_det
 from pacprivacy.noise.lattice import (
     MAX_UNITS_PER_SCALE,
     MAX_UNITS_PER_STD,
@@ -22,15 +18,20 @@ from pacprivacy.noise.lattice import (
     sample_discrete_laplace,
     uniform_integers,
 )
-from pacprivacy.noise.plan import Kind, NoisePlan, Observation, Proof, make_plan
-from pacprivacy.noise.proof import (
-    Problem,
-    attach_information,
-    attach_membership,
-    certify,
-    noise_scale,
-    rescale,
+from pacprivacy.noise.plan import (
+    AxisFrame,
+    Kind,
+    NoisePlan,
+    Observation,
+    Proof,
+    Spread,
+    make_plan,
+    noise_covariance,
+    spread_of,
+    weighted_mean,
 )
+from pacprivacy.noise.problem import Problem, Rule, distinct_outputs
+from pacprivacy.noise.proof import certify, rescale
 from pacprivacy.noise.query import (
     LEAST_NATS,
     UNITS,
@@ -42,29 +43,26 @@ from pacprivacy.noise.query import (
 )
 from pacprivacy.noise.rules import (
     RULES,
-    AutoConfidence,
-    Basis,
-    Boxed,
-    Empirical,
+    AnyRule,
     Exact,
-    IidRule,
     Protect,
-    Rule,
     Shaped,
+    as_rule,
+    calibrate,
+    check_feasible,
     contrasts,
-    rule_name,
+    propose_variance,
+    weigh,
 )
-from pacprivacy.noise.search import exact_shapes
-from pacprivacy.noise.shapes import Shape, noise_covariance, weigh
-from pacprivacy.noise.spread import AxisFrame, Spread, spread_of, weighted_mean
+from pacprivacy.noise.search import Shape, exact_shapes
 
 __all__ = [
     "LEAST_NATS",
     "MAX_UNITS_PER_SCALE",
     "MAX_UNITS_PER_STD",
-    "N_RESERVE",
     "RULES",
     "UNITS",
+    "AnyRule",
     "AutoConfidence",
     "AxisFrame",
     "Basis",
@@ -83,33 +81,24 @@ __all__ = [
     "Shaped",
     "Spread",
     "UnitNoise",
-    "attach_information",
-    "attach_membership",
+    "as_rule",
     "axis_variances",
     "bernoulli_enclosed",
     "bernoulli_exp",
     "calibrate",
-    "calibrate_iid",
     "certify",
     "check_feasible",
     "contrasts",
     "distinct_outputs",
     "exact_shapes",
-    "gaussian_budget",
     "iid_log_det",
-    "iid_variances",
-    "is_free",
     "log_det_of_plan",
     "log_det_of_points",
     "make_plan",
     "noise_covariance",
-    "noise_scale",
-    "noiseless_plan",
     "plan_query",
     "propose_variance",
     "rescale",
-    "resolve_caps",
-    "rule_name",
     "sample_discrete_gaussian",
     "sample_discrete_laplace",
     "spread_of",

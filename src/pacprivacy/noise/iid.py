@@ -7,21 +7,25 @@ of the centre that the noise is added to; the secret is one of those.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, as_outputs
+from pacprivacy._checks import LARGEST_OUTPUT, SMALLEST_RANGE, Matrix, Vector, check_positive
+from pacprivacy.adversary import Candidates
+from pacprivacy.budget import AnyBudget, Limits
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise.formulas import isotropic, isotropic_max, proportional
-from pacprivacy.noise.plan import NoisePlan, make_plan
-from pacprivacy.noise.rules import Boxed, Empirical, IidRule
-from pacprivacy.noise.spread import AxisFrame
+from pacprivacy.noise.plan import AxisFrame, Kind, NoisePlan, make_plan
+from pacprivacy.noise.problem import Problem, Rule, Terms
 from pacprivacy.theory import (
     information_slack,
     lattice_total_variation,
     log_det_bound,
+    mi_for_success,
     std_upper_bound,
 )
 
@@ -31,62 +35,120 @@ CHECK_EVERY = 10
 FORMULAS = {"diagonal": proportional, "isotropic": isotropic, "isotropic_max": isotropic_max}
 
 
-def calibrate_iid(outputs: object, rule: IidRule, *, mi_nats: float, n_units: int) -> NoisePlan:
-    """Find noise for a secret that is independent of the subsets used to estimate its spread.
+@dataclass(frozen=True, kw_only=True)
+class IidRule(Rule):
+    """Noise for a secret that is independent of the subsets used to estimate its spread.
 
-    Parameters
-    ----------
-    outputs : array of shape (m + N_RESERVE, d), curator-only
-        Outputs on independent subsets; the secret is one of the last ``N_RESERVE``.
-    rule : Boxed or Empirical
-        ``Boxed`` clips into a declared box and gives a proof; ``Empirical`` is the papers'
-        practice and gives none.
-    mi_nats : float
-        Budget on the mutual information.
-    n_units : int
-        Units in the universe; the secret is one of at most ``2**n_units`` subsets.
+    ``Boxed`` clips into a declared box and gives a proof; ``Empirical`` is the papers' practice
+    and gives none. The secret is one of the last ``n_reserve`` subsets.
 
     Guarantee
     ---------
-    Claim N-7. For ``Boxed``, with probability ``1 - rule.gamma`` over the simulation, the mutual
-    information between the secret subset and the release is at most ``mi_nats``. For
+    Claim N-7. For ``Boxed``, with probability ``1 - gamma`` over the simulation, the mutual
+    information between the secret subset and the release is at most the budget. For
     ``Empirical`` nothing is claimed.
     """
-    values = as_outputs(outputs)
-    if len(values) < N_RESERVE + 2:
-        raise PoolError(
-            f"outputs must have at least {N_RESERVE + 2} rows for an independent secret; got "
-            f"{len(values)}. Use more subsets."
-        )
-    if isinstance(rule, Boxed):
-        values = np.clip(values, rule.low, rule.high)
-    variances = iid_variances(values, rule)
-    axes = np.flatnonzero(variances > 0).astype(np.int64)
-    if isinstance(rule, Empirical) and np.ptp(values[:, variances == 0], axis=0).any():
+
+    shape: str = "diagonal"
+
+    n_reserve = N_RESERVE
+
+    @property
+    def name(self) -> str:
+        """Its family, and how the noise is spread over the coordinates."""
+        return f"{self.family} {self.shape}"
+
+    @property
+    @abstractmethod
+    def confidence(self) -> float:
+        """Probability, over the simulation, that the claim holds; 0 where nothing is claimed."""
+
+    def clipped(self, values: Matrix) -> Matrix:
+        """Return the outputs as they are released, before noise."""
+        return values
+
+    @abstractmethod
+    def variances(self, values: Matrix) -> Vector:
+        """Return bounds or estimates of the variance of each coordinate of clipped outputs."""
+
+    @abstractmethod
+    def _notes(self, values: Matrix) -> tuple[str, ...]: ...
+
+    def pose(self, outputs: object, budget: AnyBudget, **given: Any) -> Problem:
+        """Return what a plan must satisfy; refuse sessions."""
+        if given.get("log_belief") is not None:
+            raise BudgetError(
+                f"rule must work for a secret from the pool; got {self.name}, which is for a "
+                f"single release of a fresh secret. Leave the rule out in a session."
+            )
+        return super().pose(outputs, budget, **given)
+
+    def terms(
+        self, limits: Limits, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
+    ) -> Terms:
+        """Return the information budget; refuse pools of dependent subsets."""
+        if pool is None or not getattr(pool, "independent", False):
+            raise PoolError(
+                "pool must hold independent subsets for this rule: a confidence or empirical "
+                "certificate speaks of a fresh draw. Use Half(...) or Poisson(...)."
+            )
+        budgets = [] if limits.mi_nats is None else [limits.mi_nats]
+        if limits.success is not None:
+            budgets.append(mi_for_success(limits.success, float(getattr(pool, "prior", 1.0))))
+        return min(budgets), None, None
+
+    def plan(self, problem: Problem) -> NoisePlan:
+        """Return the noise for the last ``n_reserve`` outputs, found on the others."""
+        values, mi_nats = self.clipped(problem.values), problem.mi_nats
+        assert mi_nats is not None  # the terms of this rule
+        assert problem.pool is not None  # likewise
+        if len(values) < N_RESERVE + 2:
+            raise PoolError(
+                f"outputs must have at least {N_RESERVE + 2} rows for an independent secret; got "
+                f"{len(values)}. Use more subsets."
+            )
+        variances = self.variances(values)
+        axes = np.flatnonzero(variances > 0).astype(np.int64)
+        if np.ptp(values[:, variances == 0], axis=0).any():
+            raise BudgetError(
+                "a coordinate that moves must have a variance in the simulation; one has none. "
+                "Use more subsets, rescale the output, or use the rule Boxed(...)."
+            )
+        center = _center(values[:-N_RESERVE])
+        for shrink in SHRINKS:
+            noise_var = FORMULAS[self.shape](variances, mi_nats=mi_nats * (1 - shrink))
+            plan = make_plan(
+                rule=self.name,
+                frame=AxisFrame(axes=axes, center=center),
+                center=center,
+                noise_std=np.sqrt(noise_var[axes]),
+                values=values,
+                kind=self.kind,
+                notes=self._notes(values),
+            )
+            law = plan.grid_step, plan.units_per_std
+            bound = iid_log_det(*law, variances[axes], problem.pool.n_units)
+            if bound <= mi_nats:
+                first = len(values) - N_RESERVE
+                return replace(plan, log_det_nats=bound, first_secret=first, iid_rule=self)
         raise BudgetError(
-            "a coordinate that moves must have a variance in the simulation; one has none. "
-            "Use more subsets, rescale the output, or use the rule Boxed(...)."
+            f"mi_nats must be large enough for the lattice of {len(axes)} directions; got "
+            f"{mi_nats}. Use a larger budget."
         )
-    center = _center(values[:-N_RESERVE])
-    for shrink in SHRINKS:
-        noise_var = FORMULAS[rule.shape](variances, mi_nats=mi_nats * (1 - shrink))
-        plan = make_plan(
-            rule=f"{rule.name} {rule.shape}",
-            frame=AxisFrame(axes=axes, center=center),
-            center=center,
-            noise_std=np.sqrt(noise_var[axes]),
-            values=values,
-            kind="confidence" if isinstance(rule, Boxed) else "empirical",
-            notes=_notes(values, rule),
-        )
-        bound = iid_log_det(plan.grid_step, plan.units_per_std, variances[axes], n_units)
-        if bound <= mi_nats:
-            first = len(values) - N_RESERVE
-            return replace(plan, log_det_nats=bound, first_secret=first, iid_rule=rule)
-    raise BudgetError(
-        f"mi_nats must be large enough for the lattice of {len(axes)} directions; got "
-        f"{mi_nats}. Use a larger budget."
-    )
+
+
+def iid_log_det(
+    grid_step: Vector, units_per_std: npt.NDArray[np.int64], variances: Vector, n_units: int
+) -> float:
+    """Return the log-determinant bound for these variances (Hadamard) on the lattice.
+
+    Rounding to the grid moves an output by at most half a step, so its standard deviation grows
+    by at most that. The secret is one of at most ``2**n_units`` subsets.
+    """
+    rounded = np.square(np.sqrt(variances) + 0.5 * grid_step)
+    bound = log_det_bound(rounded, np.square(grid_step * units_per_std))
+    slack = lattice_total_variation(len(grid_step), units_per_std)
+    return bound * (1 + 1e-12) + information_slack(slack, 2**n_units)
 
 
 def _center(simulated: Matrix) -> Vector:
@@ -101,47 +163,118 @@ def _center(simulated: Matrix) -> Vector:
     return center
 
 
-def iid_log_det(
-    grid_step: Vector, units_per_std: npt.NDArray[np.int64], variances: Vector, n_units: int
-) -> float:
-    """Return the log-determinant bound for these variances (Hadamard) on the lattice.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boxed(IidRule):
+    """A *confidence* certificate for a fresh independent subset: outputs in a declared box.
 
-    Rounding to the grid moves an output by at most half a step, so its standard deviation grows
-    by at most that.
+    Parameters
+    ----------
+    low, high : float
+        Every output coordinate is clipped into ``[low, high]``.
+    shape : {"diagonal", "isotropic"}
+        How the noise is spread over the coordinates.
+    gamma : float
+        Probability, over the simulation, that the claim is wrong.
     """
-    rounded = np.square(np.sqrt(variances) + 0.5 * grid_step)
-    bound = log_det_bound(rounded, np.square(grid_step * units_per_std))
-    slack = lattice_total_variation(len(grid_step), units_per_std)
-    return bound * (1 + 1e-12) + information_slack(slack, 2**n_units)
 
+    low: float
+    high: float
+    gamma: float = 1e-6
 
-def iid_variances(values: Matrix, rule: IidRule) -> Vector:
-    """Return upper bounds (Boxed) or plain estimates (Empirical) of the output's variances."""
-    simulated = values[:-N_RESERVE]
-    if isinstance(rule, Empirical):
-        return np.asarray(simulated.var(axis=0))
-    std = std_upper_bound(
-        simulated.std(axis=0, ddof=1),
-        rule.high - rule.low,
-        n_subsets=len(simulated),
-        n_dimensions=values.shape[1],
-        gamma=rule.gamma,
-    )
-    return np.square(std)
+    family = "boxed"
+    kind: ClassVar[Kind] = "confidence"
 
+    def __post_init__(self) -> None:
+        ends = np.array([self.low, self.high], dtype=np.float64)
+        if not (np.isfinite(ends).all() and self.low < self.high):
+            raise BudgetError(
+                f"low must be below high and both finite; got {self.low!r} and {self.high!r}. "
+                f"Declare the range that the output is clipped to."
+            )
+        if np.abs(ends).max() > LARGEST_OUTPUT or self.high - self.low < SMALLEST_RANGE:
+            raise BudgetError(
+                f"high - low must be at least {SMALLEST_RANGE:g} and both below {LARGEST_OUTPUT:g} "
+                f"in size, so that the range can be squared; got {self.low!r} and {self.high!r}. "
+                f"Rescale the mechanism's output."
+            )
+        if self.shape not in {"diagonal", "isotropic"}:
+            raise BudgetError(
+                f"shape must be 'diagonal' or 'isotropic'; got {self.shape!r}. "
+                f"Directions found on the same outputs are not allowed here."
+            )
+        if not 0 < self.gamma < 1:
+            raise BudgetError(f"gamma must be between 0 and 1; got {self.gamma!r}. Use 1e-6.")
 
-def _notes(values: Matrix, rule: IidRule) -> tuple[str, ...]:
-    if isinstance(rule, Boxed):
-        return (
-            f"outputs are clipped into [{rule.low:g}, {rule.high:g}]",
-            f"holds with probability 1 - {rule.gamma:.1g} over the simulated subsets",
+    @property
+    def confidence(self) -> float:
+        """Probability, over the simulation, that the claim holds."""
+        return 1 - self.gamma
+
+    def clipped(self, values: Matrix) -> Matrix:
+        """Return the outputs clipped into the box."""
+        return np.clip(values, self.low, self.high)
+
+    def variances(self, values: Matrix) -> Vector:
+        """Return upper bounds of the variances."""
+        simulated = values[:-N_RESERVE]
+        std = std_upper_bound(
+            simulated.std(axis=0, ddof=1),
+            self.high - self.low,
+            n_subsets=len(simulated),
+            n_dimensions=values.shape[1],
+            gamma=self.gamma,
         )
-    simulated = values[:-N_RESERVE]
-    earlier = simulated[: max(2, len(simulated) - CHECK_EVERY)].var(axis=0)
-    moved = float(np.abs(simulated.var(axis=0) - earlier).max())
-    met = "met" if moved < rule.tolerance else "NOT met"
-    return (
-        f"variances moved by {moved:.2g} over the last {CHECK_EVERY} subsets; the papers' "
-        f"stopping rule (tolerance {rule.tolerance:.1g}) was {met}",
-        "this is a heuristic, not a proof",
-    )
+        return np.square(std)
+
+    def _notes(self, values: Matrix) -> tuple[str, ...]:
+        return (
+            f"outputs are clipped into [{self.low:g}, {self.high:g}]",
+            f"holds with probability 1 - {self.gamma:.1g} over the simulated subsets",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Empirical(IidRule):
+    """The papers' practice for a fresh independent subset: estimated variances, no proof.
+
+    Parameters
+    ----------
+    shape : {"diagonal", "isotropic", "isotropic_max"}
+        How the noise is spread over the coordinates.
+    tolerance : float
+        The certificate says whether the variances moved by less than this over the last ten
+        subsets.
+    """
+
+    tolerance: float = 1e-6
+
+    family = "empirical"
+    kind: ClassVar[Kind] = "empirical"
+
+    def __post_init__(self) -> None:
+        if self.shape not in FORMULAS:
+            raise BudgetError(
+                f"shape must be 'diagonal', 'isotropic' or 'isotropic_max'; got {self.shape!r}. "
+                f"Use 'diagonal'."
+            )
+        check_positive("tolerance", self.tolerance, advice="Use 1e-6.")
+
+    @property
+    def confidence(self) -> float:
+        """Nothing is claimed."""
+        return 0.0
+
+    def variances(self, values: Matrix) -> Vector:
+        """Return estimates of the variances."""
+        return np.asarray(values[:-N_RESERVE].var(axis=0))
+
+    def _notes(self, values: Matrix) -> tuple[str, ...]:
+        simulated = values[:-N_RESERVE]
+        earlier = simulated[: max(2, len(simulated) - CHECK_EVERY)].var(axis=0)
+        moved = float(np.abs(simulated.var(axis=0) - earlier).max())
+        met = "met" if moved < self.tolerance else "NOT met"
+        return (
+            f"variances moved by {moved:.2g} over the last {CHECK_EVERY} subsets; the papers' "
+            f"stopping rule (tolerance {self.tolerance:.1g}) was {met}",
+            "this is a heuristic, not a proof",
+        )

@@ -43,24 +43,7 @@ _BLOCK: Final = 2**16  # elements at a time: the working arrays stay in cache
 
 
 def sample_discrete_gaussian(units_per_std: Integers, source: BitSource) -> Integers:
-    """Draw independent discrete Gaussians ``N_Z(0, s_i²)``.
-
-    Parameters
-    ----------
-    units_per_std : integer array of any shape, public
-        Scale ``s_i`` in grid steps, from 1 to 2^31.
-    source : BitSource
-        Where the random bits come from; the operating system for a real release.
-
-    Returns
-    -------
-    int64 array of the same shape, curator-only
-        ``y`` with probability proportional to ``exp(-y² / 2s²)``, for every integer ``y``.
-
-    Raises
-    ------
-    BudgetError
-        If a scale is not an integer from 1 to 2^31.
+    """Draw ``y`` with probability proportional to ``exp(-y² / 2s²)``, for scales ``s <= 2^31``.
 
     Guarantee
     ---------
@@ -77,24 +60,7 @@ def sample_discrete_gaussian(units_per_std: Integers, source: BitSource) -> Inte
 
 
 def sample_discrete_laplace(units_per_scale: Integers, source: BitSource) -> Integers:
-    """Draw independent discrete Laplace numbers of scales ``s_i``.
-
-    Parameters
-    ----------
-    units_per_scale : integer array of any shape, public
-        Scale ``s_i`` in grid steps, from 1 to 2^50.
-    source : BitSource
-        Where the random bits come from; the operating system for a real release.
-
-    Returns
-    -------
-    int64 array of the same shape, curator-only
-        ``y`` with probability proportional to ``exp(-|y| / s)``, for every integer ``y``.
-
-    Raises
-    ------
-    BudgetError
-        If a scale is not an integer from 1 to 2^50.
+    """Draw ``y`` with probability proportional to ``exp(-|y| / s)``, for scales ``s <= 2^50``.
 
     Guarantee
     ---------

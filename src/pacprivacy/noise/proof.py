@@ -8,27 +8,21 @@ and a fresh share of the failure probability is used.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from pacprivacy._checks import Vector
-from pacprivacy._random import public_generator
 from pacprivacy.adversary import (
-    Candidates,
     View,
-    information_of_view,
     make_view,
     pilot_of_view,
-    risk_of_view,
-    view_of,
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
-from pacprivacy.noise.plan import Integers, NoisePlan, Proof, make_plan
-from pacprivacy.noise.search import Probe, RiskProbe, smallest_scale
-from pacprivacy.noise.shapes import Scalable
-from pacprivacy.noise.spread import Spread
+from pacprivacy.noise.plan import Integers, NoisePlan, Proof, Spread, make_plan
+from pacprivacy.noise.problem import Problem
+from pacprivacy.noise.search import Probe, RiskProbe, Shape, smallest_scale
 from pacprivacy.theory import empirical_bernstein
 
 INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
@@ -48,29 +42,6 @@ LATTICE_STEPS = 8
 SCALE_TOLERANCE = 3e-4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """What a plan must satisfy; curator-only."""
-
-    spread: Spread
-    log_p: Vector
-    gamma: float
-    seed: int
-    mi_nats: float | None = None
-    pool: Candidates | None = None
-    caps: Vector | None = None
-    priors: Vector | None = None
-
-    def rng(self, stream: str, *indices: int) -> np.random.Generator:
-        """Return the generator of a named stream of simulated draws."""
-        return public_generator(self.seed, stream, *indices)
-
-    @property
-    def claims(self) -> int:
-        """Number of Monte-Carlo claims that share the failure probability."""
-        return (self.mi_nats is not None) + (self.caps is not None)
-
-
 def certify(
     shape: Scalable, problem: Problem, *, rule: str, notes: tuple[str, ...] = ()
 ) -> NoisePlan:
@@ -83,7 +54,7 @@ def certify(
     """
     effort = _effort(shape, problem)
     search = _Search(shape, problem)
-    scale = search.smallest(effort.information_room, effort.membership_room)
+    scale = search.smallest(effort)
     best: NoisePlan | None = None
     for attempt in range(1, MAX_ATTEMPTS + 1):
         plan = shape.scaled(scale).plan(problem.spread, rule=rule, notes=notes)
@@ -108,16 +79,16 @@ def certify(
 
 def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> NoisePlan | None:
     """Return the plan with its proof attached, or None when the limits are not proved."""
-    view = view_of(problem.spread.values, plan, problem.log_p)
+    view = plan.view(problem.values, problem.log_p)
     plan = replace(plan, log_det_nats=log_det_of_plan(plan, np.exp(problem.log_p)))
     if problem.mi_nats is not None and plan.log_det_nats > problem.mi_nats:
         proof = _proof("information", problem, effort.information_draws, attempt)
-        plan = attach_information(plan, view, proof)
+        plan = plan.proved(proof, view)
         if plan.mi_upper > problem.mi_nats:
             return None
     if problem.caps is not None and problem.pool is not None:
         proof = _proof("membership", problem, effort.membership_draws, attempt)
-        plan = attach_membership(plan, view, problem.pool, proof)
+        plan = plan.proved(proof, view, problem.pool)
         assert plan.membership is not None  # just attached
         if (plan.membership.upper_per_unit > problem.caps).any():
             return None
@@ -135,20 +106,6 @@ def _proof(
         n_draws=n_draws,
         gamma=problem.gamma * 2.0**-attempt / max(1, problem.claims),
     )
-
-
-def attach_information(plan: NoisePlan, view: View, proof: Proof) -> NoisePlan:
-    """Return the plan with its exact information, estimated on the draws that ``proof`` names."""
-    rng = public_generator(proof.seed, proof.stream, proof.attempt)
-    found = information_of_view(view, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
-    return replace(plan, information=found, proofs=(*plan.proofs, proof))
-
-
-def attach_membership(plan: NoisePlan, view: View, pool: Candidates, proof: Proof) -> NoisePlan:
-    """Return the plan with its membership risk, estimated on the draws that ``proof`` names."""
-    rng = public_generator(proof.seed, proof.stream, proof.attempt)
-    found = risk_of_view(view, pool, n_draws=proof.n_draws, gamma=proof.gamma, rng=rng)
-    return replace(plan, membership=found, proofs=(*plan.proofs, proof))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,13 +181,13 @@ class _Search:
             self._risk = RiskProbe(self._probe, problem.pool, problem.caps)
             self._risk.focus(1.0)
 
-    def smallest(self, information_room: float, membership_room: float) -> float:
-        """Return the smallest scale at which every limit holds with this much room."""
-        scale = self._least
-        if self._problem.mi_nats is not None:
-            scale = max(scale, self._information_scale(self._problem.mi_nats, information_room))
+    def smallest(self, effort: Effort) -> float:
+        """Return the smallest scale at which every limit holds, with room for the intervals."""
+        scale, beta = self._least, self._problem.mi_nats
+        if beta is not None:
+            scale = max(scale, self._information_scale(beta, effort.information_room))
         if self._risk is not None:
-            scale = max(scale, self._membership_scale(self._risk, membership_room))
+            scale = max(scale, self._membership_scale(self._risk, effort.membership_room))
         return scale
 
     def tightened(self, scale: float, proved: NoisePlan) -> float:
@@ -272,13 +229,8 @@ class _Search:
     def _bound_scale(self, beta: float) -> float:
         """Return the scale at which the Gaussian bound holds, on the lattice that is used."""
         problem, shape = self._problem, self._shape
-        weights, groups = np.exp(problem.log_p), shape.groups
-        points = shape.view(problem.spread, problem.log_p).points
-
-        def excess(scale: float) -> float:
-            return log_det_of_points(points / scale, weights, groups) - beta * (1 - 1e-6)
-
-        scale = max(self._least, smallest_scale(excess, tolerance=1e-9))
+        weights = np.exp(problem.log_p)
+        scale = max(self._least, _log_det_scale(shape, problem, beta))
         for attempt in range(LATTICE_STEPS):
             plan = shape.scaled(scale).plan(problem.spread, rule="")
             if log_det_of_plan(plan, weights) <= beta:
@@ -298,8 +250,14 @@ class _Search:
         return found
 
 
-SIMULATED: Final = frozenset({"exact", "exact weighted", "protect", "risk"})
-MAX_ATTEMPTS_RESCALE: Final = 20
+def _log_det_scale(shape: Scalable, problem: Problem, nats: float) -> float:
+    """Return the scale at which the log-determinant bound holds, before rounding to the grid."""
+    weights = np.exp(problem.log_p)
+    points = shape.view(problem.spread, problem.log_p).points
+    return smallest_scale(
+        lambda c: log_det_of_points(points / c, weights, shape.groups) - nats * (1 - 1e-6),
+        tolerance=1e-9,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,8 +270,7 @@ class _Template:
     @property
     def groups(self) -> Integers | None:
         """Groups of candidates that the plan tells apart without noise."""
-        revealed = self.plan_before.revealed
-        return None if revealed is None else revealed.groups
+        return self.plan_before.groups
 
     def scaled(self, noise_scale: float) -> _Template:
         """Return the template with every standard deviation multiplied."""
@@ -338,17 +295,14 @@ class _Template:
         )
 
 
-def rescale(plan: NoisePlan, problem: Problem, *, gaussian_nats: float) -> NoisePlan:
+Scalable: TypeAlias = Shape | _Template
+
+
+def rescale(plan: NoisePlan, problem: Problem, *, simulated: bool) -> NoisePlan:
     """Return a plan along the same directions, at the level that meets other limits.
 
-    Parameters
-    ----------
-    plan : NoisePlan
-        Gives the directions and the ratios of the noise; it must carry noise.
-    problem : Problem
-        The limits, and the belief that they are about.
-    gaussian_nats : float
-        Information that implies every limit; the closed form uses it.
+    The plan gives the ratios of the noise, so it must carry some. A proof on draws is tried only
+    if ``simulated``.
 
     Guarantee
     ---------
@@ -358,8 +312,8 @@ def rescale(plan: NoisePlan, problem: Problem, *, gaussian_nats: float) -> Noise
     if plan.is_noiseless:
         raise BudgetError("plan must carry noise to be scaled; got one without. Release it as is.")
     template = _Template(plan_before=plan, noise_std=plan.noise_std)
-    closed = _by_log_det(template, problem, gaussian_nats)
-    if plan.rule not in SIMULATED:
+    closed = _by_log_det(template, problem)
+    if not simulated:
         return closed
     try:
         proved = certify(template, problem, rule=plan.rule)
@@ -368,20 +322,11 @@ def rescale(plan: NoisePlan, problem: Problem, *, gaussian_nats: float) -> Noise
     return min(proved, closed, key=lambda found: found.total_variance)
 
 
-def noise_scale(plan: NoisePlan, reference: NoisePlan) -> float:
-    """Return how much larger the noise of a rescaled plan is than that of its reference."""
-    return float(np.sqrt(plan.total_variance / reference.total_variance))
-
-
-def _by_log_det(template: _Template, problem: Problem, nats: float) -> NoisePlan:
-    """Return the smallest scale that the log-determinant bound proves."""
-    weights = np.exp(problem.log_p)
-    points = template.view(problem.spread, problem.log_p).points
-    scale = smallest_scale(
-        lambda c: log_det_of_points(points / c, weights, template.groups) - nats * (1 - 1e-6),
-        tolerance=1e-9,
-    )
-    for _ in range(MAX_ATTEMPTS_RESCALE):
+def _by_log_det(template: _Template, problem: Problem) -> NoisePlan:
+    """Return the least noise of a shape that the log-determinant bound proves."""
+    weights, nats = np.exp(problem.log_p), problem.gaussian_nats
+    scale = _log_det_scale(template, problem, nats)
+    for _ in range(MAX_ATTEMPTS):
         plan = template.scaled(scale).plan(problem.spread, rule=template.plan_before.rule)
         plan = replace(plan, log_det_nats=log_det_of_plan(plan, weights))
         if plan.log_det_nats <= nats:

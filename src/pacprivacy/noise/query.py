@@ -70,12 +70,7 @@ def usable_nats(mi_nats: float, *, n_directions: int, n_subsets: int) -> tuple[f
 def vote_gap(ones: float, zeros: float, usable: float) -> int:
     """Return how many noise steps the two votes of a two-class question may be apart.
 
-    Parameters
-    ----------
-    ones, zeros : float > 0, curator-only
-        Belief in candidates that vote one and zero; they sum to 1.
-    usable : float > 0, public
-        Budget for the log-determinant bound.
+    ``ones`` and ``zeros``, which sum to 1, are the belief in candidates that vote so.
 
     Guarantee
     ---------
@@ -126,16 +121,8 @@ class QueryPlan:
 def plan_query(values: Matrix, weights: Vector, *, mi_nats: float, n_subsets: int) -> QueryPlan:
     """Find the noise of one answer by the rule ``waterfill``.
 
-    Parameters
-    ----------
-    values : array of shape (g, c), curator-only
-        The possible outputs, not all equal.
-    weights : array of shape (g,), curator-only
-        Belief in each of them; sums to 1.
-    mi_nats : float, public
-        Budget of this answer.
-    n_subsets : int, public
-        Number of candidates, for the lattice's slack.
+    ``values`` of shape (g, c) are the possible outputs, not all equal, and ``weights`` the belief
+    in each; ``n_subsets`` is for the lattice's slack.
 
     Guarantee
     ---------

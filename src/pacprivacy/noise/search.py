@@ -1,4 +1,4 @@
-"""Fast what-if: information and membership risk of one shape of noise at any scale.
+"""Shapes of noise, and fast what-if: information and membership risk of a shape at any scale.
 
 The same simulated draws serve every scale (common random numbers), so the curves are smooth and
 a bisection is safe from Monte-Carlo jitter. What a search finds here is only a proposal; it is
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,18 +17,89 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.adversary import Candidates, SignBlocks, View, information_of_view, log_ratios
+from pacprivacy.adversary import (
+    Candidates,
+    SignBlocks,
+    View,
+    exact_information,
+    log_ratios,
+    make_view,
+)
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import waterfill
-from pacprivacy.noise.plan import Integers
-from pacprivacy.noise.shapes import Shape, axis_shape, least_scale
-from pacprivacy.noise.spread import Spread
+from pacprivacy.noise.plan import Integers, NoisePlan, Revealed, Spread, SpreadFrame, make_plan
 from pacprivacy.theory import entropy
 
+LEAST_NOISE = 1e-18  # of the spread's variance: a search that may go on stops here
 PROBE_ELEMENTS = 1 << 23
 LARGEST_LOG_SCALE = 60.0
 FIRST_STEP = 0.05
 TINY_SCALE = 1e-15  # below, powers of it leave the range of single precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Noise with variances ``noise_var`` along the columns of ``rotation``.
+
+    ``groups`` tells candidates apart without noise (an exact observation); everything that the
+    rotation does not span is then a function of the group.
+    """
+
+    rotation: Matrix
+    noise_var: Vector
+    groups: Integers | None = None
+
+    @property
+    def total_variance(self) -> float:
+        """Expected squared length of the noise."""
+        return float(self.noise_var.sum())
+
+    def scaled(self, noise_scale: float) -> Shape:
+        """Return the shape with every standard deviation multiplied."""
+        return Shape(
+            rotation=self.rotation, noise_var=self.noise_var * noise_scale**2, groups=self.groups
+        )
+
+    def view(self, spread: Spread, log_p: Vector) -> View:
+        """Return what the attacker compares under this noise."""
+        points = spread.coordinates @ self.rotation / np.sqrt(self.noise_var)
+        return make_view(points, log_p, groups=self.groups)
+
+    def plan(self, spread: Spread, *, rule: str, notes: tuple[str, ...] = ()) -> NoisePlan:
+        """Put this noise on its lattice."""
+        return make_plan(
+            rule=rule,
+            frame=SpreadFrame(spread=spread, rotation=self.rotation),
+            center=spread.center,
+            noise_std=np.sqrt(self.noise_var),
+            values=spread.values,
+            revealed=None if self.groups is None else self._reveal(spread),
+            notes=notes,
+        )
+
+    def _reveal(self, spread: Spread) -> Revealed:
+        """Fix the noiseless part of each group at that of its first candidate."""
+        assert self.groups is not None  # guarded by the caller
+        _, first = np.unique(self.groups, return_index=True)
+        coordinates = spread.coordinates[first]
+        outside = coordinates - coordinates @ self.rotation @ self.rotation.T
+        bases = np.stack([spread.center + spread.expand(row) for row in outside])
+        return Revealed(groups=self.groups, bases=bases)
+
+
+def axis_shape(noise_var: Vector) -> Shape:
+    """Return noise along the principal directions themselves."""
+    keep = noise_var > 0
+    return Shape(rotation=np.eye(len(noise_var))[:, keep], noise_var=noise_var[keep])
+
+
+def least_scale(shape: Shape, spread: Spread) -> float:
+    """Return the scale below which a shape is as good as no noise.
+
+    Some budgets are met by any noise along the directions of the spread, however little (outputs
+    that are nearly atoms). Without an end a search would follow them down to zero.
+    """
+    return math.sqrt(LEAST_NOISE * float(spread.eigenvalues.sum()) / shape.total_variance)
 
 
 class Probe:
@@ -280,7 +352,7 @@ def _relative_gap(
     """Return the share of the budget that the Gaussian bound leaves unused, roughly."""
     view = shape.view(spread, log_p)
     n_draws = int(np.clip(GAP_COST // view.n_subsets, 4096, 1 << 15))
-    found = information_of_view(view, n_draws=n_draws, gamma=0.1, rng=rng)
+    found = exact_information(view, n_draws=n_draws, gamma=0.1, rng=rng)
     return (mi_nats - found.value) / mi_nats
 
 

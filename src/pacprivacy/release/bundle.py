@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._files import write_atomically
-from pacprivacy.adversary import Belief
+from pacprivacy.adversary import Belief, View, make_view
 from pacprivacy.budget import (
     AnyBudget,
     Combined,
@@ -153,9 +153,7 @@ class Bundle:
     @property
     def kind(self) -> Kind:
         """Which of the three kinds of certificate the noise law supports."""
-        if self.iid_rule is None:
-            return "exact"
-        return "confidence" if isinstance(self.iid_rule, Boxed) else "empirical"
+        return "exact" if self.iid_rule is None else self.iid_rule.kind
 
     @property
     def is_noiseless(self) -> bool:
@@ -167,14 +165,17 @@ class Bundle:
         """Distance of the sampled law from the continuous one (claim L-2)."""
         return lattice_total_variation(len(self.units_per_std), self.units_per_std)
 
-    def whitened(self, outputs: Matrix) -> Matrix:
-        """Return each candidate's position in units of the noise."""
+    @property
+    def whitened(self) -> Matrix:
+        """Each candidate's position in units of the noise."""
         scaled: Matrix = self.points / self.units_per_std
         return scaled
 
-    def revealed_groups(self, outputs: Matrix) -> Integers | None:
-        """Return the groups that the release reveals without noise."""
-        return self.groups
+    @property
+    def view(self) -> View:
+        """What the attacker compares."""
+        slack = self.total_variation_slack
+        return make_view(self.whitened, self.log_p, groups=self.groups, slack=slack)
 
     def belief_after(self, seen: Observation) -> Belief:
         """Return the belief of whoever saw an observation."""
@@ -207,7 +208,7 @@ class Bundle:
             "simulation": self.simulation,
             "stated": {**asdict(self.stated), "budget": plain_budget(self.budget)},
             "session": session,
-            "iid_rule": rule and {"name": rule.name, "parameters": asdict(rule)},
+            "iid_rule": rule and {"name": rule.family, "parameters": asdict(rule)},
             "proofs": [{**asdict(proof), "seed": str(proof.seed)} for proof in self.proofs],
         }
         write_archive(path, KIND, arrays, record)

@@ -18,23 +18,19 @@ from pacprivacy.adversary import (
     Divergence,
     MembershipRisk,
     SideKnowledge,
-    divergences_of_view,
+    View,
+    divergences,
     information_draws,
     make_view,
     membership_draws,
     noiseless_divergences,
     noiseless_risk,
     side_knowledge,
-    view_of,
 )
 from pacprivacy.budget import AnyBudget
 from pacprivacy.noise import (
-    Boxed,
     NoisePlan,
     Proof,
-    attach_information,
-    attach_membership,
-    rule_name,
 )
 from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import Bundle, Stated
@@ -77,17 +73,16 @@ def assess(plan: NoisePlan, context: Context) -> NoisePlan:
     pool, seed = context.pool, context.seed
     if plan.kind != "exact":
         return plan
-    view = view_of(context.outputs, plan, context.log_p)
     if plan.is_noiseless:
-        groups = None if plan.revealed is None else plan.revealed.groups
-        return replace(plan, membership=noiseless_membership(pool, context.log_p, groups))
+        return replace(plan, membership=noiseless_membership(pool, context.log_p, plan.groups))
+    view = plan.view(context.outputs, context.log_p)
     gamma = context.gamma / 4
     if plan.information is None:
         draws = information_draws(pool.n_subsets)
-        plan = attach_information(plan, view, _proof("information", seed, draws, gamma))
+        plan = plan.proved(_proof("information", seed, draws, gamma), view)
     if plan.membership is None:
         draws = membership_draws(pool.n_subsets, pool.n_units)
-        plan = attach_membership(plan, view, pool, _proof("membership", seed, draws, gamma))
+        plan = plan.proved(_proof("membership", seed, draws, gamma), view, pool)
     return plan
 
 
@@ -125,7 +120,7 @@ def bundle_of(plan: NoisePlan, context: Context) -> Bundle:
         points=plan.points,
         units_per_std=plan.units_per_std,
         grid_step=plan.grid_step,
-        groups=None if plan.revealed is None else plan.revealed.groups,
+        groups=plan.groups,
         proofs=plan.proofs,
         seed=context.seed,
         gamma=context.gamma,
@@ -164,7 +159,7 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
         public=stated.public,
         kind=kind,
         budget=str(bundle.budget),
-        rule=stated.rule if bundle.iid_rule is None else rule_name(bundle.iid_rule),
+        rule=stated.rule if bundle.iid_rule is None else bundle.iid_rule.name,
         mechanism=stated.mechanism,
         output=stated.output,
         dimension=int(bundle.outputs.shape[1]),
@@ -172,8 +167,8 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
         information=proved.information,
         membership=None if proved.membership is None else proved.membership.worst,
         membership_mean=None if proved.membership is None else proved.membership.mean,
-        side_knowledge=side_knowledge_of(bundle) if exact else (),
-        divergences=divergences_of(bundle) if exact else (),
+        side_knowledge=side_knowledge_of(bundle.view, pool, seed=bundle.seed) if exact else (),
+        divergences=divergences_of(bundle.view, seed=bundle.seed) if exact else (),
         noise=noise_summary(bundle.grid_step, bundle.units_per_std),
         confidence=_confidence(bundle),
         notes=(*stated.notes, *_session_notes(bundle), *pool.notes),
@@ -206,10 +201,8 @@ def noise_summary(grid_step: Vector, units_per_std: npt.NDArray[np.int64]) -> No
 
 
 def _confidence(bundle: Bundle) -> float:
-    if isinstance(bundle.iid_rule, Boxed):
-        return 1 - bundle.iid_rule.gamma
-    if bundle.kind == "empirical":
-        return 0.0
+    if bundle.iid_rule is not None:
+        return bundle.iid_rule.confidence
     return 1 - bundle.gamma if bundle.proofs else 1.0
 
 
@@ -237,36 +230,26 @@ def _composition(bundle: Bundle, proved: Proved) -> dict[str, Any] | None:
     return facts
 
 
-def side_knowledge_of(bundle: Bundle) -> tuple[SideKnowledge, ...]:
+def side_knowledge_of(view: View, pool: Pool, *, seed: int) -> tuple[SideKnowledge, ...]:
     """Return the success of attackers who are told 1, 2 and 4 memberships."""
-    pool, found = bundle.pool, []
+    found: list[SideKnowledge] = []
     for told in TOLD:
         if told >= pool.n_units or 2**told > pool.n_subsets:
             break
         kept = max(1, pool.n_subsets // 2**told)
         draws = int(np.clip(SIDE_COST // (8 * kept * pool.n_units), 128, 1024))
-        found.append(
-            side_knowledge(
-                bundle.outputs,
-                pool,
-                bundle,
-                n_told=told,
-                log_belief=bundle.log_p,
-                n_draws=draws,
-                rng=public_generator(bundle.seed, "side-knowledge", told),
-            )
-        )
+        rng = public_generator(seed, "side-knowledge", told)
+        found.append(side_knowledge(view, pool, n_told=told, n_draws=draws, rng=rng))
     return tuple(found)
 
 
-def divergences_of(bundle: Bundle) -> tuple[Divergence, ...]:
+def divergences_of(view: View, *, seed: int) -> tuple[Divergence, ...]:
     """Return total variation, chi-square and squared Hellinger, for a quarter of the confidence."""
-    view = view_of(bundle.outputs, bundle, bundle.log_p)
     if view.points.shape[1] == 0:
         return noiseless_divergences(view)
-    draws = int(np.clip(DIVERGENCE_COST // len(bundle.log_p), 512, 16384))
-    rng = public_generator(bundle.seed, "divergences")
-    return divergences_of_view(view, n_draws=draws, gamma=DIVERGENCE_GAMMA, rng=rng)
+    draws = int(np.clip(DIVERGENCE_COST // view.n_subsets, 512, 16384))
+    rng = public_generator(seed, "divergences")
+    return divergences(view, n_draws=draws, gamma=DIVERGENCE_GAMMA, rng=rng)
 
 
 def _exact_facts(bundle: Bundle) -> tuple[str, ...]:

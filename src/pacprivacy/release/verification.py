@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import public_generator
-from pacprivacy.adversary import Belief, information_of_view, risk_of_view, view_of
+from pacprivacy.adversary import Belief
 from pacprivacy.budget import limits_of
 from pacprivacy.errors import CertificateError
-from pacprivacy.noise import Boxed, IidRule, Proof, iid_log_det, iid_variances, log_det_of_points
+from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
 from pacprivacy.release import answers
 from pacprivacy.release import bundle as bundles
 from pacprivacy.release.answers import AnswerBundle, certify_answers
@@ -51,10 +51,12 @@ def rebuild(bundle: Bundle) -> Certificate:
 def prove_again(bundle: Bundle) -> Figures:
     """Compute the proved figures again, with the recorded draws."""
     if bundle.iid_rule is not None:
-        bound = _iid_bound(bundle, bundle.iid_rule)
+        variances = bundle.iid_rule.variances(bundle.iid_rule.clipped(bundle.outputs))
+        law = bundle.grid_step, bundle.units_per_std
+        bound = iid_log_det(*law, variances[variances > 0], bundle.pool.n_units)
         return Figures(log_det_nats=bound, information=None, membership=None)
     weights = np.exp(bundle.log_p)
-    bound = log_det_of_points(bundle.whitened(bundle.outputs), weights, bundle.groups)
+    bound = log_det_of_points(bundle.whitened, weights, bundle.groups)
     bound = bound * (1 + 1e-12) + information_slack(bundle.total_variation_slack, len(weights))
     if bundle.is_noiseless:
         return Figures(
@@ -62,12 +64,11 @@ def prove_again(bundle: Bundle) -> Figures:
             information=Estimate(value=bound, lower=bound, upper=bound, confidence=1.0, n_draws=0),
             membership=noiseless_membership(bundle.pool, bundle.log_p, bundle.groups),
         )
-    view = view_of(bundle.outputs, bundle, bundle.log_p)
-    information, membership = (_proof_of(bundle, name) for name in ("information", "membership"))
+    view = bundle.view
     return Figures(
         log_det_nats=bound,
-        information=information_of_view(view, **_draws(information)),
-        membership=risk_of_view(view, bundle.pool, **_draws(membership)),
+        information=_proof_of(bundle, "information").information(view),
+        membership=_proof_of(bundle, "membership").membership(view, bundle.pool),
     )
 
 
@@ -79,21 +80,6 @@ def _proof_of(bundle: Bundle, claim: str) -> Proof:
         f"proofs must hold the draws behind {claim}; the bundle names none. "
         "Do not rely on this certificate."
     )
-
-
-def _draws(proof: Proof) -> dict[str, Any]:
-    rng = public_generator(proof.seed, proof.stream, proof.attempt)
-    return {"n_draws": proof.n_draws, "gamma": proof.gamma, "rng": rng}
-
-
-def _iid_bound(bundle: Bundle, rule: IidRule) -> float:
-    """Recompute the bound of a confidence or empirical certificate."""
-    values = bundle.outputs
-    if isinstance(rule, Boxed):
-        values = np.clip(values, rule.low, rule.high)
-    variances = iid_variances(values, rule)
-    moving = variances[variances > 0]
-    return iid_log_det(bundle.grid_step, bundle.units_per_std, moving, bundle.pool.n_units)
 
 
 # --- what must hold between them -------------------------------------------------------------
@@ -108,8 +94,8 @@ def _check_points(bundle: Bundle) -> None:
     ruled out do not count, since no noise was chosen for them.
     """
     outputs, points = bundle.outputs, bundle.points
-    if isinstance(bundle.iid_rule, Boxed):
-        outputs = np.clip(outputs, bundle.iid_rule.low, bundle.iid_rule.high)
+    if bundle.iid_rule is not None:
+        outputs = bundle.iid_rule.clipped(outputs)
     groups = np.zeros(len(points), dtype=np.int64) if bundle.groups is None else bundle.groups
     alive = np.flatnonzero(bundle.log_p >= bundle.log_p.max() + math.log(RULED_OUT))
     order = alive[np.argsort(groups[alive], kind="stable")]

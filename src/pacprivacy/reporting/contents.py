@@ -12,7 +12,7 @@ from typing import Final, Self
 import numpy as np
 
 from pacprivacy._random import public_generator
-from pacprivacy.adversary import membership_draws, risk_of_view, view_of
+from pacprivacy.adversary import membership_draws, membership_risk
 from pacprivacy.audit import AuditResult
 from pacprivacy.budget import Membership
 from pacprivacy.errors import CertificateError
@@ -211,8 +211,8 @@ def _unit_histogram(
         per_unit = noiseless_membership(bundle.pool, bundle.log_p, bundle.groups).per_unit
     else:
         draws = min(RISK_DRAWS, membership_draws(bundle.pool.n_subsets, bundle.pool.n_units))
-        per_unit = risk_of_view(
-            view_of(bundle.outputs, bundle, bundle.log_p),
+        per_unit = membership_risk(
+            bundle.view,
             bundle.pool,
             n_draws=draws,
             gamma=1e-3,

@@ -17,8 +17,9 @@ from scipy.optimize import minimize
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary import Observable, View, draw_releases, view_of
+from pacprivacy.adversary import View, draw_releases
 from pacprivacy.errors import BudgetError, PacPrivacyError
+from pacprivacy.noise import NoisePlan
 
 if TYPE_CHECKING:
     import jax
@@ -36,9 +37,9 @@ LEARNING_RATE: Final = 3e-3
 Layers: TypeAlias = tuple[tuple[Matrix, Vector], ...]
 
 
-def noisy_view(outputs: object, plan: Observable, log_belief: Vector | None) -> View:
+def noisy_view(outputs: object, plan: NoisePlan, log_belief: Vector | None) -> View:
     """Return the view of a plan in which everything is released with noise."""
-    view = view_of(outputs, plan, log_belief)
+    view = plan.view(outputs, log_belief)
     if view.groups is not None:
         raise BudgetError(
             "plan must add noise in every direction that moves: where a part of the output is "
@@ -70,7 +71,7 @@ class ReleaseSampler:
     scale: Vector
 
     @classmethod
-    def of(cls, outputs: object, plan: Observable, log_belief: Vector | None = None) -> Self:
+    def of(cls, outputs: object, plan: NoisePlan, log_belief: Vector | None = None) -> Self:
         """Return the sampler of a plan in which everything is released with noise."""
         view = noisy_view(outputs, plan, log_belief)
         centred, spread, axes = principal_axes(view)
@@ -226,7 +227,7 @@ class NeuralCritic:
 
 def fit_neural_critic(
     outputs: object,
-    plan: Observable,
+    plan: NoisePlan,
     *,
     log_belief: Vector | None = None,
     hidden: int = 64,

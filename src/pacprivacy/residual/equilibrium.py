@@ -19,10 +19,10 @@ from pacprivacy.adversary import DEFAULT_GAMMA, exact_information
 from pacprivacy.budget import Information
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise import (
+    AnyRule,
     Exact,
     NoisePlan,
     Protect,
-    Rule,
     calibrate,
     distinct_outputs,
     exact_shapes,
@@ -108,7 +108,9 @@ def find_equilibrium(
     steps: list[Step] = []
     if not plan.is_noiseless:
         spread = spread_of(values, np.exp(log_p))
-        searched = spread if rule is None else weigh(spread, np.exp(log_p), rule).spread
+        searched = spread
+        if rule is not None:
+            searched = weigh(spread, np.exp(log_p), rule.cost_along(spread)).spread
         generator = public_generator(seed, "shapes")  # the stream that calibrate searched with
         exact_shapes(
             searched,
@@ -179,7 +181,7 @@ def joint_plan(
     outputs: Sequence[object],
     mi_nats: float,
     *,
-    rule: Rule = "exact",
+    rule: AnyRule = "exact",
     log_belief: Vector | None = None,
     gamma: float = DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
@@ -262,7 +264,7 @@ def budget_curve(
     outputs: object,
     budgets: Sequence[float],
     *,
-    rule: Rule = "exact",
+    rule: AnyRule = "exact",
     log_belief: Vector | None = None,
     n_draws: int | None = None,
     rng: np.random.Generator | int | None = None,
@@ -283,7 +285,7 @@ def budget_curve(
     true_mi = [
         plan.mi_upper
         if plan.is_noiseless
-        else exact_information(values, plan, log_belief=log_p, n_draws=n_draws, rng=seed).value
+        else exact_information(plan.view(values, log_p), n_draws=n_draws, rng=seed).value
         for plan in plans
     ]
     return BudgetCurve(

@@ -18,14 +18,9 @@ from scipy.special import ndtr, ndtri
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary import (
-    DEFAULT_GAMMA,
-    Observable,
-    View,
-    information_draws,
-    information_of_view,
-)
+from pacprivacy.adversary import DEFAULT_GAMMA, View, exact_information, information_draws
 from pacprivacy.errors import BudgetError
+from pacprivacy.noise import NoisePlan
 from pacprivacy.residual.critics import (
     BoundedCritic,
     ReleaseSampler,
@@ -66,7 +61,7 @@ def _log_determinant(view: View) -> float:
 
 def exact_gap(
     outputs: object,
-    plan: Observable,
+    plan: NoisePlan,
     *,
     log_belief: Vector | None = None,
     n_draws: int | None = None,
@@ -87,7 +82,7 @@ def exact_gap(
     view = noisy_view(outputs, plan, log_belief)
     draws = n_draws or information_draws(view.n_subsets)
     generator = public_generator(coerce_seed(rng), "gap")
-    found = information_of_view(view, n_draws=draws, gamma=gamma, rng=generator)
+    found = exact_information(view, n_draws=draws, gamma=gamma, rng=generator)
     log_det = _log_determinant(view)
     return Gap(
         method="exact",
@@ -122,7 +117,7 @@ def corrected_budget(mi_nats: float, gap: Gap) -> float:
 
 def sliced_gap(
     outputs: object,
-    plan: Observable,
+    plan: NoisePlan,
     *,
     log_belief: Vector | None = None,
     n_directions: int = 1024,
@@ -238,7 +233,7 @@ def _cuts(positions: Vector) -> Vector:
 
 def variational_gap(
     outputs: object,
-    plan: Observable,
+    plan: NoisePlan,
     *,
     log_belief: Vector | None = None,
     critic: BoundedCritic | None = None,

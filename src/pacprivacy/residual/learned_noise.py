@@ -564,7 +564,8 @@ def plan_learned_noise(
     if not 0 < budget < math.inf:
         raise BudgetError(f"mi_nats must be a positive finite number; got {budget}. Use 0.25.")
     problem = Problem(
-        spread=learned.spread,
+        values=learned.spread.values,
+        measured=learned.spread,
         log_p=learned.log_p,
         gamma=gamma,
         seed=coerce_seed(rng),

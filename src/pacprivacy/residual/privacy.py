@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_log_belief
-from pacprivacy.adversary import DEFAULT_GAMMA, Observable, exact_information
+from pacprivacy.adversary import DEFAULT_GAMMA, exact_information
 from pacprivacy.errors import BudgetError, PoolError
+from pacprivacy.noise import NoisePlan
 from pacprivacy.theory import DivergenceName, Estimate, bernoulli_divergence, entropy
 
 RIDGE = 1e-9
@@ -160,7 +161,7 @@ class Residual:
 
 def residual_privacy(
     outputs: object,
-    plan: Observable,
+    plan: NoisePlan,
     *,
     log_reference: npt.ArrayLike | None = None,
     log_belief: Vector | None = None,
@@ -174,7 +175,7 @@ def residual_privacy(
     ----------
     outputs : array of shape (m, d), curator-only
         One row per candidate subset.
-    plan : NoisePlan or Bundle
+    plan : NoisePlan
         The noise under which one row is released.
     log_reference, log_belief
         As in :func:`intrinsic_privacy`.
@@ -186,9 +187,8 @@ def residual_privacy(
     Claim RP-3. With probability ``1 - gamma`` over simulated draws, what is left is at least
     ``residual.lower`` and the secret's entropy at least ``entropy.lower``.
     """
-    found = exact_information(
-        outputs, plan, log_belief=log_belief, n_draws=n_draws, gamma=gamma, rng=rng
-    )
+    view = plan.view(outputs, log_belief)
+    found = exact_information(view, n_draws=n_draws, gamma=gamma, rng=rng)
     size = len(np.asarray(getattr(outputs, "values", outputs)))
     prior = float(entropy(check_log_belief(log_belief, size)))
     intrinsic = intrinsic_privacy(log_reference, log_belief, n_subsets=size)

@@ -10,28 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pacprivacy._checks import Vector, as_outputs, check_log_belief
+from pacprivacy._checks import Vector, as_outputs
 from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates
-from pacprivacy.budget import AnyBudget, Limits, limits_of
+from pacprivacy.budget import AnyBudget, Limits
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise import (
-    Boxed,
-    Empirical,
+    AnyRule,
     NoisePlan,
     Observation,
-    Problem,
-    Rule,
+    as_rule,
     calibrate,
-    distinct_outputs,
-    gaussian_budget,
-    is_free,
-    noise_scale,
-    noiseless_plan,
     rescale,
-    resolve_caps,
-    rule_name,
     spread_of,
 )
 from pacprivacy.release import Certificate, Release, finite_epsilon
@@ -178,7 +169,7 @@ class Refinement:
     of the observations.
     """
 
-    def __init__(self, outputs: object, share: Limits, *, rule: Rule | None = None) -> None:
+    def __init__(self, outputs: object, share: Limits, *, rule: AnyRule | None = None) -> None:
         self._values, self._share, self._rule = as_outputs(outputs), share, rule
         self._base: NoisePlan | None = None
         self._spread = spread_of(self._values, np.full(len(self._values), 1 / len(self._values)))
@@ -239,24 +230,21 @@ class Refinement:
             )
             self._base = None if first.is_noiseless else first
             return first
-        log_p = check_log_belief(log_belief, len(self._values))
-        limits = limits_of(budget)
-        allowed, priors = resolve_caps(limits, caps, pool, log_p)
-        groups, left = distinct_outputs(self._values, log_p)
-        if is_free(groups, left, limits, allowed, pool, log_p):  # little is left to be learned
-            return noiseless_plan(self._values, groups, left, rule=self._base.rule)
-        problem = Problem(
-            spread=self._spread,
-            log_p=log_p,
-            gamma=gamma,
-            seed=seed,
-            mi_nats=limits.mi_nats,
+        rule = as_rule(self._rule)
+        problem = rule.pose(
+            self._values,
+            budget,
             pool=pool,
-            caps=allowed,
-            priors=priors,
+            log_belief=log_belief,
+            caps=caps,
+            gamma=gamma,
+            rng=seed,
+            measured=self._spread,
         )
-        nats = gaussian_budget(limits, allowed, priors)
-        return rescale(self._base, problem, gaussian_nats=nats)
+        free = problem.noiseless_plan(self._base.rule)
+        if free is not None:  # little is left to be learned
+            return free
+        return rescale(self._base, problem, simulated=rule.is_simulated)
 
     def add(self, plan: NoisePlan, observation: Observation) -> Vector:
         """Return the estimate with one more observation."""
@@ -264,13 +252,13 @@ class Refinement:
         value = plan.value_of(observation)
         if plan.is_noiseless or self._base is None:
             return value
-        weight = noise_scale(plan, self._base) ** -2
+        weight = float(np.sqrt(plan.total_variance / self._base.total_variance)) ** -2
         self._weighted = self._weighted + weight * value
         self._precision += weight
         return np.asarray(self._weighted / self._precision, dtype=np.float64)
 
 
-Settings = tuple[Rule | None, int | None, str | Path | None]
+Settings = tuple[AnyRule | None, int | None, str | Path | None]
 _TINY = 1e-12
 
 
@@ -326,10 +314,10 @@ def refine(
     public data only.
     """
     rule, levels, checkpoint = settings
-    if isinstance(rule, Boxed | Empirical):
+    if as_rule(rule).n_reserve:
         raise BudgetError(
             f"rule must work for a secret from the pool when there is a target; got "
-            f"{rule_name(rule)}. Leave the rule out."
+            f"{as_rule(rule).name}. Leave the rule out."
         )
     if not isinstance(target, Accuracy):
         raise BudgetError(

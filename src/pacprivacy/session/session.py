@@ -28,7 +28,7 @@ from pacprivacy.adversary import DEFAULT_GAMMA, Belief
 from pacprivacy.budget import AnyBudget, Limits, limits_of
 from pacprivacy.errors import BudgetError, SecretError
 from pacprivacy.mechanism import as_mechanism, coerce_data
-from pacprivacy.noise import NoisePlan, Observation, Rule, calibrate, rule_name
+from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, calibrate
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import (
     Bundle,
@@ -209,7 +209,7 @@ class Session(Shown, ProcessBound):
         mechanism: Any,
         budget: AnyBudget,
         *,
-        rule: Rule | None = None,
+        rule: AnyRule | None = None,
         checkpoint: str | Path | None = None,
     ) -> Release:
         """Release one more function of the secret subset.
@@ -234,8 +234,7 @@ class Session(Shown, ProcessBound):
         """
         self.check_process()  # before the lock, which a fork may have inherited while it was held
         with self._lock:
-            if rule is not None:
-                rule_name(rule)
+            as_rule(rule)
             outputs, share, notes = self._evaluate(mechanism, budget, checkpoint)
             calibrator = partial(calibrate, outputs, rule=rule)
             return self._publish(outputs, budget, share, calibrator, notes)[0]
@@ -246,7 +245,7 @@ class Session(Shown, ProcessBound):
         budget: AnyBudget,
         target: Accuracy,
         *,
-        rule: Rule | None = None,
+        rule: AnyRule | None = None,
         levels: int | None = None,
         checkpoint: str | Path | None = None,
     ) -> GradualRelease:

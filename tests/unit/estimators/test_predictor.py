@@ -15,8 +15,8 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError, SecretError
 from pacprivacy.estimators.predictor import project_to_simplex
-from pacprivacy.noise.covariance import covariance_plan
-from pacprivacy.noise.formulas import log_det_of_points, waterfill
+from pacprivacy.noise import NoisePlan, Problem
+from pacprivacy.noise.formulas import SpreadRule, log_det_of_points, waterfill
 from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.query import (
     LEAST_NATS,
@@ -47,6 +47,11 @@ def one_hot(labels, n_classes):
 # --- the noise of one answer ------------------------------------------------------------------
 
 
+def general_plan(values, log_p, budget) -> NoisePlan:
+    problem = Problem(values=values, log_p=log_p, gamma=1e-9, seed=0, mi_nats=budget)
+    return SpreadRule("waterfill", waterfill).noisy_plan(problem)
+
+
 @pytest.mark.claim("F-1")
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("seed", range(4))
@@ -59,7 +64,7 @@ def test_two_class_noise_is_that_of_the_general_rule(budget, seed):
     ones = float(np.exp(log_p) @ votes)
     usable, slack = usable_nats(budget, n_directions=1, n_subsets=m)
     gap = vote_gap(ones, 1 - ones, usable)
-    general = covariance_plan(one_hot(votes, 2), "waterfill", log_p, mi_nats=budget)
+    general = general_plan(one_hot(votes, 2), log_p, budget)
     assert general.n_directions == 1
     # votes are sqrt(2) apart; a gap of one vote is ``gap`` steps of 1/UNITS standard deviations
     # (5e-3: at 2^-30 nats the coarser lattice of the general plan costs it that much)
@@ -78,7 +83,7 @@ def test_noise_in_several_directions_is_that_of_the_general_rule(budget, n_class
     log_p = random_belief(rng, m)
     scores = rng.dirichlet(np.ones(n_classes), size=m)
     plan = plan_query(scores, np.exp(log_p), mi_nats=budget, n_subsets=m)
-    general = covariance_plan(scores, "waterfill", log_p, mi_nats=budget)
+    general = general_plan(scores, log_p, budget)
     assert plan.points.shape[1] == general.n_directions == n_classes - 1
     # the general plan's lattice is a thousand times coarser and costs it that much
     assert np.sort(plan.noise_var) == pytest.approx(np.sort(general.noise_std**2), rel=5e-4)
@@ -105,7 +110,7 @@ def test_belief_after_a_vector_is_that_of_the_general_plan(seed):
     log_p = random_belief(rng, m)
     scores = rng.dirichlet(np.ones(4), size=m)
     lean = plan_query(scores, np.exp(log_p), mi_nats=budget, n_subsets=m)
-    general = covariance_plan(scores, "waterfill", log_p, mi_nats=budget)
+    general = general_plan(scores, log_p, budget)
     seen = lean.points[3] + UnitNoise(SimulatedSource(seed)).take(lean.points.shape[1])
     value = lean.value_of(seen)
     place = general.frame.coordinates(value[None, :])[0] / general.grid_step

@@ -11,7 +11,7 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import exact_information
 from pacprivacy.budget import Information
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.noise import calibrate
+from pacprivacy.noise import AxisFrame, calibrate
 from pacprivacy.noise.plan import (
     UNITS_PER_STD,
     NoisePlan,
@@ -20,7 +20,6 @@ from pacprivacy.noise.plan import (
     lattice_grid,
     make_plan,
 )
-from pacprivacy.noise.spread import AxisFrame
 
 Matrix = npt.NDArray[np.float64]
 
@@ -141,17 +140,17 @@ def test_other_outputs_are_rounded_afresh_unless_a_part_is_revealed() -> None:
     plan = calibrate(values, Information(0.5), rule="waterfill")
     assert plan.lattice_points(values) is plan.points
     assert plan.lattice_points(values.copy()) is plan.points
-    wider = exact_information(3 * values, plan, n_draws=2000, rng=0)
-    assert wider.value > exact_information(values, plan, n_draws=2000, rng=0).upper
+    wider = exact_information(plan.view(3 * values), n_draws=2000, rng=0)
+    assert wider.value > exact_information(plan.view(values), n_draws=2000, rng=0).upper
     free = calibrate(values, Information(9.0), rule="waterfill")
     with pytest.raises(MechanismError, match="outputs must be those the plan was calibrated on"):
-        exact_information(3 * values, free, n_draws=100)
+        exact_information(free.view(3 * values), n_draws=100)
 
 
 def test_fewer_subsets_under_the_same_noise_tell_at_most_their_number() -> None:
     values = np.random.default_rng(6).normal(size=(8, 2))
     plan = calibrate(values, Information(0.5), rule="waterfill")
-    fewer = exact_information(values[:4], plan, n_draws=100, rng=0)
+    fewer = exact_information(plan.view(values[:4]), n_draws=100, rng=0)
     assert fewer.upper <= math.log(4) + 1e-12
 
 

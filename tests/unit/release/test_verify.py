@@ -15,10 +15,8 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.budget import Limits
 from pacprivacy.errors import CertificateError
 from pacprivacy.mechanism import flatten
-from pacprivacy.noise import Boxed
+from pacprivacy.noise import Boxed, Shape, spread_of
 from pacprivacy.noise.formulas import log_det_of_plan
-from pacprivacy.noise.shapes import Shape
-from pacprivacy.noise.spread import spread_of
 from pacprivacy.pool import Half, Pool
 from pacprivacy.release import Bundle, Certificate, Context, Release, Secret, publish, verify
 from pacprivacy.release.composition import SessionPart

@@ -9,10 +9,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.adversary import exact_information
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise import Shaped, calibrate
-from pacprivacy.noise.calibration import propose_variance
-from pacprivacy.noise.shapes import noise_covariance
-from pacprivacy.noise.spread import spread_of
+from pacprivacy.noise import Shaped, calibrate, noise_covariance, propose_variance, spread_of
 from pacprivacy.residual import (
     FlowNoise,
     GaussianNoise,

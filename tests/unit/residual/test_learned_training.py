@@ -10,10 +10,9 @@ import pytest
 from sklearn.datasets import load_iris
 
 from pacprivacy.errors import BudgetError, PacPrivacyError
+from pacprivacy.noise import spread_of
 from pacprivacy.noise.formulas import waterfill
-from pacprivacy.noise.search import refine
-from pacprivacy.noise.shapes import axis_shape
-from pacprivacy.noise.spread import spread_of
+from pacprivacy.noise.search import axis_shape, refine
 from pacprivacy.pool import Balanced
 from pacprivacy.residual import (
     FlowNoise,

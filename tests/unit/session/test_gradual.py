@@ -14,10 +14,8 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.budget import AnyBudget, Information, Limits, Membership
 from pacprivacy.errors import BudgetError, CertificateError, MechanismError
-from pacprivacy.noise import calibrate
-from pacprivacy.noise import proof as certify
-from pacprivacy.noise.proof import Problem, rescale
-from pacprivacy.noise.spread import spread_of
+from pacprivacy.noise import Problem, calibrate, rescale
+from pacprivacy.noise import plan as noise_plan
 from pacprivacy.session import GradualRelease
 from pacprivacy.session.refinement import Refinement, level_shares
 
@@ -160,7 +158,7 @@ def test_every_proof_of_a_refinement_has_draws_of_its_own(
             used.append((seed, stream, *indices))
         return public_generator(seed, stream, *indices)
 
-    monkeypatch.setattr(certify, "public_generator", recorded)
+    monkeypatch.setattr(noise_plan, "public_generator", recorded)
     release = refined(Membership(0.7), 1.0, rule=None, levels=2)
     assert len(release.steps) == 2
     assert len(used) >= 3  # for the shape, and for each step
@@ -190,13 +188,13 @@ def test_rescaled_plans_meet_another_budget_under_another_belief(rule: str) -> N
     plan = calibrate(outputs, Information(1.0), rule=rule, rng=0)
     weights = np.random.default_rng(3).dirichlet(np.ones(24))
     problem = Problem(
-        spread=spread_of(outputs, np.full(24, 1 / 24)),
+        values=outputs,
         log_p=np.log(weights),
         gamma=1e-9,
         seed=4,
         mi_nats=0.125,
     )
-    other = rescale(plan, problem, gaussian_nats=0.125)
+    other = rescale(plan, problem, simulated=rule == "exact")
     assert other.mi_upper <= 0.125
     assert other.mi_upper > 0.12
     # The same bound by hand, from what will really be sampled.

@@ -1,0 +1,243 @@
+"""What a noise plan must satisfy, and what a rule is: an object that plans."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+
+from pacprivacy._checks import SMALLEST_RANGE, Matrix, Vector, as_outputs, check_log_belief
+from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, make_view, noiseless_risk
+from pacprivacy.budget import AnyBudget, Limits, limits_of
+from pacprivacy.errors import BudgetError, MechanismError
+from pacprivacy.noise.plan import AxisFrame, Integers, Kind, NoisePlan, Revealed, Spread, spread_of
+from pacprivacy.theory import Estimate, entropy, mi_for_success
+
+SAMPLED_COORDINATES = 64
+NOISELESS = "the output meets the budget as it is; no noise was added"
+
+Terms: TypeAlias = tuple[float | None, Vector | None, Vector | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One release to be calibrated; curator-only.
+
+    ``caps`` and ``priors`` are the success per unit that is allowed, and possible before the
+    release; None where membership is not limited. ``measured`` is the spread, where it is known.
+    """
+
+    values: Matrix
+    log_p: Vector
+    gamma: float
+    seed: int
+    mi_nats: float | None = None
+    pool: Candidates | None = None
+    caps: Vector | None = None
+    priors: Vector | None = None
+    measured: Spread | None = None
+
+    def rng(self, stream: str, *indices: int) -> np.random.Generator:
+        """Return the generator of a named stream of simulated draws."""
+        return public_generator(self.seed, stream, *indices)
+
+    @cached_property
+    def spread(self) -> Spread:
+        """How the outputs move over the pool, under the belief."""
+        return self.measured or spread_of(self.values, np.exp(self.log_p))
+
+    @property
+    def claims(self) -> int:
+        """Number of Monte-Carlo claims that share the failure probability."""
+        return (self.mi_nats is not None) + (self.caps is not None)
+
+    @cached_property
+    def gaussian_nats(self) -> float:
+        """The information budget that implies every limit through inequality (1)."""
+        budgets = [] if self.mi_nats is None else [self.mi_nats]
+        if self.caps is not None and self.priors is not None:
+            limited = np.isfinite(self.caps)
+            pairs = np.unique(np.stack([self.priors[limited], self.caps[limited]]), axis=1)
+            budgets += [mi_for_success(float(cap), float(prior)) for prior, cap in pairs.T]
+        return min(budgets)
+
+    def noiseless_plan(self, rule: str) -> NoisePlan | None:
+        """Return the plan that releases the output itself; None where the limits forbid it.
+
+        Outputs that differ by less than can be squared are refused: no noise can be found.
+        """
+        values = self.values
+        groups, nats = distinct_outputs(values, self.log_p)
+        if not self._allows(groups, nats):
+            if float((values.max(axis=0) - values.min(axis=0)).max()) < SMALLEST_RANGE:
+                raise MechanismError(
+                    f"outputs must differ by at least {SMALLEST_RANGE:g} somewhere, so that the "
+                    f"difference can be squared; they differ by less. Rescale them inside the "
+                    f"mechanism."
+                )
+            return None
+        _, first = np.unique(groups, return_index=True)
+        return NoisePlan(
+            rule=rule,
+            kind="exact",
+            frame=AxisFrame(axes=np.zeros(0, dtype=np.int64), center=values[0]),
+            center=values[0].copy(),
+            grid_step=np.zeros(0),
+            units_per_std=np.zeros(0, dtype=np.int64),
+            points=np.zeros((len(values), 0), dtype=np.int64),
+            revealed=Revealed(groups=groups, bases=values[first]),
+            outputs=values,
+            log_det_nats=nats,
+            information=Estimate(value=nats, lower=nats, upper=nats, confidence=1.0, n_draws=0),
+            notes=(NOISELESS,),
+        )
+
+    def _allows(self, groups: Integers, nats: float) -> bool:
+        if self.mi_nats is not None and nats > self.mi_nats:
+            return False
+        if self.caps is None or self.pool is None:
+            return True
+        view = make_view(np.zeros((len(groups), 1)), self.log_p, groups=groups)
+        return bool((noiseless_risk(view, self.pool) <= self.caps).all())
+
+
+def distinct_outputs(values: Matrix, log_p: Vector) -> tuple[Integers, float]:
+    """Group candidates whose outputs agree bit for bit; return the groups and their entropy."""
+    # A few coordinates tell most outputs apart; only those that agree there are read in full.
+    step = -(-values.shape[1] // SAMPLED_COORDINATES)
+    heads = [(row[::step] + 0.0).tobytes() for row in values]  # +0.0 turns -0.0 to 0.0
+    repeated = {head for head, count in Counter(heads).items() if count > 1}
+    seen: dict[bytes, int] = {}
+    groups = np.empty(len(values), dtype=np.int64)
+    for k, head in enumerate(heads):
+        key = _digest(values[k] + 0.0) if head in repeated else head
+        groups[k] = seen.setdefault(key, len(seen))
+    mass = np.bincount(groups, np.exp(log_p))
+    return groups, float(entropy(np.log(mass[mass > 0]))) if len(seen) > 1 else 0.0
+
+
+def _digest(row: Vector) -> bytes:
+    return hashlib.blake2b(row.tobytes(), digest_size=32, key=b"whole row").digest()
+
+
+def resolve_caps(
+    limits: Limits, caps: Vector | None, pool: Candidates | None, log_p: Vector
+) -> tuple[Vector | None, Vector | None]:
+    """Return success caps and priors per unit, or None where membership is not limited.
+
+    A cap of one limits nothing (the unit may already be known) and comes back as infinity.
+    """
+    if caps is None and limits.success is None:
+        return None, None
+    if pool is None:
+        raise BudgetError(
+            "pool must be given when membership is limited; got None. "
+            "Pass the pool the outputs were computed on."
+        )
+    groups = np.zeros(len(log_p), dtype=np.int64)
+    priors = noiseless_risk(make_view(np.zeros((len(log_p), 1)), log_p, groups=groups), pool)
+    if caps is None:
+        assert limits.success is not None  # one of the two is given
+        caps = np.full(pool.n_units, limits.success)
+    if np.shape(caps) != (pool.n_units,):
+        raise BudgetError(
+            f"caps must hold one success per unit ({pool.n_units}); got shape {np.shape(caps)}. "
+            f"Pass None to use the budget's one number."
+        )
+    caps = np.where(caps >= 1, np.inf, caps)
+    if (caps <= priors).any():
+        worst = float(priors.max())
+        raise BudgetError(
+            f"success must be above {worst:.4g}, the best guess that this pool allows on its "
+            f"worst-placed unit before any release; got {float(caps.min()):.4g}. "
+            f"Use a Balanced pool (prior exactly 1/2), more subsets, or a larger success."
+        )
+    return caps, priors
+
+
+class Rule(ABC):
+    """How noise is found.
+
+    Attributes
+    ----------
+    family : str
+        Public name of the rule, without its settings.
+    kind : {"exact", "confidence", "empirical"}
+        What a certificate of its plans can promise.
+    n_reserve : int
+        Subsets that must be drawn beside the pool, for a fresh secret; 0 for a secret from the
+        pool.
+    is_simulated : bool
+        Whether its plans are proved on simulated draws.
+    """
+
+    family: str
+    kind: ClassVar[Kind] = "exact"
+    n_reserve: ClassVar[int] = 0
+    is_simulated: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """What certificates call the rule."""
+        return self.family
+
+    def terms(
+        self, limits: Limits, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
+    ) -> Terms:
+        """Return ``mi_nats``, caps and priors of a problem; refuse limits that cannot be met."""
+        return limits.mi_nats, *resolve_caps(limits, caps, pool, log_p)
+
+    def pose(
+        self,
+        outputs: object,
+        budget: AnyBudget,
+        *,
+        pool: Candidates | None = None,
+        log_belief: Vector | None = None,
+        caps: Vector | None = None,
+        gamma: float = DEFAULT_GAMMA,
+        rng: np.random.Generator | int | None = None,
+        measured: Spread | None = None,
+    ) -> Problem:
+        """Return what a plan must satisfy; the arguments are those of :func:`calibrate`."""
+        values = as_outputs(outputs)
+        log_p = check_log_belief(log_belief, len(values))
+        limits = limits_of(budget, len(values))
+        mi_nats, caps, priors = self.terms(limits, pool, log_p, caps)
+        return Problem(
+            values=values,
+            log_p=log_p,
+            gamma=gamma,
+            seed=coerce_seed(rng),
+            mi_nats=mi_nats,
+            pool=pool,
+            caps=caps,
+            priors=priors,
+            measured=measured,
+        )
+
+    @abstractmethod
+    def plan(self, problem: Problem) -> NoisePlan:
+        """Return noise that meets the problem's limits."""
+
+    def propose(self, problem: Problem) -> float:
+        """Return about the total variance of the plan; nothing may be released on it."""
+        return self.plan(problem).total_variance
+
+
+class PoolRule(Rule):
+    """A rule for a secret from the pool: an output that may leave as it is gets no noise."""
+
+    def plan(self, problem: Problem) -> NoisePlan:
+        """Return the plan without noise where the limits allow it, or else one with noise."""
+        return problem.noiseless_plan(self.name) or self.noisy_plan(problem)
+
+    @abstractmethod
+    def noisy_plan(self, problem: Problem) -> NoisePlan:
+        """Return noise that meets the problem's limits."""
