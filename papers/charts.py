@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pacprivacy.errors import PacPrivacyError
 from pacprivacy.theory import posterior_success
 from papers.page import as_budget
 
@@ -87,14 +86,9 @@ class Panel:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Return an empty figure; say what to install where there is no matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise PacPrivacyError(
-            "pictures need matplotlib, which is not installed. "
-            "Run: pip install 'pacprivacy[report]'"
-        ) from None
+    """Return an empty figure."""
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 

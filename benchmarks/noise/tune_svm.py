@@ -23,7 +23,7 @@ from pacprivacy.budget import Information
 from pacprivacy.design.tuning import TuneResult, tune, tune_budgets
 from pacprivacy.mechanism import LinearSVM
 from pacprivacy.pool import Balanced
-from pacprivacy.report.tune_plot import plot_tune
+from pacprivacy.reporting import plot_tune
 from papers.alg.protocol import load_split
 
 MI_NATS, N_SUBSETS, N_RELEASES, WITHIN, AHEAD = 1 / 16, 256, 1000, 0.01, 0.10

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pacprivacy.release import Certificate as Certificate
     from pacprivacy.release import Release as Release
     from pacprivacy.release import verify as verify
+    from pacprivacy.reporting import report as report
     from pacprivacy.session import Accuracy as Accuracy
     from pacprivacy.session import Session as Session
 
@@ -50,6 +51,7 @@ _NAMES_OF = {
     "pool": "Balanced Half Poisson Pool",
     "privatizing": "plan privatize",
     "release": "Certificate Release verify",
+    "reporting": "report",
     "session": "Accuracy Session",
 }
 _HOME_OF = {name: home for home, names in _NAMES_OF.items() for name in names.split()}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +17,14 @@ SMALLEST_RANGE = 1e-140  # squares of what is between the two are normal numbers
 Vector: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
+
+# What a field of a record that is read from a file may be; `msgspec.convert` holds it.
+LARGEST = 1e300  # above the square of any output, with room for sums
+LARGEST_COUNT = 2**63 - 1
+Finite: TypeAlias = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
+Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1 + 1e-9)]  # a sum of probabilities
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
 
 
 def freeze(array: npt.NDArray[np.generic]) -> None:

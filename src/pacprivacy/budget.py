@@ -15,7 +15,7 @@ from functools import reduce
 from operator import add
 from typing import Any, Final, TypeAlias
 
-from pacprivacy._checks import check_positive
+from pacprivacy._checks import Amount, Count, check_positive
 from pacprivacy._rounding import at_least, at_most
 from pacprivacy.errors import BudgetError
 
@@ -225,13 +225,13 @@ class Spent:
     (2, 0.75, 0.7, None)
     """
 
-    n_releases: int = 0
-    mi_nats: float | None = None
-    success_level: float | None = None
-    success_increment: float | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    doubt: float = 0.0
+    n_releases: Count = 0
+    mi_nats: Amount | None = None
+    success_level: Amount | None = None
+    success_increment: Amount | None = None
+    epsilon: Amount | None = None
+    delta: Amount | None = None
+    doubt: Amount = 0.0
 
     def __add__(self, other: Spent) -> Spent:
         """Add up what adds up; of two levels the higher one counts."""

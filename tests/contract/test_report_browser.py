@@ -17,9 +17,15 @@ from typing import Any
 
 import pytest
 
-from pacprivacy.cli.report import build_report
 from pacprivacy.release import Certificate
-from pacprivacy.report import CuratorFigures, CurvePoint, ReportData, UtilityCurve, render_page
+from pacprivacy.reporting import (
+    CuratorFigures,
+    CurvePoint,
+    ReportData,
+    UtilityCurve,
+    build_report,
+    render_page,
+)
 
 CERTIFICATE = Path(__file__).parents[1] / "golden" / "data" / "report_certificate.json"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

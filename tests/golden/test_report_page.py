@@ -11,9 +11,15 @@ from typing import Any
 
 import pytest
 
-from pacprivacy.cli.report import build_report
 from pacprivacy.release import Certificate
-from pacprivacy.report import CuratorFigures, CurvePoint, ReportData, UtilityCurve, render_page
+from pacprivacy.reporting import (
+    CuratorFigures,
+    CurvePoint,
+    ReportData,
+    UtilityCurve,
+    build_report,
+    render_page,
+)
 
 DATA = Path(__file__).parent / "data"
 BLOCKS = frozenset(["p", "h1", "h2", "li", "tr", "figure", "section", "header", "footer", "div"])

@@ -281,12 +281,16 @@ def stated(**changes: Any) -> Callable[[Bundle], Bundle]:
     return lambda bundle: replace(bundle, stated=replace(bundle.stated, **changes))
 
 
+def changed(**changes: Any) -> Callable[[Bundle], Bundle]:
+    return lambda bundle: replace(bundle, **changes)
+
+
 def in_session(change: Callable[[SessionPart], SessionPart]) -> Callable[[Bundle], Bundle]:
-    def changed(bundle: Bundle) -> Bundle:
+    def in_bundle(bundle: Bundle) -> Bundle:
         assert bundle.session is not None
         return replace(bundle, session=change(bundle.session))
 
-    return changed
+    return in_bundle
 
 
 def tilted(bundle: Bundle) -> Bundle:
@@ -295,10 +299,10 @@ def tilted(bundle: Bundle) -> Bundle:
 
 
 REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "a stricter budget": ("release", stated(budget=pac.Membership(0.51))),
-    "a budget of information": ("release", stated(budget=pac.Information(1e-6))),
-    "a stricter share": ("session", stated(budget=pac.Information(1e-6))),
-    "a smaller increment": ("session", stated(budget=pac.Membership(0.5001))),
+    "a stricter budget": ("release", changed(budget=pac.Membership(0.51))),
+    "a budget of information": ("release", changed(budget=pac.Information(1e-6))),
+    "a stricter share": ("session", changed(budget=pac.Information(1e-6))),
+    "a smaller increment": ("session", changed(budget=pac.Membership(0.5001))),
     "a total below what was spent": (
         "session", in_session(lambda part: replace(part, total=Spent(mi_nats=0.01)))
     ),
@@ -320,7 +324,7 @@ REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "closer points": ("release", lambda bundle: replace(bundle, points=bundle.points // 2)),
 }  # fmt: skip
 NAMED: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
-    "a wider budget": ("budget", "release", stated(budget=pac.Membership(0.95))),
+    "a wider budget": ("budget", "release", changed(budget=pac.Membership(0.95))),
     "another rule": ("rule", "release", stated(rule="exact")),
     "another mechanism": ("mechanism", "release", stated(mechanism="count")),
     "another output": ("output", "release", stated(output="number")),

@@ -516,7 +516,8 @@ def test_bundles_survive_a_file(
     assert again.pool.digest() == pool.digest()
     assert (again.seed, again.simulation, again.proofs) == (2**100 + seed, free, bundle.proofs)
     assert (again.groups is None) == (bundle.groups is None)
-    assert (again.stated, again.gamma) == (bundle.stated, 1e-9)
+    assert (again.stated, again.budget) == (bundle.stated, bundle.budget)
+    assert again.gamma == 1e-9
     assert again.session is not None
     assert again.session.observation is not None
     assert np.array_equal(again.session.observation.integers, seen.integers)

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 import pacprivacy as pac
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
-from pacprivacy.cli.report import build_report
 from pacprivacy.dp import DPCertificate
 from pacprivacy.release import Certificate
-from pacprivacy.report import render_page
+from pacprivacy.reporting import build_report, render_page
 
 SOURCE = Path(pac.__file__).parent
 

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix, Share, Vector
 from pacprivacy.adversary.view import (
     Draws,
     View,
@@ -314,7 +314,7 @@ class Divergence:
 
     name: DivergenceName
     estimate: Estimate
-    success: dict[str, float]
+    success: dict[str, Share]
 
     @classmethod
     def of(cls, name: DivergenceName, estimate: Estimate) -> Divergence:

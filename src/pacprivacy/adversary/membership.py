@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
+from pacprivacy._checks import Count, Matrix, Share, Vector, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
 from pacprivacy.adversary.view import View, draw_blocks, draws_generator, make_view, posterior
@@ -349,14 +349,18 @@ class SideKnowledge:
     Records of version 0.1 have no increments; theirs are None.
     """
 
-    n_told: int
-    mean_success: float
-    worst_success: float
-    mean_without_release: float
-    worst_without_release: float
-    n_sets: int
-    mean_increment: float | None = None
-    largest_increment: float | None = None
+    n_told: Count
+    mean_success: Share
+    worst_success: Share
+    mean_without_release: Share
+    worst_without_release: Share
+    n_sets: Count
+    mean_increment: Share | None = None
+    largest_increment: Share | None = None
+
+    def __post_init__(self) -> None:
+        if (self.mean_increment is None) != (self.largest_increment is None):
+            raise ValueError("increments must both be known, or neither. Record both.")
 
     def to_public_dict(self) -> dict[str, float | int]:
         """Return every field that is known."""

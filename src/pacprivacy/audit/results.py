@@ -108,7 +108,7 @@ class AuditResults(tuple[AuditResult, ...]):
         return results_html(self)
 
     def plot(self, path: str | Path | None = None, *, title: str = "") -> Any:
-        """Draw every attack beside the promise; needs matplotlib.
+        """Draw every attack beside the promise.
 
         Returns a figure, which a notebook shows; ``path`` is a file to write besides.
         """

@@ -15,7 +15,7 @@ from pacprivacy.audit import audit as run_audit
 from pacprivacy.cli.console import AsJson, Quiet, Verb, one_of, show, show_json
 from pacprivacy.cli.options import BundleFile, Plot, check_plot, find_bundle
 from pacprivacy.release import Bundle, Certificate
-from pacprivacy.report import plot_audit
+from pacprivacy.reporting import plot_audit
 
 VIOLATED: Final = 4
 SCHEMA_VERSION: Final = 1

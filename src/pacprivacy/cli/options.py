@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from pacprivacy.cli.console import one_of, read_pair
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.noise import RULES
-from pacprivacy.report import FORMATS
+from pacprivacy.reporting import FORMATS
 from pacprivacy.tables import MODELS, ModelOptions
 from pacprivacy.tables import Ranges as DeclaredRanges
 
@@ -173,10 +172,6 @@ def check_plot(plot: Path | None) -> None:
         raise DataError(
             f"--plot must be in a folder that is there; got {str(plot.parent)[:60]!r}. "
             "Make it, or choose another."
-        )
-    if find_spec("matplotlib") is None:
-        raise DataError(
-            "--plot needs matplotlib, which is not installed. Run: pip install 'pacprivacy[report]'"
         )
 
 

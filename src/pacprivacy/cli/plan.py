@@ -27,7 +27,7 @@ from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import Data, as_mechanism, batch_of, flatten
 from pacprivacy.noise import as_rule, check_feasible, propose_variance
 from pacprivacy.pool import Pool
-from pacprivacy.report import PlanRow, plot_plan
+from pacprivacy.reporting import PlanRow, plot_plan
 from pacprivacy.session import Rehearsal
 from pacprivacy.simulation import Outputs
 from pacprivacy.tables import find_model, read_study

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from pacprivacy.reporting import plot_comparison
+
 WIDTH: Final = 80
 LARGE: Final = (10.0, 1000.0)  # from here on two decimals, or four digits, are enough
 SMALL: Final = 1e-3
@@ -109,9 +111,7 @@ class Comparison:
         return min(mine, key=lambda row: sign * float(row.utility or 0.0))
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw the utility of every row; return the figure, or the path it was written to."""
-        from pacprivacy.comparison.plot import plot_comparison
-
+        """Draw the utility of every row; a figure for a notebook, and a file if asked."""
         return plot_comparison(self, path)
 
     def to_public_dict(self) -> dict[str, Any]:

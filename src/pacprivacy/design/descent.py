@@ -42,9 +42,7 @@ from pacprivacy.release import (
     Certificate,
     NoiseSummary,
     Secret,
-    finite_epsilon,
     noise_summary,
-    not_promised,
     open_parts,
 )
 from pacprivacy.simulation import draw_candidates
@@ -450,37 +448,21 @@ def _certify(
         smallest_grid_step=min(step.smallest_grid_step for step in noisy),
         smallest_units_per_std=min(step.smallest_units_per_std for step in noisy),
     )
-    return Certificate(
+    return Certificate.about(
+        pool,
+        mi_upper=total,
+        bound=success,
+        exact_facts=open_parts(noise.n_directions, dimension),
+        public=public,
         kind="exact",
         budget=str(budget),
         rule=f"{plan.split} at each of {plan.n_steps} steps",
         mechanism=f"gradient descent on the {plan.objective.loss} loss",
         output="the weights after every step",
-        scheme=pool.scheme,
-        unit="group of rows" if pool.row_units is not None else "record",
-        n_subsets=pool.n_subsets,
-        n_units=pool.n_units,
-        prior=pool.worst_prior,
         dimension=dimension,
         log_det_nats=total,
-        information=None,
-        mi_upper_nats=total,
-        any_inference={prior: posterior_success(total, float(prior)) for prior in ("0.5", "0.01")},
-        membership=None,
-        membership_mean=None,
-        membership_bound=success,
-        epsilon_equivalent=finite_epsilon(success),
-        side_knowledge=(),
         noise=noise,
         confidence=1.0,
-        public=(
-            "the universe of records, the mechanism and the noise law",
-            f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
-            *public,
-        ),
-        not_promised=not_promised(
-            pool, mi_upper=total, exact_facts=open_parts(noise.n_directions, dimension)
-        ),
         notes=notes,
         simulation=simulation,
         composition={

@@ -3,19 +3,18 @@
 from pacprivacy._certificates import Verified, verify
 from pacprivacy.release.answers import AnswerBundle, certify_answers
 from pacprivacy.release.bundle import Bundle
-from pacprivacy.release.certificate import Certificate, NoiseSummary
+from pacprivacy.release.certificate import Certificate, NoiseSummary, finite_epsilon
 from pacprivacy.release.certify import (
     Context,
     assess,
     bundle_of,
-    finite_epsilon,
     noise_summary,
     noiseless_membership,
     write_certificate,
 )
 from pacprivacy.release.composition import SessionPart, charge_of, learned_facts, success_bound
-from pacprivacy.release.promises import not_promised, open_parts
 from pacprivacy.release.release import Release, Sampler, Secret
+from pacprivacy.release.text import open_parts
 from pacprivacy.release.verification import load_bundle
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "load_bundle",
     "noise_summary",
     "noiseless_membership",
-    "not_promised",
     "open_parts",
     "success_bound",
     "verify",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
+
+import msgspec
 
 from pacprivacy import _version
 from pacprivacy.budget import AnyBudget, Information, limits_of
@@ -14,8 +16,6 @@ from pacprivacy.noise import UNITS
 from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import Arrays, plain_budget, read_budget, write_archive
 from pacprivacy.release.certificate import Certificate, NoiseSummary
-from pacprivacy.release.certify import finite_epsilon, public_items, unit_name
-from pacprivacy.release.promises import not_promised
 from pacprivacy.theory import mi_for_success, posterior_success
 
 _NOTES = (
@@ -24,7 +24,6 @@ _NOTES = (
     "A question on which all candidates agree is answered without noise and costs nothing.",
 )
 KIND: Final = "answers"
-_PLAIN: Final = ("mechanism", "output", "n_classes", "simulation", "software")
 _EXACT_FACTS = (
     "the answers on which all candidates agree",
     "which questions those are",
@@ -33,36 +32,28 @@ _EXACT_FACTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AnswerBundle:
+class _Words:
+    """What a certificate says on the curator's word."""
+
+    mechanism: str
+    output: str
+    n_classes: Annotated[int, msgspec.Meta(ge=1)]
+    simulation: bool
+    public: tuple[str, ...] = ()
+    software: str = _version.__version__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AnswerBundle(_Words):
     """The pool and the terms that the certificate of a responder follows from; curator-only.
 
-    Parameters
-    ----------
-    pool : Pool
-        The candidates.
-    budget : Information, Membership, EpsilonEquivalent or several joined with ``&``
-        What all answers together may give away.
-    query_budget : Information
-        What one answer may give away.
-    mechanism, output : str
-        What answers, and with what.
-    n_classes : int
-        Length of an answer.
-    simulation : bool
-        Whether secret and noise come from a seed.
-    public : tuple of str
-        What the mechanism treats as public.
+    ``budget`` is what all answers together may give away, ``query_budget`` what one may. An answer
+    has ``n_classes`` numbers; ``public`` is what the mechanism treats so.
     """
 
     pool: Pool
     budget: AnyBudget
     query_budget: Information
-    mechanism: str
-    output: str
-    n_classes: int
-    simulation: bool
-    public: tuple[str, ...] = ()
-    software: str = _version.__version__
 
     def __repr__(self) -> str:
         return f"AnswerBundle(curator-only, pool of {self.pool.n_subsets})"
@@ -93,8 +84,7 @@ class AnswerBundle:
             "pool": pool_metadata,
             "budget": plain_budget(self.budget),
             "query_budget": plain_budget(self.query_budget),
-            "public": list(self.public),
-            **{name: getattr(self, name) for name in _PLAIN},
+            **{item.name: getattr(self, item.name) for item in fields(_Words)},
         }
         write_archive(path, KIND, pool_arrays, record)
 
@@ -102,18 +92,13 @@ class AnswerBundle:
     def from_archive(cls, arrays: Arrays, record: dict[str, Any]) -> Self:
         """Rebuild a bundle; whatever does not fit together raises."""
         query = read_budget(record["query_budget"])
-        words = [record["mechanism"], record["output"], record["software"], *record["public"]]
-        n_classes = record["n_classes"]
-        if not isinstance(query, Information) or not all(isinstance(text, str) for text in words):
-            raise TypeError("terms")
-        if type(n_classes) is not int or n_classes < 1:
-            raise ValueError("n_classes")
+        if not isinstance(query, Information):
+            raise TypeError("query_budget")
         return cls(
             pool=Pool.from_arrays(arrays, record["pool"]),
             budget=read_budget(record["budget"]),
             query_budget=query,
-            public=tuple(record["public"]),
-            **{name: record[name] for name in _PLAIN},
+            **asdict(msgspec.convert(record, _Words)),
         )
 
 
@@ -126,33 +111,22 @@ def certify_answers(terms: AnswerBundle) -> Certificate:
     that would go beyond it is refused.
     """
     pool, total = terms.pool, terms.total_nats
-    prior = pool.worst_prior
-    bound = posterior_success(total, prior)
-    return Certificate(
+    bound = posterior_success(total, pool.worst_prior)
+    return Certificate.about(
+        pool,
+        mi_upper=total,
+        bound=bound,
+        exact_facts=_EXACT_FACTS,
+        public=("the questions", *terms.public),
         kind="exact",
         budget=f"{terms.budget} in total, {terms.query_budget} per answer",
         rule="waterfill for every answer",
         mechanism=terms.mechanism,
         output=terms.output,
-        scheme=pool.scheme,
-        unit=unit_name(pool),
-        n_subsets=pool.n_subsets,
-        n_units=pool.n_units,
-        prior=prior,
         dimension=terms.n_classes,
         log_det_nats=total,
-        information=None,
-        mi_upper_nats=total,
-        any_inference={p: posterior_success(total, float(p)) for p in ("0.5", "0.01")},
-        membership=None,
-        membership_mean=None,
-        membership_bound=bound,
-        epsilon_equivalent=finite_epsilon(bound),
-        side_knowledge=(),
         noise=_largest_noise(terms),
         confidence=1.0,
-        public=(*public_items(pool), "the questions", *terms.public),
-        not_promised=not_promised(pool, mi_upper=total, exact_facts=_EXACT_FACTS),
         notes=(*_NOTES, *pool.notes),
         simulation=terms.simulation,
         composition={

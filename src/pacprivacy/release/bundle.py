@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
-import os
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy._files import write_atomically
 from pacprivacy.adversary import Belief, View, make_view
 from pacprivacy.budget import (
     AnyBudget,
@@ -21,7 +22,6 @@ from pacprivacy.budget import (
     Information,
     Membership,
     ResidualEntropy,
-    Spent,
 )
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Boxed, Empirical, IidRule, Kind, Observation, Proof
@@ -31,6 +31,7 @@ from pacprivacy.theory import lattice_total_variation
 
 SCHEMA_VERSION: Final = 2
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+Read = TypeVar("Read")
 _BUDGETS: Final = {
     "information": Information,
     "membership": Membership,
@@ -41,39 +42,29 @@ _BUDGETS: Final = {
 
 def write_archive(path: str | Path, kind: str, arrays: Arrays, record: dict[str, Any]) -> None:
     """Write arrays and a record of plain JSON types to a file that only its owner can read."""
-    metadata = json.dumps({"schema_version": SCHEMA_VERSION, "kind": kind, **record})
-    content = {**arrays, "metadata": np.frombuffer(metadata.encode(), dtype=np.uint8)}
+    metadata = msgspec.json.encode({"schema_version": SCHEMA_VERSION, "kind": kind, **record})
+    content = {**arrays, "metadata": np.frombuffer(metadata, dtype=np.uint8)}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **content)
-    target = Path(path)
-    target.unlink(missing_ok=True)
-    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(buffer.getbuffer())
+    write_atomically(Path(path), buffer.getvalue(), mode=0o600, error=CertificateError)
 
 
-def read_archive(path: str | Path) -> tuple[str, Arrays, dict[str, Any]]:
-    """Read the kind, the arrays and the record of a file; refuse others in one line."""
+def read_archive(
+    path: str | Path, readers: Mapping[str, Callable[[Arrays, dict[str, Any]], Read]]
+) -> Read:
+    """Read a file with the reader for its kind; refuse others, and damaged ones, in one line."""
     try:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        record = json.loads(arrays.pop("metadata").tobytes())
-        version, kind = record["schema_version"], str(record["kind"])
-        if version != SCHEMA_VERSION:
-            raise KeyError("schema_version")
-        return kind, arrays, record
+        record = msgspec.json.decode(arrays.pop("metadata").tobytes())
+        if record["schema_version"] == SCHEMA_VERSION:
+            return readers[record["kind"]](arrays, record)
+        reason = f"it has schema version {str(record['schema_version'])[:20]}, not {SCHEMA_VERSION}"
     except OSError as error:
         reason = error.strerror or "not a bundle"
-    except Exception:  # bytes from anywhere break the readers of zip and numpy in many ways
-        reason = "damaged, or written by another version"
-    raise refuse_archive(path, reason)
-
-
-def refuse_archive(
-    path: str | Path, reason: str = "damaged, or written by another version"
-) -> CertificateError:
-    """Return the error that refuses a file."""
-    return CertificateError(
+    except Exception:  # bytes from anywhere break readers and constructors in many ways
+        reason = "damaged, or of another kind"
+    raise CertificateError(
         f"{path} must be a readable curator bundle; {reason}. Pass the curator.npz that was "
         f"written beside the release."
     )
@@ -88,14 +79,12 @@ def plain_budget(budget: AnyBudget) -> list[dict[str, Any]]:
 
 def read_budget(plain: list[dict[str, Any]]) -> AnyBudget:
     """Rebuild a budget; whatever is wrong with it raises."""
-    parts = [
-        _BUDGETS[item["kind"]](**{name: value for name, value in item.items() if name != "kind"})
-        for item in plain
-    ]
-    return parts[0] if len(parts) == 1 else Combined(tuple(parts))
+    parts: tuple[Any, ...] = tuple(msgspec.convert(item, _BUDGETS[item["kind"]]) for item in plain)
+    return parts[0] if len(parts) == 1 else Combined(parts)
 
 
 KIND: Final = "release"
+ARRAYS: Final = ("outputs", "log_p", "points", "units_per_std", "grid_step")
 LARGEST_UNITS: Final = 2**62
 MOST_DRAWS: Final = 10**8  # a proof of a certificate has a few hundred thousand at most
 Integers = npt.NDArray[np.int64]
@@ -103,21 +92,8 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
-    """What a certificate says on the curator's word: no figure of the bundle proves it; public.
+    """What a certificate says on the curator's word: no figure of the bundle proves it; public."""
 
-    Parameters
-    ----------
-    budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several joined
-        What was asked.
-    rule, mechanism, output : str
-        How the noise was found, what was computed, and what it looks like.
-    public, notes : tuple of str
-        What the mechanism treats as public, and notes of the rule and the mechanism.
-    software : str
-        Version that wrote it.
-    """
-
-    budget: AnyBudget
     rule: str
     mechanism: str
     output: str
@@ -125,21 +101,23 @@ class Stated:
     notes: tuple[str, ...]
     software: str
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return everything as plain JSON types."""
-        words = {name: getattr(self, name) for name in ("rule", "mechanism", "output", "software")}
-        lists = {name: list(getattr(self, name)) for name in ("public", "notes")}
-        return {**words, **lists, "budget": plain_budget(self.budget)}
 
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Self:
-        """Rebuild what was stated; whatever is wrong with it raises."""
-        lists = {name: tuple(plain[name]) for name in ("public", "notes")}
-        found = cls(**{**plain, **lists, "budget": read_budget(plain["budget"])})
-        words = (found.rule, found.mechanism, found.output, found.software)
-        if not all(isinstance(text, str) for text in (*words, *found.public, *found.notes)):
-            raise TypeError("stated")
-        return found
+class _IidRule(msgspec.Struct):
+    name: Literal["boxed", "empirical"]
+    parameters: dict[str, Any]
+
+
+class _Record(msgspec.Struct, kw_only=True):
+    """What a file says besides its arrays; seeds are text there, for readers of short integers."""
+
+    pool: dict[str, Any]
+    seed: int
+    gamma: Annotated[float, msgspec.Meta(gt=0, lt=1)]
+    simulation: bool
+    stated: Stated
+    session: SessionPart | None
+    iid_rule: _IidRule | None
+    proofs: tuple[Proof, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -160,13 +138,14 @@ class Bundle:
     seed: int = field(repr=False)
     gamma: float
     simulation: bool
+    budget: AnyBudget
     stated: Stated
     iid_rule: IidRule | None = None
     session: SessionPart | None = None
 
     def __post_init__(self) -> None:
-        for array in (self.outputs, self.log_p, self.points, self.units_per_std, self.grid_step):
-            freeze(array)
+        for name in ARRAYS:
+            freeze(getattr(self, name))
 
     def __repr__(self) -> str:
         return f"Bundle(curator-only, {len(self.outputs)} outputs of dtype {self.outputs.dtype})"
@@ -210,25 +189,25 @@ class Bundle:
         """Write the bundle to a file that only its owner can read."""
         pool_arrays, pool_metadata = self.pool.to_arrays()
         arrays: Arrays = {
-            "outputs": self.outputs,
-            "log_p": self.log_p,
-            "points": self.points,
-            "units_per_std": self.units_per_std,
-            "grid_step": self.grid_step,
+            **{name: getattr(self, name) for name in ARRAYS},
             **{f"pool_{name}": array for name, array in pool_arrays.items()},
         }
         if self.groups is not None:
             arrays["groups"] = self.groups
         if self.session is not None and self.session.observation is not None:
             arrays["observed"] = self.session.observation.integers
-        rule = self.iid_rule
+        rule, session = self.iid_rule, None
+        if self.session is not None:
+            seen = self.session.observation
+            session = asdict(replace(self.session, observation=None))
+            session["group"] = None if seen is None else seen.group
         record = {
             "pool": pool_metadata,
             "seed": str(self.seed),
             "gamma": self.gamma,
             "simulation": self.simulation,
-            "stated": self.stated.to_plain(),
-            "session": self.session and _plain_session(self.session),
+            "stated": {**asdict(self.stated), "budget": plain_budget(self.budget)},
+            "session": session,
             "iid_rule": rule and {"name": rule.family, "parameters": asdict(rule)},
             "proofs": [{**asdict(proof), "seed": str(proof.seed)} for proof in self.proofs],
         }
@@ -237,62 +216,37 @@ class Bundle:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a bundle; refuse damaged files."""
-        kind, arrays, record = read_archive(path)
-        if kind != KIND:
-            raise refuse_archive(path, f"it is one of {kind}, not of a release")
-        try:
-            return cls.from_archive(arrays, record)
-        except Exception:  # fields from anywhere break constructors in many ways
-            raise refuse_archive(path) from None
+        return read_archive(path, {KIND: cls.from_archive})
 
     @classmethod
     def from_archive(cls, arrays: Arrays, record: dict[str, Any]) -> Self:
         """Rebuild a bundle; whatever does not fit together raises."""
         pool_arrays = {k.removeprefix("pool_"): v for k, v in arrays.items() if "pool_" in k}
-        iid, rules = record["iid_rule"], {"boxed": Boxed, "empirical": Empirical}
-        session = record["session"]
+        read = msgspec.convert(record, _Record, strict=False)
+        session = read.session
+        rule: IidRule | None = None
+        if session is not None and "observed" in arrays:
+            group = msgspec.convert(record["session"]["group"], int | None)
+            seen = Observation(integers=arrays["observed"], group=group)
+            session = replace(session, observation=seen)
+        if read.iid_rule is not None:
+            kind: type[IidRule] = Boxed if read.iid_rule.name == "boxed" else Empirical
+            rule = msgspec.convert(read.iid_rule.parameters, kind)
         found = cls(
-            outputs=arrays["outputs"],
-            pool=Pool.from_arrays(pool_arrays, record["pool"]),
-            log_p=arrays["log_p"],
-            points=arrays["points"],
-            units_per_std=arrays["units_per_std"],
-            grid_step=arrays["grid_step"],
+            **{name: arrays[name] for name in ARRAYS},
+            pool=Pool.from_arrays(pool_arrays, read.pool),
             groups=arrays.get("groups"),
-            proofs=tuple(Proof(**{**p, "seed": int(p["seed"])}) for p in record["proofs"]),
-            seed=int(record["seed"]),
-            gamma=float(record["gamma"]),
-            simulation=bool(record["simulation"]),
-            stated=Stated.from_plain(record["stated"]),
-            iid_rule=iid and rules[iid["name"]](**iid["parameters"]),
-            session=session and _read_session(session, arrays.get("observed")),
+            proofs=read.proofs,
+            seed=read.seed,
+            gamma=read.gamma,
+            simulation=read.simulation,
+            budget=read_budget(record["stated"]["budget"]),
+            stated=read.stated,
+            iid_rule=rule,
+            session=session,
         )
         _check_shapes(found)
         return found
-
-
-def _plain_session(part: SessionPart) -> dict[str, Any]:
-    seen = part.observation
-    return {
-        "total": asdict(part.total),
-        "before": asdict(part.before),
-        "share": asdict(part.share),
-        "fresh": part.fresh,
-        "group": None if seen is None else seen.group,
-    }
-
-
-def _read_session(plain: dict[str, Any], observed: Integers | None) -> SessionPart:
-    seen = None
-    if observed is not None:
-        seen = Observation(integers=observed, group=plain["group"])
-    return SessionPart(
-        total=Spent(**plain["total"]),
-        before=Spent(**plain["before"]),
-        share=Spent(**plain["share"]),
-        fresh=bool(plain["fresh"]),
-        observation=seen,
-    )
 
 
 def _check_shapes(bundle: Bundle) -> None:
@@ -316,28 +270,13 @@ def _check_shapes(bundle: Bundle) -> None:
         raise ValueError("grid_step")
     if not ((bundle.units_per_std > 0) & (bundle.units_per_std <= LARGEST_UNITS)).all():
         raise ValueError("units_per_std")
-    if not 0 < bundle.gamma < 1:
-        raise ValueError("gamma")
     if bundle.groups is not None and not ((bundle.groups >= 0) & (bundle.groups < m)).all():
         raise ValueError("groups")
-    for proof in bundle.proofs:
-        whole = all(type(number) is int for number in (proof.n_draws, proof.attempt))
-        if not whole or not (0 < proof.n_draws <= MOST_DRAWS and 0 < proof.gamma < 1):
-            raise ValueError("proofs")
-    if bundle.session is not None:
-        _check_session(bundle.session, d, m)
-
-
-def _check_session(part: SessionPart, n_directions: int, n_subsets: int) -> None:
-    """Refuse sums of a session that make no sense, and integers of another release."""
-    records = (part.before, part.total, part.share)
-    amounts = [amount for record in records for amount in asdict(record).values()]
-    if not all(a is None or (isinstance(a, int | float) and a >= 0) for a in amounts):
-        raise ValueError("session")
-    seen = part.observation
-    if seen is None:
-        return
-    if seen.integers.dtype != np.int64 or seen.integers.shape != (n_directions,):
-        raise ValueError("observed")
-    if seen.group is not None and not 0 <= int(seen.group) < n_subsets:
-        raise ValueError("group")
+    if not all(0 < p.n_draws <= MOST_DRAWS and 0 < p.gamma < 1 for p in bundle.proofs):
+        raise ValueError("proofs")
+    seen = None if bundle.session is None else bundle.session.observation
+    if seen is not None:
+        if seen.integers.dtype != np.int64 or seen.integers.shape != (d,):
+            raise ValueError("observed")
+        if seen.group is not None and not 0 <= seen.group < m:
+            raise ValueError("group")

@@ -4,229 +4,89 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self, TypeAlias, TypedDict
+
+import msgspec
 
 from pacprivacy._certificates import digest_of, read_certificate
+from pacprivacy._checks import LARGEST_COUNT, Amount, Count, Finite, Share
 from pacprivacy.adversary import Divergence, SideKnowledge
 from pacprivacy.errors import CertificateError
-from pacprivacy.release.text import KINDS, certificate_html, certificate_text, promise_text
-from pacprivacy.theory import DIVERGENCES, Estimate, Readings, read_as_dp
+from pacprivacy.noise import Kind
+from pacprivacy.pool import Pool
+from pacprivacy.release.text import certificate_html, certificate_text, not_promised, promise_text
+from pacprivacy.theory import Estimate, Readings, epsilon_equivalent, posterior_success, read_as_dp
 
-Check = Callable[[str, Any], None]
-
-LARGEST_COUNT: Final = 2**63 - 1
-LONGEST_TEXT: Final = 100_000
-ROUNDING: Final = 1e-9  # a sum of probabilities may come out above one
-
-
-def check_fields(plain: Mapping[str, Any]) -> None:
-    """Refuse a certificate whose fields are of the wrong kind or out of range.
-
-    Fields that are missing or unknown are left to the constructor, which knows their names.
-    """
-    for name, value in plain.items():
-        if name in FIELDS:
-            FIELDS[name](name, value)
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
+Prior: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^([01]|1\.0+|0\.\d+|\d(\.\d+)?e-\d+)$")]
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_COUNT)]
+Fact: TypeAlias = str | bool | int | Finite | None
 
 
-def _refuse(name: str, constraint: str, value: Any) -> CertificateError:
-    shown = repr(value) if isinstance(value, bool | int | float | str) else type(value).__name__
-    return CertificateError(
-        f"certificate field {name} must be {constraint}; got {shown[:60]}. "
-        "Use the file as it was written."
-    )
+class SessionFacts(TypedDict, total=False):
+    """What the certificate of a release says about its session, where it says anything."""
+
+    release_number: Positive
+    secrets: Text
+    spent_nats_so_far: Amount
+    total_nats: Amount | None
+    membership_increment: Share
+    spent_increments_so_far: Amount
+    total_success: Share
+    session_success_bound: Share
+    prior_of_ever_used: Share
+    learned_nats: Amount
+    best_guess_now: Share
 
 
-def _text(name: str, value: Any) -> None:
-    if not isinstance(value, str) or len(value) > LONGEST_TEXT:
-        raise _refuse(name, "text", value)
+class _KnownFacts(msgspec.Struct):
+    composition: SessionFacts | None
 
 
-def _flag(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise _refuse(name, "true or false", value)
+class _AnyFacts(msgspec.Struct):
+    composition: dict[str, Fact] | None
 
-
-def _kind(name: str, value: Any) -> None:
-    if not isinstance(value, str) or value not in KINDS:
-        raise _refuse(name, f"one of {', '.join(KINDS)}", value)
-
-
-def _count(low: int = 0) -> Check:
-    def check(name: str, value: Any) -> None:
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not whole or not low <= value <= LARGEST_COUNT:
-            raise _refuse(name, f"a whole number of at least {low}", value)
-
-    return check
-
-
-def _number(low: float = -math.inf, high: float = math.inf) -> Check:
-    limits = f" between {low:g} and {high:g}" if math.isfinite(high) else ""
-    limits = limits or (f" of at least {low:g}" if math.isfinite(low) else "")
-
-    def check(name: str, value: Any) -> None:
-        real = isinstance(value, int | float) and not isinstance(value, bool)
-        too_long = isinstance(value, int) and abs(value) > LARGEST_COUNT  # for a float
-        if not real or too_long or not (math.isfinite(value) and low <= value <= high):
-            raise _refuse(name, f"a number{limits}", value)
-
-    return check
-
-
-def _optional(check: Check) -> Check:
-    return lambda name, value: None if value is None else check(name, value)
-
-
-def _list(check: Check) -> Check:
-    def check_all(name: str, value: Any) -> None:
-        if not isinstance(value, list | tuple):
-            raise _refuse(name, "a list", value)
-        for item in value:
-            check(name, item)
-
-    return check_all
-
-
-def _record(
-    fields: Mapping[str, Check], *, complete: bool = True, later: Sequence[str] = ()
-) -> Check:
-    """Take an object; the fields in ``later`` are missing, all of them, in files of version 0.1."""
-
-    def check(name: str, value: Any) -> None:
-        if not isinstance(value, dict):
-            raise _refuse(name, "an object", value)
-        if complete and set(value) not in (set(fields), set(fields) - set(later)):
-            raise _refuse(name, f"an object of {', '.join(fields)}", sorted(map(str, value)))
-        for key, item in value.items():
-            fields.get(key, _fact)(f"{name}.{str(key)[:40]}", item)
-
-    return check
-
-
-def _fact(name: str, value: Any) -> None:
-    """Take what a session may say about itself: a text, a number, or nothing."""
-    if value is not None and not isinstance(value, bool):
-        (_text if isinstance(value, str) else _number())(name, value)
-
-
-def _inferences(name: str, value: Any) -> None:
-    if not isinstance(value, dict):
-        raise _refuse(name, "an object", value)
-    for prior, success in value.items():
-        try:
-            read = float(prior)
-        except (TypeError, ValueError):
-            read = math.nan
-        _number(0.0, 1.0)(f"{name}, prior", read)
-        _number(0.0, 1.0)(name, success)
-
-
-def _estimate(name: str, value: Any) -> None:
-    _ESTIMATE(name, value)
-    in_order = value["lower"] <= value["value"] <= value["upper"]
-    if not in_order or value["confidence"] == 0:
-        raise _refuse(name, "a value within its interval, at a confidence above 0", "another")
-
-
-def _divergence_name(name: str, value: Any) -> None:
-    if not isinstance(value, str) or value not in DIVERGENCES:
-        raise _refuse(name, f"one of {', '.join(DIVERGENCES)}", value)
-
-
-_SHARE: Final = _number(0.0, 1.0 + ROUNDING)
-_AMOUNT: Final = _number(0.0)
-_ESTIMATE: Final = _record(
-    {
-        "value": _number(),
-        "lower": _number(),
-        "upper": _number(),
-        "confidence": _SHARE,
-        "n_draws": _count(),
-    }
-)
-_TOLD: Final = _record(
-    {
-        "n_told": _count(),
-        "mean_success": _SHARE,
-        "worst_success": _SHARE,
-        "mean_without_release": _SHARE,
-        "worst_without_release": _SHARE,
-        "n_sets": _count(),
-        "mean_increment": _SHARE,
-        "largest_increment": _SHARE,
-    },
-    later=("mean_increment", "largest_increment"),
-)
-_DIVERGENCE: Final = _record(
-    {"name": _divergence_name, "estimate": _estimate, "success": _inferences}
-)
-_NOISE: Final = _record(
-    {
-        "total_variance": _AMOUNT,
-        "smallest_std": _AMOUNT,
-        "largest_std": _AMOUNT,
-        "n_directions": _count(),
-        "smallest_grid_step": _AMOUNT,
-        "smallest_units_per_std": _count(),
-    }
-)
-_SESSION: Final = _record(
-    {
-        "release_number": _count(1),
-        "secrets": _text,
-        "spent_nats_so_far": _AMOUNT,
-        "total_nats": _optional(_AMOUNT),
-        "membership_increment": _SHARE,
-        "spent_increments_so_far": _AMOUNT,
-        "total_success": _SHARE,
-        "session_success_bound": _SHARE,
-        "prior_of_ever_used": _SHARE,
-        "learned_nats": _AMOUNT,
-        "best_guess_now": _SHARE,
-    },
-    complete=False,
-)
-FIELDS: Final[Mapping[str, Check]] = {
-    "kind": _kind,
-    **dict.fromkeys(("budget", "rule", "mechanism", "output", "scheme", "unit", "software"), _text),
-    "n_subsets": _count(1),
-    "n_units": _count(1),
-    "prior": _SHARE,
-    "dimension": _count(),
-    "log_det_nats": _AMOUNT,
-    "information": _optional(_estimate),
-    "mi_upper_nats": _AMOUNT,
-    "any_inference": _inferences,
-    "membership": _optional(_estimate),
-    "membership_mean": _optional(_estimate),
-    "membership_bound": _SHARE,
-    "epsilon_equivalent": _optional(_AMOUNT),
-    "side_knowledge": _list(_TOLD),
-    "divergences": _list(_DIVERGENCE),
-    "noise": _NOISE,
-    "confidence": _SHARE,
-    **dict.fromkeys(("public", "not_promised", "notes"), _list(_text)),
-    "simulation": _flag,
-    "composition": _optional(_SESSION),
-}
 
 SCHEMA_VERSION: Final = 1
+
+
+def finite_epsilon(success: float) -> float | None:
+    """Return the epsilon of a success rate, or None where no finite one allows it."""
+    epsilon = epsilon_equivalent(success)
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def _place_and_reason(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Split a message such as ``Expected `int` >= 1 - at `$.n_units```."""
+    reason, _, place = str(error).partition(" - at ")
+    missing = re.fullmatch(r"Object missing required field `(\w+)`", reason)
+    inside = place.replace("`key` in ", "").strip("`").removeprefix("$.")
+    if missing:
+        inside, reason = f"{inside}.{missing[1]}".strip("."), "it is not there"
+    return inside, reason[0].lower() + reason[1:]
+
+
+def _refuse(field: str, reason: str) -> CertificateError:
+    return CertificateError(
+        f"certificate field {field[:60]} must be of its kind and range; {reason[:80]}. "
+        "Use the file as it was written."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseSummary:
     """The noise in a few public numbers."""
 
-    total_variance: float
-    smallest_std: float
-    largest_std: float
-    n_directions: int
-    smallest_grid_step: float
-    smallest_units_per_std: int
+    total_variance: Amount
+    smallest_std: Amount
+    largest_std: Amount
+    n_directions: Count
+    smallest_grid_step: Amount
+    smallest_units_per_std: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,36 +110,73 @@ class Certificate:
     True
     """
 
-    kind: str
-    budget: str
-    rule: str
-    mechanism: str
-    output: str
-    scheme: str
-    unit: str
-    n_subsets: int
-    n_units: int
-    prior: float
-    dimension: int
-    log_det_nats: float
-    information: Estimate | None
-    mi_upper_nats: float
-    any_inference: dict[str, float]
-    membership: Estimate | None
-    membership_mean: Estimate | None
-    membership_bound: float
-    epsilon_equivalent: float | None
-    side_knowledge: tuple[SideKnowledge, ...]
+    kind: Kind
+    budget: Text
+    rule: Text
+    mechanism: Text
+    output: Text
+    scheme: Text
+    unit: Text
+    n_subsets: Positive
+    n_units: Positive
+    prior: Share
+    dimension: Count
+    log_det_nats: Amount
+    information: Estimate | None = None
+    mi_upper_nats: Amount
+    any_inference: dict[Prior, Share]
+    membership: Estimate | None = None
+    membership_mean: Estimate | None = None
+    membership_bound: Share
+    epsilon_equivalent: Amount | None
+    side_knowledge: tuple[SideKnowledge, ...] = ()
     noise: NoiseSummary
-    confidence: float
-    public: tuple[str, ...]
-    not_promised: tuple[str, ...]
-    notes: tuple[str, ...]
+    confidence: Share
+    public: tuple[Text, ...]
+    not_promised: tuple[Text, ...]
+    notes: tuple[Text, ...]
     simulation: bool
-    composition: dict[str, Any] | None
-    software: str
+    composition: dict[str, Any] | None = None
+    software: Text
     schema_version: int = SCHEMA_VERSION
     divergences: tuple[Divergence, ...] = ()
+
+    @classmethod
+    def about(
+        cls,
+        pool: Pool,
+        *,
+        mi_upper: float,
+        bound: float,
+        exact_facts: Sequence[str],
+        public: Sequence[str] = (),
+        **said: Any,
+    ) -> Self:
+        """Write a certificate: what follows from the pool and two proved bounds, and what is said.
+
+        ``exact_facts`` are what leaves without noise; ``public`` is what the mechanism treats so.
+        """
+        exact = said["kind"] == "exact"
+        return cls(
+            scheme=pool.scheme,
+            unit="group of rows" if pool.row_units is not None else "record",
+            n_subsets=pool.n_subsets,
+            n_units=pool.n_units,
+            prior=pool.worst_prior if exact else pool.prior,
+            mi_upper_nats=mi_upper,
+            any_inference={p: posterior_success(mi_upper, float(p)) for p in ("0.5", "0.01")},
+            membership_bound=bound,
+            epsilon_equivalent=finite_epsilon(bound),
+            public=(
+                "the universe of records, the mechanism and the noise law",
+                f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
+                *public,
+            ),
+            not_promised=not_promised(
+                pool, mi_upper=mi_upper, exact_facts=exact_facts, knows_pool=exact
+            ),
+            **said,
+        )
 
     def __str__(self) -> str:
         return certificate_text(self.to_public_dict())
@@ -326,24 +223,17 @@ class Certificate:
                 f"certificate must have schema version {SCHEMA_VERSION}; got {found!r}. "
                 f"Use the version of pacprivacy that wrote it."
             )
-        check_fields(plain)
-        fields = dict(plain)
         try:
-            for name in ("information", "membership", "membership_mean"):
-                fields[name] = None if fields[name] is None else Estimate(**fields[name])
-            fields["side_knowledge"] = tuple(SideKnowledge(**i) for i in fields["side_knowledge"])
-            fields["divergences"] = tuple(
-                Divergence(**{**item, "estimate": Estimate(**item["estimate"])})
-                for item in fields.get("divergences", ())
-            )
-            fields["noise"] = NoiseSummary(**fields["noise"])
-            for name in ("public", "not_promised", "notes"):
-                fields[name] = tuple(fields[name])
-            return cls(**fields)
-        except (KeyError, TypeError) as error:
-            raise CertificateError(
-                f"certificate must have all its fields; {error}. Use the file as it was written."
-            ) from None
+            certificate = msgspec.convert(plain, cls)
+            for facts in (_AnyFacts, _KnownFacts):
+                msgspec.convert(plain, facts)
+        except msgspec.ValidationError as error:
+            raise _refuse(*_place_and_reason(error)) from None
+        again = certificate.to_public_dict()
+        for name in {**plain, **again}:  # whatever else a file says would be lost
+            if name not in plain or name not in again or plain[name] != again[name]:
+                raise _refuse(name, "it says what no certificate says")
+        return certificate
 
     @classmethod
     def read(cls, path: str | Path) -> Self:

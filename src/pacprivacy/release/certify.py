@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from pacprivacy import _version
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
+from pacprivacy._rounding import at_most
 from pacprivacy.adversary import (
     DEFAULT_GAMMA,
     Belief,
@@ -39,13 +39,12 @@ from pacprivacy.release.composition import (
     Proved,
     SessionPart,
     charge_of,
-    joint_confidence,
     learned_facts,
     session_facts,
 )
-from pacprivacy.release.promises import not_promised, open_parts
+from pacprivacy.release.text import open_parts
 from pacprivacy.simulation import Outputs
-from pacprivacy.theory import Estimate, epsilon_equivalent, posterior_success
+from pacprivacy.theory import Estimate, posterior_success
 
 SIDE_COST = 2 * 10**10
 DIVERGENCE_COST = 4 * 10**6  # posterior entries
@@ -126,8 +125,8 @@ def bundle_of(plan: NoisePlan, context: Context) -> Bundle:
         seed=context.seed,
         gamma=context.gamma,
         simulation=context.simulation,
+        budget=context.budget,
         stated=Stated(
-            budget=context.budget,
             rule=plan.rule,
             mechanism=outputs.mechanism_name,
             output=outputs.structure.describe(),
@@ -152,46 +151,31 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
     upper = 1.0 if proved.membership is None else proved.membership.upper
     blind = blind_success(pool, bundle.log_p, kind=kind)
     bound = min(upper, posterior_success(mi_upper, blind))
-    noise = noise_summary(bundle.grid_step, bundle.units_per_std)
-    dimension = int(bundle.outputs.shape[1])
-    return Certificate(
+    return Certificate.about(
+        pool,
+        mi_upper=mi_upper,
+        bound=bound,
+        exact_facts=_exact_facts(bundle),
+        public=stated.public,
         kind=kind,
-        budget=str(stated.budget),
+        budget=str(bundle.budget),
         rule=stated.rule if bundle.iid_rule is None else bundle.iid_rule.name,
         mechanism=stated.mechanism,
         output=stated.output,
-        scheme=pool.scheme,
-        unit=unit_name(pool),
-        n_subsets=pool.n_subsets,
-        n_units=pool.n_units,
-        prior=pool.worst_prior if exact else pool.prior,
-        dimension=dimension,
+        dimension=int(bundle.outputs.shape[1]),
         log_det_nats=max(0.0, proved.log_det_nats),
         information=proved.information,
-        mi_upper_nats=mi_upper,
-        any_inference={p: posterior_success(mi_upper, float(p)) for p in ("0.5", "0.01")},
         membership=None if proved.membership is None else proved.membership.worst,
         membership_mean=None if proved.membership is None else proved.membership.mean,
-        membership_bound=bound,
-        epsilon_equivalent=finite_epsilon(bound),
         side_knowledge=side_knowledge_of(bundle.view, pool, seed=bundle.seed) if exact else (),
-        noise=noise,
+        divergences=divergences_of(bundle.view, seed=bundle.seed) if exact else (),
+        noise=noise_summary(bundle.grid_step, bundle.units_per_std),
         confidence=_confidence(bundle),
-        public=(*public_items(pool), *stated.public),
-        not_promised=not_promised(
-            pool, mi_upper=mi_upper, exact_facts=_exact_facts(bundle), knows_pool=exact
-        ),
         notes=(*stated.notes, *_session_notes(bundle), *pool.notes),
         simulation=bundle.simulation,
         composition=_composition(bundle, proved),
         software=stated.software,
-        divergences=divergences_of(bundle.view, seed=bundle.seed) if exact else (),
     )
-
-
-def unit_name(pool: Pool) -> str:
-    """Return what the promise speaks of."""
-    return "group of rows" if pool.row_units is not None else "record"
 
 
 def blind_success(pool: Pool, log_p: Vector, *, kind: str) -> float:
@@ -201,12 +185,6 @@ def blind_success(pool: Pool, log_p: Vector, *, kind: str) -> float:
     if np.ptp(log_p) == 0:
         return pool.worst_prior
     return min(1.0, float(pool.priors(log_p).max()) + ROUNDING)
-
-
-def finite_epsilon(success: float) -> float | None:
-    """Return the epsilon of a success rate, or None where no finite one allows it."""
-    epsilon = epsilon_equivalent(success)
-    return epsilon if math.isfinite(epsilon) else None
 
 
 def noise_summary(grid_step: Vector, units_per_std: npt.NDArray[np.int64]) -> NoiseSummary:
@@ -229,9 +207,14 @@ def _confidence(bundle: Bundle) -> float:
 
 
 def _session_notes(bundle: Bundle) -> tuple[str, ...]:
+    """Say how sure the proofs of several releases are together: failures add up."""
     if bundle.session is None:
         return ()
-    return (joint_confidence(bundle.session.before.n_releases + 1, bundle.gamma),)
+    count = bundle.session.before.n_releases + 1
+    return (
+        f"releases 1 to {count} of the session: their proofs hold together at confidence "
+        f"1 - {count} x {at_most(bundle.gamma, significant=1)}",
+    )
 
 
 def _composition(bundle: Bundle, proved: Proved) -> dict[str, Any] | None:
@@ -267,14 +250,6 @@ def divergences_of(view: View, *, seed: int) -> tuple[Divergence, ...]:
     draws = int(np.clip(DIVERGENCE_COST // view.n_subsets, 512, 16384))
     rng = public_generator(seed, "divergences")
     return divergences(view, n_draws=draws, gamma=DIVERGENCE_GAMMA, rng=rng)
-
-
-def public_items(pool: Pool) -> tuple[str, ...]:
-    """Return what every certificate treats as public."""
-    return (
-        "the universe of records, the mechanism and the noise law",
-        f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
-    )
 
 
 def _exact_facts(bundle: Bundle) -> tuple[str, ...]:

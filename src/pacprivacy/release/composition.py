@@ -2,62 +2,47 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from pacprivacy._checks import Vector
-from pacprivacy._rounding import at_most
 from pacprivacy.adversary import Belief, MembershipRisk
 from pacprivacy.budget import Spent
-from pacprivacy.noise import Observation
+from pacprivacy.noise import NoisePlan, Observation
 from pacprivacy.pool import Pool
 from pacprivacy.theory import Estimate, posterior_success
 
 ROUND_UP: Final = 1e-12
 
 
-class Proved(Protocol):
-    """What was proved about a noise law: an assessed plan, or the same computed again."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What was proved about a noise law, computed again from the curator's bundle."""
 
-    @property
-    def log_det_nats(self) -> float:
-        """The log-determinant bound."""
-        ...
-
-    @property
-    def information(self) -> Estimate | None:
-        """The exact information, where it was measured."""
-        ...
-
-    @property
-    def membership(self) -> MembershipRisk | None:
-        """The exact membership risk, where it was measured."""
-        ...
+    log_det_nats: float
+    information: Estimate | None
+    membership: MembershipRisk | None
 
     @property
     def mi_upper(self) -> float:
         """The best proved upper bound on the mutual information, in nats."""
-        ...
+        upper = math.inf if self.information is None else self.information.upper
+        return min(self.log_det_nats, upper)
+
+
+Proved: TypeAlias = NoisePlan | Figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPart:
     """Where a release stands in its session; public but for the observation.
 
-    Parameters
-    ----------
-    total : Spent
-        What all releases together may spend; of success a level.
-    before : Spent
-        What the earlier releases have spent.
-    share : Spent
-        What this one may spend; of success an increment.
-    fresh : bool
-        Whether every release has a secret of its own.
-    observation : Observation, optional
-        The integers that left, once they have: what readers learned follows from them.
+    ``share`` is what this release may spend; of success an increment. With ``fresh``, every
+    release has a secret of its own. What readers learned follows from ``observation``, the integers
+    that left, once they have.
     """
 
     total: Spent
@@ -125,11 +110,3 @@ def learned_facts(belief: Belief, pool: Pool) -> dict[str, float]:
         "learned_nats": belief.learned_nats,
         "best_guess_now": float(belief.success_per_unit(pool).max()),
     }
-
-
-def joint_confidence(n_releases: int, gamma: float) -> str:
-    """Say how sure the proofs of several releases are together: failures add up."""
-    return (
-        f"releases 1 to {n_releases} of the session: their proofs hold together at confidence "
-        f"1 - {n_releases} x {at_most(gamma, significant=1)}"
-    )

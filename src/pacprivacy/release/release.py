@@ -48,7 +48,7 @@ class Release:
         return release_html(repr(self.value), self.certificate._repr_html_())
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw what is promised and the noise per direction, for the curator; needs matplotlib.
+        """Draw what is promised and the noise per direction, for the curator.
 
         Returns a figure, which a notebook shows; ``path`` is a file to write besides.
         """

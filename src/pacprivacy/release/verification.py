@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,17 +13,17 @@ import numpy as np
 
 from pacprivacy._certificates import Verified, verify
 from pacprivacy._random import public_generator
-from pacprivacy.adversary import Belief, MembershipRisk
+from pacprivacy.adversary import Belief
 from pacprivacy.budget import limits_of
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
 from pacprivacy.release import answers
 from pacprivacy.release import bundle as bundles
 from pacprivacy.release.answers import AnswerBundle, certify_answers
-from pacprivacy.release.bundle import Bundle, read_archive, refuse_archive
+from pacprivacy.release.bundle import Bundle, read_archive
 from pacprivacy.release.certificate import Certificate
 from pacprivacy.release.certify import noiseless_membership, write_certificate
-from pacprivacy.release.composition import Proved, SessionPart, charge_of
+from pacprivacy.release.composition import Figures, SessionPart, charge_of
 from pacprivacy.theory import Estimate, information_slack, posterior_success
 
 RELATIVE = 1e-6  # other processors round sums differently
@@ -48,38 +49,24 @@ def rebuild(bundle: Bundle) -> Certificate:
 # --- what the figures are --------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Figures:
-    """What a plan said when the certificate was written, computed again."""
-
-    log_det_nats: float
-    information: Estimate | None
-    membership: MembershipRisk | None
-
-    @property
-    def mi_upper(self) -> float:
-        upper = math.inf if self.information is None else self.information.upper
-        return min(self.log_det_nats, upper)
-
-
-def prove_again(bundle: Bundle) -> Proved:
+def prove_again(bundle: Bundle) -> Figures:
     """Compute the proved figures again, with the recorded draws."""
     if bundle.iid_rule is not None:
         variances = bundle.iid_rule.variances(bundle.iid_rule.clipped(bundle.outputs))
         law = bundle.grid_step, bundle.units_per_std
         bound = iid_log_det(*law, variances[variances > 0], bundle.pool.n_units)
-        return _Figures(log_det_nats=bound, information=None, membership=None)
+        return Figures(log_det_nats=bound, information=None, membership=None)
     weights = np.exp(bundle.log_p)
     bound = log_det_of_points(bundle.whitened, weights, bundle.groups)
     bound = bound * (1 + 1e-12) + information_slack(bundle.total_variation_slack, len(weights))
     if bundle.is_noiseless:
-        return _Figures(
+        return Figures(
             log_det_nats=bound,
             information=Estimate(value=bound, lower=bound, upper=bound, confidence=1.0, n_draws=0),
             membership=noiseless_membership(bundle.pool, bundle.log_p, bundle.groups),
         )
     view = bundle.view
-    return _Figures(
+    return Figures(
         log_det_nats=bound,
         information=_proof_of(bundle, "information").information(view),
         membership=_proof_of(bundle, "membership").membership(view, bundle.pool),
@@ -155,12 +142,12 @@ def _check_confidence(certificate: Certificate, bundle: Bundle) -> None:
 
 def _check_budget(certificate: Certificate, bundle: Bundle) -> None:
     """Refuse a budget that the proved bounds do not meet."""
-    asked = limits_of(bundle.stated.budget, bundle.pool.n_subsets)
+    asked = limits_of(bundle.budget, bundle.pool.n_subsets)
     _within("information", certificate.mi_upper_nats, asked.mi_nats, bundle)
     _within("membership success", certificate.membership_bound, asked.success_level, bundle)
 
 
-def _check_session(bundle: Bundle, part: SessionPart, proved: Proved) -> None:
+def _check_session(bundle: Bundle, part: SessionPart, proved: Figures) -> None:
     """Refuse a release that cost more than its share, or sums beyond the session's total.
 
     Limits on membership are increments here: what a release adds to the success on any one unit,
@@ -173,7 +160,7 @@ def _check_session(bundle: Bundle, part: SessionPart, proved: Proved) -> None:
     if proved.membership is not None:
         success = np.minimum(success, proved.membership.upper_per_unit)
     increment = float((success - before).max())
-    asked = limits_of(bundle.stated.budget, pool.n_subsets).above(prior)
+    asked = limits_of(bundle.budget, pool.n_subsets).above(prior)
     for limits in (asked, part.share):
         _within("information", nats, limits.mi_nats, bundle)
         _within("increment of membership success", increment, limits.success_increment, bundle)
@@ -186,7 +173,7 @@ def _check_session(bundle: Bundle, part: SessionPart, proved: Proved) -> None:
 def _within(what: str, proved: float, limit: float | None, bundle: Bundle) -> None:
     if limit is not None and proved > limit * (1 + RELATIVE) + 1e-12:
         raise CertificateError(
-            f"budget must be met by what the bundle proves; it asks for {bundle.stated.budget}, "
+            f"budget must be met by what the bundle proves; it asks for {bundle.budget}, "
             f"which leaves {limit:.6g}, and the {what} is {proved:.6g}. "
             "Do not rely on this certificate."
         )
@@ -219,13 +206,10 @@ NOT_CHECKABLE_ANSWERS: Final[Mapping[str, str]] = {
     "budget": "what was asked; that the total follows from it was checked",
     "mechanism": "which models answer",
     "output": "what an answer looks like",
-    "scheme": NOT_CHECKABLE["scheme"],
     "dimension": "the number of classes",
     "noise": "the number of classes, which the limits on the noise follow from",
-    "public": "what the mechanism says it treats as public",
     "notes": "the notes of the pool",
-    "simulation": "that secret and noise came from the operating system",
-    "software": "which version wrote the certificate",
+    **{name: NOT_CHECKABLE[name] for name in ("scheme", "public", "simulation", "software")},
 }
 
 
@@ -256,15 +240,11 @@ def verify_release(
 
 def load_bundle(path: str | Path) -> Bundle | AnswerBundle:
     """Read the curator's file of a release or of a predictor; refuse damaged ones."""
-    kind, arrays, record = read_archive(path)
-    try:
-        if kind == answers.KIND:
-            return AnswerBundle.from_archive(arrays, record)
-        if kind == bundles.KIND:
-            return Bundle.from_archive(arrays, record)
-    except Exception:  # fields from anywhere break constructors in many ways
-        raise refuse_archive(path) from None
-    raise refuse_archive(path)
+    readers: dict[str, Callable[..., Bundle | AnswerBundle]] = {
+        bundles.KIND: Bundle.from_archive,
+        answers.KIND: AnswerBundle.from_archive,
+    }
+    return read_archive(path, readers)
 
 
 def _refuse_sums(certificate: Certificate) -> None:
@@ -286,12 +266,8 @@ def _is_said(certificate: Certificate, name: str) -> bool:
     return getattr(certificate, name) not in (None, ())
 
 
-def compare(certificate: Certificate, again: Certificate) -> None:
+def compare(claimed: Any, found: Any, name: str = "") -> None:
     """Refuse a certificate that differs from the one written again, naming the first field."""
-    _compare("", certificate, again)
-
-
-def _compare(name: str, claimed: Any, found: Any) -> None:
     if isinstance(found, float):
         _compare_numbers(name, claimed, found)
     elif type(claimed) is not type(found):
@@ -299,17 +275,17 @@ def _compare(name: str, claimed: Any, found: Any) -> None:
     elif is_dataclass(found):
         for item in fields(found):
             inner = f"{name}.{item.name}".lstrip(".")
-            _compare(inner, getattr(claimed, item.name), getattr(found, item.name))
+            compare(getattr(claimed, item.name), getattr(found, item.name), inner)
     elif isinstance(found, dict):
         if set(claimed) != set(found):
             raise _mismatch(name, sorted(claimed), sorted(found))
         for key, value in found.items():
-            _compare(f"{name}.{key}", claimed[key], value)
+            compare(claimed[key], value, f"{name}.{key}")
     elif isinstance(found, tuple):
         if len(claimed) != len(found):
             raise _mismatch(name, f"{len(claimed)} items", f"{len(found)} items")
         for ours, theirs in zip(claimed, found, strict=True):
-            _compare(name, ours, theirs)
+            compare(ours, theirs, name)
     elif claimed != found:
         raise _mismatch(name, claimed, found)
 
@@ -329,13 +305,8 @@ def _compare_numbers(name: str, claimed: Any, found: float) -> None:
 
 
 def _mismatch(name: str, claimed: Any, found: Any) -> CertificateError:
-    says, gives = (_shown(value) for value in (claimed, found))
+    says, gives = (textwrap.shorten(repr(value), LONGEST) for value in (claimed, found))
     return CertificateError(
         f"certificate field {name} must follow from the bundle; it says {says}, the bundle "
         f"gives {gives}. Do not rely on this certificate."
     )
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

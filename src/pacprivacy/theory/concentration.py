@@ -9,7 +9,7 @@ from typing import Final, overload
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Vector
+from pacprivacy._checks import Count, Finite, Share, Vector
 from pacprivacy.errors import BudgetError
 
 # Covers the rounding of a dozen floating-point operations, each within 2^-53.
@@ -32,11 +32,11 @@ class Estimate:
         Number of draws behind it; 0 for a closed form.
     """
 
-    value: float
-    lower: float
-    upper: float
-    confidence: float
-    n_draws: int
+    value: Finite
+    lower: Finite
+    upper: Finite
+    confidence: Share
+    n_draws: Count
 
     def __post_init__(self) -> None:
         if not self.lower <= self.value <= self.upper:

@@ -129,13 +129,9 @@ def test_shared_names_are_options_of_some_verb(study: Path) -> None:
     ("plot", "said"),
     [("plan.txt", "must end in .png"), ("nowhere/plan.png", "in a folder that is there")],
 )
-def test_a_picture_that_cannot_be_drawn_is_refused_first(
-    study: Path, plot: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_that_cannot_be_drawn_is_refused_first(study: Path, plot: str, said: str) -> None:
     words = ["plan", "not there.csv", "--model", "mean", "--plot"]
     assert said in pac(*words, plot).stderr
-    monkeypatch.setattr("pacprivacy.cli.options.find_spec", lambda name: None)
-    assert "pacprivacy[report]" in pac(*words, "plan.png").stderr
 
 
 # --- completion -------------------------------------------------------------------------------

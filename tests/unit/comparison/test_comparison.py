@@ -106,7 +106,8 @@ def test_text_html_json_and_picture_say_what_each_promises(tmp_path: Path) -> No
     assert "whether a record is in the data at all" in " ".join(text.split())
     assert "objective perturbation" in found._repr_html_()
     assert json.loads(json.dumps(found.to_public_dict()))["rows"][0]["family"] == "PAC"
-    assert found.plot(tmp_path / "compare.png").stat().st_size > 10_000
+    assert found.plot(tmp_path / "compare.png").axes
+    assert (tmp_path / "compare.png").stat().st_size > 10_000
     with pytest.raises(DataError, match="plot must end in"):
         found.plot(tmp_path / "compare.txt")
 

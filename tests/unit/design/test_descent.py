@@ -211,7 +211,7 @@ def test_descent_equals_the_releases_of_a_session() -> None:
         source=SimulatedSource(public_generator(5, "simulation")),
     )
     np.testing.assert_array_equal(run.weights, weights)
-    assert odometer.n_releases == 4
+    assert odometer.spent.n_releases == 4
     assert run.belief.learned_nats == odometer.learned_nats
     # The session takes the better of the closed form and the exact bound; never more.
     assert odometer.spent.mi_nats <= run.charges.sum() <= run.mi_nats <= 0.4

@@ -5,11 +5,11 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.design.tuning import Tuned, simulate_releases, tune, tune_budgets
-from pacprivacy.errors import MechanismError
+from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.mechanism import LinearSVM, Mean, as_mechanism, batch_of, coerce_data
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Balanced
-from pacprivacy.report.tune_plot import plot_tune
+from pacprivacy.reporting import plot_tune
 from pacprivacy.simulation import run_mechanism
 
 RULE = {"rule": "waterfill", "n_subsets": 64}
@@ -155,7 +155,7 @@ def test_picture_is_written(heavy, tmp_path):
         rng=0,
         **RULE,
     )
-    path = plot_tune(curves, tmp_path / "tune.png", title="clipped mean", parameter="bound")
-    assert path.stat().st_size > 10_000
-    with pytest.raises(MechanismError, match=r"tune\.png"):
+    plot_tune(curves, tmp_path / "tune.png", title="clipped mean", parameter="bound")
+    assert (tmp_path / "tune.png").stat().st_size > 10_000
+    with pytest.raises(DataError, match=r"must end in \.png"):
         plot_tune(curves, tmp_path / "tune.gif")

@@ -17,7 +17,7 @@ from pacprivacy.design import Descent, descend
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import Release
 from pacprivacy.release.certificate import Certificate
-from pacprivacy.release.promises import LOOPHOLE, SCOPE
+from pacprivacy.release.text import LOOPHOLE, SCOPE
 from pacprivacy.theory import epsilon_equivalent, posterior_success
 
 ASSESS = importlib.import_module("pacprivacy.release.certify")

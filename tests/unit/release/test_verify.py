@@ -279,7 +279,7 @@ def bundle_changes(bundle: Bundle) -> Iterator[tuple[str, Bundle]]:
         more = (*getattr(bundle.stated, field), "more")
         yield field, replace(bundle, stated=replace(bundle.stated, **{field: more}))
     for budget in (pac.Information(3), pac.Information(1e-3)):
-        yield str(budget), replace(bundle, stated=replace(bundle.stated, budget=budget))
+        yield str(budget), replace(bundle, budget=budget)
     if (part := bundle.session) is not None:
         yield from session_changes(bundle, part)
 

@@ -17,20 +17,20 @@ import pacprivacy as pac
 from pacprivacy._rounding import percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.cli import app
-from pacprivacy.cli.report import build_report
-from pacprivacy.errors import CertificateError
+from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.ledger import Ledger
 from pacprivacy.release import Certificate, Release
-from pacprivacy.report import (
+from pacprivacy.reporting import (
     CuratorFigures,
     PlanRow,
     ReportData,
+    build_report,
     plot_plan,
     plot_release,
     plot_session,
     render_page,
 )
-from pacprivacy.report.svg import number_text
+from pacprivacy.reporting.style import number_text
 from pacprivacy.theory import clopper_pearson
 
 HOSTILE = "<script>alert('x')</script>\"'&<img src=http://example.org/x onerror=alert(1)>"
@@ -151,7 +151,8 @@ def test_page_needs_nothing_but_itself(full: ReportData) -> None:
 def test_broken_promise_is_said(release: Release) -> None:
     page = render_page(build_report(release.certificate, audit=[audit_result(900)]))
     assert "VIOLATED" in page
-    assert 'class="broken"' in page
+    assert 'class="broken-text"' in page
+    assert "var(--orange)" in page.split("</style>")[1]
 
 
 def test_hostile_names_stay_text(release: Release, full: ReportData) -> None:
@@ -304,7 +305,33 @@ def test_public_data_has_no_curator_field(full: ReportData) -> None:
     assert replace(public, curator=full.curator, audit=full.audit) == full
 
 
-# --- the verb -------------------------------------------------------------------------------
+# --- the function and the verb --------------------------------------------------------------
+
+
+def test_a_release_in_memory_is_reported(
+    release: Release, session_releases: tuple[Release, ...], tmp_path: Path
+) -> None:
+    page = pac.report(release, tmp_path / "page.html", audit=[audit_result(900)], curve=False)
+    assert page == tmp_path / "page.html"
+    assert release.certificate.promise in page.read_text(encoding="utf-8")
+    assert "VIOLATED" in page.read_text(encoding="utf-8")
+    secret = pac.report(release, tmp_path / "own.html", curator=True, curve=False)
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    first, second = session_releases
+    saved = first.save(tmp_path / "first")
+    both = pac.report(second, tmp_path / "session.html", session=[saved], curve=False)
+    assert "<td>1</td>" in both.read_text(encoding="utf-8")
+    assert "<td>2</td>" in both.read_text(encoding="utf-8")
+
+
+def test_a_saved_release_is_reported_as_the_one_in_memory(release: Release, tmp_path: Path) -> None:
+    saved = release.save(tmp_path / "out")
+    page = pac.report(saved)
+    assert page == tmp_path / "out" / "report.html"
+    other = pac.report(release, tmp_path / "page.html")
+    assert page.read_text(encoding="utf-8") == other.read_text(encoding="utf-8")
+    with pytest.raises(DataError, match="must be a file that can be written"):
+        pac.report(release, tmp_path / "nowhere" / "page.html", curve=False)
 
 
 def run_pac(*args: object, code: int = 0) -> Any:
@@ -333,7 +360,7 @@ def test_report_works_without_a_bundle(release: Release, tmp_path: Path) -> None
     (tmp_path / "curator.npz").unlink()
     assert "no noise against budget" in run_pac("report", public).stdout
     assert 'id="bound"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "--bundle" in run_pac("report", public, "--curator", code=2).stderr
+    assert "bundle must be a file" in run_pac("report", public, "--curator", code=2).stderr
 
 
 def test_report_refuses_what_does_not_belong(release: Release, tmp_path: Path) -> None:
@@ -348,8 +375,9 @@ def test_report_refuses_what_does_not_belong(release: Release, tmp_path: Path) -
     )
     broken = tmp_path / "broken.json"
     broken.write_text('{"results": [{"attack": 3}]}')
-    assert "--audit" in run_pac("report", public, "--audit", broken, code=2).stderr
-    assert "--output" in run_pac("report", public, "--no-curve", "-o", tmp_path, code=2).stderr
+    assert "audit must be" in run_pac("report", public, "--audit", broken, code=2).stderr
+    refused = run_pac("report", public, "--no-curve", "-o", tmp_path, code=2).stderr
+    assert "must be a file that can be written" in refused
 
 
 @pytest.mark.parametrize(
@@ -470,9 +498,9 @@ def test_pictures(release: Release, session_releases: tuple[Release, ...], tmp_p
     row = PlanRow(budget="b", total_variance=0.0, noise_rms=0.0, distance=1.0)
     assert len(plot_plan([row]).axes) == 1
     assert (tmp_path / "release.svg").stat().st_size > 1000
-    with pytest.raises(CertificateError, match="must have releases of a session"):
+    with pytest.raises(CertificateError, match="must be those of a session"):
         plot_session([release])
-    with pytest.raises(CertificateError, match="must end in"):
+    with pytest.raises(DataError, match="must end in"):
         plot_release(release, tmp_path / "release.exe")
 
 

@@ -1,0 +1,189 @@
+"""How everything is drawn: one palette, one set of axes, files, and pictures for the page.
+
+Matplotlib draws. For the page its SVG is stripped to shapes and texts, and every colour becomes a
+variable of the page's style sheet, so that one picture is right on a light screen, on a dark one
+and on paper.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeVar
+from xml.etree import ElementTree
+
+from pacprivacy.errors import DataError
+
+# Okabe and Ito's colours: told apart with any kind of colour blindness, and in grey.
+BLUE: Final = "#0072b2"
+ORANGE: Final = "#d55e00"
+GREEN: Final = "#009e73"
+PALETTE: Final = (BLUE, ORANGE, GREEN, "#cc79a7", "#e69f00", "#56b4e9")
+MARKERS: Final = ("o", "s", "^", "D", "v", "P")
+INK: Final = "#333333"
+SOFT: Final = "#667085"
+GREY: Final = "#c9ced6"
+RULE: Final = "#dfe3e8"
+ROOM: Final = "#dbe9f5"
+PAPER: Final = "#ffffff"
+ON_PAGE: Final = {
+    BLUE: "blue", ORANGE: "orange", GREEN: "green", INK: "ink", SOFT: "soft", GREY: "grey",
+    RULE: "rule", ROOM: "blue-soft", PAPER: "card",
+}  # fmt: skip
+
+FORMATS: Final = (".png", ".svg", ".pdf")
+WIDTH: Final = 8.8
+STYLE: Final[dict[Any, Any]] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": SOFT,
+    "axes.labelsize": 12,
+    "axes.prop_cycle": f"cycler('color', {PALETTE}) + cycler('marker', {MARKERS})",
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 13,
+    "axes.titleweight": "bold",
+    "axes.unicode_minus": False,
+    "figure.dpi": 72,
+    "font.size": 12,
+    "grid.color": RULE,
+    "legend.fontsize": 12,
+    "legend.frameon": False,
+    "legend.labelcolor": INK,
+    "lines.linewidth": 2.2,
+    "lines.markeredgecolor": PAPER,
+    "lines.markersize": 7,
+    "savefig.dpi": 150,
+    "svg.fonttype": "none",
+    "text.color": INK,
+    "text.parse_math": False,  # names may hold a dollar
+    "xtick.labelcolor": SOFT,
+    "xtick.major.pad": 7,
+    "xtick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.labelcolor": SOFT,
+    "ytick.major.size": 0,
+    "ytick.minor.size": 0,
+}
+
+P = ParamSpec("P")
+Drawn = TypeVar("Drawn")
+
+
+def styled(draw: Callable[P, Drawn]) -> Callable[P, Drawn]:
+    """Let a function draw in this style, whatever the user's own settings are."""
+
+    @functools.wraps(draw)
+    def draw_styled(*args: P.args, **options: P.kwargs) -> Drawn:
+        import matplotlib as mpl  # slow to import, and needed for pictures only
+
+        with mpl.rc_context(STYLE):
+            return draw(*args, **options)
+
+    return draw_styled
+
+
+def new_figure(height: float) -> Any:
+    """Return an empty figure of the house's width; nothing is shown on a screen."""
+    from matplotlib.figure import Figure  # slow to import, and needed for pictures only
+
+    return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
+def save(figure: Any, path: str | Path | None) -> Any:
+    """Write a figure to a file, if one is named, and return it."""
+    if path is None:
+        return figure
+    target = Path(path)
+    if target.suffix.lower() not in FORMATS:
+        raise DataError(
+            f"plot must end in {', '.join(FORMATS)}; got {target.name[:60]!r}. Name it plot.png."
+        )
+    try:
+        figure.savefig(target)
+    except OSError as error:
+        raise DataError(
+            f"plot must be a file that can be written; got {target}: {error.strerror}. "
+            "Choose another folder."
+        ) from None
+    return figure
+
+
+def name_axes(axes: Any, x: str, y: str) -> None:
+    """Name the axes; the vertical one above, where it is read without turning the head."""
+    axes.set_xlabel(x)
+    axes.set_title(y, fontsize=12, fontweight="normal", color=SOFT)
+
+
+def log_axis(axis: Any) -> None:
+    """Write plain numbers on a logarithmic axis, and several in a decade where few are seen."""
+    low, high = axis.get_view_interval()
+    axis.get_major_locator().set_params(subs=(1.0, 2.0, 5.0) if high < 150 * low else (1.0,))
+    axis.set_major_formatter(lambda value, _: number_text(value))
+    axis.axes.minorticks_off()
+
+
+def number_text(value: float) -> str:
+    """Write a number with three significant digits."""
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
+
+
+def page_svg(figure: Any, title: str, extra: str = "") -> str:
+    """Return a figure as SVG for the page: shapes and texts, without addresses and styles.
+
+    ``extra`` is SVG to put on top, in points from the upper left corner.
+    """
+    import matplotlib as mpl  # slow to import, and needed for pictures only
+
+    buffer = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": title}):  # names of shapes: the same in every run
+        figure.savefig(buffer, format="svg", transparent=True)
+    drawn = ElementTree.fromstring(buffer.getvalue())
+    shapes = (_plain(child) for child in drawn)
+    body = "".join(
+        ElementTree.tostring(shape, encoding="unicode") for shape in shapes if shape is not None
+    )
+    box = drawn.get("viewBox")
+    return f'<svg viewBox="{box}" role="img" aria-label="{html.escape(title)}">{body}{extra}</svg>'
+
+
+SHAPES: Final = frozenset({"g", "defs", "path", "use", "text", "tspan"})
+KEPT: Final = frozenset({
+    "d", "x", "y", "transform", "fill", "stroke", "stroke-width", "stroke-dasharray", "opacity",
+    "fill-opacity", "text-anchor",
+})  # fmt: skip
+
+
+def _plain(node: ElementTree.Element) -> ElementTree.Element | None:
+    """Return a shape with attributes in place of styles, which the page's policy forbids."""
+    tag = node.tag.rpartition("}")[2]
+    style = [item.partition(":") for item in node.get("style", "").split(";")]
+    found = {name.strip(): value.strip() for name, _, value in style} | dict(node.items())
+    kept = {name: value for name, value in found.items() if name in KEPT}
+    for name in ("fill", "stroke"):
+        if (colour := kept.get(name, "").lower()) in ON_PAGE:
+            kept[name] = f"var(--{ON_PAGE[colour]})"
+    if tag == "text" and re.search("bold|[67]00", found.get("font-weight", found.get("font", ""))):
+        kept["font-weight"] = "600"
+    if "{http://www.w3.org/1999/xlink}href" in found:
+        kept["xlink:href"] = found["{http://www.w3.org/1999/xlink}href"]
+    if tag == "path" and "id" in found:  # a marker, which is used by its name
+        kept["id"] = found["id"]
+    made = ElementTree.Element(tag, kept)
+    made.text = node.text if tag in ("text", "tspan") else None
+    made.extend(child for child in map(_plain, node) if child is not None)
+    unseen = kept.get("fill") == "none" and "stroke" not in kept
+    empty = tag in ("g", "defs") and not len(made)
+    return None if tag not in SHAPES or unseen or empty else made
