@@ -262,7 +262,7 @@ class Session(Keeper):
 
         Returns a figure, which a notebook shows; ``path`` is a file to write besides.
         """
-        return draw("plot_session", self, path)
+        return draw("plot_session", self.releases, path)
 
     def odometer(self) -> Reading:
         """Return what was spent in the worst case and what was really learned."""

@@ -347,7 +347,7 @@ def test_there_is_no_score_that_would_spend(data):
     with pytest.raises(AttributeError, match="score must not spend"):
         model.score(data[2], data[3])
     assert not hasattr(model, "score")
-    assert model.odometer().n_queries == 0
+    assert model.odometer().spent.n_releases == 0
 
 
 def test_scores_become_probabilities(data):
