@@ -28,7 +28,7 @@ def release() -> Release:
     data = np.random.default_rng(0).normal(size=(40, 2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ASSESS, "information_draws", lambda m: 20_000)
-        patch.setattr(ASSESS, "membership_draws", lambda m, n: 20_000)
+        patch.setattr(ASSESS, "membership_draws", lambda m: 20_000)
         return pac.privatize(
             lambda x: x.mean(axis=0), data, pac.Information(0.25), rule="waterfill", n_subsets=64
         )
