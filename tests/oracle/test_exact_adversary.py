@@ -354,8 +354,8 @@ def test_side_knowledge_without_a_release_is_counting(
             Law().view(outputs), pool, n_told=n_told, n_sets=1, n_draws=64, rng=seed
         )
         draw = public_generator(seed, "side-knowledge", n_told)
-        told = draw.choice(9, size=n_told, replace=False)
         secret = int(draw.choice(32, p=np.full(32, 1 / 32)))
+        told = draw.choice(9, size=n_told, replace=False)
         kept = masks[(masks[:, told] == masks[secret, told]).all(axis=1)]
         rest = np.delete(kept, told, axis=1).mean(axis=0)
         assert found.mean_without_release == pytest.approx(np.maximum(rest, 1 - rest).max())

@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("curator")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assess, "information_draws", lambda m: 2048)
-        patch.setattr(assess, "membership_draws", lambda m, n: 2048)
+        patch.setattr(assess, "membership_draws", lambda m: 2048)
         patch.setattr(assess, "DIVERGENCE_COST", 1)  # the fewest draws
         patch.setattr(assess, "SIDE_COST", 1)
         budget = pac.Membership(0.8999)

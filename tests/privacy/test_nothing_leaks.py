@@ -36,7 +36,7 @@ CURATOR_WORDS = {
 def few_draws() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ASSESS, "information_draws", lambda m: 2048)
-        patch.setattr(ASSESS, "membership_draws", lambda m, n: 2048)
+        patch.setattr(ASSESS, "membership_draws", lambda m: 2048)
         yield
 
 

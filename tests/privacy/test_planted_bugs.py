@@ -43,7 +43,7 @@ DATA = 0.02 * np.random.default_rng(0).normal(size=(12, 2))
 def few_draws() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ASSESS, "information_draws", lambda m: 4096)
-        patch.setattr(ASSESS, "membership_draws", lambda m, n: 4096)
+        patch.setattr(ASSESS, "membership_draws", lambda m: 4096)
         yield
 
 

@@ -61,9 +61,8 @@ def tables(pool: Pool) -> Array:
 def few_draws() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ASSESS, "information_draws", lambda m: 2048)
-        patch.setattr(ASSESS, "membership_draws", lambda m, n: 2048)
+        patch.setattr(ASSESS, "membership_draws", lambda m: 2048)
         patch.setattr(ASSESS, "TOLD", ())
-        patch.setattr(CERTIFY, "MEMBERSHIP_COST", 10**7)
         patch.setattr(CERTIFY, "POSTERIOR_COST", 10**6)
         yield
 

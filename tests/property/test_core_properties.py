@@ -130,7 +130,6 @@ def quick_search() -> object:
     """Searches with few draws: proofs get wider, never wrong."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pacprivacy.noise.proof, "INFORMATION_COST", 10**5)
-        patch.setattr(pacprivacy.noise.proof, "MEMBERSHIP_COST", 10**6)
         patch.setattr(pacprivacy.noise.proof, "POSTERIOR_COST", 10**5)
         patch.setattr(pacprivacy.noise.search, "PROBE_ELEMENTS", 1 << 14)
         yield

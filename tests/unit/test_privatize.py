@@ -36,8 +36,7 @@ Y = (X[:, 0] + 0.3 * np.random.default_rng(1).normal(size=40) > 0).astype(int)
 def few_draws() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ASSESS, "information_draws", lambda m: 4096)
-        patch.setattr(ASSESS, "membership_draws", lambda m, n: 4096)
-        patch.setattr(CERTIFY, "MEMBERSHIP_COST", 10**7)
+        patch.setattr(ASSESS, "membership_draws", lambda m: 4096)
         patch.setattr(CERTIFY, "POSTERIOR_COST", 10**6)
         yield
 

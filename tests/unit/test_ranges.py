@@ -41,7 +41,6 @@ def of_size(size: float, n_subsets: int) -> dict[str, Matrix]:
 @pytest.fixture
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacprivacy.noise.proof, "INFORMATION_COST", 10**5)
-    monkeypatch.setattr(pacprivacy.noise.proof, "MEMBERSHIP_COST", 10**6)
     monkeypatch.setattr(pacprivacy.noise.proof, "POSTERIOR_COST", 10**5)
     monkeypatch.setattr(pacprivacy.noise.search, "N_DRAWS", 128)
     monkeypatch.setattr(pacprivacy.noise.search, "GAP_COST", 1 << 15)
@@ -125,13 +124,13 @@ def test_a_small_budget_on_a_small_pool_takes_few_draws(
 def test_a_draw_among_few_candidates_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """The proofs of a pool of four take no more draws than those of a pool of sixty-four."""
     efforts = []
-    real = pacprivacy.noise.proof._effort
+    real = pacprivacy.noise.proof._Search.effort
 
-    def noted(*args: Any) -> Any:
-        efforts.append(real(*args))
+    def noted(search: Any) -> Any:
+        efforts.append(real(search))
         raise BudgetError("seen enough")
 
-    monkeypatch.setattr(pacprivacy.noise.proof, "_effort", noted)
+    monkeypatch.setattr(pacprivacy.noise.proof._Search, "effort", noted)
     pool = Balanced(n_subsets=4).draw(8, rng=0)
     values = np.random.default_rng(0).standard_cauchy(size=(4, 2))
     calibrate(values, Information(1e-3) & Membership(0.501), rule="exact", pool=pool, rng=0)

@@ -4,6 +4,7 @@ Whoever knows the universe, the pool, the mechanism and the noise law can do no 
 posterior computed here, so its success is a certificate and not the result of one attack.
 """
 
+from pacprivacy.adversary.advantage import Candidates, Tilts, is_line, line_posteriors, success_room
 from pacprivacy.adversary.information import (
     DEFAULT_GAMMA,
     Divergence,
@@ -15,10 +16,8 @@ from pacprivacy.adversary.information import (
 )
 from pacprivacy.adversary.membership import (
     Belief,
-    Candidates,
     MembershipRisk,
     SideKnowledge,
-    SignBlocks,
     criterion_success,
     membership_draws,
     membership_risk,
@@ -39,13 +38,15 @@ __all__ = [
     "Divergence",
     "MembershipRisk",
     "SideKnowledge",
-    "SignBlocks",
+    "Tilts",
     "View",
     "criterion_success",
     "divergences",
     "draw_releases",
     "exact_information",
     "information_draws",
+    "is_line",
+    "line_posteriors",
     "log_ratios",
     "make_view",
     "membership_draws",
@@ -54,4 +55,5 @@ __all__ = [
     "noiseless_risk",
     "pilot_of_view",
     "side_knowledge",
+    "success_room",
 ]

@@ -8,45 +8,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Count, Matrix, Share, Vector, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy.adversary.advantage import Candidates, Tilts, advantage_bounds
 from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
 from pacprivacy.adversary.view import View, draw_blocks, draws_generator, make_view, posterior
 from pacprivacy.errors import PoolError
-from pacprivacy.theory import Estimate, bernstein_estimate, empirical_bernstein, entropy
+from pacprivacy.theory import Estimate, bernstein_estimate, entropy
 
-CACHE_ELEMENTS = 1 << 24
-UNIT_BLOCK = 4096
-BIG_BLOCK = 1 << 23  # posterior entries at a time when unpacking signs is what costs
 ROUNDING = 1e-12  # sums of a few thousand weights that add up to one
+SIDE_UNITS = 4096  # units looked at when an attacker is told others; a sample where there are more
+SIDE_BLOCK = 1 << 20  # posterior entries at a time
+SINGLE = 1e-6  # what sums in single precision may show where there is nothing
 
-
-class Candidates(Protocol):
-    """A pool, as far as the attacker cares."""
-
-    @property
-    def n_subsets(self) -> int:
-        """Number of candidate subsets."""
-        ...
-
-    @property
-    def n_units(self) -> int:
-        """Number of units."""
-        ...
-
-    @property
-    def complement_pairs(self) -> bool:
-        """Whether subset ``k + m/2`` is the complement of subset ``k``."""
-        ...
-
-    def signs(self, start: int, stop: int, dtype: Any = ...) -> npt.NDArray[Any]:
-        """Return +1 where a unit is in a subset and -1 where not, shape (m, stop-start)."""
-        ...
+Direction = Literal["either", "in", "out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,49 +65,6 @@ class MembershipRisk:
         return f"MembershipRisk(worst={self.worst}, mean={self.mean})"
 
 
-class SignBlocks:
-    """Membership signs in blocks of units, kept in memory when they fit.
-
-    With complement pairs the second half of the pool is the negative of the first, so half of
-    the products are enough.
-    """
-
-    def __init__(self, pool: Candidates, dtype: npt.DTypeLike, units: npt.NDArray[np.int64] | None):
-        self._pool, self._dtype, self._units = pool, dtype, units
-        self.n_units = pool.n_units if units is None else len(units)
-        self._rows = pool.n_subsets // 2 if pool.complement_pairs else pool.n_subsets
-        self._paired = pool.complement_pairs
-        self._step = UNIT_BLOCK if units is None else max(1, self.n_units)
-        small = self._rows * self.n_units <= CACHE_ELEMENTS
-        self._cache = [self._load(a) for a in self._starts()] if small else None
-
-    @property
-    def is_streamed(self) -> bool:
-        """Whether blocks are unpacked again on every pass, because they do not fit in memory."""
-        return self._cache is None
-
-    def _starts(self) -> range:
-        return range(0, self.n_units, self._step)
-
-    def _load(self, start: int) -> npt.NDArray[Any]:
-        if self._units is not None:
-            columns = [self._pool.signs(int(i), int(i) + 1, dtype=self._dtype) for i in self._units]
-            return np.ascontiguousarray(np.concatenate(columns, axis=1)[: self._rows])
-        stop = min(start + self._step, self.n_units)
-        return self._pool.signs(start, stop, dtype=self._dtype)[: self._rows]
-
-    def fold(self, weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Bring posteriors of shape (N, m) to the rows that the blocks have."""
-        if self._paired:
-            weights = weights[:, : self._rows] - weights[:, self._rows :]
-        return weights.astype(self._dtype, copy=False)
-
-    def __iter__(self) -> Any:
-        for number, start in enumerate(self._starts()):
-            block = self._cache[number] if self._cache is not None else self._load(start)
-            yield slice(start, start + block.shape[1]), block
-
-
 def membership_risk(
     view: View,
     pool: Candidates,
@@ -155,99 +92,52 @@ def membership_risk(
     the universe, the pool, the mechanism and the noise law guesses the membership of any unit
     with success above ``upper``.
     """
-    _check_same_subsets(view, pool)
-    n_draws = n_draws or membership_draws(pool.n_subsets, pool.n_units)
+    _check_same_subsets(view.n_subsets, pool)
+    n_draws = n_draws or membership_draws(pool.n_subsets)
     rng = draws_generator(rng, "membership")
-    blocks = SignBlocks(pool, np.float64, None)
-    total, total_sq = np.zeros(pool.n_units), np.zeros(pool.n_units)
-    mean_total = mean_sq = 0.0
-    block = BIG_BLOCK if blocks.is_streamed else None
-    for draws in draw_blocks(view, n_draws, rng, block_elements=block):
-        folded = blocks.fold(posterior(view, draws))
-        row_sum = np.zeros(len(folded))
-        for units, signs in blocks:
-            tilt = np.abs(folded @ signs)
-            np.minimum(tilt, 1.0, out=tilt)
-            total[units] += tilt.sum(axis=0)
-            total_sq[units] += np.einsum("ij,ij->j", tilt, tilt)
-            row_sum += tilt.sum(axis=1)
-        row_mean = row_sum / pool.n_units
-        mean_total += float(row_mean.sum())
-        mean_sq += float(row_mean @ row_mean)
-    return _summarise(
-        (total / n_draws, _variance(total, total_sq, n_draws)),
-        (mean_total / n_draws, float(_variance(mean_total, mean_sq, n_draws))),
-        n_draws=n_draws,
-        gamma=gamma,
-        slack=view.slack,
+    found = advantage_bounds(view, pool, n_draws=n_draws, gamma=gamma, rng=rng)
+    value, lower, upper = (0.5 + 0.5 * np.minimum(a, 1.0) for a in found.per_unit)
+
+    def estimate(*ends: float) -> Estimate:
+        low, middle, high = sorted(ends)
+        return Estimate(
+            value=middle, lower=low, upper=high, confidence=1 - gamma, n_draws=found.n_draws
+        )
+
+    return MembershipRisk(
+        worst=estimate(float(value.max()), float(lower.max()), float(upper.max())),
+        mean=estimate(float(value.mean()), float(lower.mean()), float(upper.mean())),
+        per_unit=value,
+        upper_per_unit=upper,
     )
 
 
-def _check_same_subsets(view: View, pool: Candidates) -> None:
-    if pool.n_subsets != view.n_subsets:
+def _check_same_subsets(n_outputs: int, pool: Candidates) -> None:
+    if pool.n_subsets != n_outputs:
         raise PoolError(
             f"pool must have one subset per output; got {pool.n_subsets} subsets for "
-            f"{view.n_subsets} outputs. Pass the pool the outputs were computed on."
+            f"{n_outputs} outputs. Pass the pool the outputs were computed on."
         )
 
 
-def _variance(total: Any, total_sq: Any, n_draws: int) -> Any:
-    return np.maximum(total_sq - total**2 / n_draws, 0.0) / (n_draws - 1)
-
-
-def _summarise(
-    tilt: tuple[Vector, Vector],
-    mean_tilt: tuple[float, float],
-    *,
-    n_draws: int,
-    gamma: float,
-    slack: float,
-) -> MembershipRisk:
-    """Turn means and variances of ``|2Q - 1|`` into success rates with intervals."""
-    value = 0.5 + 0.5 * tilt[0]
-    n_units = len(value)
-    half = empirical_bernstein(tilt[1] / 4, n_draws, width=0.5, gamma=gamma / (4 * n_units))
-    upper = np.minimum(1.0, value + half + slack)
-    lower = np.maximum(0.5, value - half - slack)
-    worst = Estimate(
-        value=float(value.max()),
-        lower=float(lower.max()),
-        upper=float(upper.max()),
-        confidence=1 - gamma,
-        n_draws=n_draws,
-    )
-    mean = bernstein_estimate(
-        0.5 + 0.5 * mean_tilt[0], mean_tilt[1] / 4, n_draws, low=0.5, high=1.0, gamma=gamma / 2
-    )
-    mean = replace(
-        mean,
-        lower=max(0.5, mean.lower - slack),
-        upper=min(1.0, mean.upper + slack),
-        confidence=1 - gamma,
-    )
-    return MembershipRisk(worst=worst, mean=mean, per_unit=value, upper_per_unit=upper)
-
-
-def membership_draws(n_subsets: int, n_units: int) -> int:
-    """Draws that take a few seconds at most."""
-    return int(np.clip(5 * 10**10 // (n_subsets * n_units), 2048, 100_000))
+def membership_draws(n_subsets: int) -> int:
+    """Draws that take a second or two."""
+    return int(np.clip(5 * 10**7 // n_subsets, 8192, 1 << 17))
 
 
 def noiseless_risk(view: View, pool: Candidates) -> Vector:
     """Success per unit when nothing but the group of the secret is seen; exact, no draws."""
-    _check_same_subsets(view, pool)
+    _check_same_subsets(view.n_subsets, pool)
+    tilts = Tilts(pool)
     weights = np.exp(view.log_prior)
     groups = view.groups if view.groups is not None else np.zeros(view.n_subsets, dtype=np.int64)
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-    step = max(1, CACHE_ELEMENTS // (4 * view.n_subsets))
-    success = np.empty(pool.n_units)
-    for start in range(0, pool.n_units, step):
-        stop = min(start + step, pool.n_units)
-        weighted = pool.signs(start, stop, dtype=np.float64)[order] * weights[order][:, None]
-        tilts = np.abs(np.add.reduceat(weighted, starts, axis=0))
-        success[start:stop] = 0.5 + 0.5 * tilts.sum(axis=0)
-    return np.minimum(success + ROUNDING, 1.0)
+    advantage = np.empty(pool.n_units)
+    for place, masks in tilts.blocks(np.arange(pool.n_units), np.float64, whole=True):
+        sums = np.add.reduceat(masks[order] * weights[order][:, None], starts, axis=0)
+        advantage[place] = np.abs(sums).sum(axis=0)
+    return np.minimum(0.5 + 0.5 * advantage + ROUNDING, 1.0)
 
 
 def criterion_success(
@@ -324,13 +214,9 @@ class Belief:
         return max(0.0, math.log(len(self.log_p)) - float(entropy(self.log_p)))
 
     def success_per_unit(self, pool: Candidates) -> Vector:
-        """Return the attacker's current success on each unit, ``max(Q, 1-Q)``."""
-        blocks = SignBlocks(pool, np.float64, None)
-        weights = blocks.fold(np.exp(self.log_p)[None, :])
-        success = np.empty(pool.n_units)
-        for units, signs in blocks:
-            success[units] = 0.5 + 0.5 * np.abs(weights @ signs)[0]
-        return np.minimum(success, 1.0)
+        """Return the attacker's success on each unit, had both cases been equally likely."""
+        _check_same_subsets(len(self.log_p), pool)
+        return np.minimum(0.5 + 0.5 * Tilts(pool).sizes(np.exp(self.log_p)[None, :]), 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,6 +241,8 @@ class SideKnowledge:
     mean_without_release: Share
     worst_without_release: Share
     n_sets: Count
+    direction: Direction = "either"
+    n_looked_at: Count | None = None
     mean_increment: Share | None = None
     largest_increment: Share | None = None
 
@@ -362,7 +250,7 @@ class SideKnowledge:
         if (self.mean_increment is None) != (self.largest_increment is None):
             raise ValueError("increments must both be known, or neither. Record both.")
 
-    def to_public_dict(self) -> dict[str, float | int]:
+    def to_public_dict(self) -> dict[str, float | int | str]:
         """Return every field that is known."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -372,28 +260,29 @@ def side_knowledge(
     pool: Candidates,
     *,
     n_told: int,
+    direction: Direction = "either",
     n_sets: int = 8,
     n_draws: int = 1024,
     rng: np.random.Generator | int | None = None,
 ) -> SideKnowledge:
     """Membership success when the attacker is told the membership of ``n_told`` other units.
 
-    The sharp edge of a finite pool: whoever knows the pool and about ``log2 m`` memberships knows
-    the secret without any release. So the figure is always shown beside the same figure without a
-    release, and beside what the release adds for any one unit.
+    The sharp edge of a finite pool: whoever knows the pool and a few memberships knows the secret
+    without any release. So the figure is always shown beside the same figure without a release,
+    and beside what the release adds for any one unit. Among halves about ``log2 m`` memberships
+    name the secret; among folds that many units known to be *out*, and far more known to be *in*.
 
     For each sampled set a made-up secret is drawn, the pool is restricted to the candidates that
-    agree with it on the told units, and (5) is computed there for every other unit, before and
-    after the release.
+    agree with it on the told units, and the best guess is computed there for other units (a sample
+    of ``SIDE_UNITS`` where there are more), before and after the release.
     """
     generator = public_generator(coerce_seed(rng), "side-knowledge", n_told)
     with_release, without, increments = np.empty((3, n_sets))
+    looked_at = min(pool.n_units, SIDE_UNITS)
     for number in range(n_sets):
-        told = generator.choice(pool.n_units, size=min(n_told, pool.n_units - 1), replace=False)
         secret = int(generator.choice(pool.n_subsets, p=np.exp(view.log_prior)))
-        known = np.concatenate(
-            [pool.signs(int(i), int(i) + 1, dtype=np.int8) for i in told], axis=1
-        )
+        told = _told_units(pool, secret, n_told, direction, generator)
+        known = pool.inside(told)
         consistent = (known == known[secret]).all(axis=1)
         log_p = check_log_belief(np.where(consistent, view.log_prior, -np.inf), pool.n_subsets)
         kept = np.flatnonzero(consistent)
@@ -403,25 +292,43 @@ def side_knowledge(
             groups=None if view.groups is None else view.groups[kept],
             slack=view.slack,
         )
-        blind, gains = _gains(left, _Restricted(pool, kept), n_draws=n_draws, rng=generator)
-        blind, gains = np.delete(blind, told), np.delete(gains, told)
+        units = np.arange(pool.n_units)
+        if looked_at < pool.n_units:
+            units = np.sort(generator.choice(pool.n_units, looked_at, replace=False))
+        units = np.setdiff1d(units, told)
+        inside = pool.inside(units)[kept]
+        blind, gains = _gains(left, inside, n_draws=n_draws, rng=generator)
         without[number] = blind.max()
         with_release[number] = min(1.0, float((blind + gains).max()))
         increments[number] = gains.max()
     return SideKnowledge(
         n_told=n_told,
+        direction=direction,
         mean_success=float(with_release.mean()),
         worst_success=float(with_release.max()),
         mean_without_release=float(without.mean()),
         worst_without_release=float(without.max()),
         n_sets=n_sets,
+        n_looked_at=looked_at,
         mean_increment=float(increments.mean()),
         largest_increment=float(increments.max()),
     )
 
 
+def _told_units(
+    pool: Candidates, secret: int, n_told: int, direction: Direction, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Draw units that the attacker is told of: any, or only such as are in, or out."""
+    n_told = min(n_told, pool.n_units - 1)
+    if direction == "either":
+        return rng.choice(pool.n_units, size=n_told, replace=False).astype(np.int64)
+    wanted = pool.inside(slice(0, pool.n_units), secret) == (direction == "in")
+    fitting = np.flatnonzero(wanted)
+    return rng.choice(fitting, size=min(n_told, len(fitting)), replace=False).astype(np.int64)
+
+
 def _gains(
-    view: View, pool: Candidates, *, n_draws: int, rng: np.random.Generator
+    view: View, inside: npt.NDArray[np.uint8], *, n_draws: int, rng: np.random.Generator
 ) -> tuple[Vector, Vector]:
     """Return the success on each unit before a release, and an estimate of what the release adds.
 
@@ -429,31 +336,12 @@ def _gains(
     before and ``E (1 + |x|)/2`` after, and since ``E x = a`` the difference is ``E max(0, -s x)``.
     Only draws on which the attacker changes their mind count; where none can, it is exactly zero.
     """
-    blocks = SignBlocks(pool, np.float64, None)
-    prior, before = blocks.fold(np.exp(view.log_prior)[None, :]), np.empty(pool.n_units)
-    for units, signs in blocks:
-        before[units] = (prior @ signs)[0]
-    against = np.where(before < 0, 1.0, -1.0)
-    total = np.zeros(pool.n_units)
-    size = BIG_BLOCK if blocks.is_streamed else None
-    for draws in draw_blocks(view, n_draws, rng, block_elements=size):
-        folded = blocks.fold(posterior(view, draws))
-        for units, signs in blocks:
-            change = folded @ signs
-            change *= against[units]
-            total[units] += np.maximum(change, 0.0, out=change).sum(axis=0)
-    return np.minimum(0.5 + 0.5 * np.abs(before), 1.0), total / n_draws
-
-
-class _Restricted:
-    """The candidates of a pool that agree with what the attacker was told."""
-
-    complement_pairs = False
-
-    def __init__(self, pool: Candidates, kept: npt.NDArray[np.int64]):
-        self._pool, self._kept = pool, kept
-        self.n_subsets, self.n_units = len(kept), pool.n_units
-
-    def signs(self, start: int, stop: int, dtype: Any = np.float32) -> npt.NDArray[Any]:
-        """Return the signs of the kept candidates."""
-        return self._pool.signs(start, stop, dtype=dtype)[self._kept]
+    signs = 2.0 * inside - 1.0
+    before = np.exp(view.log_prior) @ signs
+    against = (signs * np.where(before < 0, 1.0, -1.0)).astype(np.float32)
+    total = np.zeros(inside.shape[1])
+    for draws in draw_blocks(view, n_draws, rng, block_elements=SIDE_BLOCK):
+        change = posterior(view, draws).astype(np.float32) @ against
+        total += np.maximum(change, 0.0, out=change).sum(axis=0, dtype=np.float64)
+    gains = np.where(total < n_draws * SINGLE, 0.0, total / n_draws)
+    return np.minimum(0.5 + 0.5 * np.abs(before), 1.0), gains

@@ -8,7 +8,7 @@ released without noise is an exact observation: only candidates of the same *gro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +65,11 @@ class View:
     def prior_entropy(self) -> float:
         """Entropy of the belief before the release, in nats."""
         return float(entropy(self.log_prior))
+
+    def scaled(self, noise_scale: float) -> View:
+        """Return the view when every noise standard deviation is ``noise_scale`` times larger."""
+        gaps = None if self.gaps is None else self.gaps / noise_scale**2
+        return replace(self, points=self.points / noise_scale, gaps=gaps)
 
 
 def log_ratios(view: View, rows: Groups) -> Matrix:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pacprivacy._checks import SMALLEST_RANGE, Matrix, Vector, as_outputs, check_log_belief
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, make_view, noiseless_risk
+from pacprivacy.adversary import DEFAULT_GAMMA, Belief, Candidates, make_view, noiseless_risk
 from pacprivacy.budget import AnyBudget, Spent, limits_of
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise.plan import AxisFrame, Integers, Kind, NoisePlan, Revealed, Spread, spread_of
@@ -66,6 +66,16 @@ class Problem:
             pairs = np.unique(np.stack([self.priors[limited], self.caps[limited]]), axis=1)
             budgets += [mi_for_success(float(cap), float(prior)) for prior, cap in pairs.T]
         return min(budgets)
+
+    def is_met(self, plan: NoisePlan) -> bool:
+        """Whether every limit is proved for the plan."""
+        if self.mi_nats is not None and plan.mi_upper > self.mi_nats:
+            return False
+        if self.caps is None:
+            return True
+        return plan.membership is not None and bool(
+            (plan.membership.upper_per_unit <= self.caps).all()
+        )
 
     def noiseless_plan(self, rule: str) -> NoisePlan | None:
         """Return the plan that releases the output itself; None where the limits forbid it.
@@ -140,8 +150,7 @@ def resolve_caps(
             "pool must be given when membership is limited; got None. "
             "Pass the pool the outputs were computed on."
         )
-    groups = np.zeros(len(log_p), dtype=np.int64)
-    priors = noiseless_risk(make_view(np.zeros((len(log_p), 1)), log_p, groups=groups), pool)
+    priors = Belief(log_p=log_p).success_per_unit(pool)
     if caps is None:
         assert limits.success_level is not None  # one of the two is given
         caps = np.full(pool.n_units, limits.success_level)

@@ -7,16 +7,20 @@ and a fresh share of the failure probability is used.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy.adversary import (
+    Tilts,
     View,
     make_view,
     pilot_of_view,
+    success_room,
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
@@ -26,14 +30,13 @@ from pacprivacy.noise.search import Probe, RiskProbe, Shape, smallest_scale
 from pacprivacy.theory import empirical_bernstein
 
 INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
-MEMBERSHIP_COST = 2 * 10**11  # multiplications in one verification
 POSTERIOR_COST = 10**8  # posterior entries in one verification of membership
 FEW_SUBSETS = 64  # a draw among fewer candidates costs about as much as among these
 INFORMATION_MARGIN = 0.004  # share of the budget that the interval may take, if draws allow
 MEMBERSHIP_MARGIN = 0.02
 PILOT_FOR = 1 << 15  # a proof of this many draws is what the first pilot looks like
 MAX_ATTEMPTS = 20
-MAX_TIGHTENINGS = 2
+MAX_TIGHTENINGS = 1
 SMALL_GAIN = 2e-3  # a scale that is smaller by less than this is not worth another proof
 SAFE_SHARE = 0.8  # share of the room left by a proof that the next attempt tries to use
 SMALLEST_SCALE = 1e-12
@@ -52,20 +55,20 @@ def certify(
     Claim N-5. The returned plan meets every limit with probability at least ``1 - gamma`` over
     the verification draws; attempt ``k`` uses ``gamma 2^-k``, so retries are paid for.
     """
-    effort = _effort(shape, problem)
     search = _Search(shape, problem)
+    effort = search.effort()
     scale = search.smallest(effort)
     best: NoisePlan | None = None
     for attempt in range(1, MAX_ATTEMPTS + 1):
         plan = shape.scaled(scale).plan(problem.spread, rule=rule, notes=notes)
-        proved = prove(plan, problem, effort, attempt)
-        if proved is None:
+        plan = prove(plan, problem, effort, attempt)
+        if not problem.is_met(plan):
             if best is not None:
                 return best
-            scale *= 1 + 0.01 * 2 ** (attempt // 4)
+            scale = max(search.enlarged(plan, effort), scale * (1 + 0.005 * 2 ** (attempt // 3)))
             continue
-        best = proved
-        tighter = search.tightened(scale, proved)
+        best = plan
+        tighter = search.tightened(scale, best)
         if attempt > MAX_TIGHTENINGS or tighter > scale * (1 - SMALL_GAIN):
             return best
         scale = tighter
@@ -77,21 +80,16 @@ def certify(
     )
 
 
-def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> NoisePlan | None:
-    """Return the plan with its proof attached, or None when the limits are not proved."""
+def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> NoisePlan:
+    """Return the plan with what was found about it; :meth:`Problem.is_met` says if it is enough."""
     view = plan.view(problem.values, problem.log_p)
     plan = replace(plan, log_det_nats=log_det_of_plan(plan, np.exp(problem.log_p)))
     if problem.mi_nats is not None and plan.log_det_nats > problem.mi_nats:
         proof = _proof("information", problem, effort.information_draws, attempt)
         plan = plan.proved(proof, view)
-        if plan.mi_upper > problem.mi_nats:
-            return None
     if problem.caps is not None and problem.pool is not None:
         proof = _proof("membership", problem, effort.membership_draws, attempt)
         plan = plan.proved(proof, view, problem.pool)
-        assert plan.membership is not None  # just attached
-        if (plan.membership.upper_per_unit > problem.caps).any():
-            return None
     return plan
 
 
@@ -118,53 +116,14 @@ class Effort:
     membership_room: float = 0.0
 
 
-def _effort(shape: Scalable, problem: Problem) -> Effort:
-    """Choose draws so that the interval takes a small share of the budget."""
-    gamma = problem.gamma / 2 / max(1, problem.claims)
-    m = len(problem.log_p)
-    view = shape.view(problem.spread, problem.log_p)
-    info_draws, info_room = 0, 0.0
-    if problem.mi_nats is not None:
-        pilot = pilot_of_view(view, n_draws=PILOT_FOR, gamma=gamma, rng=problem.rng("pilot"))
-        info_draws, info_room = _draws_for(
-            INFORMATION_MARGIN * problem.mi_nats,
-            pilot.variance,
-            width=pilot.range[1] - pilot.range[0],
-            gamma=gamma / 2,
-            most=max(4096, INFORMATION_COST // max(m, FEW_SUBSETS)),
-        )
-    risk_draws, risk_room = 0, 0.0
-    if problem.caps is not None and problem.pool is not None:
-        n_units = problem.pool.n_units
-        probe = Probe(view, problem.rng("effort"))
-        risk = RiskProbe(probe, problem.pool, problem.caps)
-        risk.focus(1.0)
-        scale = smallest_scale(lambda c: risk.excess(c)[0], tolerance=0.05)
-        variance = risk.excess(scale)[1]
-        priors = np.full(n_units, 0.5) if problem.priors is None else problem.priors
-        room = MEMBERSHIP_MARGIN * float((problem.caps - priors).min())
-        entries = POSTERIOR_COST // max(m, FEW_SUBSETS)
-        most = max(2048, min(MEMBERSHIP_COST // (m * n_units), entries))
-        risk_draws, risk_room = _draws_for(
-            room, variance, width=0.5, gamma=gamma / (4 * n_units), most=most
-        )
-    return Effort(
-        information_draws=info_draws,
-        information_room=info_room,
-        membership_draws=risk_draws,
-        membership_room=risk_room,
-    )
-
-
 def _draws_for(
-    room: float, variance: float, *, width: float, gamma: float, most: int
+    room: float, half_width: Callable[[float, int], float], variance: float, *, most: int
 ) -> tuple[int, float]:
     """Return draws whose half-width is ``room`` if affordable, and the half-width they give."""
-    draws = 4096
-    while draws < most and empirical_bernstein(variance, draws, width=width, gamma=gamma) > room:
+    draws = min(8192, most)
+    while draws < most and half_width(variance, draws) > room:
         draws = min(2 * draws, most)
-    draws = min(draws, most)
-    return draws, empirical_bernstein(1.1 * variance, draws, width=width, gamma=gamma)
+    return draws, half_width(1.1 * variance, draws)
 
 
 class _Search:
@@ -172,23 +131,71 @@ class _Search:
 
     def __init__(self, shape: Scalable, problem: Problem) -> None:
         self._shape, self._problem = shape, problem
-        view = shape.view(problem.spread, problem.log_p)
+        view = self._view = shape.view(problem.spread, problem.log_p)
         self._probe = Probe(view, problem.rng("propose"))
+        self._near = 1.0
         farthest = float(np.abs(view.points).max(initial=0.0))
         self._least = max(SMALLEST_SCALE, farthest / LARGEST_RATIO)
         self._risk: RiskProbe | None = None
         if problem.caps is not None and problem.pool is not None:
-            self._risk = RiskProbe(self._probe, problem.pool, problem.caps)
+            self._risk = RiskProbe(self._probe, Tilts(problem.pool), problem.caps)
             self._risk.focus(1.0)
 
+    def effort(self) -> Effort:
+        """Choose draws so that the interval takes a small share of the budget."""
+        problem, view = self._problem, self._view
+        gamma, m = problem.gamma / 2 / max(1, problem.claims), view.n_subsets
+        info_draws, info_room, risk_draws, risk_room = 0, 0.0, 0, 0.0
+        if problem.mi_nats is not None:
+            pilot = pilot_of_view(view, n_draws=PILOT_FOR, gamma=gamma, rng=problem.rng("pilot"))
+            info_draws, info_room = _draws_for(
+                INFORMATION_MARGIN * problem.mi_nats,
+                partial(
+                    empirical_bernstein, width=pilot.range[1] - pilot.range[0], gamma=gamma / 2
+                ),
+                pilot.variance,
+                most=max(4096, INFORMATION_COST // max(m, FEW_SUBSETS)),
+            )
+        if self._risk is not None and problem.caps is not None and problem.pool is not None:
+            scale = smallest_scale(lambda c: self._excess(c), tolerance=0.02)
+            self._risk.focus(scale)
+            self._near = smallest_scale(lambda c: self._excess(c), start=scale, tolerance=0.02)
+            variance = self._risk.excess(self._near)[1]
+            priors = np.full(len(problem.caps), 0.5) if problem.priors is None else problem.priors
+            risk_draws, risk_room = _draws_for(
+                MEMBERSHIP_MARGIN * float((problem.caps - priors).min()),
+                partial(success_room, view.scaled(self._near), problem.pool, gamma=gamma),
+                variance,
+                most=max(4096, POSTERIOR_COST // max(m, FEW_SUBSETS)),
+            )
+            risk_room = min(risk_room, 0.5 * float((problem.caps - priors).min()))
+        return Effort(
+            information_draws=info_draws,
+            information_room=info_room,
+            membership_draws=risk_draws,
+            membership_room=risk_room,
+        )
+
     def smallest(self, effort: Effort) -> float:
-        """Return the smallest scale at which every limit holds, with room for the intervals."""
-        scale, beta = self._least, self._problem.mi_nats
-        if beta is not None:
-            scale = max(scale, self._information_scale(beta, effort.information_room))
+        """Return the smallest scale at which every limit holds with the room that a proof needs."""
+        scale = self._least
+        if self._problem.mi_nats is not None:
+            room = effort.information_room
+            scale = max(scale, self._information_scale(self._problem.mi_nats, room))
         if self._risk is not None:
-            scale = max(scale, self._membership_scale(self._risk, effort.membership_room))
+            room = effort.membership_room
+            scale = max(scale, smallest_scale(lambda c: self._excess(c) + room, start=self._near))
         return scale
+
+    def enlarged(self, failed: NoisePlan, effort: Effort) -> float:
+        """Return the smallest scale again, now that a proof has shown who is worst placed."""
+        if self._risk is not None and failed.membership is not None:
+            self._risk.look_at(2 * failed.membership.upper_per_unit - 1)
+        return self.smallest(effort)
+
+    def _excess(self, scale: float) -> float:
+        assert self._risk is not None  # membership is limited
+        return self._risk.excess(scale)[0]
 
     def tightened(self, scale: float, proved: NoisePlan) -> float:
         """Return a smaller scale that uses up most of what a proof left over."""
@@ -208,10 +215,8 @@ class _Search:
         if self._risk is not None and problem.caps is not None:
             assert proved.membership is not None  # membership was proved
             left = SAFE_SHARE * float((problem.caps - proved.membership.upper_per_unit).min())
-            risk, here = self._risk, self._risk.excess(scale)[0]
-            candidates.append(
-                smallest_scale(lambda c: risk.excess(c)[0] - here - left, start=scale)
-            )
+            here = self._excess(scale)
+            candidates.append(smallest_scale(lambda c: self._excess(c) - here - left, start=scale))
         return min(scale, max(candidates))
 
     def _information_scale(self, beta: float, room: float) -> float:
@@ -237,17 +242,6 @@ class _Search:
                 break
             scale *= 1 + 1e-6 * 4**attempt  # rounding to the grid moved the points a little apart
         return scale
-
-    def _membership_scale(self, risk: RiskProbe, room: float) -> float:
-        priors, caps = self._problem.priors, self._problem.caps
-        if priors is not None and caps is not None:
-            room = min(room, 0.5 * float((caps - priors).min()))
-        found = smallest_scale(lambda c: risk.excess(c)[0] + room)
-        risk.focus(found)
-        found = smallest_scale(lambda c: risk.excess(c)[0] + room, start=found)
-        if risk.excess(found, everyone=True)[0] + room > 0:
-            found = smallest_scale(lambda c: risk.excess(c, everyone=True)[0] + room, start=found)
-        return found
 
 
 def _log_det_scale(shape: Scalable, problem: Problem, nats: float) -> float:

@@ -19,9 +19,11 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary import (
     Candidates,
-    SignBlocks,
+    Tilts,
     View,
     exact_information,
+    is_line,
+    line_posteriors,
     log_ratios,
     make_view,
 )
@@ -34,6 +36,9 @@ LEAST_NOISE = 1e-18  # of the spread's variance: a search that may go on stops h
 PROBE_ELEMENTS = 1 << 23
 LARGEST_LOG_SCALE = 60.0
 FIRST_STEP = 0.05
+LINE_STEP = 0.05  # of the noise, for outputs of rank 1
+N_WORST = 128  # units that a search looks at
+RANKING = 256  # draws that rank all units
 TINY_SCALE = 1e-15  # below, powers of it leave the range of single precision
 
 
@@ -103,11 +108,14 @@ def least_scale(shape: Shape, spread: Spread) -> float:
 
 
 class Probe:
-    """Simulated draws of a view, kept so that any scale of the noise can be tried on them."""
+    """Simulated draws of a view, kept so that any scale of the noise can be tried on them.
+
+    For outputs of rank 1 a grid takes the place of the draws.
+    """
 
     def __init__(self, view: View, rng: np.random.Generator, *, n_draws: int | None = None) -> None:
         m, points = view.n_subsets, view.points
-        n = n_draws or int(np.clip(PROBE_ELEMENTS // m, 512, 16384))
+        n = n_draws or int(np.clip(PROBE_ELEMENTS // m, 512, 8192))
         self._view, self.n_draws = view, n
         order = rng.permutation(n)
         cumulative = np.cumsum(np.exp(view.log_prior))
@@ -125,9 +133,9 @@ class Probe:
             apart = view.groups[chosen][:, None] != view.groups[None, :]
             self._log_prior = np.where(apart, -np.inf, self._log_prior).astype(dtype)
 
-    def posterior(self, scale: float) -> npt.NDArray[Any]:
-        """Return the posteriors when the noise is ``scale`` times larger."""
-        p, total = self._likelihoods(scale)[1:]
+    def posterior(self, scale: float, n_draws: int | None = None) -> npt.NDArray[Any]:
+        """Return the posteriors on the first draws when the noise is ``scale`` times larger."""
+        p, total = self._likelihoods(scale, n_draws)[1:]
         p /= total[:, None]
         return p
 
@@ -139,51 +147,61 @@ class Probe:
         gains = self._view.prior_entropy - np.log(total) + weighted / total
         return float(gains.mean()), float(gains.var(ddof=1))
 
-    def tilt(self, scale: float, signs: SignBlocks) -> tuple[Vector, Vector]:
-        """Return mean and variance of ``|2Q - 1|`` for each unit of ``signs``."""
-        folded = signs.fold(self.posterior(scale))
-        mean, variance = np.empty(signs.n_units), np.empty(signs.n_units)
-        for units, block in signs:
-            tilt = np.abs(folded @ block)
-            mean[units] = tilt.mean(axis=0)
-            variance[units] = tilt.var(axis=0)
-        return mean, variance
+    def weighted(self, scale: float, n_draws: int | None) -> tuple[npt.NDArray[Any], Vector]:
+        """Return posteriors and the weight of each: of the first draws, or on a grid."""
+        seen = self._view.scaled(scale)
+        if n_draws is None and is_line(seen):
+            rows = list(line_posteriors(seen, LINE_STEP))
+            return np.concatenate([p for p, _ in rows]), np.concatenate([w for _, w in rows])
+        p = self.posterior(scale, n_draws)
+        return p, np.full(len(p), 1 / len(p))
 
-    def _likelihoods(self, scale: float) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Vector]:
+    def _likelihoods(
+        self, scale: float, n_draws: int | None = None
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Vector]:
         dtype = self._signal.dtype if scale > TINY_SCALE else np.float64
         with np.errstate(over="ignore"):  # a candidate that far away is ruled out
-            log_p = np.multiply(self._signal, 1 / scale**2, dtype=dtype)
-        log_p += np.multiply(self._cross, 1 / scale, dtype=dtype)
-        log_p += self._log_prior
+            log_p = np.multiply(self._signal[:n_draws], 1 / scale**2, dtype=dtype)
+        log_p += np.multiply(self._cross[:n_draws], 1 / scale, dtype=dtype)
+        log_p += self._log_prior if len(self._log_prior) == 1 else self._log_prior[:n_draws]
         log_p -= log_p.max(axis=1, keepdims=True)
         p = np.exp(log_p)
         return log_p, p, p.sum(axis=1, dtype=np.float64)
 
 
 class RiskProbe:
-    """How far the success on any unit is above its cap, as a function of the scale."""
+    """How far the success on any unit is above its cap, as a function of the scale.
 
-    def __init__(self, probe: Probe, pool: Candidates, caps: Vector, *, n_worst: int = 256) -> None:
-        self._probe, self._pool, self._caps = probe, pool, caps
-        self._all = SignBlocks(pool, np.float32, None)
-        self._few: tuple[SignBlocks, Vector] | None = None
-        self._n_worst = n_worst
+    Only the units closest to their caps decide; they are found by :meth:`focus`.
+    """
+
+    def __init__(self, probe: Probe, tilts: Tilts, caps: Vector) -> None:
+        self._probe, self._tilts, self._caps = probe, tilts, caps
+        self._chosen = np.arange(min(tilts.n_units, 2 * N_WORST))
+        self._masks = tilts.masks(self._chosen, np.float32)
 
     def focus(self, scale: float) -> None:
-        """Keep only the units that are closest to their caps at this scale."""
-        if self._pool.n_units <= 2 * self._n_worst:
-            return
-        success = 0.5 + 0.5 * self._probe.tilt(scale, self._all)[0]
-        worst = np.argsort(self._caps - success)[: self._n_worst].astype(np.int64)
-        self._few = (SignBlocks(self._pool, np.float32, np.sort(worst)), self._caps[np.sort(worst)])
+        """Keep the units that are closest to their caps at this scale, on a few draws."""
+        if self._tilts.n_units > 2 * N_WORST:
+            few = self._probe.posterior(scale, RANKING)
+            self.look_at(self._tilts.sizes(few.astype(np.float32)) / len(few))
 
-    def excess(self, scale: float, *, everyone: bool = False) -> tuple[float, float]:
+    def look_at(self, size: Vector) -> None:
+        """Keep the units that are closest to their caps, given their advantage or what grows so."""
+        if self._tilts.n_units > 2 * N_WORST:
+            worst = np.argpartition(self._caps - 0.5 - 0.5 * size, N_WORST)[:N_WORST]
+            self._chosen = np.sort(worst).astype(np.int64)
+            self._masks = self._tilts.masks(self._chosen, np.float32)
+
+    def excess(self, scale: float) -> tuple[float, float]:
         """Return the largest excess over a cap, and the variance of success there."""
-        signs, caps = (self._all, self._caps) if everyone or not self._few else self._few
-        mean, variance = self._probe.tilt(scale, signs)
-        over = 0.5 + 0.5 * mean - caps
+        p, weight = self._probe.weighted(scale, None)
+        sizes = np.abs(self._tilts.fold(p).astype(np.float32) @ self._masks)
+        mean = weight @ sizes
+        over = 0.5 + 0.5 * mean - self._caps[self._chosen]
         worst = int(np.argmax(over))
-        return float(over[worst]), float(variance[worst]) / 4
+        variance = float(weight @ np.square(sizes[:, worst] - mean[worst]))
+        return float(over[worst]), variance / 4
 
 
 def _stratified_normals(rng: np.random.Generator, n: int, dimension: int) -> Matrix:
@@ -203,30 +221,42 @@ def smallest_scale(
 
     The answer is the upper end of the bracket: never too little noise.
     """
-    log_high = math.log(start)
-    step = FIRST_STEP
-    while excess(math.exp(log_high)) > 0:
-        log_high += step
+    high, step = math.log(start), FIRST_STEP
+    above = below = 0.0  # the excess at the two ends of the bracket
+    while (below := excess(math.exp(high))) > 0:
+        low, above = high, below
+        high += step
         step *= 3
-        if log_high > LARGEST_LOG_SCALE:
+        if high > LARGEST_LOG_SCALE:
             raise BudgetError(
                 "budget must be reachable: no amount of noise meets it for this pool. "
                 "Use a larger budget or more subsets."
             )
     step = FIRST_STEP
-    log_low = log_high - step
-    while excess(math.exp(log_low)) <= 0:
-        log_high, log_low = log_low, log_low - step
+    while above <= 0:
+        low = high - step
         step *= 3
-        if log_low < -LARGEST_LOG_SCALE:
-            return math.exp(log_high)
-    while log_high - log_low > tolerance:
-        middle = 0.5 * (log_low + log_high)
-        if excess(math.exp(middle)) > 0:
-            log_low = middle
+        if low < -LARGEST_LOG_SCALE:
+            return math.exp(high)
+        if (found := excess(math.exp(low))) > 0:
+            above = found
         else:
-            log_high = middle
-    return math.exp(log_high)
+            high, below = low, found
+    bisect = False
+    while high - low > tolerance:
+        share = below / (below - above) if math.isfinite(above) else 0.5
+        if share * (high - low) < 0.3 * tolerance:  # the root is this close, by a straight line
+            break
+        share = 0.5 if bisect else share
+        middle = max(high - share * (high - low) + 0.2 * tolerance, low + 0.1 * tolerance)
+        found = excess(math.exp(min(middle, high - 0.1 * tolerance)))
+        middle, width = min(middle, high - 0.1 * tolerance), high - low
+        if found > 0:
+            low, above = middle, found
+        else:
+            high, below = middle, found
+        bisect = high - low > 0.5 * width  # a curve that bends is halved instead
+    return math.exp(high)
 
 
 Watch: TypeAlias = Callable[[str, int, float], None]
@@ -419,49 +449,47 @@ def _group_starts(
 
 MI_LEVELS = (0.1, 1.5)
 POWERS = (1.0, 0.8, 0.6)  # flatter versions of the hiding ellipsoid do better for large caps
-SHIFT_BLOCK = 4096
+SMALL_STEP = 1e-6  # shifts rank units within caps that are alike
 
 
 def risk_shapes(
     spread: Spread, pool: Candidates, log_p: Vector, caps: Vector, *, rng: np.random.Generator
 ) -> list[Shape]:
     """Return shapes scaled to the caps, least total noise first; certify before use."""
+    tilts = Tilts(pool)
+    shifts = unit_shifts(spread, tilts, log_p)
     shapes = [axis_shape(waterfill(spread.eigenvalues, mi_nats=level)) for level in MI_LEVELS]
-    hiding = _hiding_shape(spread, pool, log_p)
+    hiding = _hiding_shape(spread, shifts)
     shapes += [
         Shape(rotation=hiding.rotation, noise_var=hiding.noise_var**power) for power in POWERS
     ]
     scaled = []
-    for shape in shapes:
-        probe = RiskProbe(Probe(shape.view(spread, log_p), rng, n_draws=1024), pool, caps)
-        probe.focus(1.0)
+    for shape in shapes[:1] if spread.rank == 1 else shapes:
+        probe = RiskProbe(Probe(shape.view(spread, log_p), rng, n_draws=1024), tilts, caps)
+        lengths = np.square(shifts @ shape.rotation) @ (1 / shape.noise_var)
+        probe.look_at(SMALL_STEP * np.sqrt(lengths / max(float(lengths.max()), 1e-300)))
         scale = smallest_scale(lambda c, p=probe: p.excess(c)[0], tolerance=0.02)  # type: ignore[misc]
         scaled.append(shape.scaled(max(scale, least_scale(shape, spread))))
     return sorted(scaled, key=lambda shape: shape.total_variance)
 
 
-def unit_shifts(spread: Spread, pool: Candidates, log_p: Vector) -> Matrix:
+def unit_shifts(spread: Spread, tilts: Tilts, log_p: Vector) -> Matrix:
     """Return how far each unit's membership moves the mean output, in spread coordinates."""
-    weights = np.exp(log_p)
-    weighted = weights[:, None] * spread.coordinates
-    shifts = np.empty((pool.n_units, spread.rank))
-    for start in range(0, pool.n_units, SHIFT_BLOCK):
-        stop = min(start + SHIFT_BLOCK, pool.n_units)
-        signs = pool.signs(start, stop, dtype=np.float64)
-        tilt = weights @ signs
-        spread_of_sign = np.maximum(1 - tilt**2, 1e-12)
-        covariance = signs.T @ weighted - np.outer(tilt, weights @ spread.coordinates)
-        shifts[start:stop] = covariance / spread_of_sign[:, None]
-    return shifts
+    weighted = np.exp(log_p)[:, None] * (spread.coordinates - np.exp(log_p) @ spread.coordinates)
+    size = max(float(np.abs(weighted).max()), 1e-300)
+    folded = np.ascontiguousarray(tilts.fold(weighted.T / size).T, dtype=np.float32)
+    shifts = np.empty((tilts.n_units, spread.rank))
+    for place, masks in tilts.blocks(np.arange(tilts.n_units), np.float32):
+        shifts[place] = masks.T @ folded
+    return shifts * size
 
 
-def _hiding_shape(spread: Spread, pool: Candidates, log_p: Vector, n_steps: int = 30) -> Shape:
+def _hiding_shape(spread: Spread, shifts: Matrix, n_steps: int = 30) -> Shape:
     """Return the least-trace ellipsoid that covers every unit's shift, by multiplicative weights.
 
     With ``M = (Σ_i ν_i φ_i φ_iᵀ)^{1/2}`` and ``ν`` raised where ``φ_iᵀ M^{-1} φ_i`` is large,
     ``M`` tends to the least-trace matrix with ``φ_iᵀ M^{-1} φ_i <= 1`` for all units.
     """
-    shifts = unit_shifts(spread, pool, log_p)
     importance = np.full(len(shifts), 1.0 / len(shifts))
     typical = float(np.square(shifts).sum(axis=1).mean())
     if typical <= 1e-18 * float(spread.eigenvalues.sum()):  # nobody's membership shifts the mean

@@ -230,6 +230,23 @@ class Pool:
         signs -= 1
         return signs
 
+    @property
+    def folds(self) -> int:
+        """Candidates ``r, r + m/k, r + 2m/k, ...`` leave out the ``k`` folds of one partition."""
+        return 2 if self.complement_pairs else 1
+
+    def inside(
+        self, units: npt.NDArray[np.integer[Any]] | slice, subset: int | None = None
+    ) -> Bits:
+        """Return 1 where a unit is in a subset and 0 where not: all subsets, or one of them."""
+        if subset is not None:
+            return self.mask(subset)[units].view(np.uint8)
+        if isinstance(units, slice):
+            return self._unpack(units.start, units.stop)
+        shifts = (7 - (units & 7)).astype(np.uint8)
+        found: Bits = np.bitwise_and(self.bits[:, units >> 3] >> shifts, np.uint8(1))
+        return found
+
     def digest(self) -> str:
         """Return a fingerprint of the subsets and of the rows behind each unit."""
         digest = hashlib.blake2b(digest_size=32)

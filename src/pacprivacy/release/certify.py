@@ -81,7 +81,7 @@ def assess(plan: NoisePlan, context: Context) -> NoisePlan:
         draws = information_draws(pool.n_subsets)
         plan = plan.proved(_proof("information", seed, draws, gamma), view)
     if plan.membership is None:
-        draws = membership_draws(pool.n_subsets, pool.n_units)
+        draws = membership_draws(pool.n_subsets)
         plan = plan.proved(_proof("membership", seed, draws, gamma), view, pool)
     return plan
 

@@ -210,7 +210,7 @@ def _unit_histogram(
     if len(bundle.units_per_std) == 0:
         per_unit = noiseless_membership(bundle.pool, bundle.log_p, bundle.groups).per_unit
     else:
-        draws = min(RISK_DRAWS, membership_draws(bundle.pool.n_subsets, bundle.pool.n_units))
+        draws = min(RISK_DRAWS, membership_draws(bundle.pool.n_subsets))
         per_unit = membership_risk(
             bundle.view,
             bundle.pool,

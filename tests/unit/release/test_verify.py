@@ -77,9 +77,8 @@ def release_with_a_revealed_part(other: Release) -> Release:
 def few_draws() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ASSESS, "information_draws", lambda m: 8192)
-        patch.setattr(ASSESS, "membership_draws", lambda m, n: 8192)
+        patch.setattr(ASSESS, "membership_draws", lambda m: 8192)
         patch.setattr(CERTIFY, "INFORMATION_COST", 10**6)
-        patch.setattr(CERTIFY, "MEMBERSHIP_COST", 10**7)
         patch.setattr(CERTIFY, "POSTERIOR_COST", 10**6)
         yield
 

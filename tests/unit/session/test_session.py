@@ -43,9 +43,8 @@ def mean(x: Any) -> Any:
 def few_draws() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ASSESS, "information_draws", lambda m: 4096)
-        patch.setattr(ASSESS, "membership_draws", lambda m, n: 4096)
+        patch.setattr(ASSESS, "membership_draws", lambda m: 4096)
         patch.setattr(ASSESS, "TOLD", (1,))
-        patch.setattr(CERTIFY, "MEMBERSHIP_COST", 10**7)
         patch.setattr(CERTIFY, "POSTERIOR_COST", 10**6)
         yield
 
