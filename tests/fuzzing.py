@@ -271,7 +271,7 @@ def _invented(rng: np.random.Generator) -> tuple[str, ...]:
     verb = VERBS[rng.integers(len(VERBS))]
     command: Any = get_command(app)
     for name in verb:
-        command = command.commands[name]
+        command = command.get_command(None, name)
     words: list[str] = []
     for parameter in command.params:
         if not parameter.name.endswith("_completion"):  # it would write to the user's own files

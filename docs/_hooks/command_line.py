@@ -15,7 +15,11 @@ def verbs(command: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     children = getattr(command, "commands", None)
     if not children:
         return [path]
-    return [found for name, child in children.items() for found in verbs(child, (*path, name))]
+    return [
+        found
+        for name in children
+        for found in verbs(command.get_command(None, name), (*path, name))
+    ]
 
 
 def help_text(path: tuple[str, ...]) -> str:

@@ -26,7 +26,7 @@ def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     if path.stem == "classifier":
         assert names["accuracy"][0.60] > 0.8
     if path.stem == "a_year_of_releases":
-        assert names["odometer"].n_releases == 2
+        assert names["odometer"].spent.n_releases == 2
         assert names["book"].verify().ok
 
 

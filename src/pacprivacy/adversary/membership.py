@@ -26,7 +26,7 @@ SIDE_UNITS = 4096  # units looked at when an attacker is told others; a sample w
 SIDE_BLOCK = 1 << 20  # posterior entries at a time
 SINGLE = 1e-6  # what sums in single precision may show where there is nothing
 
-Direction = Literal["either", "in", "out"]
+Direction = Literal["in", "out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +241,7 @@ class SideKnowledge:
     mean_without_release: Share
     worst_without_release: Share
     n_sets: Count
-    direction: Direction = "either"
+    direction: Direction | None = None
     n_looked_at: Count | None = None
     mean_increment: Share | None = None
     largest_increment: Share | None = None
@@ -260,7 +260,7 @@ def side_knowledge(
     pool: Candidates,
     *,
     n_told: int,
-    direction: Direction = "either",
+    direction: Direction | None = None,
     n_sets: int = 8,
     n_draws: int = 1024,
     rng: np.random.Generator | int | None = None,
@@ -309,18 +309,22 @@ def side_knowledge(
         mean_without_release=float(without.mean()),
         worst_without_release=float(without.max()),
         n_sets=n_sets,
-        n_looked_at=looked_at,
+        n_looked_at=looked_at if looked_at < pool.n_units else None,
         mean_increment=float(increments.mean()),
         largest_increment=float(increments.max()),
     )
 
 
 def _told_units(
-    pool: Candidates, secret: int, n_told: int, direction: Direction, rng: np.random.Generator
+    pool: Candidates,
+    secret: int,
+    n_told: int,
+    direction: Direction | None,
+    rng: np.random.Generator,
 ) -> npt.NDArray[np.int64]:
     """Draw units that the attacker is told of: any, or only such as are in, or out."""
     n_told = min(n_told, pool.n_units - 1)
-    if direction == "either":
+    if direction is None:
         return rng.choice(pool.n_units, size=n_told, replace=False).astype(np.int64)
     wanted = pool.inside(slice(0, pool.n_units), secret) == (direction == "in")
     fitting = np.flatnonzero(wanted)

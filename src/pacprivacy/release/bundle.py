@@ -57,9 +57,12 @@ def read_archive(
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         record = msgspec.json.decode(arrays.pop("metadata").tobytes())
-        if record["schema_version"] == SCHEMA_VERSION:
-            return readers[record["kind"]](arrays, record)
-        reason = f"it has schema version {str(record['schema_version'])[:20]}, not {SCHEMA_VERSION}"
+        version, kind = record["schema_version"], str(record["kind"])[:20]
+        if version == SCHEMA_VERSION and kind in readers:
+            return readers[kind](arrays, record)
+        reason = f"it is of kind {kind}, not of a release"
+        if version != SCHEMA_VERSION:
+            reason = f"it has schema version {str(version)[:20]}, not {SCHEMA_VERSION}"
     except OSError as error:
         reason = error.strerror or "not a bundle"
     except Exception:  # bytes from anywhere break readers and constructors in many ways
