@@ -168,7 +168,7 @@ def test_whoever_knows_another_pool_guesses_better(strategy):
     assert np.array_equal(pool.priors(), np.maximum(inside, 1 - inside))
     assert pool.worst_prior > pool.prior
     assert pool.independent
-    assert not pool.complement_pairs
+    assert pool.folds == 1
 
 
 @pytest.mark.parametrize(
@@ -176,5 +176,5 @@ def test_whoever_knows_another_pool_guesses_better(strategy):
 )
 def test_balanced_subsets_come_in_complements(strategy):
     pool = draw(strategy)
-    assert pool.complement_pairs
+    assert pool.folds == 2
     assert np.array_equal(pool.masks()[8:], ~pool.masks()[:8])

@@ -55,7 +55,7 @@ def test_stratified_halves_split_every_stratum_evenly(labels, m, seed):
 @given(m=EVEN, n=SIZES, seed=SEEDS)
 def test_halves_and_their_complements(m, n, seed):
     pool = Balanced(n_subsets=m).draw(n, rng=seed)
-    assert pool.complement_pairs
+    assert pool.folds == 2
     assert np.array_equal(pool.masks()[m // 2 :], ~pool.masks()[: m // 2])
     assert np.array_equal(pool.sizes(), [n // 2] * (m // 2) + [n - n // 2] * (m // 2))
 

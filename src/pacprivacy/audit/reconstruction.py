@@ -210,7 +210,7 @@ def blind_bounds(target: Target, n_named: int) -> Vector:
     m, n_units = target.pool.n_subsets, target.pool.n_units
     inside = np.concatenate([weights @ target.members(units) for units in unit_blocks(n_units)])
     mean = float(np.sort(inside)[::-1][:n_named].sum()) * (1 + ROUNDING)
-    paired = target.pool.complement_pairs and bool(np.ptp(target.log_p) == 0.0)
+    paired = target.pool.folds == 2 and bool(np.ptp(target.log_p) == 0.0)
     bounds = np.ones(n_named)
     if min(m, n_units) <= MAX_DECOMPOSITION and m * n_units <= MAX_CELLS:
         members = target.members(slice(0, n_units))

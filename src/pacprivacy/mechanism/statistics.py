@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import MechanismError
@@ -38,21 +39,28 @@ def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
         Never more than about 64 MB of temporary memory beyond it.
     """
     width = max(1, _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features))
-    signed = np.zeros((pool.n_subsets, n_features))
+    product = np.zeros((pool.n_subsets, n_features))
     total = np.zeros(n_features)
     order, starts = _rows_by_unit(pool)
     for start in range(0, pool.n_units, width):
         stop = min(start + width, pool.n_units)
         block = _unit_features(features, order, starts, start, stop)
         total += block.sum(axis=0)
-        signed += pool.signs(start, stop, np.float64) @ block
+        if pool.folds > 2:
+            product += csr_array(1 - pool.inside(slice(start, stop))) @ block
+        else:
+            product += pool.signs(start, stop, np.float64) @ block
+    if pool.folds > 2:  # all minus the fold, which is short: a sparse product
+        return total - product
     # A unit counts +1 when it is in and -1 when it is out: the sum over those in is the mean
     # of the signed sum and the total. Exact for counts below 2**52.
-    return (signed + total) / 2.0
+    return (product + total) / 2.0
 
 
 def subset_sizes(pool: Pool) -> Matrix:
     """Return the number of rows of every subset, shape (m,)."""
+    if pool.row_units is None:
+        return pool.sizes().astype(np.float64)
     sizes = subset_sums(pool, lambda rows: np.ones((len(rows), 1)), 1)
     return sizes[:, 0]
 

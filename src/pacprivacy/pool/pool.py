@@ -62,7 +62,7 @@ def draw_fixed_size(rng: np.random.Generator, n_units: int, size: int) -> Bits:
 
 
 MIN_UNITS: Final = 4
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _CHUNK_CELLS: Final = 2**21  # subset-unit cells unpacked at a time: bounds temporary memory
 
 Mask = npt.NDArray[np.bool_]
@@ -87,8 +87,9 @@ class Pool:
         where the scheme has no closed form. For whoever knows the pool see :meth:`priors`.
     independent : bool, public
         Whether the subsets are independent and identically distributed.
-    complement_pairs : bool, public
-        Whether subset ``k + n_subsets/2`` is the complement of subset ``k``; checked.
+    folds : int, public
+        Subsets ``r, r + m/k, r + 2m/k, ...`` leave out the ``k`` folds of one partition; checked.
+        Two for halves and their complements, one where subsets have no such structure.
     row_units : integer array of shape (n_rows,) or None, curator-only
         Unit number of each row; None when every row is its own unit.
     seed : int or None, curator-only
@@ -116,7 +117,7 @@ class Pool:
     scheme: str
     prior: float
     independent: bool
-    complement_pairs: bool
+    folds: int
     row_units: npt.NDArray[np.integer[Any]] | None = None
     seed: int | None = None
     notes: tuple[str, ...] = ()
@@ -171,8 +172,9 @@ class Pool:
 
     def counts(self) -> npt.NDArray[np.int32]:
         """Return the number of subsets that contain each unit, curator-only."""
-        if self.complement_pairs:
-            return np.full(self.n_units, self.n_subsets // 2, dtype=np.int32)
+        if self.folds > 1:
+            m = self.n_subsets
+            return np.full(self.n_units, m - m // self.folds, dtype=np.int32)
         counts = np.empty(self.n_units, dtype=np.int32)
         for (start, stop), chunk in zip(self._chunks(), self._count_chunks(), strict=True):
             counts[start:stop] = chunk
@@ -209,10 +211,10 @@ class Pool:
 
     @property
     def worst_prior(self) -> float:
-        """Largest of :meth:`priors` under a uniform index; one half for a balanced pool."""
+        """Largest of :meth:`priors` under a uniform index; ``1 - 1/k`` where k folds are left out."""
         m = self.n_subsets
-        if self.complement_pairs:
-            return 0.5
+        if self.folds > 1:
+            return (m - m // self.folds) / m
         return max(int(np.maximum(c, m - c).max()) for c in self._count_chunks()) / m
 
     def signs(self, start: int, stop: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
@@ -229,11 +231,6 @@ class Pool:
         signs *= 2
         signs -= 1
         return signs
-
-    @property
-    def folds(self) -> int:
-        """Candidates ``r, r + m/k, r + 2m/k, ...`` leave out the ``k`` folds of one partition."""
-        return 2 if self.complement_pairs else 1
 
     def inside(
         self, units: npt.NDArray[np.integer[Any]] | slice, subset: int | None = None
@@ -280,7 +277,7 @@ class Pool:
         metadata = {
             **self.to_public_dict(),
             "independent": self.independent,
-            "complement_pairs": self.complement_pairs,
+            "folds": self.folds,
             # As text: other readers of JSON lose the digits of 128-bit integers.
             "seed": None if self.seed is None else str(self.seed),
             "digest": self.digest(),
@@ -302,7 +299,7 @@ class Pool:
             scheme=str(metadata["scheme"]),
             prior=float(metadata["prior"]),
             independent=bool(metadata["independent"]),
-            complement_pairs=bool(metadata["complement_pairs"]),
+            folds=int(metadata["folds"]),
             row_units=np.asarray(arrays["row_units"]) if "row_units" in arrays else None,
             seed=None if seed is None else int(seed),
             notes=tuple(str(note) for note in metadata["notes"]),
@@ -347,23 +344,20 @@ def _check_parts(pool: Pool) -> None:
             f"bits must be uint8 of shape (n_subsets, {-(-n_units // 8)}); got {bits.dtype} of "
             f"shape {bits.shape}. Pack masks with numpy.packbits(masks, axis=1)."
         )
-    if pool.n_subsets < 2 or (pool.complement_pairs and pool.n_subsets % 2):
+    if pool.folds < 1 or pool.n_subsets < 2 or pool.n_subsets % pool.folds:
         raise PoolError(
-            "bits must hold at least two subsets, an even number when they are complement "
-            f"pairs; got {pool.n_subsets}. Draw a larger pool."
+            "bits must hold at least two subsets, a multiple of the number of folds; got "
+            f"{pool.n_subsets} subsets and {pool.folds} folds. Draw a larger pool."
         )
     if np.any(bits[:, -1] & padding(n_units)):
         raise PoolError(
             "bits must be zero beyond the last unit; got padding bits that are set. "
             "Pack masks with numpy.packbits(masks, axis=1)."
         )
-    half = pool.n_subsets // 2
-    if pool.complement_pairs and any(
-        not np.array_equal(complement(bits[k], n_units), bits[k + half]) for k in range(half)
-    ):
+    if pool.folds > 1 and not _leaves_folds_out(pool):
         raise PoolError(
-            "complement_pairs must be True only when subset k + n_subsets/2 is the complement "
-            "of subset k; got other subsets. Pass complement_pairs=False."
+            f"folds must be {pool.folds} only when subsets r, r + m/{pool.folds}, ... leave out "
+            "disjoint folds that cover every unit; got other subsets. Pass folds=1."
         )
     if not (math.isfinite(pool.prior) and 0.5 <= pool.prior <= 1.0):
         raise PoolError(f"prior must be between 0.5 and 1; got {pool.prior}. Use max(p, 1 - p).")
@@ -373,6 +367,21 @@ def _check_parts(pool: Pool) -> None:
             f"row_units must number every unit from 0 to {n_units - 1} at least once; got "
             f"{row_units.dtype} of shape {row_units.shape}. Let a strategy encode the units."
         )
+
+
+def _leaves_folds_out(pool: Pool) -> bool:
+    """Whether the folds of every partition are disjoint and cover everybody."""
+    n_parts = pool.n_subsets // pool.folds
+    for part in range(n_parts):
+        left_out = np.zeros_like(pool.bits[0])
+        for row in pool.bits[part::n_parts]:
+            fold = complement(row, pool.n_units)
+            if np.any(left_out & fold):
+                return False
+            left_out |= fold
+        if popcount(left_out) != pool.n_units:
+            return False
+    return True
 
 
 def _numbers_every_unit(row_units: npt.NDArray[np.integer[Any]], n_units: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -53,16 +53,17 @@ class PoolStrategy(Protocol):
         """Draw a pool over ``n_records`` records, or over the distinct ``units`` among them."""
 
 
-def check_n_subsets(n_subsets: object, *, even: bool = False) -> None:
+def check_n_subsets(n_subsets: object, *, folds: int = 1) -> None:
     """Refuse a number of subsets that no pool can have; ``None`` passes."""
     if n_subsets is None:
         return
     whole = isinstance(n_subsets, (int, np.integer)) and not isinstance(n_subsets, bool)
-    if not whole or n_subsets < 2 or (even and n_subsets % 2):  # type: ignore[operator]
-        kind = "an even integer of at least 2" if even else "an integer of at least 2"
+    if not whole or n_subsets < 2 or n_subsets % folds:  # type: ignore[operator]
+        kinds = {1: "an integer", 2: "an even integer"}
+        kind = kinds.get(folds, f"a multiple of folds={folds} and an integer")
         raise PoolError(
-            f"n_subsets must be {kind}; got {n_subsets!r}. "
-            "Use 256, or more when the mechanism is cheap."
+            f"n_subsets must be {kind} of at least 2; got {n_subsets!r}. "
+            f"Use {-(-256 // folds) * folds}, or more when the mechanism is cheap."
         )
 
 
@@ -119,59 +120,133 @@ class _Strategy(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balanced(_Strategy):
-    """Every unit in exactly half of the subsets: random halves and their complements.
+    """Every unit in exactly the same share of the subsets: everybody but a fold, or halves.
 
-    The default. Knowing the pool does not help to guess who is in.
+    The default. The units are split at random into ``folds`` parts as equal as can be, and every
+    subset leaves one of them out; ``n_subsets / folds`` splits make the pool. With two folds the
+    subsets are random halves and their complements.
 
     Parameters
     ----------
-    n_subsets : even int >= 2, optional
-        Number of subsets; 256 when nothing else decides.
+    n_subsets : int >= 2, a multiple of ``folds``, optional
+        Number of subsets; 256, or the next multiple, when nothing else decides.
     independent : bool
         Draw for every unit its own random half of the subsets, instead of complementary
         pairs of subsets. Sizes then vary around half the units.
     stratify : bool
-        Every subset takes half of the units of every label in ``strata``.
+        Every label in ``strata`` is spread over the folds as evenly as can be: every subset
+        takes the same share of its units, give or take one. A label with fewer units than there
+        are folds is missing from some folds, and from no subset.
+    folds : int >= 2 or "auto"
+        More folds leave out fewer units, which often needs less noise; a unit is then out of
+        ``n_subsets / folds`` subsets only, which should stay at 100 or more. ``"auto"`` lets the
+        run predict the best number from the universe when membership is limited, and means two
+        otherwise.
+
+    Notes
+    -----
+    Folds differ by at most one unit when ``folds`` does not divide the number of units, and by
+    more rows when units have several. A unit's share of the subsets does not depend on that; what
+    the size of a subset shows is part of its output, and counted there.
 
     Guarantee
     ---------
-    Claim P-1. Every unit is in exactly ``n_subsets / 2`` subsets, so that with a uniform secret
-    index its membership is a fair coin, also for whoever knows the pool.
+    Claim P-1. Every unit is in exactly ``n_subsets (1 - 1/folds)`` subsets, so that with a uniform
+    secret index it is in with probability ``1 - 1/folds``, also for whoever knows the pool.
 
     Examples
     --------
     >>> pool = Balanced(n_subsets=64).draw(150, rng=0)
     >>> set(pool.sizes().tolist()), set(pool.counts().tolist()), pool.worst_prior
     ({75}, {32}, 0.5)
+    >>> pool = Balanced(n_subsets=60, folds=10).draw(150, rng=0)
+    >>> set(pool.sizes().tolist()), set(pool.counts().tolist()), pool.worst_prior
+    ({135}, {54}, 0.9)
     """
 
     independent: bool = False
     stratify: bool = False
+    folds: int | Literal["auto"] = 2
 
     def __post_init__(self) -> None:
-        check_n_subsets(self.n_subsets, even=True)
+        check_n_subsets(self.n_subsets, folds=self._check_folds())
         if self.independent and self.stratify:
             raise PoolError(
                 "stratify must be False when independent=True; got True. "
                 "Units that choose their subsets on their own cannot be stratified: drop one."
             )
 
+    def _check_folds(self) -> int:
+        """Return what the number of subsets is a multiple of."""
+        if self.folds == "auto":
+            return 2
+        whole = isinstance(self.folds, (int, np.integer)) and not isinstance(self.folds, bool)
+        if not whole or self.folds < 2 or (self.independent and self.folds != 2):
+            raise PoolError(
+                "folds must be an integer of at least 2, or 'auto', and 2 when independent=True; "
+                f"got {self.folds!r}. Use 2 for halves, 10 to leave out a tenth."
+            )
+        return self.folds
+
+    def with_folds(self, folds: int) -> Self:
+        """Return the same strategy with that many folds."""
+        return replace(self, folds=folds)
+
     def _wants_strata(self) -> str:
         return "stratify=True" if self.stratify else ""
 
     def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> dict[str, Any]:
+        if self.folds == "auto":
+            raise PoolError(
+                "folds must be a number to draw a pool by hand; got 'auto', which needs a mechanism "
+                "and a budget. Hand the strategy to privatize or Session, or write folds=10."
+            )
+        folds, scheme = self.folds, "balanced"
+        if folds > n_units:
+            raise PoolError(
+                f"folds must be at most the number of units, {n_units}; got {folds}. "
+                "A fold without a unit hides nobody: use fewer folds."
+            )
+        m = -(-m // folds) * folds  # only a default number of subsets is not a multiple already
         if self.independent:
             scheme, bits = "balanced-independent", _draw_columns(seed, m, n_units)
-        else:
-            scheme = "balanced-stratified" if self.stratify else "balanced"
+        elif folds == 2:
             bits = _draw_pairs(seed, m, n_units, labels)
+        else:
+            bits = _draw_folds(seed, m, folds, n_units, labels)
         return {
             "bits": bits,
-            "scheme": scheme,
-            "prior": 0.5,
+            "scheme": scheme
+            + ("-stratified" if self.stratify else "")
+            + (f"({folds} folds)" if folds > 2 else ""),
+            "prior": (folds - 1) / folds,
             "independent": False,
-            "complement_pairs": not self.independent,
+            "folds": 1 if self.independent else folds,
         }
+
+
+def _draw_folds(seed: int, m: int, k: int, n_units: int, labels: Codes | None) -> Bits:
+    """Draw m/k partitions into k folds; number ``j m/k + r`` is all but fold j of partition r.
+
+    Strata, in random order, are dealt to the folds one after the other: within a stratum and
+    over all units the folds differ by at most one.
+    """
+    members = None if labels is None else _members(labels)
+    n_parts = m // k
+    bits = np.empty((m, -(-n_units // 8)), dtype=np.uint8)
+    dealt = (np.arange(n_units) % k).astype(np.min_scalar_type(k))
+    for r in range(n_parts):
+        rng = public_generator(seed, "pool", r)
+        if members is None:
+            fold_of = dealt.copy()
+            rng.shuffle(fold_of)
+        else:
+            order = [rng.permutation(members[s]) for s in rng.permutation(len(members))]
+            fold_of = np.empty_like(dealt)
+            fold_of[np.concatenate(order)] = dealt
+        for j in range(k):
+            bits[j * n_parts + r] = np.packbits(fold_of != j)
+    return bits
 
 
 def _draw_pairs(seed: int, m: int, n_units: int, labels: Codes | None) -> Bits:
@@ -279,7 +354,7 @@ class Half(_Strategy):
             "scheme": "half" if labels is None else "half-every-class",
             "prior": _prior(n_units, labels),
             "independent": True,
-            "complement_pairs": False,
+            "folds": 1,
             "notes": () if labels is None else (_EVERY_CLASS_NOTE,),
         }
 
@@ -358,7 +433,7 @@ class Poisson(_Strategy):
             "scheme": f"poisson({rate:.12g})",
             "prior": max(inside, 1.0 - inside),
             "independent": True,
-            "complement_pairs": False,
+            "folds": 1,
             "notes": (_NOT_EMPTY_NOTE,),
         }
 

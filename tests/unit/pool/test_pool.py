@@ -25,7 +25,7 @@ def hand_made(masks, **changes):
         "scheme": "by hand",
         "prior": 0.5,
         "independent": False,
-        "complement_pairs": False,
+        "folds": 1,
     }
     return Pool(**{**fields, **changes})
 
@@ -146,7 +146,8 @@ class TestRecord:
             ({"bits": np.zeros((4, 2))}, "got float64"),
             ({"bits": np.zeros((1, 2), np.uint8)}, "at least two subsets"),
             ({"bits": np.full((4, 2), 255, np.uint8)}, "zero beyond the last unit"),
-            ({"complement_pairs": True}, "complement_pairs must be True only when"),
+            ({"folds": 2}, "folds must be 2 only when"),
+            ({"folds": 3}, "a multiple of the number of folds"),
             ({"n_units": 3, "bits": np.zeros((4, 1), np.uint8)}, "n_units must be at least 4"),
             ({"prior": 0.4}, "prior must be between"),
             ({"prior": float("nan")}, "prior must be between"),
@@ -172,7 +173,7 @@ class TestStorage:
         assert again.seed == 2**100 + 1
         assert again.to_public_dict() == pool.to_public_dict()
         assert again.digest() == pool.digest()
-        assert (again.independent, again.complement_pairs) == (True, False)
+        assert (again.independent, again.folds) == (True, 1)
 
     def test_an_altered_pool_is_refused(self):
         arrays, metadata = Half(n_subsets=8).draw(64, rng=0).to_arrays()
@@ -183,8 +184,8 @@ class TestStorage:
 
     def test_another_schema_is_refused(self):
         arrays, metadata = Half(n_subsets=8).draw(64, rng=0).to_arrays()
-        with pytest.raises(PoolError, match="schema_version must be 1; got 2"):
-            Pool.from_arrays(arrays, {**metadata, "schema_version": 2})
+        with pytest.raises(PoolError, match="schema_version must be 2; got 1"):
+            Pool.from_arrays(arrays, {**metadata, "schema_version": 1})
 
 
 class TestBits:
