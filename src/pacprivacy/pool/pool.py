@@ -211,7 +211,7 @@ class Pool:
 
     @property
     def worst_prior(self) -> float:
-        """Largest of :meth:`priors` under a uniform index; ``1 - 1/k`` where k folds are left out."""
+        """Largest of :meth:`priors` under a uniform index; ``1 - 1/k`` for pools of k folds."""
         m = self.n_subsets
         if self.folds > 1:
             return (m - m // self.folds) / m

@@ -198,8 +198,8 @@ class Balanced(_Strategy):
     def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> dict[str, Any]:
         if self.folds == "auto":
             raise PoolError(
-                "folds must be a number to draw a pool by hand; got 'auto', which needs a mechanism "
-                "and a budget. Hand the strategy to privatize or Session, or write folds=10."
+                "folds must be a number to draw a pool by hand; got 'auto', which needs a "
+                "mechanism and a budget. Hand the strategy to privatize or Session, or write folds=10."
             )
         folds, scheme = self.folds, "balanced"
         if folds > n_units:
