@@ -14,8 +14,13 @@ import numpy as np
 
 from pacprivacy import noise
 from pacprivacy._checks import Integers, Matrix, Vector, freeze
-from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
-from pacprivacy._random import public_generator as generator_of
+from pacprivacy._random import (
+    BitSource,
+    SimulatedSource,
+    SystemSource,
+    coerce_seed,
+    public_generator as generator_of,
+)
 from pacprivacy.budget import Information
 from pacprivacy.design.descent import Descent
 from pacprivacy.design.gradient import read_targets

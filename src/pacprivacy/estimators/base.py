@@ -14,9 +14,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
 from sklearn.utils import get_tags
 
-from pacprivacy._sklearn import read_new as read_new
-from pacprivacy._sklearn import read_seed as read_seed
-from pacprivacy._sklearn import validate
+from pacprivacy._sklearn import read_new as read_new, read_seed as read_seed, validate
 from pacprivacy.budget import Membership
 from pacprivacy.mechanism import MINIMUM_ROWS, Mechanism, check_classes, choose_pool
 from pacprivacy.noise import AnyRule
