@@ -23,7 +23,7 @@ from pacprivacy._random import (
 )
 from pacprivacy.budget import Information
 from pacprivacy.design.descent import Descent
-from pacprivacy.design.gradient import read_targets
+from pacprivacy.design.logistic import read_targets
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.theory import information_slack, lattice_total_variation

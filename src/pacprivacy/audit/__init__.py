@@ -4,7 +4,6 @@ Nothing here comes from ``noise``: an auditor that shares the calibrator's code 
 mistakes.
 """
 
-from pacprivacy.audit.attack import Guess as Guess
 from pacprivacy.audit.membership import (
     Bayes as Bayes,
     LikelihoodRatio as LikelihoodRatio,
@@ -16,15 +15,13 @@ from pacprivacy.audit.reconstruction import (
     Overlap as Overlap,
     Reconstruction as Reconstruction,
 )
-from pacprivacy.audit.results import (
-    AuditResult as AuditResult,
-    AuditResults as AuditResults,
-    results_text as results_text,
-)
 from pacprivacy.audit.run import (
     ATTACKS as ATTACKS,
     DEFAULT_ATTACKS as DEFAULT_ATTACKS,
+    AuditResult as AuditResult,
+    AuditResults as AuditResults,
     Promise as Promise,
     audit as audit,
+    results_text as results_text,
 )
-from pacprivacy.audit.target import Releases as Releases, Target as Target
+from pacprivacy.audit.target import Guess as Guess, Releases as Releases, Target as Target

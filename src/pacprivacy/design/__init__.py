@@ -6,8 +6,11 @@ from pacprivacy.design.descent import (
     StepRule as StepRule,
     descend as descend,
 )
-from pacprivacy.design.gradient import MeanGradient as MeanGradient, Objective as Objective
-from pacprivacy.design.logistic import LogisticFit as LogisticFit
+from pacprivacy.design.logistic import (
+    LogisticFit as LogisticFit,
+    MeanGradient as MeanGradient,
+    Objective as Objective,
+)
 from pacprivacy.design.ridge import (
     JointRidge as JointRidge,
     LinearTransform as LinearTransform,

@@ -25,7 +25,7 @@ from pacprivacy._random import (
 )
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import Information
-from pacprivacy.design.gradient import MeanGradient, Objective, read_targets
+from pacprivacy.design.logistic import MeanGradient, Objective, read_targets
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import (

@@ -7,13 +7,6 @@ from pacprivacy.theory.concentration import (
     empirical_bernstein as empirical_bernstein,
     std_upper_bound as std_upper_bound,
 )
-from pacprivacy.theory.gaussian import (
-    gaussian_delta as gaussian_delta,
-    gaussian_epsilon as gaussian_epsilon,
-    gaussian_equivalent as gaussian_equivalent,
-    gaussian_parameter as gaussian_parameter,
-    gaussian_success as gaussian_success,
-)
 from pacprivacy.theory.information import (
     bernoulli_kl as bernoulli_kl,
     binary_entropy as binary_entropy,
@@ -30,6 +23,11 @@ from pacprivacy.theory.success import (
     bernoulli_divergence as bernoulli_divergence,
     divergence_success as divergence_success,
     epsilon_equivalent as epsilon_equivalent,
+    gaussian_delta as gaussian_delta,
+    gaussian_epsilon as gaussian_epsilon,
+    gaussian_equivalent as gaussian_equivalent,
+    gaussian_parameter as gaussian_parameter,
+    gaussian_success as gaussian_success,
     mi_for_success as mi_for_success,
     posterior_success as posterior_success,
     read_as_dp as read_as_dp,
