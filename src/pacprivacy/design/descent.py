@@ -38,13 +38,7 @@ from pacprivacy.noise import (
     weighted_mean,
 )
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import (
-    Certificate,
-    NoiseSummary,
-    Secret,
-    noise_summary,
-    open_parts,
-)
+from pacprivacy.release import Certificate, NoiseSummary, Secret, noise_summary, open_parts
 from pacprivacy.simulation import draw_candidates
 from pacprivacy.theory import posterior_success
 from pacprivacy.theory.design import (
