@@ -10,7 +10,8 @@ MARK = re.compile(r"^<!-- names of ([\w.]+) -->$", re.MULTILINE)
 def directives(package: str) -> str:
     """Return what makes mkdocstrings show every class and function that a package offers."""
     module = importlib.import_module(package)
-    names = [name for name in module.__all__ if callable(getattr(module, name))]
+    offered = getattr(module, "__all__", [name for name in vars(module) if name[0] != "_"])
+    names = [name for name in offered if callable(getattr(module, name))]
     return "\n\n".join(f"::: {package}.{name}" for name in names)
 
 

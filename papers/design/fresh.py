@@ -14,11 +14,16 @@ import numpy as np
 
 from pacprivacy import noise
 from pacprivacy._checks import Integers, Matrix, Vector, freeze
-from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
-from pacprivacy._random import public_generator as generator_of
+from pacprivacy._random import (
+    BitSource,
+    SimulatedSource,
+    SystemSource,
+    coerce_seed,
+    public_generator as generator_of,
+)
 from pacprivacy.budget import Information
 from pacprivacy.design.descent import Descent
-from pacprivacy.design.gradient import read_targets
+from pacprivacy.design.logistic import read_targets
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.theory import information_slack, lattice_total_variation

@@ -15,32 +15,29 @@ from typing import TYPE_CHECKING, Any
 from pacprivacy._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from pacprivacy.budget import EpsilonEquivalent as EpsilonEquivalent
-    from pacprivacy.budget import Information as Information
-    from pacprivacy.budget import Membership as Membership
-    from pacprivacy.budget import ResidualEntropy as ResidualEntropy
-    from pacprivacy.budget import parse_budget as parse_budget
+    from pacprivacy.budget import (
+        EpsilonEquivalent as EpsilonEquivalent,
+        Information as Information,
+        Membership as Membership,
+        ResidualEntropy as ResidualEntropy,
+        parse_budget as parse_budget,
+    )
     from pacprivacy.comparison import compare as compare
-    from pacprivacy.estimators import PrivateEstimator as PrivateEstimator
-    from pacprivacy.estimators import PrivateForestClassifier as PrivateForestClassifier
-    from pacprivacy.estimators import PrivateKMeans as PrivateKMeans
-    from pacprivacy.estimators import PrivateLinearSVC as PrivateLinearSVC
-    from pacprivacy.estimators import PrivateLogisticRegression as PrivateLogisticRegression
-    from pacprivacy.estimators import PrivatePCA as PrivatePCA
-    from pacprivacy.estimators import PrivatePredictor as PrivatePredictor
-    from pacprivacy.estimators import PrivateRidge as PrivateRidge
-    from pacprivacy.pool import Balanced as Balanced
-    from pacprivacy.pool import Half as Half
-    from pacprivacy.pool import Poisson as Poisson
-    from pacprivacy.pool import Pool as Pool
-    from pacprivacy.privatizing import plan as plan
-    from pacprivacy.privatizing import privatize as privatize
-    from pacprivacy.release import Certificate as Certificate
-    from pacprivacy.release import Release as Release
-    from pacprivacy.release import verify as verify
+    from pacprivacy.estimators import (
+        PrivateEstimator as PrivateEstimator,
+        PrivateForestClassifier as PrivateForestClassifier,
+        PrivateKMeans as PrivateKMeans,
+        PrivateLinearSVC as PrivateLinearSVC,
+        PrivateLogisticRegression as PrivateLogisticRegression,
+        PrivatePCA as PrivatePCA,
+        PrivatePredictor as PrivatePredictor,
+        PrivateRidge as PrivateRidge,
+    )
+    from pacprivacy.pool import Balanced as Balanced, Half as Half, Poisson as Poisson, Pool as Pool
+    from pacprivacy.privatizing import plan as plan, privatize as privatize
+    from pacprivacy.release import Certificate as Certificate, Release as Release, verify as verify
     from pacprivacy.reporting import report as report
-    from pacprivacy.session import Accuracy as Accuracy
-    from pacprivacy.session import Session as Session
+    from pacprivacy.session import Accuracy as Accuracy, Session as Session
 
 # What type checkers read above, for the interpreter; a test holds the two together.
 _NAMES_OF = {

@@ -19,19 +19,6 @@ from pacprivacy._checks import Amount, Count, check_positive
 from pacprivacy._rounding import at_least, at_most
 from pacprivacy.errors import BudgetError
 
-__all__ = [
-    "AnyBudget",
-    "Combined",
-    "EpsilonEquivalent",
-    "Information",
-    "Membership",
-    "ResidualEntropy",
-    "Spent",
-    "limits_of",
-    "needs_pool",
-    "parse_budget",
-]
-
 
 def _percent(rate: float) -> str:
     return at_most(rate, significant=4, percent=True)

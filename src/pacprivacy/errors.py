@@ -6,21 +6,6 @@ curator may see are described by shape and dtype, never printed.
 
 from __future__ import annotations
 
-__all__ = [
-    "AuditError",
-    "BudgetError",
-    "BudgetExceededError",
-    "CertificateError",
-    "CheckpointError",
-    "DataError",
-    "InterruptedRun",
-    "LedgerError",
-    "MechanismError",
-    "PacPrivacyError",
-    "PoolError",
-    "SecretError",
-]
-
 
 class PacPrivacyError(Exception):
     """Base class: something was refused and nothing was released or spent."""

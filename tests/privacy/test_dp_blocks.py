@@ -17,8 +17,14 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from pacprivacy.dp import audit_dp
-from pacprivacy.dp.aggregate import ClippedMean, subsample_aggregate
-from pacprivacy.dp.blocks import draw_blocks, draw_seeds, fit_fresh, map_blocks
+from pacprivacy.dp.aggregate import (
+    ClippedMean,
+    draw_blocks,
+    draw_seeds,
+    fit_fresh,
+    map_blocks,
+    subsample_aggregate,
+)
 from pacprivacy.dp.noise import read_source
 from pacprivacy.dp.pate import count_votes
 from pacprivacy.errors import MechanismError

@@ -6,8 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pacprivacy.pool import Balanced, Half, Poisson, Pool
 from pacprivacy.pool.pool import draw_fixed_size, padding, popcount

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import pacprivacy as pac
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most

@@ -4,56 +4,35 @@ Whoever knows the universe, the pool, the mechanism and the noise law can do no 
 posterior computed here, so its success is a certificate and not the result of one attack.
 """
 
-from pacprivacy.adversary.advantage import Candidates, Tilts, is_line, line_posteriors, success_room
+from pacprivacy.adversary.advantage import (
+    Candidates as Candidates,
+    Tilts as Tilts,
+    is_line as is_line,
+    line_posteriors as line_posteriors,
+    success_room as success_room,
+)
 from pacprivacy.adversary.information import (
-    DEFAULT_GAMMA,
-    Divergence,
-    divergences,
-    exact_information,
-    information_draws,
-    noiseless_divergences,
-    pilot_of_view,
+    DEFAULT_GAMMA as DEFAULT_GAMMA,
+    Divergence as Divergence,
+    divergences as divergences,
+    exact_information as exact_information,
+    information_draws as information_draws,
+    noiseless_divergences as noiseless_divergences,
+    pilot_of_view as pilot_of_view,
 )
 from pacprivacy.adversary.membership import (
-    Belief,
-    MembershipRisk,
-    SideKnowledge,
-    criterion_success,
-    membership_draws,
-    membership_risk,
-    noiseless_risk,
-    side_knowledge,
+    Belief as Belief,
+    MembershipRisk as MembershipRisk,
+    SideKnowledge as SideKnowledge,
+    criterion_success as criterion_success,
+    membership_draws as membership_draws,
+    membership_risk as membership_risk,
+    noiseless_risk as noiseless_risk,
+    side_knowledge as side_knowledge,
 )
 from pacprivacy.adversary.view import (
-    View,
-    draw_releases,
-    log_ratios,
-    make_view,
+    View as View,
+    draw_releases as draw_releases,
+    log_ratios as log_ratios,
+    make_view as make_view,
 )
-
-__all__ = [
-    "DEFAULT_GAMMA",
-    "Belief",
-    "Candidates",
-    "Divergence",
-    "MembershipRisk",
-    "SideKnowledge",
-    "Tilts",
-    "View",
-    "criterion_success",
-    "divergences",
-    "draw_releases",
-    "exact_information",
-    "information_draws",
-    "is_line",
-    "line_posteriors",
-    "log_ratios",
-    "make_view",
-    "membership_draws",
-    "membership_risk",
-    "noiseless_divergences",
-    "noiseless_risk",
-    "pilot_of_view",
-    "side_knowledge",
-    "success_room",
-]

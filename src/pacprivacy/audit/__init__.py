@@ -4,31 +4,24 @@ Nothing here comes from ``noise``: an auditor that shares the calibrator's code 
 mistakes.
 """
 
-from pacprivacy.audit.attack import Attack, Guess, Trained
-from pacprivacy.audit.membership import Bayes, LikelihoodRatio, Precision
-from pacprivacy.audit.reconstruction import FreeOverlap, Naming, Overlap, Reconstruction
-from pacprivacy.audit.results import AuditResult, AuditResults, results_text
-from pacprivacy.audit.run import ATTACKS, DEFAULT_ATTACKS, Promise, audit
-from pacprivacy.audit.target import Releases, Target
-
-__all__ = [
-    "ATTACKS",
-    "DEFAULT_ATTACKS",
-    "Attack",
-    "AuditResult",
-    "AuditResults",
-    "Bayes",
-    "FreeOverlap",
-    "Guess",
-    "LikelihoodRatio",
-    "Naming",
-    "Overlap",
-    "Precision",
-    "Promise",
-    "Reconstruction",
-    "Releases",
-    "Target",
-    "Trained",
-    "audit",
-    "results_text",
-]
+from pacprivacy.audit.membership import (
+    Bayes as Bayes,
+    LikelihoodRatio as LikelihoodRatio,
+    Precision as Precision,
+)
+from pacprivacy.audit.reconstruction import (
+    FreeOverlap as FreeOverlap,
+    Naming as Naming,
+    Overlap as Overlap,
+    Reconstruction as Reconstruction,
+)
+from pacprivacy.audit.run import (
+    ATTACKS as ATTACKS,
+    DEFAULT_ATTACKS as DEFAULT_ATTACKS,
+    AuditResult as AuditResult,
+    AuditResults as AuditResults,
+    Promise as Promise,
+    audit as audit,
+    results_text as results_text,
+)
+from pacprivacy.audit.target import Guess as Guess, Releases as Releases, Target as Target

@@ -11,9 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.audit.attack import (
+from pacprivacy.audit.target import (
     Blocks,
     Hits,
+    Integers,
+    Releases,
+    Target,
     Trained,
     ask_members,
     learn_noise_model,
@@ -23,7 +26,6 @@ from pacprivacy.audit.attack import (
     unit_blocks,
     unit_probabilities,
 )
-from pacprivacy.audit.target import Integers, Releases, Target
 from pacprivacy.errors import AuditError
 
 TRAINING_PRODUCTS = 10**11  # multiplications spent on choosing whom to attack

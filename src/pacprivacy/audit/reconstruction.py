@@ -9,10 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.audit.attack import (
+from pacprivacy.audit.target import (
     Guess,
     Hits,
+    Integers,
     NoiseModel,
+    Releases,
+    Target,
     Trained,
     ask_once,
     distance_blocks,
@@ -21,7 +24,6 @@ from pacprivacy.audit.attack import (
     unit_blocks,
     unit_probabilities,
 )
-from pacprivacy.audit.target import Integers, Releases, Target
 from pacprivacy.errors import AuditError
 
 MAX_GUESSES = 1024

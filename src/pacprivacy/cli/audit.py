@@ -10,8 +10,7 @@ import typer
 
 from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most, percent_at_most
-from pacprivacy.audit import DEFAULT_ATTACKS, AuditResult, results_text
-from pacprivacy.audit import audit as run_audit
+from pacprivacy.audit import DEFAULT_ATTACKS, AuditResult, audit as run_audit, results_text
 from pacprivacy.cli.console import AsJson, Quiet, Verb, one_of, show, show_json
 from pacprivacy.cli.options import BundleFile, Plot, check_plot, find_bundle
 from pacprivacy.release import Bundle, Certificate

@@ -11,8 +11,7 @@ from pacprivacy.cli.console import one_of, read_pair
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.noise import RULES
 from pacprivacy.reporting import FORMATS
-from pacprivacy.tables import MODELS, ModelOptions
-from pacprivacy.tables import Ranges as DeclaredRanges
+from pacprivacy.tables import MODELS, ModelOptions, Ranges as DeclaredRanges
 
 DataFile = Annotated[
     Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with a header.")

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
-from pacprivacy.reporting import BUNDLE_NAME
-from pacprivacy.reporting import report as write_report
+from pacprivacy.reporting import BUNDLE_NAME, report as write_report
 
 
 def _report(

@@ -13,8 +13,13 @@ from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
 from pacprivacy.cli.options import BundleFile, find_bundle
 from pacprivacy.dp import DPCertificate
-from pacprivacy.release import AnswerBundle, Bundle, Certificate, load_bundle
-from pacprivacy.release import verify as verify_certificate
+from pacprivacy.release import (
+    AnswerBundle,
+    Bundle,
+    Certificate,
+    load_bundle,
+    verify as verify_certificate,
+)
 
 NOT_CHECKED: Final = (
     "Not checked, for no file can show it (compared with the record, if there is one):"

@@ -1,39 +1,28 @@
 """Algorithms that know of the noise to come: penalties and step sizes chosen for the release."""
 
-from pacprivacy.design.descent import Descent, DescentRun, Shares, StepRule, descend
-from pacprivacy.design.gradient import MeanGradient, Objective
-from pacprivacy.design.logistic import LogisticFit
-from pacprivacy.design.ridge import (
-    JointRidge,
-    LinearTransform,
-    OrthogonalRidge,
-    Penalty,
-    Snr,
-    fit_ica,
-    fit_standard,
-    fit_whitening,
+from pacprivacy.design.descent import (
+    Descent as Descent,
+    Shares as Shares,
+    StepRule as StepRule,
+    descend as descend,
 )
-from pacprivacy.design.tuning import TunePoint, TuneResult, tune, tune_budgets
-
-__all__ = [
-    "Descent",
-    "DescentRun",
-    "JointRidge",
-    "LinearTransform",
-    "LogisticFit",
-    "MeanGradient",
-    "Objective",
-    "OrthogonalRidge",
-    "Penalty",
-    "Shares",
-    "Snr",
-    "StepRule",
-    "TunePoint",
-    "TuneResult",
-    "descend",
-    "fit_ica",
-    "fit_standard",
-    "fit_whitening",
-    "tune",
-    "tune_budgets",
-]
+from pacprivacy.design.logistic import (
+    LogisticFit as LogisticFit,
+    MeanGradient as MeanGradient,
+    Objective as Objective,
+)
+from pacprivacy.design.ridge import (
+    JointRidge as JointRidge,
+    LinearTransform as LinearTransform,
+    OrthogonalRidge as OrthogonalRidge,
+    Penalty as Penalty,
+    Snr as Snr,
+    fit_ica as fit_ica,
+    fit_standard as fit_standard,
+    fit_whitening as fit_whitening,
+)
+from pacprivacy.design.tuning import (
+    TuneResult as TuneResult,
+    tune as tune,
+    tune_budgets as tune_budgets,
+)

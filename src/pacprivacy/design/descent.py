@@ -25,7 +25,7 @@ from pacprivacy._random import (
 )
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import Information
-from pacprivacy.design.gradient import MeanGradient, Objective, read_targets
+from pacprivacy.design.logistic import MeanGradient, Objective, read_targets
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import (
@@ -38,13 +38,7 @@ from pacprivacy.noise import (
     weighted_mean,
 )
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import (
-    Certificate,
-    NoiseSummary,
-    Secret,
-    noise_summary,
-    open_parts,
-)
+from pacprivacy.release import Certificate, NoiseSummary, Secret, noise_summary, open_parts
 from pacprivacy.simulation import draw_candidates
 from pacprivacy.theory import posterior_success
 from pacprivacy.theory.design import (

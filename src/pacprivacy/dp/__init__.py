@@ -38,10 +38,17 @@ from pacprivacy.dp.accounting import (
 from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
 from pacprivacy.dp.audit import DPAudit, audit_dp
-from pacprivacy.dp.batches import Batch, FixedBatch, FullBatch, PoissonBatch, ReplacementBatch
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.clipping import clip, sum_clipped
-from pacprivacy.dp.descent import Steps, descent_epsilon, descent_noise
+from pacprivacy.dp.descent import (
+    Batch,
+    FixedBatch,
+    FullBatch,
+    PoissonBatch,
+    ReplacementBatch,
+    Steps,
+    descent_epsilon,
+    descent_noise,
+)
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
@@ -54,7 +61,6 @@ from pacprivacy.dp.events import (
     events_of,
 )
 from pacprivacy.dp.finetune import PublicFeatures, fine_tune, pretrain
-from pacprivacy.dp.jax_sgd import dp_sgd_jax
 from pacprivacy.dp.losses import Hinge, LinearLoss, Logistic, Softmax, Squared
 from pacprivacy.dp.mechanisms import (
     choose_hypothesis,
@@ -72,9 +78,10 @@ from pacprivacy.dp.perturbation import (
     output_perturbation,
     ridge_output_perturbation,
 )
+from pacprivacy.dp.records import clip, sum_clipped
 from pacprivacy.dp.regression import adassp, regression_from_statistics
 from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_noise
-from pacprivacy.dp.sgd import dp_sgd
+from pacprivacy.dp.sgd import dp_sgd, dp_sgd_jax
 from pacprivacy.dp.verification import verify_dp
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from typing import Any, Final
 import dp_accounting
 import numpy as np
 from dp_accounting import rdp
-from dp_accounting.pld import common, pld_pmf
-from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld import common, pld_pmf, privacy_loss_distribution as pld
 from scipy.optimize import brentq
 
 from pacprivacy._checks import Vector

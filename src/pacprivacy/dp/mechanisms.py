@@ -20,7 +20,6 @@ from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp.accounting import advantage, noise_advantage
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.events import GaussianEvent, PureEvent, carried, gaussian_event, noise_event
 from pacprivacy.dp.noise import (
     Perturbed,
@@ -34,7 +33,7 @@ from pacprivacy.dp.noise import (
     lattice_slack,
     read_source,
 )
-from pacprivacy.dp.records import EMPTY_RECORDS, as_array, read_rows
+from pacprivacy.dp.records import EMPTY_RECORDS, as_array, read_rows, sum_clipped
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import bernoulli_exp
 

@@ -15,7 +15,7 @@ from scipy import special
 from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource
 from pacprivacy.dp.accounting import noise_advantage
-from pacprivacy.dp.blocks import (
+from pacprivacy.dp.aggregate import (
     ALONE,
     LEAST_RECORDS,
     draw_blocks,
@@ -69,7 +69,7 @@ def count_votes(
     n_teachers : int, public
         Number of blocks.
     neighbours : {"add_remove", "replace"}, public
-        How blocks are drawn; see :func:`~pacprivacy.dp.blocks.draw_blocks`.
+        How blocks are drawn; see :func:`~pacprivacy.dp.aggregate.draw_blocks`.
     source : BitSource
         Random words.
     least_records : int, public

@@ -17,7 +17,6 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.clipping import CHUNK_ROWS, ExactTotal
 from pacprivacy.dp.events import PureEvent, carried, noise_event
 from pacprivacy.dp.noise import (
     add_gaussian,
@@ -27,7 +26,7 @@ from pacprivacy.dp.noise import (
     lattice_parameter,
     read_source,
 )
-from pacprivacy.dp.records import EMPTY_RECORDS, norms_of, read_regression
+from pacprivacy.dp.records import CHUNK_ROWS, EMPTY_RECORDS, ExactTotal, norms_of, read_regression
 from pacprivacy.errors import BudgetError
 
 LARGEST_ENTRY: Final = 1 << 20  # features and targets in whole multiples of a millionth

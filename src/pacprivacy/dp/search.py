@@ -19,11 +19,13 @@ from dp_accounting.rdp import RdpAccountant
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
-from pacprivacy.dp.batches import Batch, FixedBatch, PoissonBatch, ReplacementBatch
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.clipping import whole_rows
 from pacprivacy.dp.descent import (
     PUBLIC,
+    Batch,
+    FixedBatch,
+    PoissonBatch,
+    ReplacementBatch,
     Steps,
     describe_steps,
     least_number,
@@ -33,6 +35,7 @@ from pacprivacy.dp.descent import (
 from pacprivacy.dp.events import ApproximateEvent, PureEvent, carried
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack, read_source
+from pacprivacy.dp.records import whole_rows
 from pacprivacy.dp.sgd import LinearSums
 from pacprivacy.errors import BudgetError, MechanismError
 

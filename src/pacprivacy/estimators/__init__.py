@@ -1,6 +1,6 @@
 """scikit-learn estimators whose fit is a private release with a certificate."""
 
-from pacprivacy.estimators.cost import SearchCost
+from pacprivacy.estimators.base import SearchCost
 from pacprivacy.estimators.models import (
     PrivateForestClassifier,
     PrivateKMeans,

@@ -21,8 +21,7 @@ from pacprivacy.adversary import DEFAULT_GAMMA
 from pacprivacy.budget import Spent, limits_of
 from pacprivacy.dp.estimators import DPBase, DPSearchCost, dp_search_cost, note_dp_fit
 from pacprivacy.errors import CertificateError
-from pacprivacy.estimators.base import PrivateBase
-from pacprivacy.estimators.cost import NO_FIT, SearchCost, spent_by
+from pacprivacy.estimators.base import NO_FIT, PrivateBase, SearchCost, spent_by
 from pacprivacy.noise import as_rule
 from pacprivacy.pool import Balanced
 from pacprivacy.simulation import SUBSETS_BATCHED

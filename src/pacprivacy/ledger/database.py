@@ -48,14 +48,7 @@ from sqlalchemy.pool import NullPool
 from pacprivacy._random import fresh_seed
 from pacprivacy.errors import LedgerError
 from pacprivacy.ledger.amounts import Units
-from pacprivacy.ledger.chain import (
-    COLUMNS,
-    EVERY,
-    LedgerEntry,
-    entry_hash,
-    genesis_hash,
-    scopes_of,
-)
+from pacprivacy.ledger.chain import COLUMNS, EVERY, LedgerEntry, entry_hash, genesis_hash, scopes_of
 
 PAUSE_S: Final = 0.01
 _BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "55P03", "40001", "40P01")

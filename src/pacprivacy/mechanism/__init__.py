@@ -1,74 +1,42 @@
 """What is computed on every subset, and how its value becomes a vector and back."""
 
-from __future__ import annotations
-
 from pacprivacy.mechanism.base import (
-    Batch,
-    Mechanism,
-    Wrapper,
-    as_mechanism,
-    batch_of,
-    fixed,
+    Batch as Batch,
+    Mechanism as Mechanism,
+    Wrapper as Wrapper,
+    as_mechanism as as_mechanism,
+    batch_of as batch_of,
+    fixed as fixed,
 )
 from pacprivacy.mechanism.data import (
-    MINIMUM_ROWS,
-    Classes,
-    Data,
-    check_classes,
-    choose_pool,
-    code_labels,
-    coerce_data,
-    find_classes,
-    is_table,
-    read_columns,
-    read_labelled,
-    read_table,
+    MINIMUM_ROWS as MINIMUM_ROWS,
+    Classes as Classes,
+    Data as Data,
+    check_classes as check_classes,
+    choose_pool as choose_pool,
+    code_labels as code_labels,
+    coerce_data as coerce_data,
+    find_classes as find_classes,
+    is_table as is_table,
+    read_columns as read_columns,
+    read_labelled as read_labelled,
+    read_table as read_table,
 )
-from pacprivacy.mechanism.flatten import Structure, flatten
-from pacprivacy.mechanism.forest import Forest
-from pacprivacy.mechanism.kmeans import KMeans
-from pacprivacy.mechanism.pca import PCA
+from pacprivacy.mechanism.flatten import Structure as Structure, flatten as flatten
+from pacprivacy.mechanism.forest import Forest as Forest
+from pacprivacy.mechanism.kmeans import KMeans as KMeans
+from pacprivacy.mechanism.pca import PCA as PCA
 from pacprivacy.mechanism.sklearn import (
-    EstimatorFit,
-    declare_released,
-    last_step,
-    register_released,
+    EstimatorFit as EstimatorFit,
+    declare_released as declare_released,
+    last_step as last_step,
+    register_released as register_released,
 )
-from pacprivacy.mechanism.statistics import Covariance, Histogram, Mean, subset_sizes, subset_sums
-from pacprivacy.mechanism.svm import LinearSVM
-
-__all__ = [
-    "MINIMUM_ROWS",
-    "PCA",
-    "Batch",
-    "Classes",
-    "Covariance",
-    "Data",
-    "EstimatorFit",
-    "Forest",
-    "Histogram",
-    "KMeans",
-    "LinearSVM",
-    "Mean",
-    "Mechanism",
-    "Structure",
-    "Wrapper",
-    "as_mechanism",
-    "batch_of",
-    "check_classes",
-    "choose_pool",
-    "code_labels",
-    "coerce_data",
-    "declare_released",
-    "find_classes",
-    "fixed",
-    "flatten",
-    "is_table",
-    "last_step",
-    "read_columns",
-    "read_labelled",
-    "read_table",
-    "register_released",
-    "subset_sizes",
-    "subset_sums",
-]
+from pacprivacy.mechanism.statistics import (
+    Covariance as Covariance,
+    Histogram as Histogram,
+    Mean as Mean,
+    subset_sizes as subset_sizes,
+    subset_sums as subset_sums,
+)
+from pacprivacy.mechanism.svm import LinearSVM as LinearSVM

@@ -15,13 +15,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from pacprivacy._checks import Vector
-from pacprivacy.adversary import (
-    Tilts,
-    View,
-    make_view,
-    pilot_of_view,
-    success_room,
-)
+from pacprivacy.adversary import Tilts, View, make_view, pilot_of_view, success_room
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.plan import Integers, NoisePlan, Proof, Spread, make_plan

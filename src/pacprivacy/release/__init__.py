@@ -1,44 +1,30 @@
 """What leaves: a value with certified noise, its certificate, and how to check it."""
 
-from pacprivacy._certificates import Verified, verify
-from pacprivacy.release.answers import AnswerBundle, certify_answers
-from pacprivacy.release.bundle import Bundle
-from pacprivacy.release.certificate import Certificate, NoiseSummary, finite_epsilon
-from pacprivacy.release.certify import (
-    Context,
-    assess,
-    bundle_of,
-    noise_summary,
-    noiseless_membership,
-    write_certificate,
+from pacprivacy._certificates import Verified as Verified, verify as verify
+from pacprivacy.release.answers import (
+    AnswerBundle as AnswerBundle,
+    certify_answers as certify_answers,
 )
-from pacprivacy.release.composition import SessionPart, charge_of, learned_facts, success_bound
-from pacprivacy.release.release import Release, Sampler, Secret
-from pacprivacy.release.text import open_parts
-from pacprivacy.release.verification import load_bundle
-
-__all__ = [
-    "AnswerBundle",
-    "Bundle",
-    "Certificate",
-    "Context",
-    "NoiseSummary",
-    "Release",
-    "Sampler",
-    "Secret",
-    "SessionPart",
-    "Verified",
-    "assess",
-    "bundle_of",
-    "certify_answers",
-    "charge_of",
-    "finite_epsilon",
-    "learned_facts",
-    "load_bundle",
-    "noise_summary",
-    "noiseless_membership",
-    "open_parts",
-    "success_bound",
-    "verify",
-    "write_certificate",
-]
+from pacprivacy.release.bundle import Bundle as Bundle
+from pacprivacy.release.certificate import (
+    Certificate as Certificate,
+    NoiseSummary as NoiseSummary,
+    finite_epsilon as finite_epsilon,
+)
+from pacprivacy.release.certify import (
+    Context as Context,
+    assess as assess,
+    bundle_of as bundle_of,
+    noise_summary as noise_summary,
+    noiseless_membership as noiseless_membership,
+    write_certificate as write_certificate,
+)
+from pacprivacy.release.composition import (
+    SessionPart as SessionPart,
+    charge_of as charge_of,
+    learned_facts as learned_facts,
+    success_bound as success_bound,
+)
+from pacprivacy.release.release import Release as Release, Sampler as Sampler, Secret as Secret
+from pacprivacy.release.text import open_parts as open_parts
+from pacprivacy.release.verification import load_bundle as load_bundle

@@ -28,10 +28,7 @@ from pacprivacy.adversary import (
     side_knowledge,
 )
 from pacprivacy.budget import AnyBudget
-from pacprivacy.noise import (
-    NoisePlan,
-    Proof,
-)
+from pacprivacy.noise import NoisePlan, Proof
 from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import Bundle, Stated
 from pacprivacy.release.certificate import Certificate, NoiseSummary

@@ -17,8 +17,7 @@ from pacprivacy.adversary import Belief
 from pacprivacy.budget import limits_of
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
-from pacprivacy.release import answers
-from pacprivacy.release import bundle as bundles
+from pacprivacy.release import answers, bundle as bundles
 from pacprivacy.release.answers import AnswerBundle, certify_answers
 from pacprivacy.release.bundle import Bundle, read_archive
 from pacprivacy.release.certificate import Certificate

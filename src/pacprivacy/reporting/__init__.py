@@ -1,47 +1,26 @@
 """Pages and plots for people: :func:`report` gathers and writes, the rest only draws."""
 
 from pacprivacy.reporting.charts import (
-    PlanRow,
-    plot_audit,
-    plot_budget_curves,
-    plot_comparison,
-    plot_convergence,
-    plot_plan,
-    plot_release,
-    plot_session,
-    plot_tune,
+    PlanRow as PlanRow,
+    plot_audit as plot_audit,
+    plot_budget_curves as plot_budget_curves,
+    plot_comparison as plot_comparison,
+    plot_convergence as plot_convergence,
+    plot_plan as plot_plan,
+    plot_release as plot_release,
+    plot_session as plot_session,
+    plot_tune as plot_tune,
 )
 from pacprivacy.reporting.contents import (
-    CuratorFigures,
-    CurvePoint,
-    ReportData,
-    SessionFigures,
-    SessionStep,
-    UtilityCurve,
-    build_report,
+    CuratorFigures as CuratorFigures,
+    CurvePoint as CurvePoint,
+    ReportData as ReportData,
+    UtilityCurve as UtilityCurve,
+    build_report as build_report,
 )
-from pacprivacy.reporting.page import BUNDLE_NAME, render_page, report
-from pacprivacy.reporting.style import FORMATS
-
-__all__ = [
-    "BUNDLE_NAME",
-    "FORMATS",
-    "CuratorFigures",
-    "CurvePoint",
-    "PlanRow",
-    "ReportData",
-    "SessionFigures",
-    "SessionStep",
-    "UtilityCurve",
-    "build_report",
-    "plot_audit",
-    "plot_budget_curves",
-    "plot_comparison",
-    "plot_convergence",
-    "plot_plan",
-    "plot_release",
-    "plot_session",
-    "plot_tune",
-    "render_page",
-    "report",
-]
+from pacprivacy.reporting.page import (
+    BUNDLE_NAME as BUNDLE_NAME,
+    render_page as render_page,
+    report as report,
+)
+from pacprivacy.reporting.style import FORMATS as FORMATS

@@ -1,18 +1,7 @@
 """Many releases of one secret: the only pipeline, the belief it leaves, what was spent, answers."""
 
-from pacprivacy.session.answers import Responder
-from pacprivacy.session.keeper import Reading
-from pacprivacy.session.refinement import Accuracy, GradualRelease, Look
-from pacprivacy.session.rehearsal import Rehearsal
-from pacprivacy.session.session import Plan, Session
-
-__all__ = [
-    "Accuracy",
-    "GradualRelease",
-    "Look",
-    "Plan",
-    "Reading",
-    "Rehearsal",
-    "Responder",
-    "Session",
-]
+from pacprivacy.session.answers import Responder as Responder
+from pacprivacy.session.keeper import Reading as Reading
+from pacprivacy.session.refinement import Accuracy as Accuracy, GradualRelease as GradualRelease
+from pacprivacy.session.rehearsal import Rehearsal as Rehearsal
+from pacprivacy.session.session import Plan as Plan, Session as Session

@@ -16,15 +16,7 @@ from pacprivacy._rounding import at_most
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.noise import (
-    AnyRule,
-    NoisePlan,
-    Observation,
-    as_rule,
-    calibrate,
-    rescale,
-    spread_of,
-)
+from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, calibrate, rescale, spread_of
 from pacprivacy.release import Certificate, Release, finite_epsilon
 from pacprivacy.session.rehearsal import information_of
 from pacprivacy.theory import empirical_bernstein, posterior_success

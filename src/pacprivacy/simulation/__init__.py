@@ -1,16 +1,10 @@
 """Run a mechanism on every subset of a pool: in parallel, restartable, reproducible."""
 
-from __future__ import annotations
-
-from pacprivacy.simulation.backends import train_subsets
-from pacprivacy.simulation.checkpoint import read_checkpoint_seed
-from pacprivacy.simulation.run import SUBSETS_BATCHED, Outputs, draw_candidates, run_mechanism
-
-__all__ = [
-    "SUBSETS_BATCHED",
-    "Outputs",
-    "draw_candidates",
-    "read_checkpoint_seed",
-    "run_mechanism",
-    "train_subsets",
-]
+from pacprivacy.simulation.backends import train_subsets as train_subsets
+from pacprivacy.simulation.checkpoint import read_checkpoint_seed as read_checkpoint_seed
+from pacprivacy.simulation.run import (
+    SUBSETS_BATCHED as SUBSETS_BATCHED,
+    Outputs as Outputs,
+    draw_candidates as draw_candidates,
+    run_mechanism as run_mechanism,
+)

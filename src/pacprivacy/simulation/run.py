@@ -15,14 +15,7 @@ from pacprivacy._checks import Matrix
 from pacprivacy._random import coerce_seed
 from pacprivacy._threads import single_threaded
 from pacprivacy.errors import MechanismError, PoolError
-from pacprivacy.mechanism import (
-    Batch,
-    Data,
-    Mechanism,
-    Structure,
-    as_mechanism,
-    batch_of,
-)
+from pacprivacy.mechanism import Batch, Data, Mechanism, Structure, as_mechanism, batch_of
 from pacprivacy.pool import Balanced, Pool, PoolStrategy
 from pacprivacy.simulation.backends import (
     Job,

@@ -1,27 +1,17 @@
 """Data as people have it: tables in files, their columns, and the models that run on them."""
 
-from pacprivacy.tables.files import Table, numeric_matrix, read_table, unit_labels
-from pacprivacy.tables.models import (
-    MODELS,
-    ModelOptions,
-    Ranges,
-    find_model,
-    learned_columns,
-    pairs_of,
+from pacprivacy.tables.files import (
+    Table as Table,
+    numeric_matrix as numeric_matrix,
+    read_table as read_table,
+    unit_labels as unit_labels,
 )
-from pacprivacy.tables.study import Study, read_study
-
-__all__ = [
-    "MODELS",
-    "ModelOptions",
-    "Ranges",
-    "Study",
-    "Table",
-    "find_model",
-    "learned_columns",
-    "numeric_matrix",
-    "pairs_of",
-    "read_study",
-    "read_table",
-    "unit_labels",
-]
+from pacprivacy.tables.models import (
+    MODELS as MODELS,
+    ModelOptions as ModelOptions,
+    Ranges as Ranges,
+    find_model as find_model,
+    learned_columns as learned_columns,
+    pairs_of as pairs_of,
+)
+from pacprivacy.tables.study import read_study as read_study

@@ -23,12 +23,6 @@ from pacprivacy.audit import (
     audit,
     results_text,
 )
-from pacprivacy.audit.attack import (
-    NoiseModel,
-    learn_noise_model,
-    posteriors,
-    unit_probabilities,
-)
 from pacprivacy.audit.membership import (
     empirical_guess,
     fit_empirical,
@@ -38,6 +32,12 @@ from pacprivacy.audit.membership import (
     reachable,
 )
 from pacprivacy.audit.reconstruction import blind_bounds, nearest_candidates
+from pacprivacy.audit.target import (
+    NoiseModel,
+    learn_noise_model,
+    posteriors,
+    unit_probabilities,
+)
 from pacprivacy.errors import AuditError, DataError
 from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.release import Release

@@ -14,9 +14,7 @@ from sklearn.dummy import DummyClassifier
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy.cli import app
-from pacprivacy.cli import demo as demo_verb
-from pacprivacy.cli import release as release_verb
+from pacprivacy.cli import app, demo as demo_verb, release as release_verb
 from pacprivacy.dp import laplace
 from pacprivacy.errors import BudgetExceededError, InterruptedRun, PoolError
 from pacprivacy.release import Certificate

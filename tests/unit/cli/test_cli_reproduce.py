@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pacprivacy.cli import app
-from pacprivacy.cli import reproduce as verb
+from pacprivacy.cli import app, reproduce as verb
 from pacprivacy.errors import DataError
 
 

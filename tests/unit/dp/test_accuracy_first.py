@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import optimize
 
 from pacprivacy._random import SimulatedSource
@@ -22,9 +21,13 @@ from pacprivacy.dp.accuracy_first import (
     solve_trust_region,
 )
 from pacprivacy.dp.accuracy_first.above_threshold import wrong_yes
-from pacprivacy.dp.accuracy_first.logistic import logistic_radius, output_sensitivity
+from pacprivacy.dp.accuracy_first.models import (
+    covariance_epsilon,
+    logistic_radius,
+    output_sensitivity,
+    ridge_radius,
+)
 from pacprivacy.dp.accuracy_first.noise_reduction import as_levels, lattice_units
-from pacprivacy.dp.accuracy_first.ridge import covariance_epsilon, ridge_radius
 from pacprivacy.dp.accuracy_first.search import (
     Candidates,
     doubling_loss,

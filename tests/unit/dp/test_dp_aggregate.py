@@ -12,8 +12,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from pacprivacy.dp import audit_dp
-from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
-from pacprivacy.dp.blocks import draw_blocks, draw_seeds, map_blocks
+from pacprivacy.dp.aggregate import (
+    ClippedMean,
+    GridMedian,
+    draw_blocks,
+    draw_seeds,
+    map_blocks,
+    subsample_aggregate,
+)
 from pacprivacy.dp.noise import read_source
 from pacprivacy.dp.pate import (
     ORDERS,

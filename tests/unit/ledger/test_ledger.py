@@ -16,9 +16,7 @@ import sqlalchemy
 
 from pacprivacy.budget import SUMS, Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError
-from pacprivacy.ledger import Ledger, LedgerEntry
-from pacprivacy.ledger import database as schema
-from pacprivacy.ledger import ledger as ledger_module
+from pacprivacy.ledger import Ledger, LedgerEntry, database as schema, ledger as ledger_module
 from pacprivacy.ledger.amounts import allowed_units, charged_units
 from pacprivacy.ledger.chain import entry_hash, genesis_hash
 

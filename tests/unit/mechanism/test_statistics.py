@@ -10,8 +10,15 @@ import polars as pl
 import pytest
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Covariance, Data, Histogram, Mean, coerce_data, flatten
-from pacprivacy.mechanism import statistics as sums
+from pacprivacy.mechanism import (
+    Covariance,
+    Data,
+    Histogram,
+    Mean,
+    coerce_data,
+    flatten,
+    statistics as sums,
+)
 from pacprivacy.pool import Balanced, Poisson, Pool
 
 RNG = np.random.default_rng(0)

@@ -14,8 +14,7 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent
 from pacprivacy.errors import BudgetError, CertificateError, MechanismError
-from pacprivacy.noise import Problem, calibrate, rescale
-from pacprivacy.noise import plan as noise_plan
+from pacprivacy.noise import Problem, calibrate, plan as noise_plan, rescale
 from pacprivacy.session import GradualRelease
 from pacprivacy.session.refinement import Refinement, level_shares
 

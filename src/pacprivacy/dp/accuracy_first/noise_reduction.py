@@ -21,11 +21,7 @@ from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.events import carried
 from pacprivacy.dp.noise import read_source
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
-from pacprivacy.noise import (
-    MAX_UNITS_PER_SCALE,
-    bernoulli_enclosed,
-    sample_discrete_laplace,
-)
+from pacprivacy.noise import MAX_UNITS_PER_SCALE, bernoulli_enclosed, sample_discrete_laplace
 
 Integers = npt.NDArray[np.int64]
 LEAST_UNITS: Final = 1 << 24  # grid steps in the smallest noise scale

@@ -1,23 +1,18 @@
 """Estimators under differential privacy, with scikit-learn's interface."""
 
-from pacprivacy.dp.estimators.base import DPBase
-from pacprivacy.dp.estimators.blocks import PATEClassifier, SubsampleAggregate
-from pacprivacy.dp.estimators.cost import DPFitCost, DPSearchCost, dp_search_cost, note_dp_fit
-from pacprivacy.dp.estimators.linear import (
-    DPLinearRegression,
-    DPLogisticRegression,
-    DPSGDClassifier,
+from pacprivacy.dp.estimators.base import (
+    DPBase as DPBase,
+    DPFitCost as DPFitCost,
+    DPSearchCost as DPSearchCost,
+    dp_search_cost as dp_search_cost,
+    note_dp_fit as note_dp_fit,
 )
-
-__all__ = [
-    "DPBase",
-    "DPFitCost",
-    "DPLinearRegression",
-    "DPLogisticRegression",
-    "DPSGDClassifier",
-    "DPSearchCost",
-    "PATEClassifier",
-    "SubsampleAggregate",
-    "dp_search_cost",
-    "note_dp_fit",
-]
+from pacprivacy.dp.estimators.blocks import (
+    PATEClassifier as PATEClassifier,
+    SubsampleAggregate as SubsampleAggregate,
+)
+from pacprivacy.dp.estimators.linear import (
+    DPLinearRegression as DPLinearRegression,
+    DPLogisticRegression as DPLogisticRegression,
+    DPSGDClassifier as DPSGDClassifier,
+)

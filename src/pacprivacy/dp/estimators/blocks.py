@@ -25,7 +25,7 @@ from pacprivacy.dp import (
     label_by_votes,
     subsample_aggregate,
 )
-from pacprivacy.dp.blocks import fit_fresh
+from pacprivacy.dp.aggregate import fit_fresh
 from pacprivacy.dp.estimators.base import DPBase, label_notes, read_classes, read_private
 from pacprivacy.dp.noise import check_epsilon_delta, read_source
 from pacprivacy.dp.records import encode_labels
