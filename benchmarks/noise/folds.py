@@ -136,9 +136,7 @@ def task_outputs(name: str, n_subsets: int) -> tuple[int, Any]:
     split = load_split(task.dataset, task.transformer)
     n = len(split.y_train)
     pool = Balanced(n_subsets=n_subsets).draw(n, rng=0)
-    found = run_mechanism(
-        task.ours, task.data(split), pool, rng=0, n_jobs=1, progress=False
-    )
+    found = run_mechanism(task.ours, task.data(split), pool, rng=0, n_jobs=1, progress=False)
     return n, found.values
 
 

@@ -313,7 +313,7 @@ def test_every_package_says_what_it_is_and_what_it_offers(path: Path) -> None:
     # Doors that load lazily make a list; test_imports_are_light holds it to what they import.
     names = getattr(module, "__all__", None)
     names = offered_names(tree) if names is None else names
-    assert names is not None, f"{where} needs imports of the form `Name as Name`, or a literal __all__"
+    assert names is not None, f"{where} needs imports `Name as Name`, or a literal __all__"
     assert len(set(names)) == len(names), f"{where} offers a name twice"
     missing = [name for name in names if not hasattr(module, name)]
     assert not missing, f"{package} offers {missing}, which it does not define"

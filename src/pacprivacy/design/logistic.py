@@ -187,7 +187,6 @@ def read_targets(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Matrix]:
     return X, targets[:, 0] if np.ndim(parts[1]) == 1 else targets
 
 
-
 _CELLS_AT_ONCE: Final = 2**23  # scores of records and subsets held at a time, about 64 MB
 
 

@@ -180,7 +180,7 @@ class Balanced(_Strategy):
         """Return what the number of subsets is a multiple of."""
         if self.folds == "auto":
             return 2
-        whole = isinstance(self.folds, (int, np.integer)) and not isinstance(self.folds, bool)
+        whole = np.issubdtype(type(self.folds), np.integer)
         if not whole or self.folds < 2 or (self.independent and self.folds != 2):
             raise PoolError(
                 "folds must be an integer of at least 2, or 'auto', and 2 when independent=True; "
@@ -199,7 +199,7 @@ class Balanced(_Strategy):
         if self.folds == "auto":
             raise PoolError(
                 "folds must be a number to draw a pool by hand; got 'auto', which needs a "
-                "mechanism and a budget. Hand the strategy to privatize or Session, or write folds=10."
+                "mechanism and a budget. Hand it to privatize or Session, or say folds=10."
             )
         folds, scheme = self.folds, "balanced"
         if folds > n_units:
