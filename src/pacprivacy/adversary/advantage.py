@@ -138,6 +138,14 @@ class Tilts:
         return found
 
 
+def beliefs(pool: Candidates, log_prior: Vector, units: Units) -> tuple[Vector, Vector]:
+    """Return the share of the candidates that hold each unit, and the belief that it is in."""
+    tilts = Tilts(pool)
+    share = tilts.share[units]
+    inside = share + tilts.before(log_prior, units) / tilts.scale[units]
+    return share, np.clip(inside, 0.0, 1.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """Estimates of ``E |a|`` per unit with simultaneous bounds; curator-only."""
@@ -200,8 +208,8 @@ class _Sums:
             second = square * (1 + slope**2) + 2 * slope * cross
             squares = np.maximum(second - 2 * shift * (size + slope * tilt) + shift**2, 0.0)
             squares += 4 * self.sum_error * square + 8 * slack * np.maximum(above, below)
-            high = mean + _deviation(squares, np.maximum(above, 1e-3), level) + slack
-            low = mean - _deviation(squares, np.maximum(below, 1e-3), level) - slack
+            high = mean + deviation(squares, np.maximum(above, 1e-3), level) + slack
+            low = mean - deviation(squares, np.maximum(below, 1e-3), level) - slack
             value = np.where(high < upper, mean, value)
             lower, upper = np.maximum(lower, low), np.minimum(upper, high)
         return np.clip(value, lower, upper), lower, upper
@@ -210,7 +218,7 @@ class _Sums:
 RATES = (0.03, 0.06, 0.12, 0.25, 0.5, 0.8)
 
 
-def _deviation(squares: Vector, width: Vector, level: float) -> Vector:
+def deviation(squares: Vector, width: Vector, level: float) -> Vector:
     """Return how far a mean may be from its sample, by the best of a few fixed rates (claim T-5).
 
     ``squares`` is the sample mean of ``(x - c)²`` with ``c`` fixed beforehand, ``width`` a bound of
@@ -310,7 +318,7 @@ def _looks(n_draws: int) -> int:
 
 def _half_width(variance: float, n: int, gamma: float) -> float:
     level = math.log(len(RATES) / gamma) / n
-    return float(_deviation(np.array([variance]), np.ones(1), level)[0])
+    return float(deviation(np.array([variance]), np.ones(1), level)[0])
 
 
 def _block(n_units: int) -> int:

@@ -127,13 +127,17 @@ def membership_success(
     found = np.asarray(posterior_success(np.asarray(mi_nats), np.maximum(q, 1 - q)))
     if (f != 0.5).any():
         goal, f, q = np.broadcast_arrays(np.asarray(mi_nats) * (1 + 1e-9) + _ROOM, f, q)
+        shape, terms = f.shape, np.stack([goal.ravel(), f.ravel(), q.ravel()])
+        (goal, f, q), again = np.unique(terms, axis=1, return_inverse=True)
         highest = _SURE / np.minimum(f, 1 - f)
         _, apart = _bisect(lambda d: _dearest(d, f, q)[1] >= goal, highest)
         size, nats = _dearest(apart, f, q)
         size = np.where(nats >= goal, size + 1e-12, 1.0)
         size = np.minimum(size, q * (1 - f) + (1 - q) * f)  # what certainty gives
-        found = np.where(f == 0.5, found, 0.5 + size / (4 * f * (1 - f)) * (1 + 2.0**-50))
-        found = np.where(q == f, np.minimum(found, 1.0), found)
+        uneven = 0.5 + size / (4 * f * (1 - f)) * (1 + 2.0**-50)
+        uneven = np.where(q == f, np.minimum(uneven, 1.0), uneven)
+        even = (f == 0.5)[again].reshape(shape)
+        found = np.where(even, found, uneven[again].reshape(shape))
     return float(found) if found.ndim == 0 else found
 
 
@@ -149,7 +153,7 @@ def mi_for_membership(
     f, q = _unit_terms(share, inside)
     caps, f, q = np.broadcast_arrays(np.asarray(success, dtype=np.float64), f, q)
     size = (caps - 0.5) * 4 * f * (1 - f) - 1e-12
-    if not (caps >= 0.5 + np.abs(q - f) / (4 * f * (1 - f))).all():
+    if not (caps >= 0.5 - 1e-12 + np.abs(q - f) / (4 * f * (1 - f))).all():
         raise BudgetError(
             f"success must be at least what is known before the release; got {success}. "
             "Nobody can be kept below what a blind guess achieves."
@@ -159,15 +163,14 @@ def mi_for_membership(
     nats = np.maximum(_dearest(apart, f, q)[1] - 2 * _ROOM, 0.0) * (1 - 2e-9)
     even = f == 0.5
     if even.any():
-        pairs = np.unique(np.stack([np.maximum(q, 1 - q)[even], caps[even]]), axis=1)
+        prior = np.minimum(np.maximum(q, 1 - q), caps)
+        pairs = np.unique(np.stack([prior[even], caps[even]]), axis=1)
         known = [mi_for_success(float(cap), float(prior)) for prior, cap in pairs.T]
         return float(min(*known, *nats[~even], math.inf))
     return float(nats.min())
 
 
-def _unit_terms(
-    share: Vector | float, inside: Vector | float | None
-) -> tuple[Vector, Vector]:
+def _unit_terms(share: Vector | float, inside: Vector | float | None) -> tuple[Vector, Vector]:
     f = np.asarray(share, dtype=np.float64)
     if not ((f > 0) & (f < 1)).all():
         raise BudgetError(f"share must be above 0 and below 1; got {share}. Use 1/2.")
@@ -201,6 +204,7 @@ def _bisect(is_high: Callable[[Vector], Vector], highest: Vector) -> tuple[Vecto
         above = is_high(middle)
         low, high = np.where(above, low, middle), np.where(above, middle, high)
     return low, high
+
 
 def epsilon_equivalent(success: float, delta: float = 0.0) -> float:
     """Return the ε at which ``(ε, δ)`` alone allows the same membership success.
