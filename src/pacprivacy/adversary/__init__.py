@@ -7,6 +7,7 @@ posterior computed here, so its success is a certificate and not the result of o
 from pacprivacy.adversary.advantage import (
     Candidates as Candidates,
     Tilts as Tilts,
+    beliefs as beliefs,
     is_line as is_line,
     line_posteriors as line_posteriors,
     success_room as success_room,
@@ -21,14 +22,18 @@ from pacprivacy.adversary.information import (
     pilot_of_view as pilot_of_view,
 )
 from pacprivacy.adversary.membership import (
+    FALSE_POSITIVES as FALSE_POSITIVES,
     Belief as Belief,
+    Direction as Direction,
     MembershipRisk as MembershipRisk,
     SideKnowledge as SideKnowledge,
+    TradeOff as TradeOff,
     criterion_success as criterion_success,
     membership_draws as membership_draws,
     membership_risk as membership_risk,
     noiseless_risk as noiseless_risk,
     side_knowledge as side_knowledge,
+    trade_off as trade_off,
 )
 from pacprivacy.adversary.view import (
     View as View,

@@ -38,6 +38,7 @@ LONGEST_LINE = 400.0  # of the noise's standard deviation
 REACH = 8.5  # of a grid beyond the outermost candidates
 CURVATURE = 4 / math.sqrt(2 * math.pi * math.e)  # integral of |phi''|
 HALF_PRECISION = 2.0**-24
+ROUNDING = 1e-12  # sums of a few thousand products of double precision
 
 
 class Candidates(Protocol):
@@ -120,6 +121,13 @@ class Tilts:
             found[place] = np.abs(folded @ masks).sum(axis=0)
         return found
 
+    def weight(self, before: Vector, units: Units) -> Vector:
+        """Return ``Σ p_k |mask_k|`` for units with this ``a`` before the release; 1 if it is 0."""
+        share, scale = self.share[units], self.scale[units]
+        inside = share + before / scale
+        found: Vector = (inside * (1 - share) + (1 - inside) * share) * scale
+        return found
+
     def before(self, log_prior: Vector, units: Units) -> Vector:
         """Return ``a`` before the release; zero under a uniform belief."""
         if not np.ptp(log_prior):
@@ -128,6 +136,14 @@ class Tilts:
         for place, masks in self.blocks(units, np.float64):
             found[place] = (weights @ masks)[0]
         return found
+
+
+def beliefs(pool: Candidates, log_prior: Vector, units: Units) -> tuple[Vector, Vector]:
+    """Return the share of the candidates that hold each unit, and the belief that it is in."""
+    tilts = Tilts(pool)
+    share = tilts.share[units]
+    inside = share + tilts.before(log_prior, units) / tilts.scale[units]
+    return share, np.clip(inside, 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,13 +167,14 @@ class _Sums:
     def __init__(self, units: Units, before: Vector, share: Vector) -> None:
         self.units, self.before, self.share = units, before, share
         self.sums = np.zeros((4, len(units)))  # of |a|, a, a², |a| a
-        self.n_draws, self.error = 0, 0.0
+        self.n_draws, self.error, self.sum_error = 0, 0.0, 0.0
 
     def add(self, tilts: Tilts, weights: Matrix, dtype: npt.DTypeLike) -> None:
         """Add a block of posteriors."""
         folded = tilts.fold(weights)
         if dtype == np.float32:
             self.error += float(np.abs(folded).sum()) * (tilts.rows + 8) * HALF_PRECISION
+            self.sum_error = max(self.sum_error, (len(folded) + 2) * HALF_PRECISION)
         folded = folded.astype(dtype, copy=False)
         for place, masks in tilts.blocks(self.units, dtype):
             a = folded @ masks
@@ -190,8 +207,9 @@ class _Sums:
             shift = center + slope * self.before  # x - center = |a| + slope a - shift
             second = square * (1 + slope**2) + 2 * slope * cross
             squares = np.maximum(second - 2 * shift * (size + slope * tilt) + shift**2, 0.0)
-            high = mean + _deviation(squares, np.maximum(above, 1e-3), level) + slack
-            low = mean - _deviation(squares, np.maximum(below, 1e-3), level) - slack
+            squares += 4 * self.sum_error * square + 8 * slack * np.maximum(above, below)
+            high = mean + deviation(squares, np.maximum(above, 1e-3), level) + slack
+            low = mean - deviation(squares, np.maximum(below, 1e-3), level) - slack
             value = np.where(high < upper, mean, value)
             lower, upper = np.maximum(lower, low), np.minimum(upper, high)
         return np.clip(value, lower, upper), lower, upper
@@ -200,7 +218,7 @@ class _Sums:
 RATES = (0.03, 0.06, 0.12, 0.25, 0.5, 0.8)
 
 
-def _deviation(squares: Vector, width: Vector, level: float) -> Vector:
+def deviation(squares: Vector, width: Vector, level: float) -> Vector:
     """Return how far a mean may be from its sample, by the best of a few fixed rates (claim T-5).
 
     ``squares`` is the sample mean of ``(x - c)²`` with ``c`` fixed beforehand, ``width`` a bound of
@@ -284,10 +302,11 @@ def _by_draws(
             break
         look(left, n_seen, np.float64 if len(left) <= CHAMPIONS else np.float32)
         n_seen *= 2
+    slack = 2 * view.slack * tilts.weight(before, units) + ROUNDING
     return Bounds(
         value=np.clip(value, lower, upper),
-        lower=np.maximum(lower - view.slack * tilts.scale, 0.0),
-        upper=upper + view.slack * tilts.scale,
+        lower=np.maximum(lower - slack, 0.0),
+        upper=upper + slack,
         n_draws=n_draws,
     )
 
@@ -299,7 +318,7 @@ def _looks(n_draws: int) -> int:
 
 def _half_width(variance: float, n: int, gamma: float) -> float:
     level = math.log(len(RATES) / gamma) / n
-    return float(_deviation(np.array([variance]), np.ones(1), level)[0])
+    return float(deviation(np.array([variance]), np.ones(1), level)[0])
 
 
 def _block(n_units: int) -> int:
@@ -334,8 +353,8 @@ def _second_moments(
     for place, masks in tilts.blocks(units, np.float32):
         image = root @ masks
         moment[place] = np.einsum("ij,ij->j", image, image)
-    rounding = tilts.rows**1.5 * HALF_PRECISION * math.sqrt(float(values.sum())) * worst
-    moment = (np.sqrt(moment) + rounding) ** 2
+    rounding = (tilts.rows + 4) * math.sqrt(tilts.rows * float(values.sum())) * HALF_PRECISION
+    moment = (np.sqrt(moment * (1 + 2 * tilts.rows * HALF_PRECISION)) + rounding * worst) ** 2
     moment += (float(values[dropped - 1]) * tilts.rows if dropped else 0.0) * worst**2
     moment += (SCREEN_BLOCK + 4) * HALF_PRECISION * (size * worst) ** 2
     extra = worst**2 * math.log(1 / gamma) / (2 * n_draws)
@@ -369,10 +388,8 @@ def _on_a_line(view: View, tilts: Tilts, units: Units, before: Vector) -> Bounds
                 here[place] += np.abs(folded @ masks).sum(axis=0, dtype=np.float64)
         share, a0 = tilts.share[active], before[active]
         worst = 0.5 / np.minimum(share, 1 - share)
-        inside = share + a0 / tilts.scale[active]
-        weight = (inside * (1 - share) + (1 - inside) * share) * tilts.scale[active]
-        slack = step**2 / 4 * CURVATURE * weight + (error + weight_of_tails) * worst
-        slack += view.slack * tilts.scale[active] + 1e-12
+        slack = (step**2 / 4 * CURVATURE + 2 * view.slack) * tilts.weight(a0, active)
+        slack += (error + weight_of_tails) * worst + ROUNDING
         value[active] = np.maximum(here, np.abs(a0))
         lower[active] = np.maximum(here - slack, np.abs(a0))
         upper[active] = np.maximum(here + slack, lower[active])

@@ -15,7 +15,13 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Count, Matrix, Share, Vector, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.advantage import Candidates, Tilts, advantage_bounds
+from pacprivacy.adversary.advantage import (
+    RATES,
+    Candidates,
+    Tilts,
+    advantage_bounds,
+    deviation,
+)
 from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
 from pacprivacy.adversary.view import View, draw_blocks, draws_generator, make_view, posterior
 from pacprivacy.errors import PoolError
@@ -138,6 +144,81 @@ def noiseless_risk(view: View, pool: Candidates) -> Vector:
         sums = np.add.reduceat(masks[order] * weights[order][:, None], starts, axis=0)
         advantage[place] = np.abs(sums).sum(axis=0)
     return np.minimum(0.5 + 0.5 * advantage + ROUNDING, 1.0)
+
+
+FALSE_POSITIVES = (0.001, 0.01, 0.1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TradeOff:
+    """Most true positives of any test on the worst-placed unit, at a rate of false positives.
+
+    An upper bound at the stated confidence; public. For every other unit, the rate of false
+    positives and the advantage together are a bound.
+    """
+
+    false_positives: Share
+    true_positives: Share
+    confidence: Share
+    n_draws: Count
+
+
+def trade_off(
+    view: View,
+    pool: Candidates,
+    *,
+    unit: int,
+    n_draws: int,
+    gamma: float,
+    rng: np.random.Generator,
+) -> tuple[TradeOff, ...]:
+    """Bound the true positives of every test whether one unit is in, under a uniform belief.
+
+    Parameters
+    ----------
+    unit : int
+        Whom the test is about; chosen on other draws.
+    gamma : float
+        Probability that any of the bounds is wrong.
+
+    Guarantee
+    ---------
+    Claim A-7. With probability ``1 - gamma`` over the simulated draws no test that says *in* of a
+    unit that is out as rarely as ``false_positives`` says it of one that is in more often than
+    ``true_positives``.
+    """
+    inside = pool.inside(np.array([unit]))[:, 0].astype(np.float64)
+    share = float(inside.mean())
+
+    def densities(n: int) -> tuple[Vector, Vector]:
+        draws = draw_blocks(view, n, rng)
+        belief = np.concatenate([posterior(view, block) @ inside for block in draws])
+        belief = np.clip(belief, 0.0, 1.0)
+        return belief / share, (1 - belief) / (1 - share)
+
+    n_pilot = n_draws // 4
+    with_it, without = densities(n_pilot)
+    order = np.argsort(-with_it)  # the largest likelihood ratios first
+    reached = np.searchsorted(np.cumsum(without[order]) / n_pilot, FALSE_POSITIVES)
+    at = order[np.minimum(reached, n_pilot - 1)]
+    cuts = np.minimum(with_it[at] / np.maximum(without[at], 1e-12), 1e6)
+    center = np.maximum(with_it[:, None] - without[:, None] * cuts, 0.0).mean(axis=0)
+    n_draws -= n_pilot
+    with_it, without = densities(n_draws)
+    excess = np.maximum(with_it[:, None] - without[:, None] * cuts, 0.0)
+    level = math.log(len(cuts) * len(RATES) / gamma) / n_draws
+    squares = np.square(excess - center).mean(axis=0)
+    most = excess.mean(axis=0) + deviation(squares, 1 / share - center + SINGLE, level)
+    most += view.slack * (1 + cuts) + ROUNDING
+    return tuple(
+        TradeOff(
+            false_positives=rate,
+            true_positives=min(1.0, float((rate * cuts + most).min())),
+            confidence=1 - gamma / len(FALSE_POSITIVES),
+            n_draws=n_draws,
+        )
+        for rate in FALSE_POSITIVES
+    )
 
 
 def criterion_success(

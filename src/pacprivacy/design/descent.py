@@ -40,7 +40,7 @@ from pacprivacy.noise import (
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate, NoiseSummary, Secret, noise_summary, open_parts
 from pacprivacy.simulation import draw_candidates
-from pacprivacy.theory import posterior_success
+from pacprivacy.theory import membership_success
 from pacprivacy.theory.design import (
     descent_shares,
     descent_step,
@@ -432,7 +432,7 @@ def _certify(
 ) -> Certificate:
     """Write down what the budgets of all steps add up to, which bounds everything released."""
     total, dimension = run.mi_nats, run.weights.size
-    success = posterior_success(total, pool.worst_prior)
+    success = membership_success(total, pool.worst_prior)
     noisy = [step for step in run.noise if step.n_directions] or list(run.noise)
     noise = NoiseSummary(
         total_variance=sum(step.total_variance for step in run.noise),

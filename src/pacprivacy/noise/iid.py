@@ -25,7 +25,7 @@ from pacprivacy.theory import (
     information_slack,
     lattice_total_variation,
     log_det_bound,
-    mi_for_success,
+    mi_for_membership,
     std_upper_bound,
 )
 
@@ -94,7 +94,9 @@ class IidRule(Rule):
             )
         budgets = [] if limits.mi_nats is None else [limits.mi_nats]
         if limits.success_level is not None:
-            budgets.append(mi_for_success(limits.success_level, float(getattr(pool, "prior", 1.0))))
+            budgets.append(
+                mi_for_membership(limits.success_level, float(getattr(pool, "prior", 1.0)))
+            )
         return min(budgets), None, None
 
     def plan(self, problem: Problem) -> NoisePlan:

@@ -13,11 +13,18 @@ import numpy as np
 
 from pacprivacy._checks import SMALLEST_RANGE, Matrix, Vector, as_outputs, check_log_belief
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary import DEFAULT_GAMMA, Belief, Candidates, make_view, noiseless_risk
+from pacprivacy.adversary import (
+    DEFAULT_GAMMA,
+    Belief,
+    Candidates,
+    beliefs,
+    make_view,
+    noiseless_risk,
+)
 from pacprivacy.budget import AnyBudget, Spent, limits_of
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise.plan import AxisFrame, Integers, Kind, NoisePlan, Revealed, Spread, spread_of
-from pacprivacy.theory import Estimate, entropy, mi_for_success
+from pacprivacy.theory import Estimate, entropy, mi_for_membership
 
 SAMPLED_COORDINATES = 64
 NOISELESS = "the output meets the budget as it is; no noise was added"
@@ -59,12 +66,13 @@ class Problem:
 
     @cached_property
     def gaussian_nats(self) -> float:
-        """The information budget that implies every limit through inequality (1)."""
+        """The information budget that implies every limit (claim T-6)."""
         budgets = [] if self.mi_nats is None else [self.mi_nats]
-        if self.caps is not None and self.priors is not None:
-            limited = np.isfinite(self.caps)
-            pairs = np.unique(np.stack([self.priors[limited], self.caps[limited]]), axis=1)
-            budgets += [mi_for_success(float(cap), float(prior)) for prior, cap in pairs.T]
+        if self.caps is not None and self.pool is not None:
+            limited = np.flatnonzero(np.isfinite(self.caps))
+            share, inside = beliefs(self.pool, self.log_p, limited)
+            terms = np.unique(np.stack([self.caps[limited], share, inside]), axis=1)
+            budgets += [mi_for_membership(*terms)] if len(limited) else []
         return min(budgets)
 
     def is_met(self, plan: NoisePlan) -> bool:

@@ -11,12 +11,11 @@ import msgspec
 
 from pacprivacy import _version
 from pacprivacy.budget import AnyBudget, Information, limits_of
-from pacprivacy.errors import BudgetError
 from pacprivacy.noise import UNITS
 from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import Arrays, plain_budget, read_budget, write_archive
 from pacprivacy.release.certificate import Certificate, NoiseSummary
-from pacprivacy.theory import mi_for_success, posterior_success
+from pacprivacy.theory import membership_success, mi_for_membership
 
 _NOTES = (
     "Every answer is calibrated to the belief that all earlier answers leave; the noise figures "
@@ -69,12 +68,7 @@ class AnswerBundle(_Words):
         limits, prior = limits_of(self.budget, self.pool.n_subsets), self.pool.worst_prior
         totals = [] if limits.mi_nats is None else [limits.mi_nats]
         if limits.success_level is not None:
-            if limits.success_level <= prior:
-                raise BudgetError(
-                    f"success must be above {prior:.4g}, the best guess that this pool allows "
-                    f"before any answer; got {limits.success_level:.4g}. Use a Balanced pool."
-                )
-            totals.append(mi_for_success(limits.success_level, prior))
+            totals.append(mi_for_membership(limits.success_level, prior))
         return min(totals)
 
     def save(self, path: str | Path) -> None:
@@ -111,7 +105,7 @@ def certify_answers(terms: AnswerBundle) -> Certificate:
     that would go beyond it is refused.
     """
     pool, total = terms.pool, terms.total_nats
-    bound = posterior_success(total, pool.worst_prior)
+    bound = membership_success(total, pool.worst_prior)
     return Certificate.about(
         pool,
         mi_upper=total,

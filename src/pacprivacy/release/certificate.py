@@ -14,11 +14,18 @@ import msgspec
 
 from pacprivacy._certificates import digest_of, read_certificate
 from pacprivacy._checks import LARGEST_COUNT, Amount, Count, Finite, Share
-from pacprivacy.adversary import Divergence, SideKnowledge
+from pacprivacy.adversary import Divergence, SideKnowledge, TradeOff
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Kind
 from pacprivacy.pool import Pool
-from pacprivacy.release.text import certificate_html, certificate_text, not_promised, promise_text
+from pacprivacy.release.text import (
+    advantage_of,
+    certificate_html,
+    certificate_text,
+    not_promised,
+    promise_text,
+    success_at,
+)
 from pacprivacy.theory import Estimate, Readings, epsilon_equivalent, posterior_success, read_as_dp
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
@@ -95,7 +102,9 @@ class Certificate:
 
     ``mi_upper_nats`` is the best proved bound on the mutual information between the secret
     index and everything released; ``any_inference`` turns it into the success of *any* guess
-    with a given prior; ``membership`` is the exact success on the worst-placed unit;
+    with a given prior. ``membership_bound`` is *balanced* success: of an attacker who is shown the
+    release and a unit that was used or not with equal odds; ``prior`` is how sure the pool alone
+    makes a guess of the worst-placed unit. ``trade_off`` bounds true positives by false ones;
     ``divergences`` are other distances of (secret, release) from independence.
 
     Examples
@@ -140,6 +149,7 @@ class Certificate:
     software: Text
     schema_version: int = SCHEMA_VERSION
     divergences: tuple[Divergence, ...] = ()
+    trade_off: tuple[TradeOff, ...] = ()
 
     @classmethod
     def about(
@@ -190,6 +200,15 @@ class Certificate:
         return promise_text(self.to_public_dict())
 
     @property
+    def advantage(self) -> float:
+        """How much better than even odds every attacker does at most: ``2 x success - 1``."""
+        return advantage_of(self.to_public_dict())
+
+    def success_at(self, prior: float) -> float:
+        """Return the most success of a guess of one unit's membership at another prior."""
+        return success_at(self.advantage, prior)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the certificate: what the ledger records and the report page shows."""
         return digest_of(self.to_public_dict())
@@ -202,11 +221,13 @@ class Certificate:
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types."""
         plain = asdict(self)
-        for name in ("side_knowledge", "divergences", "public", "not_promised", "notes"):
+        lists = ("side_knowledge", "divergences", "trade_off", "public", "not_promised", "notes")
+        for name in lists:
             plain[name] = list(plain[name])
         plain["side_knowledge"] = [item.to_public_dict() for item in self.side_knowledge]
-        if not self.divergences:  # as in files of version 0.1, whose digests are in ledgers
-            del plain["divergences"]
+        for name in ("divergences", "trade_off"):
+            if not plain[name]:  # as in files of version 0.1, whose digests are in ledgers
+                del plain[name]
         return plain
 
     def to_json(self) -> str:

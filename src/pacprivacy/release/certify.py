@@ -15,10 +15,13 @@ from pacprivacy._rounding import at_most
 from pacprivacy.adversary import (
     DEFAULT_GAMMA,
     Belief,
+    Direction,
     Divergence,
     MembershipRisk,
     SideKnowledge,
+    TradeOff,
     View,
+    beliefs,
     divergences,
     information_draws,
     make_view,
@@ -26,6 +29,7 @@ from pacprivacy.adversary import (
     noiseless_divergences,
     noiseless_risk,
     side_knowledge,
+    trade_off,
 )
 from pacprivacy.budget import AnyBudget
 from pacprivacy.noise import NoisePlan, Proof
@@ -41,11 +45,12 @@ from pacprivacy.release.composition import (
 )
 from pacprivacy.release.text import open_parts
 from pacprivacy.simulation import Outputs
-from pacprivacy.theory import Estimate, posterior_success
+from pacprivacy.theory import Estimate, membership_success
 
 SIDE_COST = 2 * 10**10
 DIVERGENCE_COST = 4 * 10**6  # posterior entries
-DIVERGENCE_GAMMA = DEFAULT_GAMMA / 4
+TRADE_OFF_COST = 1 << 24  # posterior entries
+DIVERGENCE_GAMMA = DEFAULT_GAMMA / 8  # and that of the trade-off
 TOLD = (1, 2, 4)
 ROUNDING = 1e-12
 
@@ -146,8 +151,7 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
     exact = kind == "exact"
     mi_upper = max(0.0, proved.mi_upper)
     upper = 1.0 if proved.membership is None else proved.membership.upper
-    blind = blind_success(pool, bundle.log_p, kind=kind)
-    bound = min(upper, posterior_success(mi_upper, blind))
+    bound = min(upper, implied_success(mi_upper, bundle))
     return Certificate.about(
         pool,
         mi_upper=mi_upper,
@@ -166,6 +170,7 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
         membership_mean=None if proved.membership is None else proved.membership.mean,
         side_knowledge=side_knowledge_of(bundle.view, pool, seed=bundle.seed) if exact else (),
         divergences=divergences_of(bundle.view, seed=bundle.seed) if exact else (),
+        trade_off=trade_off_of(bundle, proved) if exact else (),
         noise=noise_summary(bundle.grid_step, bundle.units_per_std),
         confidence=_confidence(bundle),
         notes=(*stated.notes, *_session_notes(bundle), *pool.notes),
@@ -175,13 +180,31 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
     )
 
 
-def blind_success(pool: Pool, log_p: Vector, *, kind: str) -> float:
-    """Return the best guess of any unit's membership before this release, rounded up."""
-    if kind != "exact":
-        return pool.prior
-    if np.ptp(log_p) == 0:
-        return pool.worst_prior
-    return min(1.0, float(pool.priors(log_p).max()) + ROUNDING)
+def implied_success(mi_nats: float, bundle: Bundle) -> float:
+    """Return the balanced success on the worst-placed unit that the information allows."""
+    pool, log_p = bundle.pool, bundle.log_p
+    if bundle.kind != "exact":
+        return membership_success(mi_nats, pool.prior)
+    if np.ptp(log_p) == 0:  # claim T-6: the share furthest from one half
+        return membership_success(mi_nats, pool.worst_prior)
+    share, inside = beliefs(pool, log_p, np.arange(pool.n_units))
+    return min(1.0, float(membership_success(mi_nats, share, inside).max()) + ROUNDING)
+
+
+def trade_off_of(bundle: Bundle, proved: Proved) -> tuple[TradeOff, ...]:
+    """Return true positives against false ones, for the worst-placed unit of a single release."""
+    risk, view = proved.membership, bundle.view
+    if bundle.session is not None or risk is None or view.points.shape[1] == 0:
+        return ()
+    draws = int(np.clip(TRADE_OFF_COST // view.n_subsets, 4096, 65536))
+    return trade_off(
+        view,
+        bundle.pool,
+        unit=int(np.argmax(np.round(risk.upper_per_unit, 6))),  # the same on every machine
+        n_draws=draws,
+        gamma=DIVERGENCE_GAMMA,
+        rng=public_generator(bundle.seed, "trade-off"),
+    )
 
 
 def noise_summary(grid_step: Vector, units_per_std: npt.NDArray[np.int64]) -> NoiseSummary:
@@ -228,20 +251,28 @@ def _composition(bundle: Bundle, proved: Proved) -> dict[str, Any] | None:
 
 
 def side_knowledge_of(view: View, pool: Pool, *, seed: int) -> tuple[SideKnowledge, ...]:
-    """Return the success of attackers who are told 1, 2 and 4 memberships."""
+    """Return the success of attackers who are told 1, 2 and 4 memberships.
+
+    Where a unit is in most candidates, being told that others are out or in are not the same.
+    """
     found: list[SideKnowledge] = []
-    for told in TOLD:
-        if told >= pool.n_units or 2**told > pool.n_subsets:
-            break
-        kept = max(1, pool.n_subsets // 2**told)
-        draws = int(np.clip(SIDE_COST // (8 * kept * pool.n_units), 128, 1024))
-        rng = public_generator(seed, "side-knowledge", told)
-        found.append(side_knowledge(view, pool, n_told=told, n_draws=draws, rng=rng))
+    directions: tuple[Direction, ...] = ("out", "in") if pool.folds > 2 else ("either",)
+    for direction in directions:
+        left = {"either": 0.5, "out": 1 / pool.folds, "in": 1 - 1 / pool.folds}[direction]
+        for told in TOLD:
+            kept = pool.n_subsets * left**told
+            if told >= pool.n_units or kept < 1:
+                break
+            draws = int(np.clip(SIDE_COST // (8 * int(kept) * pool.n_units), 128, 1024))
+            rng = public_generator(seed, "side-knowledge", told)
+            found.append(
+                side_knowledge(view, pool, n_told=told, direction=direction, n_draws=draws, rng=rng)
+            )
     return tuple(found)
 
 
 def divergences_of(view: View, *, seed: int) -> tuple[Divergence, ...]:
-    """Return total variation, chi-square and squared Hellinger, for a quarter of the confidence."""
+    """Return total variation, chi-square and squared Hellinger, for a share of the confidence."""
     if view.points.shape[1] == 0:
         return noiseless_divergences(view)
     draws = int(np.clip(DIVERGENCE_COST // view.n_subsets, 512, 16384))

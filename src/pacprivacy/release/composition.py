@@ -6,14 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-
 from pacprivacy._checks import Vector
 from pacprivacy.adversary import Belief, MembershipRisk
 from pacprivacy.budget import Spent
 from pacprivacy.noise import NoisePlan, Observation
 from pacprivacy.pool import Pool
-from pacprivacy.theory import Estimate, posterior_success
+from pacprivacy.theory import Estimate, membership_success
 
 ROUND_UP: Final = 1e-12
 
@@ -55,20 +53,15 @@ class SessionPart:
 def charge_of(proved: Proved, share: Spent, before: Vector) -> Spent:
     """Return what a release costs: its proved bounds, never more than its share.
 
-    ``before`` is the success on each unit before it. Where membership was not measured, the
-    increment is what the information implies.
+    ``before`` is the success on each unit before it. Where membership was not measured, the share
+    itself is what it costs.
     """
     nats = max(0.0, proved.mi_upper)
-    if share.success_increment is None:
-        return Spent(n_releases=1, mi_nats=nats)
-    if proved.membership is None:
-        increments = posterior_success(nats, np.minimum(before, 1.0)) - before
-    else:
+    increment = share.success_increment
+    if increment is not None and proved.membership is not None:
         increments = proved.membership.upper_per_unit - before
-    increment = max(0.0, float(increments.max()) + ROUND_UP)
-    return Spent(
-        n_releases=1, mi_nats=nats, success_increment=min(share.success_increment, increment)
-    )
+        increment = min(increment, max(0.0, float(increments.max()) + ROUND_UP))
+    return Spent(n_releases=1, mi_nats=nats, success_increment=increment)
 
 
 def session_facts(part: SessionPart, charge: Spent, *, prior: float) -> dict[str, Any]:
@@ -96,7 +89,7 @@ def success_bound(total: Spent, prior: float) -> float:
     if total.success_level is not None:
         bounds.append(total.success_level)
     if total.mi_nats is not None:
-        bounds.append(posterior_success(total.mi_nats, prior))
+        bounds.append(membership_success(total.mi_nats, prior))
     return min(bounds)
 
 

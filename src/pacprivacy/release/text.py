@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pacprivacy._certificates import readings_text, rows_html
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
+from pacprivacy.adversary import FALSE_POSITIVES
 from pacprivacy.pool import Pool
 
 WIDTH: Final = 80
@@ -26,6 +27,9 @@ SCOPE: Final = (
 LOOPHOLE: Final = (
     "What is computed from all candidates tells nothing about which of them is the secret, and is "
     "an exact fact of the universe that no noise hides"
+)
+TOLD_OUT: Final = (
+    "Who is told that a unit is out keeps few candidates; who is told that one is in keeps most"
 )
 ELSEWHERE: Final = "Releases and answers made outside this certificate from the same secret subset."
 
@@ -76,20 +80,73 @@ def promise_text(cert: dict[str, Any]) -> str:
         )
     text = (
         f"{who}, whatever their method or computing power, guesses whether one given "
-        f"{cert['unit']} was used with success above {bound} % (blind guess: "
-        f"{100 * cert['prior']:.4g} %)."
+        f"{cert['unit']} was used with success above {bound} %, both being equally likely (blind "
+        f"guess: 50 %)."
     )
     if cert["kind"] == "empirical":
         text = f"By simulation, not by proof: membership success about {bound} % or less."
     return text
 
 
-def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
+def advantage_of(cert: dict[str, Any]) -> float:
+    """Return how much better than even odds an attacker does: over the session, if there is one."""
+    session = cert["composition"] or {}
+    bound = session.get("session_success_bound", cert["membership_bound"])
+    return min(1.0, max(0.0, (2 * bound - 1) * (1 + 2.0**-52)))
+
+
+def success_at(advantage: float, prior: float) -> float:
+    """Return what an advantage allows where the case in has this prior, rounded up."""
+    likely = max(prior, 1 - prior)
+    return min(1.0, (likely + (1 - likely) * advantage) * (1 + 2.0**-51))
+
+
+def _advantage_text(cert: dict[str, Any]) -> str:
+    advantage, prior = advantage_of(cert), cert["prior"]
+    shown = at_most(advantage, decimals=4)
+    return (
+        f"at most {shown}, twice what success is above 50 %, for whoever is shown the release and a "
+        f"{cert['unit']} that was used or not with equal odds. The pool's own prior is "
+        f"{100 * prior:.4g} %: there success is at most "
+        f"{percent_at_most(success_at(advantage, prior))} %; at any prior p at most "
+        f"max(p, 1-p) + min(p, 1-p) x {shown}"
+    )
+
+
+def trade_off_rows(cert: dict[str, Any]) -> list[tuple[float, float, float | None]]:
+    """Return false positives, true positives of every unit, and of the worst-placed unit."""
+    drawn = {item["false_positives"]: item["true_positives"] for item in cert.get("trade_off", ())}
+    advantage = advantage_of(cert)
     rows = []
+    for rate in FALSE_POSITIVES:
+        simple = min(1.0, (rate + advantage) * (1 + 2.0**-51))
+        rows.append((rate, simple, min(simple, drawn[rate]) if rate in drawn else None))
+    return rows
+
+
+def _trade_off_text(cert: dict[str, Any]) -> str:
+    rows = trade_off_rows(cert)
+    rates, simple, drawn = (
+        ", ".join("-" if value is None else percent_at_most(value) for value in column)
+        for column in zip(*rows, strict=True)
+    )
+    rates = ", ".join(f"{100 * rate:.3g}" for rate, _, _ in rows)
+    text = f"at {rates} % false positives at most {simple} % true ones, for every unit "
+    text += "(false positives plus advantage)"
+    if cert.get("trade_off"):
+        draws = cert["trade_off"][0]["n_draws"]
+        text += f"; {drawn} % for the unit placed worst (likelihood ratios, {draws} draws)"
+    return text
+
+
+def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
     if cert["membership"] is not None:
         worst, mean = cert["membership"], cert["membership_mean"]
         rows.append(("Membership", f"worst unit {_percent(worst)}"))
         rows.append(("", f"mean over units {_percent(mean)}"))
+    rows.append(("Advantage", _advantage_text(cert)))
+    rows.append(("Trade-off", _trade_off_text(cert)))
     guesses = ", ".join(
         f"prior {100 * float(prior):.4g} % -> {percent_at_most(success)} %"
         for prior, success in cert["any_inference"].items()
@@ -126,16 +183,27 @@ def _percent(estimate: dict[str, Any]) -> str:
 def _side_text(cert: dict[str, Any]) -> str:
     if not cert["side_knowledge"]:
         return "not computed for this kind"
-    n_sets = max(item["n_sets"] for item in cert["side_knowledge"])
+    items = cert["side_knowledge"]
+    n_sets = max(item["n_sets"] for item in items)
     parts = [
-        f"told {item['n_told']}: {100 * item['mean_without_release']:.1f} -> "
+        f"told {item['n_told']}{_told_text(item)}: {100 * item['mean_without_release']:.1f} -> "
         f"{100 * item['mean_success']:.1f} %{_increment_text(item)}"
-        for item in cert["side_knowledge"]
+        for item in items
     ]
-    return (
-        "best guess about any other unit before -> after this release, then the most that it adds "
+    looked_at = items[0].get("n_looked_at", cert["n_units"])
+    whom = "any other unit"
+    if looked_at < cert["n_units"]:
+        whom += f" of {looked_at} sampled units"
+    text = (
+        f"best guess about {whom} before -> after this release, then the most that it adds "
         f"for any one unit (mean and largest of {n_sets} sampled sets); " + "; ".join(parts)
     )
+    return f"{text}. {TOLD_OUT}" if _told_text(items[0]) else text
+
+
+def _told_text(item: dict[str, Any]) -> str:
+    direction = item.get("direction", "either")
+    return "" if direction == "either" else f" {direction}"
 
 
 def _increment_text(item: dict[str, Any]) -> str:
@@ -240,8 +308,8 @@ def not_promised(
     if knows_pool:
         items.insert(
             0,
-            f"Side knowledge: whoever knows the pool and the true membership of about "
-            f"{math.ceil(math.log2(pool.n_subsets))} units knows the secret without any release.",
+            f"Side knowledge: whoever knows the pool and {_naming_text(pool)} knows the secret "
+            f"without any release.",
         )
     if mi_upper >= math.log(2):
         items.append(
@@ -250,3 +318,12 @@ def not_promised(
             f"with Information(...) to limit these."
         )
     return (*items, ELSEWHERE)
+
+
+def _naming_text(pool: Pool) -> str:
+    """Say how many units name the secret: log2 m memberships, or log_k m units that are out."""
+    folds = max(pool.folds, 2)
+    number = math.ceil(round(math.log(pool.n_subsets) / math.log(folds), 9))
+    if folds == 2:
+        return f"the true membership of about {number} units"
+    return f"about {number} units that are out"

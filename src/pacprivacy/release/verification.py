@@ -13,7 +13,7 @@ import numpy as np
 
 from pacprivacy._certificates import Verified, verify
 from pacprivacy._random import public_generator
-from pacprivacy.adversary import Belief
+from pacprivacy.adversary import Belief, beliefs
 from pacprivacy.budget import limits_of
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
@@ -23,7 +23,7 @@ from pacprivacy.release.bundle import Bundle, read_archive
 from pacprivacy.release.certificate import Certificate
 from pacprivacy.release.certify import noiseless_membership, write_certificate
 from pacprivacy.release.composition import Figures, SessionPart, charge_of
-from pacprivacy.theory import Estimate, information_slack, posterior_success
+from pacprivacy.theory import Estimate, information_slack, membership_success
 
 RELATIVE = 1e-6  # other processors round sums differently
 DISTANCE = 1e-4  # shifts within a group below a millionth of the spread are not released at all
@@ -132,6 +132,7 @@ def _check_confidence(certificate: Certificate, bundle: Bundle) -> None:
         return
     failure = sum(proof.gamma for proof in bundle.proofs)
     failure += sum(1 - item.estimate.confidence for item in certificate.divergences)
+    failure += sum(1 - item.confidence for item in certificate.trade_off)
     if certificate.confidence > 1 - failure + 1e-15:
         raise CertificateError(
             f"gamma must cover the proofs, which fail with probability {failure:.2g}; the bundle "
@@ -155,7 +156,7 @@ def _check_session(bundle: Bundle, part: SessionPart, proved: Figures) -> None:
     pool, prior = bundle.pool, bundle.pool.worst_prior
     nats = max(0.0, proved.mi_upper)
     before = Belief(log_p=bundle.log_p).success_per_unit(pool)
-    success = posterior_success(nats, np.minimum(before, 1.0))
+    success = membership_success(nats, *beliefs(pool, bundle.log_p, np.arange(pool.n_units)))
     if proved.membership is not None:
         success = np.minimum(success, proved.membership.upper_per_unit)
     increment = float((success - before).max())

@@ -19,7 +19,7 @@ from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, calibrate, rescale, spread_of
 from pacprivacy.release import Certificate, Release, finite_epsilon
 from pacprivacy.session.rehearsal import information_of
-from pacprivacy.theory import empirical_bernstein, posterior_success
+from pacprivacy.theory import empirical_bernstein, membership_success, posterior_success
 
 if TYPE_CHECKING:
     from pacprivacy.session.session import Session
@@ -366,7 +366,7 @@ def _certificate(
     """Write down the cap as the promise, and the rest as facts about this run."""
     last, seen = releases[-1].certificate, session.odometer()
     nats = steps.ceiling_nats
-    bound = posterior_success(nats, last.prior)
+    bound = membership_success(nats, last.prior)
     if share.success_increment is not None:
         bound = min(bound, last.prior + share.success_increment)
     if session.spent.n_releases > len(releases):  # a part of a longer session

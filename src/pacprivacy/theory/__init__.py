@@ -28,6 +28,8 @@ from pacprivacy.theory.success import (
     gaussian_equivalent as gaussian_equivalent,
     gaussian_parameter as gaussian_parameter,
     gaussian_success as gaussian_success,
+    membership_success as membership_success,
+    mi_for_membership as mi_for_membership,
     mi_for_success as mi_for_success,
     posterior_success as posterior_success,
     read_as_dp as read_as_dp,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias, overload
@@ -84,6 +85,125 @@ def mi_for_success(success: float, prior: float = 0.5) -> float:
             "Nobody can be kept below what a blind guess achieves."
         )
     return bernoulli_kl(float(success), float(prior)) * (1.0 - 2.0 * _MARGIN)
+
+
+_ROOM: Final = 1e-14  # nats: far above what rounding does to the curve below
+_SURE: Final = 800.0  # log odds that doubles cannot tell from certainty
+
+
+@overload
+def membership_success(
+    mi_nats: float, share: float = 0.5, inside: float | None = None
+) -> float: ...
+@overload
+def membership_success(
+    mi_nats: Vector | float, share: Vector, inside: Vector | None = None
+) -> Vector: ...
+def membership_success(
+    mi_nats: Vector | float, share: Vector | float = 0.5, inside: Vector | float | None = None
+) -> Vector | float:
+    """Largest balanced success on one unit's membership that an information budget leaves.
+
+    Parameters
+    ----------
+    mi_nats : float or array >= 0, public
+        Bound on the mutual information between the secret and everything released.
+    share : float or array in (0, 1)
+        Share of the candidates that the unit is in.
+    inside : float or array in [0, 1], optional
+        The attacker's belief that it is in before this release; by default ``share``.
+
+    Returns
+    -------
+    float or array
+        ``1/2 + E|a|/2`` at most, where ``a = (Q - share) / (2 share (1 - share))``; rounded up.
+
+    Guarantee
+    ---------
+    Claim T-6. Whoever is shown the release and a unit that was used or not with equal odds tells
+    which with at most this success. For ``share = 1/2`` it is :func:`posterior_success`.
+    """
+    f, q = _unit_terms(share, inside)
+    found = np.asarray(posterior_success(np.asarray(mi_nats), np.maximum(q, 1 - q)))
+    if (f != 0.5).any():
+        goal, f, q = np.broadcast_arrays(np.asarray(mi_nats) * (1 + 1e-9) + _ROOM, f, q)
+        shape, terms = f.shape, np.stack([goal.ravel(), f.ravel(), q.ravel()])
+        (goal, f, q), again = np.unique(terms, axis=1, return_inverse=True)
+        highest = _SURE / np.minimum(f, 1 - f)
+        _, apart = _bisect(lambda d: _dearest(d, f, q)[1] >= goal, highest)
+        size, nats = _dearest(apart, f, q)
+        size = np.where(nats >= goal, size + 1e-12, 1.0)
+        size = np.minimum(size, q * (1 - f) + (1 - q) * f)  # what certainty gives
+        uneven = 0.5 + size / (4 * f * (1 - f)) * (1 + 2.0**-50)
+        uneven = np.where(q == f, np.minimum(uneven, 1.0), uneven)
+        even = (f == 0.5)[again].reshape(shape)
+        found = np.where(even, found, uneven[again].reshape(shape))
+    return float(found) if found.ndim == 0 else found
+
+
+def mi_for_membership(
+    success: Vector | float, share: Vector | float = 0.5, inside: Vector | float | None = None
+) -> float:
+    """Information budget that keeps the balanced success on every listed unit below its limit.
+
+    Guarantee
+    ---------
+    Claim T-6. Ensures ``membership_success(result, share, inside) <= success``.
+    """
+    f, q = _unit_terms(share, inside)
+    caps, f, q = np.broadcast_arrays(np.asarray(success, dtype=np.float64), f, q)
+    size = (caps - 0.5) * 4 * f * (1 - f) - 1e-12
+    if not (caps >= 0.5 - 1e-12 + np.abs(q - f) / (4 * f * (1 - f))).all():
+        raise BudgetError(
+            f"success must be at least what is known before the release; got {success}. "
+            "Nobody can be kept below what a blind guess achieves."
+        )
+    highest = _SURE / np.minimum(f, 1 - f)
+    apart, _ = _bisect(lambda d: _dearest(d, f, q)[0] > size, highest)
+    nats = np.maximum(_dearest(apart, f, q)[1] - 2 * _ROOM, 0.0) * (1 - 2e-9)
+    even = f == 0.5
+    if even.any():
+        prior = np.minimum(np.maximum(q, 1 - q), caps)
+        pairs = np.unique(np.stack([prior[even], caps[even]]), axis=1)
+        known = [mi_for_success(float(cap), float(prior)) for prior, cap in pairs.T]
+        return float(min(*known, *nats[~even], math.inf))
+    return float(nats.min())
+
+
+def _unit_terms(share: Vector | float, inside: Vector | float | None) -> tuple[Vector, Vector]:
+    f = np.asarray(share, dtype=np.float64)
+    if not ((f > 0) & (f < 1)).all():
+        raise BudgetError(f"share must be above 0 and below 1; got {share}. Use 1/2.")
+    return f, f if inside is None else np.asarray(inside, dtype=np.float64)
+
+
+def _dearest(apart: Vector, f: Vector, q: Vector) -> tuple[Vector, Vector]:
+    """Return ``E|Q - f|`` and the information of a channel that tells it with the fewest nats.
+
+    It has two answers. Their beliefs are ``apart`` in log odds and equally far from ``f``, in the
+    sense of ``kl(f, Q)``. Where ``q`` is not between them, nothing is told.
+    """
+    apart = np.maximum(apart, 1e-300)
+    odds = np.log(-np.expm1(-f * apart)) - np.log(-np.expm1(-(1 - f) * apart))
+    with np.errstate(over="ignore"):
+        low, high = (1 / (1 + np.exp(-odds - shift * apart)) for shift in (f - 1, f))
+    weight = (q - low) / np.maximum(high - low, 1e-300)
+    told = (weight > 0) & (weight < 1)
+    weight = np.where(told, weight, 0.0)
+    low, high = np.where(told, low, q), np.where(told, high, q)
+    size = weight * np.abs(high - f) + (1 - weight) * np.abs(f - low)
+    nats = weight * bernoulli_kl(high, q) + (1 - weight) * bernoulli_kl(low, q)
+    return size, nats
+
+
+def _bisect(is_high: Callable[[Vector], Vector], highest: Vector) -> tuple[Vector, Vector]:
+    """Return where a rising condition turns true between 0 and ``highest``, from both sides."""
+    low, high = np.zeros_like(highest), highest
+    for _ in range(70):
+        middle = 0.5 * (low + high)
+        above = is_high(middle)
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return low, high
 
 
 def epsilon_equivalent(success: float, delta: float = 0.0) -> float:
