@@ -92,10 +92,10 @@ def rows_html(promise: str, rows: list[tuple[str, str]], *, simulation: bool) ->
     return f"<div>{warning}<p><b>{html.escape(promise)}</b></p><table>{cells}</table></div>"
 
 
-def release_html(value: str, certificate: str) -> str:
-    """Return the start of a released value, and its certificate, as HTML."""
+def release_html(value: str, certificate: str, table: str | None = None) -> str:
+    """Return the start of a released value (or a table of it), and its certificate, as HTML."""
     shown = value if len(value) <= SHOWN_CHARACTERS else value[:SHOWN_CHARACTERS] + " ..."
-    return f"<div><pre>{html.escape(shown)}</pre>{certificate}</div>"
+    return f"<div>{table or f'<pre>{html.escape(shown)}</pre>'}{certificate}</div>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,3 +56,7 @@ class SecretError(PacPrivacyError):
 
 class InterruptedRun(PacPrivacyError, KeyboardInterrupt):
     """The user stopped a run over the subsets; the message says how to resume."""
+
+
+class NoisyWarning(UserWarning):
+    """A release that is correct and private, and mostly noise; for the curator."""

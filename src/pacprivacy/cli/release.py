@@ -11,12 +11,12 @@ import typer
 
 from pacprivacy.budget import limits_of, parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import AsJson, Quiet, Verb, format_number, show, show_json, show_status
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
 from pacprivacy.errors import DataError, LedgerError
 from pacprivacy.mechanism import batch_of
 from pacprivacy.noise import as_rule
 from pacprivacy.privatizing import privatize
-from pacprivacy.release import Release
+from pacprivacy.release import Release, plus_minus
 from pacprivacy.simulation import SUBSETS_BATCHED
 from pacprivacy.tables import find_model, read_study
 
@@ -175,20 +175,24 @@ def save_release(found: Release, folder: Path) -> dict[str, str]:
 
 def _show_release(found: Release, files: dict[str, str]) -> None:
     show(str(found.certificate))
-    if lines := _value_lines(found.value):
-        show("\nReleased value", style="bold")
+    if lines := _value_lines(found):
+        show("\nReleased value ± standard error (as estimates for all records)", style="bold")
         show("\n".join(lines))
     show(f"\nWrote {files['release']} (may be published)")
     show(f"      {files['bundle']} (curator only; 'pac verify' needs it)")
 
 
-def _value_lines(value: Any) -> list[str]:
-    """Return a few named numbers as lines; nothing for a value that is better read in its file."""
-    small = isinstance(value, dict) and len(value) <= SHOWN_NUMBERS
-    if not small or not all(isinstance(item, float) for item in value.values()):
+def _value_lines(found: Release) -> list[str]:
+    """Return the released numbers with their standard errors, aligned, by name."""
+    rows = found.rows(SHOWN_NUMBERS + 1)
+    lines = [(row.name, *plus_minus(row)) for row in rows[:SHOWN_NUMBERS]]
+    if not lines:
         return []
-    width = max(len(name) for name in value)
-    return [f"  {name:<{width}}  {format_number(item)}" for name, item in value.items()]
+    widths = [max(len(line[column]) for line in lines) for column in range(3)]
+    shown = [f"  {n:<{widths[0]}}  {v:>{widths[1]}} ± {e:<{widths[2]}}" for n, v, e in lines]
+    if len(rows) > SHOWN_NUMBERS:
+        shown.append("  ... all numbers are in the file")
+    return [line.rstrip() for line in shown]
 
 
 release = Verb(

@@ -7,6 +7,7 @@ from pacprivacy.mechanism.base import (
     as_mechanism as as_mechanism,
     batch_of as batch_of,
     fixed as fixed,
+    totals_of as totals_of,
 )
 from pacprivacy.mechanism.data import (
     MINIMUM_ROWS as MINIMUM_ROWS,

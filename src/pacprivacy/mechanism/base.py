@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,16 @@ def batch_of(mechanism: Mechanism) -> Batch | None:
     return found
 
 
+def totals_of(mechanism: Mechanism) -> Literal["sum", "count"] | None:
+    """Return whether a mechanism's numbers are sums or counts over rows: an optional property.
+
+    Those of a candidate are divided by its share of the units, so that the release is an estimate
+    for all records; counts are rounded.
+    """
+    found: Literal["sum", "count"] | None = getattr(mechanism, "totals", None)
+    return found
+
+
 def fixed(value: Fixed | None, name: str) -> Fixed:
     """Return what ``prepare`` has fixed; refuse a mechanism that was not prepared."""
     if value is None:
@@ -101,6 +111,11 @@ class Wrapper(Mechanism):
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the value for one subset."""
         return self.inner.evaluate(parts, rng)
+
+    @property
+    def totals(self) -> Literal["sum", "count"] | None:
+        """Whether the numbers are sums or counts over the records."""
+        return totals_of(self.inner)
 
     @property
     def batch(self) -> Batch | None:

@@ -7,7 +7,8 @@ must be the same for every subset and so tells nothing about the secret (claim M
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -24,12 +25,14 @@ from pacprivacy.mechanism.nodes import (
     ScalarNode,
     SequenceNode,
     StaticNode,
+    TableNode,
     build_table,
     find_difference,
 )
-from pacprivacy.mechanism.sklearn import build_estimator, is_estimator
+from pacprivacy.mechanism.sklearn import EstimatorNode, build_estimator, is_estimator
 
 _DESCRIBE_LIMIT: Final = 200
+_BY_COLUMN: Final = ("matrix", "coef", "centres", "components", "mean")  # of named columns
 _KEY_TYPES: Final = (str, bytes, int, float, bool, type(None), np.str_, np.integer, np.bool_)
 
 
@@ -59,6 +62,19 @@ class Structure:
         """Return a short public text, such as ``tuple(array[3], number)``."""
         text = self.root.describe()
         return text if len(text) <= _DESCRIBE_LIMIT else text[: _DESCRIBE_LIMIT - 3] + "..."
+
+    def names(self) -> tuple[str, ...]:
+        """Return what to call each number: ``north.income``, ``coef_[0]``, ``amount[2026]``."""
+        return tuple(_names(self.root, ""))
+
+    def parts(self) -> tuple[slice, ...]:
+        """Return where each array, column or lone number lies in the vector."""
+        stops = np.cumsum(list(_sizes(self.root)), dtype=np.int64).tolist()
+        return tuple(map(slice, [0, *stops[:-1]], stops))
+
+    def as_record(self) -> Structure:
+        """Return the structure with dictionaries of attributes in the place of estimators."""
+        return replace(self, root=_without_estimators(self.root))
 
     def difference(self, other: Structure) -> str | None:
         """Return the place where another structure parts from this one, or None."""
@@ -174,3 +190,66 @@ def _build_mapping(value: dict[Any, Any], pieces: list[Vector], path: str) -> No
     kind = OrderedDict if isinstance(value, OrderedDict) else dict
     order = tuple(position[key] for key in inserted)
     return MappingNode(kind=kind, keys=tuple(keys), nodes=nodes, order=order)
+
+
+# --- what the numbers are called, and what belongs together ------------------------------------
+
+
+def _names(node: Node, path: str, columns: tuple[str, ...] = ()) -> Iterator[str]:
+    """Name the numbers below a node; the last axis of an array has the names of ``columns``."""
+    if isinstance(node, ScalarNode):
+        yield path or "value"
+    elif isinstance(node, ArrayNode):
+        what = path.rpartition(".")[2]
+        fits = what in _BY_COLUMN and node.shape[-1:] == (len(columns),)
+        named, both = columns if fits else (), fits and what == "matrix"
+        for place in np.ndindex(node.shape):
+            labels: list[object] = list(place)
+            if named:
+                labels[-1] = named[place[-1]]
+            if both:
+                labels[0] = named[place[0]]
+            yield f"{path}[{_label(tuple(labels))}]" if place else path or "value"
+    elif isinstance(node, TableNode):
+        rows = range(node.n_rows) if node.index is None else node.index
+        for column in node.columns:
+            name = path if node.is_series and (path or column is None) else _joined(path, column)
+            yield from (f"{name}[{_label(row)}]" for row in rows)
+    elif isinstance(node, MappingNode):
+        listed = dict(zip(node.keys, node.nodes, strict=True)).get("columns")
+        if isinstance(listed, SequenceNode):
+            columns = tuple(str(getattr(item, "value", "")) for item in listed.nodes)
+        for key, child in zip(node.keys, node.nodes, strict=True):
+            yield from _names(child, _joined(path, _label(key)), columns)
+    else:
+        for label, child in node.children:
+            inner = _joined(path, label[1:]) if label.startswith(".") else path + label
+            yield from _names(child, inner, columns)
+
+
+def _joined(path: str, name: object) -> str:
+    return f"{path}.{name}" if path else str(name)
+
+
+def _label(key: object) -> str:
+    return ", ".join(map(str, key)) if isinstance(key, tuple) else str(key)
+
+
+def _sizes(node: Node) -> Iterator[int]:
+    if isinstance(node, TableNode):
+        yield from (node.n_rows for _ in node.columns)
+    elif isinstance(node, ScalarNode | ArrayNode):
+        yield node.size
+    else:
+        for _, child in node.children:
+            yield from _sizes(child)
+
+
+def _without_estimators(node: Node) -> Node:
+    if isinstance(node, EstimatorNode):
+        names, nodes = zip(*node.released, strict=True) if node.released else ((), ())
+        inner = tuple(map(_without_estimators, nodes))
+        return MappingNode(kind=dict, keys=names, nodes=inner, order=tuple(range(len(names))))
+    if isinstance(node, SequenceNode | MappingNode):
+        return replace(node, nodes=tuple(map(_without_estimators, node.nodes)))
+    return node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -175,10 +175,11 @@ Edges = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram(Mechanism):
-    """Counts per bin, one histogram per column.
+    """Counts per bin, one histogram per column, as estimates for all records.
 
     As in ``numpy.histogram``, bins are half-open but the last one, and rows outside the range
-    are not counted.
+    are not counted. What is measured are the counts of a candidate; a release divides them by the
+    candidate's share of the units and rounds them.
 
     Parameters
     ----------
@@ -209,6 +210,11 @@ class Histogram(Mechanism):
                     "ranges must be None when bins gives the edges; got both. Drop one of them."
                 )
             object.__setattr__(self, "bins", _check_edges(self.bins))
+
+    @property
+    def totals(self) -> Literal["count"] | None:
+        """Counts are scaled up to all records; densities are not."""
+        return None if self.density else "count"
 
     @property
     def public(self) -> tuple[str, ...]:

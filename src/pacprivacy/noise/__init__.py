@@ -32,6 +32,8 @@ from pacprivacy.noise.plan import (
     Spread as Spread,
     make_plan as make_plan,
     noise_covariance as noise_covariance,
+    noise_factor as noise_factor,
+    noise_variances as noise_variances,
     spread_of as spread_of,
     weighted_mean as weighted_mean,
 )

@@ -474,10 +474,35 @@ def make_plan(
 
 def noise_covariance(plan: NoisePlan) -> Matrix:
     """Return the covariance of a plan's noise in the output's own coordinates; curator-only."""
+    factor = noise_factor(plan)
+    covariance: Matrix = factor.T @ factor
+    return covariance
+
+
+def noise_factor(plan: NoisePlan) -> Matrix:
+    """Return one row of length d per direction: its noise, one standard deviation long."""
     columns = [
         plan.frame.expand(std * row)
         for std, row in zip(plan.noise_std, np.eye(plan.n_directions), strict=True)
     ]
-    factor = np.stack(columns) if columns else np.zeros((0, len(plan.center)))
-    covariance: Matrix = factor.T @ factor
-    return covariance
+    return np.stack(columns) if columns else np.zeros((0, len(plan.center)))
+
+
+def noise_variances(plan: NoisePlan) -> Vector:
+    """Return the variance of the noise in each of the output's own coordinates; curator-only."""
+    frame, variances, found = plan.frame, np.square(plan.noise_std), np.zeros(len(plan.center))
+    if isinstance(frame, AxisFrame):
+        found[frame.axes] = variances
+        return found
+    basis = frame.basis if isinstance(frame, PublicFrame) else frame.spread.basis
+    turn = None if isinstance(frame, PublicFrame) else frame.rotation
+    if basis is not None:
+        return np.asarray(np.square(basis if turn is None else basis @ turn) @ variances)
+    assert isinstance(frame, SpreadFrame)  # only its directions may be combinations of outputs
+    spread, mixing = frame.spread, frame.spread.mixing
+    assert mixing is not None  # where there is no basis
+    mixing = mixing if turn is None else mixing @ turn
+    for cols in _column_chunks(spread.values):
+        centred = spread.values[:, cols] - spread.center[cols]
+        found[cols] = variances @ np.square(mixing.T @ centred)
+    return found

@@ -170,6 +170,11 @@ class Pool:
         """Return the number of units in each subset."""
         return np.array([popcount(row) for row in self.bits], dtype=np.int64)
 
+    @property
+    def share(self) -> float:
+        """Share of the units that is in a candidate, on average."""
+        return float(self.sizes().mean() / self.n_units)
+
     def counts(self) -> npt.NDArray[np.int32]:
         """Return the number of subsets that contain each unit, curator-only."""
         if self.folds > 1:

@@ -25,6 +25,17 @@ from pacprivacy.release.composition import (
     learned_facts as learned_facts,
     success_bound as success_bound,
 )
+from pacprivacy.release.intervals import (
+    NAMED as NAMED,
+    ErrorBars as ErrorBars,
+    Interval as Interval,
+    Row as Row,
+    drowned_note as drowned_note,
+    ends_text as ends_text,
+    measure as measure,
+    plus_minus as plus_minus,
+    warn_if_noisy as warn_if_noisy,
+)
 from pacprivacy.release.release import Release as Release, Sampler as Sampler, Secret as Secret
 from pacprivacy.release.text import open_parts as open_parts
 from pacprivacy.release.verification import load_bundle as load_bundle

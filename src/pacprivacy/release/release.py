@@ -10,14 +10,24 @@ from typing import Any, Protocol, Self, TypeVar
 from pacprivacy._certificates import plain_value, release_html
 from pacprivacy._plots import draw
 from pacprivacy._random import BitSource, ProcessBound, uniform_below
-from pacprivacy.errors import SecretError
+from pacprivacy.errors import CertificateError, SecretError
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
+from pacprivacy.release.intervals import (
+    SHOWN_NUMBERS,
+    ErrorBars,
+    Interval,
+    Of,
+    Row,
+    bars_html,
+    picked,
+    rows_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release:
-    """What may leave, and the proof of how little it tells.
+    """What may leave, how sure it is, and the proof of how little it tells.
 
     Parameters
     ----------
@@ -26,26 +36,78 @@ class Release:
     certificate : Certificate, public
         What is promised, to whom, how it was proved.
     bundle : Bundle, curator-only
-        Everything needed to recompute the certificate; never published.
+        Everything needed to recompute the certificate; never published. None in a release that
+        was loaded from its public file.
+    error_bars : ErrorBars, public, optional
+        Spread over the pool and noise of every number. ``std_error``, ``noise_std`` and
+        :meth:`interval` give them the shape and the labels of the value.
 
     Examples
     --------
     >>> import numpy as np
     >>> import pacprivacy as pac
-    >>> data = np.random.default_rng(0).normal(size=(40, 3))
-    >>> release = pac.privatize(lambda x: x.mean(axis=0), data, pac.Information(0.1), n_subsets=16)
-    >>> release.value.shape
-    (3,)
+    >>> data = np.random.default_rng(0).normal(5, 1, size=(400, 3))
+    >>> release = pac.privatize(lambda x: x.mean(axis=0), data, pac.Membership(0.75), n_subsets=64)
+    >>> release.value.shape, release.std_error.shape
+    ((3,), (3,))
+    >>> lower, upper = release.interval(0.95)
+    >>> bool((lower < release.value).all() and (release.value < upper).all())
+    True
     >>> sorted(release.to_public_dict())
-    ['certificate', 'schema_version', 'value']
+    ['certificate', 'error_bars', 'schema_version', 'value']
     """
 
     value: Any
     certificate: Certificate
-    bundle: Bundle = field(repr=False)
+    bundle: Bundle | None = field(repr=False)
+    error_bars: ErrorBars | None = field(default=None, repr=False)
+
+    @property
+    def std_error(self) -> Any:
+        """Standard error of every number, as an estimate of its value on all records."""
+        bars = self._bars()
+        return bars.structure.restore(bars.std_error())
+
+    @property
+    def noise_std(self) -> Any:
+        """Standard deviation of the noise in every number, rounded up to two digits."""
+        bars = self._bars()
+        return bars.structure.restore(bars.noise_std)
+
+    def interval(self, confidence: float = 0.95, *, of: Of = "records") -> Interval:
+        """Return where the value on all records lies, or that of the population behind them.
+
+        Approximate normal intervals from the spread over the pool and from the noise; the bias of
+        an estimator and heavy tails are not in them (claim R-8).
+
+        Parameters
+        ----------
+        confidence : float
+            Nominal coverage.
+        of : {"records", "population"}
+            What is to be covered: the same statistic on all records, or the parameter that they
+            are a sample of.
+        """
+        bars = self._bars()
+        ends = bars.interval(bars.numbers_of(self.value), confidence, of)
+        return Interval(*map(bars.structure.restore, ends))
+
+    def _bars(self) -> ErrorBars:
+        if self.error_bars is None:
+            raise CertificateError(
+                "error bars must have been measured; this release has none: its value is not made "
+                "of numbers, or its file is of an earlier version. Return numbers or arrays."
+            )
+        return self.error_bars
+
+    def rows(self, most: int = SHOWN_NUMBERS) -> list[Row]:
+        """Return the first numbers by name, with standard error and 95 % interval."""
+        return rows_of(self.value, self.error_bars, most=most)
 
     def _repr_html_(self) -> str:
-        return release_html(repr(self.value), self.certificate._repr_html_())
+        rows = self.rows()
+        shown = bars_html(rows, self.error_bars) if rows else None
+        return release_html(repr(self.value), self.certificate._repr_html_(), shown)
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw what is promised and the noise per direction, for the curator.
@@ -55,10 +117,12 @@ class Release:
         return draw("plot_release", self, path)
 
     def to_public_dict(self) -> dict[str, Any]:
-        """Return value and certificate as plain JSON types."""
+        """Return value, error bars and certificate as plain JSON types."""
+        bars = self.error_bars
         return {
             "schema_version": SCHEMA_VERSION,
             "value": plain_value(self.value),
+            **({} if bars is None else {"error_bars": bars.to_public_dict()}),
             "certificate": self.certificate.to_public_dict(),
         }
 
@@ -74,9 +138,27 @@ class Release:
         target.mkdir(parents=True, exist_ok=True)
         public = target / "release.json"
         text = json.dumps(self.to_public_dict(), indent=2, allow_nan=False)
-        self.bundle.save(target / "curator.npz")  # first: no public file without its proof
+        if self.bundle is not None:
+            self.bundle.save(target / "curator.npz")  # first: no public file without its proof
         public.write_text(text + "\n", encoding="utf-8")
         return public
+
+    @classmethod
+    def load(cls, path: str | Path) -> Release:
+        """Read a public file: value, error bars and certificate, without the curator's bundle.
+
+        The value comes in JSON types: lists for arrays and frames, for an estimator a dictionary
+        of its released attributes. Error bars that the certificate does not name are refused.
+        """
+        certificate = Certificate.read(path)
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        value, plain = content.get("value"), content.get("error_bars")
+        bars = None
+        if plain is not None:
+            bars = ErrorBars.from_dict(plain, named=certificate.public)
+            value = picked(value, plain["spread"])
+            bars.numbers_of(value)
+        return Release(value=value, certificate=certificate, bundle=None, error_bars=bars)
 
 
 Seen_co = TypeVar("Seen_co", covariant=True)

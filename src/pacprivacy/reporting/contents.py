@@ -17,7 +17,7 @@ from pacprivacy.audit import AuditResult
 from pacprivacy.budget import Membership
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import propose_variance
-from pacprivacy.release import Bundle, Certificate, noise_summary, noiseless_membership
+from pacprivacy.release import Bundle, Certificate, Row, noise_summary, noiseless_membership
 from pacprivacy.theory import posterior_success
 
 N_PRIORS: Final = 100
@@ -101,10 +101,12 @@ class CuratorFigures:
 class ReportData:
     """Everything that a report shows; public but for ``curator`` and the units of ``audit``.
 
-    ``any_inference`` is the bound on an arbitrary guess over a grid of priors.
+    ``values`` are the first released numbers by name, with their error bars; ``any_inference`` is
+    the bound on an arbitrary guess over a grid of priors.
     """
 
     certificate: Certificate
+    values: tuple[Row, ...] = ()
     any_inference: tuple[tuple[float, float], ...]
     curve: UtilityCurve | None = None
     session: SessionFigures | None = None
@@ -120,6 +122,7 @@ class ReportData:
 def build_report(
     certificate: Certificate,
     *,
+    values: Sequence[Row] = (),
     bundle: Bundle | None = None,
     curve: bool = True,
     curator: bool = False,
@@ -135,6 +138,7 @@ def build_report(
         figures = _curator_figures(certificate, bundle, drawn)
     found = ReportData(
         certificate=certificate,
+        values=tuple(values),
         any_inference=_any_inference(certificate.mi_upper_nats),
         curve=drawn,
         session=session_figures([certificate, *session]),

@@ -16,7 +16,14 @@ from pacprivacy._files import write_atomically
 from pacprivacy._rounding import at_most, failure_text, percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import AuditError, CertificateError, DataError
-from pacprivacy.release import Bundle, Certificate, Release, load_bundle
+from pacprivacy.release import (
+    Bundle,
+    Certificate,
+    Release,
+    ends_text,
+    load_bundle,
+    plus_minus,
+)
 from pacprivacy.reporting import charts
 from pacprivacy.reporting.contents import ReportData, UtilityCurve, build_report, check_belongs
 from pacprivacy.reporting.style import new_figure, number_text, page_svg, styled
@@ -81,11 +88,13 @@ def report(
     """
     folder = Path() if isinstance(release, Release) else Path(release).parent
     certificate = _certificate_of(release)
+    values = (release if isinstance(release, Release) else Release.load(release)).rows()
     found = _bundle_of(release, bundle, needed=curator)
     if found is not None:
         check_belongs(certificate, found)
     data = build_report(
         certificate,
+        values=values,
         bundle=found,
         curve=curve,
         curator=curator,
@@ -158,6 +167,8 @@ def render_page(data: ReportData) -> str:
         "at_most": at_most,
         "failure": failure_text,
         "number": number_text,
+        "plus_minus": plus_minus,
+        "ends": ends_text,
         "percent": percent_at_most,
         "shape": Markup,  # pictures, whose texts are escaped already
     }

@@ -16,8 +16,23 @@ from pacprivacy._rounding import at_most
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, calibrate, rescale, spread_of
-from pacprivacy.release import Certificate, Release, finite_epsilon
+from pacprivacy.noise import (
+    AnyRule,
+    NoisePlan,
+    Observation,
+    as_rule,
+    calibrate,
+    rescale,
+    spread_of,
+)
+from pacprivacy.release import (
+    NAMED,
+    Certificate,
+    Release,
+    drowned_note,
+    finite_epsilon,
+    warn_if_noisy,
+)
 from pacprivacy.session.rehearsal import information_of
 from pacprivacy.theory import empirical_bernstein, membership_success, posterior_success
 
@@ -305,7 +320,7 @@ def refine(
             f"target must be an Accuracy; got {type(target).__name__}. "
             "For example pac.Accuracy(at_least=0.9, on=(X_public, y_public))."
         )
-    evaluated = session.evaluate(mechanism, budget, checkpoint=checkpoint)
+    evaluated = session.evaluate(mechanism, budget, rule=rule, checkpoint=checkpoint)
     outputs, share = evaluated.outputs, evaluated.share
     fractions = level_shares(share, levels)
     steps = Refinement(outputs, share, rule=rule)
@@ -325,10 +340,22 @@ def refine(
         looks.append(target.look(value, n_looks=len(fractions)))
         if looks[-1].enough or plan.noise.is_noiseless:
             break
+    bars = releases[-1].error_bars
+    certificate = _certificate(session, budget, target, share, steps, releases, looks)
+    if bars is not None and plan.noise.total_variance > 0:
+        own = drowned_note(bars)  # of the last observation alone
+        bars = bars.with_noise((steps.total_variance / plan.noise.total_variance) ** 0.5)
+        said = (text for text in certificate.public if not text.startswith(NAMED))
+        notes = (note for note in certificate.notes if note not in own)
+        certificate = replace(
+            certificate, public=(*said, bars.sentence), notes=(*notes, *drowned_note(bars))
+        )
+    warn_if_noisy(value, bars, outputs.values)
     return GradualRelease(
         value=value,
         bundle=releases[-1].bundle,
-        certificate=_certificate(session, budget, target, share, steps, releases, looks),
+        error_bars=bars,
+        certificate=certificate,
         reached=looks[-1].enough,
         looks=tuple(looks),
         spent=session.spent,

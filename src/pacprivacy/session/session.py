@@ -31,19 +31,23 @@ from pacprivacy.release import (
     Bundle,
     Certificate,
     Context,
+    ErrorBars,
     Release,
     SessionPart,
     assess,
     bundle_of,
     charge_of,
+    drowned_note,
     learned_facts,
+    measure,
+    warn_if_noisy,
     write_certificate,
 )
 from pacprivacy.session.account import Holder, open_account
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Rehearsal, information_of
-from pacprivacy.simulation import Outputs
+from pacprivacy.simulation import Outputs, scale_outputs
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
@@ -79,6 +83,8 @@ class Plan:
         Everything that the certificate follows from.
     belief : Belief, curator-only
         That of whoever saw the earlier releases.
+    error_bars : ErrorBars, public, optional
+        How sure each number would be.
 
     Examples
     --------
@@ -96,6 +102,7 @@ class Plan:
     outputs: Outputs = field(repr=False)
     bundle: Bundle = field(repr=False)
     belief: Belief = field(repr=False)
+    error_bars: ErrorBars | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return f"PLAN: nothing was released or spent.\n{self.certificate}"
@@ -301,7 +308,9 @@ class Session(Keeper):
         self.check_process()  # before the lock, which a fork may have inherited while it was held
         with self._lock:
             plan = self.plan(mechanism, budget, rule=rule, checkpoint=checkpoint)
-            return self.publish(plan)[0]
+            found = self.publish(plan)[0]
+        warn_if_noisy(found.value, found.error_bars, plan.outputs.values)
+        return found
 
     def plan(
         self,
@@ -368,6 +377,8 @@ class Session(Keeper):
             self._total = self._read_total(pool.n_subsets)
         self._share(budget, rule)  # refused here, before the mechanism runs
         outputs = self._rehearsal.run(prepared, checkpoint=checkpoint, rng=self._stream())
+        if rule is None:  # a rule that was asked for is in the units of the mechanism
+            outputs = scale_outputs(outputs)
         # What is left now: a mechanism may have made a release of its own.
         share = self._share(budget, rule)
         return Evaluated(outputs=outputs, budget=budget, share=share, notes=notes)
@@ -382,16 +393,17 @@ class Session(Keeper):
                 total=self._total, before=self._spent, share=share, fresh=self._fresh
             )
             asked = information_of(share)
-        noise = calibrate(asked, gamma=DEFAULT_GAMMA / 2, **given)
+        noise, outputs = calibrate(asked, gamma=DEFAULT_GAMMA / 2, **given), evaluated.outputs
+        bars, said = measure(outputs, noise, pool), outputs.public
         context = Context(
-            outputs=evaluated.outputs,
+            outputs=outputs if bars is None else replace(outputs, public=(*said, bars.sentence)),
             pool=pool,
             budget=evaluated.budget,
             log_p=belief.log_p,
             gamma=DEFAULT_GAMMA,
             seed=given["rng"],
             simulation=self._simulate,
-            notes=evaluated.notes,
+            notes=(*evaluated.notes, *drowned_note(bars)),
             session=part,
         )
         with few_threads(pool.n_subsets * pool.n_units):
@@ -402,9 +414,10 @@ class Session(Keeper):
             certificate=certificate,
             charge=charge_of(noise, share, belief.success_per_unit(pool)),
             noise=noise,
-            outputs=evaluated.outputs,
+            outputs=outputs,
             bundle=bundle,
             belief=belief,
+            error_bars=bars,
         )
         return self._planned
 
@@ -439,7 +452,8 @@ class Session(Keeper):
             if self._spent is not unspent and self._spent.n_releases == unspent.n_releases:
                 self.close()  # something was drawn that the belief does not know
             raise
-        release = Release(value=value, certificate=certificate, bundle=bundle)
+        bars = plan.error_bars
+        release = Release(value=value, certificate=certificate, bundle=bundle, error_bars=bars)
         self._releases.append(release)
         return release, seen
 

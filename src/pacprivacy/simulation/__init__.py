@@ -7,4 +7,5 @@ from pacprivacy.simulation.run import (
     Outputs as Outputs,
     draw_candidates as draw_candidates,
     run_mechanism as run_mechanism,
+    scale_outputs as scale_outputs,
 )

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix
+from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed
 from pacprivacy._threads import single_threaded
 from pacprivacy.errors import MechanismError, PoolError
-from pacprivacy.mechanism import Batch, Data, Mechanism, Structure, as_mechanism, batch_of
+from pacprivacy.mechanism import (
+    Batch,
+    Data,
+    Mechanism,
+    Structure,
+    as_mechanism,
+    batch_of,
+    totals_of,
+)
 from pacprivacy.pool import Balanced, Pool, PoolStrategy
 from pacprivacy.simulation.backends import (
     Job,
@@ -52,6 +60,10 @@ class Outputs:
         Seed of the mechanism's public streams.
     finish : callable, public
         Post-processing of a released value.
+    scales : array of shape (d,), public, optional
+        What each number was divided by, powers of two; see :func:`scale_outputs`.
+    rounds : bool, public
+        Whether released numbers are counts, and rounded to whole ones.
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)
@@ -60,6 +72,8 @@ class Outputs:
     public: tuple[str, ...] = ()
     seed: int = field(repr=False)
     finish: Callable[[Any], Any] = field(default=_unchanged, repr=False)
+    scales: Vector | None = field(default=None, repr=False)
+    rounds: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         values = np.ascontiguousarray(self.values, dtype=np.float64).view()
@@ -76,9 +90,17 @@ class Outputs:
         """Length d of the measured vector."""
         return int(self.values.shape[1])
 
-    def restore(self, vector: npt.ArrayLike) -> Any:
-        """Turn a released vector into the value the user sees (claim M-1)."""
-        return self.finish(self.structure.restore(vector))
+    def restore(self, vector: npt.ArrayLike, *, exact: bool = False) -> Any:
+        """Turn a released vector into the value the user sees (claim M-1).
+
+        ``exact`` leaves counts as they are, unrounded.
+        """
+        numbers = np.asarray(vector, dtype=np.float64)
+        if self.scales is not None and numbers.shape == self.scales.shape:
+            numbers = numbers * self.scales
+        if self.rounds and not exact:
+            numbers = numbers.round() + 0.0  # no minus sign before a zero
+        return self.finish(self.structure.restore(numbers))
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return what may be published, as plain JSON types."""
@@ -240,11 +262,56 @@ def run_mechanism(
             show_notices([*own, *run.notices])
         raise
     show_notices([*own, *run.notices])
+    totals, said = totals_of(prepared), prepared.public
+    if totals is not None:
+        share = pool.share
+        values = values / share
+        said = (*said, TOTALS[totals].format(share=f"{share:.4g}"))
     return Outputs(
         values=values,
         structure=structure,
         mechanism_name=prepared.name,
-        public=prepared.public,
+        public=said,
         seed=seed,
         finish=prepared.finish,
+        rounds=totals == "count",
     )
+
+
+TOTALS: Final = {
+    "sum": "sums are estimates for all records: those of a candidate divided by {share}, its share",
+    "count": "counts are estimates for all records: those of a candidate divided by {share}, its "
+    "share, and rounded to whole numbers",
+}
+DISPARATE: Final = 100.0  # spreads that differ by less share one unit of noise
+OWN_SCALE: Final = 64  # numbers of a larger array are of one kind, and share a scale
+SHOWN_SCALES: Final = 8
+FLAT: Final = 1e-12  # a spread below this share of the number's size is rounding error
+
+
+def scale_outputs(outputs: Outputs) -> Outputs:
+    """Give outputs of very different size a unit each, so that none drowns in another's noise.
+
+    The noise rules make the *total* noise small. Where spreads over the pool differ by more than
+    100, each number is divided by its own spread, rounded to a power of two (exact in floating
+    point); arrays of more than 64 numbers have one unit. The released value is in its own units
+    again. The scales are the same for all candidates, and the certificate names them.
+    """
+    values = outputs.values
+    spread, size = np.ptp(values, axis=0), np.abs(values).max(axis=0)
+    spread = np.where(spread > FLAT * size, values.std(axis=0), 0.0)
+    for part in outputs.structure.parts():
+        if part.stop - part.start > OWN_SCALE:
+            spread[part] = np.sqrt(np.square(spread[part]).mean())
+    moves = spread[spread > 0]
+    if not moves.size or moves.max() <= DISPARATE * moves.min():
+        return outputs
+    scales = np.exp2(np.round(np.log2(np.where(spread > 0, spread, moves.max()))))
+    listed = f"from {scales.min():.3g} to {scales.max():.3g}"
+    if len(scales) <= SHOWN_SCALES:
+        listed = ", ".join(f"{scale:.3g}" for scale in scales)
+    said = (
+        "units of the noise: every number divided by its spread over the pool, rounded to a power "
+        f"of two ({listed}); noise figures are in these units"
+    )
+    return replace(outputs, values=values / scales, scales=scales, public=(*outputs.public, said))

@@ -1,0 +1,375 @@
+"""How sure a released number is: error bars from the pool's own spread and from the noise.
+
+The pool knows the sampling variance. With ``C`` the variance of an output over the candidates
+(every candidate alike, whatever was released before) and ``S`` that of its noise, the value on all
+records lies within ``y ± z sqrt(C + S)``, and the parameter of the population that the records are
+a sample of within ``y ± z sqrt(C/(1-f) + S)``, for candidates that hold a share ``f`` of the units
+(math §16). Both are approximate: normal intervals for smooth statistics and quantiles. The bias of
+an estimator is not in them, since the value on all records is not measured.
+
+``C`` and ``S`` are facts about the universe. They leave rounded up to two digits, and the
+certificate names them and their digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import math
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NamedTuple, Self
+
+import numpy as np
+from scipy.special import ndtri
+
+from pacprivacy._certificates import plain_value
+from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy.errors import (
+    BudgetError,
+    CertificateError,
+    MechanismError,
+    NoisyWarning,
+    PacPrivacyError,
+)
+from pacprivacy.mechanism import Mechanism, Structure, flatten
+from pacprivacy.noise import NoisePlan, noise_factor, noise_variances
+from pacprivacy.pool import Pool
+from pacprivacy.simulation import Outputs
+
+Of = Literal["records", "population"]
+
+NAMED: Final = "error bars: "
+PROBED: Final = 4096  # numbers that post-processing is followed through one by one
+STEP: Final = 1e-3  # of an error, to see what post-processing makes of it
+LEAST_STEP: Final = 1e-9  # of the number itself, so that a step is no rounding error
+FLAT: Final = 1e-12  # an error below this share of the number is one of floating point
+ROUNDING_VARIANCE: Final = 1 / 12  # of a number that is rounded to whole ones
+DROWNED: Final = 3.0  # times the spread: from here on the noise is most of the error
+LEAST_SUBSETS: Final = 64  # fewer do not show the tails
+SHOWN_NAMES: Final = 3
+SHOWN_NUMBERS: Final = 40
+ADVICE: Final = (
+    "What helps: scale or cap the columns, a robust statistic (median, trimmed mean), more "
+    "records or subsets, a larger budget."
+)
+
+
+class Interval(NamedTuple):
+    """Two ends, each shaped and labelled like the released value."""
+
+    lower: Any
+    upper: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ErrorBars:
+    """Spread over the pool and noise of every released number, in its units; public.
+
+    Parameters
+    ----------
+    structure : Structure
+        Shape and labels of the released value, with dictionaries in the place of estimators.
+    spread : array of shape (k,)
+        Standard deviation of each number over the candidates, rounded up to two digits.
+    noise_std : array of shape (k,)
+        Standard deviation of its noise, rounded up to two digits.
+    share : float
+        Share of the units that is in a candidate.
+    rounds : bool
+        Whether the numbers were rounded to whole ones.
+    """
+
+    structure: Structure
+    spread: Vector
+    noise_std: Vector
+    share: float
+    rounds: bool = False
+
+    def __post_init__(self) -> None:
+        freeze(self.spread)
+        freeze(self.noise_std)
+
+    def std_error(self, of: Of = "records") -> Vector:
+        """Return the standard error of every number, for all records or for their population."""
+        if of not in ("records", "population"):
+            raise BudgetError(f"of must be 'records' or 'population'; got {of!r}. Choose one.")
+        sampling = np.square(self.spread)
+        if of == "population":
+            sampling = sampling / (1.0 - self.share)
+        variance = sampling + np.square(self.noise_std)
+        if self.rounds:
+            variance = np.where(variance > 0, variance + ROUNDING_VARIANCE, 0.0)
+        return np.asarray(np.sqrt(variance))
+
+    def numbers_of(self, value: Any) -> Vector:
+        """Return the numbers of a released value, in the order of the bars."""
+        numbers = flatten(value)[0]
+        if len(numbers) != len(self.spread):
+            raise MechanismError(
+                f"value must hold {len(self.spread)} numbers, as on the pool; got {len(numbers)}. "
+                "Return values of one shape."
+            )
+        return numbers
+
+    def interval(self, numbers: Vector, confidence: float, of: Of) -> tuple[Vector, Vector]:
+        """Return the two ends of the interval around every number."""
+        if not 0 < confidence < 1:
+            raise BudgetError(
+                f"confidence must be a number between 0 and 1; got {confidence!r}. Use 0.95."
+            )
+        half = float(ndtri(0.5 + confidence / 2)) * self.std_error(of)
+        return numbers - half, numbers + half
+
+    @property
+    def sentence(self) -> str:
+        """What the certificate says about them: it binds them to its digest."""
+        return (
+            f"{NAMED}spread over the pool and noise of every number, rounded up to two digits "
+            f"(SHA-256 {self.digest[:32]})"
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the figures."""
+        plain = json.dumps(self.to_public_dict(), sort_keys=True, allow_nan=False)
+        return hashlib.sha256(plain.encode("ascii")).hexdigest()
+
+    def with_noise(self, factor: float) -> Self:
+        """Return the bars with the noise multiplied, as for a mean of several observations."""
+        return replace(self, noise_std=round_up(self.noise_std * factor))
+
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return everything as plain JSON types, shaped like the value."""
+        shaped = {
+            "std_error": self.std_error(),
+            "spread": self.spread,
+            "noise_std": self.noise_std,
+        }
+        plain = {name: plain_value(self.structure.restore(v)) for name, v in shaped.items()}
+        return {**plain, "share": self.share, "rounds": self.rounds}
+
+    @classmethod
+    def from_dict(cls, plain: Any, *, named: Sequence[str]) -> Self:
+        """Rebuild error bars; refuse others than those that a certificate names."""
+        with suppress(KeyError, TypeError, ValueError, MechanismError):
+            spread, structure = flatten(plain["spread"])
+            found = cls(
+                structure=structure,
+                spread=spread,
+                noise_std=flatten(plain["noise_std"])[0],
+                share=float(plain["share"]),
+                rounds=bool(plain["rounds"]),
+            )
+            if found.sentence in named and found.to_public_dict() == plain:
+                return found
+        raise CertificateError(
+            "error_bars must be those that the certificate names; got others. "
+            "Use the file as it was written."
+        )
+
+
+def round_up(figures: Vector) -> Vector:
+    """Round to two significant digits, upwards."""
+    positive = figures > 0
+    exponent = np.floor(np.log10(np.where(positive, figures, 1.0))).astype(np.int64) - 1
+    digits = np.ceil(figures / 10.0**exponent)
+    written = [float(f"{n:.0f}e{e}") for n, e in zip(digits, exponent, strict=True)]
+    return np.where(positive, np.maximum(written, figures * (1 - 1e-15)), 0.0)
+
+
+# --- from the pool to the value that the user sees -----------------------------------------------
+
+
+def measure(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBars | None:
+    """Return the error bars of a release; a function of pool and noise law, not of the secret.
+
+    None where post-processing gives something that is not made of numbers. Post-processing is
+    followed linearly, from the mean of the outputs over the pool.
+    """
+    values = outputs.values
+    sampling, noise = values.std(axis=0), np.sqrt(noise_variances(plan))
+    moving = np.hypot(sampling, noise) > FLAT * np.abs(values).max(axis=0)
+    if getattr(outputs.finish, "__func__", None) is Mechanism.finish:  # it changes nothing
+        unit = moving * (1.0 if outputs.scales is None else outputs.scales)
+        spread, std, structure = sampling * unit, noise * unit, outputs.structure
+    else:
+        try:
+            spread, std, structure = _through(outputs, plan, (sampling, noise, moving))
+        except (PacPrivacyError, ValueError, TypeError, ArithmeticError):
+            return None
+    return ErrorBars(
+        structure=structure.as_record(),
+        spread=round_up(spread),
+        noise_std=round_up(std),
+        share=pool.share,
+        rounds=outputs.rounds,
+    )
+
+
+def _through(
+    outputs: Outputs, plan: NoisePlan, errors: tuple[Vector, Vector, Any]
+) -> tuple[Vector, Vector, Structure]:
+    """Return spread and noise behind the mechanism's post-processing, and what it builds."""
+
+    def finished(vector: Vector) -> Vector:
+        return flatten(outputs.restore(vector, exact=True))[0]
+
+    sampling, noise, moving = errors
+    centre = outputs.values.mean(axis=0)
+    base, structure = flatten(outputs.restore(centre, exact=True))
+    if moving.sum() > PROBED:  # then taken to act on every number alone
+        shifts = (STEP * sampling * moving, STEP * noise * moving)
+        one, other = (np.abs(finished(centre + shift) - base) / STEP for shift in shifts)
+        return one, other, structure
+    slopes = np.zeros((len(base), len(centre)))
+    steps = np.maximum(STEP * np.hypot(sampling, noise), LEAST_STEP * np.abs(centre))
+    for i in np.flatnonzero(moving):
+        shifted = centre.copy()
+        shifted[i] += steps[i]
+        slopes[:, i] = (finished(shifted) - base) / (shifted[i] - centre[i])
+    spread = ((outputs.values - centre) @ slopes.T).std(axis=0)
+    return spread, np.linalg.norm(noise_factor(plan) @ slopes.T, axis=0), structure
+
+
+# --- for people ----------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """One released number with its error bars, for people."""
+
+    name: str
+    value: float
+    std_error: float
+    lower: float
+    upper: float
+
+
+def rows_of(value: Any, bars: ErrorBars | None, *, most: int) -> list[Row]:
+    """Return the first numbers of a value by name; those without error bars are not estimates."""
+    if bars is None:
+        return []
+    numbers = bars.numbers_of(value)
+    error, ends = bars.std_error(), bars.interval(numbers, 0.95, "records")
+    shown = np.flatnonzero(_measured(bars))[:most]
+    names = bars.structure.names()
+    return [Row(names[i], numbers[i], error[i], ends[0][i], ends[1][i]) for i in shown]
+
+
+def _measured(bars: ErrorBars) -> Any:
+    """Return which numbers stand in an array that moves; all where none does (unanimous)."""
+    moves = (bars.spread > 0) | (bars.noise_std > 0)
+    shown = np.zeros(len(moves), dtype=np.bool_)
+    for part in bars.structure.parts():
+        shown[part] = moves[part].any() or not moves.any()
+    return shown
+
+
+def bars_html(rows: Sequence[Row], bars: ErrorBars | None) -> str:
+    """Return numbers with their error bars as a table in HTML."""
+    lines = [(row.name, *plus_minus(row), ends_text(row)) for row in rows]
+    cells = ""
+    for line in lines:
+        cells += "".join(["<tr>", *(f"<td>{html.escape(cell)}</td>" for cell in line), "</tr>"])
+    heads = "".join(
+        f"<th>{name}</th>" for name in ("", "value", "± standard error", "95 % interval")
+    )
+    more = 0 if bars is None else int(_measured(bars).sum()) - len(rows)
+    rest = f"<p>and {more} more numbers</p>" if more > 0 else ""
+    return f"<table><tr>{heads}</tr>{cells}</table>{rest}"
+
+
+def picked(value: Any, like: Any) -> Any:
+    """Return of a value from a file what the error bars are about: of estimators, attributes."""
+    if isinstance(value, dict) and isinstance(like, dict):
+        for inner in ("attributes", "steps"):
+            if "estimator" in value and "estimator" not in like and inner in value:
+                value = value[inner]
+        return {key: picked(value.get(key), item) for key, item in like.items()}
+    if isinstance(value, list) and isinstance(like, list) and len(value) == len(like):
+        return [picked(one, other) for one, other in zip(value, like, strict=True)]
+    return value
+
+
+def plus_minus(row: Row) -> tuple[str, str]:
+    """Write a number and its standard error to the same decimal: ``50.2`` and ``0.4``.
+
+    The error has two digits if it begins with 1, 2 or 3, and else one; it is rounded up.
+    """
+    value, error = row.value, row.std_error
+    if not (error > 0 and math.isfinite(error)):
+        return f"{value:.6g}", "0"
+    decimals = -math.floor(math.log10(error))
+    decimals += error * 10.0**decimals < 4
+    unit = 10.0**-decimals
+    value, error = round(value / unit) * unit, math.ceil(error / unit * (1 - 1e-9)) * unit
+    if not -7 < decimals < 7:
+        return f"{value:.4g}", f"{error:.2g}"
+    return f"{value:,.{max(0, decimals)}f}", f"{error:,.{max(0, decimals)}f}"
+
+
+def ends_text(row: Row) -> str:
+    """Write the interval of a number, to the decimal of its error."""
+    lower, upper = (plus_minus(row._replace(value=end))[0] for end in (row.lower, row.upper))
+    return f"{lower} to {upper}"
+
+
+# --- when the noise is most of what leaves -------------------------------------------------------
+
+
+def drowned_note(bars: ErrorBars | None) -> tuple[str, ...]:
+    """Say in the certificate that noise is far above the spread: a fact of what is published."""
+    if bars is None:
+        return ()
+    count = int((bars.noise_std > DROWNED * bars.spread).sum())
+    if not count:
+        return ()
+    return (
+        f"the noise of {count} of {len(bars.spread)} numbers is more than {DROWNED:g} times their "
+        f"spread over the pool: it is most of their error. {ADVICE}",
+    )
+
+
+def warn_if_noisy(value: Any, bars: ErrorBars | None, values: Matrix) -> None:
+    """Warn the curator, once per release, of numbers that are mostly noise or have heavy tails."""
+    if bars is None:
+        return
+    numbers, noise, spread = bars.numbers_of(value), bars.noise_std, bars.spread
+    noisy = (noise > DROWNED * spread) | ((noise > np.abs(numbers)) & (noise > spread))
+    if noisy.any():
+        names, places = bars.structure.names(), np.flatnonzero(noisy)
+        some = "; ".join(
+            f"{names[i]} (noise {noise[i]:.2g}, value {numbers[i]:.3g})"
+            for i in places[:SHOWN_NAMES]
+        )
+        rest = f" and {len(places) - SHOWN_NAMES} more" if len(places) > SHOWN_NAMES else ""
+        _warn(
+            f"the noise exceeds the signal in {len(places)} of {len(names)} numbers: {some}{rest}. "
+            f"{ADVICE}"
+        )
+    tails = _odd_tails(values)
+    if tails:
+        _warn(
+            f"{tails} of {values.shape[1]} measured numbers have heavy tails or hang on single "
+            "records: their intervals may cover less than they say."
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, NoisyWarning, stacklevel=2)
+
+
+def _odd_tails(values: Matrix) -> int:
+    """Count outputs whose law over the pool has heavy tails, or two humps: a record in or out."""
+    n_subsets, dimension = values.shape
+    if n_subsets < LEAST_SUBSETS or dimension > PROBED:
+        return 0
+    centred = values - values.mean(axis=0)
+    moves = centred.std(axis=0) > 0
+    scaled = centred[:, moves] / centred[:, moves].std(axis=0)
+    excess = (scaled**4).mean(axis=0) - 3.0
+    heavy = excess > 1.0 + 3.0 * math.sqrt(24.0 / n_subsets)
+    return int((heavy | (excess < -1.0)).sum())
