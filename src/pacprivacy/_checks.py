@@ -1,7 +1,5 @@
 """Validators. They own the wording of messages, so that every error reads the same way."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, TypeAlias
 

@@ -1,7 +1,5 @@
 """What estimators of both promises ask of scikit-learn: checks of new features, seeds, searches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, TypeVar

@@ -1,7 +1,5 @@
 """Attacks on the subset that was used: all of it, or at least k of its members."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

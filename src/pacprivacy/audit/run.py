@@ -1,7 +1,5 @@
 """Run attacks: what they achieved, beside what the certificate promised."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """``pac demo``: the Iris mean and a k-means fit at three budgets."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import asdict, dataclass

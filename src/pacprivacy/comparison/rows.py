@@ -1,7 +1,5 @@
 """What a comparison found: one row for each rule and each method, and how it is measured."""
 
-from __future__ import annotations
-
 import html
 import textwrap
 from dataclasses import asdict, dataclass, replace

@@ -4,8 +4,6 @@ The loss, the step sizes and the budget of every step are fixed on the whole uni
 first step; every gradient is calibrated to the belief that the ones before it leave.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The loss that gradient descent minimises, and its mean gradient over a subset."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self
 
@@ -185,7 +183,6 @@ def read_targets(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Matrix]:
         )
     X, targets = read_columns(parts[:1], name), read_columns(parts[1:], name)
     return X, targets[:, 0] if np.ndim(parts[1]) == 1 else targets
-
 
 
 _CELLS_AT_ONCE: Final = 2**23  # scores of records and subsets held at a time, about 64 MB

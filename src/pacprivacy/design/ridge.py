@@ -5,8 +5,6 @@ universe. After :func:`fit_ica` or :func:`fit_whitening` the columns have mean 0
 correlation over the universe, so that a regression falls apart into one-dimensional ones.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self, TypeAlias

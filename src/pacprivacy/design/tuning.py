@@ -1,7 +1,5 @@
 """Choose a parameter by simulated releases; the certificates of what is released say so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

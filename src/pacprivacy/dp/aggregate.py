@@ -6,8 +6,6 @@ that were seeded for this block by the secret source: what comes out is a functi
 records and of its seed, whatever happens in other blocks.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence

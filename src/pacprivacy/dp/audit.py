@@ -4,8 +4,6 @@ The auditor chooses the neighbours and plays the procedure on both. On one half 
 looks for an event that tells them apart; on the other half it counts that event, and only that.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

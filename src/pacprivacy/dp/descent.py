@@ -12,8 +12,6 @@ exact curve of the Gaussian mechanism. For batches of a fixed size, with or with
 the privacy profile of one step is a theorem, and dp-accounting's distributions compose it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

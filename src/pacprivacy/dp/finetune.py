@@ -5,8 +5,6 @@ turns private images into a few features, and only a linear layer on these is tr
 weights need little noise. Needs ``pacprivacy[jax]``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Final
 

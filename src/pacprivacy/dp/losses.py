@@ -4,8 +4,6 @@ The gradient of a loss of scores in the weights is ``slope · x`` (an outer prod
 several scores), so its norm is ``|slope| |x|`` and no gradient of a single record is ever built.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 

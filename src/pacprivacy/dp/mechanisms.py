@@ -6,8 +6,6 @@ is the law of the largest score with exponential noise, and every coin can be to
 Parameters that all mechanisms share are explained in :mod:`pacprivacy.dp`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ discrete Laplace or discrete Gaussian number of steps. What rounding adds to the
 paid for. A float is formed only after the noise is in.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """PATE: teachers on disjoint records vote on public questions; noisy winners teach a student."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

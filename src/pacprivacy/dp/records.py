@@ -6,8 +6,6 @@ an empty one, which has no influence. What is refused is public: the number of a
 the type of a column, and, where records are replaced, how many there are.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Final, Literal
 

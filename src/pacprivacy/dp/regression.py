@@ -7,8 +7,6 @@ discrete Gaussian on a fine grid, sampled exactly. There is no intercept; parame
 mechanisms share are explained in :mod:`pacprivacy.dp`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Final
 

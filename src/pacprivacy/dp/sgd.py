@@ -5,8 +5,6 @@ is ever built. The gradients of a JAX loss (``pacprivacy[jax]``) are clipped, ro
 integers outside of JAX.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

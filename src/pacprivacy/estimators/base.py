@@ -1,7 +1,5 @@
 """What private estimators share: checked data, ``fit``, and what may leave of a fitted one."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from copy import copy

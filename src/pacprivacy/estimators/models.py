@@ -1,7 +1,5 @@
 """The library's own models as private estimators, with scikit-learn's parameter names."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 

@@ -5,8 +5,6 @@ bound of the Gaussianity gap. The one that is linear in random features is quick
 jax for its training, and nothing for its evaluation.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise

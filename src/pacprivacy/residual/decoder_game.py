@@ -4,8 +4,6 @@ A decoder is a pair of plain functions on a dictionary of arrays, so that it can
 differentiated and trained for many budgets at once. Needs jax.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

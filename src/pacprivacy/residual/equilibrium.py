@@ -5,8 +5,6 @@ on a pool is the posterior. The equilibrium is the noise of least cost whose *tr
 within the budget, found by the fixed point of the attacker's error matrix.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

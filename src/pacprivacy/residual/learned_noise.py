@@ -6,8 +6,6 @@ What is learned is *not certified*. The optimal decoder on a pool is the posteri
 turns the shape of Gaussian noise into a plan with a proof of its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace

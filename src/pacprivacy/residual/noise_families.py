@@ -6,8 +6,6 @@ arrays belong to. Training uses jax in single precision; draws and densities tha
 use numpy in double precision.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What is left private: reference laws, intrinsic and residual privacy, residual entropy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ subset: its number, its length, the float64 values and a checksum. The file hold
 seeds, so it is for the curator alone (mode 0600).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct

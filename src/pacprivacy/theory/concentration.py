@@ -1,7 +1,5 @@
 """Confidence statements with explicit constants, and the record that carries them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Final, overload

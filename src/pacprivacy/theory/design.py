@@ -7,8 +7,6 @@ bound of claim D-3 on the error of noisy gradient descent. Everything broadcasts
 and budgets.
 """
 
-from __future__ import annotations
-
 from typing import Final, TypeAlias
 
 import numpy as np

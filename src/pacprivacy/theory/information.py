@@ -1,7 +1,5 @@
 """Divergences, entropies, the log-determinant bound and what the lattice adds to it."""
 
-from __future__ import annotations
-
 import math
 from typing import Final, overload
 

@@ -1,7 +1,5 @@
 """Budget, success rate, Gaussian curve, differential privacy: how to read one as another."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Which of many private candidates is good enough: one noisy threshold, one noisy look at each."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

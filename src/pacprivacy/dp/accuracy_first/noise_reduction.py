@@ -4,8 +4,6 @@ The noise of a level is the noise of the next one plus, for some coordinates, a 
 whoever has seen the less noisy release learns nothing from the noisier ones before it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

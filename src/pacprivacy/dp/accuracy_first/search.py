@@ -5,8 +5,6 @@ A *method* is what a user asks for: a model, its bounds, an accuracy. On data it
 else of either.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

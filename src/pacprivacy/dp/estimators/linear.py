@@ -1,7 +1,5 @@
 """Linear models under differential privacy: classifiers by descent or perturbation, regression."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
