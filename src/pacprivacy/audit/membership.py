@@ -144,8 +144,8 @@ class _Lens:
             groups = np.unique(shadow.groups)[:MAX_GROUPS].astype(np.int64)
         features = _features(shadow, groups)
         center = features.mean(axis=0)
-        centred = features - center
-        variances, axes = noise_axes(centred)
+        centered = features - center
+        variances, axes = noise_axes(centered)
         moving = variances > SMALLEST * variances.max(initial=0.0)
         whiten = axes[:, moving] / np.sqrt(variances[moving])
         return cls(center=center, whiten=whiten, groups=groups)
@@ -267,37 +267,37 @@ class Precision:
 
 def _possible(target: Target, seen: Matrix, sums: Integers, products: Integers) -> Hits:
     """Return which candidates could have given which release, shape (N, m)."""
-    centres = target.centres[target.known]
-    possible = np.ones((len(seen), len(centres)), dtype=np.bool_)
+    centers = target.centers[target.known]
+    possible = np.ones((len(seen), len(centers)), dtype=np.bool_)
     for column in sums:
         std = None
         if column in products and target.declared_std is not None:
             std = target.declared_std[column]
-        possible &= reachable(seen[:, column, None], centres[None, :, column], std)
+        possible &= reachable(seen[:, column, None], centers[None, :, column], std)
     return possible
 
 
 def _tested_columns(target: Target, shadow: Releases) -> tuple[Integers, Integers]:
     """Return the coordinates in which the truth always passes: for sums, and for products too."""
-    centres = target.centres[shadow.indices]
-    columns = range(centres.shape[1])
-    sums = [c for c in columns if reachable(shadow.seen[:, c], centres[:, c], None).all()]
+    centers = target.centers[shadow.indices]
+    columns = range(centers.shape[1])
+    sums = [c for c in columns if reachable(shadow.seen[:, c], centers[:, c], None).all()]
     products = [
         c
         for c in sums
         if target.declared_std is not None
-        and reachable(shadow.seen[:, c], centres[:, c], target.declared_std[c]).all()
+        and reachable(shadow.seen[:, c], centers[:, c], target.declared_std[c]).all()
     ]
     return np.array(sums, dtype=np.int64), np.array(products, dtype=np.int64)
 
 
-def reachable(seen: Matrix | Vector, centre: Matrix | Vector, std: float | None) -> Hits:
-    """Return whether ``fl(centre + fl(std x)) = seen`` for some float x; any float if no std."""
-    nearest = seen - centre
+def reachable(seen: Matrix | Vector, center: Matrix | Vector, std: float | None) -> Hits:
+    """Return whether ``fl(center + fl(std x)) = seen`` for some float x; any float if no std."""
+    nearest = seen - center
     possible = np.zeros(nearest.shape, dtype=np.bool_)
     for step in NEIGHBOURS:
         noise = _neighbour(nearest, step)
-        fits = centre + noise == seen
+        fits = center + noise == seen
         if std is not None:
             fits &= _is_product(noise, std)
         possible |= fits

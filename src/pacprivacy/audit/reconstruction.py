@@ -73,7 +73,7 @@ class Reconstruction:
 
 def nearest_candidates(target: Target, releases: Releases) -> Integers:
     """Return the candidate whose output is nearest to each release, among those not ruled out."""
-    q = target.centres.shape[1]
+    q = target.centers.shape[1]
     as_is = NoiseModel(shift=np.zeros(q), whiten=np.eye(q))
     named = np.empty(len(releases), dtype=np.int64)
     for chosen, distances in distance_blocks(target, as_is, releases):
@@ -224,10 +224,10 @@ def blind_bounds(target: Target, n_named: int) -> Vector:
     return bounds
 
 
-def _largest_variance(centred: Matrix, weights: Vector, n_named: int) -> float:
+def _largest_variance(centered: Matrix, weights: Vector, n_named: int) -> float:
     """Bound the variance of the overlap over all sets of ``n_named`` units."""
-    scaled = np.sqrt(weights)[:, None] * centred
-    n_units = centred.shape[1]
+    scaled = np.sqrt(weights)[:, None] * centered
+    n_units = centered.shape[1]
     small = scaled @ scaled.T if len(scaled) < n_units else scaled.T @ scaled
     largest = float(np.linalg.eigvalsh(small)[-1])
     length = float(n_named)

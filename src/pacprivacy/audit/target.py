@@ -61,7 +61,7 @@ class Target:
 
     Parameters
     ----------
-    centres : array of shape (m, q)
+    centers : array of shape (m, q)
         What each candidate would show without noise, in the coordinates of the release.
     pool : Pool
         The candidate subsets.
@@ -81,7 +81,7 @@ class Target:
         whole pool, but for a secret that is *fresh*, outside the subsets known to anyone.
     """
 
-    centres: Matrix
+    centers: Matrix
     pool: Pool
     log_p: Vector
     draw: Draw
@@ -93,15 +93,15 @@ class Target:
     fresh: bool = False
 
     def __post_init__(self) -> None:
-        freeze(self.centres)
-        if len(self.centres) != self.pool.n_subsets:
+        freeze(self.centers)
+        if len(self.centers) != self.pool.n_subsets:
             raise AuditError(
                 f"outputs must have one row per subset of the pool, {self.pool.n_subsets}; got "
-                f"{len(self.centres)}. Pass the pool that the outputs were computed on."
+                f"{len(self.centers)}. Pass the pool that the outputs were computed on."
             )
 
     def __repr__(self) -> str:
-        return f"Target(curator-only, {len(self.centres)} candidates, fresh={self.fresh})"
+        return f"Target(curator-only, {len(self.centers)} candidates, fresh={self.fresh})"
 
     @classmethod
     def of_bundle(cls, bundle: Bundle) -> Self:
@@ -119,7 +119,7 @@ class Target:
 
         everyone = np.arange(len(points), dtype=np.int64)
         return cls(
-            centres=points * step,
+            centers=points * step,
             pool=bundle.pool,
             log_p=check_log_belief(bundle.log_p, len(points)),
             draw=draw,
@@ -154,26 +154,26 @@ class Target:
         declared_std : array of shape (d,), optional
             Standard deviations that the procedure multiplies its noise with.
         """
-        centres = as_outputs(outputs)
+        centers = as_outputs(outputs)
 
         def draw(indices: Integers, rng: np.random.Generator) -> Matrix:
             rows = [np.asarray(release_fn(int(k), rng), dtype=np.float64).ravel() for k in indices]
-            if any(row.shape != centres.shape[1:] for row in rows):
+            if any(row.shape != centers.shape[1:] for row in rows):
                 raise AuditError(
-                    f"release_fn must return {centres.shape[1]} numbers, as the outputs have; "
-                    f"got {next(r.size for r in rows if r.size != centres.shape[1])}. "
+                    f"release_fn must return {centers.shape[1]} numbers, as the outputs have; "
+                    f"got {next(r.size for r in rows if r.size != centers.shape[1])}. "
                     "Put everything that leaves into the outputs."
                 )
-            return np.array(rows).reshape(len(indices), centres.shape[1])
+            return np.array(rows).reshape(len(indices), centers.shape[1])
 
-        everyone = np.arange(len(centres), dtype=np.int64)
+        everyone = np.arange(len(centers), dtype=np.int64)
         std = None
         if declared_std is not None:
-            std = np.broadcast_to(np.asarray(declared_std, np.float64), centres.shape[1:])
+            std = np.broadcast_to(np.asarray(declared_std, np.float64), centers.shape[1:])
         return cls(
-            centres=centres,
+            centers=centers,
             pool=pool,
-            log_p=check_log_belief(log_p, len(centres)),
+            log_p=check_log_belief(log_p, len(centers)),
             draw=draw,
             declared_std=std,
             known=everyone,
@@ -191,7 +191,7 @@ class Target:
         The attacker knows a random half of the subsets. Every other subset is the secret of one
         trial, so that trials are independent draws from the family of subsets.
         """
-        order = rng.permutation(len(self.centres)).astype(np.int64)
+        order = rng.permutation(len(self.centers)).astype(np.int64)
         half = len(order) // 2
         return replace(self, known=np.sort(order[:half]), held_out=order[half:], fresh=True)
 
@@ -316,14 +316,14 @@ class NoiseModel:
         freeze(self.shift)
         freeze(self.whiten)
 
-    def distances(self, seen: Matrix, centres: Matrix) -> Matrix:
+    def distances(self, seen: Matrix, centers: Matrix) -> Matrix:
         """Return squared distances in units of the noise, shape (N, m)."""
         from scipy.spatial.distance import cdist  # slow to import, not always needed
 
         if not self.whiten.shape[1]:
-            return np.zeros((len(seen), len(centres)))
+            return np.zeros((len(seen), len(centers)))
         white = (seen - self.shift) @ self.whiten
-        found: Matrix = cdist(white, centres @ self.whiten, "sqeuclidean")
+        found: Matrix = cdist(white, centers @ self.whiten, "sqeuclidean")
         return found
 
 
@@ -336,22 +336,22 @@ def learn_noise_model(target: Target, shadow: Releases) -> NoiseModel:
     if target.noise_std is not None:
         q = len(target.noise_std)
         return NoiseModel(shift=np.zeros(q), whiten=np.diag(1.0 / target.noise_std))
-    residuals = shadow.seen - target.centres[shadow.indices]
+    residuals = shadow.seen - target.centers[shadow.indices]
     shift = residuals.mean(axis=0)
     residuals = residuals - shift
-    spread = np.ptp(target.centres, axis=0)
+    spread = np.ptp(target.centers, axis=0)
     smallest = (SMALLEST_STD * max(float(spread.max(initial=0.0)), 1e-300)) ** 2
     variances, axes = noise_axes(residuals)
     variances = np.maximum(variances, SMALLEST_SHARE * variances.max(initial=0.0) + smallest)
     return NoiseModel(shift=shift, whiten=axes / np.sqrt(variances))
 
 
-def noise_axes(centred: Matrix) -> tuple[Vector, Matrix]:
+def noise_axes(centered: Matrix) -> tuple[Vector, Matrix]:
     """Return variances and the axes they are along: principal ones where there are enough draws."""
-    n, q = centred.shape
+    n, q = centered.shape
     if n < RELEASES_PER_DIRECTION * q:
-        return np.square(centred).mean(axis=0), np.eye(q)
-    variances, axes = np.linalg.eigh(centred.T @ centred / n)
+        return np.square(centered).mean(axis=0), np.eye(q)
+    variances, axes = np.linalg.eigh(centered.T @ centered / n)
     return variances, axes
 
 
@@ -363,12 +363,12 @@ def distance_blocks(
     ``width`` is how many numbers the caller keeps per release: blocks are smaller when it is
     large.
     """
-    centres = target.centres[target.known]
-    block = max(1, BLOCK_CELLS // max(len(centres), width))
+    centers = target.centers[target.known]
+    block = max(1, BLOCK_CELLS // max(len(centers), width))
     for start in range(0, len(releases), block):
         chosen = slice(start, min(start + block, len(releases)))
         part = releases.part(chosen)
-        distances = model.distances(part.seen, centres)
+        distances = model.distances(part.seen, centers)
         if target.groups is not None and part.groups is not None:
             distances[part.groups[:, None] != target.groups[target.known][None, :]] = np.inf
         yield chosen, distances

@@ -164,7 +164,7 @@ def _run(packed: bytes, parts: tuple[Any, ...], seed: int, failed: Any) -> Any:
 class Aggregator(Protocol):
     """A private middle of vectors, of which a record can change one."""
 
-    def centre(self, size: int) -> Vector:
+    def center(self, size: int) -> Vector:
         """Return the public vector that stands for a block on which the fit failed."""
 
     def combine(
@@ -192,7 +192,7 @@ class ClippedMean:
     def __post_init__(self) -> None:
         check_positive("clip_norm", self.clip_norm, advice="Use a length outputs rarely exceed.")
 
-    def centre(self, size: int) -> Vector:
+    def center(self, size: int) -> Vector:
         """Return zeros."""
         return np.zeros(size)
 
@@ -234,7 +234,7 @@ class GridMedian:
                 "between them. Declare a range in which outputs may lie."
             )
 
-    def centre(self, size: int) -> Vector:
+    def center(self, size: int) -> Vector:
         """Return the middle of the grid."""
         return np.asarray(np.broadcast_to(np.add(*self.bounds) / 2.0, (size,)))
 
@@ -329,9 +329,9 @@ def subsample_aggregate(
     blocks = draw_blocks(
         n_records, n_blocks, neighbours=neighbours, source=source, least_records=least_records
     )
-    centre = aggregator.centre(size)
-    checked = _Checked(fit=fit, centre=centre)
-    fits = map_blocks(checked, data, blocks, seeds=seeds, failed=centre, n_jobs=n_jobs)
+    center = aggregator.center(size)
+    checked = _Checked(fit=fit, center=center)
+    fits = map_blocks(checked, data, blocks, seeds=seeds, failed=center, n_jobs=n_jobs)
     outputs = np.stack(fits)
     value, noise = aggregator.combine(outputs, epsilon, delta, source)
     certificate = DPCertificate(
@@ -357,12 +357,12 @@ class _Checked:
     """A fit, or the centre where it does not return numbers of the right size."""
 
     fit: Callable[..., Any]
-    centre: Vector
+    center: Vector
 
     def __call__(self, *parts: Any) -> Vector:
         numbers = np.asarray(self.fit(*parts), dtype=np.float64).ravel()
-        good = numbers.shape == self.centre.shape and bool(np.isfinite(numbers).all())
-        return numbers.copy() if good else self.centre
+        good = numbers.shape == self.center.shape and bool(np.isfinite(numbers).all())
+        return numbers.copy() if good else self.center
 
 
 def _share_of_choices(epsilon: float, delta: float, n_choices: int) -> float:

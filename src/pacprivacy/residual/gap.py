@@ -54,8 +54,8 @@ class Gap:
 
 def _log_determinant(view: View) -> float:
     """Return bound (2) of a view of continuous noise, without the lattice's slack."""
-    centred = np.sqrt(np.exp(view.log_prior))[:, None] * view.points
-    eigenvalues = np.linalg.svd(centred, compute_uv=False) ** 2
+    centered = np.sqrt(np.exp(view.log_prior))[:, None] * view.points
+    eigenvalues = np.linalg.svd(centered, compute_uv=False) ** 2
     return 0.5 * float(np.log1p(eigenvalues).sum())
 
 
@@ -183,10 +183,10 @@ class _Mixture:
 
     @classmethod
     def of(cls, view: View, *, whiten: bool) -> Self:
-        centred, spread, axes = principal_axes(view)
+        centered, spread, axes = principal_axes(view)
         scale = np.sqrt(1 + spread) if whiten else np.ones(len(spread))
         return cls(
-            points=centred @ axes / scale,
+            points=centered @ axes / scale,
             noise=1 / scale**2,
             variances=(1 + spread) / scale**2,
             weights=np.exp(view.log_prior),

@@ -73,18 +73,18 @@ def reference_law(
 
 def _gaussian_log_density(x: Matrix, weights: Vector) -> Vector:
     """Return the normal log density up to a constant, along the directions that move."""
-    centred = x - weights @ x
-    values, vectors = np.linalg.eigh((centred.T * weights) @ centred)
+    centered = x - weights @ x
+    values, vectors = np.linalg.eigh((centered.T * weights) @ centered)
     moving = values > RIDGE * max(float(values[-1]), 1e-300)
-    scores = centred @ vectors[:, moving] / np.sqrt(values[moving])
+    scores = centered @ vectors[:, moving] / np.sqrt(values[moving])
     log_density: Vector = -0.5 * np.square(scores).sum(axis=1)
     return log_density
 
 
 def _logistic_log_density(x: Matrix, weights: Vector) -> Vector:
-    centred = x - weights @ x
-    std = np.sqrt(weights @ np.square(centred))
-    scores = np.abs(centred[:, std > 0] / std[std > 0])
+    centered = x - weights @ x
+    std = np.sqrt(weights @ np.square(centered))
+    scores = np.abs(centered[:, std > 0] / std[std > 0])
     # ln σ(s) + ln σ(-s), symmetric and without overflow
     log_density: Vector = -(scores + 2 * np.log1p(np.exp(-scores))).sum(axis=1)
     return log_density

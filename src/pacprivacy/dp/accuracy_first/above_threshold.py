@@ -123,12 +123,12 @@ class ThresholdPlan:
     """How to test "excess risk is at most α" so that a wrong yes has probability at most γ.
 
     ``threshold`` is of the negative excess risk, ``epsilon`` what the test costs, however many
-    levels are tried, and ``failure`` the probability of a wrong yes.
+    levels are tried, and ``gamma`` the probability of a wrong yes.
     """
 
     threshold: float
     epsilon: float
-    failure: float
+    gamma: float
 
 
 def plan_threshold(
@@ -182,7 +182,7 @@ def plan_threshold(
             f"calibration must be 'tight' or 'theorem'; got {calibration!r}. Leave it out."
         )
     epsilon = units * reach / (0.5 * alpha)
-    return ThresholdPlan(threshold=-0.5 * alpha, epsilon=epsilon, failure=gamma)
+    return ThresholdPlan(threshold=-0.5 * alpha, epsilon=epsilon, gamma=gamma)
 
 
 def wrong_yes(margin: float, n_levels: int) -> float:
