@@ -6,11 +6,9 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy.audit.target import (
     Guess,
-    Hits,
-    Integers,
     NoiseModel,
     Releases,
     Target,
@@ -63,8 +61,8 @@ class Reconstruction:
         right = 1.0 - float(differ.sum(axis=1).mean()) / target.pool.n_units
         note = f"in training it places {100 * right:.1f} % of all units rightly"
 
-        def hits(releases: Releases) -> Hits:
-            right: Hits = nearest_candidates(target, releases) == releases.indices
+        def hits(releases: Releases) -> Mask:
+            right: Mask = nearest_candidates(target, releases) == releases.indices
             return right[:, None]
 
         prior = float(np.exp(target.log_p.max()))
@@ -155,7 +153,7 @@ class FreeOverlap:
             )
         n_units = target.pool.n_units
 
-        def enough_are_in(posterior: Matrix, indices: Integers) -> Hits:
+        def enough_are_in(posterior: Matrix, indices: Integers) -> Mask:
             """Name the likeliest units: this maximises the expected overlap."""
             inside = np.empty((len(posterior), n_units))
             for block in unit_blocks(n_units):

@@ -11,17 +11,24 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, freeze
+from pacprivacy._checks import (
+    ArrayLike,
+    Integers,
+    Mask,
+    Matrix,
+    Vector,
+    as_outputs,
+    check_log_belief,
+    freeze,
+)
 from pacprivacy._random import public_generator
 from pacprivacy.errors import AuditError
 from pacprivacy.pool import Pool
 from pacprivacy.release import Bundle
 
-Integers = npt.NDArray[np.int64]
 Draw = Callable[[Integers, np.random.Generator], Matrix]
-ReleaseProcedure = Callable[[int, np.random.Generator], npt.ArrayLike]
+ReleaseProcedure = Callable[[int, np.random.Generator], ArrayLike]
 
 N_PAIRS = 512
 UNLIKELY = 1e-6
@@ -30,17 +37,7 @@ ROUNDING = 1e-4  # directions that move less are left out of the noise law as ro
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Releases:
-    """Simulated releases with the index behind each; curator-only.
-
-    Parameters
-    ----------
-    indices : integer array of shape (N,)
-        The candidate that each release was made from: what the attacker wants to know.
-    seen : array of shape (N, q)
-        What the attacker sees.
-    groups : integer array of shape (N,) or None
-        What else is revealed without noise.
-    """
+    """Simulated releases: index behind each, what is seen of it, groups revealed; curator-only."""
 
     indices: Integers
     seen: Matrix
@@ -63,15 +60,12 @@ class Target:
     ----------
     centers : array of shape (m, q)
         What each candidate would show without noise, in the coordinates of the release.
-    pool : Pool
-        The candidate subsets.
     log_p : array of shape (m,)
         Law of the index: uniform, or the belief before this release of a session.
     draw : callable
         ``draw(indices, rng)`` returns one release per index, shape (N, q).
     noise_std : array of shape (q,) or None
-        Standard deviation of the Gaussian noise, where the releases are simulated from it.
-        None: the attacker learns the noise from releases of their own.
+        Of the Gaussian noise that releases are simulated from. None: the attacker learns it.
     declared_std : array of shape (q,) or None
         The noise that a procedure says it adds, to the last bit. Trusted by no attack.
     groups : integer array of shape (m,) or None
@@ -137,7 +131,7 @@ class Target:
         release_fn: ReleaseProcedure,
         *,
         log_p: Vector | None = None,
-        declared_std: npt.ArrayLike | None = None,
+        declared_std: ArrayLike | None = None,
     ) -> Self:
         """Attack an arbitrary procedure, trusting nothing that it says about its noise.
 
@@ -211,7 +205,7 @@ class Target:
         groups = None if self.groups is None else self.groups[indices]
         return Releases(indices=indices, seen=self.draw(indices, rng), groups=groups)
 
-    def members(self, units: Integers | slice) -> npt.NDArray[np.bool_]:
+    def members(self, units: Integers | slice) -> Mask:
         """Return membership of some units in every candidate, shape (m, n_chosen)."""
         if isinstance(units, slice):
             return self.pool.signs(units.start, units.stop, dtype=np.int8) > 0
@@ -251,7 +245,6 @@ def _check_points(bundle: Bundle) -> None:
         )
 
 
-Hits: TypeAlias = npt.NDArray[np.bool_]
 Blocks: TypeAlias = Iterator[tuple[slice, Matrix]]
 
 BLOCK_CELLS = 1 << 21
@@ -282,7 +275,7 @@ class Trained:
     """
 
     guesses: tuple[Guess, ...]
-    hits: Callable[[Releases], Hits]
+    hits: Callable[[Releases], Mask]
     notes: tuple[str, ...] = ()
 
 
@@ -408,7 +401,7 @@ def unit_blocks(n_units: int) -> Iterator[slice]:
 
 
 def ask_members(
-    target: Target, units: Integers, hits: Callable[[Releases], Hits], notes: tuple[str, ...] = ()
+    target: Target, units: Integers, hits: Callable[[Releases], Mask], notes: tuple[str, ...] = ()
 ) -> Trained:
     """Return the attack that asks of each chosen unit whether it is in."""
     guesses = tuple(
@@ -420,7 +413,7 @@ def ask_members(
 def ask_once(
     prior: float,
     see: Callable[[Releases], Blocks],
-    is_right: Callable[[Matrix, Integers], Hits],
+    is_right: Callable[[Matrix, Integers], Mask],
     notes: tuple[str, ...] = (),
 ) -> Trained:
     """Return the attack with one question, answered from blocks of posteriors or distances.
@@ -428,7 +421,7 @@ def ask_once(
     ``is_right(block, indices)`` judges the answers for the candidates that were really used.
     """
 
-    def hits(releases: Releases) -> Hits:
+    def hits(releases: Releases) -> Mask:
         parts = [is_right(block, releases.indices[chosen]) for chosen, block in see(releases)]
         return np.concatenate(parts)[:, None]
 

@@ -14,9 +14,8 @@ from typing import Any, Final, Protocol
 
 import cloudpickle
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy._checks import Array, Integers, Mask, Matrix, Vector, check_positive
 from pacprivacy._random import BitSource, own_generators
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.events import Event, PureEvent, carried, noise_event
@@ -32,7 +31,6 @@ ALONE: Final = (
     "NumPy's and Python's global generators are seeded for every block, and each one gets a fresh "
     "copy of the fit, which keeps no other state between blocks."
 )
-Places = npt.NDArray[np.int64]
 
 
 def draw_blocks(
@@ -42,7 +40,7 @@ def draw_blocks(
     neighbours: Neighbours,
     source: BitSource,
     least_records: int = LEAST_RECORDS,
-) -> list[Places]:
+) -> list[Integers]:
     """Draw which records are in which block.
 
     Guarantee
@@ -75,7 +73,7 @@ def draw_seeds(n_blocks: int, source: BitSource) -> list[int]:
 def map_blocks(
     fit: Callable[..., Any],
     data: Sequence[Any],
-    blocks: Sequence[Places],
+    blocks: Sequence[Integers],
     *,
     seeds: Sequence[int],
     failed: Any,
@@ -102,7 +100,7 @@ def map_blocks(
     return list(Parallel(n_jobs=n_jobs, backend="loky")(calls))
 
 
-def fit_fresh(estimator: Any, rows: npt.NDArray[Any], target: npt.NDArray[Any]) -> Any:
+def fit_fresh(estimator: Any, rows: Array, target: Array) -> Any:
     """Fit a clone of a scikit-learn estimator; without odd records, where it refuses them.
 
     Seeds that were left open are drawn from NumPy's global generator, which is the block's own.
@@ -135,7 +133,7 @@ def _seeded_clone(estimator: Any) -> Any:
     return fresh.set_params(**seeds)
 
 
-def _finite_records(part: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _finite_records(part: Array) -> Mask:
     if part.dtype.kind != "f":
         return np.ones(len(part), dtype=np.bool_)
     return np.asarray(np.isfinite(part.reshape(len(part), -1)).all(axis=1))

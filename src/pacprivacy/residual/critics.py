@@ -235,16 +235,7 @@ def fit_neural_critic(
     """Fit a network to tell a release from the Gaussian of equal moments.
 
     Pass it to :func:`pacprivacy.residual.variational_gap`, whose bound holds for any critic that
-    was fixed before the held-out draws.
-
-    Parameters
-    ----------
-    outputs, plan, log_belief
-        As in :func:`pacprivacy.residual.exact_gap`.
-    hidden, n_layers, n_steps, batch, n_train : int
-        Size of the network, steps and draws of its training.
-    rng : Generator or int, optional
-        Seed of the training; its draws are not those of the bound.
+    was fixed before the held-out draws; those of this training are others.
     """
     seed = coerce_seed(rng)
     sampler = ReleaseSampler.of(outputs, plan, log_belief)

@@ -75,14 +75,7 @@ class NoiseFamily(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianNoise(NoiseFamily):
-    """Gaussian noise: along the principal directions, or with any covariance.
-
-    Parameters
-    ----------
-    full : bool
-        Whether the directions are learned as well (a Cholesky factor), or only the variances
-        along the principal directions of the outputs.
-    """
+    """Gaussian noise along the principal directions, or, if ``full``, with any covariance."""
 
     full: bool = False
 
@@ -130,13 +123,7 @@ class GaussianNoise(NoiseFamily):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureNoise(NoiseFamily):
-    """A mixture of Gaussians along the principal directions, with mean zero.
-
-    Parameters
-    ----------
-    size : int
-        Number of components.
-    """
+    """A mixture of ``size`` Gaussians along the principal directions, with mean zero."""
 
     size: int = 4
 
@@ -205,15 +192,7 @@ class MixtureNoise(NoiseFamily):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowNoise(NoiseFamily):
-    """Affine coupling layers on a Gaussian along the principal directions.
-
-    Parameters
-    ----------
-    n_layers : int
-        Coupling layers; two move every coordinate once.
-    hidden : int
-        Units of the network that gives scales and shifts.
-    """
+    """Affine coupling layers on a Gaussian along the principal directions; two move everything."""
 
     n_layers: int = 4
     hidden: int = 16

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, check_log_belief
+from pacprivacy._checks import ArrayLike, Matrix, Vector, check_log_belief
 from pacprivacy.adversary import DEFAULT_GAMMA, exact_information
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise import NoisePlan
@@ -18,7 +17,7 @@ RIDGE = 1e-9
 
 
 def reference_law(
-    features: npt.ArrayLike,
+    features: ArrayLike,
     kind: Literal["uniform", "truncated uniform", "gaussian", "sigmoid"],
     *,
     low: float = -math.inf,
@@ -91,7 +90,7 @@ def _logistic_log_density(x: Matrix, weights: Vector) -> Vector:
 
 
 def intrinsic_privacy(
-    log_reference: npt.ArrayLike | None = None,
+    log_reference: ArrayLike | None = None,
     log_belief: Vector | None = None,
     *,
     n_subsets: int | None = None,
@@ -99,15 +98,8 @@ def intrinsic_privacy(
     """Return ``-KL(p || R)``: how close the secret is to the reference before any release.
 
     At most 0 nats, and 0 if both laws agree; ``-inf`` if the reference rules out what the secret
-    allows.
-
-    Parameters
-    ----------
-    log_reference, log_belief : array of shape (m,), optional
-        Logarithms of the reference law, for example from :func:`reference_law`, and of the
-        secret's law ``p``; uniform by default. The reference need not be normalised.
-    n_subsets : int, optional
-        Number of candidates, where neither array says it.
+    allows. Both laws are given by logarithms, uniform by default; the reference need not be
+    normalised. ``n_subsets`` is needed where neither is given.
     """
     sizes = [len(np.asarray(a)) for a in (log_reference, log_belief) if a is not None]
     size = sizes[0] if sizes else n_subsets
@@ -130,19 +122,8 @@ def intrinsic_privacy(
 class Residual:
     """What a release leaves private, in nats; every number is public.
 
-    Attributes
-    ----------
-    intrinsic : float
-        ``-KL(p || R)`` before the release.
-    information : Estimate
-        What the release tells.
-    residual : Estimate
-        ``intrinsic - information``: at least ``lower`` is left. It is the mean of
-        ``-KL(posterior || R)`` over releases.
-    entropy : Estimate
-        ``H(J | Z)``, the residual entropy of the secret.
-    prior_entropy : float
-        ``H(J)``.
+    ``residual`` is ``intrinsic - information``, the mean of ``-KL(posterior || R)`` over releases;
+    ``entropy`` is ``H(J | Z)``, ``prior_entropy`` ``H(J)``.
     """
 
     intrinsic: float
@@ -161,7 +142,7 @@ def residual_privacy(
     outputs: object,
     plan: NoisePlan,
     *,
-    log_reference: npt.ArrayLike | None = None,
+    log_reference: ArrayLike | None = None,
     log_belief: Vector | None = None,
     n_draws: int | None = None,
     gamma: float = DEFAULT_GAMMA,
@@ -169,16 +150,8 @@ def residual_privacy(
 ) -> Residual:
     """Return what is left private when one of ``outputs`` is released under ``plan``.
 
-    Parameters
-    ----------
-    outputs : array of shape (m, d), curator-only
-        One row per candidate subset.
-    plan : NoisePlan
-        The noise under which one row is released.
-    log_reference, log_belief
-        As in :func:`intrinsic_privacy`.
-    n_draws, gamma, rng
-        As in :func:`pacprivacy.adversary.exact_information`.
+    Laws are as in :func:`intrinsic_privacy`, draws as in
+    :func:`pacprivacy.adversary.exact_information`.
 
     Guarantee
     ---------
