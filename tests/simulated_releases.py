@@ -747,7 +747,7 @@ def dp_accounts() -> Any:
         "zcdp": dp.zcdp_epsilon(0.1, 1e-6),
         "delta": gaussian_delta(1.0, 0.5),
         "parameter": gaussian_parameter(1.0, 1e-6),
-        "score loss": dp.score_loss(8, sensitivity=1.0, epsilon=1.0, failure=0.05),
+        "score loss": dp.score_loss(8, sensitivity=1.0, epsilon=1.0, gamma=0.05),
         "penalty": dp.least_penalty(0.5, x_bound=2.0),
         "noise": dp.search_noise(
             dp.FullBatch(n_public=5),
@@ -859,7 +859,7 @@ def accuracy_first_threshold() -> Any:
             query for query in np.linspace(-0.12, 0.0, 50) if search.is_over or search.ask(query)
         ]
         counts.append(len(said))
-    return {"values": counts, "plan": [plan.threshold, plan.epsilon, plan.failure]}
+    return {"values": counts, "plan": [plan.threshold, plan.epsilon, plan.gamma]}
 
 
 # Residual privacy.

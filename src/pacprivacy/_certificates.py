@@ -1,7 +1,5 @@
 """What certificates of both promises share: digest, file, HTML, and what a check of them found."""
 
-from __future__ import annotations
-
 import hashlib
 import html
 import json

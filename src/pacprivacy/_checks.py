@@ -1,9 +1,7 @@
 """Validators. They own the wording of messages, so that every error reads the same way."""
 
-from __future__ import annotations
-
 import math
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -17,6 +15,9 @@ SMALLEST_RANGE = 1e-140  # squares of what is between the two are normal numbers
 Vector: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Array: TypeAlias = npt.NDArray[Any]  # of any type
+ArrayLike: TypeAlias = npt.ArrayLike
 
 # What a field of a record that is read from a file may be; `msgspec.convert` holds it.
 LARGEST = 1e300  # above the square of any output, with room for sums

@@ -1,7 +1,5 @@
 """Files that are whole or not there: written beside, synced, renamed, and the folder synced."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

@@ -4,8 +4,6 @@ A release, a session and an audit can be drawn, but do not know how. The package
 imported when a picture is asked for, and nothing that it computes comes back into a record.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

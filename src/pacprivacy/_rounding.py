@@ -5,8 +5,6 @@ Every place that prints a bound (certificates, pages, tables, the command line) 
 the same everywhere. A lower bound is written with :func:`at_least`.
 """
 
-from __future__ import annotations
-
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Final

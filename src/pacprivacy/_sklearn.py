@@ -1,15 +1,13 @@
 """What estimators of both promises ask of scikit-learn: checks of new features, seeds, searches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pacprivacy._checks import Array
 from pacprivacy._random import coerce_seed
 from pacprivacy.errors import DataError
 
@@ -40,10 +38,10 @@ def validate(estimator: Any, *, least: int = 1, **data: Any) -> Any:
     )
 
 
-def read_new(estimator: Any, X: Any, *, dtype: Any = np.float64) -> npt.NDArray[Any]:
+def read_new(estimator: Any, X: Any, *, dtype: Any = np.float64) -> Array:
     """Check features that a fitted estimator is applied to; refuse one that is not fitted."""
     check_is_fitted(estimator)
-    features: npt.NDArray[Any] = validate(estimator, X=X, reset=False, dtype=dtype)
+    features: Array = validate(estimator, X=X, reset=False, dtype=dtype)
     return features
 
 

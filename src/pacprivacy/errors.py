@@ -4,8 +4,6 @@ A message reads: *name* must be *constraint*; got *value*. *What to do.* Values 
 curator may see are described by shape and dtype, never printed.
 """
 
-from __future__ import annotations
-
 
 class PacPrivacyError(Exception):
     """Base class: something was refused and nothing was released or spent."""

@@ -8,13 +8,10 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy.audit.target import (
     Blocks,
-    Hits,
-    Integers,
     Releases,
     Target,
     Trained,
@@ -68,7 +65,7 @@ def _ask_easiest(
     units = _worst_units(certainty, n_attacked)
     members = target.members(units)
 
-    def hits(releases: Releases) -> Hits:
+    def hits(releases: Releases) -> Mask:
         right = np.empty((len(releases), len(units)), dtype=np.bool_)
         for chosen, posterior in see(releases):
             inside = unit_probabilities(target, posterior, units)
@@ -121,9 +118,9 @@ class LikelihoodRatio:
         directions, laws, members = directions[worst], laws[:, worst], target.members(worst)
         says_in = gaussian_guess if self.score == "gaussian" else empirical_guess
 
-        def hits(releases: Releases) -> Hits:
+        def hits(releases: Releases) -> Mask:
             scores = lens.look(releases) @ directions.T
-            right: Hits = says_in(scores, laws) == members[releases.indices]
+            right: Mask = says_in(scores, laws) == members[releases.indices]
             return right
 
         return ask_members(target, worst, hits)
@@ -144,8 +141,8 @@ class _Lens:
             groups = np.unique(shadow.groups)[:MAX_GROUPS].astype(np.int64)
         features = _features(shadow, groups)
         center = features.mean(axis=0)
-        centred = features - center
-        variances, axes = noise_axes(centred)
+        centered = features - center
+        variances, axes = noise_axes(centered)
         moving = variances > SMALLEST * variances.max(initial=0.0)
         whiten = axes[:, moving] / np.sqrt(variances[moving])
         return cls(center=center, whiten=whiten, groups=groups)
@@ -162,7 +159,7 @@ def _features(releases: Releases, groups: Integers) -> Matrix:
     return np.concatenate([releases.seen, revealed.astype(np.float64)], axis=1)
 
 
-def mean_shifts(seen: Matrix, members: npt.NDArray[np.bool_]) -> Matrix:
+def mean_shifts(seen: Matrix, members: Mask) -> Matrix:
     """Return how the mean of whitened releases moves with each unit, shape (n_units, q)."""
     inside = members.astype(np.float64)
     n_in = inside.sum(axis=0)
@@ -176,7 +173,7 @@ def mean_shifts(seen: Matrix, members: npt.NDArray[np.bool_]) -> Matrix:
     return shifts
 
 
-def fit_gaussian(scores: Matrix, members: npt.NDArray[np.bool_]) -> Matrix:
+def fit_gaussian(scores: Matrix, members: Mask) -> Matrix:
     """Fit a Gaussian to the scores with and without each unit."""
     inside = members.astype(np.float64)
     n_in = np.maximum(inside.sum(axis=0), 1.0)
@@ -201,16 +198,16 @@ def fit_gaussian(scores: Matrix, members: npt.NDArray[np.bool_]) -> Matrix:
     return laws
 
 
-def gaussian_guess(scores: Matrix, laws: Matrix) -> npt.NDArray[np.bool_]:
+def gaussian_guess(scores: Matrix, laws: Matrix) -> Mask:
     """Say *in* where the Gaussian log likelihood ratio and the prior odds add up to 0 or more."""
     _, log_odds, mean_in, std_in, mean_out, std_out = laws
     ratio = 0.5 * np.square((scores - mean_out) / std_out) + np.log(std_out)
     ratio -= 0.5 * np.square((scores - mean_in) / std_in) + np.log(std_in)
-    says_in: npt.NDArray[np.bool_] = ratio + log_odds >= 0
+    says_in: Mask = ratio + log_odds >= 0
     return says_in
 
 
-def fit_empirical(scores: Matrix, members: npt.NDArray[np.bool_]) -> Matrix:
+def fit_empirical(scores: Matrix, members: Mask) -> Matrix:
     """Find the cut at which the empirical distribution functions are furthest apart."""
     order = np.argsort(scores, axis=0, kind="stable")
     ranked = np.take_along_axis(scores, order, axis=0)
@@ -225,9 +222,9 @@ def fit_empirical(scores: Matrix, members: npt.NDArray[np.bool_]) -> Matrix:
     return np.array([right[best, columns] / len(scores), bounds[best, columns]])
 
 
-def empirical_guess(scores: Matrix, laws: Matrix) -> npt.NDArray[np.bool_]:
+def empirical_guess(scores: Matrix, laws: Matrix) -> Mask:
     """Say *in* above the cut."""
-    says_in: npt.NDArray[np.bool_] = scores >= laws[1]
+    says_in: Mask = scores >= laws[1]
     return says_in
 
 
@@ -265,46 +262,46 @@ class Precision:
         return _ask_easiest(target, see, shadow, self.n_attacked, (note,))
 
 
-def _possible(target: Target, seen: Matrix, sums: Integers, products: Integers) -> Hits:
+def _possible(target: Target, seen: Matrix, sums: Integers, products: Integers) -> Mask:
     """Return which candidates could have given which release, shape (N, m)."""
-    centres = target.centres[target.known]
-    possible = np.ones((len(seen), len(centres)), dtype=np.bool_)
+    centers = target.centers[target.known]
+    possible = np.ones((len(seen), len(centers)), dtype=np.bool_)
     for column in sums:
         std = None
         if column in products and target.declared_std is not None:
             std = target.declared_std[column]
-        possible &= reachable(seen[:, column, None], centres[None, :, column], std)
+        possible &= reachable(seen[:, column, None], centers[None, :, column], std)
     return possible
 
 
 def _tested_columns(target: Target, shadow: Releases) -> tuple[Integers, Integers]:
     """Return the coordinates in which the truth always passes: for sums, and for products too."""
-    centres = target.centres[shadow.indices]
-    columns = range(centres.shape[1])
-    sums = [c for c in columns if reachable(shadow.seen[:, c], centres[:, c], None).all()]
+    centers = target.centers[shadow.indices]
+    columns = range(centers.shape[1])
+    sums = [c for c in columns if reachable(shadow.seen[:, c], centers[:, c], None).all()]
     products = [
         c
         for c in sums
         if target.declared_std is not None
-        and reachable(shadow.seen[:, c], centres[:, c], target.declared_std[c]).all()
+        and reachable(shadow.seen[:, c], centers[:, c], target.declared_std[c]).all()
     ]
     return np.array(sums, dtype=np.int64), np.array(products, dtype=np.int64)
 
 
-def reachable(seen: Matrix | Vector, centre: Matrix | Vector, std: float | None) -> Hits:
-    """Return whether ``fl(centre + fl(std x)) = seen`` for some float x; any float if no std."""
-    nearest = seen - centre
+def reachable(seen: Matrix | Vector, center: Matrix | Vector, std: float | None) -> Mask:
+    """Return whether ``fl(center + fl(std x)) = seen`` for some float x; any float if no std."""
+    nearest = seen - center
     possible = np.zeros(nearest.shape, dtype=np.bool_)
     for step in NEIGHBOURS:
         noise = _neighbour(nearest, step)
-        fits = centre + noise == seen
+        fits = center + noise == seen
         if std is not None:
             fits &= _is_product(noise, std)
         possible |= fits
     return possible
 
 
-def _is_product(noise: Matrix | Vector, std: float) -> Hits:
+def _is_product(noise: Matrix | Vector, std: float) -> Mask:
     """Return whether the noise is a float product of ``std`` and some float."""
     if not std > 0:
         return np.ones(noise.shape, dtype=np.bool_)

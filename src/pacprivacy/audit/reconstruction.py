@@ -1,18 +1,14 @@
 """Attacks on the subset that was used: all of it, or at least k of its members."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy.audit.target import (
     Guess,
-    Hits,
-    Integers,
     NoiseModel,
     Releases,
     Target,
@@ -65,8 +61,8 @@ class Reconstruction:
         right = 1.0 - float(differ.sum(axis=1).mean()) / target.pool.n_units
         note = f"in training it places {100 * right:.1f} % of all units rightly"
 
-        def hits(releases: Releases) -> Hits:
-            right: Hits = nearest_candidates(target, releases) == releases.indices
+        def hits(releases: Releases) -> Mask:
+            right: Mask = nearest_candidates(target, releases) == releases.indices
             return right[:, None]
 
         prior = float(np.exp(target.log_p.max()))
@@ -75,7 +71,7 @@ class Reconstruction:
 
 def nearest_candidates(target: Target, releases: Releases) -> Integers:
     """Return the candidate whose output is nearest to each release, among those not ruled out."""
-    q = target.centres.shape[1]
+    q = target.centers.shape[1]
     as_is = NoiseModel(shift=np.zeros(q), whiten=np.eye(q))
     named = np.empty(len(releases), dtype=np.int64)
     for chosen, distances in distance_blocks(target, as_is, releases):
@@ -157,7 +153,7 @@ class FreeOverlap:
             )
         n_units = target.pool.n_units
 
-        def enough_are_in(posterior: Matrix, indices: Integers) -> Hits:
+        def enough_are_in(posterior: Matrix, indices: Integers) -> Mask:
             """Name the likeliest units: this maximises the expected overlap."""
             inside = np.empty((len(posterior), n_units))
             for block in unit_blocks(n_units):
@@ -226,10 +222,10 @@ def blind_bounds(target: Target, n_named: int) -> Vector:
     return bounds
 
 
-def _largest_variance(centred: Matrix, weights: Vector, n_named: int) -> float:
+def _largest_variance(centered: Matrix, weights: Vector, n_named: int) -> float:
     """Bound the variance of the overlap over all sets of ``n_named`` units."""
-    scaled = np.sqrt(weights)[:, None] * centred
-    n_units = centred.shape[1]
+    scaled = np.sqrt(weights)[:, None] * centered
+    n_units = centered.shape[1]
     small = scaled @ scaled.T if len(scaled) < n_units else scaled.T @ scaled
     largest = float(np.linalg.eigvalsh(small)[-1])
     length = float(n_named)

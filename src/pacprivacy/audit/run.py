@@ -1,7 +1,5 @@
 """Run attacks: what they achieved, beside what the certificate promised."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,26 +25,11 @@ Verdict = Literal["holds", "VIOLATED"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
-    """Success of one attack on simulated releases, with its interval.
+    """Success of one attack on simulated releases, with its Clopper-Pearson interval.
 
-    Parameters
-    ----------
-    attack : str, public
-        Name of the attack.
-    question : str, public
-        What it guesses.
-    n_trials, successes : int, public
-        Fresh releases attacked, and how many guesses were right.
-    success : Estimate, public
-        Rate of success with a Clopper-Pearson interval.
-    prior : float, public
-        Best blind success, without any release; an upper bound where a note says so.
-    bound : float, public
-        What the certificate promises for this question.
-    notes : tuple of str, public
-        What a reader must know to compare the two.
-    unit : int or None, curator-only
-        The unit attacked, chosen in training.
+    ``prior`` is the best blind success, or an upper bound where a note says so; ``bound`` is what
+    the certificate promises for this question. All is public but ``unit``, the one attacked, which
+    was chosen in training.
 
     Guarantee
     ---------

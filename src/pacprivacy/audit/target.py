@@ -11,17 +11,24 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, freeze
+from pacprivacy._checks import (
+    ArrayLike,
+    Integers,
+    Mask,
+    Matrix,
+    Vector,
+    as_outputs,
+    check_log_belief,
+    freeze,
+)
 from pacprivacy._random import public_generator
 from pacprivacy.errors import AuditError
 from pacprivacy.pool import Pool
 from pacprivacy.release import Bundle
 
-Integers = npt.NDArray[np.int64]
 Draw = Callable[[Integers, np.random.Generator], Matrix]
-ReleaseProcedure = Callable[[int, np.random.Generator], npt.ArrayLike]
+ReleaseProcedure = Callable[[int, np.random.Generator], ArrayLike]
 
 N_PAIRS = 512
 UNLIKELY = 1e-6
@@ -30,17 +37,7 @@ ROUNDING = 1e-4  # directions that move less are left out of the noise law as ro
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Releases:
-    """Simulated releases with the index behind each; curator-only.
-
-    Parameters
-    ----------
-    indices : integer array of shape (N,)
-        The candidate that each release was made from: what the attacker wants to know.
-    seen : array of shape (N, q)
-        What the attacker sees.
-    groups : integer array of shape (N,) or None
-        What else is revealed without noise.
-    """
+    """Simulated releases: index behind each, what is seen of it, groups revealed; curator-only."""
 
     indices: Integers
     seen: Matrix
@@ -61,17 +58,14 @@ class Target:
 
     Parameters
     ----------
-    centres : array of shape (m, q)
+    centers : array of shape (m, q)
         What each candidate would show without noise, in the coordinates of the release.
-    pool : Pool
-        The candidate subsets.
     log_p : array of shape (m,)
         Law of the index: uniform, or the belief before this release of a session.
     draw : callable
         ``draw(indices, rng)`` returns one release per index, shape (N, q).
     noise_std : array of shape (q,) or None
-        Standard deviation of the Gaussian noise, where the releases are simulated from it.
-        None: the attacker learns the noise from releases of their own.
+        Of the Gaussian noise that releases are simulated from. None: the attacker learns it.
     declared_std : array of shape (q,) or None
         The noise that a procedure says it adds, to the last bit. Trusted by no attack.
     groups : integer array of shape (m,) or None
@@ -81,7 +75,7 @@ class Target:
         whole pool, but for a secret that is *fresh*, outside the subsets known to anyone.
     """
 
-    centres: Matrix
+    centers: Matrix
     pool: Pool
     log_p: Vector
     draw: Draw
@@ -93,15 +87,15 @@ class Target:
     fresh: bool = False
 
     def __post_init__(self) -> None:
-        freeze(self.centres)
-        if len(self.centres) != self.pool.n_subsets:
+        freeze(self.centers)
+        if len(self.centers) != self.pool.n_subsets:
             raise AuditError(
                 f"outputs must have one row per subset of the pool, {self.pool.n_subsets}; got "
-                f"{len(self.centres)}. Pass the pool that the outputs were computed on."
+                f"{len(self.centers)}. Pass the pool that the outputs were computed on."
             )
 
     def __repr__(self) -> str:
-        return f"Target(curator-only, {len(self.centres)} candidates, fresh={self.fresh})"
+        return f"Target(curator-only, {len(self.centers)} candidates, fresh={self.fresh})"
 
     @classmethod
     def of_bundle(cls, bundle: Bundle) -> Self:
@@ -119,7 +113,7 @@ class Target:
 
         everyone = np.arange(len(points), dtype=np.int64)
         return cls(
-            centres=points * step,
+            centers=points * step,
             pool=bundle.pool,
             log_p=check_log_belief(bundle.log_p, len(points)),
             draw=draw,
@@ -137,7 +131,7 @@ class Target:
         release_fn: ReleaseProcedure,
         *,
         log_p: Vector | None = None,
-        declared_std: npt.ArrayLike | None = None,
+        declared_std: ArrayLike | None = None,
     ) -> Self:
         """Attack an arbitrary procedure, trusting nothing that it says about its noise.
 
@@ -154,26 +148,26 @@ class Target:
         declared_std : array of shape (d,), optional
             Standard deviations that the procedure multiplies its noise with.
         """
-        centres = as_outputs(outputs)
+        centers = as_outputs(outputs)
 
         def draw(indices: Integers, rng: np.random.Generator) -> Matrix:
             rows = [np.asarray(release_fn(int(k), rng), dtype=np.float64).ravel() for k in indices]
-            if any(row.shape != centres.shape[1:] for row in rows):
+            if any(row.shape != centers.shape[1:] for row in rows):
                 raise AuditError(
-                    f"release_fn must return {centres.shape[1]} numbers, as the outputs have; "
-                    f"got {next(r.size for r in rows if r.size != centres.shape[1])}. "
+                    f"release_fn must return {centers.shape[1]} numbers, as the outputs have; "
+                    f"got {next(r.size for r in rows if r.size != centers.shape[1])}. "
                     "Put everything that leaves into the outputs."
                 )
-            return np.array(rows).reshape(len(indices), centres.shape[1])
+            return np.array(rows).reshape(len(indices), centers.shape[1])
 
-        everyone = np.arange(len(centres), dtype=np.int64)
+        everyone = np.arange(len(centers), dtype=np.int64)
         std = None
         if declared_std is not None:
-            std = np.broadcast_to(np.asarray(declared_std, np.float64), centres.shape[1:])
+            std = np.broadcast_to(np.asarray(declared_std, np.float64), centers.shape[1:])
         return cls(
-            centres=centres,
+            centers=centers,
             pool=pool,
-            log_p=check_log_belief(log_p, len(centres)),
+            log_p=check_log_belief(log_p, len(centers)),
             draw=draw,
             declared_std=std,
             known=everyone,
@@ -191,7 +185,7 @@ class Target:
         The attacker knows a random half of the subsets. Every other subset is the secret of one
         trial, so that trials are independent draws from the family of subsets.
         """
-        order = rng.permutation(len(self.centres)).astype(np.int64)
+        order = rng.permutation(len(self.centers)).astype(np.int64)
         half = len(order) // 2
         return replace(self, known=np.sort(order[:half]), held_out=order[half:], fresh=True)
 
@@ -211,7 +205,7 @@ class Target:
         groups = None if self.groups is None else self.groups[indices]
         return Releases(indices=indices, seen=self.draw(indices, rng), groups=groups)
 
-    def members(self, units: Integers | slice) -> npt.NDArray[np.bool_]:
+    def members(self, units: Integers | slice) -> Mask:
         """Return membership of some units in every candidate, shape (m, n_chosen)."""
         if isinstance(units, slice):
             return self.pool.signs(units.start, units.stop, dtype=np.int8) > 0
@@ -251,7 +245,6 @@ def _check_points(bundle: Bundle) -> None:
         )
 
 
-Hits: TypeAlias = npt.NDArray[np.bool_]
 Blocks: TypeAlias = Iterator[tuple[slice, Matrix]]
 
 BLOCK_CELLS = 1 << 21
@@ -282,7 +275,7 @@ class Trained:
     """
 
     guesses: tuple[Guess, ...]
-    hits: Callable[[Releases], Hits]
+    hits: Callable[[Releases], Mask]
     notes: tuple[str, ...] = ()
 
 
@@ -316,14 +309,14 @@ class NoiseModel:
         freeze(self.shift)
         freeze(self.whiten)
 
-    def distances(self, seen: Matrix, centres: Matrix) -> Matrix:
+    def distances(self, seen: Matrix, centers: Matrix) -> Matrix:
         """Return squared distances in units of the noise, shape (N, m)."""
         from scipy.spatial.distance import cdist  # slow to import, not always needed
 
         if not self.whiten.shape[1]:
-            return np.zeros((len(seen), len(centres)))
+            return np.zeros((len(seen), len(centers)))
         white = (seen - self.shift) @ self.whiten
-        found: Matrix = cdist(white, centres @ self.whiten, "sqeuclidean")
+        found: Matrix = cdist(white, centers @ self.whiten, "sqeuclidean")
         return found
 
 
@@ -336,22 +329,22 @@ def learn_noise_model(target: Target, shadow: Releases) -> NoiseModel:
     if target.noise_std is not None:
         q = len(target.noise_std)
         return NoiseModel(shift=np.zeros(q), whiten=np.diag(1.0 / target.noise_std))
-    residuals = shadow.seen - target.centres[shadow.indices]
+    residuals = shadow.seen - target.centers[shadow.indices]
     shift = residuals.mean(axis=0)
     residuals = residuals - shift
-    spread = np.ptp(target.centres, axis=0)
+    spread = np.ptp(target.centers, axis=0)
     smallest = (SMALLEST_STD * max(float(spread.max(initial=0.0)), 1e-300)) ** 2
     variances, axes = noise_axes(residuals)
     variances = np.maximum(variances, SMALLEST_SHARE * variances.max(initial=0.0) + smallest)
     return NoiseModel(shift=shift, whiten=axes / np.sqrt(variances))
 
 
-def noise_axes(centred: Matrix) -> tuple[Vector, Matrix]:
+def noise_axes(centered: Matrix) -> tuple[Vector, Matrix]:
     """Return variances and the axes they are along: principal ones where there are enough draws."""
-    n, q = centred.shape
+    n, q = centered.shape
     if n < RELEASES_PER_DIRECTION * q:
-        return np.square(centred).mean(axis=0), np.eye(q)
-    variances, axes = np.linalg.eigh(centred.T @ centred / n)
+        return np.square(centered).mean(axis=0), np.eye(q)
+    variances, axes = np.linalg.eigh(centered.T @ centered / n)
     return variances, axes
 
 
@@ -363,12 +356,12 @@ def distance_blocks(
     ``width`` is how many numbers the caller keeps per release: blocks are smaller when it is
     large.
     """
-    centres = target.centres[target.known]
-    block = max(1, BLOCK_CELLS // max(len(centres), width))
+    centers = target.centers[target.known]
+    block = max(1, BLOCK_CELLS // max(len(centers), width))
     for start in range(0, len(releases), block):
         chosen = slice(start, min(start + block, len(releases)))
         part = releases.part(chosen)
-        distances = model.distances(part.seen, centres)
+        distances = model.distances(part.seen, centers)
         if target.groups is not None and part.groups is not None:
             distances[part.groups[:, None] != target.groups[target.known][None, :]] = np.inf
         yield chosen, distances
@@ -408,7 +401,7 @@ def unit_blocks(n_units: int) -> Iterator[slice]:
 
 
 def ask_members(
-    target: Target, units: Integers, hits: Callable[[Releases], Hits], notes: tuple[str, ...] = ()
+    target: Target, units: Integers, hits: Callable[[Releases], Mask], notes: tuple[str, ...] = ()
 ) -> Trained:
     """Return the attack that asks of each chosen unit whether it is in."""
     guesses = tuple(
@@ -420,7 +413,7 @@ def ask_members(
 def ask_once(
     prior: float,
     see: Callable[[Releases], Blocks],
-    is_right: Callable[[Matrix, Integers], Hits],
+    is_right: Callable[[Matrix, Integers], Mask],
     notes: tuple[str, ...] = (),
 ) -> Trained:
     """Return the attack with one question, answered from blocks of posteriors or distances.
@@ -428,7 +421,7 @@ def ask_once(
     ``is_right(block, indices)`` judges the answers for the candidates that were really used.
     """
 
-    def hits(releases: Releases) -> Hits:
+    def hits(releases: Releases) -> Mask:
         parts = [is_right(block, releases.indices[chosen]) for chosen, block in see(releases)]
         return np.concatenate(parts)[:, None]
 

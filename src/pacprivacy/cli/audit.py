@@ -1,7 +1,5 @@
 """``pac audit``: attack simulated releases and hold their success against the certificate."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final

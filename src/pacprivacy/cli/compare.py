@@ -1,7 +1,5 @@
 """``pac compare``: PAC and differential privacy beside each other, at one attacker success."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final
 
 import numpy as np

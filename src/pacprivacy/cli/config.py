@@ -4,8 +4,6 @@ A section per verb holds its options without dashes, ``[study]`` those that seve
 What is typed goes before what is in the file.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """What people type and see: numbers such as ``60%`` or ``1/64``, texts, tables, complaints."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """``pac convert``: information budget, success rate and DP, each read as the others."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Final
 

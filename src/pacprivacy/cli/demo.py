@@ -1,7 +1,5 @@
 """``pac demo``: the Iris mean and a k-means fit at three budgets."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import asdict, dataclass
@@ -9,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from joblib import Parallel, delayed
 from sklearn.datasets import load_iris
 
+from pacprivacy._checks import Matrix
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.budget import Membership
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
@@ -34,8 +32,6 @@ distance       of the released numbers from those on all 150 flowers: root mean
                square over the numbers, in standard deviations of each column
 typical        the same over all candidate halves and all draws of the noise
 The data are public, so a demo may show distances; a real release cannot."""
-
-Matrix = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,5 @@
 """``pac ledger``: budgets, what was spent of them, and whether the book is intact."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Final
 

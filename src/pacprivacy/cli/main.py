@@ -5,8 +5,6 @@ is called. Errors are one line on stderr, never a traceback. Exit codes: 0 done,
 program, 2 bad input, 3 budget refused, 4 an audit found a broken promise, 130 stopped by a signal.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

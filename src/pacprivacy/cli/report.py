@@ -1,7 +1,5 @@
 """``pac report``: the page about a release."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

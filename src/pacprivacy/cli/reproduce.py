@@ -5,8 +5,6 @@ which registers them under the entry points ``pacprivacy.papers``. Each is a fun
 its files into a folder and returns its page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``pac verify``: recompute a certificate from the curator's bundle."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 from typing import Annotated, Final

@@ -3,8 +3,6 @@
 All of them see features that were mapped from declared ranges to [-1, 1], and clipped there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """What a comparison found: one row for each rule and each method, and how it is measured."""
 
-from __future__ import annotations
-
 import html
 import textwrap
 from dataclasses import asdict, dataclass, replace
@@ -47,28 +45,11 @@ Family: TypeAlias = Literal["PAC", "DP"]
 class ComparisonRow:
     """One way to release a model, at the success that all rows share; public.
 
-    Parameters
-    ----------
-    family : {"PAC", "DP"}
-        Which of the two promises.
-    method : str
-        Noise rule, or method of differential privacy.
-    utility, standard_error : float
-        Mean over simulated releases, and its error.
-    distance : float
-        Root mean square distance of released parameters from the fit on all records.
-    success : float
-        Membership success that is asked for.
-    mi_nats, epsilon, delta : float, optional
-        The promise in its own units.
-    advantage : float, optional
-        Of the best attacker on a method of differential privacy: ``δ`` at ``ε = 0`` of its own
-        privacy-loss distribution, or the best bound on it that is proved. At most
-        ``2 success - 1``, and at least 99.9 % of it.
-    neighbours : str, optional
-        Relation of differential privacy: a record more or less, or one with another content.
-    note : str
-        Why a method could not be run, or what it needs.
+    ``utility`` is a mean over simulated releases; ``distance`` the root mean square distance of
+    released parameters from the fit on all records. ``advantage`` is that of the best attacker on a
+    method of differential privacy (``δ`` at ``ε = 0`` of its own privacy-loss distribution, or the
+    best bound on it that is proved): at most ``2 success - 1``, and at least 99.9 % of it. ``note``
+    says why a method could not be run, or what it needs.
     """
 
     family: Family
@@ -88,21 +69,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Rows for one data set and one model; made from simulations, for the curator's eyes.
-
-    Parameters
-    ----------
-    model, metric : str
-        What was fitted, and how it is judged.
-    larger_is_better : bool
-        Of the metric.
-    without_privacy : float
-        The metric of the fit on all records.
-    success : float
-        Guaranteed membership success of every row.
-    rows : tuple of ComparisonRow
-        PAC rules first, then methods of differential privacy.
-    """
+    """Rows for one data set and one model; made from simulations, for the curator's eyes."""
 
     model: str
     metric: str

@@ -4,18 +4,15 @@ The loss, the step sizes and the budget of every step are fixed on the whole uni
 first step; every gradient is calibrated to the belief that the ones before it leave.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from pacprivacy import _version
-from pacprivacy._checks import Matrix, Vector, check_positive, freeze
+from pacprivacy._checks import ArrayLike, Matrix, Vector, check_positive, freeze
 from pacprivacy._random import (
     BitSource,
     SimulatedSource,
@@ -49,7 +46,7 @@ from pacprivacy.theory.design import (
     subset_mean_variance,
 )
 
-Shares: TypeAlias = Literal["uniform", "late"] | npt.ArrayLike
+Shares: TypeAlias = Literal["uniform", "late"] | ArrayLike
 Split: TypeAlias = Literal["waterfill", "uniform"]
 Gradients: TypeAlias = Callable[[Matrix], Matrix]
 
@@ -73,7 +70,7 @@ class StepRule:
     """
 
     mi_nats: float | None = None
-    start_error: Literal["universe"] | npt.ArrayLike = "universe"
+    start_error: Literal["universe"] | ArrayLike = "universe"
     exact: bool = False
 
     def __post_init__(self) -> None:
@@ -113,7 +110,7 @@ class StepRule:
             f"whole universe and a distance to go, {known}; they do not depend on the secret"
         )
 
-    def _start_error(self, objective: Objective, X: Matrix, targets: Matrix) -> npt.ArrayLike:
+    def _start_error(self, objective: Objective, X: Matrix, targets: Matrix) -> ArrayLike:
         if not isinstance(self.start_error, str):
             return self.start_error
         if self.start_error != "universe":
@@ -263,25 +260,11 @@ class Descent:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentRun:
-    """What a descent released.
+    """What a descent released; all is public, the belief for whoever knows the pool.
 
-    Parameters
-    ----------
-    weights : array of shape (d,) or (d, k), public
-        The last iterate.
-    path : array of shape (T + 1, ...), public
-        All iterates, the start included.
-    budgets : array of shape (T,), public
-        Budget of each step, fixed before the first.
-    charges : array of shape (T,), public
-        What each release really needed, given the ones before: an odometer. It depends on the
-        releases, so its sum is not the bound; the budgets are.
-    belief : Belief
-        The attacker's belief over the pool at the end; public for whoever knows the pool.
-    noise : tuple of NoiseSummary, public
-        The noise of each step.
-    certificate : Certificate or None, public
-        What is promised about the whole descent.
+    ``path`` holds all iterates, the start included. ``budgets`` were fixed before the first step.
+    ``charges`` are what each release really needed, given the ones before: an odometer. It depends
+    on the releases, so its sum is not the bound; the budgets are.
     """
 
     weights: Matrix
@@ -366,17 +349,10 @@ def descend(
         loss. Centre the features: there is no intercept.
     budget : Information
         Total over all steps. For other budgets release :class:`MeanGradient` in a session.
-    descent : Descent, optional
-        Loss, number of steps, step sizes, split of the budget.
     pool, n_subsets, units, rng, simulate
         As in :func:`pacprivacy.privatize`.
     public : tuple of str
         What else was computed from the whole universe, such as a scaler; for the certificate.
-
-    Returns
-    -------
-    DescentRun
-        Weights that may be published, with their certificate.
 
     Guarantee
     ---------

@@ -1,15 +1,12 @@
 """The loss that gradient descent minimises, and its mean gradient over a subset."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
-from pacprivacy._checks import Matrix, Vector, check_count, check_positive, freeze
+from pacprivacy._checks import Array, Integers, Matrix, Vector, check_count, check_positive, freeze
 from pacprivacy.design.ridge import LinearTransform, fit_standard
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
@@ -25,8 +22,6 @@ from pacprivacy.mechanism import (
     subset_sums,
 )
 from pacprivacy.pool import Pool
-
-Array = npt.NDArray[Any]  # float32 in large simulations, else float64
 
 _CURVATURE: Final = {"squared": 1.0, "logistic": 0.25}  # most that the loss bends
 _NEWTON_STEPS: Final = 100
@@ -156,7 +151,7 @@ class MeanGradient(Mechanism):
         X, targets = self._read(data.parts)
         slopes = self.objective.slopes(X @ self.weights, targets).reshape(len(X), 1, -1)
 
-        def features(rows: npt.NDArray[np.int64]) -> Matrix:
+        def features(rows: Integers) -> Matrix:
             gradients: Matrix = X[rows][:, :, None] * slopes[rows]
             return gradients.reshape(len(gradients), -1)
 

@@ -5,8 +5,6 @@ universe. After :func:`fit_ica` or :func:`fit_whitening` the columns have mean 0
 correlation over the universe, so that a regression falls apart into one-dimensional ones.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -14,7 +12,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, check_positive, freeze
+from pacprivacy._checks import Integers, Mask, Matrix, Vector, check_positive, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, Mechanism, fixed, read_labelled, subset_sums
 from pacprivacy.pool import Pool
@@ -29,17 +27,7 @@ Snr: TypeAlias = Literal["universe"] | float
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinearTransform:
-    """``z = (x - mean) @ matrix``; public, because it comes from the universe or from outside.
-
-    Parameters
-    ----------
-    mean : array of shape (p,), public
-        Subtracted first.
-    matrix : array of shape (p, d), public
-        One column for each new coordinate.
-    description : str, public
-        How it was found, for the certificate.
-    """
+    """``z = (x - mean) @ matrix``; public, because it comes from the universe or from outside."""
 
     mean: Vector
     matrix: Matrix
@@ -131,8 +119,8 @@ def fit_ica(X: Matrix, *, seed: int = 0) -> LinearTransform:
     )
 
 
-def _kept(singular: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.bool_]:
-    keep: npt.NDArray[np.bool_] = singular > _RANK_TOLERANCE * singular.max(initial=0.0)
+def _kept(singular: npt.NDArray[np.floating[Any]]) -> Mask:
+    keep: Mask = singular > _RANK_TOLERANCE * singular.max(initial=0.0)
     if not keep.any():
         raise MechanismError(
             "X must have a column that varies; got constant ones only. Add features that differ "
@@ -328,7 +316,7 @@ class OrthogonalRidge(_Ridge):
         Z, target = fixed(self.frame, "frame").coordinates(data.parts, self.name)
         d = Z.shape[1]
 
-        def features(rows: npt.NDArray[np.int64]) -> Matrix:
+        def features(rows: Integers) -> Matrix:
             block = Z[rows]
             return np.hstack([block * target[rows, None], np.square(block)])
 
@@ -361,16 +349,10 @@ class OrthogonalRidge(_Ridge):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointRidge(_Ridge):
-    """Ridge regression on all features at once.
+    """Ridge regression on all features at once; one penalty for all coefficients.
 
-    Parameters
-    ----------
-    penalty : Penalty or float, public
-        By default post-hoc, from the universe; one number for all coefficients.
-    transform : "standard" or LinearTransform, public
-        Coordinates in which the penalty acts.
-    frame : RidgeFrame, public
-        Set by :meth:`prepare`.
+    ``transform`` gives the coordinates in which the penalty acts; ``frame`` is set by
+    :meth:`prepare`.
     """
 
     transform: Literal["standard"] | LinearTransform = "standard"
@@ -395,7 +377,7 @@ class JointRidge(_Ridge):
         d = Z.shape[1]
         rows_of, columns_of = np.triu_indices(d)
 
-        def features(rows: npt.NDArray[np.int64]) -> Matrix:
+        def features(rows: Integers) -> Matrix:
             block = Z[rows]
             return np.hstack([block * target[rows, None], block[:, rows_of] * block[:, columns_of]])
 
@@ -417,7 +399,7 @@ class JointRidge(_Ridge):
     def _penalties(self, Z: Matrix, target: Vector) -> Vector:
         return joint_penalty(self.penalty, Z, target)
 
-    def _solve(self, gram: npt.NDArray[np.float64], products: Matrix) -> Matrix:
+    def _solve(self, gram: Vector, products: Matrix) -> Matrix:
         strength = gram + np.diag(fixed(self.frame, "frame").penalty)
         try:
             solved = np.linalg.solve(strength, products[..., None])[..., 0]

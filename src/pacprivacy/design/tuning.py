@@ -1,7 +1,5 @@
 """Choose a parameter by simulated releases; the certificates of what is released say so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,18 +37,8 @@ Utility = Callable[[Any], float]
 class TunePoint:
     """What a release with one value of the parameter is worth.
 
-    Attributes
-    ----------
-    theta : object
-        The value.
-    utility, standard_error : float
-        Mean over the simulated releases, and its standard error.
-    no_noise : float
-        Mean utility over the subsets without noise: what the parameter costs by itself.
-    noise_variance : float
-        Total variance of the calibrated noise.
-    mi_upper_nats : float
-        Proved bound on the information of such a release.
+    ``no_noise`` is the mean utility over the subsets without noise: what the parameter costs by
+    itself.
     """
 
     theta: Any
@@ -63,17 +51,7 @@ class TunePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
-    """The curve over all values, the best of them, and what to say about the choice.
-
-    Attributes
-    ----------
-    points : tuple of TunePoint
-        In the order of the values given.
-    budget : str
-        What the releases are held to.
-    n_subsets, n_releases : int
-        Size of the pool, simulated releases per value.
-    """
+    """The curve over all values, the best of them, and what to say about the choice."""
 
     points: tuple[TunePoint, ...]
     budget: str

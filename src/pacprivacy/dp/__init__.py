@@ -19,7 +19,7 @@ they ask for has the same name everywhere:
     shrunk; declared as well.
 ``penalty``
     Of ``penalty |θ|²/2``, beside the sum of losses unless it says otherwise.
-``failure``
+``gamma``
     Probability with which something said about *utility* may not hold.
 ``simulate``
     Seed of the noise, for experiments; such a release protects nobody.

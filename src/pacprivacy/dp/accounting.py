@@ -8,8 +8,6 @@ privacy shares with a PAC promise about membership, so it is what the two are co
 mechanism calibrated through one point gets several times the noise that its advantage asks for.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -7,8 +7,6 @@ of everything it will ever allow, and lets the analyst take from it in any order
 An odometer bounds the loss at all times at once, by a supermartingale.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Iterable

@@ -6,8 +6,6 @@ that were seeded for this block by the secret source: what comes out is a functi
 records and of its seed, whatever happens in other blocks.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,9 +14,8 @@ from typing import Any, Final, Protocol
 
 import cloudpickle
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy._checks import Array, Integers, Mask, Matrix, Vector, check_positive
 from pacprivacy._random import BitSource, own_generators
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.events import Event, PureEvent, carried, noise_event
@@ -34,7 +31,6 @@ ALONE: Final = (
     "NumPy's and Python's global generators are seeded for every block, and each one gets a fresh "
     "copy of the fit, which keeps no other state between blocks."
 )
-Places = npt.NDArray[np.int64]
 
 
 def draw_blocks(
@@ -44,7 +40,7 @@ def draw_blocks(
     neighbours: Neighbours,
     source: BitSource,
     least_records: int = LEAST_RECORDS,
-) -> list[Places]:
+) -> list[Integers]:
     """Draw which records are in which block.
 
     Guarantee
@@ -77,7 +73,7 @@ def draw_seeds(n_blocks: int, source: BitSource) -> list[int]:
 def map_blocks(
     fit: Callable[..., Any],
     data: Sequence[Any],
-    blocks: Sequence[Places],
+    blocks: Sequence[Integers],
     *,
     seeds: Sequence[int],
     failed: Any,
@@ -104,7 +100,7 @@ def map_blocks(
     return list(Parallel(n_jobs=n_jobs, backend="loky")(calls))
 
 
-def fit_fresh(estimator: Any, rows: npt.NDArray[Any], target: npt.NDArray[Any]) -> Any:
+def fit_fresh(estimator: Any, rows: Array, target: Array) -> Any:
     """Fit a clone of a scikit-learn estimator; without odd records, where it refuses them.
 
     Seeds that were left open are drawn from NumPy's global generator, which is the block's own.
@@ -137,7 +133,7 @@ def _seeded_clone(estimator: Any) -> Any:
     return fresh.set_params(**seeds)
 
 
-def _finite_records(part: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _finite_records(part: Array) -> Mask:
     if part.dtype.kind != "f":
         return np.ones(len(part), dtype=np.bool_)
     return np.asarray(np.isfinite(part.reshape(len(part), -1)).all(axis=1))
@@ -166,7 +162,7 @@ def _run(packed: bytes, parts: tuple[Any, ...], seed: int, failed: Any) -> Any:
 class Aggregator(Protocol):
     """A private middle of vectors, of which a record can change one."""
 
-    def centre(self, size: int) -> Vector:
+    def center(self, size: int) -> Vector:
         """Return the public vector that stands for a block on which the fit failed."""
 
     def combine(
@@ -194,7 +190,7 @@ class ClippedMean:
     def __post_init__(self) -> None:
         check_positive("clip_norm", self.clip_norm, advice="Use a length outputs rarely exceed.")
 
-    def centre(self, size: int) -> Vector:
+    def center(self, size: int) -> Vector:
         """Return zeros."""
         return np.zeros(size)
 
@@ -236,7 +232,7 @@ class GridMedian:
                 "between them. Declare a range in which outputs may lie."
             )
 
-    def centre(self, size: int) -> Vector:
+    def center(self, size: int) -> Vector:
         """Return the middle of the grid."""
         return np.asarray(np.broadcast_to(np.add(*self.bounds) / 2.0, (size,)))
 
@@ -331,9 +327,9 @@ def subsample_aggregate(
     blocks = draw_blocks(
         n_records, n_blocks, neighbours=neighbours, source=source, least_records=least_records
     )
-    centre = aggregator.centre(size)
-    checked = _Checked(fit=fit, centre=centre)
-    fits = map_blocks(checked, data, blocks, seeds=seeds, failed=centre, n_jobs=n_jobs)
+    center = aggregator.center(size)
+    checked = _Checked(fit=fit, center=center)
+    fits = map_blocks(checked, data, blocks, seeds=seeds, failed=center, n_jobs=n_jobs)
     outputs = np.stack(fits)
     value, noise = aggregator.combine(outputs, epsilon, delta, source)
     certificate = DPCertificate(
@@ -359,12 +355,12 @@ class _Checked:
     """A fit, or the centre where it does not return numbers of the right size."""
 
     fit: Callable[..., Any]
-    centre: Vector
+    center: Vector
 
     def __call__(self, *parts: Any) -> Vector:
         numbers = np.asarray(self.fit(*parts), dtype=np.float64).ravel()
-        good = numbers.shape == self.centre.shape and bool(np.isfinite(numbers).all())
-        return numbers.copy() if good else self.centre
+        good = numbers.shape == self.center.shape and bool(np.isfinite(numbers).all())
+        return numbers.copy() if good else self.center
 
 
 def _share_of_choices(epsilon: float, delta: float, n_choices: int) -> float:

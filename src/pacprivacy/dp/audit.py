@@ -4,16 +4,14 @@ The auditor chooses the neighbours and plays the procedure on both. On one half 
 looks for an event that tells them apart; on the other half it counts that event, and only that.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from pacprivacy._checks import Array, Mask
 from pacprivacy.errors import AuditError
 
 ALARM: Final = 1e-6
@@ -21,8 +19,6 @@ N_THRESHOLDS: Final = 60
 FEW_VALUES: Final = 300
 LEAST_TRIALS: Final = 1000
 
-Numbers = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 Draw = Callable[[int, int], Any]
 
 
@@ -127,17 +123,17 @@ class _Event:
             return f"{statistic} among {len(self.values)} values"
         return f"{statistic} {'above' if self.above else 'at most'} {self.threshold:.4g}"
 
-    def contains(self, seen: Numbers) -> Mask:
+    def contains(self, seen: Array) -> Mask:
         statistic = seen[:, self.column]
         if self.values:
             return np.isin(statistic, self.values)
         return np.asarray((statistic > self.threshold) == self.above)
 
-    def hits(self, seen: list[Numbers]) -> tuple[int, int]:
+    def hits(self, seen: list[Array]) -> tuple[int, int]:
         counts = [int(self.contains(side).sum()) for side in seen]
         return counts[self.likely], counts[1 - self.likely]
 
-    def value(self, seen: list[Numbers], delta: float, alarm: float) -> float:
+    def value(self, seen: list[Array], delta: float, alarm: float) -> float:
         """Return the lower end of ``ln((p - δ)/q)``."""
         often, rarely = self.hits(seen)
         n = len(seen[0])
@@ -154,7 +150,7 @@ def _clopper_pearson(successes: int, n: int, level: float, *, upper: bool) -> fl
     return 0.0 if successes == 0 else float(beta.ppf(level, successes, n - successes + 1))
 
 
-def _runs(draw: Draw, side: int, n_trials: int) -> Numbers:
+def _runs(draw: Draw, side: int, n_trials: int) -> Array:
     seen = np.asarray(draw(side, n_trials))
     if seen.ndim == 1:
         seen = seen[:, None]
@@ -166,7 +162,7 @@ def _runs(draw: Draw, side: int, n_trials: int) -> Numbers:
     return seen
 
 
-def _events(first: Numbers, second: Numbers) -> Iterator[_Event]:
+def _events(first: Array, second: Array) -> Iterator[_Event]:
     for column in range(first.shape[1]):
         values = np.concatenate([first[:, column], second[:, column]])
         unique = np.unique(values)
@@ -180,9 +176,7 @@ def _events(first: Numbers, second: Numbers) -> Iterator[_Event]:
                 yield _Event(column=column, likely=likely, threshold=float(threshold), above=above)
 
 
-def _sets_of_values(
-    first: Numbers, second: Numbers, unique: Numbers, column: int
-) -> Iterator[_Event]:
+def _sets_of_values(first: Array, second: Array, unique: Array, column: int) -> Iterator[_Event]:
     """Yield the sets of the most telling values, one value more each time."""
     counts = [np.array([(side == value).sum() for value in unique]) for side in (first, second)]
     ratio = np.log((counts[0] + 0.5) / (counts[1] + 0.5))

@@ -1,7 +1,5 @@
 """A differentially private release and its certificate: another promise, kept apart from PAC's."""
 
-from __future__ import annotations
-
 import json
 import math
 import textwrap

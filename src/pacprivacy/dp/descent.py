@@ -12,8 +12,6 @@ exact curve of the Gaussian mechanism. For batches of a fixed size, with or with
 the privacy profile of one step is a theorem, and dp-accounting's distributions compose it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,10 +19,9 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 
-from pacprivacy._checks import Vector, check_positive
+from pacprivacy._checks import Integers, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp.accounting import (
     COARSE,
@@ -55,7 +52,6 @@ from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian, uniform_integers
 from pacprivacy.theory import gaussian_epsilon, gaussian_parameter
 
-Places = npt.NDArray[np.int64]
 _WORD: Final = 1 << 64
 
 
@@ -94,7 +90,7 @@ class PoissonBatch:
         """Return the expected size."""
         return float(self.size)
 
-    def draw(self, n_records: int, source: BitSource) -> Places:
+    def draw(self, n_records: int, source: BitSource) -> Integers:
         """Toss one coin for each record; its rate is rounded down to a multiple of 2^-64."""
         if self.size == self.n_public:
             return np.arange(n_records)
@@ -134,7 +130,7 @@ class FixedBatch(_CountedBatch):
             )
         return float(self.size)
 
-    def draw(self, n_records: int, source: BitSource) -> Places:
+    def draw(self, n_records: int, source: BitSource) -> Integers:
         """Draw records one after the other, passing over those that were drawn before."""
         # Of a large batch, those left out are fewer and take fewer draws.
         n_drawn = min(self.size, n_records - self.size)
@@ -167,7 +163,7 @@ class ReplacementBatch(_CountedBatch):
         _check_any(n_records)
         return float(self.size)
 
-    def draw(self, n_records: int, source: BitSource) -> Places:
+    def draw(self, n_records: int, source: BitSource) -> Integers:
         """Draw records independently."""
         return _draw_places(n_records, self.size, source)
 
@@ -213,7 +209,7 @@ class FullBatch:
         _check_any(n_records)
         return float(n_records)
 
-    def draw(self, n_records: int, source: BitSource) -> Places:
+    def draw(self, n_records: int, source: BitSource) -> Integers:
         """Return all records."""
         return np.arange(n_records)
 
@@ -234,7 +230,7 @@ def _check_any(n_records: int) -> None:
         raise DataError("X must have at least one row; got none. Pass one row for each record.")
 
 
-def _draw_places(n_records: int, size: int, source: BitSource) -> Places:
+def _draw_places(n_records: int, size: int, source: BitSource) -> Integers:
     return uniform_integers(np.full(size, n_records, dtype=np.int64), source)
 
 
@@ -256,8 +252,6 @@ METHODS: Final = {
     FixedBatch: "privacy-loss distribution of the sampled profile",
     ReplacementBatch: "privacy-loss distribution of the sampled profile",
 }
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +300,7 @@ class GradientSums(Protocol):
     def n_records(self) -> int:
         """Number of records."""
 
-    def whole_sum(self, weights: Vector, places: Places) -> Integers:
+    def whole_sum(self, weights: Vector, places: Integers) -> Integers:
         """Return the sum over the records at these places."""
 
 

@@ -7,8 +7,6 @@ removal moves the numbers, without which Poisson batches cannot be accounted for
 (``removal``); and mechanisms of which one ``ε``, or one ``(ε, δ)``, is all that is known.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable

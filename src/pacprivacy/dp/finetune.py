@@ -5,8 +5,6 @@ turns private images into a few features, and only a linear layer on these is tr
 weights need little noise. Needs ``pacprivacy[jax]``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -40,12 +38,12 @@ class PublicFeatures:
     ----------
     weights : dict of arrays, public
         Convolutions and the hidden layer.
-    centre : array, public
+    center : array, public
         Mean of the features of public images, which is subtracted.
     """
 
     weights: Weights
-    centre: Vector
+    center: Vector
 
     def transform(self, images: npt.NDArray[np.uint8]) -> Matrix:
         """Return features of norm 1; those of images that are not finite are NaN.
@@ -55,7 +53,7 @@ class PublicFeatures:
         """
         (jax,) = import_jax("jax")
         hidden = jax.jit(_hidden)
-        parts = [np.empty((0, len(self.centre)), dtype=np.float32)]
+        parts = [np.empty((0, len(self.center)), dtype=np.float32)]
         for start in range(0, len(images), AT_ONCE):
             chunk = images[start : start + AT_ONCE]
             # Always the same shape: what an image becomes does not depend on how many there are.
@@ -63,7 +61,7 @@ class PublicFeatures:
             padded[: len(chunk)] = _scale(chunk)
             with without_checks(jax):
                 parts.append(np.asarray(hidden(self.weights, padded))[: len(chunk)])
-        rows = np.concatenate(parts).astype(np.float64) - self.centre
+        rows = np.concatenate(parts).astype(np.float64) - self.center
         with np.errstate(invalid="ignore"):
             scaled: Matrix = rows / np.maximum(norms_of(rows), 1e-12)
         return scaled
@@ -129,8 +127,8 @@ def pretrain(
         np.asarray(hidden(kept, scaled[start : start + size])).mean(axis=0)
         for start in range(0, len(images) - size + 1, size)
     ]
-    centre: Vector = np.asarray(np.mean(means, axis=0), dtype=np.float64)
-    return PublicFeatures(weights=kept, centre=centre)
+    center: Vector = np.asarray(np.mean(means, axis=0), dtype=np.float64)
+    return PublicFeatures(weights=kept, center=center)
 
 
 def fine_tune(

@@ -4,16 +4,13 @@ The gradient of a loss of scores in the weights is ``slope · x`` (an outer prod
 several scores), so its norm is ``|slope| |x|`` and no gradient of a single record is ever built.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
-from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy.dp.records import encode_labels, read_numbers
 from pacprivacy.errors import DataError, MechanismError
 
@@ -28,10 +25,10 @@ class LinearLoss(Protocol):
     def n_scores(self) -> int:
         """Scores per record."""
 
-    def encode(self, y: Any, n_records: int) -> npt.NDArray[Any]:
+    def encode(self, y: Any, n_records: int) -> Array:
         """Return the target as ``slopes`` reads it; other shapes are refused."""
 
-    def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
         """Return the derivative of every record's loss in its scores, of shape (n, n_scores)."""
 
 
@@ -45,13 +42,13 @@ class Squared:
     def __post_init__(self) -> None:
         check_positive("y_bound", self.y_bound, advice="Use a value that targets rarely exceed.")
 
-    def encode(self, y: Any, n_records: int) -> npt.NDArray[Any]:
+    def encode(self, y: Any, n_records: int) -> Array:
         """Return targets clipped to the bound; NaN for those that are not finite."""
         target = read_numbers(y, n_records)
         clipped = np.clip(target, -self.y_bound, self.y_bound)
         return np.where(np.isfinite(target), clipped, np.nan)
 
-    def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
         """Return the errors."""
         return np.asarray(np.nan_to_num(scores - target[:, None], nan=0.0))
 
@@ -68,7 +65,7 @@ class _TwoClasses:
                 "Use Softmax for more than two."
             )
 
-    def encode(self, y: Any, n_records: int) -> npt.NDArray[Any]:
+    def encode(self, y: Any, n_records: int) -> Array:
         """Return -1 for the first class, 1 for the second, and 0 for any other label."""
         places = encode_labels(y, self.classes, n_records)
         return np.where(places < 0, 0.0, 2.0 * places - 1.0)
@@ -78,7 +75,7 @@ class _TwoClasses:
 class Logistic(_TwoClasses):
     """The logistic loss of two declared classes; the second one has positive scores."""
 
-    def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
         """Return the derivative."""
         signs = target[:, None]
         return np.asarray(-signs * special.expit(-scores * signs))
@@ -88,7 +85,7 @@ class Logistic(_TwoClasses):
 class Hinge(_TwoClasses):
     """The hinge loss of two declared classes; the second one has positive scores."""
 
-    def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
         """Return a subgradient."""
         signs = target[:, None]
         return np.asarray(-signs * (scores * signs < 1.0))
@@ -112,11 +109,11 @@ class Softmax:
         """Scores per record."""
         return len(self.classes)
 
-    def encode(self, y: Any, n_records: int) -> npt.NDArray[Any]:
+    def encode(self, y: Any, n_records: int) -> Array:
         """Return the number of each record's class, -1 for any other label."""
         return encode_labels(y, self.classes, n_records)
 
-    def slopes(self, scores: Matrix, target: npt.NDArray[Any]) -> Matrix:
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
         """Return probabilities, less one for the true class."""
         found: Matrix = special.softmax(scores, axis=1)
         found[np.arange(len(target)), target] -= 1.0

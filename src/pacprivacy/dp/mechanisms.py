@@ -6,8 +6,6 @@ is the law of the largest score with exponential noise, and every coin can be to
 Parameters that all mechanisms share are explained in :mod:`pacprivacy.dp`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,7 +36,7 @@ from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import bernoulli_exp
 
 EXACT: Final = "Noise is a whole number of grid steps, drawn exactly; rounding is paid for."
-FAILURE: Final = 0.05
+GAMMA: Final = 0.05
 
 
 def laplace(
@@ -323,11 +321,11 @@ def exponential(
 
 
 def score_loss(
-    n_candidates: int, *, sensitivity: float, epsilon: float, failure: float, monotone: bool = False
+    n_candidates: int, *, sensitivity: float, epsilon: float, gamma: float, monotone: bool = False
 ) -> float:
-    """Return by how much the chosen score may miss the best, but for probability ``failure``."""
+    """Return by how much the chosen score may miss the best, but for probability ``gamma``."""
     reach = (1.0 if monotone else 2.0) * sensitivity
-    return reach / epsilon * math.log(n_candidates / failure)
+    return reach / epsilon * math.log(n_candidates / gamma)
 
 
 def choose_candidate(
@@ -345,12 +343,12 @@ def choose_candidate(
     spread = reach * (1.0 if monotone else 2.0)  # a product with 1 or 2 is exact
     best = float(values.max())
     with np.errstate(over="ignore"):
-        gamma = (best - values) * epsilon / spread
+        distances = (best - values) * epsilon / spread
 
     def exact(i: int) -> Fraction:
         return (Fraction(best) - Fraction(float(values[i]))) * Fraction(epsilon) / Fraction(spread)
 
-    heads = bernoulli_exp(gamma, exact, source)  # the best one always shows heads
+    heads = bernoulli_exp(distances, exact, source)  # the best one always shows heads
     willing = np.flatnonzero(heads)
     # The first willing one of a random order of all is a uniform one of the willing.
     return int(willing[uniform_below(source, len(willing))])
@@ -408,7 +406,7 @@ def choose_hypothesis(
         -totals, sensitivity=bound, epsilon=epsilon, monotone=monotone, source=source
     )
     within = score_loss(
-        len(listed), sensitivity=bound, epsilon=epsilon, failure=FAILURE, monotone=monotone
+        len(listed), sensitivity=bound, epsilon=epsilon, gamma=GAMMA, monotone=monotone
     )
     certificate = DPCertificate(
         epsilon=float(epsilon),
@@ -423,7 +421,7 @@ def choose_hypothesis(
         accounting={"method": "one exponential mechanism"},
         events=carried(PureEvent(epsilon=float(epsilon))),
         notes=(
-            f"With probability {1 - FAILURE:g} the total loss is within {within:.6g} of the best "
+            f"With probability {1 - GAMMA:g} the total loss is within {within:.6g} of the best "
             "on the list.",
         ),
         simulation=source.is_simulation,

@@ -5,8 +5,6 @@ discrete Laplace or discrete Gaussian number of steps. What rounding adds to the
 paid for. A float is formed only after the noise is in.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from dataclasses import dataclass
@@ -14,10 +12,9 @@ from fractions import Fraction
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
-from pacprivacy._checks import Vector, check_positive, freeze
+from pacprivacy._checks import Integers, Vector, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
 from pacprivacy.dp.certificate import NEIGHBOURS
 from pacprivacy.dp.records import LARGEST, SMALLEST
@@ -27,7 +24,6 @@ from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 Sampler = Literal["lattice", "opendp"]
 Law = Literal["laplace", "gaussian"]
-Integers = npt.NDArray[np.int64]
 
 UNITS_PER_SCALE: Final = 1 << 29  # least number of grid steps in one noise scale
 HAIR: Final = 2.0**-24  # part of δ that is left for rounding, by those who compose

@@ -1,18 +1,15 @@
 """PATE: teachers on disjoint records vote on public questions; noisy winners teach a student."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from dp_accounting.rdp import compute_epsilon
 from scipy import special
 
-from pacprivacy._checks import Vector
+from pacprivacy._checks import Array, Integers, Vector
 from pacprivacy._random import BitSource
 from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.aggregate import (
@@ -36,7 +33,6 @@ from pacprivacy.dp.noise import (
 from pacprivacy.dp.records import as_array, encode_labels
 from pacprivacy.errors import BudgetError, DataError
 
-Counts = npt.NDArray[np.int64]
 ORDERS: Final = tuple(np.concatenate([np.linspace(1.25, 10, 36), np.arange(11.0, 200.0)]))
 
 
@@ -52,35 +48,13 @@ def count_votes(
     source: BitSource,
     least_records: int = LEAST_RECORDS,
     n_jobs: int | None = None,
-) -> Counts:
+) -> Integers:
     """Train one teacher on each block of records and count their votes on public questions.
 
-    Parameters
-    ----------
-    estimator : scikit-learn classifier, public
-        Cloned for every teacher, with seeds of its own. One that cannot be trained votes for the
-        first class.
-    X, y : arrays, curator-only
-        The records and their labels.
-    questions : array of shape (n_questions, n_features), public
-        Features without labels, which are not about these records.
-    classes : sequence, public
-        The labels, declared; a record with another label is left out.
-    n_teachers : int, public
-        Number of blocks.
-    neighbours : {"add_remove", "replace"}, public
-        How blocks are drawn; see :func:`~pacprivacy.dp.aggregate.draw_blocks`.
-    source : BitSource
-        Random words.
-    least_records : int, public
-        Refuse if teachers would have fewer records than this, where their number is public.
-    n_jobs : int, optional
-        Worker processes, through joblib.
-
-    Returns
-    -------
-    integer array of shape (n_questions, n_classes), curator-only
-        Votes. A record changes those of one teacher.
+    A teacher is a clone with seeds of its own; one that cannot be trained votes for the first
+    class. A record with a label that was not declared is left out. The votes, of shape
+    (n_questions, n_classes), are curator-only; a record changes those of one teacher. Where the
+    number of records is public, fewer than ``least_records`` for each are refused.
 
     Guarantee
     ---------
@@ -119,10 +93,10 @@ class _Teach:
     """Train one teacher and let it answer; a class of its own so that workers can load it."""
 
     estimator: Any
-    questions: npt.NDArray[Any]
+    questions: Array
     n_classes: int
 
-    def __call__(self, features: npt.NDArray[Any], codes: Counts) -> Counts:
+    def __call__(self, features: Array, codes: Integers) -> Integers:
         known = codes >= 0
         features, codes = features[known], codes[known]
         if len(np.unique(codes)) == 1:
@@ -133,31 +107,17 @@ class _Teach:
 
 
 def label_by_votes(
-    votes: Counts,
+    votes: Integers,
     *,
     epsilon: float,
     delta: float,
     neighbours: Neighbours,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Release, for every question, the class with the most votes after noise.
+    """Release, for every question, the place of the class with the most votes after noise.
 
-    Parameters
-    ----------
-    votes : integer array of shape (n_questions, n_classes), curator-only
-        Of which a record can change one vote for every question.
-    epsilon, delta : float, public
-        The promise about all questions together.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the promise is about, and that teachers were drawn for.
-    simulate : Generator or int, optional
-        Seed of the noise, for experiments; such a release protects nobody.
-
-    Returns
-    -------
-    DPRelease
-        The value is the place of the winning class, for each question. A student that learns
-        from public questions and these answers costs nothing more.
+    A record can change one vote for every question; the promise is about all of them together. A
+    student that learns from public questions and these answers costs nothing more.
 
     Guarantee
     ---------
@@ -221,22 +181,10 @@ class DataDependentLoss:
         )
 
 
-def data_dependent_loss(votes: Counts, *, noise_std: float, delta: float) -> DataDependentLoss:
+def data_dependent_loss(votes: Integers, *, noise_std: float, delta: float) -> DataDependentLoss:
     """Account for answers by how clear the majorities were (Papernot et al. 2018).
 
-    Parameters
-    ----------
-    votes : integer array of shape (n_questions, n_classes), curator-only
-        What teachers voted.
-    noise_std : float, public
-        Standard deviation of the noise on each count, from the certificate.
-    delta : float, public
-        The ``δ``.
-
-    Returns
-    -------
-    DataDependentLoss
-        Not a promise: the figure itself depends on the records.
+    Not a promise: the figure itself depends on the records.
 
     Guarantee
     ---------
@@ -263,7 +211,7 @@ def data_dependent_loss(votes: Counts, *, noise_std: float, delta: float) -> Dat
     )
 
 
-def _chance_of_upset(row: Counts, noise_std: float) -> float:
+def _chance_of_upset(row: Integers, noise_std: float) -> float:
     """Return a bound on the probability that the winner of the votes does not win."""
     winner = int(np.argmax(row))
     gaps = row[winner] - np.delete(row, winner)

@@ -6,8 +6,6 @@ leaves undone is paid for. Values are arrays of coefficients, without an interce
 all mechanisms share are explained in :mod:`pacprivacy.dp`. The penalty is that of the whole sum.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final

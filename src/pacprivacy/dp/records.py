@@ -6,15 +6,12 @@ an empty one, which has no influence. What is refused is public: the number of a
 the type of a column, and, where records are replaced, how many there are.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy._checks import Array, Integers, Mask, Matrix, Vector, check_positive
 from pacprivacy.errors import BudgetError, DataError
 
 EMPTY_RECORDS: Final = (
@@ -24,7 +21,7 @@ EMPTY_RECORDS: Final = (
 _NUMBERS_OR_OBJECTS: Final = "biufO"
 
 
-def as_array(part: Any) -> npt.NDArray[Any]:
+def as_array(part: Any) -> Array:
     """Return an array whose type does not depend on what is in single records.
 
     An array or a frame has a type, which is public. A list has none: NumPy would find one in its
@@ -82,7 +79,7 @@ def norms_of(rows: Matrix, *, order: int = 2) -> Matrix:
         return np.asarray(np.linalg.norm(rows, ord=order, axis=1, keepdims=True))
 
 
-def encode_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> npt.NDArray[np.int64]:
+def encode_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> Integers:
     """Return each label's place among the declared classes, and -1 for any other label.
 
     Raises
@@ -98,7 +95,7 @@ def encode_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> npt.NDArr
     return places
 
 
-def _check_type(labels: npt.NDArray[Any], classes: tuple[Any, ...]) -> None:
+def _check_type(labels: Array, classes: tuple[Any, ...]) -> None:
     """Refuse classes that an array of this type cannot hold, such as texts among numbers."""
     wanted = {"U": str, "S": bytes}.get(labels.dtype.kind)
     if labels.dtype.kind in "biuf":
@@ -110,7 +107,7 @@ def _check_type(labels: npt.NDArray[Any], classes: tuple[Any, ...]) -> None:
         )
 
 
-def _equal(labels: npt.NDArray[Any], label: Any) -> npt.NDArray[np.bool_]:
+def _equal(labels: Array, label: Any) -> Mask:
     """Compare label by label, also where some cannot be compared at all."""
     if labels.dtype.kind != "O":
         # Other kinds are comparable as a whole, or not at all, which numpy says by one False.
@@ -125,7 +122,7 @@ def _is_same(own: Any, label: Any) -> bool:
         return False
 
 
-def _one_each(target: npt.NDArray[Any], n_records: int) -> npt.NDArray[Any]:
+def _one_each(target: Array, n_records: int) -> Array:
     if target.shape != (n_records,):
         raise DataError(
             f"y must have one entry for each row of X; got {target.ndim} axes, or another number "
@@ -134,7 +131,7 @@ def _one_each(target: npt.NDArray[Any], n_records: int) -> npt.NDArray[Any]:
     return target
 
 
-def _as_numbers(name: str, part: Any) -> npt.NDArray[np.float64]:
+def _as_numbers(name: str, part: Any) -> Vector:
     """Return numbers, and NaN for what is none; refuse by the type of a whole array or column."""
     array = as_array(part)
     kinds = {array.dtype.kind} | {_kind(column) for column in _column_types(part)}
@@ -183,8 +180,6 @@ UNITS_PER_BOUND: Final = 28  # bits of a clipped entry of a sum that is released
 EXACT_ROWS: Final = 1 << 20  # of such entries, whose sum is exact in float64
 LARGEST_SUM: Final = 1 << 53  # whole numbers that float64 holds: 2^24 rows of the largest
 _HALF: Final = 32  # bits
-
-Integers = npt.NDArray[np.int64]
 
 
 def clip(vectors: Matrix, clip_norm: float) -> Matrix:
@@ -265,7 +260,7 @@ class ExactTotal:
             self._settle()
         self._n_recent += n_records
 
-    def add(self, whole: npt.NDArray[Any], columns: slice = slice(None)) -> None:
+    def add(self, whole: Array, columns: slice = slice(None)) -> None:
         """Add a sum over at most ``2^12`` of the records that are expected, or a part of it."""
         self._recent[columns] += whole.astype(np.int64, copy=False)
 
@@ -277,7 +272,7 @@ class ExactTotal:
         low = np.where(self._high > high, (1 << _HALF) - 1, self._low)
         return (high << _HALF) + np.where(self._high < high, 0, low)
 
-    def rounded(self) -> npt.NDArray[np.float64]:
+    def rounded(self) -> Vector:
         """Return the sum as float64, rounded once."""
         self._settle()
         return self._high.astype(np.float64) * 2.0**_HALF + self._low
@@ -291,7 +286,7 @@ class ExactTotal:
         self._n_recent = 0
 
 
-def add_gradients(total: ExactTotal, gradients: npt.NDArray[Any], clip_norm: float) -> None:
+def add_gradients(total: ExactTotal, gradients: Array, clip_norm: float) -> None:
     """Add clipped gradients to a sum, in whole multiples of ``2^-40 clip_norm``.
 
     Every gradient is clipped, then rounded towards zero, then added in integers; one that is not
@@ -331,14 +326,14 @@ def add_gradients(total: ExactTotal, gradients: npt.NDArray[Any], clip_norm: flo
             total.add(np.trunc(entries, out=entries).sum(axis=0), columns)
 
 
-def _add_carefully(gradients: npt.NDArray[Any], clip_norm: float) -> Matrix:
+def _add_carefully(gradients: Array, clip_norm: float) -> Matrix:
     """Return the sum of clipped gradients of any size, in the same units."""
     rows = finite_rows(np.asarray(gradients, dtype=np.float64))
     whole = np.trunc(clip(rows, clip_norm) / clip_norm * (SLACK * 2.0**SUM_BITS))
     return np.asarray(whole.sum(axis=0))
 
 
-def _copy_to(room: Matrix, part: npt.NDArray[Any]) -> Matrix:
+def _copy_to(room: Matrix, part: Array) -> Matrix:
     """Copy a part to as much of a room as it needs."""
     copied = room[: part.shape[0], : part.shape[1]]
     copied[...] = part

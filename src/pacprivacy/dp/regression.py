@@ -7,8 +7,6 @@ discrete Gaussian on a fine grid, sampled exactly. There is no intercept; parame
 mechanisms share are explained in :mod:`pacprivacy.dp`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Final
 
@@ -44,7 +42,7 @@ def adassp(
     x_bound: float,
     y_bound: float,
     neighbours: Neighbours = "add_remove",
-    failure: float = 0.05,
+    gamma: float = 0.05,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
     """Fit a ridge regression whose penalty is chosen from a released eigenvalue.
@@ -53,7 +51,7 @@ def adassp(
     ----------
     X, y : arrays of shapes (n, d) and (n,), curator-only
         There is no intercept. Scale and centre them by constants that do not come from these data.
-    failure : float in (0, 1), public
+    gamma : float in (0, 1), public
         Probability with which the penalty may be too small; of utility, not of privacy.
 
     Returns
@@ -75,8 +73,8 @@ def adassp(
     True
     """
     check_neighbours(neighbours)
-    if not 0.0 < failure < 1.0:
-        raise BudgetError(f"failure must be between 0 and 1; got {failure}. Use 0.05.")
+    if not 0.0 < gamma < 1.0:
+        raise BudgetError(f"gamma must be between 0 and 1; got {gamma}. Use 0.05.")
     gram, products = _moments(X, y, x_bound, y_bound)
     d = len(products)
     upper = np.triu_indices(d)
@@ -94,7 +92,7 @@ def adassp(
     stds = [found.noise_std for found in noisy]
     # Keeps the noisy moments well-conditioned.
     cautious = float(noisy[0].values[0]) - stds[0] * float(np.sqrt(np.log(6.0 / delta)))
-    wanted = stds[1] * float(np.sqrt(d * np.log(2.0 * d**2 / failure)))
+    wanted = stds[1] * float(np.sqrt(d * np.log(2.0 * d**2 / gamma)))
     penalty = max(0.0, wanted - max(0.0, cautious))
     moments = _symmetric(noisy[1].values, d) + penalty * np.eye(d)
     coef = np.asarray(np.linalg.lstsq(moments, noisy[2].values, rcond=None)[0], dtype=np.float64)

@@ -5,8 +5,6 @@ of runs is itself random, the cost stays bounded however many there happen to be
 2019; Papernot and Steinke 2022).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

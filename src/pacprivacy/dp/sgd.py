@@ -5,8 +5,6 @@ is ever built. The gradients of a JAX loss (``pacprivacy[jax]``) are clipped, ro
 integers outside of JAX.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,11 +12,10 @@ from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Array, Integers, Matrix, Vector
 from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.descent import Batch, DescentPlan, Places, Steps, private_descent, read_start
+from pacprivacy.dp.descent import Batch, DescentPlan, Steps, private_descent, read_start
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_count, read_source
 from pacprivacy.dp.records import (
@@ -38,8 +35,6 @@ from pacprivacy.errors import BudgetError, DataError, MechanismError, PacPrivacy
 WEIGHT_BITS: Final = 32
 LARGEST_FACTOR: Final = 2.0**52
 _TINY: Final = 1e-300
-
-Integers = npt.NDArray[np.int64]
 
 
 def dp_sgd(
@@ -126,18 +121,7 @@ def dp_sgd(
 
 
 class LinearSums:
-    """Sums of clipped gradients of a linear model, without a gradient of any single record.
-
-    Parameters
-    ----------
-    rows : WholeRows, curator-only
-        Clipped features in whole multiples of their unit.
-    target : array, curator-only
-        As encoded by the loss.
-    loss : LinearLoss, public
-        Whose gradient is ``slopes · x``.
-    clip_norm : float > 0, public
-        Norm to which that is shrunk.
+    """Sums of clipped gradients ``slopes · x`` of a linear model; none of a single record is built.
 
     Guarantee
     ---------
@@ -146,7 +130,7 @@ class LinearSums:
     """
 
     def __init__(
-        self, rows: WholeRows, target: npt.NDArray[Any], loss: LinearLoss, *, clip_norm: float
+        self, rows: WholeRows, target: Array, loss: LinearLoss, *, clip_norm: float
     ) -> None:
         self._rows, self._target, self._loss, self._clip = rows, target, loss, clip_norm
         bound = rows.unit * (1 << ROW_BITS)
@@ -163,7 +147,7 @@ class LinearSums:
         """Number of records."""
         return len(self._target)
 
-    def whole_sum(self, weights: Vector, places: Places) -> Integers:
+    def whole_sum(self, weights: Vector, places: Integers) -> Integers:
         """Return the sum over the records at these places."""
         shape = (self._loss.n_scores, self._rows.whole.shape[1])
         grid, unit = _whole_weights(weights.reshape(shape))
@@ -178,7 +162,7 @@ class LinearSums:
             total.add(factors.T @ rows)
         return total.held().ravel()
 
-    def _factors(self, scores: Matrix, chosen: Places) -> Matrix:
+    def _factors(self, scores: Matrix, chosen: Integers) -> Matrix:
         """Return slopes, clipped so that slope times row is within the norm, as whole numbers."""
         slopes = finite_rows(self._loss.slopes(scores, self._target[chosen]))
         lengths = self._rows.norms[chosen] * np.sqrt((slopes**2).sum(axis=1))
@@ -326,7 +310,7 @@ class _JaxSums:
         """Number of records."""
         return len(self._columns[0])
 
-    def whole_sum(self, weights: Vector, places: Places) -> Integers:
+    def whole_sum(self, weights: Vector, places: Integers) -> Integers:
         """Return the sum over the records at these places."""
         total = ExactTotal((len(weights),))
         at = np.asarray(weights, dtype=self._dtype)

@@ -4,8 +4,6 @@ Such a release leaves no bundle: its proof is the mechanism's, and rests on what
 assumes. What can be recomputed is how the loss follows from the events; the rest is named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final

@@ -1,7 +1,5 @@
 """What private estimators share: checked data, ``fit``, and what may leave of a fitted one."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from copy import copy
@@ -10,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
 from sklearn.utils import get_tags
 
+from pacprivacy._checks import Array
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy._sklearn import read_new as read_new, read_seed as read_seed, validate
 from pacprivacy.budget import Membership, Spent
@@ -25,19 +23,16 @@ from pacprivacy.release import Certificate, Release
 from pacprivacy.session import Accuracy
 from pacprivacy.theory import posterior_success
 
-Numbers = npt.NDArray[Any]
-Labels = npt.NDArray[Any]
 
-
-def read_features(estimator: Any, X: Any) -> Numbers:
+def read_features(estimator: Any, X: Any) -> Array:
     """Check the features of ``fit``, and note their number and names on the estimator."""
-    features: Numbers = validate(estimator, least=MINIMUM_ROWS, X=X)
+    features: Array = validate(estimator, least=MINIMUM_ROWS, X=X)
     return features
 
 
 def read_supervised(
     estimator: Any, X: Any, y: Any, *, numeric: bool = False, wide: bool = False
-) -> tuple[Numbers, Labels]:
+) -> tuple[Array, Array]:
     """Check features and target of ``fit``."""
     features, target = validate(
         estimator, least=MINIMUM_ROWS, X=X, y=y, y_numeric=numeric, multi_output=wide
@@ -45,7 +40,7 @@ def read_supervised(
     return features, _plain_labels(target)
 
 
-def _plain_labels(y: Labels) -> Labels:
+def _plain_labels(y: Array) -> Array:
     """Give labels that came in an object array their own type."""
     if y.dtype.kind != "O" or all(isinstance(label, str) for label in y.flat):
         return y
@@ -130,7 +125,7 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
         X : array or frame of shape (n_records, n_features)
             The universe of records.
         y : array of shape (n_records,), optional
-            Target; ignored unless the estimator requires one. Labels may be strings.
+            Target; ignored unless the estimator requires one. Array may be strings.
         units : array of shape (n_records,), optional
             Group label of each record, when a person has several records.
 
@@ -186,7 +181,7 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
         check_classes(y)
         return data, choose_pool(y, units)
 
-    def _rows(self, X: Any, checked: Numbers) -> Any:
+    def _rows(self, X: Any, checked: Array) -> Any:
         """Return the features in the form that the mechanism gets."""
         return checked
 

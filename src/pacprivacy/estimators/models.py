@@ -1,12 +1,9 @@
 """The library's own models as private estimators, with scikit-learn's parameter names."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 from sklearn.base import (
     ClassifierMixin,
@@ -17,7 +14,7 @@ from sklearn.base import (
 )
 from sklearn.metrics.pairwise import euclidean_distances
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Array, Integers, Matrix, Vector
 from pacprivacy.budget import AnyBudget, Information, limits_of
 from pacprivacy.design import (
     Descent,
@@ -47,11 +44,11 @@ class _LinearClassifier(ClassifierMixin, PrivateBase):  # type: ignore[misc]
         scores: Matrix = read_new(self, X) @ self.coef_.T + self.intercept_
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Return the class with the highest score."""
         scores = self.decision_function(X)
         chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
-        named: npt.NDArray[Any] = self.classes_[chosen]
+        named: Array = self.classes_[chosen]
         return named
 
 
@@ -355,10 +352,10 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
         value = {name: getattr(self, f"{name}_") for name in names}
         return project_to_simplex(self._mechanism(None).scores(value, rows))
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Return the class with the highest score."""
         chosen = self.predict_proba(X).argmax(axis=1)
-        named: npt.NDArray[Any] = self.classes_[chosen]
+        named: Array = self.classes_[chosen]
         return named
 
     def _mechanism(self, seed: int | None) -> Forest:
@@ -413,13 +410,13 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
     n_init: int = 1
     max_iter: int = 300
 
-    def fit_predict(self, X: Any, y: Any = None, *, units: Any = None) -> npt.NDArray[np.int64]:
+    def fit_predict(self, X: Any, y: Any = None, *, units: Any = None) -> Integers:
         """Fit, then name the nearest released centre of the same records."""
         return self.fit(X, units=units).predict(X)
 
-    def predict(self, X: Any) -> npt.NDArray[np.int64]:
+    def predict(self, X: Any) -> Integers:
         """Return the number of the nearest released centre."""
-        nearest: npt.NDArray[np.int64] = self.transform(X).argmin(axis=1)
+        nearest: Integers = self.transform(X).argmin(axis=1)
         return nearest
 
     def transform(self, X: Any) -> Matrix:

@@ -5,8 +5,6 @@ fit draws a secret subset of its own, so that what is learned about all secrets 
 most the sum; the certificate of the best model alone would hide the others.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace

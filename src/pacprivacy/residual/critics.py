@@ -5,12 +5,10 @@ bound of the Gaussianity gap. The one that is linear in random features is quick
 jax for its training, and nothing for its evaluation.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize
@@ -20,9 +18,6 @@ from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary import View, draw_releases
 from pacprivacy.errors import BudgetError, PacPrivacyError
 from pacprivacy.noise import NoisePlan
-
-if TYPE_CHECKING:
-    import jax
 
 FLAT: Final = 1e-12
 BANDWIDTHS: Final = (0.7, 1.4, 2.8, 5.6)
@@ -51,12 +46,12 @@ def noisy_view(outputs: object, plan: NoisePlan, log_belief: Vector | None) -> V
 def principal_axes(view: View) -> tuple[Matrix, Vector, Matrix]:
     """Return centred points, and the variances and axes along which they move, in rising order."""
     weights = np.exp(view.log_prior)
-    centred = view.points - weights @ view.points
-    spread, axes = np.linalg.eigh((centred.T * weights) @ centred)
+    centered = view.points - weights @ view.points
+    spread, axes = np.linalg.eigh((centered.T * weights) @ centered)
     moving = spread > FLAT * max(float(spread.max(initial=0.0)), 1e-300)
     if not moving.any():
         moving[:1] = True
-    return centred, np.maximum(spread[moving], 0.0), axes[:, moving]
+    return centered, np.maximum(spread[moving], 0.0), axes[:, moving]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +69,9 @@ class ReleaseSampler:
     def of(cls, outputs: object, plan: NoisePlan, log_belief: Vector | None = None) -> Self:
         """Return the sampler of a plan in which everything is released with noise."""
         view = noisy_view(outputs, plan, log_belief)
-        centred, spread, axes = principal_axes(view)
+        centered, spread, axes = principal_axes(view)
         return cls(
-            view=View(points=centred, log_prior=view.log_prior),
+            view=View(points=centered, log_prior=view.log_prior),
             axes=np.ascontiguousarray(axes[:, ::-1]),
             scale=np.sqrt(1 + spread[::-1]),
         )
@@ -240,16 +235,7 @@ def fit_neural_critic(
     """Fit a network to tell a release from the Gaussian of equal moments.
 
     Pass it to :func:`pacprivacy.residual.variational_gap`, whose bound holds for any critic that
-    was fixed before the held-out draws.
-
-    Parameters
-    ----------
-    outputs, plan, log_belief
-        As in :func:`pacprivacy.residual.exact_gap`.
-    hidden, n_layers, n_steps, batch, n_train : int
-        Size of the network, steps and draws of its training.
-    rng : Generator or int, optional
-        Seed of the training; its draws are not those of the bound.
+    was fixed before the held-out draws; those of this training are others.
     """
     seed = coerce_seed(rng)
     sampler = ReleaseSampler.of(outputs, plan, log_belief)

@@ -4,8 +4,6 @@ A decoder is a pair of plain functions on a dictionary of arrays, so that it can
 differentiated and trained for many budgets at once. Needs jax.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -96,8 +94,8 @@ def _attention(projected: jax.Array) -> jax.Array:
 
 
 def _normalised(x: jax.Array) -> jax.Array:
-    centred = x - x.mean(axis=-1, keepdims=True)
-    return centred * jax.lax.rsqrt(jnp.square(centred).mean(axis=-1, keepdims=True) + 1e-6)
+    centered = x - x.mean(axis=-1, keepdims=True)
+    return centered * jax.lax.rsqrt(jnp.square(centered).mean(axis=-1, keepdims=True) + 1e-6)
 
 
 def _normal(key: jax.Array, fan_in: int, fan_out: int) -> jax.Array:

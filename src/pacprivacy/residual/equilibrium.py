@@ -5,8 +5,6 @@ on a pool is the posterior. The equilibrium is the noise of least cost whose *tr
 within the budget, found by the fixed point of the attacker's error matrix.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -43,20 +41,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equilibrium:
-    """The least noise found, beside what the Gaussian bound needs; curator-only.
+    """The least noise found, certified, beside what the Gaussian bound needs; curator-only.
 
-    Attributes
-    ----------
-    plan : NoisePlan
-        Certified; ready to sample from.
-    waterfill : NoisePlan
-        Least noise that the log-determinant bound can certify, for comparison.
-    steps : tuple of Step
-        Every iterate of the search, for a convergence plot.
-    free_nats : float
-        Budget from which on no noise is needed at all.
-    cost, waterfill_cost : float
-        Cost of both noises: their total variance, or ``tr(W Σ_B)`` with a cost of its own.
+    ``steps`` are all iterates of the search; ``free_nats`` is the budget from which on no noise is
+    needed. Costs are total variances, or ``tr(W Σ_B)`` with a cost of its own.
     """
 
     plan: NoisePlan
@@ -152,14 +140,8 @@ def anisotropy(plan: NoisePlan) -> float:
 class JointPlan:
     """One plan for the stacked outputs of several mechanisms; curator-only.
 
-    Attributes
-    ----------
-    plan : NoisePlan
-        For all outputs together; its bounds are those of everything released.
-    noise_by_mechanism : tuple of float
-        Total noise variance that each mechanism's output gets.
-    separate_variance : float
-        Total noise if each mechanism had its share of the budget for itself.
+    ``noise_by_mechanism`` is the total noise variance that each output gets, ``separate_variance``
+    the total if each had its share of the budget for itself.
     """
 
     plan: NoisePlan
@@ -228,15 +210,9 @@ def joint_plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetCurve:
-    """What a rule does at each budget; curator-only.
+    """What a rule does at each budget: true information, total noise, :func:`anisotropy`.
 
-    Attributes
-    ----------
-    rule : str
-        Public name of the rule.
-    budgets, true_mi, noise, uneven : arrays of shape (n,)
-        Budget and true information in nats, total noise variance, and
-        :func:`anisotropy` of the noise.
+    Curator-only.
     """
 
     rule: str

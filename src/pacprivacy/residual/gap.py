@@ -54,8 +54,8 @@ class Gap:
 
 def _log_determinant(view: View) -> float:
     """Return bound (2) of a view of continuous noise, without the lattice's slack."""
-    centred = np.sqrt(np.exp(view.log_prior))[:, None] * view.points
-    eigenvalues = np.linalg.svd(centred, compute_uv=False) ** 2
+    centered = np.sqrt(np.exp(view.log_prior))[:, None] * view.points
+    eigenvalues = np.linalg.svd(centered, compute_uv=False) ** 2
     return 0.5 * float(np.log1p(eigenvalues).sum())
 
 
@@ -69,11 +69,6 @@ def exact_gap(
     rng: np.random.Generator | int | None = None,
 ) -> Gap:
     """Return the gap of a plan on a pool: the log-determinant bound less the true information.
-
-    Parameters
-    ----------
-    outputs, plan, log_belief, n_draws, gamma, rng
-        As in :func:`pacprivacy.adversary.exact_information`.
 
     Guarantee
     ---------
@@ -97,14 +92,7 @@ def exact_gap(
 def corrected_budget(mi_nats: float, gap: Gap) -> float:
     """Return what a release really costs that was charged ``mi_nats`` by the Gaussian bound.
 
-    ``mi_nats - gap.lower``, never below 0; what is saved is ``gap.lower``.
-
-    Parameters
-    ----------
-    mi_nats : float
-        The log-determinant bound that was charged.
-    gap : Gap
-        A lower bound of the gap of *the same* noise.
+    ``mi_nats - gap.lower``, never below 0, for the gap of *the same* noise.
 
     Guarantee
     ---------
@@ -127,24 +115,10 @@ def sliced_gap(
 ) -> Gap:
     """Bound the gap from below by the sliced Wasserstein distance: ``d SW_2² / (2 λ_max)``.
 
-    Parameters
-    ----------
-    outputs, plan, log_belief
-        As in :func:`exact_gap`.
-    n_directions : int >= 2
-        Random directions that are averaged.
-    whiten : bool
-        Turn the release's covariance into the identity first. The gap does not change, and where
-        the spread is uneven the bound is tighter; without, it is the papers' form.
-    gamma : float
-        Probability, over the directions, that ``lower`` is above the truth.
-
-    Returns
-    -------
-    Gap
-        ``lower`` is the larger of the average over the directions less its Monte-Carlo error and
-        the sum over the release's principal axes, which has none; ``value`` the same without the
-        error.
+    ``lower`` is the larger of the average over random directions less its Monte-Carlo error and the
+    sum over the release's principal axes, which has none; ``value`` is the same without the error.
+    Whitening leaves the gap as it is and, where the spread is uneven, makes the bound tighter;
+    without, it is the papers' form.
 
     Guarantee
     ---------
@@ -183,10 +157,10 @@ class _Mixture:
 
     @classmethod
     def of(cls, view: View, *, whiten: bool) -> Self:
-        centred, spread, axes = principal_axes(view)
+        centered, spread, axes = principal_axes(view)
         scale = np.sqrt(1 + spread) if whiten else np.ones(len(spread))
         return cls(
-            points=centred @ axes / scale,
+            points=centered @ axes / scale,
             noise=1 / scale**2,
             variances=(1 + spread) / scale**2,
             weights=np.exp(view.log_prior),
@@ -245,19 +219,8 @@ def variational_gap(
 ) -> Gap:
     """Bound the gap from below by ``E_P f - ln E_Q e^f`` with a critic ``f`` fitted beforehand.
 
-    Parameters
-    ----------
-    outputs, plan, log_belief
-        As in :func:`exact_gap`.
-    critic : BoundedCritic, optional
-        Any function of standardised releases with known bounds, fixed before the held-out draws
-        are made; by default one that is linear in quadratic and random features.
-    n_draws : int
-        Held-out draws from each of the two laws.
-    n_train, n_features : int
-        For fitting the default critic.
-    gamma : float
-        Probability, over the held-out draws, that ``lower`` is above the truth.
+    The critic is any function of standardised releases with known bounds, fixed before the held-out
+    draws are made; by default one that is linear in quadratic and random features.
 
     Guarantee
     ---------

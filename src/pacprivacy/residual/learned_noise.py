@@ -6,8 +6,6 @@ What is learned is *not certified*. The optimal decoder on a pool is the posteri
 turns the shape of Gaussian noise into a plan with a proof of its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -463,15 +461,7 @@ def _check_budgets(mi_budgets: Sequence[float], spread: Spread, log_p: Vector) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """What learned noise really gives away, beside what its decoder claimed.
-
-    Attributes
-    ----------
-    claimed_nats : float, public
-        What the decoder saw.
-    true_nats : Estimate, public
-        The true mutual information, with its interval.
-    """
+    """What learned noise really gives away, beside what its decoder claimed; public."""
 
     claimed_nats: float
     true_nats: Estimate

@@ -6,8 +6,6 @@ arrays belong to. Training uses jax in single precision; draws and densities tha
 use numpy in double precision.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -77,14 +75,7 @@ class NoiseFamily(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianNoise(NoiseFamily):
-    """Gaussian noise: along the principal directions, or with any covariance.
-
-    Parameters
-    ----------
-    full : bool
-        Whether the directions are learned as well (a Cholesky factor), or only the variances
-        along the principal directions of the outputs.
-    """
+    """Gaussian noise along the principal directions, or, if ``full``, with any covariance."""
 
     full: bool = False
 
@@ -132,13 +123,7 @@ class GaussianNoise(NoiseFamily):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureNoise(NoiseFamily):
-    """A mixture of Gaussians along the principal directions, with mean zero.
-
-    Parameters
-    ----------
-    size : int
-        Number of components.
-    """
+    """A mixture of ``size`` Gaussians along the principal directions, with mean zero."""
 
     size: int = 4
 
@@ -207,15 +192,7 @@ class MixtureNoise(NoiseFamily):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowNoise(NoiseFamily):
-    """Affine coupling layers on a Gaussian along the principal directions.
-
-    Parameters
-    ----------
-    n_layers : int
-        Coupling layers; two move every coordinate once.
-    hidden : int
-        Units of the network that gives scales and shifts.
-    """
+    """Affine coupling layers on a Gaussian along the principal directions; two move everything."""
 
     n_layers: int = 4
     hidden: int = 16

@@ -1,16 +1,13 @@
 """What is left private: reference laws, intrinsic and residual privacy, residual entropy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, check_log_belief
+from pacprivacy._checks import ArrayLike, Matrix, Vector, check_log_belief
 from pacprivacy.adversary import DEFAULT_GAMMA, exact_information
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise import NoisePlan
@@ -20,7 +17,7 @@ RIDGE = 1e-9
 
 
 def reference_law(
-    features: npt.ArrayLike,
+    features: ArrayLike,
     kind: Literal["uniform", "truncated uniform", "gaussian", "sigmoid"],
     *,
     low: float = -math.inf,
@@ -75,25 +72,25 @@ def reference_law(
 
 def _gaussian_log_density(x: Matrix, weights: Vector) -> Vector:
     """Return the normal log density up to a constant, along the directions that move."""
-    centred = x - weights @ x
-    values, vectors = np.linalg.eigh((centred.T * weights) @ centred)
+    centered = x - weights @ x
+    values, vectors = np.linalg.eigh((centered.T * weights) @ centered)
     moving = values > RIDGE * max(float(values[-1]), 1e-300)
-    scores = centred @ vectors[:, moving] / np.sqrt(values[moving])
+    scores = centered @ vectors[:, moving] / np.sqrt(values[moving])
     log_density: Vector = -0.5 * np.square(scores).sum(axis=1)
     return log_density
 
 
 def _logistic_log_density(x: Matrix, weights: Vector) -> Vector:
-    centred = x - weights @ x
-    std = np.sqrt(weights @ np.square(centred))
-    scores = np.abs(centred[:, std > 0] / std[std > 0])
+    centered = x - weights @ x
+    std = np.sqrt(weights @ np.square(centered))
+    scores = np.abs(centered[:, std > 0] / std[std > 0])
     # ln σ(s) + ln σ(-s), symmetric and without overflow
     log_density: Vector = -(scores + 2 * np.log1p(np.exp(-scores))).sum(axis=1)
     return log_density
 
 
 def intrinsic_privacy(
-    log_reference: npt.ArrayLike | None = None,
+    log_reference: ArrayLike | None = None,
     log_belief: Vector | None = None,
     *,
     n_subsets: int | None = None,
@@ -101,15 +98,8 @@ def intrinsic_privacy(
     """Return ``-KL(p || R)``: how close the secret is to the reference before any release.
 
     At most 0 nats, and 0 if both laws agree; ``-inf`` if the reference rules out what the secret
-    allows.
-
-    Parameters
-    ----------
-    log_reference, log_belief : array of shape (m,), optional
-        Logarithms of the reference law, for example from :func:`reference_law`, and of the
-        secret's law ``p``; uniform by default. The reference need not be normalised.
-    n_subsets : int, optional
-        Number of candidates, where neither array says it.
+    allows. Both laws are given by logarithms, uniform by default; the reference need not be
+    normalised. ``n_subsets`` is needed where neither is given.
     """
     sizes = [len(np.asarray(a)) for a in (log_reference, log_belief) if a is not None]
     size = sizes[0] if sizes else n_subsets
@@ -132,19 +122,8 @@ def intrinsic_privacy(
 class Residual:
     """What a release leaves private, in nats; every number is public.
 
-    Attributes
-    ----------
-    intrinsic : float
-        ``-KL(p || R)`` before the release.
-    information : Estimate
-        What the release tells.
-    residual : Estimate
-        ``intrinsic - information``: at least ``lower`` is left. It is the mean of
-        ``-KL(posterior || R)`` over releases.
-    entropy : Estimate
-        ``H(J | Z)``, the residual entropy of the secret.
-    prior_entropy : float
-        ``H(J)``.
+    ``residual`` is ``intrinsic - information``, the mean of ``-KL(posterior || R)`` over releases;
+    ``entropy`` is ``H(J | Z)``, ``prior_entropy`` ``H(J)``.
     """
 
     intrinsic: float
@@ -163,7 +142,7 @@ def residual_privacy(
     outputs: object,
     plan: NoisePlan,
     *,
-    log_reference: npt.ArrayLike | None = None,
+    log_reference: ArrayLike | None = None,
     log_belief: Vector | None = None,
     n_draws: int | None = None,
     gamma: float = DEFAULT_GAMMA,
@@ -171,16 +150,8 @@ def residual_privacy(
 ) -> Residual:
     """Return what is left private when one of ``outputs`` is released under ``plan``.
 
-    Parameters
-    ----------
-    outputs : array of shape (m, d), curator-only
-        One row per candidate subset.
-    plan : NoisePlan
-        The noise under which one row is released.
-    log_reference, log_belief
-        As in :func:`intrinsic_privacy`.
-    n_draws, gamma, rng
-        As in :func:`pacprivacy.adversary.exact_information`.
+    Laws are as in :func:`intrinsic_privacy`, draws as in
+    :func:`pacprivacy.adversary.exact_information`.
 
     Guarantee
     ---------

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from rich import console, progress
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Integers, Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._threads import single_threaded
 from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
@@ -142,7 +142,7 @@ class Job:
     seed: int
     home: int = field(default_factory=os.getpid)
 
-    def evaluate(self, k: int, rows: npt.NDArray[np.int64]) -> tuple[Vector, Structure]:
+    def evaluate(self, k: int, rows: Integers) -> tuple[Vector, Structure]:
         """Run the mechanism on subset ``k`` and flatten its value."""
         rng = public_generator(self.seed, "mechanism", k)
         vector, structure = flatten(self.mechanism.evaluate(self.data.take(rows), rng))
@@ -297,9 +297,7 @@ def train_subsets(
     return tuple(trained)
 
 
-def _train_one(
-    train: Train, data: Data, rows: npt.NDArray[np.int64], seed: int, k: int
-) -> Any | Failure:
+def _train_one(train: Train, data: Data, rows: Integers, seed: int, k: int) -> Any | Failure:
     with single_threaded():
         try:
             return train(data.take(rows), public_generator(seed, "mechanism", k))

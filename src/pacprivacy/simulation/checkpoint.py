@@ -5,8 +5,6 @@ subset: its number, its length, the float64 values and a checksum. The file hold
 seeds, so it is for the curator alone (mode 0600).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct
@@ -18,9 +16,8 @@ from types import TracebackType
 from typing import BinaryIO, Final, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Mask, Matrix, Vector
 from pacprivacy._files import write_atomically
 from pacprivacy.errors import CheckpointError
 
@@ -98,7 +95,7 @@ class Checkpoint:
     ) -> None:
         self._file.close()
 
-    def load(self, values: Matrix, finished: npt.NDArray[np.bool_]) -> None:
+    def load(self, values: Matrix, finished: Mask) -> None:
         """Copy the stored subsets into ``values`` and mark them; call it once, before append."""
         size = _RECORD.size + 8 * self._header.n_outputs + _CRC.size
         position = self._file.tell()

@@ -1,15 +1,12 @@
 """Confidence statements with explicit constants, and the record that carries them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Final, overload
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Count, Finite, Share, Vector
+from pacprivacy._checks import ArrayLike, Count, Finite, Share, Vector
 from pacprivacy.errors import BudgetError
 
 # Covers the rounding of a dozen floating-point operations, each within 2^-53.
@@ -20,16 +17,7 @@ _ROUND_UP: Final = 1.0 + 2.0**-48
 class Estimate:
     """A number with its interval: the truth is inside with probability >= ``confidence``.
 
-    Attributes
-    ----------
-    value : float, public
-        Point estimate.
-    lower, upper : float, public
-        Two-sided interval.
-    confidence : float, public
-        ``1 - γ``; 1 for a closed form.
-    n_draws : int, public
-        Number of draws behind it; 0 for a closed form.
+    A closed form has confidence 1 and no draws.
     """
 
     value: Finite
@@ -79,21 +67,9 @@ def empirical_bernstein(
 ) -> Vector | float:
     """Bound how far a sample mean can be below the true mean.
 
-    Parameters
-    ----------
-    variance : float or array >= 0, public
-        Sample variance with divisor ``n_draws - 1``.
-    n_draws : int >= 2, public
-        Number of independent draws.
-    width : float > 0, public
-        Width of an interval that contains every draw.
-    gamma : float in (0, 1), public
-        Failure probability, of one side and one mean; divide it for a union bound.
-
-    Returns
-    -------
-    float or array
-        ``sqrt(2 V ln(2/γ)/N) + 7 w ln(2/γ) / (3(N-1))``.
+    ``sqrt(2 V ln(2/γ)/N) + 7 w ln(2/γ) / (3(N-1))`` for draws in an interval of width ``w``; the
+    variance has divisor ``N - 1``. ``gamma`` is for one side and one mean: divide it for a union
+    bound.
 
     Guarantee
     ---------
@@ -126,23 +102,9 @@ def empirical_bernstein(
 def bernstein_estimate(
     mean: float, variance: float, n_draws: int, *, low: float, high: float, gamma: float
 ) -> Estimate:
-    """Two-sided empirical Bernstein interval of a mean of bounded draws.
+    """Two-sided empirical Bernstein interval of a mean of draws between ``low`` and ``high``.
 
-    Parameters
-    ----------
-    mean, variance : float, public
-        Sample mean, and sample variance with divisor ``n_draws - 1``.
-    n_draws : int >= 2, public
-        Number of independent draws.
-    low, high : float, public
-        Every draw is between these.
-    gamma : float in (0, 1), public
-        Failure probability of the interval, half for each side.
-
-    Returns
-    -------
-    Estimate
-        Clipped into ``[low, high]``.
+    The variance has divisor ``n_draws - 1``; half of ``gamma`` is for each side.
 
     Guarantee
     ---------
@@ -169,27 +131,12 @@ def bernstein_estimate(
 
 
 def std_upper_bound(
-    std_hat: npt.ArrayLike, width: npt.ArrayLike, *, n_subsets: int, n_dimensions: int, gamma: float
+    std_hat: ArrayLike, width: ArrayLike, *, n_subsets: int, n_dimensions: int, gamma: float
 ) -> Vector:
     """Bound standard deviations for the whole family of subsets, not only for the sample.
 
-    Parameters
-    ----------
-    std_hat : float or array of shape (d,), curator-only
-        Sample standard deviations with divisor ``n_subsets - 1``.
-    width : float or array of shape (d,), public
-        Width of a known box that contains every output, per dimension.
-    n_subsets : int >= 2, public
-        Number of independent subsets evaluated.
-    n_dimensions : int >= 1, public
-        Number of dimensions that must hold at the same time.
-    gamma : float in (0, 1), public
-        Failure probability over the simulation, all dimensions together.
-
-    Returns
-    -------
-    array, curator-only
-        ``σ̂_i + R_i sqrt(2 ln(d/γ)/(m-1))``: standard deviations, not variances.
+    ``σ̂_i + R_i sqrt(2 ln(d/γ)/(m-1))`` for sample deviations (divisor ``m - 1``) and the widths
+    ``R`` of a known box that contains every output; ``gamma`` is for all dimensions together.
 
     Guarantee
     ---------

@@ -7,23 +7,19 @@ bound of claim D-3 on the error of noisy gradient descent. Everything broadcasts
 and budgets.
 """
 
-from __future__ import annotations
-
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special, stats
 
+from pacprivacy._checks import Array, ArrayLike
 from pacprivacy.errors import BudgetError
-
-Array: TypeAlias = npt.NDArray[np.float64]
 
 _NEWTON_STEPS: Final = 3  # from the Wright omega function's 1e-16 these only remove cancellation
 _TAIL_STDS: Final = 12.0  # a binomial is beyond these with probability below 1e-30
 
 
-def noise_ratio(mi_nats: npt.ArrayLike, *, n_dimensions: int = 1, n_steps: int = 1) -> Array:
+def noise_ratio(mi_nats: ArrayLike, *, n_dimensions: int = 1, n_steps: int = 1) -> Array:
     """Noise variance over output variance when a budget is split evenly."""
     budget = _above_zero("mi_nats", mi_nats, advice="Use about 0.02 for a success below 60 %.")
     if n_dimensions < 1 or n_steps < 1:
@@ -34,9 +30,7 @@ def noise_ratio(mi_nats: npt.ArrayLike, *, n_dimensions: int = 1, n_steps: int =
     return np.asarray(n_dimensions * n_steps / (2.0 * budget))
 
 
-def ridge_penalty(
-    signal: npt.ArrayLike, noise_var: npt.ArrayLike, *, ratio: npt.ArrayLike = 0.0
-) -> Array:
+def ridge_penalty(signal: ArrayLike, noise_var: ArrayLike, *, ratio: ArrayLike = 0.0) -> Array:
     """Ridge penalty of one orthogonal coordinate that is best for the released coefficient.
 
     Guarantee
@@ -52,12 +46,12 @@ def ridge_penalty(
 
 def descent_step(
     *,
-    start_error: npt.ArrayLike,
-    gradient_var: npt.ArrayLike,
-    convexity: npt.ArrayLike,
+    start_error: ArrayLike,
+    gradient_var: ArrayLike,
+    convexity: ArrayLike,
     n_steps: int,
-    ratio: npt.ArrayLike = 0.0,
-    largest: npt.ArrayLike = np.inf,
+    ratio: ArrayLike = 0.0,
+    largest: ArrayLike = np.inf,
 ) -> Array:
     """Step size by formula: the minimiser of ``J`` with ``(1-ημ)^T`` replaced by ``exp(-ημT)``.
 
@@ -81,12 +75,12 @@ def descent_step(
 
 def descent_step_exact(
     *,
-    start_error: npt.ArrayLike,
-    gradient_var: npt.ArrayLike,
-    convexity: npt.ArrayLike,
+    start_error: ArrayLike,
+    gradient_var: ArrayLike,
+    convexity: ArrayLike,
     n_steps: int,
-    ratio: npt.ArrayLike = 0.0,
-    largest: npt.ArrayLike = np.inf,
+    ratio: ArrayLike = 0.0,
+    largest: ArrayLike = np.inf,
 ) -> Array:
     """Step size that minimises ``J`` itself, on ``[0, min(largest, 1/μ)]``.
 
@@ -145,9 +139,7 @@ def mean_inverse_size(n_records: int, *, rate: float = 0.5) -> float:
     return float((weights / sizes).sum() / weights.sum())
 
 
-def subset_mean_variance(
-    sample_variance: npt.ArrayLike, n_records: int, *, rate: float = 0.5
-) -> Array:
+def subset_mean_variance(sample_variance: ArrayLike, n_records: int, *, rate: float = 0.5) -> Array:
     """Variance of the mean over a Poisson subset, given that it is not empty.
 
     Guarantee
@@ -161,12 +153,12 @@ def subset_mean_variance(
 
 
 def _pull(
-    start_error: npt.ArrayLike,
-    gradient_var: npt.ArrayLike,
-    convexity: npt.ArrayLike,
+    start_error: ArrayLike,
+    gradient_var: ArrayLike,
+    convexity: ArrayLike,
     *,
     n_steps: int,
-    ratio: npt.ArrayLike,
+    ratio: ArrayLike,
 ) -> tuple[Array, Array]:
     """Return ``α e0²/β`` and ``α``; without gradient variance the first is infinite."""
     mu = _convexity(convexity)
@@ -191,7 +183,7 @@ def _stationarity(shrink: Array, n_steps: int) -> Array:
     return np.asarray(n_steps * shrink + grown)
 
 
-def _convexity(value: npt.ArrayLike) -> Array:
+def _convexity(value: ArrayLike) -> Array:
     return _above_zero("convexity", value, advice="Use an l2 penalty: it is the strong convexity.")
 
 
@@ -201,7 +193,7 @@ def _check_steps(n_steps: int) -> int:
     return n_steps
 
 
-def _above_zero(name: str, value: npt.ArrayLike, *, advice: str) -> Array:
+def _above_zero(name: str, value: ArrayLike, *, advice: str) -> Array:
     """Return the argument as an array; refuse anything but numbers above 0."""
     array = np.asarray(value, dtype=np.float64)
     if not np.all(array > 0.0):
@@ -209,7 +201,7 @@ def _above_zero(name: str, value: npt.ArrayLike, *, advice: str) -> Array:
     return array
 
 
-def _not_negative(name: str, value: npt.ArrayLike) -> Array:
+def _not_negative(name: str, value: ArrayLike) -> Array:
     """Return the argument as an array; refuse negative and missing numbers."""
     array = np.asarray(value, dtype=np.float64)
     if not np.all(array >= 0.0):
@@ -219,7 +211,7 @@ def _not_negative(name: str, value: npt.ArrayLike) -> Array:
     return array
 
 
-def _shown(value: npt.ArrayLike) -> str:
+def _shown(value: ArrayLike) -> str:
     """Describe an argument: a single number as it is, an array by its shape."""
     array = np.asarray(value)
     return str(value) if array.ndim == 0 else f"an array of shape {array.shape}"

@@ -1,14 +1,11 @@
 """Divergences, entropies, the log-determinant bound and what the lattice adds to it."""
 
-from __future__ import annotations
-
 import math
 from typing import Final, overload
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Vector
+from pacprivacy._checks import ArrayLike, Vector
 from pacprivacy.errors import BudgetError
 
 # Sums of a few correctly rounded terms are within a few units of 2^-52 of the truth; bounds
@@ -74,20 +71,8 @@ def binary_entropy(p: float) -> float:
     return -p * math.log(p) - (1.0 - p) * math.log1p(-p)
 
 
-def entropy(log_p: npt.ArrayLike) -> Vector:
-    """Entropy of laws given by their log-probabilities.
-
-    Parameters
-    ----------
-    log_p : array of shape (..., m), curator-only
-        Natural logarithms of probabilities that sum to 1 along the last axis; ``-inf`` for
-        impossible outcomes.
-
-    Returns
-    -------
-    array of shape (...,)
-        Entropies in nats, >= 0 (zero-dimensional for a single law: wrap it in ``float``).
-    """
+def entropy(log_p: ArrayLike) -> Vector:
+    """Entropy, in nats, of laws given by their log-probabilities along the last axis."""
     logs = np.asarray(log_p, dtype=np.float64)
     # A probability of zero contributes nothing; its logarithm must not meet the product.
     finite = np.where(np.isneginf(logs), 0.0, logs)
@@ -95,22 +80,13 @@ def entropy(log_p: npt.ArrayLike) -> Vector:
     return np.asarray(np.maximum(total, 0.0), dtype=np.float64)
 
 
-def log_det_bound(eigenvalues: npt.ArrayLike, noise_var: npt.ArrayLike) -> float:
+def log_det_bound(eigenvalues: ArrayLike, noise_var: ArrayLike) -> float:
     """Upper bound on the information of a release with Gaussian noise.
 
-    Parameters
-    ----------
-    eigenvalues : array of shape (r,), curator-only
-        Variance of the output along each axis of the noise basis, >= 0. Along axes that are
-        not eigenvectors, the diagonal of the covariance (Hadamard's inequality).
-    noise_var : float or array of shape (r,), curator-only
-        Noise variance (not standard deviation) along the same axes, >= 0.
-
-    Returns
-    -------
-    float
-        ``1/2 Σ ln(1 + λ_i / b_i)`` in nats. An axis that never moves costs nothing, even
-        without noise; an axis that moves without noise costs infinity.
+    ``1/2 Σ ln(1 + λ_i / b_i)`` in nats, for variances of the output and of the noise along the axes
+    of the noise basis; along axes that are not eigenvectors, those are the diagonal of the
+    covariance (Hadamard's inequality). An axis that never moves costs nothing, even without noise;
+    one that moves without noise costs infinity.
 
     Guarantee
     ---------
@@ -135,20 +111,10 @@ def log_det_bound(eigenvalues: npt.ArrayLike, noise_var: npt.ArrayLike) -> float
     return 0.5 * math.fsum(np.log1p(ratio).tolist())
 
 
-def lattice_total_variation(n_directions: int, units_per_std: npt.ArrayLike) -> float:
+def lattice_total_variation(n_directions: int, units_per_std: ArrayLike) -> float:
     """Distance between the discrete Gaussian release and a rounded continuous one.
 
-    Parameters
-    ----------
-    n_directions : int >= 0, public
-        Number of noisy coordinates.
-    units_per_std : float or array of shape (n_directions,) >= 1, public
-        Standard deviation of the discrete Gaussian in grid steps.
-
-    Returns
-    -------
-    float
-        ``Σ_i 1/(16 s_i²)``, rounded up.
+    ``Σ_i 1/(16 s_i²)``, rounded up, for standard deviations of ``s_i >= 1`` grid steps.
 
     Guarantee
     ---------

@@ -1,7 +1,5 @@
 """Budget, success rate, Gaussian curve, differential privacy: how to read one as another."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,17 +29,8 @@ def posterior_success(mi_nats: Vector | float, prior: Vector) -> Vector: ...
 def posterior_success(mi_nats: Vector | float, prior: Vector | float = 0.5) -> Vector | float:
     """Largest success rate that an information budget leaves to any adversary.
 
-    Parameters
-    ----------
-    mi_nats : float or array >= 0, public
-        Bound on the mutual information between the secret and everything released.
-    prior : float or array in (0, 1], public
-        Best success rate without the release, for someone who knows the pool.
-
-    Returns
-    -------
-    float or array
-        Largest ``q >= prior`` with ``kl(q, prior) <= mi_nats``, rounded up.
+    The largest ``q >= prior`` with ``kl(q, prior) <= mi_nats``, rounded up; ``prior`` is the best
+    success without the release, for someone who knows the pool.
 
     Guarantee
     ---------
@@ -209,22 +198,11 @@ def _bisect(is_high: Callable[[Vector], Vector], highest: Vector) -> tuple[Vecto
 def epsilon_equivalent(success: float, delta: float = 0.0) -> float:
     """Return the ε at which ``(ε, δ)`` alone allows the same membership success.
 
-    It matches the success of guessing one record at prior 1/2 and nothing else: it is not a
-    claim of differential privacy. The worst mechanism with that ``(ε, δ)`` reaches the success
-    (randomised response, for δ = 0); another one stays below it, a Gaussian mechanism by far. To
-    compare with a mechanism, use its own loss distribution; :func:`read_as_dp` has both readings.
-
-    Parameters
-    ----------
-    success : float in [0, 1], public
-        Success rate of the best membership guess, prior 1/2.
-    delta : float in [0, 1), public
-        The δ of (ε, δ)-differential privacy.
-
-    Returns
-    -------
-    float
-        ``max(0, ln((1-δ)/(1-q) - 1))``; infinite for certain success.
+    ``max(0, ln((1-δ)/(1-q) - 1))``; infinite for certain success. It matches the success of
+    guessing one record at prior 1/2 and nothing else: it is not a claim of differential privacy.
+    The worst mechanism with that ``(ε, δ)`` reaches the success (randomised response, for δ = 0);
+    another one stays below it, a Gaussian mechanism by far. To compare with a mechanism, use its
+    own loss distribution; :func:`read_as_dp` has both readings.
     """
     if not 0.0 <= success <= 1.0:
         raise BudgetError(
@@ -253,16 +231,8 @@ def success_for_epsilon(epsilon: float, delta: float = 0.0) -> float:
 class Readings:
     """A membership success at prior 1/2 in the vocabulary of differential privacy.
 
-    Parameters
-    ----------
-    pure_epsilon : float
-        ``ε`` of pure differential privacy that allows this success, reached by randomised response.
-    gaussian_mu : float
-        ``μ`` of the Gaussian mechanism with this success.
-    gaussian_epsilon : float
-        ``ε`` of that mechanism at ``delta``.
-    delta : float
-        Where the second ``ε`` was read off.
+    ``pure_epsilon`` allows this success and randomised response reaches it; ``gaussian_mu`` is the
+    ``μ`` of the Gaussian mechanism with this success, ``gaussian_epsilon`` its ``ε`` at ``delta``.
     """
 
     pure_epsilon: float
@@ -338,20 +308,8 @@ def bernoulli_divergence(name: DivergenceName, q: float, p: float) -> float:
 def divergence_success(name: DivergenceName, divergence: float, prior: float = 0.5) -> float:
     """Largest success rate that a bound on a divergence leaves to any adversary.
 
-    Parameters
-    ----------
-    name : str
-        One of :data:`DIVERGENCES`.
-    divergence : float >= 0, public
-        Bound on the divergence of (secret, release) from independence.
-    prior : float in (0, 1], public
-        Best success rate without the release.
-
-    Returns
-    -------
-    float
-        The largest ``q >= prior`` whose divergence from ``prior`` is within the bound, rounded
-        up.
+    The largest ``q >= prior`` whose divergence from ``prior`` (one of :data:`DIVERGENCES`) is
+    within that of (secret, release) from independence, rounded up.
 
     Guarantee
     ---------
@@ -398,20 +356,11 @@ def _unknown(name: str) -> BudgetError:
 
 
 def gaussian_delta(epsilon: float, parameter: float) -> float:
-    """Return the least ``δ`` of the Gaussian mechanism at ``ε``.
+    """Return the least ``δ`` of the Gaussian mechanism at ``ε``, exactly.
 
-    Parameters
-    ----------
-    epsilon : float >= 0, public
-        The ``ε`` of differential privacy.
-    parameter : float > 0, public
-        ``μ``: sensitivity over the noise's standard deviation. Several Gaussian mechanisms
-        together are one with ``μ² = Σ μ_i²``.
-
-    Returns
-    -------
-    float
-        ``Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ)`` (Balle and Wang 2018); exact for every ``ε``.
+    ``Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ)`` (Balle and Wang 2018); the parameter ``μ`` is the
+    sensitivity over the noise's standard deviation. Several mechanisms together are one with ``μ² =
+    Σ μ_i²``.
 
     Examples
     --------
@@ -440,15 +389,7 @@ def gaussian_parameter(epsilon: float, delta: float) -> float:
 
 
 def gaussian_epsilon(parameter: float, delta: float) -> float:
-    """Return the least ``ε`` of a Gaussian mechanism at ``δ``, rounded up.
-
-    Parameters
-    ----------
-    parameter : float >= 0, public
-        ``μ``; infinite without noise.
-    delta : float in (0, 1), public
-        The ``δ`` to find ``ε`` for.
-    """
+    """Return the least ``ε`` at ``δ`` of the Gaussian mechanism of parameter ``μ``, rounded up."""
     if not parameter >= 0.0:
         raise BudgetError(f"parameter must be >= 0; got {parameter}. Use sensitivity / noise.")
     _check_delta(delta)
@@ -469,18 +410,9 @@ def gaussian_success(parameter: float) -> float:
 def gaussian_equivalent(success: float) -> float:
     """Return the ``μ`` of the Gaussian mechanism with the same membership success.
 
-    It matches the success of guessing one record at prior 1/2 and nothing else: it is not a
-    claim of differential privacy.
-
-    Parameters
-    ----------
-    success : float in [0, 1], public
-        Success rate of the best membership guess, prior 1/2.
-
-    Returns
-    -------
-    float
-        ``2 Φ⁻¹(q)``, rounded down; 0 for what a blind guess reaches, infinite for certainty.
+    ``2 Φ⁻¹(q)``, rounded down; 0 for what a blind guess reaches, infinite for certainty. It matches
+    the success of guessing one record at prior 1/2 and nothing else: it is not a claim of
+    differential privacy.
     """
     from scipy.special import ndtri  # slow to import, not always needed
 

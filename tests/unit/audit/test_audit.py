@@ -81,7 +81,7 @@ def test_target_shows_nothing_of_the_outputs() -> None:
 def test_releases_of_a_bundle_have_its_law(release: Release) -> None:
     target = Target.of_bundle(release.bundle)
     found = target.shadow(20_000, RNG(0))
-    residuals = (found.seen - target.centres[found.indices]) / target.noise_std
+    residuals = (found.seen - target.centers[found.indices]) / target.noise_std
     counts = np.bincount(found.indices, minlength=16)
     # Five standard errors: 3 variances, 3 means and 16 counts, false alarm about 1e-5.
     assert np.abs(residuals.mean(axis=0)).max() < 5 / np.sqrt(20_000)
@@ -119,7 +119,7 @@ def test_posterior_is_bayes_rule() -> None:
     releases = target.trials(50, RNG(4))
     ((_, found),) = posteriors(target, model, releases)
     density = np.array(
-        [multivariate_normal(c, covariance).pdf(releases.seen) for c in target.centres]
+        [multivariate_normal(c, covariance).pdf(releases.seen) for c in target.centers]
     ).T
     assert found == pytest.approx(density / density.sum(axis=1, keepdims=True), rel=1e-9)
     inside = unit_probabilities(target, found, np.array([3]))[:, 0]
@@ -330,7 +330,7 @@ def test_groups_are_kept_apart_when_points_are_checked(release: Release) -> None
     bundle = release.bundle
     groups = (np.arange(16) % 2).astype(np.int64)
     moved = bundle.outputs + 100.0 * groups[:, None]  # revealed: the points need not show it
-    assert len(Target.of_bundle(replace(bundle, outputs=moved, groups=groups)).centres) == 16
+    assert len(Target.of_bundle(replace(bundle, outputs=moved, groups=groups)).centers) == 16
     with pytest.raises(AuditError, match="as far apart"):
         Target.of_bundle(replace(bundle, outputs=moved))
 

@@ -179,7 +179,7 @@ def test_adassp_is_refused_in_words() -> None:
         ({"x_bound": -1.0}, "x_bound must be a positive"),
         ({"y_bound": np.inf}, "y_bound must be a positive"),
         ({"neighbours": "swap"}, "neighbours must be"),
-        ({"failure": 1.0}, "failure must be between"),
+        ({"gamma": 1.0}, "gamma must be between"),
     ):
         with pytest.raises(BudgetError, match=match):
             adassp(X, y, **(good | bad))

@@ -135,7 +135,7 @@ def test_no_probability_changes_by_more_than_the_promise(monotone: bool) -> None
 @pytest.mark.claim("DP-8")
 def test_the_choice_is_within_its_utility_bound() -> None:
     scores = np.concatenate([[100.0], np.full(200, 100.0 - 12.0)])
-    bound = score_loss(201, sensitivity=1.0, epsilon=1.5, failure=0.1)
+    bound = score_loss(201, sensitivity=1.0, epsilon=1.5, gamma=0.1)
     assert bound < 12.0
     source = read_source(6)
     misses = sum(

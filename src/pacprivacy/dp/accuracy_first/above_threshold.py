@@ -1,7 +1,5 @@
 """Which of many private candidates is good enough: one noisy threshold, one noisy look at each."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -125,12 +123,12 @@ class ThresholdPlan:
     """How to test "excess risk is at most α" so that a wrong yes has probability at most γ.
 
     ``threshold`` is of the negative excess risk, ``epsilon`` what the test costs, however many
-    levels are tried, and ``failure`` the probability of a wrong yes.
+    levels are tried, and ``gamma`` the probability of a wrong yes.
     """
 
     threshold: float
     epsilon: float
-    failure: float
+    gamma: float
 
 
 def plan_threshold(
@@ -143,33 +141,14 @@ def plan_threshold(
 ) -> ThresholdPlan:
     """Return threshold ``-α/2`` and the least ε that keeps wrong answers rare.
 
-    Parameters
-    ----------
-    alpha : float > 0, public
-        Excess risk that is asked for.
-    gamma : float in (0, 1), public
-        Probability with which it may be missed.
-    n_levels : int, public
-        How many candidates are tried at most.
-    sensitivity : float > 0, public
-        How far one record moves the excess risk of a fixed candidate.
-    calibration : {"tight", "theorem"}, public
-        ``theorem`` is ``ε = 16 Δ ln(2T/γ)/α``: neither side errs by more than ``α/2``.
-        ``tight`` bounds a wrong yes only, and computes its probability.
+    ``calibration="theorem"`` is ``ε = 16 Δ ln(2T/γ)/α``: neither side errs by more than ``α/2``, at
+    the excess risk ``alpha`` that is asked for. ``"tight"`` bounds a wrong yes only, and computes
+    its probability.
 
     Guarantee
     ---------
     Claim AF-5. With probability ``1 - gamma`` the candidate that is accepted, if one is, has an
     excess risk of at most ``alpha``.
-
-    Examples
-    --------
-    >>> theorem = plan_threshold(
-    ...     0.1, gamma=0.1, n_levels=1000, sensitivity=1e-3, calibration="theorem"
-    ... )
-    >>> tight = plan_threshold(0.1, gamma=0.1, n_levels=1000, sensitivity=1e-3)
-    >>> round(theorem.epsilon, 3), round(tight.epsilon, 3)
-    (1.585, 0.694)
     """
     alpha = check_positive("alpha", alpha, advice="Use the excess risk that you can bear.")
     reach = check_positive("sensitivity", sensitivity, advice="Bound the loss of one record.")
@@ -184,7 +163,7 @@ def plan_threshold(
             f"calibration must be 'tight' or 'theorem'; got {calibration!r}. Leave it out."
         )
     epsilon = units * reach / (0.5 * alpha)
-    return ThresholdPlan(threshold=-0.5 * alpha, epsilon=epsilon, failure=gamma)
+    return ThresholdPlan(threshold=-0.5 * alpha, epsilon=epsilon, gamma=gamma)
 
 
 def wrong_yes(margin: float, n_levels: int) -> float:

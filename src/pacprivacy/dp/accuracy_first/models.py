@@ -182,19 +182,8 @@ def covariance_epsilon(
 def solve_trust_region(matrix: Matrix, vector: Vector, *, radius: float) -> Vector:
     """Minimise ``½ θᵀAθ - bᵀθ`` over ``|θ| <= radius``; ``A`` symmetric, of any signature.
 
-    Parameters
-    ----------
-    matrix : array of shape (d, d)
-        ``A``; only its symmetric part counts.
-    vector : array of shape (d,)
-        ``b``.
-    radius : float > 0
-        Of the ball.
-
-    Returns
-    -------
-    array of shape (d,)
-        A global minimiser. Where there are several (the hard case), one of them.
+    Only the symmetric part of ``A`` counts. Where there are several minimisers (the hard case), one
+    of them is returned.
 
     Guarantee
     ---------
@@ -204,8 +193,6 @@ def solve_trust_region(matrix: Matrix, vector: Vector, *, radius: float) -> Vect
 
     Examples
     --------
-    >>> solve_trust_region(np.eye(2), np.array([0.3, 0.4]), radius=1.0)
-    array([0.3, 0.4])
     >>> solve_trust_region(np.diag([-1.0, 1.0]), np.array([0.0, 1.0]), radius=1.0).round(4)
     array([0.866, 0.5  ])
     """

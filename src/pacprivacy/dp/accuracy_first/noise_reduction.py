@@ -4,17 +4,14 @@ The noise of a level is the noise of the next one plus, for some coordinates, a 
 whoever has seen the less noisy release learns nothing from the noisier ones before it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Vector, check_positive
+from pacprivacy._checks import Integers, Mask, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp import PureEvent
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
@@ -23,7 +20,6 @@ from pacprivacy.dp.noise import read_source
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 from pacprivacy.noise import MAX_UNITS_PER_SCALE, bernoulli_enclosed, sample_discrete_laplace
 
-Integers = npt.NDArray[np.int64]
 LEAST_UNITS: Final = 1 << 24  # grid steps in the smallest noise scale
 FARTHEST: Final = 2.0**61  # grid steps; beyond it numbers are clipped, so that int64 holds them
 
@@ -82,16 +78,8 @@ def lattice_units(
 class NoisyLevels(ProcessBound):
     """A vector at every level of noise: drawn from the least noisy level up, read the other way.
 
-    Parameters
-    ----------
-    values : array of shape (d,), curator-only
-        What is perturbed.
-    sensitivity : float > 0, public
-        How far one record can move it: sum of absolute changes.
-    epsilons : increasing sequence, public
-        Levels, the noisiest first.
-    source : BitSource
-        Random words; see :func:`pacprivacy.dp.noise.read_source`.
+    ``sensitivity`` is the sum of absolute changes that one record can make; ``epsilons`` are the
+    levels, the noisiest first.
 
     Guarantee
     ---------
@@ -287,5 +275,5 @@ def _enclose_relative_sinh(scale: int, bits: int) -> tuple[int, int]:
     return low, high + 1  # the terms left out are together below the last one
 
 
-def _toss(coarse: int, fine: int, size: int, source: BitSource) -> npt.NDArray[np.bool_]:
+def _toss(coarse: int, fine: int, size: int, source: BitSource) -> Mask:
     return bernoulli_enclosed(lambda bits: enclose_keep_rate(coarse, fine, bits), size, source)

@@ -5,8 +5,6 @@ A *method* is what a user asks for: a model, its bounds, an accuracy. On data it
 else of either.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -53,25 +51,10 @@ class Part:
 class Problem(ABC):
     """A model that is a function of perturbed numbers, and a risk to judge it by; curator-only.
 
-    Parameters
-    ----------
-    shape : tuple of two ints, public
-        Number of records and of features.
-    penalty : float > 0, public
-        Of the risk.
-    proved, radius : float > 0, public
-        Length that no optimum exceeds, and the length that was declared, if one was.
-
-    Attributes
-    ----------
-    parts : tuple of Part
-        What is perturbed.
-    best : array
-        The model of least risk within the radius.
-    excess_sensitivity : float
-        How far one record moves the excess risk of a fixed model.
-    bounds : tuple of str
-        What was done to the records, in sentences.
+    ``parts`` are perturbed; ``best`` is the model of least risk within the radius, which is the
+    length that no optimum exceeds or a smaller one that was declared. ``excess_sensitivity`` is how
+    far one record moves the excess risk of a fixed model; ``bounds`` says what was done to the
+    records.
     """
 
     mechanism: ClassVar[str]
@@ -121,20 +104,9 @@ class Problem(ABC):
 class Found:
     """Where a search stopped; every field is public.
 
-    Parameters
-    ----------
-    model : array
-        The model released.
-    level, n_levels : int
-        The level reached (from 1) and how many there were.
-    test_epsilon, level_epsilon : float
-        What the tests and the releases cost; their sum is the ex-post loss.
-    most_epsilon : float
-        What a search that goes to the last level costs, known before it starts.
-    accepted : bool
-        Whether the test accepted the model; otherwise it is the last level, untested.
-    noise : dict
-        Scales of the noise by name.
+    The tests and the releases cost ``test_epsilon`` and ``level_epsilon``, together the ex-post
+    loss; ``most_epsilon`` is what going to the last level costs, known before the start. A model
+    that was not ``accepted`` is that of the last level, untested.
     """
 
     model: Vector

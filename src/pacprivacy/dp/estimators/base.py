@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.exceptions import DataConversionWarning
@@ -18,6 +17,7 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit, RandomizedSea
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from pacprivacy._checks import Array, Vector
 from pacprivacy._random import fresh_seed
 from pacprivacy._rounding import at_most
 from pacprivacy._sklearn import find_inside, read_seed
@@ -104,9 +104,7 @@ class DPBase(BaseEstimator):  # type: ignore[misc]
         self.certificate_: DPCertificate = noted
 
 
-def read_private(
-    estimator: Any, X: Any, y: Any, *, numeric: bool = False
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
+def read_private(estimator: Any, X: Any, y: Any, *, numeric: bool = False) -> tuple[Vector, Array]:
     """Return features and target of ``fit``, and note number and names of the features.
 
     What is refused is public: the number of axes and of columns, and their types. Odd records are
@@ -136,7 +134,7 @@ def read_private(
     return rows, target
 
 
-def read_classes(classes: Sequence[Any] | str | None, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def read_classes(classes: Sequence[Any] | str | None, y: Array) -> Array:
     """Return the declared labels in order; refuse to find them in the data unasked."""
     if classes is None:
         raise BudgetError(
@@ -154,7 +152,7 @@ def read_classes(classes: Sequence[Any] | str | None, y: npt.NDArray[Any]) -> np
     return np.sort(known)
 
 
-def _occurring(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _occurring(y: Array) -> Array:
     """Return the labels that occur, which are public; what is refused depends on them alone."""
     plain = np.array(y.tolist()) if y.dtype.kind == "O" else y
     labels = np.unique(plain)

@@ -7,13 +7,13 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Final, Literal, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import ClassifierMixin, clone, is_classifier
 from sklearn.dummy import DummyClassifier
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
+from pacprivacy._checks import Array, Vector
 from pacprivacy._random import coerce_seed, own_generators, public_generator
 from pacprivacy._sklearn import read_new, read_seed
 from pacprivacy.dp import (
@@ -114,9 +114,9 @@ class SubsampleAggregate(DPBase):
             )
         sorts = is_classifier(self.estimator)
         features, target = read_private(self, X, y, numeric=not sorts)
-        known: npt.NDArray[Any] | None = None
+        known: Array | None = None
         if sorts:
-            self.classes_: npt.NDArray[Any] = read_classes(self.classes, target)
+            self.classes_: Array = read_classes(self.classes, target)
             known = self.classes_
             target = encode_labels(target, tuple(known.tolist()), len(target))
         released = None if self.released is None else tuple(self.released)
@@ -185,7 +185,7 @@ class _FitBlock:
 
     estimator: Any
     released: tuple[str, ...] | None
-    classes: npt.NDArray[Any] | None
+    classes: Array | None
     structure: Structure | None = None
 
     def structure_of(self, n_features: int) -> Structure:
@@ -285,7 +285,7 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
         self._forget()
         check_epsilon_delta(self.epsilon, self.delta)
         features, target = read_private(self, X, y)
-        self.classes_: npt.NDArray[Any] = read_classes(self.classes, target)
+        self.classes_: Array = read_classes(self.classes, target)
         questions = self._questions(public, features.shape[1])
         seed = self._noise_seed()
         votes = count_votes(
@@ -314,7 +314,7 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
         self.student_ = self._teach(questions, self.classes_[release.value])
         return self
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Return the student's predictions."""
         rows = read_new(self, X)
         return np.asarray(self.student_.predict(rows))
@@ -326,7 +326,7 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
             state.pop(name, None)
         return state
 
-    def _questions(self, public: Any, n_features: int) -> npt.NDArray[np.float64]:
+    def _questions(self, public: Any, n_features: int) -> Vector:
         if self.n_questions < 1:
             raise BudgetError(f"n_questions must be at least 1; got {self.n_questions}. Use 100.")
         if public is not None:

@@ -1,19 +1,16 @@
 """Linear models under differential privacy: classifiers by descent or perturbation, regression."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
-from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy._sklearn import read_new
 from pacprivacy.dp import (
     Batch,
@@ -86,7 +83,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear):  # type: ignore[misc]
         release = self._train(self._scale(features, bound), labels, tuple(known.tolist()))
         scaled = f"Rows are divided by x_bound = {bound:g} first; it is public."
         self._keep(release, scaled, *label_notes(self.classes))
-        self.classes_: npt.NDArray[Any] = known
+        self.classes_: Array = known
         weights = np.atleast_2d(np.asarray(self.release_.value, dtype=np.float64))
         n_features = weights.shape[1] - int(self.fit_intercept)
         self.coef_: Matrix = weights[:, :n_features] / bound
@@ -99,11 +96,11 @@ class DPLinearClassifier(ClassifierMixin, DPLinear):  # type: ignore[misc]
         scores: Matrix = read_new(self, X) @ self.coef_.T + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Return the class with the highest score."""
         scores = self.decision_function(X)
         chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
-        named: npt.NDArray[Any] = self.classes_[chosen]
+        named: Array = self.classes_[chosen]
         return named
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
@@ -115,9 +112,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear):  # type: ignore[misc]
         chances = special.expit(scores)
         return np.column_stack([1.0 - chances, chances])
 
-    def _train(
-        self, rows: Matrix, labels: npt.NDArray[Any], declared: tuple[Any, ...]
-    ) -> DPRelease:
+    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> DPRelease:
         """Release the weights of rows of norm at most ``row_bound``."""
         raise NotImplementedError
 
@@ -136,7 +131,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear):  # type: ignore[misc]
         return np.column_stack([scaled, np.ones(len(scaled))])
 
     def _descend(
-        self, rows: Matrix, labels: npt.NDArray[Any], loss: LinearLoss, batch: Batch, penalty: float
+        self, rows: Matrix, labels: Array, loss: LinearLoss, batch: Batch, penalty: float
     ) -> DPRelease:
         return dp_sgd(
             rows,
@@ -224,9 +219,7 @@ class DPSGDClassifier(DPLinearClassifier):
     batch_size: int = 256
     n_steps: int = 200
 
-    def _train(
-        self, rows: Matrix, labels: npt.NDArray[Any], declared: tuple[Any, ...]
-    ) -> DPRelease:
+    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> DPRelease:
         if self.loss not in ("log_loss", "hinge"):
             raise MechanismError(
                 f"loss must be 'log_loss' or 'hinge'; got {self.loss!r}. Use 'log_loss'."
@@ -295,9 +288,7 @@ class DPLogisticRegression(DPLinearClassifier):
     method: Literal["descent", "objective", "output"] = "descent"
     C: float | None = None
 
-    def _train(
-        self, rows: Matrix, labels: npt.NDArray[Any], declared: tuple[Any, ...]
-    ) -> DPRelease:
+    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> DPRelease:
         if self.method == "descent":
             n_public = self.n_public
             if n_public is None and self.neighbours == "replace":
