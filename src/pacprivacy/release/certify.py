@@ -256,9 +256,9 @@ def side_knowledge_of(view: View, pool: Pool, *, seed: int) -> tuple[SideKnowled
     Where a unit is in most candidates, being told that others are out or in are not the same.
     """
     found: list[SideKnowledge] = []
-    directions: tuple[Direction, ...] = ("out", "in") if pool.folds > 2 else ("either",)
+    directions: tuple[Direction | None, ...] = ("out", "in") if pool.folds > 2 else (None,)
     for direction in directions:
-        left = {"either": 0.5, "out": 1 / pool.folds, "in": 1 - 1 / pool.folds}[direction]
+        left = {None: 0.5, "out": 1 / pool.folds, "in": 1 - 1 / pool.folds}[direction]
         for told in TOLD:
             kept = pool.n_subsets * left**told
             if told >= pool.n_units or kept < 1:

@@ -35,9 +35,9 @@ class Release:
         Same structure that the mechanism returned, with certified noise.
     certificate : Certificate, public
         What is promised, to whom, how it was proved.
-    bundle : Bundle, curator-only
+    proof : Bundle, curator-only
         Everything needed to recompute the certificate; never published. None in a release that
-        was loaded from its public file.
+        was loaded from its public file, which has no ``bundle``.
     error_bars : ErrorBars, public, optional
         Spread over the pool and noise of every number. ``std_error``, ``noise_std`` and
         :meth:`interval` give them the shape and the labels of the value.
@@ -59,8 +59,18 @@ class Release:
 
     value: Any
     certificate: Certificate
-    bundle: Bundle | None = field(repr=False)
+    proof: Bundle | None = field(repr=False)
     error_bars: ErrorBars | None = field(default=None, repr=False)
+
+    @property
+    def bundle(self) -> Bundle:
+        """What the certificate rests on; curator-only."""
+        if self.proof is None:
+            raise CertificateError(
+                "bundle must be had from the curator: this release was read from its public file. "
+                "Read curator.npz, which was written beside it."
+            )
+        return self.proof
 
     @property
     def std_error(self) -> Any:
@@ -138,8 +148,8 @@ class Release:
         target.mkdir(parents=True, exist_ok=True)
         public = target / "release.json"
         text = json.dumps(self.to_public_dict(), indent=2, allow_nan=False)
-        if self.bundle is not None:
-            self.bundle.save(target / "curator.npz")  # first: no public file without its proof
+        if self.proof is not None:
+            self.proof.save(target / "curator.npz")  # first: no public file without its proof
         public.write_text(text + "\n", encoding="utf-8")
         return public
 
@@ -158,7 +168,7 @@ class Release:
             bars = ErrorBars.from_dict(plain, named=certificate.public)
             value = picked(value, plain["spread"])
             bars.numbers_of(value)
-        return Release(value=value, certificate=certificate, bundle=None, error_bars=bars)
+        return Release(value=value, certificate=certificate, proof=None, error_bars=bars)
 
 
 Seen_co = TypeVar("Seen_co", covariant=True)

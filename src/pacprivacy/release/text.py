@@ -91,7 +91,7 @@ def promise_text(cert: dict[str, Any]) -> str:
 def advantage_of(cert: dict[str, Any]) -> float:
     """Return how much better than even odds an attacker does: over the session, if there is one."""
     session = cert["composition"] or {}
-    bound = session.get("session_success_bound", cert["membership_bound"])
+    bound: float = session.get("session_success_bound", cert["membership_bound"])
     return min(1.0, max(0.0, (2 * bound - 1) * (1 + 2.0**-52)))
 
 
@@ -105,8 +105,8 @@ def _advantage_text(cert: dict[str, Any]) -> str:
     advantage, prior = advantage_of(cert), cert["prior"]
     shown = at_most(advantage, decimals=4)
     return (
-        f"at most {shown}, twice what success is above 50 %, for whoever is shown the release and a "
-        f"{cert['unit']} that was used or not with equal odds. The pool's own prior is "
+        f"at most {shown}, twice what success is above 50 %, for whoever is shown the release and "
+        f"a {cert['unit']} that was used or not with equal odds. The pool's own prior is "
         f"{100 * prior:.4g} %: there success is at most "
         f"{percent_at_most(success_at(advantage, prior))} %; at any prior p at most "
         f"max(p, 1-p) + min(p, 1-p) x {shown}"
@@ -202,8 +202,8 @@ def _side_text(cert: dict[str, Any]) -> str:
 
 
 def _told_text(item: dict[str, Any]) -> str:
-    direction = item.get("direction", "either")
-    return "" if direction == "either" else f" {direction}"
+    direction = item.get("direction")
+    return "" if direction is None else f" {direction}"
 
 
 def _increment_text(item: dict[str, Any]) -> str:

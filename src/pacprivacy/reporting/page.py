@@ -115,7 +115,7 @@ def _bundle_of(
     release: Release | str | Path, bundle: str | Path | None, *, needed: bool
 ) -> Bundle | None:
     if bundle is None and isinstance(release, Release):
-        return release.bundle
+        return release.bundle if needed else release.proof
     path = Path(bundle or Path(str(release)).parent / BUNDLE_NAME)
     if not path.is_file():
         if bundle is None and not needed:

@@ -353,7 +353,7 @@ def refine(
     warn_if_noisy(value, bars, outputs.values)
     return GradualRelease(
         value=value,
-        bundle=releases[-1].bundle,
+        proof=releases[-1].bundle,
         error_bars=bars,
         certificate=certificate,
         reached=looks[-1].enough,

@@ -453,7 +453,7 @@ class Session(Keeper):
                 self.close()  # something was drawn that the belief does not know
             raise
         bars = plan.error_bars
-        release = Release(value=value, certificate=certificate, bundle=bundle, error_bars=bars)
+        release = Release(value=value, certificate=certificate, proof=bundle, error_bars=bars)
         self._releases.append(release)
         return release, seen
 

@@ -185,7 +185,7 @@ def _dearest(apart: Vector, f: Vector, q: Vector) -> tuple[Vector, Vector]:
     return size, nats
 
 
-def _bisect(is_high: Callable[[Vector], Vector], highest: Vector) -> tuple[Vector, Vector]:
+def _bisect(is_high: Callable[[Vector], Any], highest: Vector) -> tuple[Vector, Vector]:
     """Return where a rising condition turns true between 0 and ``highest``, from both sides."""
     low, high = np.zeros_like(highest), highest
     for _ in range(70):

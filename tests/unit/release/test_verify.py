@@ -70,7 +70,7 @@ def release_with_a_revealed_part(other: Release) -> Release:
     plan = assess(plan, context)
     bundle = bundle_of(plan, context)
     value = plan.value_of(Secret(16, source).observe(plan, source))
-    return Release(value=value, certificate=write_certificate(bundle, plan), bundle=bundle)
+    return Release(value=value, certificate=write_certificate(bundle, plan), proof=bundle)
 
 
 @pytest.fixture(scope="module", autouse=True)
