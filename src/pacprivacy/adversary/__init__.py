@@ -37,7 +37,9 @@ from pacprivacy.adversary.membership import (
 )
 from pacprivacy.adversary.view import (
     View as View,
+    draw_blocks as draw_blocks,
     draw_releases as draw_releases,
     log_ratios as log_ratios,
     make_view as make_view,
+    posterior as posterior,
 )

@@ -27,7 +27,9 @@ from pacprivacy.errors import PoolError
 Units = npt.NDArray[np.int64]
 
 FIRST_STAGE = 2048  # simulated releases on which others are bounded first
-CHAMPIONS = 256  # units that are looked at closely first
+CHAMPIONS = 256  # units among which the likely worst are found
+FINALISTS = 48  # likely worst units, bounded on all draws
+SINGLE_LOSS = 1e-3  # of the largest advantage: what single precision may cost a bound
 SCREEN_DRAWS = 1 << 17
 SCREEN_BLOCK = 1024
 SCREEN_REST = 1e-4
@@ -166,23 +168,25 @@ class _Sums:
 
     def __init__(self, units: Units, before: Vector, share: Vector) -> None:
         self.units, self.before, self.share = units, before, share
-        self.sums = np.zeros((4, len(units)))  # of |a|, a, a², |a| a
-        self.n_draws, self.error, self.sum_error = 0, 0.0, 0.0
+        self.sums = np.zeros((4, len(units)))  # of |a|, a, a², |a| a; of a only where it is used
+        self.tilted = bool((share != 0.5).any())
+        self.n_draws, self.error = 0, 0.0
 
-    def add(self, tilts: Tilts, weights: Matrix, dtype: npt.DTypeLike) -> None:
-        """Add a block of posteriors."""
+    def add(self, tilts: Tilts, weights: npt.NDArray[Any]) -> None:
+        """Add a block of posteriors, in the precision that they have."""
         folded = tilts.fold(weights)
-        if dtype == np.float32:
-            self.error += float(np.abs(folded).sum()) * (tilts.rows + 8) * HALF_PRECISION
-            self.sum_error = max(self.sum_error, (len(folded) + 2) * HALF_PRECISION)
-        folded = folded.astype(dtype, copy=False)
-        for place, masks in tilts.blocks(self.units, dtype):
+        if folded.dtype == np.float32:
+            total = float(np.abs(folded).sum(dtype=np.float64))
+            lost = (tilts.rows + 8) * total + single_loss(weights.shape[1]) * len(weights)
+            self.error += lost * HALF_PRECISION
+        for place, masks in tilts.blocks(self.units, folded.dtype):
             a = folded @ masks
-            self.sums[1, place] += a.sum(axis=0, dtype=np.float64)
             self.sums[2, place] += np.einsum("ij,ij->j", a, a)
-            size = np.abs(a)
-            self.sums[0, place] += size.sum(axis=0, dtype=np.float64)
-            self.sums[3, place] += np.einsum("ij,ij->j", a, size)
+            if self.tilted:
+                self.sums[1, place] += a.sum(axis=0, dtype=np.float64)
+                self.sums[3, place] += np.einsum("ij,ij->j", a, np.abs(a))
+            np.abs(a, out=a)
+            self.sums[0, place] += a.sum(axis=0, dtype=np.float64)
         self.n_draws += len(folded)
 
     def bounds(self, center: Vector, gamma: float) -> tuple[Vector, Vector, Vector]:
@@ -195,7 +199,8 @@ class _Sums:
         n, f, (size, tilt, square, cross) = self.n_draws, self.share, self.sums / self.n_draws
         most = 0.5 / np.minimum(f, 1 - f)
         slack = self.error / n * most
-        slopes = (0.0, 0.5, 1.0) if np.ptp(f) or f[0] != 0.5 else (0.0,)
+        rounded = 2.0**-12 * square + 2 * slack * most if self.error else np.zeros_like(square)
+        slopes = (0.0, 0.5, 1.0) if self.tilted else (0.0,)
         level = math.log(len(slopes) * len(RATES) / gamma) / n
         value, lower, upper = size, np.abs(self.before), most
         for part in slopes:
@@ -207,12 +212,17 @@ class _Sums:
             shift = center + slope * self.before  # x - center = |a| + slope a - shift
             second = square * (1 + slope**2) + 2 * slope * cross
             squares = np.maximum(second - 2 * shift * (size + slope * tilt) + shift**2, 0.0)
-            squares += 4 * self.sum_error * square + 8 * slack * np.maximum(above, below)
+            squares += (1 + np.abs(slope)) ** 2 * rounded + 4 * np.abs(shift) * slack
             high = mean + deviation(squares, np.maximum(above, 1e-3), level) + slack
             low = mean - deviation(squares, np.maximum(below, 1e-3), level) - slack
             value = np.where(high < upper, mean, value)
             lower, upper = np.maximum(lower, low), np.minimum(upper, high)
         return np.clip(value, lower, upper), lower, upper
+
+
+def single_loss(n_subsets: int) -> float:
+    """Return how far a posterior in single precision is off in all, in units of its rounding."""
+    return 2 * (math.log(n_subsets) + 8)
 
 
 RATES = (0.03, 0.06, 0.12, 0.25, 0.5, 0.8)
@@ -270,21 +280,28 @@ def _by_draws(
     gained = np.abs(before)
     pilot = _Sums(units, before, tilts.share)
     for draws in draw_blocks(view, PILOT, rng, block_elements=BLOCK_CELLS // 4):
-        pilot.add(tilts, posterior(view, draws), np.float32)
+        pilot.add(tilts, posterior(view, draws, np.float32))
     value = np.maximum(pilot.sums[0] / PILOT, gained)
     variance = float(np.median(pilot.sums[2] / PILOT - value**2))
     lower, upper = gained.copy(), 0.5 / np.minimum(tilts.share, 1 - tilts.share)
 
-    def look(chosen: Units, n: int, dtype: npt.DTypeLike) -> None:
+    def sums_of(chosen: Units, n: int) -> _Sums:
         sums = _Sums(chosen, before[chosen], tilts.share[chosen])
         for draws in draw_blocks(view, n, rng, block_elements=_block(len(chosen))):
-            sums.add(tilts, posterior(view, draws), dtype)
-        value[chosen], low, high = sums.bounds(value[chosen], per_side)
+            sums.add(tilts, posterior(view, draws, dtype))
+        return sums
+
+    def look(chosen: Units, n: int) -> None:
+        value[chosen], low, high = sums_of(chosen, n).bounds(value[chosen], per_side)
         lower[chosen] = np.maximum(lower[chosen], low)
         upper[chosen] = np.minimum(upper[chosen], high)
 
-    first = np.sort(np.argsort(gained - value)[:CHAMPIONS]).astype(np.int64)
-    look(first, n_draws, np.float64)
+    few = np.sort(np.argsort(gained - value)[:CHAMPIONS]).astype(np.int64)
+    lost = ((tilts.rows + 8) + single_loss(view.n_subsets)) * HALF_PRECISION
+    dtype = np.float32 if lost < SINGLE_LOSS * float(value.max()) else np.float64
+    value[few] = np.maximum(sums_of(few, FIRST_STAGE).sums[0] / FIRST_STAGE, gained[few])
+    first = np.sort(few[np.argsort(gained[few] - value[few])[:FINALISTS]])
+    look(first, n_draws)
     goal = float((upper - gained)[first].max())
     room = goal - float(np.median(value - gained))
     seen = np.zeros(len(units), dtype=np.bool_)
@@ -300,7 +317,7 @@ def _by_draws(
         left = np.flatnonzero(~seen & (upper - gained > goal))
         if not len(left) or n_seen > n_draws:
             break
-        look(left, n_seen, np.float64 if len(left) <= CHAMPIONS else np.float32)
+        look(left, n_seen)
         n_seen *= 2
     slack = 2 * view.slack * tilts.weight(before, units) + ROUNDING
     return Bounds(

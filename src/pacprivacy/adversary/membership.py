@@ -29,6 +29,8 @@ from pacprivacy.theory import Estimate, bernstein_estimate, entropy
 
 ROUNDING = 1e-12  # sums of a few thousand weights that add up to one
 SIDE_UNITS = 4096  # units looked at when an attacker is told others; a sample where there are more
+SIDE_PILOT = 128  # draws that rank them
+SIDE_BEST = 128  # of them, by gain and by success: looked at closely
 SIDE_BLOCK = 1 << 20  # posterior entries at a time
 SINGLE = 1e-6  # what sums in single precision may show where there is nothing
 
@@ -297,7 +299,10 @@ class Belief:
     def success_per_unit(self, pool: Candidates) -> Vector:
         """Return the attacker's success on each unit, had both cases been equally likely."""
         _check_same_subsets(len(self.log_p), pool)
-        return np.minimum(0.5 + 0.5 * Tilts(pool).sizes(np.exp(self.log_p)[None, :]), 1.0)
+        tilts = Tilts(pool)
+        if not np.ptp(self.log_p):
+            return np.full(pool.n_units, 0.5)
+        return np.minimum(0.5 + 0.5 * tilts.sizes(np.exp(self.log_p)[None, :]), 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,13 +425,23 @@ def _gains(
     With ``x = 2Q - 1``, ``a`` its mean and ``s`` the sign of ``a``: success is ``(1 + |a|)/2``
     before and ``E (1 + |x|)/2`` after, and since ``E x = a`` the difference is ``E max(0, -s x)``.
     Only draws on which the attacker changes their mind count; where none can, it is exactly zero.
+    Units that a few draws rank low are not looked at again and count as if they gained nothing.
     """
-    signs = 2.0 * inside - 1.0
-    before = np.exp(view.log_prior) @ signs
-    against = (signs * np.where(before < 0, 1.0, -1.0)).astype(np.float32)
-    total = np.zeros(inside.shape[1])
-    for draws in draw_blocks(view, n_draws, rng, block_elements=SIDE_BLOCK):
-        change = posterior(view, draws).astype(np.float32) @ against
-        total += np.maximum(change, 0.0, out=change).sum(axis=0, dtype=np.float64)
-    gains = np.where(total < n_draws * SINGLE, 0.0, total / n_draws)
-    return np.minimum(0.5 + 0.5 * np.abs(before), 1.0), gains
+    before = 2.0 * (np.exp(view.log_prior) @ inside) - 1.0
+    sign = np.where(before < 0, 2.0, -2.0).astype(np.float32)
+
+    def mean_gain(units: npt.NDArray[np.int64] | slice, n: int) -> Vector:
+        against = (inside[:, units].astype(np.float32) - np.float32(0.5)) * sign[units]
+        total = np.zeros(against.shape[1])
+        for draws in draw_blocks(view, n, rng, block_elements=SIDE_BLOCK):
+            change = posterior(view, draws, np.float32) @ against
+            total += np.maximum(change, 0.0, out=change).sum(axis=0, dtype=np.float64)
+        return np.where(total < n * SINGLE, 0.0, total / n)
+
+    blind = np.minimum(0.5 + 0.5 * np.abs(before), 1.0)
+    gains = mean_gain(slice(None), min(n_draws, SIDE_PILOT))
+    if n_draws > SIDE_PILOT:
+        best = np.union1d(np.argsort(gains)[-SIDE_BEST:], np.argsort(blind + gains)[-SIDE_BEST:])
+        gains = np.where(np.isin(np.arange(len(gains)), best), gains, 0.0)
+        gains[best] = mean_gain(best, n_draws)
+    return blind, gains

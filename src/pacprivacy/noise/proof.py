@@ -7,6 +7,7 @@ and a fresh share of the failure probability is used.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +21,7 @@ from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.plan import Integers, NoisePlan, Proof, Spread, make_plan
 from pacprivacy.noise.problem import Problem
-from pacprivacy.noise.search import Probe, RiskProbe, Shape, smallest_scale
+from pacprivacy.noise.search import COARSE, Probe, RiskProbe, Shape, smallest_scale
 from pacprivacy.theory import empirical_bernstein
 
 INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
@@ -32,6 +33,7 @@ PILOT_FOR = 1 << 15  # a proof of this many draws is what the first pilot looks 
 MAX_ATTEMPTS = 20
 MAX_TIGHTENINGS = 1
 SMALL_GAIN = 2e-3  # a scale that is smaller by less than this is not worth another proof
+SMALL_MEMBERSHIP_GAIN = 8e-3  # such proofs cost more
 SAFE_SHARE = 0.8  # share of the room left by a proof that the next attempt tries to use
 SMALLEST_SCALE = 1e-12
 LARGEST_RATIO = 2.0**39  # of an output to the noise; the lattice has room for a little more
@@ -63,7 +65,8 @@ def certify(
             continue
         best = plan
         tighter = search.tightened(scale, best)
-        if attempt > MAX_TIGHTENINGS or tighter > scale * (1 - SMALL_GAIN):
+        small = SMALL_GAIN if problem.caps is None else SMALL_MEMBERSHIP_GAIN
+        if attempt > MAX_TIGHTENINGS or tighter > scale * (1 - small):
             return best
         scale = tighter
     if best is not None:
@@ -126,7 +129,9 @@ class _Search:
     def __init__(self, shape: Scalable, problem: Problem) -> None:
         self._shape, self._problem = shape, problem
         view = self._view = shape.view(problem.spread, problem.log_p)
-        self._probe = Probe(view, problem.rng("propose"))
+        self._probe = Probe(
+            view, problem.rng("propose"), n_draws=COARSE if problem.mi_nats is None else None
+        )
         self._near = 1.0
         farthest = float(np.abs(view.points).max(initial=0.0))
         self._least = max(SMALLEST_SCALE, farthest / LARGEST_RATIO)
@@ -162,6 +167,7 @@ class _Search:
                 variance,
                 most=max(4096, POSTERIOR_COST // max(m, FEW_SUBSETS)),
             )
+            risk_room += 2 * math.sqrt(variance / risk_draws)  # the draws may be unlucky
             risk_room = min(risk_room, 0.5 * float((problem.caps - priors).min()))
         return Effort(
             information_draws=info_draws,
@@ -178,7 +184,11 @@ class _Search:
             scale = max(scale, self._information_scale(self._problem.mi_nats, room))
         if self._risk is not None:
             room = effort.membership_room
-            scale = max(scale, smallest_scale(lambda c: self._excess(c) + room, start=self._near))
+            found = smallest_scale(
+                lambda c: self._excess(c) + room, start=self._near, tolerance=0.01
+            )
+            self._risk.measure(found, self._problem.rng("measure"))
+            scale = max(scale, smallest_scale(lambda c: self._excess(c) + room, start=found))
         return scale
 
     def enlarged(self, failed: NoisePlan, effort: Effort) -> float:

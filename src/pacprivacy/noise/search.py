@@ -21,11 +21,13 @@ from pacprivacy.adversary import (
     Candidates,
     Tilts,
     View,
+    draw_blocks,
     exact_information,
     is_line,
     line_posteriors,
     log_ratios,
     make_view,
+    posterior,
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import waterfill
@@ -38,6 +40,8 @@ LARGEST_LOG_SCALE = 60.0
 FIRST_STEP = 0.05
 LINE_STEP = 0.05  # of the noise, for outputs of rank 1
 N_WORST = 128  # units that a search looks at
+COARSE = 2048  # draws of a search by membership; the place that it finds is measured on more
+MEASURED = 1 << 15
 RANKING = 256  # draws that rank all units
 TINY_SCALE = 1e-15  # below, powers of it leave the range of single precision
 
@@ -116,7 +120,7 @@ class Probe:
     def __init__(self, view: View, rng: np.random.Generator, *, n_draws: int | None = None) -> None:
         m, points = view.n_subsets, view.points
         n = n_draws or int(np.clip(PROBE_ELEMENTS // m, 512, 8192))
-        self._view, self.n_draws = view, n
+        self.view, self.n_draws = view, n
         order = rng.permutation(n)
         cumulative = np.cumsum(np.exp(view.log_prior))
         strata = (order + rng.random(n)) / n * cumulative[-1]
@@ -144,16 +148,16 @@ class Probe:
         log_p, p, total = self._likelihoods(scale)
         np.maximum(log_p, -80.0, out=log_p)  # where p is 0 the product must be 0, not NaN
         weighted = np.einsum("ij,ij->i", p, log_p, dtype=np.float64)
-        gains = self._view.prior_entropy - np.log(total) + weighted / total
+        gains = self.view.prior_entropy - np.log(total) + weighted / total
         return float(gains.mean()), float(gains.var(ddof=1))
 
-    def weighted(self, scale: float, n_draws: int | None) -> tuple[npt.NDArray[Any], Vector]:
-        """Return posteriors and the weight of each: of the first draws, or on a grid."""
-        seen = self._view.scaled(scale)
-        if n_draws is None and is_line(seen):
+    def weighted(self, scale: float) -> tuple[npt.NDArray[Any], Vector]:
+        """Return posteriors and the weight of each: of the draws, or on a grid."""
+        seen = self.view.scaled(scale)
+        if is_line(seen):
             rows = list(line_posteriors(seen, LINE_STEP))
             return np.concatenate([p for p, _ in rows]), np.concatenate([w for _, w in rows])
-        p = self.posterior(scale, n_draws)
+        p = self.posterior(scale)
         return p, np.full(len(p), 1 / len(p))
 
     def _likelihoods(
@@ -177,28 +181,47 @@ class RiskProbe:
 
     def __init__(self, probe: Probe, tilts: Tilts, caps: Vector) -> None:
         self._probe, self._tilts, self._caps = probe, tilts, caps
-        self._chosen = np.arange(min(tilts.n_units, 2 * N_WORST))
-        self._masks = tilts.masks(self._chosen, np.float32)
+        self._choose(np.arange(min(tilts.n_units, 2 * N_WORST)))
 
     def focus(self, scale: float) -> None:
-        """Keep the units that are closest to their caps at this scale, on a few draws."""
+        """Keep the units that are closest to their caps at this scale: ranked on a few draws."""
         if self._tilts.n_units > 2 * N_WORST:
             few = self._probe.posterior(scale, RANKING)
-            self.look_at(self._tilts.sizes(few.astype(np.float32)) / len(few))
+            self.look_at(self._tilts.sizes(few.astype(np.float32)) / len(few), 8 * N_WORST)
+            room = self._caps[self._chosen] - 0.5 * self._means(scale)[0]
+            self._choose(self._chosen[np.argsort(room)[:N_WORST]])
 
-    def look_at(self, size: Vector) -> None:
+    def look_at(self, size: Vector, n_kept: int = N_WORST) -> None:
         """Keep the units that are closest to their caps, given their advantage or what grows so."""
         if self._tilts.n_units > 2 * N_WORST:
-            worst = np.argpartition(self._caps - 0.5 - 0.5 * size, N_WORST)[:N_WORST]
-            self._chosen = np.sort(worst).astype(np.int64)
-            self._masks = self._tilts.masks(self._chosen, np.float32)
+            kept = min(n_kept, self._tilts.n_units - 1)
+            self._choose(np.argpartition(self._caps - 0.5 * size, kept)[:kept])
+
+    def _choose(self, units: Integers) -> None:
+        self._chosen = np.sort(units).astype(np.int64)
+        self._masks = self._tilts.masks(self._chosen, np.float32)
+        self._shift: Vector | float = 0.0
+
+    def measure(self, scale: float, rng: np.random.Generator) -> None:
+        """Find on many draws how far the advantage at this scale is from what the few say."""
+        view = self._probe.view.scaled(scale)
+        if is_line(view):
+            return
+        total = np.zeros(len(self._chosen))
+        for draws in draw_blocks(view, MEASURED, rng):
+            folded = self._tilts.fold(posterior(view, draws, np.float32))
+            total += np.abs(folded @ self._masks).sum(axis=0, dtype=np.float64)
+        self._shift = total / MEASURED - self._means(scale)[0]
+
+    def _means(self, scale: float) -> tuple[Vector, Vector, npt.NDArray[Any]]:
+        p, weight = self._probe.weighted(scale)
+        sizes = np.abs(self._tilts.fold(p).astype(np.float32, copy=False) @ self._masks)
+        return weight @ sizes, weight, sizes
 
     def excess(self, scale: float) -> tuple[float, float]:
         """Return the largest excess over a cap, and the variance of success there."""
-        p, weight = self._probe.weighted(scale, None)
-        sizes = np.abs(self._tilts.fold(p).astype(np.float32) @ self._masks)
-        mean = weight @ sizes
-        over = 0.5 + 0.5 * mean - self._caps[self._chosen]
+        mean, weight, sizes = self._means(scale)
+        over = 0.5 + 0.5 * (mean + self._shift) - self._caps[self._chosen]
         worst = int(np.argmax(over))
         variance = float(weight @ np.square(sizes[:, worst] - mean[worst]))
         return float(over[worst]), variance / 4
