@@ -133,7 +133,7 @@ def draw_candidates(
     n_reserve: int = 0,
     settle: Settle | None = None,
 ) -> tuple[Pool, tuple[str, ...]]:
-    """Return the pool for a run, and public notes on how its size was chosen.
+    """Return the pool for a run, and public notes on its size.
 
     A pool that is already drawn is used as it is. ``n_subsets=None`` means 2000 where the
     mechanism evaluates all subsets by matrix products, and 256 for a black box; ``n_reserve``
@@ -150,6 +150,7 @@ def draw_candidates(
         return pool, ()
     strategy: PoolStrategy = Balanced(folds="auto") if pool is None else pool
     notes: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
     if n_subsets is not None:
         strategy = strategy.with_subsets(n_subsets)
     elif strategy.n_subsets is None:
@@ -167,9 +168,10 @@ def draw_candidates(
     seed = coerce_seed(rng) if stored is None else stored
     if isinstance(strategy, Balanced) and strategy.folds == "auto":
         folds, chosen = (2, ()) if settle is None else settle(strategy, seed)
-        strategy, notes = replace(strategy, folds=folds), (*notes, *chosen)
+        strategy = replace(strategy, folds=folds)
     labels = data.parts[-1] if len(data.parts) > 1 else None
-    return strategy.draw(data.n_rows, rng=seed, units=units, strata=labels), notes
+    drawn = strategy.draw(data.n_rows, rng=seed, units=units, strata=labels)
+    return (replace(drawn, notes=(*drawn.notes, *chosen)) if chosen else drawn), notes
 
 
 def value_on_all(mechanism: Any, data: Data) -> Vector:
