@@ -16,7 +16,7 @@ import numpy as np
 
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, limits_of
-from pacprivacy.mechanism import Mechanism, as_mechanism, coerce_data
+from pacprivacy.mechanism import Mechanism, as_mechanism, batch_of, coerce_data
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
 from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices
 from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism, value_on_all
@@ -88,8 +88,8 @@ class Rehearsal:
     ) -> tuple[int, tuple[str, ...]]:
         """Predict the error of a release for a few numbers of folds; return the best, and say so.
 
-        A pool of few candidates is drawn for each; all pilots together are about a quarter of the
-        run. The error is that of one release against the value on all records: the noise, and how
+        A pool of few candidates is drawn for each; all pilots together are a quarter of the run for
+        a black box, half of it where candidates are evaluated at once. The error is that of one release against the value on all records: the noise, and how
         far candidates are from that value. Among numbers that are about as good the least is
         taken: with few folds, being told who is out helps an attacker less.
         """
@@ -98,7 +98,8 @@ class Rehearsal:
         if len(choices) == 1:
             return choices[0], ()
         goal = value_on_all(mechanism, self.data)
-        size = strategy.n_subsets // (4 * len(choices))
+        part = 4 if batch_of(mechanism) is None else 2
+        size = strategy.n_subsets // (part * len(choices))
         errors: list[float] = []
         for k in choices:
             pilot = replace(strategy, folds=k, n_subsets=max(2, size // k) * k)
