@@ -89,9 +89,14 @@ class Rehearsal:
         """Predict the error of a release for a few numbers of folds; return the best, and say so.
 
         A pool of few candidates is drawn for each; all pilots together are a quarter of the run for
-        a black box, half of it where candidates are evaluated at once. The error is that of one release against the value on all records: the noise, and how
-        far candidates are from that value. Among numbers that are about as good the least is
-        taken: with few folds, being told who is out helps an attacker less.
+        a black box, half of it where candidates are evaluated at once. The error is that of one
+        release against the value on all records: the noise, and how far candidates are from that
+        value. Among numbers that are about as good the least is taken: with few folds, being told
+        who is out helps an attacker less.
+
+        Guarantee
+        ---------
+        Claim P-4. A function of the universe and of public randomness, which the note says.
         """
         assert strategy.n_subsets is not None  # known before the folds are
         choices = fold_choices(strategy.n_subsets, self.data.n_rows, self._request["units"])
