@@ -14,12 +14,19 @@ from typing import Any
 
 import numpy as np
 
+from pacprivacy._checks import Vector
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, limits_of
 from pacprivacy.mechanism import Mechanism, as_mechanism, batch_of, coerce_data
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
 from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices
-from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism, value_on_all
+from pacprivacy.simulation import (
+    Outputs,
+    draw_candidates,
+    run_mechanism,
+    scale_outputs,
+    value_on_all,
+)
 
 AS_GOOD = 1.05  # an error that pilots do not tell from the least
 
@@ -106,6 +113,7 @@ class Rehearsal:
         part = 4 if batch_of(mechanism) is None else 2
         size = strategy.n_subsets // (part * len(choices))
         errors: list[float] = []
+        scales: Vector | None = None
         for k in choices:
             pilot = replace(strategy, folds=k, n_subsets=max(2, size // k) * k)
             rehearsal = Rehearsal(
@@ -119,8 +127,12 @@ class Rehearsal:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the run itself says it again
                 outputs = rehearsal.run(mechanism)
-            noise = propose_variance(outputs, budget, pool=rehearsal.pool, rng=rehearsal.seed)
-            errors.append(noise + float(np.square(outputs.values - goal).sum(axis=1).mean()))
+            if scales is None:  # in units that the release has too, the same for all
+                found = scale_outputs(outputs).scales
+                scales = np.ones(outputs.n_outputs) if found is None else found
+            values = outputs.values / scales
+            noise = propose_variance(values, budget, pool=rehearsal.pool, rng=rehearsal.seed)
+            errors.append(noise + float(np.square(values - goal / scales).sum(axis=1).mean()))
         near = [e <= AS_GOOD**2 * min(errors) for e in errors]
         best = choices[near.index(True)]
         gain = math.sqrt(errors[choices.index(best)] / errors[0]) if errors[0] > 0 else 1.0
