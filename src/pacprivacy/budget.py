@@ -19,6 +19,8 @@ from pacprivacy._checks import Amount, Count, check_positive
 from pacprivacy._rounding import at_least, at_most
 from pacprivacy.errors import BudgetError
 
+BLIND: Final = 0.5  # success of a guess without a release, both cases being equally likely
+
 
 def _percent(rate: float) -> str:
     return at_most(rate, significant=4, percent=True)
@@ -246,8 +248,8 @@ class Spent:
         }
         return Spent(**least)
 
-    def above(self, prior: float) -> Spent:
-        """Say a level of success as an increment above a prior."""
+    def above(self, prior: float = BLIND) -> Spent:
+        """Say a level of success as an increment above a guess without a release."""
         if self.success_level is None:
             return self
         return replace(self, success_level=None, success_increment=self.success_level - prior)

@@ -45,13 +45,15 @@ def privatize(
         ``f(data)`` or ``f(X, y)``; returns numbers, arrays, dicts or tuples of them, or a
         fitted scikit-learn estimator.
     data : array, frame, or tuple of those
-        The universe of records. The release is computed on a secret half of it.
+        The universe of records. The release is computed on a secret part of it.
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         What every attacker is held to.
     pool : Pool or strategy, optional
-        Which subsets are candidates; random halves and their complements by default.
+        Which subsets are candidates. By default ``Balanced(folds="auto")``: all but a fold, in as
+        many folds as a pilot finds best where membership is limited and a fold has 100 subsets;
+        halves and their complements otherwise.
     n_subsets : int, optional
-        Number of candidates; 1024 where all are evaluated at once, else 256.
+        Number of candidates; 2000 where all are evaluated at once, else 256.
     rule : str or rule object, optional
         How noise is found; the least certified noise by default.
     units : array, optional

@@ -21,6 +21,8 @@ STRATEGIES = [
     pytest.param(Balanced(n_subsets=16), id="balanced"),
     pytest.param(Balanced(n_subsets=16, independent=True), id="balanced-independent"),
     pytest.param(Balanced(n_subsets=16, stratify=True), id="balanced-stratified"),
+    pytest.param(Balanced(n_subsets=16, folds=4), id="folds"),
+    pytest.param(Balanced(n_subsets=16, folds=4, stratify=True), id="folds-stratified"),
     pytest.param(Half(n_subsets=16), id="half"),
     pytest.param(Half(n_subsets=16, every_class=True), id="half-every-class"),
     pytest.param(Poisson(n_subsets=16), id="poisson"),
@@ -125,8 +127,9 @@ class TestEveryStrategy:
         assert left_open.draw(N, rng=0, strata=STRATA).n_subsets == DEFAULT_SUBSETS
 
     def test_the_smallest_pool_there_is(self, strategy):
-        pool = strategy.with_subsets(2).draw(4, rng=0, strata=["a", "a", "b", "b"])
-        assert pool.masks().shape == (2, 4)
+        least = getattr(strategy, "folds", 2)
+        pool = strategy.with_subsets(least).draw(4, rng=0, strata=["a", "a", "b", "b"])
+        assert pool.masks().shape == (least, 4)
 
     @pytest.mark.parametrize(
         ("n_records", "options", "message"),
@@ -160,8 +163,22 @@ def test_whoever_knows_a_balanced_pool_guesses_with_a_fair_coin(strategy):
     assert not pool.independent
 
 
+@pytest.mark.claim("P-3")
+@pytest.mark.parametrize("strategy", [p for p in STRATEGIES if p.id.startswith("folds")])
+def test_whoever_knows_a_pool_of_folds_knows_their_share_and_no_more(strategy):
+    pool, left_out = draw(strategy), 16 // strategy.folds
+    assert pool.folds == strategy.folds
+    assert np.array_equal(pool.masks().sum(axis=0), np.full(N, 16 - left_out))
+    assert np.array_equal(pool.counts(), np.full(N, 16 - left_out))
+    assert np.array_equal(pool.priors(), np.full(N, 1 - 1 / strategy.folds))
+    assert pool.prior == pool.worst_prior == 1 - 1 / strategy.folds
+    assert not pool.independent
+
+
 @pytest.mark.claim("P-2")
-@pytest.mark.parametrize("strategy", [p for p in STRATEGIES if not p.id.startswith("balanced")])
+@pytest.mark.parametrize(
+    "strategy", [p for p in STRATEGIES if p.id.startswith(("half", "poisson"))]
+)
 def test_whoever_knows_another_pool_guesses_better(strategy):
     pool = draw(strategy)
     inside = pool.masks().mean(axis=0)

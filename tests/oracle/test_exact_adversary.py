@@ -16,6 +16,7 @@ from pacprivacy.adversary import (
     membership_risk,
     side_knowledge,
 )
+from pacprivacy.adversary.advantage import Tilts
 from pacprivacy.adversary.information import fit_controls
 from pacprivacy.adversary.membership import noiseless_risk
 from pacprivacy.adversary.view import View, draw_releases, make_view, posterior_entropy
@@ -470,3 +471,104 @@ def test_less_variance_leaves_the_mean_and_the_range(name: str) -> None:
         assert low <= found.min() <= found.max() <= high
         if one is controls:
             assert found.var() < 0.5 * plain.var()
+
+
+def partitions(units: tuple[int, ...], size: int) -> list[tuple[tuple[int, ...], ...]]:
+    """All ways to split the units into unordered folds of one size."""
+    if not units:
+        return [()]
+    found = []
+    for others in itertools.combinations(units[1:], size - 1):
+        fold = (units[0], *others)
+        rest = tuple(u for u in units if u not in fold)
+        found += [(fold, *tail) for tail in partitions(rest, size)]
+    return found
+
+
+def all_folds() -> Pool:
+    """Six units, three folds, all fifteen partitions: 45 candidates of four units."""
+    masks = np.array(
+        [
+            [u not in folds[j] for u in range(6)]
+            for j in range(3)
+            for folds in partitions(tuple(range(6)), 2)
+        ]
+    )
+    return Pool(
+        bits=np.packbits(masks, axis=1),
+        n_units=6,
+        scheme="all partitions",
+        prior=2 / 3,
+        independent=False,
+        folds=3,
+    )
+
+
+def advantage_by_counting(pool: Pool, seen: npt.NDArray[np.int64], weights: Vector) -> Vector:
+    """``TV(P_in, P_out)`` of every unit, from the two laws of what is seen themselves."""
+    found = np.empty(pool.n_units)
+    for unit, inside in enumerate(pool.masks().T):
+        laws = []
+        for side in (inside, ~inside):
+            law = np.bincount(seen[side], weights[side], minlength=int(seen.max()) + 1)
+            laws.append(law / (side.sum() / len(side)))
+        found[unit] = 0.5 * np.abs(laws[0] - laws[1]).sum()
+    return found
+
+
+VALUES = np.array([0, 1, 1, 3, 7, 12])
+
+
+@pytest.mark.claim("A-2")
+@pytest.mark.claim("P-3")
+def test_all_partitions_of_six_units_agree_with_counting() -> None:
+    pool = all_folds()
+    assert pool.counts().tolist() == [30] * 6
+    sums = pool.masks() @ VALUES
+    _, groups = np.unique(sums, return_inverse=True)
+    uniform = np.full(45, 1 / 45)
+    expected = 0.5 + 0.5 * advantage_by_counting(pool, groups, uniform)
+    view = Law(groups=groups).view(np.zeros((45, 1)))
+    assert np.abs(noiseless_risk(view, pool) - expected).max() < 1e-9
+    # A belief is one possible observation: the two laws, weighed by it.
+    belief = np.random.default_rng(0).dirichlet(np.ones(45))
+    one = np.zeros(45, dtype=np.int64)
+    after = 0.5 + 0.5 * advantage_by_counting(pool, one, belief)
+    assert np.abs(Belief(log_p=np.log(belief)).success_per_unit(pool) - after).max() < 1e-9
+
+
+@pytest.mark.claim("A-2")
+def test_noise_around_all_partitions_agrees_with_the_integral() -> None:
+    pool = all_folds()
+    points = (pool.masks() @ VALUES) / 4.0
+    joint, step = joint_density(points, np.full(45, 1 / 45), step=1e-3)
+    masks = pool.masks()
+    inside, outside = joint @ masks / (2 / 3), joint @ ~masks / (1 / 3)
+    advantage = 0.5 * np.abs(inside - outside).sum(axis=0) * step
+    for found in (points[:, None], np.stack([points, np.zeros(45)], axis=1)):
+        risk = membership_risk(Law().view(found), pool, n_draws=1 << 15, rng=0)
+        assert (risk.upper_per_unit >= 0.5 + 0.5 * advantage - 1e-9).all()
+        assert risk.worst.lower <= 0.5 + 0.5 * advantage.max() <= risk.worst.upper
+        assert risk.worst.upper - risk.worst.lower < 0.03
+
+
+@pytest.mark.claim("A-2")
+@pytest.mark.parametrize("planted", ["1/(1-f) forgotten", "a prior of one half"])
+def test_a_wrong_share_does_not_agree_with_counting(
+    planted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Tilts.__init__
+
+    def wrong(self: Tilts, pool: Pool) -> None:
+        begin(self, pool)
+        if planted == "a prior of one half":
+            self.share = np.full_like(self.share, 0.5)
+            self.scale = np.full_like(self.scale, 2.0)
+        else:
+            self.scale = 0.5 / self.share
+
+    monkeypatch.setattr(Tilts, "__init__", wrong)
+    with pytest.raises(AssertionError):
+        test_all_partitions_of_six_units_agree_with_counting()
+    with pytest.raises(AssertionError):
+        test_noise_around_all_partitions_agrees_with_the_integral()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,12 +17,16 @@ from pacprivacy.pool.units import encode_labels
 fixed = settings(derandomize=True, deadline=None)
 
 SEEDS = st.integers(0, 2**128 - 1)
-SIZES = st.integers(4, 80)
+SIZES = st.integers(7, 80)
 EVEN = st.integers(1, 12).map(lambda pairs: 2 * pairs)
 
 BALANCED = st.builds(Balanced, n_subsets=EVEN, independent=st.booleans())
+FOLDS = st.tuples(st.integers(3, 7), st.integers(1, 5)).map(
+    lambda drawn: Balanced(n_subsets=drawn[0] * drawn[1], folds=drawn[0])
+)
 ANY = st.one_of(
     BALANCED,
+    FOLDS,
     st.builds(Half, n_subsets=st.integers(2, 24)),
     st.builds(Poisson, n_subsets=st.integers(2, 24), rate=st.floats(0.05, 0.95)),
 )
@@ -48,6 +53,38 @@ def test_stratified_halves_split_every_stratum_evenly(labels, m, seed):
         both = 2 * masks[:, strata == label].sum(axis=1)
         assert (np.abs(both - (strata == label).sum()) <= 1).all()
     assert (masks[: m // 2].sum(axis=1) == len(strata) // 2).all()
+
+
+@pytest.mark.claim("P-3")
+@fixed
+@given(strategy=FOLDS, n=st.integers(7, 80), seed=SEEDS, groups=st.integers(1, 4))
+def test_folds_are_disjoint_cover_everybody_and_differ_by_one_unit(strategy, n, seed, groups):
+    labels = np.random.default_rng(0).permutation(np.arange(n * groups) % n)
+    pool = strategy.draw(n * groups, rng=seed, units=labels)
+    k, parts = strategy.folds, strategy.n_subsets // strategy.folds
+    outside = ~pool.masks().reshape(k, parts, n)
+    assert (outside.sum(axis=0) == 1).all()
+    sizes = outside.sum(axis=2)
+    assert set(sizes.ravel()) <= {n // k, -(-n // k)}
+    for number in range(pool.n_subsets):  # rows of one unit are in or out together
+        inside = set(labels[pool.rows(number)].tolist())
+        assert len(inside) * groups == len(pool.rows(number))
+
+
+@pytest.mark.claim("P-3")
+@fixed
+@given(strategy=FOLDS, rest=st.lists(st.integers(0, 3), max_size=40), seed=SEEDS)
+def test_every_class_is_spread_evenly_and_missing_from_no_subset(strategy, rest, seed):
+    strata = np.array([0, 0, 1, 1, 2, 2, 2, 3, 3, 3, *rest])  # some have fewer units than folds
+    pool = replace(strategy, stratify=True).draw(len(strata), rng=seed, strata=strata)
+    outside = ~pool.masks()
+    assert (outside.sum(axis=0) == pool.n_subsets // strategy.folds).all()
+    for members in (strata == label for label in range(4)):
+        total = int(members.sum())
+        left_out = outside[:, members].sum(axis=1)
+        assert set(left_out) <= {total // strategy.folds, -(-total // strategy.folds)}
+        assert (left_out < total).all()
+    assert np.ptp(outside.sum(axis=1)) <= 1
 
 
 @fixed

@@ -107,8 +107,8 @@ def test_a_pipeline_and_a_regression_predict() -> None:
 def test_built_in_statistics_use_a_large_pool_by_default(mechanism: Any, shape: Any) -> None:
     found = pac.privatize(mechanism, X, pac.Information(0.5), rng=0, rule="waterfill")
     assert shape is None or np.shape(found.value) == shape
-    assert found.certificate.n_subsets == 1024
-    assert any("1024 subsets is the default" in note for note in found.certificate.notes)
+    assert found.certificate.n_subsets == 2000
+    assert any("2000 subsets is the default" in note for note in found.certificate.notes)
 
 
 def test_a_black_box_uses_a_smaller_pool_by_default() -> None:

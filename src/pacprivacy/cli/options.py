@@ -47,7 +47,7 @@ Subsets = Annotated[
     typer.Option(
         "--subsets",
         metavar="N",
-        help="Candidate subsets, even; default 1024, or 256 for a model fitted one by one.",
+        help="Candidate subsets, even; default 2000, or 256 for a model fitted one by one.",
     ),
 ]
 RuleName = Annotated[

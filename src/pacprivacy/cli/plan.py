@@ -24,12 +24,12 @@ from pacprivacy.cli.console import (
     show_table,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.mechanism import Data, as_mechanism, batch_of, flatten
+from pacprivacy.mechanism import batch_of
 from pacprivacy.noise import as_rule, check_feasible, propose_variance
 from pacprivacy.pool import Pool
 from pacprivacy.reporting import PlanRow, plot_plan
 from pacprivacy.session import Rehearsal
-from pacprivacy.simulation import Outputs
+from pacprivacy.simulation import Outputs, value_on_all
 from pacprivacy.tables import find_model, read_study
 
 BUDGETS: Final = "52%,55%,60%,70%,80%,90%"
@@ -116,11 +116,12 @@ def _plan(
             rng=seed,
             progress=False if quiet else None,
         )
-        pool, _ = rehearsal.draw(study.mechanism, checkpoint=checkpoint)
+        first = next(iter(limits.values()))
+        pool, _ = rehearsal.draw(study.mechanism, first, rule=rule, checkpoint=checkpoint)
         for limit in limits.values():
             check_feasible(limit, rule, pool)
         outputs = rehearsal.run(study.mechanism, checkpoint=checkpoint)
-        goal = _on_everyone(study.mechanism, rehearsal.data)
+        goal = value_on_all(study.mechanism, rehearsal.data)
         rows = [
             _row(text, limit, rehearsal, outputs, goal, rule=rule, certify=certify)
             for text, limit in limits.items()
@@ -157,13 +158,6 @@ def read_budgets(text: str) -> dict[str, AnyBudget]:
             success = read_number("--budgets", words)
             found[f"success <= {100 * success:.4g} %"] = Membership(success)
     return found
-
-
-def _on_everyone(mechanism: Any, universe: Data) -> Any:
-    """Return the mechanism on all records, as numbers."""
-    prepared = as_mechanism(mechanism).prepare(universe)
-    everyone = universe.take(np.arange(universe.n_rows))
-    return flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
 
 
 def _row(

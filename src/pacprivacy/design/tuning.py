@@ -157,7 +157,7 @@ def tune_budgets(
     rehearsal = Rehearsal(
         data, pool=pool, n_subsets=n_subsets, n_jobs=n_jobs, rng=coerce_seed(rng), progress=False
     )
-    candidates, _ = rehearsal.draw(as_mechanism(make_mechanism(thetas[0])))
+    candidates, _ = rehearsal.draw(make_mechanism(thetas[0]), budgets[0], rule=rule)
     curves: list[list[TunePoint]] = [[] for _ in budgets]
     for theta in thetas:
         outputs = rehearsal.run(as_mechanism(make_mechanism(theta)))

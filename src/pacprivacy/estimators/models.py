@@ -33,7 +33,8 @@ from pacprivacy.estimators.predictor import project_to_simplex
 from pacprivacy.mechanism import PCA, Forest, KMeans, LinearSVM, Mechanism, coerce_data
 from pacprivacy.noise import as_rule, propose_variance
 from pacprivacy.pool import Pool
-from pacprivacy.simulation import draw_candidates, run_mechanism
+from pacprivacy.session import Rehearsal
+from pacprivacy.simulation import draw_candidates
 
 
 class _LinearClassifier(ClassifierMixin, PrivateBase):  # type: ignore[misc]
@@ -285,17 +286,17 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
 
         A function of the fits on all candidates, and not of the secret, which is drawn later.
         """
-        universe = coerce_data(data)
-        pool, _ = draw_candidates(
-            mechanism,
-            universe,
-            self.pool,
+        rehearsal = Rehearsal(
+            data,
+            pool=self.pool,
             n_subsets=self.n_subsets,
             units=units,
-            checkpoint=self.checkpoint,
+            n_jobs=1,
             rng=seed,
+            progress=False,
         )
-        fits = run_mechanism(mechanism, universe, pool, n_jobs=1, rng=seed, progress=False).values
+        pool, _ = rehearsal.draw(mechanism, self.budget, rule=self.rule, checkpoint=self.checkpoint)
+        fits = rehearsal.run(mechanism).values
         noise = propose_variance(fits, self.budget, pool=pool, rule=self.rule, rng=seed)
         spread = float(fits.var(axis=0).sum())
         return pool, None if noise == 0.0 else fits.shape[1] * spread / (2.0 * noise)

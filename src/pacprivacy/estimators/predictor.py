@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, Self
 
@@ -265,7 +266,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if units is not None:
                 raise MechanismError("units must be None with a ready pool. Draw it with units.")
             return self.pool
-        strategy = choose_pool(y, units) if self.pool is None else self.pool
+        strategy: PoolStrategy = self.pool or replace(choose_pool(y, units), folds=2)
         if strategy.n_subsets is None:
             strategy = strategy.with_subsets(self.n_subsets)
         return strategy.draw(len(y), rng=seed, units=units, strata=y)

@@ -13,7 +13,7 @@ from narwhals.exceptions import NarwhalsError
 
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.pool import Balanced, PoolStrategy, encode_labels
+from pacprivacy.pool import Balanced, encode_labels
 
 Codes = npt.NDArray[np.int64]
 Labels = npt.NDArray[Any]
@@ -381,15 +381,15 @@ def check_classes(y: Labels) -> None:
         )
 
 
-def choose_pool(y: Labels, units: Any) -> PoolStrategy:
-    """Return a pool in which no class goes missing: halves of every class, where possible.
+def choose_pool(y: Labels, units: Any) -> Balanced:
+    """Return a pool in which no class goes missing: a share of every class, where possible.
 
-    Records of one unit are in or out together. If their labels differ, classes cannot be halved
-    and plain halves are taken; a subset without some class is then refused when it is met.
+    Records of one unit are in or out together. If their labels differ, classes cannot be shared
+    out and plain subsets are taken; a subset without some class is then refused when it is met.
     """
     if units is None:
-        return Balanced(stratify=True)
+        return Balanced(stratify=True, folds="auto")
     codes, n_units = encode_labels(units, len(y), name="units")
     labels, _ = encode_labels(y, len(y), name="y")
     pairs = np.unique(np.stack([codes, labels]), axis=1).shape[1]
-    return Balanced(stratify=pairs == n_units)
+    return Balanced(stratify=pairs == n_units, folds="auto")

@@ -7,5 +7,6 @@ from pacprivacy.pool.strategies import (
     Half as Half,
     Poisson as Poisson,
     PoolStrategy as PoolStrategy,
+    fold_choices as fold_choices,
 )
 from pacprivacy.pool.units import encode_labels as encode_labels

@@ -20,6 +20,7 @@ from pacprivacy.pool.pool import Bits, Pool, complement, draw_fixed_size
 from pacprivacy.pool.units import Codes, resolve_strata, resolve_units
 
 DEFAULT_SUBSETS: Final = 256
+MIN_OUTSIDE: Final = 100  # subsets that a unit should be out of
 MAX_TRIES: Final = 1000  # redraws of one subset before a conditioned strategy gives up
 _BLOCK_UNITS: Final = 4096  # a multiple of 8; part of the definition of what a seed draws
 
@@ -151,7 +152,7 @@ class Balanced(_Strategy):
 
     Guarantee
     ---------
-    Claim P-1. Every unit is in exactly ``n_subsets (1 - 1/folds)`` subsets, so that with a uniform
+    Claims P-1 and P-3. Every unit is in exactly ``n_subsets (1 - 1/folds)`` subsets, so that with a uniform
     secret index it is in with probability ``1 - 1/folds``, also for whoever knows the pool.
 
     Examples
@@ -188,10 +189,6 @@ class Balanced(_Strategy):
             )
         return self.folds
 
-    def with_folds(self, folds: int) -> Self:
-        """Return the same strategy with that many folds."""
-        return replace(self, folds=folds)
-
     def _wants_strata(self) -> str:
         return "stratify=True" if self.stratify else ""
 
@@ -223,6 +220,20 @@ class Balanced(_Strategy):
             "independent": False,
             "folds": 1 if self.independent else folds,
         }
+
+
+def fold_choices(n_subsets: int, n_records: int, units: npt.ArrayLike | None) -> list[int]:
+    """Return numbers of folds worth comparing: two, and others with 100 subsets for each fold.
+
+    Each divides the number of subsets and is at most half of the next.
+    """
+    n_units, _ = resolve_units(n_records, units)
+    largest = min(n_subsets // MIN_OUTSIDE, n_units)
+    found: list[int] = []
+    for k in range(largest, 2, -1):
+        if n_subsets % k == 0 and (not found or 2 * k <= found[-1]):
+            found.append(k)
+    return [2, *reversed(found)]
 
 
 def _draw_folds(seed: int, m: int, k: int, n_units: int, labels: Codes | None) -> Bits:

@@ -153,18 +153,18 @@ def _check_session(bundle: Bundle, part: SessionPart, proved: Figures) -> None:
     Limits on membership are increments here: what a release adds to the success on any one unit,
     by the better of its two proofs.
     """
-    pool, prior = bundle.pool, bundle.pool.worst_prior
+    pool = bundle.pool
     nats = max(0.0, proved.mi_upper)
     before = Belief(log_p=bundle.log_p).success_per_unit(pool)
     success = membership_success(nats, *beliefs(pool, bundle.log_p, np.arange(pool.n_units)))
     if proved.membership is not None:
         success = np.minimum(success, proved.membership.upper_per_unit)
     increment = float((success - before).max())
-    asked = limits_of(bundle.budget, pool.n_subsets).above(prior)
+    asked = limits_of(bundle.budget, pool.n_subsets).above()
     for limits in (asked, part.share):
         _within("information", nats, limits.mi_nats, bundle)
         _within("increment of membership success", increment, limits.success_increment, bundle)
-    after, total = part.before + charge_of(proved, part.share, before), part.total.above(prior)
+    after, total = part.before + charge_of(proved, part.share, before), part.total.above()
     _within("information of the session", after.mi_nats or 0.0, total.mi_nats, bundle)
     spent = after.success_increment or 0.0
     _within("increments of the session", spent, total.success_increment, bundle)

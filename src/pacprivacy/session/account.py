@@ -86,7 +86,7 @@ class Account(Book, ProcessBound):
                 self._ledger.create_budget(
                     self._holder.dataset,
                     self._holder.principal,
-                    limits=before.total.above(before.pool.worst_prior),
+                    limits=before.total.above(),
                 )
         name, (last, _) = self._ledger.new_name(), self._last()
         self._save(before, reservation=last, upcoming=name)

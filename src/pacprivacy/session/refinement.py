@@ -14,7 +14,7 @@ from pacprivacy._checks import Vector, as_outputs
 from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates
-from pacprivacy.budget import AnyBudget, Spent
+from pacprivacy.budget import BLIND, AnyBudget, Spent
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise import (
     AnyRule,
@@ -395,7 +395,7 @@ def _certificate(
     nats = steps.ceiling_nats
     bound = membership_success(nats, last.prior)
     if share.success_increment is not None:
-        bound = min(bound, last.prior + share.success_increment)
+        bound = min(bound, BLIND + share.success_increment)
     if session.spent.n_releases > len(releases):  # a part of a longer session
         bound = float((last.composition or {}).get("session_success_bound", bound))
     return replace(

@@ -6,17 +6,29 @@ is spent, and what is found is for the curator alone.
 
 from __future__ import annotations
 
+import math
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pacprivacy._random import coerce_seed
-from pacprivacy.budget import AnyBudget, Information, Membership, Spent
-from pacprivacy.mechanism import as_mechanism, coerce_data
-from pacprivacy.noise import AnyRule, NoisePlan, calibrate
-from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
+from pacprivacy._checks import Vector
+from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy.budget import AnyBudget, Information, Membership, Spent, limits_of
+from pacprivacy.mechanism import Mechanism, as_mechanism, batch_of, coerce_data
+from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
+from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices
+from pacprivacy.simulation import (
+    Outputs,
+    draw_candidates,
+    run_mechanism,
+    scale_outputs,
+    value_on_all,
+)
+
+AS_GOOD = 1.05  # an error that pilots do not tell from the least
 
 
 class Rehearsal:
@@ -44,20 +56,91 @@ class Rehearsal:
         self._n_jobs, self._progress = n_jobs, progress
 
     def draw(
-        self, mechanism: Any, *, checkpoint: str | Path | None = None, n_reserve: int = 0
+        self,
+        mechanism: Any,
+        budget: AnyBudget | None = None,
+        *,
+        rule: AnyRule | None = None,
+        checkpoint: str | Path | None = None,
     ) -> tuple[Pool, tuple[str, ...]]:
-        """Return the pool, and notes on its size where it is drawn now; it is drawn once."""
+        """Return the pool, and notes on its size where it is drawn now; it is drawn once.
+
+        The number of folds is settled for a budget on membership under the default rule, where
+        the strategy leaves it open.
+        """
         if self.pool is not None:
             return self.pool, ()
+        prepared, asked = as_mechanism(mechanism), as_rule(rule)
+
+        def settle(strategy: Balanced, seed: int) -> tuple[int, tuple[str, ...]]:
+            if budget is None or asked is not as_rule(None):
+                return 2, ()
+            if limits_of(budget, strategy.n_subsets).success_level is None:
+                return 2, ()
+            return self._settle_folds(prepared, budget, strategy, seed)
+
         self.pool, notes = draw_candidates(
-            as_mechanism(mechanism),
+            prepared,
             self.data,
             **self._request,
             checkpoint=checkpoint,
             rng=self._given,
-            n_reserve=n_reserve,
+            n_reserve=asked.n_reserve,
+            settle=settle,
         )
         return self.pool, notes
+
+    def _settle_folds(
+        self, mechanism: Mechanism, budget: AnyBudget, strategy: Balanced, seed: int
+    ) -> tuple[int, tuple[str, ...]]:
+        """Predict the error of a release for a few numbers of folds; return the best, and say so.
+
+        A pool of few candidates is drawn for each; all pilots together are a quarter of the run for
+        a black box, half of it where candidates are evaluated at once. The error is that of one
+        release against the value on all records: the noise, and how far candidates are from that
+        value. Among numbers that are about as good the least is taken: with few folds, being told
+        who is out helps an attacker less.
+
+        Guarantee
+        ---------
+        Claim P-4. A function of the universe and of public randomness, which the note says.
+        """
+        assert strategy.n_subsets is not None  # known before the folds are
+        choices = fold_choices(strategy.n_subsets, self.data.n_rows, self._request["units"])
+        if len(choices) == 1:
+            return choices[0], ()
+        goal = value_on_all(mechanism, self.data)
+        part = 4 if batch_of(mechanism) is None else 2
+        size = strategy.n_subsets // (part * len(choices))
+        errors: list[float] = []
+        scales: Vector | None = None
+        for k in choices:
+            pilot = replace(strategy, folds=k, n_subsets=max(2, size // k) * k)
+            rehearsal = Rehearsal(
+                self.data,
+                pool=pilot,
+                units=self._request["units"],
+                n_jobs=self._n_jobs,
+                rng=public_generator(seed, "pilot", k),
+                progress=False,
+            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the run itself says it again
+                outputs = rehearsal.run(mechanism)
+            if scales is None:  # in units that the release has too, the same for all
+                found = scale_outputs(outputs).scales
+                scales = np.ones(outputs.n_outputs) if found is None else found
+            values = outputs.values / scales
+            noise = propose_variance(values, budget, pool=rehearsal.pool, rng=rehearsal.seed)
+            errors.append(noise + float(np.square(values - goal / scales).sum(axis=1).mean()))
+        near = [e <= AS_GOOD**2 * min(errors) for e in errors]
+        best = choices[near.index(True)]
+        gain = math.sqrt(errors[choices.index(best)] / errors[0]) if errors[0] > 0 else 1.0
+        return best, (
+            f"{best} folds were chosen from {', '.join(map(str, choices))} by trying few subsets "
+            f"of each on the whole universe, which makes the choice a public fact about it; the "
+            f"predicted error against the value on all records is {gain:.2f} of that of halves.",
+        )
 
     def run(
         self, mechanism: Any, *, checkpoint: str | Path | None = None, rng: int | None = None

@@ -22,7 +22,7 @@ from pacprivacy._plots import draw
 from pacprivacy._random import SimulatedSource, SystemSource, public_generator
 from pacprivacy._threads import few_threads
 from pacprivacy.adversary import DEFAULT_GAMMA, Belief
-from pacprivacy.budget import AnyBudget, Spent, limits_of, needs_pool
+from pacprivacy.budget import BLIND, AnyBudget, Spent, limits_of, needs_pool
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError, SecretError
 from pacprivacy.mechanism import as_mechanism
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_feasible
@@ -369,9 +369,7 @@ class Session(Keeper):
                 f"single release of a fresh secret. Leave the rule out in a session."
             )
         prepared = as_mechanism(mechanism)
-        pool, notes = self._rehearsal.draw(
-            prepared, checkpoint=checkpoint, n_reserve=asked.n_reserve
-        )
+        pool, notes = self._rehearsal.draw(prepared, budget, rule=rule, checkpoint=checkpoint)
         if self._pool is None:
             self._pool, self._belief = pool, Belief.uniform(pool.n_subsets)
             self._total = self._read_total(pool.n_subsets)
@@ -521,7 +519,7 @@ class Session(Keeper):
     def _share(self, budget: AnyBudget, rule: AnyRule | None) -> Spent:
         """Return what a release may spend: what was asked, never more than what is left."""
         assert self._pool is not None  # drawn in evaluate()
-        prior = self._pool.worst_prior
+        prior = BLIND
         if self._alone:
             check_feasible(budget, rule, self._pool)
         asked = limits_of(budget, self._pool.n_subsets)

@@ -8,4 +8,5 @@ from pacprivacy.simulation.run import (
     draw_candidates as draw_candidates,
     run_mechanism as run_mechanism,
     scale_outputs as scale_outputs,
+    value_on_all as value_on_all,
 )

@@ -22,6 +22,7 @@ from pacprivacy.mechanism import (
     Structure,
     as_mechanism,
     batch_of,
+    flatten,
     totals_of,
 )
 from pacprivacy.pool import Balanced, Pool, PoolStrategy
@@ -114,8 +115,10 @@ class Outputs:
         }
 
 
-SUBSETS_BATCHED = 1024
+SUBSETS_BATCHED = 2000
 SUBSETS_BLACK_BOX = 256
+
+Settle = Callable[[Balanced, int], tuple[int, tuple[str, ...]]]
 
 
 def draw_candidates(
@@ -128,12 +131,15 @@ def draw_candidates(
     checkpoint: str | Path | None = None,
     rng: np.random.Generator | int | None = None,
     n_reserve: int = 0,
+    settle: Settle | None = None,
 ) -> tuple[Pool, tuple[str, ...]]:
-    """Return the pool for a run, and public notes on how its size was chosen.
+    """Return the pool for a run, and public notes on its size.
 
-    A pool that is already drawn is used as it is. ``n_subsets=None`` means 1024 where the
+    A pool that is already drawn is used as it is. ``n_subsets=None`` means 2000 where the
     mechanism evaluates all subsets by matrix products, and 256 for a black box; ``n_reserve``
-    more are drawn for a secret that must be independent of the others.
+    more are drawn for a secret that must be independent of the others. Given a strategy and the
+    seed of the pool, ``settle`` finds the number of folds where that is left open; without it
+    there are two.
     """
     if isinstance(pool, Pool):
         if n_subsets not in (None, pool.n_subsets) or units is not None:
@@ -142,12 +148,15 @@ def draw_candidates(
                 "Pass a strategy such as Balanced() to have it drawn."
             )
         return pool, ()
-    strategy: PoolStrategy = Balanced() if pool is None else pool
+    strategy: PoolStrategy = Balanced(folds="auto") if pool is None else pool
     notes: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
     if n_subsets is not None:
         strategy = strategy.with_subsets(n_subsets)
     elif strategy.n_subsets is None:
         default = SUBSETS_BLACK_BOX if batch_of(mechanism) is None else SUBSETS_BATCHED
+        if isinstance(strategy, Balanced) and strategy.folds != "auto":
+            default = -(-default // strategy.folds) * strategy.folds
         strategy = strategy.with_subsets(default)
         notes = (
             f"{default} subsets is the default here; a larger n_subsets lowers what side "
@@ -157,8 +166,19 @@ def draw_candidates(
         strategy = strategy.with_subsets((strategy.n_subsets or 0) + n_reserve)
     stored = None if checkpoint is None or rng is not None else read_checkpoint_seed(checkpoint)
     seed = coerce_seed(rng) if stored is None else stored
+    if isinstance(strategy, Balanced) and strategy.folds == "auto":
+        folds, chosen = (2, ()) if settle is None else settle(strategy, seed)
+        strategy = replace(strategy, folds=folds)
     labels = data.parts[-1] if len(data.parts) > 1 else None
-    return strategy.draw(data.n_rows, rng=seed, units=units, strata=labels), notes
+    drawn = strategy.draw(data.n_rows, rng=seed, units=units, strata=labels)
+    return (replace(drawn, notes=(*drawn.notes, *chosen)) if chosen else drawn), notes
+
+
+def value_on_all(mechanism: Any, data: Data) -> Vector:
+    """Return the mechanism's value on all records, flattened; curator-only."""
+    prepared = as_mechanism(mechanism).prepare(data)
+    everyone = data.take(np.arange(data.n_rows))
+    return flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
 
 
 _TOLERANCE: Final = 1e-8  # far above rounding, far below any real difference in the formula

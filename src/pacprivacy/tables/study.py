@@ -27,7 +27,7 @@ from pacprivacy.mechanism import (
     choose_pool,
     coerce_data,
 )
-from pacprivacy.pool import Pool, PoolStrategy
+from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import Release
 from pacprivacy.session import Session
 from pacprivacy.tables.files import read_table, unit_labels
@@ -42,7 +42,7 @@ class Study:
     mechanism: Mechanism
     universe: Data = field(repr=False)
     units: Any = field(repr=False)
-    pool: PoolStrategy | None
+    pool: Balanced | None
 
     def rows(self) -> Data:
         """Return what names the rows of the file, and changes with its content or its units."""
@@ -69,7 +69,8 @@ class Study:
         options["dataset"] = options.get("dataset") or self.source.stem
         pool = self.pool
         if pool is not None:
-            pool = _Stratified(inner=pool, labels=self.universe.parts[-1])
+            labels = self.universe.parts[-1]
+            pool = _Stratified(stratify=pool.stratify, folds=pool.folds, labels=labels)
         settings = {"ledger": ledger, "pool": pool, "units": self.units, **options}
         rows = self.rows()
         if total is None:
@@ -121,26 +122,16 @@ def _total_of(book: Ledger, dataset: str, principal: str | None) -> AnyBudget | 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stratified:
+class _Stratified(Balanced):
     """A strategy that stratifies by labels of its own."""
 
-    inner: PoolStrategy
     labels: Any = field(repr=False)
-
-    @property
-    def n_subsets(self) -> int | None:
-        """Number of candidates."""
-        return self.inner.n_subsets
-
-    def with_subsets(self, n_subsets: int) -> Self:
-        """Return the strategy with another number of candidates."""
-        return replace(self, inner=self.inner.with_subsets(n_subsets))
 
     def draw(
         self, n_records: int, *, rng: Any = None, units: Any = None, strata: Any = None
     ) -> Pool:
         """Draw the pool, stratified by the labels."""
-        return self.inner.draw(n_records, rng=rng, units=units, strata=self.labels)
+        return Balanced.draw(self, n_records, rng=rng, units=units, strata=self.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -569,7 +569,7 @@ def test_without_the_scoring_the_budgets_are_counted() -> None:
     cost = search_cost(search)
     assert cost.total.mi_nats == pytest.approx(6 * math.log(16) + refit)
     search.estimator.set_params(n_subsets=None, pool=pac.Half())
-    assert search_cost(search).candidates[0][1].mi_nats == pytest.approx(2 * math.log(1024))
+    assert search_cost(search).candidates[0][1].mi_nats == pytest.approx(2 * math.log(2000))
     search.estimator.set_params(budget=pac.Information(0.1))
     assert search_cost(search).total.success_level == 1.0  # the pool's prior is not known
     search.estimator.set_params(rule=Empirical())

@@ -50,12 +50,13 @@ def evaluated(mechanism: Any, data: Data, pool: Pool) -> np.ndarray:
     ids=["matrix", "vector", "pandas", "polars", "series"],
 )
 @pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("folds", [2, 6])
 def test_batch_agrees_with_evaluate(
-    mechanism: Any, data: Any, grouped: bool, monkeypatch: pytest.MonkeyPatch
+    mechanism: Any, data: Any, grouped: bool, folds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sums, "_CHUNK_NUMBERS", 600)  # several chunks
     units = RNG.permutation(np.arange(101) // 3) if grouped else None
-    pool = Balanced(n_subsets=12).draw(101, rng=1, units=units)
+    pool = Balanced(n_subsets=12, folds=folds).draw(101, rng=1, units=units)
     record = coerce_data(data)
     prepared = mechanism.prepare(record)
     batch = prepared.batch(record, pool)
@@ -73,6 +74,19 @@ def test_batch_handles_subsets_of_unequal_size() -> None:
         np.testing.assert_allclose(
             mechanism.batch(record, pool), evaluated(mechanism, record, pool), rtol=1e-9
         )
+
+
+def test_counts_of_all_but_a_fold_are_whole_and_add_up() -> None:
+    pool = Balanced(n_subsets=30, folds=5).draw(101, rng=0, units=np.arange(101) // 3)
+    record = coerce_data(X[:, 1])
+    histogram = Histogram(bins=6).prepare(record)
+    counts = histogram.batch(record, pool).reshape(5, 6, 6)
+    everybody = histogram.evaluate(record.parts, SEED)
+    # Everybody is missing from one of the five candidates of a partition.
+    assert np.array_equal(counts.sum(axis=0), np.tile(4 * everybody, (6, 1)))
+    sizes = sums.subset_sizes(pool)
+    assert np.array_equal(sizes, [len(pool.rows(k)) for k in range(30)])
+    assert len(set(sizes.tolist())) > 1  # the last unit has two rows
 
 
 def test_mean_of_images_has_the_shape_of_one() -> None:

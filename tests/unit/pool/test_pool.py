@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from pacprivacy.errors import PoolError
-from pacprivacy.pool import Balanced, Half, Poisson, Pool
+from pacprivacy.pool import Balanced, Half, Poisson, Pool, fold_choices
 from pacprivacy.pool.pool import complement, draw_fixed_size, padding, popcount
 from pacprivacy.pool.units import encode_labels, resolve_strata, resolve_units
 
@@ -186,6 +186,78 @@ class TestStorage:
         arrays, metadata = Half(n_subsets=8).draw(64, rng=0).to_arrays()
         with pytest.raises(PoolError, match="schema_version must be 2; got 1"):
             Pool.from_arrays(arrays, {**metadata, "schema_version": 1})
+
+
+class TestFolds:
+    @pytest.mark.claim("P-1")
+    @pytest.mark.parametrize(
+        ("settings", "n_records", "more", "digest"),
+        [  # drawn by version 0.2, before there were folds
+            ({}, 37, {}, "e5297b28a78b8ec6"),
+            ({"stratify": True}, 37, {"strata": np.arange(37) % 3}, "2de2abc53b6b9020"),
+            ({}, 60, {"units": np.arange(60) // 4}, "4df8eab5d8443214"),
+        ],
+    )
+    def test_two_folds_are_the_halves_of_old(self, settings, n_records, more, digest):
+        pool = Balanced(n_subsets=16, folds=2, **settings).draw(n_records, rng=5, **more)
+        assert pool.digest().startswith(digest)
+        assert pool.folds == 2
+
+    @pytest.mark.claim("P-3")
+    def test_a_candidate_is_all_but_one_fold_of_its_partition(self):
+        pool = Balanced(n_subsets=12, folds=3).draw(10, rng=0)
+        assert pool.scheme == "balanced(3 folds)"
+        for part in range(4):
+            folds = [set(range(10)) - set(pool.rows(part + 4 * j).tolist()) for j in range(3)]
+            assert sorted(len(fold) for fold in folds) == [3, 3, 4]
+            assert set.union(*folds) == set(range(10))
+        assert len({pool.bits[k].tobytes() for k in range(12)}) > 9
+
+    @pytest.mark.claim("P-3")
+    @pytest.mark.parametrize("planted", ["same fold twice", "a unit too many", "a unit too few"])
+    def test_folds_that_are_none_are_refused(self, planted):
+        masks = Balanced(n_subsets=12, folds=3).draw(10, rng=0).masks().copy()
+        if planted == "same fold twice":
+            masks[4] = masks[0]
+        elif planted == "a unit too many":
+            masks[0, np.flatnonzero(masks[0])[0]] = False
+        else:
+            masks[0, np.flatnonzero(~masks[0])[0]] = True
+        with pytest.raises(PoolError, match="folds must be 3 only when"):
+            hand_made(masks, folds=3, prior=2 / 3)
+
+    def test_the_number_of_subsets_follows_the_folds(self):
+        assert Balanced(folds=10).draw(40, rng=0).n_subsets == 260
+        with pytest.raises(PoolError, match="a multiple of folds=10"):
+            Balanced(n_subsets=64, folds=10)
+
+    @pytest.mark.parametrize("folds", [1, 0, 2.5, True, "many"])
+    def test_a_number_of_folds_that_cannot_be_is_refused(self, folds):
+        with pytest.raises(PoolError, match="folds must be an integer of at least 2"):
+            Balanced(folds=folds)
+
+    def test_folds_need_units_and_no_independence(self):
+        with pytest.raises(PoolError, match="and 2 when independent=True"):
+            Balanced(folds=3, independent=True)
+        with pytest.raises(PoolError, match="at most the number of units, 6; got 7"):
+            Balanced(n_subsets=14, folds=7).draw(6)
+        with pytest.raises(PoolError, match="got 'auto', which needs a mechanism"):
+            Balanced(folds="auto").draw(6)
+
+    @pytest.mark.parametrize(
+        ("n_subsets", "n_units", "choices"),
+        [
+            (2000, 5000, [2, 5, 10, 20]),
+            (2000, 12, [2, 5, 10]),
+            (1024, 5000, [2, 4, 8]),
+            (600, 5000, [2, 3, 6]),
+            (400, 5000, [2, 4]),
+            (256, 5000, [2]),
+            (16, 5000, [2]),
+        ],
+    )
+    def test_folds_worth_comparing_leave_everybody_out_often(self, n_subsets, n_units, choices):
+        assert fold_choices(n_subsets, n_units, None) == choices
 
 
 class TestBits:

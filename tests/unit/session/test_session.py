@@ -211,11 +211,11 @@ def test_an_impossible_rule_costs_nothing(watch: Watch) -> None:
     assert (watch.evaluated, watch.drawn) == (0, 0)
 
 
-@pytest.mark.parametrize("asked", [pac.Membership(0.501), pac.Membership(0.6)])
-def test_increments_start_from_the_prior_of_the_pool(asked: Any) -> None:
-    session = open_session(pac.Membership(0.9), pool=Half(n_subsets=16))
-    with pytest.raises(BudgetError, match="before any release"):
-        session.release(mean, asked)
+@pytest.mark.parametrize("pool", [Half(n_subsets=16), pac.Balanced(folds=4)])
+def test_increments_start_from_even_odds_whatever_the_prior_of_the_pool(pool: Any) -> None:
+    session = open_session(pac.Membership(0.9), pool=pool)
+    assert session.release(mean, pac.Membership(0.6)).certificate.prior > 0.6
+    assert 0 < session.odometer().spent.success_increment <= 0.1
 
 
 class FailsAfterwards(Mechanism):
