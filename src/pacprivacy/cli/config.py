@@ -24,6 +24,7 @@ SHARED: Final = (
     "rule",
     "bins",
     "ranges",
+    "universe_facts",
     "clusters",
     "components",
     "C",
