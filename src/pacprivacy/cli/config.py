@@ -24,7 +24,6 @@ SHARED: Final = (
     "rule",
     "bins",
     "ranges",
-    "universe_facts",
     "clusters",
     "components",
     "C",
