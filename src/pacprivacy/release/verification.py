@@ -210,7 +210,10 @@ NOT_CHECKABLE_ANSWERS: Final[Mapping[str, str]] = {
     "dimension": "the number of classes",
     "noise": "the number of classes, which the limits on the noise follow from",
     "notes": "the notes of the pool",
-    **{name: NOT_CHECKABLE[name] for name in ("scheme", "public", "published", "simulation", "software")},
+    **{
+        name: NOT_CHECKABLE[name]
+        for name in ("scheme", "public", "published", "simulation", "software")
+    },
 }
 
 

@@ -116,7 +116,8 @@ def test_histogram_edges_are_those_of_the_universe_and_are_named() -> None:
     )
     assert prepared.evaluate((X,), SEED).sum() == X.size
     assert "universe" in prepared.published[0]
-    assert not prepared.public and not Histogram(ranges=(0, 1)).published
+    assert not prepared.public
+    assert not Histogram(ranges=(0, 1)).published
     assert "declared" in Histogram(bins=3, ranges=(0, 1)).public[0]
     assert "declared" in Histogram(bins=[0, 1, 2]).public[0]
     assert Mean().public == ()
@@ -124,7 +125,9 @@ def test_histogram_edges_are_those_of_the_universe_and_are_named() -> None:
 
 def test_histogram_of_a_constant_column_has_a_width() -> None:
     record = coerce_data(np.ones(6))
-    assert Histogram(bins=2, universe_facts=True).prepare(record).evaluate((np.ones(6),), SEED).tolist() == [0, 6]
+    assert Histogram(bins=2, universe_facts=True).prepare(record).evaluate(
+        (np.ones(6),), SEED
+    ).tolist() == [0, 6]
 
 
 def test_a_released_histogram_carries_its_edges() -> None:
