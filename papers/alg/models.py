@@ -342,6 +342,7 @@ def _forest(
             weigh_nodes=False,
             reference="low",
             smoothing=0.0,
+            universe_facts=True,
         ),
         ours=Forest(**shape) if regularised else Forest(**shape, **_PLAIN),
         max_halves=max_halves,

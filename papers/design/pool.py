@@ -185,7 +185,9 @@ def _ridge(dataset: str) -> _Model:
     return _Model(
         data=(split.Z, split.target),
         strata=None,
-        mechanism=lambda aim: OrthogonalRidge(penalty=Penalty(mi_nats=aim), transform=transform),
+        mechanism=lambda aim: OrthogonalRidge(
+            penalty=Penalty(mi_nats=aim), transform=transform, universe_facts=True
+        ),
         scores=split.test_errors,
         is_ridge=True,
     )

@@ -47,6 +47,16 @@ def at_least(
     return _write(bound, ROUND_FLOOR, decimals, significant, percent)
 
 
+def two_digits(figure: float) -> float:
+    """Round a figure up to two significant digits, as noise and spread are published.
+
+    Guarantee
+    ---------
+    Claim R-7. The result is at least ``figure``, by less than a tenth of it.
+    """
+    return float(at_most(figure, significant=2))
+
+
 def failure_text(confidence: float) -> str:
     """Write the probability that is missing to a confidence, rounded up to one digit.
 

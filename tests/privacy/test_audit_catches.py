@@ -92,7 +92,8 @@ class Planted:
         self.plan: NoisePlan = calibrate(
             self.outputs, budget, pool=self.pool, gamma=DEFAULT_GAMMA / 2, rng=0
         )
-        assert self.plan.total_variance == self.release.certificate.noise.total_variance
+        law = self.release.bundle.grid_step * self.release.bundle.units_per_std
+        np.testing.assert_array_equal(self.plan.noise_std, law)
 
     def sound(self, k: int, rng: np.random.Generator) -> Array:
         return self.plan.value_of(self.plan.observe(k, SimulatedSource(rng)))

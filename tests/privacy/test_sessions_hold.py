@@ -193,7 +193,7 @@ def test_real_sessions_find_the_same_noise_and_beliefs(
             np.testing.assert_allclose(release.bundle.outputs, outputs[0])
             center, vectors, values = bulk.frame(outputs, bulk.log_p)
             noise = fill(values, share)
-            total = release.certificate.noise.total_variance
+            total = np.square(release.bundle.grid_step * release.bundle.units_per_std).sum()
             assert total == pytest.approx(noise.sum(), rel=1e-3)
             seen = np.einsum("sd,sdq->sq", release.value[None] - center, vectors)
             bulk.update(outputs, center, vectors, noise, seen)

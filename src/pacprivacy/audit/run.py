@@ -10,7 +10,7 @@ import numpy as np
 
 from pacprivacy._plots import draw
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy._rounding import percent_at_most
+from pacprivacy._rounding import percent_at_most, two_digits
 from pacprivacy.audit.membership import Bayes, LikelihoodRatio, Precision
 from pacprivacy.audit.reconstruction import FreeOverlap, Naming, Overlap, Reconstruction
 from pacprivacy.audit.target import Attack, Guess, Releases, Target, Trained
@@ -277,7 +277,8 @@ def _resolve(
     if isinstance(subject, Bundle):
         noise_var = float(np.square(subject.grid_step * subject.units_per_std).sum())
         same_shape = certificate.dimension == subject.outputs.shape[1]
-        if not same_shape or not np.isclose(certificate.noise.total_variance, noise_var, atol=0.0):
+        same_noise = two_digits(certificate.noise.total_variance) == two_digits(noise_var)
+        if not same_shape or not same_noise:
             raise AuditError(
                 "bundle must belong to the certificate; its outputs or its noise are others. "
                 "Use the curator.npz that was written beside the release."

@@ -65,7 +65,14 @@ Ranges = Annotated[
     typer.Option(
         "--ranges",
         metavar="LIST",
-        help="Histogram ranges, public: 0,120 or 'age=0,120;pay=0,1e6'. Default: the data's.",
+        help="Of histogram (needed) and forest, public: 0,120 or 'age=0,120;pay=0,1e6'.",
+    ),
+]
+UniverseFacts = Annotated[
+    bool,
+    typer.Option(
+        "--universe-facts",
+        help="Let exact ranges, means and scales of all records out; the certificate names them.",
     ),
 ]
 Clusters = Annotated[int | None, typer.Option("--clusters", metavar="N", help="Of kmeans.")]

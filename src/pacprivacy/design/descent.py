@@ -339,6 +339,7 @@ def descend(
     rng: np.random.Generator | int | None = None,
     simulate: bool = False,
     public: tuple[str, ...] = (),
+    published: tuple[str, ...] = (),
 ) -> DescentRun:
     """Train by private gradient descent: one secret subset throughout, one certificate.
 
@@ -353,6 +354,8 @@ def descend(
         As in :func:`pacprivacy.privatize`.
     public : tuple of str
         What else was computed from the whole universe, such as a scaler; for the certificate.
+    published : tuple of str
+        What else is published without noise, such as class labels; for the certificate.
 
     Guarantee
     ---------
@@ -390,9 +393,8 @@ def descend(
     )
     notes = (*notes, *candidates.notes)
     public = (*public, plan.describe(budget.mi_nats))
-    certificate = _certify(
-        run, plan, candidates, budget, public=public, notes=notes, simulation=simulate
-    )
+    words = {"public": public, "published": published, "notes": notes, "simulation": simulate}
+    certificate = _certify(run, plan, candidates, budget, **words)
     return replace(run, certificate=certificate)
 
 
@@ -401,10 +403,7 @@ def _certify(
     plan: Descent,
     pool: Pool,
     budget: Information,
-    *,
-    public: tuple[str, ...],
-    notes: tuple[str, ...],
-    simulation: bool,
+    **words: Any,
 ) -> Certificate:
     """Write down what the budgets of all steps add up to, which bounds everything released."""
     total, dimension = run.mi_nats, run.weights.size
@@ -423,7 +422,6 @@ def _certify(
         mi_upper=total,
         bound=success,
         exact_facts=open_parts(noise.n_directions, dimension),
-        public=public,
         kind="exact",
         budget=str(budget),
         rule=f"{plan.split} at each of {plan.n_steps} steps",
@@ -433,8 +431,7 @@ def _certify(
         log_det_nats=total,
         noise=noise,
         confidence=1.0,
-        notes=notes,
-        simulation=simulation,
+        **words,
         composition={
             "release_number": len(run.budgets),
             "secrets": "one for all releases",

@@ -10,6 +10,7 @@ from pacprivacy._checks import Array, Integers, Matrix, Vector, check_count, che
 from pacprivacy.design.ridge import LinearTransform, fit_standard
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
+    CLASS_LABELS,
     Classes,
     Data,
     Mechanism,
@@ -242,10 +243,12 @@ class LogisticFit(Mechanism):
     @property
     def public(self) -> tuple[str, ...]:
         """What was computed from the whole universe."""
-        if self.frame is None:
-            return ()
-        classes = "logistic regression classes: the labels that occur in the universe"
-        return (self.frame.transform.description, classes)
+        return () if self.frame is None else (self.frame.transform.description,)
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """The classes, as they are called."""
+        return CLASS_LABELS
 
     def prepare(self, data: Data) -> Self:
         """Fix scales, classes and step sizes on the whole universe."""

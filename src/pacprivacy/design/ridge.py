@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Mask, Matrix, Vector, check_positive, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Data, Mechanism, fixed, read_labelled, subset_sums
+from pacprivacy.mechanism import Data, Mechanism, fixed, read_labelled, subset_sizes, subset_sums
 from pacprivacy.pool import Pool
 from pacprivacy.theory.design import noise_ratio, ridge_penalty
 
@@ -157,11 +157,20 @@ class Penalty:
                 "Leave it out to estimate it on the universe."
             )
 
-    def choose(self, Z: Matrix, target: Vector, coefficients: Vector, *, joint: bool) -> Vector:
+    def choose(
+        self,
+        Z: Matrix,
+        target: Vector,
+        coefficients: Vector,
+        *,
+        joint: bool,
+        intercept: bool = False,
+    ) -> Vector:
         """Return one penalty for each coordinate, infinite where there is no signal.
 
         ``coefficients`` are those of the universe, without a penalty. If ``joint``, their mean
-        square stands for the square of each.
+        square stands for the square of each. With an ``intercept`` the noise is for one output
+        more.
         """
         d = Z.shape[1]
         if isinstance(self.snr, str):
@@ -175,7 +184,7 @@ class Penalty:
             coefficients = np.full(d, np.sqrt(np.mean(np.square(coefficients))))
         ratio = 0.0
         if self.mi_nats is not None:
-            ratio = float(noise_ratio(self.mi_nats, n_dimensions=d))
+            ratio = float(noise_ratio(self.mi_nats, n_dimensions=d + intercept))
         return ridge_penalty(coefficients, noise_var, ratio=ratio)
 
     def describe(self) -> str:
@@ -190,19 +199,24 @@ class Penalty:
         )
 
 
-def penalty_per_coordinate(penalty: Penalty | float, Z: Matrix, target: Vector) -> Vector:
+def penalty_per_coordinate(
+    penalty: Penalty | float, Z: Matrix, target: Vector, *, intercept: bool = False
+) -> Vector:
     """Return one penalty for each orthogonal coordinate; infinite where there is no signal."""
     if not isinstance(penalty, Penalty):
         return np.full(Z.shape[1], _check_penalty(penalty))
-    return penalty.choose(Z, target, Z.T @ target / np.square(Z).sum(axis=0), joint=False)
+    slopes = Z.T @ target / np.square(Z).sum(axis=0)
+    return penalty.choose(Z, target, slopes, joint=False, intercept=intercept)
 
 
-def joint_penalty(penalty: Penalty | float, Z: Matrix, target: Vector) -> Vector:
+def joint_penalty(
+    penalty: Penalty | float, Z: Matrix, target: Vector, *, intercept: bool = False
+) -> Vector:
     """Return the same penalty ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates."""
     if not isinstance(penalty, Penalty):
         return np.full(Z.shape[1], _check_penalty(penalty))
     coefficients = np.asarray(np.linalg.lstsq(Z, target, rcond=None)[0], dtype=np.float64)
-    chosen = penalty.choose(Z, target, coefficients, joint=True)
+    chosen = penalty.choose(Z, target, coefficients, joint=True, intercept=intercept)
     if not np.isfinite(chosen).all():
         raise MechanismError(
             "snr must be above 0 for a joint ridge regression; got a target without signal. "
@@ -241,11 +255,14 @@ class RidgeFrame:
 class _Ridge(Mechanism):
     """What both forms share.
 
-    The measured value has shape (d,): one coefficient for each coordinate of the transform. The
-    *released* value is a dict with ``coef`` and ``intercept`` for the original features.
+    The measured value has shape (d + 1,): one coefficient for each coordinate of the transform,
+    and the mean of the target. The *released* value is a dict with ``coef`` and ``intercept`` for
+    the original features. With ``universe_facts`` the mean of the target is that of the whole
+    universe and leaves, without noise, through the intercept.
     """
 
     penalty: Penalty | float = Penalty()
+    universe_facts: bool = False
     frame: RidgeFrame | None = field(default=None, repr=False)
 
     @property
@@ -255,7 +272,12 @@ class _Ridge(Mechanism):
             return ()
         given = self.penalty
         chosen = given.describe() if isinstance(given, Penalty) else f"ridge penalty: {given:g}"
-        return (self.frame.transform.description, "mean of the target over the universe", chosen)
+        return (self.frame.transform.description, chosen)
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """What the intercept shows of the universe."""
+        return ("mean of the target over the universe",) if self.universe_facts else ()
 
     def prepare(self, data: Data) -> Self:
         """Fix coordinates, mean of the target and penalties on the whole universe."""
@@ -268,8 +290,18 @@ class _Ridge(Mechanism):
     def finish(self, value: Any) -> dict[str, Any]:
         """Turn released coefficients into those of the original features, with the intercept."""
         frame = fixed(self.frame, "frame")
-        coef = frame.transform.matrix @ np.asarray(value, dtype=np.float64)
-        return {"coef": coef, "intercept": frame.target_mean - float(frame.transform.mean @ coef)}
+        released = np.asarray(value, dtype=np.float64)
+        if self.universe_facts:
+            released = np.append(released, frame.target_mean)
+        coef = frame.transform.matrix @ released[:-1]
+        return {"coef": coef, "intercept": float(released[-1] - frame.transform.mean @ coef)}
+
+    def _with_means(self, coefficients: Matrix, sums: Vector, sizes: Vector) -> Matrix:
+        """Put the mean of the target, given sums of the centred one, beside the coefficients."""
+        if self.universe_facts:
+            return coefficients
+        means = fixed(self.frame, "frame").target_mean + sums / sizes
+        return np.column_stack([coefficients, means])
 
     def _transform(self, X: Matrix) -> LinearTransform:
         raise NotImplementedError
@@ -309,7 +341,9 @@ class OrthogonalRidge(_Ridge):
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Vector:
         """Return the coefficients of one subset."""
         Z, target = fixed(self.frame, "frame").coordinates(parts, self.name)
-        return self._divide(Z.T @ target, np.square(Z).sum(axis=0))
+        slopes = self._divide((Z.T @ target)[None], np.square(Z).sum(axis=0)[None])
+        value: Vector = self._with_means(slopes, target.sum(), np.array([len(target)]))[0]
+        return value
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the coefficients of all subsets: two matrix products, one division."""
@@ -317,11 +351,12 @@ class OrthogonalRidge(_Ridge):
         d = Z.shape[1]
 
         def features(rows: Integers) -> Matrix:
-            block = Z[rows]
-            return np.hstack([block * target[rows, None], np.square(block)])
+            block, y = Z[rows], target[rows, None]
+            return np.hstack([block * y, np.square(block), y])
 
-        sums = subset_sums(pool, features, 2 * d)
-        return self._divide(sums[:, :d], sums[:, d:])
+        sums = subset_sums(pool, features, 2 * d + 1)
+        slopes = self._divide(sums[:, :d], sums[:, d:-1])
+        return self._with_means(slopes, sums[:, -1], subset_sizes(pool))
 
     def _transform(self, X: Matrix) -> LinearTransform:
         if isinstance(self.transform, LinearTransform):
@@ -334,7 +369,8 @@ class OrthogonalRidge(_Ridge):
                 "transform must give coordinates that are not zero on every record; got one that "
                 "is. Drop that coordinate."
             )
-        return penalty_per_coordinate(self.penalty, Z, target)
+        measured = not self.universe_facts
+        return penalty_per_coordinate(self.penalty, Z, target, intercept=measured)
 
     def _divide(self, products: Matrix, squares: Matrix) -> Matrix:
         strength = squares + fixed(self.frame, "frame").penalty
@@ -368,8 +404,9 @@ class JointRidge(_Ridge):
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Vector:
         """Return the coefficients of one subset."""
         Z, target = fixed(self.frame, "frame").coordinates(parts, self.name)
-        coefficients: Vector = self._solve((Z.T @ Z)[None], (Z.T @ target)[None])[0]
-        return coefficients
+        slopes = self._solve((Z.T @ Z)[None], (Z.T @ target)[None])
+        value: Vector = self._with_means(slopes, target.sum(), np.array([len(target)]))[0]
+        return value
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the coefficients of all subsets: Gram matrices from sums, then one solve."""
@@ -378,26 +415,26 @@ class JointRidge(_Ridge):
         rows_of, columns_of = np.triu_indices(d)
 
         def features(rows: Integers) -> Matrix:
-            block = Z[rows]
-            return np.hstack([block * target[rows, None], block[:, rows_of] * block[:, columns_of]])
+            block, y = Z[rows], target[rows, None]
+            return np.hstack([block * y, block[:, rows_of] * block[:, columns_of], y])
 
-        sums = subset_sums(pool, features, d + len(rows_of))
+        sums = subset_sums(pool, features, d + len(rows_of) + 1)
         coefficients = np.empty((pool.n_subsets, d))
         at_once = max(1, _SOLVE_NUMBERS // (2 * d * d))
         for start in range(0, pool.n_subsets, at_once):
             part = slice(start, start + at_once)
             gram = np.empty((len(sums[part]), d, d))
-            gram[:, rows_of, columns_of] = sums[part, d:]
-            gram[:, columns_of, rows_of] = sums[part, d:]
+            gram[:, rows_of, columns_of] = sums[part, d:-1]
+            gram[:, columns_of, rows_of] = sums[part, d:-1]
             coefficients[part] = self._solve(gram, sums[part, :d])
-        return coefficients
+        return self._with_means(coefficients, sums[:, -1], subset_sizes(pool))
 
     def _transform(self, X: Matrix) -> LinearTransform:
         given = self.transform
         return given if isinstance(given, LinearTransform) else fit_standard(X)
 
     def _penalties(self, Z: Matrix, target: Vector) -> Vector:
-        return joint_penalty(self.penalty, Z, target)
+        return joint_penalty(self.penalty, Z, target, intercept=not self.universe_facts)
 
     def _solve(self, gram: Vector, products: Matrix) -> Matrix:
         strength = gram + np.diag(fixed(self.frame, "frame").penalty)

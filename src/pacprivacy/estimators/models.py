@@ -196,6 +196,7 @@ class PrivateLogisticRegression(_LinearClassifier):
             rng=rng,
             simulate=self.simulate,
             public=(*fixed.public, *notes),
+            published=fixed.published,
         )
         assert run.certificate is not None  # descend always writes one
         self.certificate_ = run.certificate
@@ -219,13 +220,16 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         records (default; the certificate says so), or a constant.
     form : {"orthogonal", "joint"}
         One coefficient at a time in independent components, or all at once.
+    universe_facts : bool
+        Let the exact mean of the target over all records out through the intercept, instead of
+        measuring that of the secret half; the certificate says so.
 
     Attributes
     ----------
     coef_ : array of shape (n_features,)
         Released coefficients of the features as they were given.
     intercept_ : float
-        Makes the mean prediction over the universe equal to the mean target, which is public.
+        Released with the coefficients, and measured like them.
 
     Examples
     --------
@@ -242,6 +246,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
     _: KW_ONLY
     snr: Snr = "universe"
     form: Literal["orthogonal", "joint"] = "orthogonal"
+    universe_facts: bool = False
 
     def predict(self, X: Any) -> Vector:
         """Return the predictions of the released coefficients."""
@@ -261,9 +266,9 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
 
     def _with_penalty(self, penalty: Penalty | float) -> Mechanism:
         if self.form == "joint":
-            return JointRidge(penalty=penalty)
+            return JointRidge(penalty=penalty, universe_facts=self.universe_facts)
         if self.form == "orthogonal":
-            return OrthogonalRidge(penalty=penalty)
+            return OrthogonalRidge(penalty=penalty, universe_facts=self.universe_facts)
         raise MechanismError(
             f"form must be 'orthogonal' or 'joint'; got {self.form!r}. Use 'orthogonal'."
         )
@@ -312,6 +317,8 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
         Number of trees, and levels of each: trees are complete.
     n_thresholds, neighbour_weight, neighbour_radius, pull, smoothing, reference
         As in :class:`pacprivacy.mechanism.Forest`: what keeps thresholds and scores stable.
+    ranges, universe_facts
+        As there: where thresholds may lie.
     feature_seed : int
         Public seed of the order in which trees test the features; named in the certificate.
 
@@ -344,6 +351,8 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
     pull: float = 0.1
     smoothing: float = 10.0
     reference: Literal["low", "middle", "universe"] = "middle"
+    ranges: Any = None
+    universe_facts: bool = False
     feature_seed: int = 0
 
     def predict_proba(self, X: Any) -> Matrix:
@@ -369,6 +378,8 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
             pull=self.pull,
             smoothing=self.smoothing,
             reference=self.reference,
+            ranges=self.ranges,
+            universe_facts=self.universe_facts,
             seed=self.feature_seed,
         )
 

@@ -7,9 +7,11 @@ from pacprivacy.mechanism.base import (
     as_mechanism as as_mechanism,
     batch_of as batch_of,
     fixed as fixed,
+    published_of as published_of,
     totals_of as totals_of,
 )
 from pacprivacy.mechanism.data import (
+    CLASS_LABELS as CLASS_LABELS,
     MINIMUM_ROWS as MINIMUM_ROWS,
     Classes as Classes,
     Data as Data,
@@ -19,6 +21,7 @@ from pacprivacy.mechanism.data import (
     coerce_data as coerce_data,
     find_classes as find_classes,
     is_table as is_table,
+    power_of_two as power_of_two,
     read_columns as read_columns,
     read_labelled as read_labelled,
     read_table as read_table,

@@ -72,6 +72,15 @@ def totals_of(mechanism: Mechanism) -> Literal["sum", "count"] | None:
     return found
 
 
+def published_of(mechanism: Mechanism) -> tuple[str, ...]:
+    """Return the exact facts of the universe that the value shows: an optional property.
+
+    ``published`` names class labels, and whatever the curator has let out on purpose.
+    """
+    found: tuple[str, ...] = getattr(mechanism, "published", ())
+    return found
+
+
 def fixed(value: Fixed | None, name: str) -> Fixed:
     """Return what ``prepare`` has fixed; refuse a mechanism that was not prepared."""
     if value is None:
@@ -103,6 +112,11 @@ class Wrapper(Mechanism):
     def public(self) -> tuple[str, ...]:
         """What was computed from the whole universe or declared."""
         return self.inner.public
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """Exact facts of the universe that the value shows."""
+        return published_of(self.inner)
 
     def prepare(self, data: Data) -> Self:
         """Fix the mechanism inside with the whole universe where it needs to be."""

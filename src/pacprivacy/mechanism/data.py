@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from narwhals.exceptions import NarwhalsError
 
-from pacprivacy._checks import Matrix
+from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.pool import Balanced, encode_labels
 
@@ -283,6 +283,9 @@ def read_labelled(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Labels]:
     return X, y
 
 
+CLASS_LABELS: Final[tuple[str, ...]] = ("class labels: those that occur in the universe",)
+
+
 def find_classes(y: Labels, name: str, declared: Classes | None = None) -> Classes:
     """Return the sorted classes among the labels of the whole universe.
 
@@ -329,6 +332,26 @@ def code_labels(y: Labels, classes: Classes, name: str, *, every_class: bool = T
             "Balanced(stratify=True) or Half(every_class=True), or merge rare classes."
         )
     return codes
+
+
+def power_of_two(size: Vector) -> Vector:
+    """Return the smallest power of two that is not below each size: a coarse, plain scale."""
+    mantissa, exponent = np.frexp(size)
+    rounded: Vector = np.ldexp(1.0, exponent - (mantissa == 0.5))
+    return rounded
+
+
+def coarse_ranges(X: Matrix) -> Matrix:
+    """Return a range for every column that shows no record: pairs low < high, shape (p, 2).
+
+    The first and the last percentile, or the extremes where those are equal, rounded outwards to
+    an eighth of the power of two above their distance.
+    """
+    ends = np.quantile(X, (0.01, 0.99), axis=0, method="nearest")
+    ends = np.where(ends[0] < ends[1], ends, [X.min(axis=0), X.max(axis=0)])
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = power_of_two(ends[1] - ends[0]) / 8.0
+        return np.stack([np.floor(ends[0] / step) * step, np.ceil(ends[1] / step) * step], axis=1)
 
 
 def check_varying(X: Matrix, name: str) -> None:

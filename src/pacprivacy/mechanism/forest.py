@@ -18,10 +18,12 @@ from pacprivacy._random import public_generator
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism, fixed
 from pacprivacy.mechanism.data import (
+    CLASS_LABELS,
     Classes,
     Data,
     Labels,
     check_varying,
+    coarse_ranges,
     code_labels,
     find_classes,
     read_columns,
@@ -94,8 +96,11 @@ class Forest(Mechanism):
     features : array of shape (n_estimators, max_depth), optional, public
         Column numbers to test, instead of an order by the seed.
     ranges : array of shape (n_columns, 2), optional, public
-        Low and high end of each feature. None takes the minimum and maximum over the *whole
-        universe*; this is named in the certificate.
+        Low and high end of each feature. None takes the first and the last percentile of the
+        universe, rounded outwards to three binary digits.
+    universe_facts : bool, public
+        Take the exact minimum and maximum over the *whole universe* instead; thresholds on which
+        all candidates agree then show them, and the certificate says so.
     classes : tuple, optional, public
         The classes in the order of the scores. None takes the sorted labels of the whole
         universe; this is named in the certificate.
@@ -126,6 +131,7 @@ class Forest(Mechanism):
     seed: int = 0
     features: Table | None = None
     ranges: Table | None = None
+    universe_facts: bool = False
     classes: Classes | None = None
     layout: Layout | None = field(default=None, repr=False)
 
@@ -170,21 +176,29 @@ class Forest(Mechanism):
     def public(self) -> tuple[str, ...]:
         """What is fixed by the universe or declared."""
         features = f"drawn with seed {self.seed}" if self.features is None else "declared"
-        ranges = "minimum and maximum over the universe" if self.ranges is None else "declared"
-        classes = "labels of the universe" if self.classes is None else "declared"
-        said = (
+        ranges = "of the universe" if self.ranges is None else "declared"
+        return (
             f"forest features per level: {features}",
             f"forest ranges of the thresholds: {ranges}",
-            f"forest classes: {classes}",
+            *(("forest classes: declared",) if self.classes is not None else ()),
         )
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """What the value shows of the universe."""
+        facts = CLASS_LABELS if self.classes is None else ()
+        if self.ranges is None and self.universe_facts:
+            facts += ("forest ranges: minimum and maximum of every feature over the universe",)
+        elif self.ranges is None:
+            facts += ("spread of the features: their ranges, in three binary digits",)
         if self.reference == "universe":
-            return (*said, "forest reference thresholds: fitted to the whole universe, no noise")
-        return said
+            facts += ("forest reference thresholds: fitted to the whole universe",)
+        return facts
 
     def prepare(self, data: Data) -> Self:
         """Fix features, grids, classes and references, with the whole universe where needed."""
         X, y = read_labelled(data.parts, self.name)
-        low, width = _find_ranges(X, self.ranges)
+        low, width = _find_ranges(X, self.ranges, exact=self.universe_facts)
         point = 0 if self.reference == "low" else (self.n_thresholds - 1) // 2
         layout = Layout(
             features=self._features(len(low)),
@@ -371,16 +385,16 @@ class Layout:
         return (bins * len(self.classes) + codes).take(self.places, axis=0)
 
 
-def _find_ranges(X: Matrix, declared: Table | None) -> tuple[Matrix, Matrix]:
+def _find_ranges(X: Matrix, declared: Table | None, *, exact: bool) -> tuple[Matrix, Matrix]:
     """Return the lower end and the length of every column's range."""
     check_varying(X, "Forest")
-    pairs = np.stack([X.min(axis=0), X.max(axis=0)], axis=1)
+    pairs = np.stack([X.min(axis=0), X.max(axis=0)], axis=1) if exact else coarse_ranges(X)
     if declared is not None:
         pairs = np.asarray(declared, dtype=np.float64)
         if pairs.shape != (X.shape[1], 2) or not (pairs[:, 0] < pairs[:, 1]).all():
             raise MechanismError(
                 f"ranges must hold a pair low < high for each of {X.shape[1]} columns; got shape "
-                f"{pairs.shape}. Use None to take the ranges of the universe."
+                f"{pairs.shape}. Leave ranges out to have coarse ones chosen."
             )
     with np.errstate(over="ignore", invalid="ignore"):
         width = pairs[:, 1] - pairs[:, 0]

@@ -17,6 +17,7 @@ from pacprivacy._checks import Matrix, check_count, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism, fixed
 from pacprivacy.mechanism.data import (
+    CLASS_LABELS,
     Classes,
     Data,
     check_varying,
@@ -178,10 +179,12 @@ class KMeans(Mechanism):
     def public(self) -> tuple[str, ...]:
         """What was computed from the whole universe."""
         use = "order and start" if self.warm_start else "order"
-        reference = f"k-means reference centres ({use}): fitted on the whole universe"
-        if self.order == "reference":
-            return (reference,)
-        return (reference, "k-means classes: the labels that occur in the universe")
+        return (f"k-means reference centres ({use}): fitted on the whole universe",)
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """The classes, as they are called."""
+        return () if self.order == "reference" else CLASS_LABELS
 
     def prepare(self, data: Data) -> Self:
         """Fit the reference centres on the whole universe."""

@@ -18,7 +18,7 @@ import numpy as np
 from pacprivacy._checks import Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.data import Classes, Data, code_labels, find_classes
+from pacprivacy.mechanism.data import CLASS_LABELS, Classes, Data, code_labels, find_classes
 from pacprivacy.mechanism.nodes import Node, Reader, SequenceNode, StaticNode, static_array
 
 Builder = Callable[[Any, list[Vector], str], Node]
@@ -318,10 +318,9 @@ class EstimatorFit(Mechanism):
         return f"{kind}({', '.join(type(step).__name__ for _, step in steps)})"
 
     @property
-    def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe."""
-        kind = type(last_step(self.estimator)).__name__
-        return () if self.classes is None else (f"{kind} classes: the labels of the universe",)
+    def published(self) -> tuple[str, ...]:
+        """The classes, as they are called."""
+        return () if self.classes is None else CLASS_LABELS
 
     def prepare(self, data: Data) -> Self:
         """Fix the classes of a classifier on the whole universe."""

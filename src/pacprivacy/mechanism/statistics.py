@@ -186,8 +186,11 @@ class Histogram(Mechanism):
     bins : int or sequence of float, public
         Number of bins of equal width, or the edges themselves (the same for every column).
     ranges : pair of float, sequence of pairs, or None, public
-        Lowest and highest edge, for all columns or for each. None takes the minimum and maximum
-        of every column over the *whole universe*; this is public and named in the certificate.
+        Lowest and highest edge, for all columns or for each; needed unless ``bins`` gives the
+        edges.
+    universe_facts : bool, public
+        Take the exact minimum and maximum of every column over the *whole universe* where there
+        are no ranges; they leave with the edges, and the certificate says so.
     density : bool, public
         Divide by the number of counted rows and by the width of the bin.
     edges : optional
@@ -198,12 +201,18 @@ class Histogram(Mechanism):
     bins: int | Sequence[float] = 10
     ranges: tuple[float, float] | Sequence[tuple[float, float]] | None = None
     density: bool = False
+    universe_facts: bool = False
     edges: Edges | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.bins, int | np.integer):
             if self.bins < 1:
                 raise MechanismError(f"bins must be at least 1; got {self.bins}. Use about 10.")
+            if self.ranges is None and not self.universe_facts:
+                raise MechanismError(
+                    "ranges must be given with a number of bins; got None. Write ranges=(0, 120), "
+                    "or universe_facts=True to publish the exact minimum and maximum."
+                )
         else:
             if self.ranges is not None:
                 raise MechanismError(
@@ -219,9 +228,14 @@ class Histogram(Mechanism):
     @property
     def public(self) -> tuple[str, ...]:
         """Where the edges come from."""
+        return () if self.published else ("histogram edges: declared by the curator",)
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """What the edges show of the universe."""
         if self.ranges is None and isinstance(self.bins, int | np.integer):
             return ("histogram range: minimum and maximum of every column over the universe",)
-        return ("histogram edges: declared by the curator",)
+        return ()
 
     def prepare(self, data: Data) -> Self:
         """Fix the edges for every column."""
@@ -309,7 +323,7 @@ def _limits(limits: Any, X: Matrix) -> tuple[Matrix, Matrix]:
     if pairs.shape != (X.shape[1], 2) or not np.isfinite(pairs).all():
         raise MechanismError(
             f"ranges must be one pair (low, high) or one for each of {X.shape[1]} columns; got "
-            f"shape {pairs.shape}. Use None to take the ranges of the universe."
+            f"shape {pairs.shape}. Write ranges=(0, 120)."
         )
     if not (pairs[:, 0] < pairs[:, 1]).all():
         raise MechanismError("ranges must have low < high; got an empty range. Swap the two.")

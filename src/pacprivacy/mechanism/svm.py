@@ -13,6 +13,7 @@ from pacprivacy._checks import Matrix, check_count, check_positive
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism, fixed
 from pacprivacy.mechanism.data import (
+    CLASS_LABELS,
     Classes,
     Data,
     check_varying,
@@ -76,9 +77,9 @@ class LinearSVM(Mechanism):
         check_count("max_iter", self.max_iter, 1, advice="Use about 10000.")
 
     @property
-    def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe."""
-        return ("linear SVM classes: the labels that occur in the universe",)
+    def published(self) -> tuple[str, ...]:
+        """The classes, as they are called."""
+        return CLASS_LABELS
 
     def prepare(self, data: Data) -> Self:
         """Fix the classes on the whole universe."""

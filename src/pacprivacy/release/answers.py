@@ -39,6 +39,7 @@ class _Words:
     n_classes: Annotated[int, msgspec.Meta(ge=1)]
     simulation: bool
     public: tuple[str, ...] = ()
+    published: tuple[str, ...] = ()
     software: str = _version.__version__
 
 
@@ -112,6 +113,7 @@ def certify_answers(terms: AnswerBundle) -> Certificate:
         bound=bound,
         exact_facts=_EXACT_FACTS,
         public=("the questions", *terms.public),
+        published=terms.published,
         kind="exact",
         budget=f"{terms.budget} in total, {terms.query_budget} per answer",
         rule="waterfill for every answer",

@@ -103,6 +103,7 @@ class Stated:
     public: tuple[str, ...]
     notes: tuple[str, ...]
     software: str
+    published: tuple[str, ...] = ()
 
 
 class _IidRule(msgspec.Struct):

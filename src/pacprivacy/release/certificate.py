@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Self, TypeAlias, TypedDict
 
@@ -14,6 +14,7 @@ import msgspec
 
 from pacprivacy._certificates import digest_of, read_certificate
 from pacprivacy._checks import LARGEST_COUNT, Amount, Count, Finite, Share
+from pacprivacy._rounding import two_digits
 from pacprivacy.adversary import Divergence, SideKnowledge, TradeOff
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Kind
@@ -59,6 +60,10 @@ class _AnyFacts(msgspec.Struct):
 
 
 SCHEMA_VERSION: Final = 1
+TUPLES: Final = (
+    *("side_knowledge", "divergences", "trade_off"),
+    *("public", "published", "not_promised", "notes"),
+)
 
 
 def finite_epsilon(success: float) -> float | None:
@@ -94,6 +99,20 @@ class NoiseSummary:
     n_directions: Count
     smallest_grid_step: Amount
     smallest_units_per_std: Count
+
+    def rounded(self) -> Self:
+        """Return the figures as they leave: rounded up to two digits, units down to a power of two.
+
+        Noise is found from the spread over the candidates, which for a mean is the standard
+        deviation of all records.
+        """
+        return replace(
+            self,
+            total_variance=two_digits(self.total_variance),
+            smallest_std=two_digits(self.smallest_std),
+            largest_std=two_digits(self.largest_std),
+            smallest_units_per_std=(1 << self.smallest_units_per_std.bit_length()) >> 1,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +169,7 @@ class Certificate:
     schema_version: int = SCHEMA_VERSION
     divergences: tuple[Divergence, ...] = ()
     trade_off: tuple[TradeOff, ...] = ()
+    published: tuple[Text, ...] = ()
 
     @classmethod
     def about(
@@ -158,13 +178,16 @@ class Certificate:
         *,
         mi_upper: float,
         bound: float,
+        noise: NoiseSummary,
         exact_facts: Sequence[str],
         public: Sequence[str] = (),
+        published: Sequence[str] = (),
         **said: Any,
     ) -> Self:
         """Write a certificate: what follows from the pool and two proved bounds, and what is said.
 
-        ``exact_facts`` are what leaves without noise; ``public`` is what the mechanism treats so.
+        ``exact_facts`` are what leaves without noise, ``published`` what the mechanism adds to
+        them; ``public`` is what it treats as known.
         """
         exact = said["kind"] == "exact"
         return cls(
@@ -177,6 +200,13 @@ class Certificate:
             any_inference={p: posterior_success(mi_upper, float(p)) for p in ("0.5", "0.01")},
             membership_bound=bound,
             epsilon_equivalent=finite_epsilon(bound),
+            noise=noise.rounded(),
+            published=(
+                *exact_facts,
+                f"number of candidates ({pool.n_subsets}, {pool.scheme}) and of units "
+                f"({pool.n_units})",
+                *published,
+            ),
             public=(
                 "the universe of records, the mechanism and the noise law",
                 f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
@@ -221,11 +251,10 @@ class Certificate:
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types."""
         plain = asdict(self)
-        lists = ("side_knowledge", "divergences", "trade_off", "public", "not_promised", "notes")
-        for name in lists:
+        for name in TUPLES:
             plain[name] = list(plain[name])
         plain["side_knowledge"] = [item.to_public_dict() for item in self.side_knowledge]
-        for name in ("divergences", "trade_off"):
+        for name in ("divergences", "trade_off", "published"):
             if not plain[name]:  # as in files of version 0.1, whose digests are in ledgers
                 del plain[name]
         return plain

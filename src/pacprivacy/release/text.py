@@ -31,6 +31,9 @@ LOOPHOLE: Final = (
 TOLD_OUT: Final = (
     "Who is told that a unit is out keeps few candidates; who is told that one is in keeps most"
 )
+NOISE_LEVEL: Final = (
+    "the noise level, and so the spread of the output over the candidates, rounded up to two digits"
+)
 ELSEWHERE: Final = "Releases and answers made outside this certificate from the same secret subset."
 
 
@@ -53,6 +56,9 @@ def certificate_text(cert: dict[str, Any]) -> str:
             ("Treated as public", "; ".join(cert["public"])),
         ]
     )
+    if cert.get("published"):
+        lines += ["", "Published without noise"]
+        lines += [_wrap(f"- {item}", "  ") for item in cert["published"]]
     lines += ["", "Not promised"]
     lines += [_wrap(f"- {item}", "  ") for item in cert["not_promised"]]
     if cert["notes"]:
@@ -62,7 +68,19 @@ def certificate_text(cert: dict[str, Any]) -> str:
 
 
 def promise_text(cert: dict[str, Any]) -> str:
-    """Return what is promised about one unit, as one sentence."""
+    """Return what is promised about one unit, and first that a value without noise is exact."""
+    return _exact_text(cert) + _promise_text(cert)
+
+
+def _exact_text(cert: dict[str, Any]) -> str:
+    if cert["kind"] != "exact" or cert["noise"]["n_directions"]:
+        return ""
+    if cert["mi_upper_nats"] == 0:
+        return "No noise was needed: all candidates agree, and the value is exact. "
+    return "No noise was needed: the budget allows the exact value of one candidate. "
+
+
+def _promise_text(cert: dict[str, Any]) -> str:
     session = cert["composition"] or {}
     success = session.get("session_success_bound", cert["membership_bound"])
     bound = percent_at_most(success)
@@ -292,8 +310,8 @@ def open_parts(n_directions: int, dimension: int, *, unanimous: bool = False) ->
         return (whole or "the output, which leaves without noise", "that it needed none")
     if n_directions < dimension:
         rest = f"the output outside the {n_directions} of {dimension} directions that carry noise"
-        return ("the noise level", rest)
-    return ("the noise level",)
+        return (NOISE_LEVEL, rest)
+    return (NOISE_LEVEL,)
 
 
 def not_promised(

@@ -189,6 +189,7 @@ NOT_CHECKABLE: Final[Mapping[str, str]] = {
     "output": "what the released numbers are called; how many there are was checked",
     "scheme": "how the subsets were drawn; those that were drawn, and their priors, were checked",
     "public": "what the mechanism says it treats as public",
+    "published": "what the mechanism says it shows of the universe; the rest was checked",
     "notes": "the notes of the mechanism, the rule and the pool",
     "composition": (
         "the session's total, what its earlier releases spent, the belief they left and the "
@@ -209,7 +210,10 @@ NOT_CHECKABLE_ANSWERS: Final[Mapping[str, str]] = {
     "dimension": "the number of classes",
     "noise": "the number of classes, which the limits on the noise follow from",
     "notes": "the notes of the pool",
-    **{name: NOT_CHECKABLE[name] for name in ("scheme", "public", "simulation", "software")},
+    **{
+        name: NOT_CHECKABLE[name]
+        for name in ("scheme", "public", "published", "simulation", "software")
+    },
 }
 
 

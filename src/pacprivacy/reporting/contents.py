@@ -12,6 +12,7 @@ from typing import Final, Self
 import numpy as np
 
 from pacprivacy._random import public_generator
+from pacprivacy._rounding import two_digits
 from pacprivacy.adversary import membership_draws, membership_risk
 from pacprivacy.audit import AuditResult
 from pacprivacy.budget import Membership
@@ -158,8 +159,9 @@ def _any_inference(mi_nats: float) -> tuple[tuple[float, float], ...]:
 
 def check_belongs(certificate: Certificate, bundle: Bundle) -> None:
     """Refuse a bundle of another release; ``pac verify`` checks much more."""
-    noise = noise_summary(bundle.grid_step, bundle.units_per_std)
-    ours = (certificate.n_subsets, certificate.n_units, certificate.dimension, certificate.noise)
+    noise = noise_summary(bundle.grid_step, bundle.units_per_std).rounded()
+    said = certificate.noise.rounded()
+    ours = (certificate.n_subsets, certificate.n_units, certificate.dimension, said)
     shape = (bundle.pool.n_subsets, bundle.pool.n_units, bundle.outputs.shape[1], noise)
     if ours != shape:
         raise CertificateError(
@@ -175,8 +177,9 @@ def _utility_curve(certificate: Certificate, bundle: Bundle) -> UtilityCurve | N
     points = []
     for success in bounds:
         # A fixed seed: the bundle's is not for readers, not even through the last digits.
-        variance = propose_variance(bundle.outputs, Membership(success), pool=bundle.pool, rng=0)
-        rms = float(np.sqrt(variance / bundle.outputs.shape[1]))
+        found = propose_variance(bundle.outputs, Membership(success), pool=bundle.pool, rng=0)
+        variance = two_digits(found)
+        rms = two_digits(float(np.sqrt(variance / bundle.outputs.shape[1])))
         points.append(CurvePoint(success=success, total_variance=variance, noise_rms=rms))
     if len(points) < 2 or not points[0].noise_rms > 0:
         return None

@@ -411,7 +411,7 @@ def _certificate(
         membership_bound=bound,
         epsilon_equivalent=finite_epsilon(bound),
         side_knowledge=(),
-        noise=replace(last.noise, total_variance=steps.total_variance),
+        noise=replace(last.noise, total_variance=steps.total_variance).rounded(),
         confidence=1 - len(releases) * DEFAULT_GAMMA if last.confidence < 1 else 1.0,
         notes=(*last.notes, *_notes(target, looks, releases)),
         composition={

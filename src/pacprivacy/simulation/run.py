@@ -23,6 +23,7 @@ from pacprivacy.mechanism import (
     as_mechanism,
     batch_of,
     flatten,
+    published_of,
     totals_of,
 )
 from pacprivacy.pool import Balanced, Pool, PoolStrategy
@@ -57,6 +58,8 @@ class Outputs:
         Name for the certificate.
     public : tuple of str, public
         What was computed from the whole universe or declared.
+    published : tuple of str, public
+        Exact facts of the universe that the value shows.
     seed : int, curator-only
         Seed of the mechanism's public streams.
     finish : callable, public
@@ -71,6 +74,7 @@ class Outputs:
     structure: Structure
     mechanism_name: str
     public: tuple[str, ...] = ()
+    published: tuple[str, ...] = ()
     seed: int = field(repr=False)
     finish: Callable[[Any], Any] = field(default=_unchanged, repr=False)
     scales: Vector | None = field(default=None, repr=False)
@@ -292,6 +296,7 @@ def run_mechanism(
         structure=structure,
         mechanism_name=prepared.name,
         public=said,
+        published=published_of(prepared),
         seed=seed,
         finish=prepared.finish,
         rounds=totals == "count",
@@ -334,4 +339,5 @@ def scale_outputs(outputs: Outputs) -> Outputs:
         "units of the noise: every number divided by its spread over the pool, rounded to a power "
         f"of two ({listed}); noise figures are in these units"
     )
-    return replace(outputs, values=values / scales, scales=scales, public=(*outputs.public, said))
+    listed_too = (*outputs.published, said)
+    return replace(outputs, values=values / scales, scales=scales, published=listed_too)

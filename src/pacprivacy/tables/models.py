@@ -1,8 +1,9 @@
 """What can be computed from a table: name, options, mechanism, and how its value reads.
 
-A new model is one entry in :data:`MODELS`. Names, means and scales of the columns and the edges of
-a histogram are those of the whole universe: public, and the same for every subset. Putting them
-back on released numbers is post-processing (claim M-1).
+A new model is one entry in :data:`MODELS`. Names, centres and scales of the columns and the edges
+of a histogram are public, and the same for every subset. Putting them back on released numbers is
+post-processing (claim M-1). Centres and scales are too coarse to be facts about the records, unless
+those are asked for.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from pacprivacy.mechanism import (
     Mean,
     Mechanism,
     Wrapper,
+    power_of_two,
+    published_of,
 )
 from pacprivacy.tables.files import Table, numeric_matrix, unit_labels
 
@@ -50,6 +53,7 @@ class ModelOptions:
     trees: int | None = None
     depth: int | None = None
     mi_nats: float | None = None
+    universe_facts: bool = False
 
 
 # --- columns and their names ------------------------------------------------------------------
@@ -62,39 +66,42 @@ class Columns:
     names: tuple[str, ...]
     centre: Vector
     scales: Vector
+    exact: bool = False
 
     @property
-    def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe."""
-        if self.centre.any():
-            return (
-                "column means and standard deviations: of the whole universe; noise figures are "
-                "in these units",
-            )
-        if (self.scales == 1).all():
+    def published(self) -> tuple[str, ...]:
+        """What centres and scales show of the universe."""
+        if not self.centre.any() and (self.scales == 1).all():
             return ()
-        return (
-            "column scales: standard deviations over the universe; noise figures are in these "
-            "units",
-        )
+        what, how = "standard deviations", "" if self.exact else ", rounded up to powers of two"
+        if self.centre.any():
+            what, how = f"{what} and means", how and f"{how} and to eighths of those"
+        return (f"spread of the columns: {what} over the universe{how}; units of the noise",)
 
 
 Scaling = Literal["none", "scale", "standardise"]
 
 
-def scale_columns(names: tuple[str, ...], X: Matrix, scaling: Scaling) -> tuple[Columns, Matrix]:
-    """Give columns the mean 0 and the standard deviation 1, the latter alone, or leave them.
+def scale_columns(
+    names: tuple[str, ...], X: Matrix, scaling: Scaling, *, exact: bool = False
+) -> tuple[Columns, Matrix]:
+    """Give columns about the mean 0 and the standard deviation 1, the latter alone, or neither.
 
     The noise rules make the *total* noise small. Without a common scale a column of small numbers
     would drown in the noise that a column of large ones needs. A constant column keeps its scale.
+    Unless ``exact``, standard deviations are rounded up to powers of two, and means to eighths of
+    them: they leave with the certificate.
     """
     centre, scales = np.zeros(len(names)), np.ones(len(names))
     if scaling != "none":
         spread = X.std(axis=0)
         scales = np.where(spread > FLAT * np.abs(X).max(axis=0), spread, 1.0)
+        scales = scales if exact else power_of_two(scales)
     if scaling == "standardise":
         centre = X.mean(axis=0)
-    return Columns(names=names, centre=centre, scales=scales), (X - centre) / scales
+        centre = centre if exact else np.rint(8 * centre / scales) * scales / 8
+    columns = Columns(names=names, centre=centre, scales=scales, exact=exact)
+    return columns, (X - centre) / scales
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +128,9 @@ class Named(Wrapper):
         return f"{self.inner.name} of {count} column{'s' * (count != 1)}"
 
     @property
-    def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe or declared."""
-        return (*self.columns.public, *self.inner.public)
+    def published(self) -> tuple[str, ...]:
+        """Exact facts of the universe that the value shows."""
+        return (*self.columns.published, *published_of(self.inner))
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Put names and units back on released numbers."""
@@ -211,7 +218,8 @@ class Model:
     def build(self, table: Table, options: ModelOptions) -> tuple[Mechanism, Any]:
         """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
         names = (learned_columns if self.learns else _described_columns)(table, options)
-        columns, X = scale_columns(names, numeric_matrix(table, names), self.scaling)
+        exact = options.universe_facts
+        columns, X = scale_columns(names, numeric_matrix(table, names), self.scaling, exact=exact)
         inner = self.mechanism(options, names)
         mechanism = Named(inner=inner, columns=columns, describe=self.describe)
         if self.predicts is None:
@@ -288,6 +296,10 @@ def _count(given: int | None, default: int) -> int:
     return default if given is None else given
 
 
+def _declared(options: ModelOptions, names: tuple[str, ...]) -> Any:
+    return None if options.ranges is None else pairs_of(options.ranges, names)
+
+
 MODELS: Final[dict[str, Model]] = {
     "mean": Model(
         mechanism=lambda *_: Mean(), describe=_describe_means, scaling="scale", learns=False
@@ -297,11 +309,14 @@ MODELS: Final[dict[str, Model]] = {
     ),
     "histogram": Model(
         mechanism=lambda o, names: Histogram(
-            bins=_count(o.bins, 10), ranges=None if o.ranges is None else pairs_of(o.ranges, names)
+            bins=_count(o.bins, 10),
+            ranges=_declared(o, names),
+            universe_facts=o.universe_facts,
         ),
         describe=_describe_counts,
         learns=False,
         takes=("bins", "ranges"),
+        needs=("ranges",),
     ),
     "kmeans": Model(
         mechanism=lambda o, _: KMeans(n_clusters=o.clusters),
@@ -326,16 +341,21 @@ MODELS: Final[dict[str, Model]] = {
         needs=("target",),
     ),
     "forest": Model(
-        mechanism=lambda o, _: Forest(
-            n_estimators=_count(o.trees, 3), max_depth=_count(o.depth, 3)
+        mechanism=lambda o, names: Forest(
+            n_estimators=_count(o.trees, 3),
+            max_depth=_count(o.depth, 3),
+            ranges=_declared(o, names),
+            universe_facts=o.universe_facts,
         ),
         describe=_describe_plain,
         predicts="class",
-        takes=("trees", "depth"),
+        takes=("trees", "depth", "ranges"),
         needs=("target",),
     ),
     "ridge": Model(
-        mechanism=lambda o, _: OrthogonalRidge(penalty=Penalty(mi_nats=o.mi_nats)),
+        mechanism=lambda o, _: OrthogonalRidge(
+            penalty=Penalty(mi_nats=o.mi_nats), universe_facts=o.universe_facts
+        ),
         describe=_describe_plain,
         predicts="number",
         needs=("target",),
@@ -345,6 +365,8 @@ MODELS: Final[dict[str, Model]] = {
 MEANINGS: Final = {
     "clusters": "Say how many clusters, for example --clusters 3.",
     "components": "Say how many directions to keep, for example --components 2.",
+    "ranges": "Say where the bins may lie, for example --ranges 0,120 or 'age=0,120;pay=0,1e6'; "
+    "--universe-facts publishes the exact minimum and maximum instead.",
     "target": "Name the column to predict.",
 }
 
@@ -362,6 +384,8 @@ def find_model(name: str, options: ModelOptions) -> Model:
                 f"It belongs to --model {owners}."
             )
     for option in model.needs:
+        if option == "ranges" and options.universe_facts:
+            continue
         if getattr(options, option) is None:
             raise DataError(
                 f"--{option} must be given for --model {name}; got nothing. {MEANINGS[option]}"

@@ -73,7 +73,7 @@ def test_release_writes_a_public_file_and_a_private_bundle_that_verify(
     assert set(content["value"]) == {"age", "income"}
     certificate = Certificate.read(out / "release.json")
     assert certificate.mi_upper_nats <= 1
-    assert any("column scales" in item for item in certificate.public)
+    assert any("rounded up to powers of two" in item for item in certificate.published)
     checked = run_pac("verify", out / "release.json")
     assert "the certificate follows from" in checked.stdout
     assert "log-determinant bound" in checked.stdout
@@ -221,7 +221,11 @@ BAD_OPTIONS = {
     "target and columns": (["--target", "age"], "must not be given together"),
     "bins of another model": (["--bins", "4"], "--bins must be left out for --model mean"),
     "range upside down": (["--ranges", "3,1"], "--ranges must be two numbers LO,HI"),
-    "bins of none": (["--model", "histogram", "--bins", "0"], "bins must be at least 1"),
+    "bins of none": (
+        ["--model", "histogram", "--ranges", "0,90", "--bins", "0"],
+        "bins must be at least 1",
+    ),
+    "bins from nowhere": (["--model", "histogram"], "--ranges must be given"),
     "not a number": (["--subsets", "many"], "'--subsets'"),
 }
 

@@ -185,7 +185,7 @@ def test_released_thresholds_send_the_rows_where_they_were_counted() -> None:
 
 
 def test_thresholds_are_measured_in_fractions_and_released_in_units() -> None:
-    forest = Forest().prepare(DATA)
+    forest = Forest(universe_facts=True).prepare(DATA)
     value = fit(forest)
     assert 0.0 <= value["thresholds"].min() <= value["thresholds"].max() <= 1.0
     released = forest.finish(value)
@@ -196,6 +196,21 @@ def test_thresholds_are_measured_in_fractions_and_released_in_units() -> None:
     np.testing.assert_allclose(
         wider["thresholds"] - released["thresholds"], np.ptp(X, axis=0)[columns]
     )
+
+
+def test_ranges_that_nobody_declared_are_coarse_and_hold_nearly_all_rows() -> None:
+    rng = np.random.default_rng(0)
+    wild = np.column_stack([rng.normal(1e6, 3.0, 400), rng.lognormal(size=400), np.arange(400) % 2])
+    wild[7, 1] = 1e9  # one record must not set the range
+    forest = Forest().prepare(coerce_data((wild, np.arange(400) % 3)))
+    assert forest.layout is not None
+    low, width = forest.layout.low, forest.layout.width
+    assert ((wild < low) | (wild > low + width)).mean(axis=0).max() <= 0.025
+    central = np.ptp(np.quantile(wild, (0.01, 0.99), axis=0), axis=0)
+    assert (width <= 1.6 * central).all()
+    steps = 2.0 ** np.ceil(np.log2(central)) / 8
+    assert (np.mod(low, steps) == 0).all()
+    assert (np.mod(width, steps) == 0).all()
 
 
 # --- what is measured -----------------------------------------------------------------------
@@ -250,11 +265,13 @@ def test_a_pure_or_empty_node_takes_the_reference() -> None:
 
 
 def test_what_the_universe_fixed_is_named() -> None:
-    assert any("minimum and maximum over the universe" in text for text in Forest().public)
-    assert any("labels of the universe" in text for text in Forest().public)
-    assert not any("reference" in text for text in Forest().public)
-    assert any("whole universe" in text for text in Forest(reference="universe").public)
+    exact = Forest(universe_facts=True).published
+    assert any("minimum and maximum of every feature" in text for text in exact)
+    assert any("class labels" in text for text in Forest().published)
+    assert not any("reference" in text or "minimum" in text for text in Forest().published)
+    assert any("whole universe" in text for text in Forest(reference="universe").published)
     declared = Forest(ranges=((0, 1),), classes=(0, 1), features=((0,) * 3,) * 3)
+    assert not declared.published
     assert not any("universe" in text for text in declared.public)
 
 

@@ -175,7 +175,7 @@ def test_frames_are_read() -> None:
 def test_the_reference_is_named_and_cannot_be_written_to() -> None:
     mechanism = prepare(X, NAMES, order="labels")
     assert any("reference centres" in text for text in mechanism.public)
-    assert any("classes" in text for text in mechanism.public)
+    assert any("class labels" in text for text in mechanism.published)
     assert mechanism.reference is not None
     assert not mechanism.reference.flags.writeable
     assert "reference" not in repr(mechanism).replace("'reference'", "")

@@ -37,8 +37,8 @@ def evaluated(mechanism: Any, data: Data, pool: Pool) -> np.ndarray:
         Mean(),
         Covariance(),
         Covariance(ddof=0),
-        Histogram(bins=5),
-        Histogram(bins=4, density=True),
+        Histogram(bins=5, universe_facts=True),
+        Histogram(bins=4, density=True, universe_facts=True),
         Histogram(bins=7, ranges=(-50.0, 150.0)),
         Histogram(bins=[-100, -3, 0, 0.001, 99, 103]),
     ],
@@ -122,14 +122,16 @@ def test_histogram_is_that_of_numpy(density: bool) -> None:
 
 def test_histogram_edges_are_those_of_the_universe_and_are_named() -> None:
     record = coerce_data(X)
-    prepared = Histogram(bins=3).prepare(record)
+    prepared = Histogram(bins=3, universe_facts=True).prepare(record)
     assert prepared.edges is not None
     np.testing.assert_allclose(
         [(edges[0], edges[-1]) for edges in prepared.edges],
         np.stack([X.min(axis=0), X.max(axis=0)], axis=1),
     )
     assert prepared.evaluate((X,), SEED).sum() == X.size
-    assert "universe" in prepared.public[0]
+    assert "universe" in prepared.published[0]
+    assert not prepared.public
+    assert not Histogram(ranges=(0, 1)).published
     assert "declared" in Histogram(bins=3, ranges=(0, 1)).public[0]
     assert "declared" in Histogram(bins=[0, 1, 2]).public[0]
     assert Mean().public == ()
@@ -137,7 +139,9 @@ def test_histogram_edges_are_those_of_the_universe_and_are_named() -> None:
 
 def test_histogram_of_a_constant_column_has_a_width() -> None:
     record = coerce_data(np.ones(6))
-    assert Histogram(bins=2).prepare(record).evaluate((np.ones(6),), SEED).tolist() == [0, 6]
+    assert Histogram(bins=2, universe_facts=True).prepare(record).evaluate(
+        (np.ones(6),), SEED
+    ).tolist() == [0, 6]
 
 
 def test_a_released_histogram_carries_its_edges() -> None:
@@ -145,7 +149,7 @@ def test_a_released_histogram_carries_its_edges() -> None:
     released = one.finish(np.zeros(2))
     assert released["edges"].tolist() == [0, 2, 4]
     assert released["counts"].tolist() == [0, 0]
-    two = Histogram(bins=2).prepare(coerce_data(X))
+    two = Histogram(bins=2, universe_facts=True).prepare(coerce_data(X))
     assert two.finish(np.zeros((X.shape[1], 2)))["edges"].shape == (X.shape[1], 3)
 
 
@@ -156,13 +160,14 @@ def test_a_released_histogram_carries_its_edges() -> None:
         (lambda: Mean().evaluate((pd.DataFrame({"a": list("xyz")}),), SEED), "given numbers"),
         (lambda: Covariance().evaluate((np.zeros((4, 2, 2)),), SEED), "got 3 axes"),
         (lambda: Covariance().evaluate((X[:1],), SEED), "more than 1 rows in a subset; got 1"),
+        (lambda: Histogram(), "ranges must be given with a number of bins"),
         (lambda: Histogram(bins=0), "bins must be at least 1; got 0"),
         (lambda: Histogram(bins=[1.0]), "at least two finite edges"),
         (lambda: Histogram(bins=[2.0, 1.0]), "bins must increase"),
         (lambda: Histogram(bins=[1, 2], ranges=(0, 1)), "ranges must be None when bins"),
         (lambda: Histogram(ranges=(1, 0)).prepare(coerce_data(X)), "low < high"),
         (lambda: Histogram(ranges=[(0, 1)] * 2).prepare(coerce_data(X)), "each of 3 columns"),
-        (lambda: Histogram().evaluate((X,), SEED), r"Call prepare\(data\)"),
+        (lambda: Histogram(ranges=(0, 1)).evaluate((X,), SEED), r"Call prepare\(data\)"),
         (
             lambda: (
                 Histogram(ranges=(-9, -8), density=True)

@@ -123,8 +123,8 @@ def test_frames_are_read() -> None:
     assert mechanism.predict(value, frame).shape == (120,)
 
 
-def test_the_classes_are_named_as_public() -> None:
-    assert "universe" in LinearSVM().public[0]
+def test_the_classes_are_named_as_published() -> None:
+    assert "class labels" in LinearSVM().published[0]
 
 
 # --- warnings --------------------------------------------------------------------------------

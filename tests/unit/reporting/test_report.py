@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy._rounding import percent_at_most
+from pacprivacy._rounding import percent_at_most, two_digits
 from pacprivacy.audit import AuditResult
 from pacprivacy.cli import app
 from pacprivacy.errors import CertificateError, DataError
@@ -292,7 +292,8 @@ def test_curator_figures_are_of_the_release(release: Release, full: ReportData) 
     assert figures is not None
     assert sum(figures.unit_success_counts) == release.certificate.n_units
     noise = release.certificate.noise
-    assert figures.noise_std == (noise.largest_std, noise.smallest_std)
+    shown = (noise.largest_std, noise.smallest_std)
+    assert tuple(map(two_digits, figures.noise_std)) == shown
     assert figures.sampling_error is not None
     assert min(figures.typical_errors) > figures.sampling_error > 0
 
