@@ -153,7 +153,7 @@ class Balanced(_Strategy):
     Guarantee
     ---------
     Claims P-1 and P-3. Every unit is in exactly ``n_subsets (1 - 1/folds)`` subsets, so that with
-    a uniform secret index it is in with probability ``1 - 1/folds``, also for whoever knows the pool.
+    a uniform secret index it is in with probability ``1 - 1/folds``, also for whoever knows it.
 
     Examples
     --------
