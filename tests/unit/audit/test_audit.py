@@ -169,7 +169,8 @@ def test_gaussian_score_uses_both_variances() -> None:
     grid = np.linspace(-8, 8, 161)[:, None]
     truth = norm.logpdf(grid, scale=3) >= norm.logpdf(grid)  # whatever the share
     assert (gaussian_guess(grid, laws) == truth).mean() > 0.97
-    assert laws[0, 0] == pytest.approx((gaussian_guess(scores, laws) == members).mean())
+    right = gaussian_guess(scores, laws) == members
+    assert laws[0, 0] == pytest.approx((right[members].mean() + right[~members].mean()) / 2)
 
 
 def test_empirical_score_cuts_where_most_guesses_are_right() -> None:
