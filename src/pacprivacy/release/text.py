@@ -112,7 +112,7 @@ def advantage_of(cert: dict[str, Any]) -> float:
     """Return how much better than even odds an attacker does: over the session, if there is one."""
     session = cert["composition"] or {}
     bound: float = session.get("session_success_bound", cert["membership_bound"])
-    return min(1.0, max(0.0, (2 * bound - 1) * (1 + 2.0**-52)))
+    return min(1.0, max(0.0, 2.0 * bound - 1.0))  # exact: no rounding
 
 
 def _advantage_text(cert: dict[str, Any]) -> str:
@@ -159,8 +159,10 @@ def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
         worst, mean = cert["membership"], cert["membership_mean"]
         rows.append(("Membership", f"worst unit {_percent(worst)}"))
         rows.append(("", f"mean over units {_percent(mean)}"))
-    rows.append(("Advantage", _advantage_text(cert)))
-    rows.append(("Trade-off", _trade_off_text(cert)))
+    if advantage_of(cert) < 1:
+        doubt = "by simulation, not by proof: " * (cert["kind"] == "empirical")
+        rows.append(("Advantage", doubt + _advantage_text(cert)))
+        rows.append(("Trade-off", doubt + _trade_off_text(cert)))
     guesses = ", ".join(
         f"prior {100 * float(prior):.4g} % -> {percent_at_most(success)} %"
         for prior, success in cert["any_inference"].items()

@@ -138,7 +138,8 @@ def success_at(advantage: float, prior: float) -> float:
     Claim T-6. ``max(p, 1-p) + min(p, 1-p) advantage`` at most, for every attacker.
     """
     likely = max(prior, 1 - prior)
-    return min(1.0, (likely + (1 - likely) * advantage) * (1 + 2.0**-51))
+    up = 1.0 if prior == 0.5 else 1 + 2.0**-51  # at one half nothing is rounded
+    return min(1.0, (likely + (1 - likely) * advantage) * up)
 
 
 def mi_for_membership(
