@@ -1,13 +1,13 @@
 """An audit catches planted mistakes, and does not accuse a sound release."""
 
 import bisect
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 from scipy.stats import binom
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris
@@ -17,12 +17,15 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import membership_risk
 from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.audit import Guess, Promise, Releases, Target, audit
-from pacprivacy.audit.run import _measure
+from pacprivacy.audit.run import _Game, _measure
 from pacprivacy.noise import NoisePlan, calibrate
+from pacprivacy.pool import Balanced
 from pacprivacy.release import Release
+from pacprivacy.theory import gaussian_equivalent, mi_for_membership, mi_for_success
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 N_SUBSETS = 64
+TARGET = Target.of(np.zeros((4, 1)), Balanced(n_subsets=4).draw(4, rng=0), lambda k, g: [0.0])
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +170,86 @@ def test_noise_in_floats_is_caught_by_its_bits_only(iris: Array) -> None:
     assert by_bits.success.lower > by_bits.bound + 0.05
 
 
+# --- units that are in most candidates ------------------------------------------------------
+
+
+def fold_target(noise_std: float, folds: int = 10) -> Target:
+    """Return a release that shows, under noise, only whether unit 0 is in."""
+    pool = Balanced(n_subsets=20 * folds, folds=folds).draw(3 * folds, rng=0)
+    outputs = pool.masks()[:, :1].astype(np.float64)
+    return Target.of(outputs, pool, lambda k, g: outputs[k] + noise_std * g.standard_normal(1))
+
+
+def certificate_of(target: Target, *, nats: float, success: float) -> pac.Certificate:
+    data = np.random.default_rng(0).normal(size=target.pool.n_units)
+    made = pac.privatize(np.mean, data, pac.Information(nats), pool=target.pool, rng=0)
+    found: pac.Certificate = replace(made.certificate, mi_upper_nats=nats, membership_bound=success)
+    return found
+
+
+def noise_for(nats: float, share: float) -> float:
+    """Return the noise at which the information about unit 0 is just this much."""
+
+    def information(std: float) -> float:
+        z = np.linspace(-12 * std, 1 + 12 * std, 20001)
+        inside, outside = (np.exp(-0.5 * ((z - at) / std) ** 2) for at in (1.0, 0.0))
+        mixture = share * inside + (1 - share) * outside
+        terms = share * inside * np.log(inside / mixture)
+        terms += (1 - share) * outside * np.log(outside / mixture)
+        return float(terms.sum() * (z[1] - z[0]) / (std * np.sqrt(2 * np.pi)))
+
+    return float(brentq(lambda std: information(std) - nats, 0.3, 30.0))
+
+
+@pytest.mark.claim("U-1")
+@pytest.mark.claim("T-6")
+@pytest.mark.parametrize("attack", ["bayes", "likelihood_ratio", "empirical_ratio"])
+def test_a_prior_of_one_half_where_a_unit_is_mostly_in_is_caught(attack: str) -> None:
+    asked, share = 0.65, 0.9
+    wrong = mi_for_success(asked)  # as if the unit were in half of the candidates
+    target = fold_target(noise_for(wrong, share))
+    certificate = certificate_of(target, nats=wrong, success=asked)
+    (caught,) = audit(target, certificate, attacks=[attack], n_trials=4000, rng=0)
+    assert caught.verdict == "VIOLATED"
+    right = mi_for_membership(asked, share)
+    sound = fold_target(noise_for(right, share))
+    certificate = certificate_of(sound, nats=right, success=asked)
+    (held,) = audit(sound, certificate, attacks=[attack], n_trials=4000, rng=0)
+    assert held.verdict == "holds"
+    assert held.success.lower > asked - 0.09  # Gaussian noise reaches 0.62
+
+
+@pytest.mark.claim("U-1")
+def test_who_always_says_in_is_right_every_other_time() -> None:
+    target = fold_target(1.0)
+
+    class AlwaysIn:
+        name, question, fresh_secrets, notes = "always in", "", True, ()
+        guesses = (Guess(prior=0.5, unit=0),)
+
+        def train(self, target: Target, shadow: Releases) -> "AlwaysIn":
+            return self
+
+        def hits(self, releases: Releases) -> Any:
+            return target.members(np.array([0]))[releases.indices]
+
+    certificate = certificate_of(target, nats=0.1, success=0.6)
+    (found,) = audit(target, certificate, attacks=[AlwaysIn()], n_trials=4000, rng=0)
+    assert found.verdict == "holds"  # it would not at the pool's own prior, 90 %
+    assert found.success.lower < 0.5 < found.success.upper
+    assert found.prior == 0.5
+
+
+@pytest.mark.claim("U-1")
+def test_attacks_reach_the_advantage_at_every_share() -> None:
+    success = 0.69  # of telling two normals apart
+    target = fold_target(1 / gaussian_equivalent(success))
+    certificate = certificate_of(target, nats=0.5, success=success)
+    for found in audit(target, certificate, attacks=["bayes", "likelihood_ratio"], rng=0):
+        assert found.verdict == "holds"
+        assert found.success.value == pytest.approx(success, abs=0.03)
+
+
 # --- false alarms ---------------------------------------------------------------------------
 
 
@@ -177,7 +260,7 @@ class Counted:
 
     def __init__(self, successes: int, n_guesses: int) -> None:
         self.successes = successes
-        self.guesses = (Guess(prior=0.5, is_membership=True),) * n_guesses
+        self.guesses = (Guess(prior=0.5),) * n_guesses
 
     def train(self, target: Target, shadow: Releases) -> "Counted":
         return self
@@ -196,11 +279,12 @@ def test_false_alarms_are_as_rare_as_promised(rate: float, n_guesses: int, n_tri
     gamma = 0.05
     seen = np.zeros((n_trials, 0))
     trials = Releases(indices=np.zeros(n_trials, dtype=np.int64), seen=seen, groups=None)
-    promise = Promise(mi_nats=math.inf, membership=rate)
+    promise = Promise(mi_nats=mi_for_success(rate), membership=1.0)
+    game = _Game(target=TARGET, trials=trials, promise=promise, gamma=gamma, seed=0)
 
     def accused(successes: int) -> bool:
         attack = Counted(successes, n_guesses)
-        return _measure(attack, attack, trials, promise, gamma).verdict == "VIOLATED"
+        return _measure(attack, attack, game).verdict == "VIOLATED"
 
     first = bisect.bisect_left(range(n_trials + 1), True, key=accused)
     chance = n_guesses * binom.sf(first - 1, n_trials, rate)

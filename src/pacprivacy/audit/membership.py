@@ -56,20 +56,21 @@ def _ask_easiest(
     n_attacked: int,
     notes: tuple[str, ...] = (),
 ) -> Trained:
-    """Attack the units that posteriors are surest of; say *in* at probability one half."""
-    certainty = np.zeros(target.pool.n_units)
+    """Attack the units that posteriors move most; say *in* where it is likelier than before."""
+    moved = np.zeros(target.pool.n_units)
     for _, posterior in see(shadow):
         for block in unit_blocks(target.pool.n_units):
-            inside = unit_probabilities(target, posterior, block)
-            certainty[block] += np.maximum(inside, 1.0 - inside).sum(axis=0)
-    units = _worst_units(certainty, n_attacked)
-    members = target.members(units)
+            share = target.shares(block)
+            shift = np.abs(unit_probabilities(target, posterior, block) - share).sum(axis=0)
+            moved[block] += shift / (share * (1 - share))
+    units = _worst_units(moved, n_attacked)
+    members, cut = target.members(units), target.shares(units)
 
     def hits(releases: Releases) -> Mask:
         right = np.empty((len(releases), len(units)), dtype=np.bool_)
         for chosen, posterior in see(releases):
             inside = unit_probabilities(target, posterior, units)
-            right[chosen] = (inside >= 0.5) == members[releases.indices[chosen]]
+            right[chosen] = (inside >= cut) == members[releases.indices[chosen]]
         return right
 
     return ask_members(target, units, hits, notes)
@@ -187,23 +188,23 @@ def fit_gaussian(scores: Matrix, members: Mask) -> Matrix:
     laws = np.array(
         [
             np.zeros_like(mean_in),
-            np.log(n_in / n_out),
             mean_in,
             np.sqrt(np.maximum(var_in, smallest)),
             mean_out,
             np.sqrt(np.maximum(var_out, smallest)),
         ]
     )
-    laws[0] = (gaussian_guess(scores, laws) == members).mean(axis=0)
+    right = gaussian_guess(scores, laws) == members
+    laws[0] = 0.5 * ((right & members).sum(axis=0) / n_in + (right & ~members).sum(axis=0) / n_out)
     return laws
 
 
 def gaussian_guess(scores: Matrix, laws: Matrix) -> Mask:
-    """Say *in* where the Gaussian log likelihood ratio and the prior odds add up to 0 or more."""
-    _, log_odds, mean_in, std_in, mean_out, std_out = laws
+    """Say *in* where the Gaussian log likelihood ratio is 0 or more."""
+    _, mean_in, std_in, mean_out, std_out = laws
     ratio = 0.5 * np.square((scores - mean_out) / std_out) + np.log(std_out)
     ratio -= 0.5 * np.square((scores - mean_in) / std_in) + np.log(std_in)
-    says_in: Mask = ratio + log_odds >= 0
+    says_in: Mask = ratio >= 0
     return says_in
 
 
@@ -215,11 +216,12 @@ def fit_empirical(scores: Matrix, members: Mask) -> Matrix:
     edge = np.zeros((1, scores.shape[1]))
     out_below = np.concatenate([edge, np.cumsum(~inside, axis=0)])
     in_below = np.concatenate([edge, np.cumsum(inside, axis=0)])
-    right = out_below + in_below[-1] - in_below
+    n_out, n_in = np.maximum(out_below[-1], 1), np.maximum(in_below[-1], 1)
+    right = 0.5 * (out_below / n_out + (in_below[-1] - in_below) / n_in)
     best = right.argmax(axis=0)
     bounds = np.concatenate([edge - np.inf, 0.5 * (ranked[1:] + ranked[:-1]), edge + np.inf])
     columns = np.arange(scores.shape[1])
-    return np.array([right[best, columns] / len(scores), bounds[best, columns]])
+    return np.array([right[best, columns], bounds[best, columns]])
 
 
 def empirical_guess(scores: Matrix, laws: Matrix) -> Mask:

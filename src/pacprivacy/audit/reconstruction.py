@@ -66,7 +66,7 @@ class Reconstruction:
             return right[:, None]
 
         prior = float(np.exp(target.log_p.max()))
-        return Trained(guesses=(Guess(prior=prior, is_membership=False),), hits=hits, notes=(note,))
+        return Trained(guesses=(Guess(prior=prior),), hits=hits, notes=(note,))
 
 
 def nearest_candidates(target: Target, releases: Releases) -> Integers:

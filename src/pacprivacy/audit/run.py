@@ -16,7 +16,7 @@ from pacprivacy.audit.reconstruction import FreeOverlap, Naming, Overlap, Recons
 from pacprivacy.audit.target import Attack, Guess, Releases, Target, Trained
 from pacprivacy.errors import AuditError
 from pacprivacy.release import Bundle, Certificate, Release
-from pacprivacy.theory import Estimate, clopper_pearson, posterior_success
+from pacprivacy.theory import Estimate, clopper_pearson, membership_success, posterior_success
 
 SCHEMA_VERSION: Final = 1
 
@@ -187,14 +187,24 @@ class Promise:
         """Read them off a certificate."""
         return cls(mi_nats=certificate.mi_upper_nats, membership=certificate.membership_bound)
 
-    def bound(self, guess: Guess) -> float:
+    def bound(self, guess: Guess, target: Target) -> float:
         """Return the most that the certificate allows for a guess.
 
-        Any guess is held by the mutual information and its prior; that of one unit's membership
-        also by the exact figure, so the smaller of the two.
+        Any guess is held by the mutual information and its prior. One unit's membership is asked
+        with even odds: it is held by the balanced figure and by what the information implies for
+        the unit's share, whichever is smaller.
         """
-        any_inference = posterior_success(self.mi_nats, guess.prior)
-        return min(any_inference, self.membership) if guess.is_membership else any_inference
+        if guess.unit is None:
+            return posterior_success(self.mi_nats, guess.prior)
+        members = target.members(np.array([guess.unit]))[:, 0]
+        share = target.pool.prior if target.fresh else float(members.mean())
+        if not 0 < share < 1:
+            return 1.0
+        inside = share
+        if not target.fresh and np.ptp(target.log_p):
+            inside = min(1.0, float(np.exp(target.log_p) @ members))
+        most = min(self.membership, membership_success(self.mi_nats, share, inside))
+        return min(1.0, 0.5 + (most - 0.5) / target.odds(guess.unit)[1])
 
 
 def audit(
@@ -257,9 +267,8 @@ def audit(
     shadow = target.shadow(n_shadow, public_generator(seed, "audit-shadow"))
     trials = target.trials(n_trials, public_generator(seed, "audit-trials"))
     promise = Promise.of(promised)
-    return AuditResults(
-        _measure(attack, attack.train(target, shadow), trials, promise, gamma) for attack in chosen
-    )
+    game = _Game(target=target, trials=trials, promise=promise, gamma=gamma, seed=seed)
+    return AuditResults(_measure(attack, attack.train(target, shadow), game) for attack in chosen)
 
 
 def _resolve(
@@ -315,24 +324,41 @@ def _choose(attacks: Sequence[str | Attack] | None, target: Target) -> list[Atta
     return chosen
 
 
-def _measure(
-    attack: Attack, trained: Trained, trials: Releases, promise: Promise, gamma: float
-) -> AuditResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Game:
+    """What attacks are measured on, and against."""
+
+    target: Target
+    trials: Releases
+    promise: Promise
+    gamma: float
+    seed: int
+
+    def trials_of(self, guess: Guess) -> Releases:
+        """Return the releases for one guess; for membership with as many in as out."""
+        if guess.unit is None:
+            return self.trials
+        rng = public_generator(self.seed, "audit-even-odds", guess.unit)
+        return self.target.trials_of(guess.unit, self.trials, rng)
+
+
+def _measure(attack: Attack, trained: Trained, game: _Game) -> AuditResult:
     """Count successes on fresh releases; several guesses share gamma, the clearest is reported."""
-    guesses = trained.guesses
-    right = trained.hits(trials).sum(axis=0)
+    guesses, gamma = trained.guesses, game.gamma
     found = []
-    for guess, successes in zip(guesses, right, strict=True):
-        estimate = clopper_pearson(int(successes), len(trials), gamma=gamma / len(guesses))
+    for number, guess in enumerate(guesses):
+        trials = game.trials_of(guess)
+        successes = int(trained.hits(trials)[:, number].sum())
+        estimate = clopper_pearson(successes, len(trials), gamma=gamma / len(guesses))
         found.append(
             AuditResult(
                 attack=attack.name,
                 question=attack.question,
                 n_trials=len(trials),
-                successes=int(successes),
+                successes=successes,
                 success=replace(estimate, confidence=1.0 - gamma),
                 prior=guess.prior,
-                bound=promise.bound(guess),
+                bound=game.promise.bound(guess, game.target),
                 notes=trained.notes,
                 unit=guess.unit,
             )

@@ -6,6 +6,7 @@ the real release is not in a bundle and takes no part in it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeAlias
@@ -32,6 +33,7 @@ ReleaseProcedure = Callable[[int, np.random.Generator], ArrayLike]
 
 N_PAIRS = 512
 UNLIKELY = 1e-6
+EDGE = 1e-9  # of a share: a unit that is in all known subsets, or in none
 ROUNDING = 1e-4  # directions that move less are left out of the noise law as rounding errors
 
 
@@ -46,7 +48,7 @@ class Releases:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def part(self, chosen: slice) -> Releases:
+    def part(self, chosen: slice | Integers) -> Releases:
         """Return some of the releases."""
         groups = None if self.groups is None else self.groups[chosen]
         return Releases(indices=self.indices[chosen], seen=self.seen[chosen], groups=groups)
@@ -212,12 +214,54 @@ class Target:
         columns = [self.pool.signs(int(i), int(i) + 1, dtype=np.int8) for i in units]
         return np.concatenate(columns, axis=1) > 0
 
-    def membership_prior(self, unit: int) -> float:
-        """Return the best blind guess about one unit, for an attacker who knows what they know."""
-        if self.fresh:
-            return self.pool.prior
-        inside = float(np.exp(self.log_p) @ self.members(np.array([unit]))[:, 0])
-        return min(1.0, max(inside, 1.0 - inside))
+    def shares(self, units: Integers | slice) -> Vector:
+        """Return the share of the subsets that each unit is in, as far as the attacker knows."""
+        found: Vector = self.members(units)[self.known].mean(axis=0)
+        return np.clip(found, EDGE, 1 - EDGE)
+
+    def odds(self, unit: int) -> tuple[float, float]:
+        """Return how often trials about a unit are *in*, and what a success above 1/2 weighs.
+
+        Both cases are equally likely before the first release. After it, belief ``q`` in place of
+        the share ``f`` of the pool gives them the weights ``q/2f`` and ``(1-q)/2(1-f)``.
+        """
+        members = self.members(np.array([unit]))[:, 0]
+        share = float(members.mean())
+        if self.fresh or not np.ptp(self.log_p) or not 0 < share < 1:
+            return 0.5, 1.0
+        inside = min(1.0, float(np.exp(self.log_p) @ members))
+        weight_in, weight_out = inside / (2 * share), (1 - inside) / (2 * (1 - share))
+        return weight_in / (weight_in + weight_out), weight_in + weight_out
+
+    def trials_of(self, unit: int, trials: Releases, rng: np.random.Generator) -> Releases:
+        """Return independent releases in which a unit is in as often as the game says.
+
+        Where releases cannot be drawn at will, as many of those at hand as are sure to suffice.
+        """
+        members = self.members(np.array([unit]))[:, 0]
+        chance, _ = self.odds(unit)
+        inside = self.pool.prior if self.fresh else float(np.exp(self.log_p) @ members)
+        if math.isclose(inside, chance, abs_tol=1e-12):
+            return trials
+        if not self.fresh:
+            wanted, weights = rng.random(len(trials)) < chance, np.exp(self.log_p)
+            indices = np.empty(len(trials), dtype=np.int64)
+            for side in (True, False):
+                law = weights * (members == side)
+                chosen = wanted == side
+                if chosen.any():
+                    indices[chosen] = rng.choice(len(law), size=chosen.sum(), p=law / law.sum())
+            return self._release(indices, rng)
+        places = [np.flatnonzero(members[trials.indices] == side) for side in (True, False)]
+        n = min(len(where) for where in places)
+        if n == 0:
+            raise AuditError(
+                "pool must hold subsets with the attacked unit and without it; all that are left "
+                "for trials agree. Use a pool of more subsets."
+            )
+        wanted = rng.random(n) < chance
+        n_in = int(wanted.sum())
+        return trials.part(np.concatenate([places[0][:n_in], places[1][: n - n_in]]))
 
 
 def _check_points(bundle: Bundle) -> None:
@@ -259,11 +303,11 @@ class Guess:
     """One question that a trained attack answers on every release.
 
     ``prior`` is the best success of an answer given without the release, or an upper bound of
-    it: a bound that is too large can only hide a violation.
+    it: a bound that is too large can only hide a violation. Whether a ``unit`` is in is asked with
+    even odds, whatever share of the pool it is in.
     """
 
     prior: float
-    is_membership: bool
     unit: int | None = None
 
 
@@ -404,8 +448,10 @@ def ask_members(
     target: Target, units: Integers, hits: Callable[[Releases], Mask], notes: tuple[str, ...] = ()
 ) -> Trained:
     """Return the attack that asks of each chosen unit whether it is in."""
+    chances = (target.odds(int(unit))[0] for unit in units)
     guesses = tuple(
-        Guess(prior=target.membership_prior(int(i)), is_membership=True, unit=int(i)) for i in units
+        Guess(prior=max(chance, 1 - chance), unit=int(unit))
+        for unit, chance in zip(units, chances, strict=True)
     )
     return Trained(guesses=guesses, hits=hits, notes=notes)
 
@@ -425,6 +471,4 @@ def ask_once(
         parts = [is_right(block, releases.indices[chosen]) for chosen, block in see(releases)]
         return np.concatenate(parts)[:, None]
 
-    return Trained(
-        guesses=(Guess(prior=min(1.0, prior), is_membership=False),), hits=hits, notes=notes
-    )
+    return Trained(guesses=(Guess(prior=min(1.0, prior)),), hits=hits, notes=notes)

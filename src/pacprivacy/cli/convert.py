@@ -21,41 +21,53 @@ from pacprivacy.theory import (
     READ_AT_DELTA,
     epsilon_equivalent,
     gaussian_success,
+    membership_success,
+    mi_for_membership,
     mi_for_success,
     posterior_success,
     read_as_dp,
+    success_at,
     success_for_epsilon,
 )
 
 CAVEAT: Final = """\
 Success is the most that any guess with this prior can reach once the release is
-seen. Epsilon and mu match the success of guessing one record's membership at
-prior 1/2 and nothing else: PAC privacy and differential privacy are different
-promises. One (epsilon, delta) holds for the worst mechanism that has it; a
-Gaussian mechanism is read by its own curve. Membership(q) bounds that one guess
-directly, with far less noise."""
+seen. Balanced success is of one guess: the attacker is shown the release and a
+record that was used or not with equal odds; the advantage is twice what it is
+above 1/2, and bounds true positives minus false ones. Epsilon and mu match the
+balanced success and nothing else: PAC privacy and differential privacy are
+different promises. One (epsilon, delta) holds for the worst mechanism that has
+it; a Gaussian mechanism is read by its own curve. Membership(q) bounds that one
+guess directly, with far less noise."""
 SHOWN_PRIORS: Final = (0.5, 0.01)
 
 
-def _information(option: str, value: float, *, prior: float, delta: float) -> float:
+def _information(option: str, value: float, *, prior: float, delta: float, share: float) -> float:
     """Return the largest information budget that keeps the success at what was given."""
     if option == "--success":
         return mi_for_success(value, prior)
     if option == "--epsilon":
-        return mi_for_success(success_for_epsilon(value, delta))
+        return mi_for_membership(success_for_epsilon(value, delta), share)
     if option == "--mu":
-        return mi_for_success(gaussian_success(value))
+        return mi_for_membership(gaussian_success(value), share)
     return value
 
 
-def _read_as_all(mi_nats: float, *, prior: float, delta: float) -> dict[str, Any]:
+def _read_as_all(mi_nats: float, *, prior: float, delta: float, share: float) -> dict[str, Any]:
     """Read an information budget as success rates, as an epsilon and as Gaussian DP."""
     priors = [prior, *(p for p in SHOWN_PRIORS if p != prior)]
-    reached = posterior_success(mi_nats)
+    reached = membership_success(mi_nats, share)
+    advantage = min(1.0, 2 * reached - 1)
     gaussian = read_as_dp(reached, delta or READ_AT_DELTA)
     return {
         "mi_nats": mi_nats,
         "success": {format_number(p): posterior_success(mi_nats, p) for p in priors},
+        "membership": {
+            "share": share,
+            "success": reached,
+            "advantage": advantage,
+            "success_at_share": success_at(advantage, share),
+        },
         "epsilon_equivalent": _finite(epsilon_equivalent(reached, delta)),
         "delta": delta,
         "gaussian": {
@@ -93,6 +105,12 @@ def _convert(
     delta: Annotated[
         str, typer.Option("--delta", metavar="DELTA", help="The delta that goes with epsilon.")
     ] = "0",
+    share: Annotated[
+        str,
+        typer.Option(
+            "--share", metavar="RATE", help="Share of the candidates that a record is in."
+        ),
+    ] = "1/2",
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -105,8 +123,9 @@ def _convert(
             "Try: pac convert --mi 1/64"
         )
     at_prior, at_delta = read_number("--prior", prior), read_number("--delta", delta)
-    mi_nats = _information(*given[0], prior=at_prior, delta=at_delta)
-    found = _read_as_all(mi_nats, prior=at_prior, delta=at_delta)
+    at_share = read_number("--share", share)
+    mi_nats = _information(*given[0], prior=at_prior, delta=at_delta, share=at_share)
+    found = _read_as_all(mi_nats, prior=at_prior, delta=at_delta, share=at_share)
     if as_json:
         show_json(found)
     elif not quiet:
@@ -119,6 +138,16 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     rows += [
         (f"success of any guess, prior {100 * float(prior):.4g} %", f"{percent_at_most(rate, 3)} %")
         for prior, rate in found["success"].items()
+    ]
+    one = found["membership"]
+    share = f"a record in {100 * one['share']:.4g} % of candidates"
+    rows += [
+        (f"balanced success, {share}", f"{percent_at_most(one['success'], 3)} %"),
+        ("its advantage", at_most(one["advantage"], decimals=5)),
+        (
+            f"success at the prior {100 * one['share']:.4g} %",
+            f"{percent_at_most(one['success_at_share'], 3)} %",
+        ),
     ]
     delta, gaussian = found["delta"], found["gaussian"]
     worst = f"DP at delta {format_number(delta)}, worst case" if delta else "pure DP"

@@ -96,8 +96,10 @@ def _recomputed(certificate: Certificate, bundle: Bundle | AnswerBundle) -> dict
     draws = {proof.claim: proof.n_draws for proof in proofs}
     items = {
         "promise": certificate.promise,
-        "pool": f"{certificate.n_subsets} subsets of {certificate.n_units} units, blind guess "
-        f"{100 * certificate.prior:.4g} %",
+        "pool": f"{certificate.n_subsets} subsets of {certificate.n_units} units, prior of the "
+        f"worst-placed one {100 * certificate.prior:.4g} %",
+        "advantage": f"at most {at_most(certificate.advantage, decimals=4)}; success at that prior "
+        f"at most {percent_at_most(certificate.success_at(certificate.prior))} %",
         "noise": f"total variance {certificate.noise.total_variance:.6g} over "
         f"{certificate.noise.n_directions} of {certificate.dimension} directions",
         "log-determinant bound": f"{at_most(certificate.log_det_nats, decimals=6)} nats",
@@ -111,6 +113,11 @@ def _recomputed(certificate: Certificate, bundle: Bundle | AnswerBundle) -> dict
     if found is not None:
         how = f"{draws['membership']} draws" if "membership" in draws else "closed form"
         items["membership success"] = f"at most {percent_at_most(found.upper)} % ({how})"
+    if certificate.trade_off:
+        items["trade-off"] = ", ".join(
+            f"{100 * item.false_positives:.3g} % -> {percent_at_most(item.true_positives)} %"
+            for item in certificate.trade_off
+        )
     items["any inference"] = ", ".join(
         f"prior {100 * float(prior):.4g} % -> {percent_at_most(rate)} %"
         for prior, rate in certificate.any_inference.items()

@@ -37,5 +37,9 @@ from pacprivacy.release.intervals import (
     warn_if_noisy as warn_if_noisy,
 )
 from pacprivacy.release.release import Release as Release, Sampler as Sampler, Secret as Secret
-from pacprivacy.release.text import open_parts as open_parts
+from pacprivacy.release.text import (
+    TOLD_OUT as TOLD_OUT,
+    open_parts as open_parts,
+    trade_off_rows as trade_off_rows,
+)
 from pacprivacy.release.verification import load_bundle as load_bundle

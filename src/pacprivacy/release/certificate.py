@@ -25,9 +25,15 @@ from pacprivacy.release.text import (
     certificate_text,
     not_promised,
     promise_text,
+)
+from pacprivacy.theory import (
+    Estimate,
+    Readings,
+    epsilon_equivalent,
+    posterior_success,
+    read_as_dp,
     success_at,
 )
-from pacprivacy.theory import Estimate, Readings, epsilon_equivalent, posterior_success, read_as_dp
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
 Prior: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^([01]|1\.0+|0\.\d+|\d(\.\d+)?e-\d+)$")]

@@ -11,6 +11,7 @@ from pacprivacy._certificates import readings_text, rows_html
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
 from pacprivacy.adversary import FALSE_POSITIVES
 from pacprivacy.pool import Pool
+from pacprivacy.theory import success_at
 
 WIDTH: Final = 80
 KINDS: Final = {
@@ -29,7 +30,8 @@ LOOPHOLE: Final = (
     "an exact fact of the universe that no noise hides"
 )
 TOLD_OUT: Final = (
-    "Who is told that a unit is out keeps few candidates; who is told that one is in keeps most"
+    "The odds are those that are left by what was told: a unit known to be out leaves few "
+    "candidates, one known to be in leaves most"
 )
 NOISE_LEVEL: Final = (
     "the noise level, and so the spread of the output over the candidates, rounded up to two digits"
@@ -110,13 +112,7 @@ def advantage_of(cert: dict[str, Any]) -> float:
     """Return how much better than even odds an attacker does: over the session, if there is one."""
     session = cert["composition"] or {}
     bound: float = session.get("session_success_bound", cert["membership_bound"])
-    return min(1.0, max(0.0, (2 * bound - 1) * (1 + 2.0**-52)))
-
-
-def success_at(advantage: float, prior: float) -> float:
-    """Return what an advantage allows where the case in has this prior, rounded up."""
-    likely = max(prior, 1 - prior)
-    return min(1.0, (likely + (1 - likely) * advantage) * (1 + 2.0**-51))
+    return min(1.0, max(0.0, 2.0 * bound - 1.0))  # exact: no rounding
 
 
 def _advantage_text(cert: dict[str, Any]) -> str:
@@ -163,8 +159,10 @@ def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
         worst, mean = cert["membership"], cert["membership_mean"]
         rows.append(("Membership", f"worst unit {_percent(worst)}"))
         rows.append(("", f"mean over units {_percent(mean)}"))
-    rows.append(("Advantage", _advantage_text(cert)))
-    rows.append(("Trade-off", _trade_off_text(cert)))
+    if advantage_of(cert) < 1:
+        doubt = "by simulation, not by proof: " * (cert["kind"] == "empirical")
+        rows.append(("Advantage", doubt + _advantage_text(cert)))
+        rows.append(("Trade-off", doubt + _trade_off_text(cert)))
     guesses = ", ".join(
         f"prior {100 * float(prior):.4g} % -> {percent_at_most(success)} %"
         for prior, success in cert["any_inference"].items()

@@ -102,7 +102,7 @@ def plot_release(release: Release, path: str | Path | None = None) -> Any:
     """
     figure, cert = new_figure(4.6), release.certificate
     above, below = figure.subplots(2, 1, height_ratios=(1, 3))
-    draw_odds(above, cert.prior, cert.membership_bound)
+    draw_odds(above, 0.5, cert.membership_bound)
     title = f"success of guessing one {cert.unit}"
     if cert.membership_mean is not None:
         title += f"; on average at most {percent_at_most(cert.membership_mean.upper)} %"

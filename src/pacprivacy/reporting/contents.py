@@ -172,7 +172,7 @@ def check_belongs(certificate: Certificate, bundle: Bundle) -> None:
 
 def _utility_curve(certificate: Certificate, bundle: Bundle) -> UtilityCurve | None:
     """Propose noise for a grid of bounds; about a fresh secret, before any release."""
-    least = bundle.pool.worst_prior + ROOM
+    least = 0.5 + ROOM
     bounds = [stop for stop in STOPS if stop >= least]
     points = []
     for success in bounds:

@@ -17,12 +17,14 @@ from pacprivacy._rounding import at_most, failure_text, percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import AuditError, CertificateError, DataError
 from pacprivacy.release import (
+    TOLD_OUT,
     Bundle,
     Certificate,
     Release,
     ends_text,
     load_bundle,
     plus_minus,
+    trade_off_rows,
 )
 from pacprivacy.reporting import charts
 from pacprivacy.reporting.contents import ReportData, UtilityCurve, build_report, check_belongs
@@ -182,6 +184,8 @@ def render_page(data: ReportData) -> str:
         kind=KINDS[cert.kind],
         units="records" if cert.unit == "record" else "groups of rows",
         promised=_promised(data),
+        trade_off=trade_off_rows(cert.to_public_dict()),
+        told_out=TOLD_OUT,
         readings=cert.dp_readings,
         infinity=math.inf,
         draws=[e.n_draws for e in (cert.membership, cert.information) if e and e.n_draws],
@@ -259,13 +263,13 @@ def _utility_picture(
 def _pictures(data: ReportData) -> dict[str, str | None]:
     cert, curator = data.certificate, data.curator
     said = f"one {cert.unit} in or out: {percent_at_most(cert.membership_bound)} %"
-    dot = (cert.prior, cert.membership_bound)
+    dot = (0.5, cert.membership_bound)
     bars, label = _noise_bars(data)
     found: dict[str, str | None] = dict.fromkeys(
         ("noise_chart", "session_chart", "audit_chart", "unit_chart")
     )
     room = "Room between a blind guess and the promise"
-    found["odds"] = _picture(room, 0.95, charts.draw_odds, cert.prior, _promised(data))
+    found["odds"] = _picture(room, 0.95, charts.draw_odds, 0.5, _promised(data))
     found["prior_chart"] = _picture(
         "Success against prior", 4.0, charts.draw_priors, data.any_inference, dot, said
     )

@@ -33,5 +33,6 @@ from pacprivacy.theory.success import (
     mi_for_success as mi_for_success,
     posterior_success as posterior_success,
     read_as_dp as read_as_dp,
+    success_at as success_at,
     success_for_epsilon as success_for_epsilon,
 )

@@ -130,6 +130,18 @@ def membership_success(
     return float(found) if found.ndim == 0 else found
 
 
+def success_at(advantage: float, prior: float) -> float:
+    """Return what an advantage allows where a unit is in with this probability, rounded up.
+
+    Guarantee
+    ---------
+    Claim T-6. ``max(p, 1-p) + min(p, 1-p) advantage`` at most, for every attacker.
+    """
+    likely = max(prior, 1 - prior)
+    up = 1.0 if prior == 0.5 else 1 + 2.0**-51  # at one half nothing is rounded
+    return min(1.0, (likely + (1 - likely) * advantage) * up)
+
+
 def mi_for_membership(
     success: Vector | float, share: Vector | float = 0.5, inside: Vector | float | None = None
 ) -> float:

@@ -105,7 +105,9 @@ def test_fresh_secrets_are_never_known_and_each_is_used_once() -> None:
     assert len(np.unique(trials.indices)) == 100
     assert not set(trials.indices) & set(target.known)
     assert set(shadow.indices) <= set(target.known)
-    assert target.membership_prior(0) == target.pool.prior
+    even = target.trials_of(0, trials, RNG(4))
+    assert len(np.unique(even.indices)) == len(even) > 20
+    assert set(even.indices) <= set(trials.indices)
 
 
 # --- posterior ------------------------------------------------------------------------------
@@ -165,22 +167,23 @@ def test_gaussian_score_uses_both_variances() -> None:
     scores = np.where(members, rng.normal(0, 3, members.shape), rng.normal(0, 1, members.shape))
     laws = fit_gaussian(scores, members)
     grid = np.linspace(-8, 8, 161)[:, None]
-    truth = np.log(0.3) + norm.logpdf(grid, scale=3) >= np.log(0.7) + norm.logpdf(grid)
+    truth = norm.logpdf(grid, scale=3) >= norm.logpdf(grid)  # whatever the share
     assert (gaussian_guess(grid, laws) == truth).mean() > 0.97
-    assert laws[0, 0] == pytest.approx((gaussian_guess(scores, laws) == members).mean())
+    right = gaussian_guess(scores, laws) == members
+    assert laws[0, 0] == pytest.approx((right[members].mean() + right[~members].mean()) / 2)
 
 
 def test_empirical_score_cuts_where_most_guesses_are_right() -> None:
     scores = np.array([[0.0], [1.0], [2.0], [3.0], [4.0]])
     members = np.array([[False], [False], [True], [False], [True]])
     laws = fit_empirical(scores, members)
-    assert laws[:, 0].tolist() == [0.8, 1.5]
+    assert laws[:, 0].tolist() == [pytest.approx((2 / 3 + 2 / 2) / 2), 1.5]
     assert empirical_guess(scores, laws)[:, 0].tolist() == [False, False, True, True, True]
 
 
 def test_empirical_score_can_say_always() -> None:
     members = np.ones((4, 1), dtype=bool)
-    assert fit_empirical(np.arange(4.0)[:, None], members)[:, 0].tolist() == [1.0, -np.inf]
+    assert fit_empirical(np.arange(4.0)[:, None], members)[:, 0].tolist() == [0.5, -np.inf]
 
 
 # --- at least k members ---------------------------------------------------------------------
@@ -302,12 +305,12 @@ def test_text_fits_a_terminal() -> None:
 
 
 def test_promise_takes_the_smaller_of_its_claims() -> None:
-    member = Guess(prior=0.5, is_membership=True)
-    other = Guess(prior=0.5, is_membership=False)
+    member, other, target = Guess(prior=0.5, unit=3), Guess(prior=0.5), toy_target()
     loose = Promise(mi_nats=1.0, membership=0.6)
-    assert (loose.bound(member), loose.bound(other)) == (0.6, 1.0)
+    assert (loose.bound(member, target), loose.bound(other, target)) == (0.6, 1.0)
     tight = Promise(mi_nats=0.01, membership=0.9)
-    assert tight.bound(member) == tight.bound(other) == posterior_success(0.01, 0.5)
+    assert tight.bound(member, target) == posterior_success(0.01, 0.5)
+    assert tight.bound(other, target) == posterior_success(0.01, 0.5)
 
 
 def test_a_release_without_noise_is_seen_through_as_promised() -> None:
@@ -353,7 +356,7 @@ def test_trials_take_no_part_in_training(release: Release) -> None:
 
     class Spy:
         name, question, fresh_secrets, notes = "spy", "", True, ()
-        guesses = (Guess(prior=0.5, is_membership=True),)
+        guesses = (Guess(prior=0.5),)
 
         def train(self, target: Target, shadow: Releases) -> "Spy":
             seen["shadow"] = shadow
@@ -373,7 +376,7 @@ def test_trials_take_no_part_in_training(release: Release) -> None:
 def test_of_several_guesses_the_clearest_is_reported(release: Release) -> None:
     class Uneven:
         name, question, fresh_secrets, notes = "uneven", "", True, ()
-        guesses = tuple(Guess(prior=0.5, is_membership=True, unit=i) for i in range(3))
+        guesses = tuple(Guess(prior=0.5, unit=i) for i in range(3))
 
         def train(self, target: Target, shadow: Releases) -> "Uneven":
             return self
@@ -393,7 +396,10 @@ def test_the_index_follows_the_belief_of_a_session() -> None:
     assert np.abs(counts - 10_000 * belief).max() < 5 * np.sqrt(2400)
     assert counts[4:].sum() == 0
     inside = belief @ target.pool.masks()[:, 2]
-    assert target.membership_prior(2) == pytest.approx(max(inside, 1 - inside))
+    assert target.odds(2) == pytest.approx((inside, 1.0))
+    trials = target.trials_of(2, target.trials(10_000, RNG(0)), RNG(1))
+    again = np.bincount(trials.indices, minlength=8)
+    assert np.abs(again - 10_000 * belief).max() < 5 * np.sqrt(2400)
 
 
 # --- refusals -------------------------------------------------------------------------------

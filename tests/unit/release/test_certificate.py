@@ -15,10 +15,10 @@ from sklearn.dummy import DummyClassifier
 import pacprivacy as pac
 from pacprivacy.design import Descent, descend
 from pacprivacy.errors import CertificateError
-from pacprivacy.release import Release
+from pacprivacy.release import Release, verify
 from pacprivacy.release.certificate import Certificate
 from pacprivacy.release.text import LOOPHOLE, NOISE_LEVEL, SCOPE
-from pacprivacy.theory import epsilon_equivalent, posterior_success
+from pacprivacy.theory import epsilon_equivalent, mi_for_membership, posterior_success
 
 ASSESS = importlib.import_module("pacprivacy.release.certify")
 
@@ -145,7 +145,11 @@ def test_missing_files_and_fields_are_refused(certificate: Certificate, tmp_path
     for field in fields(Certificate):
         plain = certificate.to_public_dict()
         del plain[field.name]
-        if field.name in ("divergences", "published"):  # files of version 0.1 do not have them
+        if field.name in (
+            "divergences",
+            "published",
+            "trade_off",
+        ):  # files of version 0.1 do not have them
             assert getattr(Certificate.from_dict(plain), field.name) == ()
             continue
         with pytest.raises(CertificateError):
@@ -267,3 +271,76 @@ def test_what_more_information_allows_is_said(certificate: Certificate) -> None:
     assert found.mi_upper_nats > math.log(2)
     assert any("above ln 2" in item for item in found.not_promised)
     assert not any("above ln 2" in item for item in certificate.not_promised)
+
+
+# --- pools that leave a fold out ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def of_folds() -> Release:
+    data = np.random.default_rng(0).normal(size=(60, 2))
+    pool = pac.Balanced(n_subsets=200, folds=10)
+    return pac.privatize(
+        lambda x: x.mean(axis=0), data, pac.Membership(0.6), pool=pool, rng=0, simulate=True
+    )
+
+
+@pytest.mark.claim("A-2")
+@pytest.mark.claim("A-7")
+def test_a_certificate_of_folds_speaks_of_even_odds(of_folds: Release) -> None:
+    cert = of_folds.certificate
+    assert cert.prior == 0.9
+    assert cert.membership_bound <= 0.6
+    assert cert.advantage == 2 * cert.membership_bound - 1
+    assert cert.success_at(0.9) == pytest.approx(0.9 + 0.1 * cert.advantage)
+    assert cert.success_at(0.5) == cert.membership_bound
+    assert [item.false_positives for item in cert.trade_off] == [0.001, 0.01, 0.1]
+    assert all(i.true_positives < i.false_positives + cert.advantage for i in cert.trade_off)
+    text = " ".join(str(cert).split())
+    for said in (
+        "both being equally likely (blind guess: 50 %)",
+        "that was used or not with equal odds",
+        "The pool's own prior is 90 %",
+        "for the unit placed worst",
+        "told 1 out:",
+        "told 1 in:",
+        "about 3 units that are out knows the secret",
+    ):
+        assert said in text
+    assert verify(cert, of_folds.bundle).digest == cert.digest
+    assert Certificate.from_dict(json.loads(cert.to_json())) == cert
+
+
+@pytest.mark.claim("R-1")
+def test_a_rosier_trade_off_is_refused(of_folds: Release) -> None:
+    first, *rest = of_folds.certificate.trade_off
+    rosier = replace(first, true_positives=first.true_positives / 2)
+    forged = replace(of_folds.certificate, trade_off=(rosier, *rest))
+    with pytest.raises(CertificateError, match="trade_off"):
+        verify(forged, of_folds.bundle)
+
+
+def test_halves_are_told_as_before(release: Release) -> None:
+    assert {row.direction for row in release.certificate.side_knowledge} == {"either"}
+    assert "told 1 out" not in str(release.certificate)
+
+
+@pytest.mark.claim("A-2")
+def test_who_is_told_that_others_are_out_knows_most(of_folds: Release) -> None:
+    rows = {(r.n_told, r.direction): r for r in of_folds.certificate.side_knowledge}
+    assert set(rows) == {(1, "out"), (2, "out"), (1, "in"), (2, "in"), (4, "in")}
+    out, told_in = rows[2, "out"], rows[2, "in"]
+    assert out.mean_without_release > told_in.mean_without_release
+    assert out.mean_increment > told_in.mean_increment
+
+
+@pytest.mark.claim("T-6")
+@pytest.mark.parametrize("rule", ["waterfill", "diagonal"])
+def test_information_is_turned_into_success_at_the_share_of_the_pool(rule: str) -> None:
+    data = np.random.default_rng(0).normal(size=(60, 2))
+    pool = pac.Balanced(n_subsets=200, folds=10)
+    cert = pac.privatize(
+        lambda x: x.mean(axis=0), data, pac.Membership(0.6), pool=pool, rule=rule, rng=0
+    ).certificate
+    assert cert.mi_upper_nats <= mi_for_membership(0.6, 0.9) * (1 + 1e-9)
+    assert mi_for_membership(0.6, 0.9) < 0.4 * mi_for_membership(0.6)

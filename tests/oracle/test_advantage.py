@@ -1,0 +1,196 @@
+"""The parts of a membership proof against adaptive quadrature, enumeration and exact tails."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import binom, norm
+
+from pacprivacy.adversary import FALSE_POSITIVES, make_view, membership_risk, trade_off
+from pacprivacy.adversary.advantage import (
+    CURVATURE,
+    GRID_STEPS,
+    RATES,
+    Tilts,
+    _by_draws,
+    _on_a_line,
+    _second_moments,
+    advantage_bounds,
+    deviation,
+)
+from pacprivacy.adversary.view import View
+from pacprivacy.pool import Balanced, Poisson, Pool
+from pacprivacy.theory import success_at
+
+POOLS = {
+    "halves": Balanced(n_subsets=12).draw(10, rng=1),
+    "folds": Balanced(n_subsets=15, folds=5).draw(10, rng=1),
+    "poisson": Poisson(rate=0.8, n_subsets=12).draw(10, rng=4),
+}
+EVERY_POOL = pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS.keys())
+
+
+def line_view(pool: Pool, spread: float, *, believed: bool = False, seed: int = 0) -> View:
+    rng = np.random.default_rng(seed)
+    log_p = np.log(rng.dirichlet(np.ones(pool.n_subsets))) if believed else None
+    return make_view(spread * rng.normal(size=(pool.n_subsets, 1)), log_p)
+
+
+def by_quadrature(view: View, pool: Pool) -> np.ndarray:
+    """Return E|a| of every unit by adaptive quadrature over one dimension."""
+    tilts = Tilts(pool)
+    masks = tilts.masks(slice(0, pool.n_units), np.float64, whole=True)
+    points, weights = view.points[:, 0], np.exp(view.log_prior)
+    found = []
+    for mask in masks.T:
+        grid = np.linspace(points.min() - 9, points.max() + 9, 4001)
+        density = norm.pdf(grid[:, None] - points) @ (weights * mask)
+        signs = np.flatnonzero(np.diff(np.sign(density)))
+        ends = [grid[0], *grid[signs], *grid[signs + 1], grid[-1]]
+        integrand = lambda z, mask=mask: abs(norm.pdf(z - points) @ (weights * mask))  # noqa: E731
+        ends = sorted(set(ends))
+        pieces = itertools.pairwise(ends)
+        found.append(sum(quad(integrand, a, b, epsabs=1e-11)[0] for a, b in pieces))
+    return np.array(found)
+
+
+@pytest.mark.claim("A-5")
+@EVERY_POOL
+@pytest.mark.parametrize("spread", [0.3, 4.0])
+@pytest.mark.parametrize("believed", [False, True])
+def test_a_grid_is_as_near_as_claimed(pool: Pool, spread: float, believed: bool) -> None:
+    view = line_view(pool, spread, believed=believed)
+    tilts, units = Tilts(pool), np.arange(pool.n_units)
+    before = tilts.before(view.log_prior, units)
+    found = _on_a_line(view, tilts, units, before)
+    truth = by_quadrature(view, pool)
+    assert (found.lower <= truth + 1e-9).all()
+    assert (truth <= found.upper + 1e-9).all()
+    worst = int(np.argmax(truth - np.abs(before)))
+    finest = GRID_STEPS[-1] ** 2 / 4 * CURVATURE * tilts.weight(before, units)[worst]
+    assert found.upper[worst] - truth[worst] <= 2 * finest + 1e-9
+    if not believed:
+        assert tilts.weight(before, units) == pytest.approx(np.ones(pool.n_units))
+
+
+@pytest.mark.claim("A-5")
+def test_the_error_of_a_grid_is_not_far_below_its_bound() -> None:
+    # a kink at a node is no error, one in the middle of a cell is h²/4 times half the slope
+    step = 0.2
+    grid = np.arange(-60, 61) * step
+    errors = []
+    for shift in np.linspace(0, step, 21):
+        density = np.abs(norm.pdf(grid + shift - 0.5) - norm.pdf(grid + shift + 0.5))
+        errors.append(abs(density.sum() * step - 2 * (2 * norm.cdf(0.5) - 1)))
+    bound = step**2 / 4 * CURVATURE * 2
+    assert bound / 20 < max(errors) <= bound
+
+
+@pytest.mark.claim("A-2")
+@pytest.mark.claim("A-6")
+@EVERY_POOL
+@pytest.mark.parametrize("believed", [False, True])
+def test_draws_and_second_moments_cover_the_truth(
+    pool: Pool, believed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pacprivacy.adversary.advantage.SCREEN_DRAWS", 1 << 14)
+    view = line_view(pool, 0.8, believed=believed, seed=3)
+    truth, units, tilts = by_quadrature(view, pool), np.arange(pool.n_units), Tilts(pool)
+    rng, before = np.random.default_rng(0), tilts.before(view.log_prior, np.arange(pool.n_units))
+    found = _by_draws(view, tilts, units, before, n_draws=1 << 14, gamma=1e-6, rng=rng)
+    assert (found.lower <= truth).all()
+    assert (truth <= found.upper).all()
+    screen = _second_moments(view, tilts, units, 1e-6, rng)
+    assert (truth <= screen).all()
+    assert (screen <= 1.7 * truth + 0.1).all()  # it is a screen, not a wall
+
+
+@pytest.mark.claim("A-2")
+def test_forgetting_the_share_is_seen() -> None:
+    pool = POOLS["folds"]
+    view = line_view(pool, 0.8)
+    found = advantage_bounds(view, pool, n_draws=64, gamma=0.01, rng=np.random.default_rng(0))
+    tilts = Tilts(pool)
+    truth = by_quadrature(view, pool)
+    halved = truth * 0.5 / tilts.scale * 4  # E|Q - f| / (1/2) instead of / 2f(1-f)
+    assert (np.abs(found.value - truth) < 1e-3).all()
+    assert (np.abs(found.value - halved) > 1e-2).all()
+    # at the pool's own prior the best guess is hardly better than always saying in
+    risk = membership_risk(view, pool, rng=0)
+    assert 0.5 + truth.max() / 2 == pytest.approx(risk.upper, abs=1e-3)
+
+
+@pytest.mark.claim("A-2")
+@EVERY_POOL
+def test_a_prior_other_than_one_half_allows_what_is_said(pool: Pool) -> None:
+    view = line_view(pool, 1.5)
+    truth = by_quadrature(view, pool)
+    grid = np.linspace(view.points.min() - 9, view.points.max() + 9, 20001)
+    inside = pool.masks().astype(float)
+    like = norm.pdf(grid[:, None] - view.points[:, 0])
+    pin, pout = like @ inside / inside.sum(axis=0), like @ (1 - inside) / (1 - inside).sum(axis=0)
+    for prior in (0.02, 0.3, 0.5, 0.8, 0.97):
+        best = np.maximum(prior * pin, (1 - prior) * pout).sum(axis=0) * (grid[1] - grid[0])
+        bounds = np.array([success_at(float(t), prior) for t in truth])
+        assert (best <= bounds + 1e-6).all()
+        if prior == 0.5:
+            assert best == pytest.approx(bounds, abs=1e-5)
+
+
+@pytest.mark.claim("A-7")
+@EVERY_POOL
+def test_true_positives_stay_below_their_bound(pool: Pool) -> None:
+    view = line_view(pool, 0.8)
+    grid = np.linspace(view.points.min() - 9, view.points.max() + 9, 40001)
+    like = norm.pdf(grid[:, None] - view.points[:, 0]) * (grid[1] - grid[0])
+    advantage = by_quadrature(view, pool)
+    rng = np.random.default_rng(0)
+    for unit in (0, 4, 9):
+        inside = pool.masks()[:, unit].astype(float)
+        pin, pout = (like @ side / side.sum() for side in (inside, 1 - inside))
+        order = np.argsort(-pin / pout)
+        false, true = np.cumsum(pout[order]), np.cumsum(pin[order])
+        found = trade_off(view, pool, unit=unit, n_draws=1 << 15, gamma=1e-3, rng=rng)
+        for item in found:
+            best = float(np.interp(item.false_positives, false, true))
+            assert best <= item.true_positives <= best * 1.15 + 0.006
+            assert best <= item.false_positives + advantage[unit] + 1e-6
+        assert [item.false_positives for item in found] == list(FALSE_POSITIVES)
+        assert sum(1 - item.confidence for item in found) == pytest.approx(1e-3)
+
+
+@pytest.mark.claim("T-5")
+@pytest.mark.parametrize("rate", [0.02, 0.3, 0.9])
+@pytest.mark.parametrize("center", [0.1, 0.5])
+def test_a_mean_by_its_squares_holds_for_every_binomial(rate: float, center: float) -> None:
+    n, gamma = 200, 0.01
+    counts = np.arange(n + 1)
+    mean = counts / n
+    squares = mean * (1 - center) ** 2 + (1 - mean) * center**2
+    level = math.log(len(RATES) / gamma) / n
+    chances = binom.pmf(counts, n, rate)
+    above = mean + deviation(squares, np.full(n + 1, 1 - center), level)
+    below = mean - deviation(squares, np.full(n + 1, center), level)
+    assert chances[above < rate].sum() <= gamma
+    assert chances[below > rate].sum() <= gamma
+    if abs(rate - center) < 0.25:  # a guess that is near: a third of what it adds would not do
+        assert chances[mean + 0.35 * (above - mean) < rate].sum() > gamma
+
+
+@pytest.mark.claim("T-5")
+def test_the_inequality_behind_it() -> None:
+    y = np.linspace(-1, 40, 4101)
+    for rate in (*RATES, 0.99):
+        psi = -math.log1p(-rate) - rate
+        assert (np.exp(rate * y - psi * y**2) <= 1 + rate * y + 1e-12).all()
+    # simulated: draws that are not symmetric, a centre that is not their mean
+    rng = np.random.default_rng(0)
+    x = rng.beta(0.4, 3.0, size=(4000, 400))
+    level = math.log(len(RATES) / 0.05) / 400
+    squares = np.square(x - 0.2).mean(axis=1)
+    bound = x.mean(axis=1) + deviation(squares, np.full(4000, 0.8), level)
+    assert (bound < 0.4 / 3.4).mean() <= 0.05
