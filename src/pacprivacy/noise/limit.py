@@ -32,14 +32,14 @@ from pacprivacy.noise.search import unit_shifts
 WAVES = 3.0 * np.geomspace(1 / 4, 6, 28)  # the best is 3 for a small advantage on a shift
 UNITS_PER_DIRECTION = 8
 MOST_UNIT_DIRECTIONS = 64
-LINE_UNITS = 3
+RANKED_UNITS, LINE_UNITS = 256, 4
 MOST_LINES = 4  # axes along which the linear program is tried
-LOOKS, CLOSE = 3, 3.0
+LOOKS, CLOSE = 2, 4.0
 CELLS_PER_STD = 10.0
 REACH = 4.0  # of a law that the linear program may choose, in standard deviations
 LAW_POINTS = 3  # of a law, for every node of a test function
 CELLS_OF_OUTPUTS = 12
-MOST_CELLS = 1500
+MOST_CELLS = 800
 GAUSSIAN_LOSS = 6 / np.pi  # of a Gaussian against the best law, for a small shift
 ROUNDING = 1e-9
 
@@ -87,7 +87,7 @@ def noise_limit(
     waves = _along_axes(spread, contrast, shifts)
     along = waves.copy()
     for axis in range(min(spread.rank, MOST_LINES)):
-        units = _largest(np.abs(shifts[:, axis]) / contrast.allowed, LINE_UNITS)
+        units = _largest(np.abs(shifts[:, axis]) / contrast.allowed, RANKED_UNITS)
         scale = float(np.sqrt(max(enough / spread.rank / GAUSSIAN_LOSS, waves[axis])))
         for _ in range(LOOKS):  # the noise along an axis may be far less than its share
             found = _on_a_line(spread.coordinates[:, axis], contrast, units, scale)
@@ -114,9 +114,17 @@ class _Contrast:
         masks: Matrix = self.tilts.masks(units, np.float64, whole=True)
         return masks * np.exp(self.log_p)[:, None]
 
-    def least_along(
-        self, positions: Vector, units: npt.NDArray[np.int64], shifts: Vector
-    ) -> float:
+    def worst(
+        self, positions: Vector, units: npt.NDArray[np.int64], scale: float
+    ) -> npt.NDArray[np.int64]:
+        """Return the units that are farthest above their limits under normal noise, roughly."""
+        z = np.arange(positions.min() - 3 * scale, positions.max() + 3 * scale, scale / 4)
+        z = z[:: -(-len(z) // MOST_CELLS)]
+        density = np.exp(-0.5 * np.square((z[:, None] - positions) / scale))
+        above = np.abs(density @ self.weights(units)).sum(axis=0) / self.allowed[units]
+        return units[_largest(above, LINE_UNITS)]
+
+    def least_along(self, positions: Vector, units: npt.NDArray[np.int64], shifts: Vector) -> float:
         """Return the most that these units and a few waves give for the variance along a line.
 
         ``|D| |φ_N| <= t`` with ``D = Σ_k c_k exp(i w y_k)``, and ``1 - |φ_N(w)| <= w² Var / 2``.
@@ -157,7 +165,9 @@ def _along_units(spread: Spread, contrast: _Contrast, shifts: Matrix) -> float:
     directions = shifts[units] / lengths[units][:, None]
     least = np.array(
         [
-            contrast.least_along(spread.coordinates @ v, units[i : i + 1], lengths[units[i : i + 1]])
+            contrast.least_along(
+                spread.coordinates @ v, units[i : i + 1], lengths[units[i : i + 1]]
+            )
             for i, v in enumerate(directions)
         ]
     )
@@ -176,7 +186,7 @@ def _on_a_line(
     positions: Vector, contrast: _Contrast, units: npt.NDArray[np.int64], scale: float
 ) -> float:
     """Return the bound by a linear program; ``scale`` is about the standard deviation."""
-    units = units[np.isfinite(contrast.allowed[units])]
+    units = contrast.worst(positions, units[np.isfinite(contrast.allowed[units])], scale)
     weights, allowed = contrast.weights(units), contrast.allowed[units]
     low, span = float(positions.min()), float(np.ptp(positions))
     step = min(scale / CELLS_PER_STD, span / CELLS_OF_OUTPUTS)
@@ -190,9 +200,7 @@ def _on_a_line(
     return max(0.0, value - charge - ROUNDING * (abs(value) + charge))
 
 
-def _program(
-    places: Vector, weights: Matrix, allowed: Vector, reach: int
-) -> tuple[Vector, Matrix]:
+def _program(places: Vector, weights: Matrix, allowed: Vector, reach: int) -> tuple[Vector, Matrix]:
     """Return the multiplier of each unit and its test function on the grid, of at most that size.
 
     The least second moment of a law on ``-reach .. reach`` such that the total mass of its
