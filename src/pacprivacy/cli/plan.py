@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 import typer
 
+from pacprivacy._rounding import at_most
 from pacprivacy.budget import AnyBudget, Membership, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (
@@ -25,7 +26,7 @@ from pacprivacy.cli.console import (
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import batch_of
-from pacprivacy.noise import as_rule, check_feasible, propose_variance
+from pacprivacy.noise import as_rule, check_feasible, noise_limit, propose_variance
 from pacprivacy.pool import Pool
 from pacprivacy.reporting import PlanRow, plot_plan
 from pacprivacy.session import Rehearsal
@@ -37,6 +38,8 @@ LEGEND: Final = """\
 noise     root mean square of the noise on one number
 distance  of one released number from the answer on all records, root mean
           square over all candidate subsets and all draws of the noise
+of least  how many times the least variance of any noise, at most: 1.9 is common
+          for Gaussian noise on one number; loose for many numbers; ? is not known
 Nothing was released and no secret was drawn. The figures depend on the records:
 they are for the curator, who chooses a budget with them."""
 
@@ -179,11 +182,14 @@ def _row(
             outputs, budget, rule=rule, pool=rehearsal.pool, rng=rehearsal.seed
         )
     per_number = found / outputs.n_outputs
+    pool = rehearsal.pool
+    assert pool is not None  # the outputs are those of its subsets
     return PlanRow(
         budget=text,
         total_variance=found,
         noise_rms=float(np.sqrt(per_number)),
         distance=float(np.sqrt(_rms(outputs.values, goal) ** 2 + per_number)),
+        times_least=noise_limit(outputs, budget, pool=pool, enough=found).times_least(found),
     )
 
 
@@ -205,11 +211,12 @@ def _show(
             format_number(row.total_variance),
             format_number(row.noise_rms),
             format_number(row.distance),
+            "?" if row.times_least is None else at_most(row.times_least, significant=2),
         )
         for row in rows
     ]
-    cells.append(("no promise", "0", "0", format_number(sampling)))
-    show_table(["budget", "total variance", "noise", "distance"], cells)
+    cells.append(("no promise", "0", "0", format_number(sampling), ""))
+    show_table(["budget", "total variance", "noise", "distance", "of least"], cells)
     show(f"\n{LEGEND}")
     if plot is not None:
         show(f"Plot: {plot}")

@@ -23,6 +23,7 @@ from pacprivacy.noise.lattice import (
     sample_discrete_laplace as sample_discrete_laplace,
     uniform_integers as uniform_integers,
 )
+from pacprivacy.noise.limit import Limit as Limit, noise_limit as noise_limit
 from pacprivacy.noise.plan import (
     AxisFrame as AxisFrame,
     Kind as Kind,

@@ -17,6 +17,7 @@ from pacprivacy.release.certify import (
     bundle_of as bundle_of,
     noise_summary as noise_summary,
     noiseless_membership as noiseless_membership,
+    times_least as times_least,
     write_certificate as write_certificate,
 )
 from pacprivacy.release.composition import (

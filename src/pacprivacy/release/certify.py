@@ -32,7 +32,7 @@ from pacprivacy.adversary import (
     trade_off,
 )
 from pacprivacy.budget import AnyBudget
-from pacprivacy.noise import NoisePlan, Proof
+from pacprivacy.noise import NoisePlan, Proof, noise_limit
 from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import Bundle, Stated
 from pacprivacy.release.certificate import Certificate, NoiseSummary
@@ -207,6 +207,18 @@ def trade_off_of(bundle: Bundle, proved: Proved) -> tuple[TradeOff, ...]:
         gamma=DIVERGENCE_GAMMA,
         rng=public_generator(bundle.seed, "trade-off"),
     )
+
+
+def times_least(bundle: Bundle) -> float | None:
+    """Return how many times the least variance of any noise a release has, at most; curator-only.
+
+    None where nothing is known: membership is not limited, or other releases came before.
+    """
+    if bundle.iid_rule is not None or bundle.session is not None:
+        return None
+    variance = noise_summary(bundle.grid_step, bundle.units_per_std).total_variance
+    found = noise_limit(bundle.outputs, bundle.budget, pool=bundle.pool, enough=variance)
+    return found.times_least(variance)
 
 
 def noise_summary(grid_step: Vector, units_per_std: npt.NDArray[np.int64]) -> NoiseSummary:

@@ -160,13 +160,15 @@ class PlanRow:
     """What one budget would cost, before anything is spent; curator-only.
 
     ``noise_rms`` is on one number; so is ``distance``, the root mean square distance of the release
-    from the answer on all records: sampling and noise together.
+    from the answer on all records: sampling and noise together. ``times_least`` is how many times
+    the least variance of any noise this is, at most; None where nothing is known.
     """
 
     budget: str
     total_variance: float
     noise_rms: float
     distance: float
+    times_least: float | None = None
 
 
 @styled

@@ -18,7 +18,14 @@ from pacprivacy.audit import AuditResult
 from pacprivacy.budget import Membership
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import propose_variance
-from pacprivacy.release import Bundle, Certificate, Row, noise_summary, noiseless_membership
+from pacprivacy.release import (
+    Bundle,
+    Certificate,
+    Row,
+    noise_summary,
+    noiseless_membership,
+    times_least,
+)
 from pacprivacy.theory import posterior_success
 
 N_PRIORS: Final = 100
@@ -88,6 +95,8 @@ class CuratorFigures:
         over all candidate subsets: sampling and noise together.
     sampling_error : float
         The same without noise.
+    times_least : float or None
+        How many times the least variance of any noise this one has, at most.
     """
 
     noise_std: tuple[float, ...] = ()
@@ -96,6 +105,7 @@ class CuratorFigures:
     unit_success_counts: tuple[int, ...] = ()
     typical_errors: tuple[float, ...] = ()
     sampling_error: float | None = None
+    times_least: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +215,7 @@ def _curator_figures(
         if curve is None
         else tuple(float(np.sqrt(sampling + p.noise_rms**2)) for p in curve.points),
         sampling_error=float(np.sqrt(sampling)),
+        times_least=times_least(bundle),
     )
 
 

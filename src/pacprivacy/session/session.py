@@ -20,6 +20,7 @@ import numpy as np
 
 from pacprivacy._plots import draw
 from pacprivacy._random import SimulatedSource, SystemSource, public_generator
+from pacprivacy._rounding import at_most
 from pacprivacy._threads import few_threads
 from pacprivacy.adversary import DEFAULT_GAMMA, Belief
 from pacprivacy.budget import BLIND, AnyBudget, Spent, limits_of, needs_pool
@@ -40,6 +41,7 @@ from pacprivacy.release import (
     drowned_note,
     learned_facts,
     measure,
+    times_least,
     warn_if_noisy,
     write_certificate,
 )
@@ -104,8 +106,23 @@ class Plan:
     belief: Belief = field(repr=False)
     error_bars: ErrorBars | None = field(default=None, repr=False)
 
+    @property
+    def times_least(self) -> float | None:
+        """How many times the least variance of any noise this one has, at most; curator-only.
+
+        None where nothing is known. For outputs of many numbers the bound is loose (claim N-9).
+        """
+        return times_least(self.bundle)
+
     def __str__(self) -> str:
-        return f"PLAN: nothing was released or spent.\n{self.certificate}"
+        text = f"PLAN: nothing was released or spent.\n{self.certificate}"
+        ratio = self.times_least
+        if ratio is None:
+            return text
+        return (
+            f"{text}\nfor the curator: the noise has at most {at_most(ratio, significant=2)} times "
+            f"the least variance that noise of any law needs here."
+        )
 
 
 class Session(Keeper):

@@ -1,0 +1,267 @@
+"""How far noise is from the least that any noise could do: lower bounds, for the curator.
+
+Whatever law the noise has, it is added to the output, and the attacker's advantage on each unit is
+limited. Both bounds turn that into a least variance. With ``c_k = p_k (s_k - f) / (2 f (1 - f))``
+for a unit in the candidates ``s``, the advantage under noise ``N`` is the total mass of
+``Σ_k c_k δ(Y_k) * N``, and integrating any function of size at most 1 against it gives no more.
+
+- A wave ``exp(i ω·z)`` gives the Fourier bound, along any direction.
+- Along a line the best function is found by a linear program, on a grid. The program only proposes
+  it; the bound is evaluated for the outputs themselves and every law on the line, so neither the
+  rounding of the outputs nor that of the law has a say in it.
+
+Bounds along orthogonal directions add up. For one number the result is within a few per cent of the
+truth. For many it may be far below it: candidates that are apart in space overlap on every line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.adversary import Candidates, Tilts
+from pacprivacy.budget import AnyBudget
+from pacprivacy.noise.plan import Spread
+from pacprivacy.noise.rules import RULES
+from pacprivacy.noise.search import unit_shifts
+
+WAVES = 3.0 * np.geomspace(1 / 4, 6, 28)  # the best is 3 for a small advantage on a shift
+UNITS_PER_DIRECTION = 8
+MOST_UNIT_DIRECTIONS = 64
+RANKED_UNITS, LINE_UNITS = 256, 4
+MOST_LINES = 4  # axes along which the linear program is tried
+LOOKS, CLOSE = 2, 4.0
+CELLS_PER_STD = 10.0
+REACH = 4.0  # of a law that the linear program may choose, in standard deviations
+LAW_POINTS = 3  # of a law, for every node of a test function
+CELLS_OF_OUTPUTS = 12
+MOST_CELLS = 800
+GAUSSIAN_LOSS = 6 / np.pi  # of a Gaussian against the best law, for a small shift
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """The least total variance that noise of any law must have; curator-only."""
+
+    least_variance: float
+    method: Literal["linear program", "waves"]
+
+    def times_least(self, total_variance: float) -> float | None:
+        """Return how many times the least a variance is, at most; None where nothing is known."""
+        return total_variance / self.least_variance if self.least_variance > 0 else None
+
+
+def noise_limit(
+    outputs: object,
+    budget: AnyBudget,
+    *,
+    pool: Candidates,
+    enough: float,
+    log_belief: Vector | None = None,
+    caps: Vector | None = None,
+) -> Limit:
+    """Return a lower bound on the total variance of any noise that meets a budget.
+
+    The arguments are those of :func:`pacprivacy.noise.calibrate`; ``enough`` is a total variance
+    that meets the budget and says where to look. A budget that does not limit membership is
+    bounded by nothing here.
+
+    Guarantee
+    ---------
+    Claim N-9. Noise that is independent of the secret, of any law, with a smaller total variance
+    breaks the limit of some unit.
+    """
+    problem = RULES["risk"].pose(
+        outputs, budget, pool=pool, log_belief=log_belief, caps=caps, rng=0
+    )
+    spread, caps = problem.spread, problem.caps
+    if caps is None or not spread.rank or not enough > 0:
+        return Limit(least_variance=0.0, method="waves")
+    contrast = _Contrast(Tilts(pool), problem.log_p, 2 * caps - 1)
+    shifts = unit_shifts(spread, contrast.tilts, problem.log_p)
+    waves = _along_axes(spread, contrast, shifts)
+    along = waves.copy()
+    for axis in range(min(spread.rank, MOST_LINES)):
+        units = _largest(np.abs(shifts[:, axis]) / contrast.allowed, RANKED_UNITS)
+        scale = float(np.sqrt(max(enough / spread.rank / GAUSSIAN_LOSS, waves[axis])))
+        for _ in range(LOOKS):  # the noise along an axis may be far less than its share
+            found = _on_a_line(spread.coordinates[:, axis], contrast, units, scale)
+            along[axis] = max(along[axis], found)
+            if found > (scale / CLOSE) ** 2:
+                break
+            scale /= CLOSE
+    towards = _along_units(spread, contrast, shifts)
+    if along.sum() > max(towards, waves.sum()):
+        return Limit(least_variance=float(along.sum()), method="linear program")
+    return Limit(least_variance=max(float(waves.sum()), towards), method="waves")
+
+
+@dataclass(frozen=True, slots=True)
+class _Contrast:
+    """The weights ``c_k`` of any units, and their limits."""
+
+    tilts: Tilts
+    log_p: Vector
+    allowed: Vector
+
+    def weights(self, units: npt.NDArray[np.int64]) -> Matrix:
+        """Return ``c`` of shape (m, n_listed)."""
+        masks: Matrix = self.tilts.masks(units, np.float64, whole=True)
+        return masks * np.exp(self.log_p)[:, None]
+
+    def worst(
+        self, positions: Vector, units: npt.NDArray[np.int64], scale: float
+    ) -> npt.NDArray[np.int64]:
+        """Return the units that are farthest above their limits under normal noise, roughly."""
+        z = np.arange(positions.min() - 3 * scale, positions.max() + 3 * scale, scale / 4)
+        z = z[:: -(-len(z) // MOST_CELLS)]
+        density = np.exp(-0.5 * np.square((z[:, None] - positions) / scale))
+        above = np.abs(density @ self.weights(units)).sum(axis=0) / self.allowed[units]
+        return units[_largest(above, LINE_UNITS)]
+
+    def least_along(self, positions: Vector, units: npt.NDArray[np.int64], shifts: Vector) -> float:
+        """Return the most that these units and a few waves give for the variance along a line.
+
+        ``|D| |φ_N| <= t`` with ``D = Σ_k c_k exp(i w y_k)``, and ``1 - |φ_N(w)| <= w² Var / 2``.
+        """
+        allowed = self.allowed[units]
+        keep = np.isfinite(allowed) & (np.abs(shifts) > 0)
+        if not keep.any():
+            return 0.0
+        units, allowed, shifts = units[keep], allowed[keep], np.abs(shifts[keep])
+        weights = self.weights(units)
+        slowest, fastest = float((allowed / shifts).min()), float((allowed / shifts).max())
+        waves = np.unique(np.concatenate([WAVES * slowest, WAVES * fastest]))
+        sizes = np.abs(np.exp(1j * waves[:, None] * positions) @ weights)
+        share = 1 - (1 + ROUNDING) * allowed / np.maximum(sizes, 1e-300)
+        return max(0.0, float((2 / waves[:, None] ** 2 * share).max()))
+
+
+def _along_axes(spread: Spread, contrast: _Contrast, shifts: Matrix) -> Vector:
+    """Return the least variance along each principal direction: they add up."""
+    found = np.zeros(spread.rank)
+    for axis in range(spread.rank):
+        along = shifts[:, axis]
+        units = _largest(np.abs(along) / contrast.allowed, UNITS_PER_DIRECTION)
+        found[axis] = contrast.least_along(spread.coordinates[:, axis], units, along[units])
+    return found
+
+
+def _along_units(spread: Spread, contrast: _Contrast, shifts: Matrix) -> float:
+    """Return a least total variance from directions towards units, which need not be orthogonal.
+
+    If ``Σ_i w_i v_i v_iᵀ`` is at most the identity, ``tr Σ >= Σ_i w_i v_iᵀ Σ v_i``.
+    """
+    lengths = np.linalg.norm(shifts, axis=1)
+    units = _largest(lengths / contrast.allowed, MOST_UNIT_DIRECTIONS)
+    units = units[lengths[units] > 0]
+    if not len(units):
+        return 0.0
+    directions = shifts[units] / lengths[units][:, None]
+    least = np.array(
+        [
+            contrast.least_along(
+                spread.coordinates @ v, units[i : i + 1], lengths[units[i : i + 1]]
+            )
+            for i, v in enumerate(directions)
+        ]
+    )
+    largest = float(np.linalg.eigvalsh(directions @ directions.T)[-1])
+    return float(least.sum()) / (largest * (1 + ROUNDING))
+
+
+def _largest(size: Vector, count: int) -> npt.NDArray[np.int64]:
+    return np.argsort(-size, kind="stable")[:count].astype(np.int64)
+
+
+# --- outputs along a line ------------------------------------------------------------------------
+
+
+def _on_a_line(
+    positions: Vector, contrast: _Contrast, units: npt.NDArray[np.int64], scale: float
+) -> float:
+    """Return the bound by a linear program; ``scale`` is about the standard deviation."""
+    units = contrast.worst(positions, units[np.isfinite(contrast.allowed[units])], scale)
+    weights, allowed = contrast.weights(units), contrast.allowed[units]
+    low, span = float(positions.min()), float(np.ptp(positions))
+    step = min(scale / CELLS_PER_STD, span / CELLS_OF_OUTPUTS)
+    step = max(step, (span + 2 * REACH * scale) / MOST_CELLS)
+    step = span / max(1, round(span / step))  # both ends on the grid
+    reach = int(np.ceil(REACH * scale / step))
+    multipliers, tests = _program((positions - low) / step, weights, allowed, reach)
+    multipliers, tests = step**2 * multipliers, step**2 * tests
+    value = _least_of_law(positions - low, weights, tests, step, reach)
+    charge = float(allowed @ multipliers)
+    return max(0.0, value - charge - ROUNDING * (abs(value) + charge))
+
+
+def _program(places: Vector, weights: Matrix, allowed: Vector, reach: int) -> tuple[Vector, Matrix]:
+    """Return the multiplier of each unit and its test function on the grid, of at most that size.
+
+    The least second moment of a law on ``-reach .. reach`` such that the total mass of its
+    convolution with every unit's weights is allowed. What falls between two nodes is shared by
+    them; the law has several points between two nodes, so that a bound that holds there holds
+    almost everywhere.
+    """
+    from scipy.optimize import linprog  # slow to import, not always needed
+    from scipy.sparse import block_diag, csr_array, eye_array, hstack, vstack
+
+    spots = np.arange(2 * reach * LAW_POINTS + 1) / LAW_POINTS
+    n_units, n_law = weights.shape[1], len(spots)
+    n_cells = int(np.ceil(places.max())) + 2 * reach + 2
+    blocks = []
+    for column in weights.T:
+        dense = np.zeros((n_cells, n_law))
+        for j, spot in enumerate(spots):
+            below = np.floor(places + spot).astype(np.int64)
+            part = places + spot - below
+            dense[:, j] = np.bincount(below, column * (1 - part), n_cells)
+            dense[:, j] += np.bincount(below + 1, column * part, n_cells)
+        blocks.append(csr_array(dense))
+    excess = hstack([vstack(blocks), -eye_array(n_units * n_cells)])
+    ones = block_diag([csr_array(np.ones((1, n_cells)))] * n_units)
+    total = hstack([csr_array((n_units, n_law)), 2 * ones])
+    cost = np.concatenate([np.square(spots - reach), np.zeros(n_units * n_cells)])
+    once = np.concatenate([np.ones(n_law), np.zeros(n_units * n_cells)])[None, :]
+    found = linprog(
+        cost,
+        A_ub=vstack([excess, total]).tocsr(),
+        b_ub=np.concatenate([np.zeros(n_units * n_cells), allowed + weights.sum(axis=0)]),
+        A_eq=csr_array(once),
+        b_eq=np.ones(1),
+        method="highs",
+    )
+    if found.status != 0:  # nothing is proposed, so nothing is bounded
+        return np.zeros(n_units), np.zeros((n_units, n_cells))
+    dual = -np.asarray(found.ineqlin.marginals)
+    multipliers = np.maximum(dual[n_units * n_cells :], 0.0)
+    tests = dual[: n_units * n_cells].reshape(n_units, n_cells) - multipliers[:, None]
+    return multipliers, np.clip(tests, -multipliers[:, None], multipliers[:, None])
+
+
+def _least_of_law(
+    positions: Vector, weights: Matrix, tests: Matrix, step: float, reach: int
+) -> float:
+    """Return the infimum of ``x² + Σ_u Σ_k c_uk w_u(x + y_k)`` over all ``x``.
+
+    ``w_u`` is linear between nodes and constant beyond the last ones, so the sum has kinks where
+    some ``x + y_k`` is a node, and is a parabola between them.
+    """
+    nodes = step * (np.arange(tests.shape[1]) - reach)
+    slopes = np.diff(tests, axis=1) / step
+    bends = np.diff(np.pad(slopes, ((0, 0), (1, 1))), axis=1)
+    kinks = (nodes[:, None] - positions).ravel()
+    order = np.argsort(kinks)
+    kinks = kinks[order]
+    slope = np.cumsum((bends.T @ weights.T).ravel()[order])
+    start = float(weights.sum(axis=0) @ tests[:, 0])
+    height = start + np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(kinks))])
+    ends = np.append(kinks[1:], np.inf)
+    lowest = np.clip(-slope / 2, kinks, ends)
+    inside = np.square(lowest) + height + slope * (lowest - kinks)
+    return min(float(inside.min()), start + min(0.0, float(kinks[0])) ** 2)
