@@ -73,7 +73,7 @@ class Rehearsal:
         prepared, asked = as_mechanism(mechanism), as_rule(rule)
 
         def settle(strategy: Balanced, seed: int) -> tuple[int, tuple[str, ...]]:
-            if budget is None or asked is not as_rule(None):
+            if budget is None or not (rule is None or rule == "risk"):
                 return 2, ()
             if limits_of(budget, strategy.n_subsets).success_level is None:
                 return 2, ()
