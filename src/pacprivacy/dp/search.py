@@ -273,23 +273,13 @@ def pure_search(
 ) -> DPRelease:
     """Release the best of a geometric number of runs of a purely private mechanism.
 
-    Parameters
-    ----------
-    run : callable
-        Returns a value and its score; the pair is ``(epsilon_run, 0)``-private, with fresh
-        randomness in every call.
-    epsilon_run : float, public
-        What one run costs. The search costs three times as much.
-    mean : float > 1, public
-        Expected number of runs.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that ``run`` is private under.
-    simulate : Generator or int, optional
-        Seed of the number of runs, for experiments.
+    ``run`` returns a value and its score; the pair is ``(epsilon_run, 0)``-private under
+    ``neighbours``, with fresh randomness in every call. The search costs three times as much,
+    whatever the ``mean`` number of runs.
 
     Guarantee
     ---------
-    Claim G-4. ``(3 epsilon_run, 0)``-differential privacy, whatever the mean.
+    Claim G-4. ``(3 epsilon_run, 0)``-differential privacy.
 
     Examples
     --------

@@ -28,18 +28,8 @@ class InteractiveAboveThreshold(ProcessBound):
     """Answer "is this query above the threshold?" until the first yes.
 
     Queries may be chosen while the answers come in, and may depend on other releases: what those
-    cost is added to what this costs.
-
-    Parameters
-    ----------
-    threshold : float, public
-        What queries are compared with.
-    sensitivity : float > 0, public
-        How far one record can move any single query.
-    epsilon : float > 0, public
-        What all answers together cost.
-    source : BitSource, optional
-        Random words; the operating system's by default.
+    cost is added to what this costs. ``sensitivity`` is how far one record can move any single
+    query.
 
     Guarantee
     ---------

@@ -165,19 +165,8 @@ class NoisyLevels(ProcessBound):
 class NoiseReduction:
     """Release one value again and again, each time with less noise; only the last one counts.
 
-    Parameters
-    ----------
-    values : float or array of any shape, curator-only
-        What is released.
-    sensitivity : float > 0, public
-        How far one record can move all numbers together: sum of absolute changes. It must not be
-        read off the data.
-    epsilons : increasing sequence, public
-        Levels, the noisiest first.
-    neighbours : {"add_remove", "replace"}, public
-        Relation for which ``sensitivity`` holds.
-    simulate : Generator or int, optional
-        Seed of the noise, for experiments; such a release protects nobody.
+    ``sensitivity`` is how far one record can move all numbers together, as a sum of absolute
+    changes; it must not be read off the data. ``epsilons`` are the levels, the noisiest first.
 
     Guarantee
     ---------
