@@ -93,7 +93,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "_checks": frozenset({"errors"}),
     "_certificates": frozenset({"errors", "_rounding"}) | THEORY,
     "_random": frozenset({"errors", "_checks"}),
-    "_sklearn": frozenset({"errors", "_random"}),
+    "_sklearn": frozenset({"errors", "_checks", "_random"}),
     "budget": frozenset({"errors", "_checks", "_rounding"}) | THEORY,
     "privatizing": STORY | THEORY | BASE,
     **dict.fromkeys(EXTENSIONS, STORY | THEORY | BASE | {"privatizing"}),
