@@ -337,7 +337,7 @@ CLEAN = {
     "privatizing.py": "from pacprivacy.session import compose\n",
     "theory/__init__.py": "",
     "theory/posterior.py": "import math\nfrom .. import errors\nfrom . import information\n",
-    "theory/information.py": "",
+    "theory/bounds.py": "",
     "pool/__init__.py": "from .pool import Pool\n",
     "pool/pool.py": "from pacprivacy._checks import freeze\n",
     "noise/__init__.py": "",
