@@ -5,8 +5,6 @@ from ``fsync`` when it ends. Connections are opened per transaction, so that thr
 processes share none.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time

@@ -4,8 +4,6 @@ A release is reserved before the secret is used and committed before anyone sees
 leaves reserved stays spent.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A pool: candidate subsets as packed bits, as of :func:`numpy.packbits`; its units and strata."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import operator

@@ -4,8 +4,6 @@ A strategy says how subsets are drawn; what a seed draws is part of its definiti
 and seeds are handled alike for all of them in ``draw``; a strategy adds its own bits and law.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
