@@ -15,16 +15,14 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import BitSource
 from pacprivacy.dp import DPCertificate, DPRelease, PureEvent
-from pacprivacy.dp.accuracy_first.above_threshold import (
+from pacprivacy.dp.accuracy_first.mechanisms import (
     FLOAT_MARGIN,
     Calibration,
     InteractiveAboveThreshold,
-    plan_threshold,
-)
-from pacprivacy.dp.accuracy_first.noise_reduction import (
     NoisyLevels,
     doubling_levels,
     geometric_levels,
+    plan_threshold,
 )
 from pacprivacy.dp.events import carried
 from pacprivacy.dp.noise import add_laplace, read_source
