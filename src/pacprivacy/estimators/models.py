@@ -14,9 +14,19 @@ from sklearn.base import (
 )
 from sklearn.metrics.pairwise import euclidean_distances
 
-from pacprivacy import design
 from pacprivacy._checks import Array, Integers, Matrix, Vector
 from pacprivacy.budget import AnyBudget, Information, limits_of
+from pacprivacy.design import (
+    Descent,
+    JointRidge,
+    LogisticFit,
+    Objective,
+    OrthogonalRidge,
+    Penalty,
+    Shares,
+    Snr,
+    descend,
+)
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
 from pacprivacy.estimators.predictor import project_to_simplex
@@ -128,7 +138,7 @@ class PrivateLogisticRegression(_LinearClassifier):
     method: Literal["fit", "descent"] = "fit"
     max_iter: int = 50
     learning_rate: Literal["conscious", "post-hoc"] | float = "conscious"
-    shares: design.Shares = "uniform"
+    shares: Shares = "uniform"
     split: Literal["waterfill", "uniform"] = "waterfill"
 
     def predict_proba(self, X: Any) -> Matrix:
@@ -142,7 +152,7 @@ class PrivateLogisticRegression(_LinearClassifier):
         shares: Matrix = np.divide(chances, total, out=even, where=total > 0)
         return shares
 
-    def _mechanism(self, seed: int | None) -> design.LogisticFit:
+    def _mechanism(self, seed: int | None) -> LogisticFit:
         if self.method not in ("fit", "descent"):
             raise MechanismError(
                 f"method must be 'fit' or 'descent'; got {self.method!r}. Use 'fit'."
@@ -157,7 +167,7 @@ class PrivateLogisticRegression(_LinearClassifier):
                 f"budget must be Information for method='descent'; got "
                 f"{type(self.budget).__name__}. Use method='fit'."
             )
-        return design.LogisticFit(penalty=self.alpha, n_steps=self.max_iter)
+        return LogisticFit(penalty=self.alpha, n_steps=self.max_iter)
 
     def _release(
         self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
@@ -171,14 +181,14 @@ class PrivateLogisticRegression(_LinearClassifier):
         candidates, notes = draw_candidates(
             fixed, universe, wanted, n_subsets=self.n_subsets, units=units, rng=rng
         )
-        descent = design.Descent(
-            objective=design.Objective(loss="logistic", penalty=self.alpha),
+        descent = Descent(
+            objective=Objective(loss="logistic", penalty=self.alpha),
             n_steps=self.max_iter,
             step=self.learning_rate,
             shares=self.shares,
             split=self.split,
         )
-        run = design.descend(
+        run = descend(
             fixed.frame.read(data, fixed.name),
             self.budget,
             descent,
@@ -234,7 +244,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
     alpha: Literal["conscious", "post-hoc"] | float = "conscious"
     budget: AnyBudget = DEFAULT_BUDGET
     _: KW_ONLY
-    snr: design.Snr = "universe"
+    snr: Snr = "universe"
     form: Literal["orthogonal", "joint"] = "orthogonal"
     universe_facts: bool = False
 
@@ -252,13 +262,13 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
                 "Use 'conscious'."
             )
         aim = limits_of(self.budget).mi_nats if self.alpha == "conscious" else None
-        return self._with_penalty(design.Penalty(mi_nats=aim, snr=self.snr))
+        return self._with_penalty(Penalty(mi_nats=aim, snr=self.snr))
 
-    def _with_penalty(self, penalty: design.Penalty | float) -> Mechanism:
+    def _with_penalty(self, penalty: Penalty | float) -> Mechanism:
         if self.form == "joint":
-            return design.JointRidge(penalty=penalty, universe_facts=self.universe_facts)
+            return JointRidge(penalty=penalty, universe_facts=self.universe_facts)
         if self.form == "orthogonal":
-            return design.OrthogonalRidge(penalty=penalty, universe_facts=self.universe_facts)
+            return OrthogonalRidge(penalty=penalty, universe_facts=self.universe_facts)
         raise MechanismError(
             f"form must be 'orthogonal' or 'joint'; got {self.form!r}. Use 'orthogonal'."
         )
@@ -270,7 +280,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         sampled = as_rule(self.rule).n_reserve > 0
         if self.alpha == "conscious" and by_membership and not sampled:
             pool, aim = self._noise_to_come(mechanism, data, units, rng)
-            mechanism = self._with_penalty(design.Penalty(mi_nats=aim, snr=self.snr))
+            mechanism = self._with_penalty(Penalty(mi_nats=aim, snr=self.snr))
             units = None  # they are in the pool
         super()._release(mechanism, data, pool=pool, units=units, rng=rng)
 

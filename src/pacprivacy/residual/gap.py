@@ -22,15 +22,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri
 
+from pacprivacy import adversary
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary import (
-    DEFAULT_GAMMA,
-    View,
-    draw_releases,
-    exact_information,
-    information_draws,
-)
 from pacprivacy.errors import BudgetError, PacPrivacyError
 from pacprivacy.noise import NoisePlan
 from pacprivacy.theory import empirical_bernstein
@@ -48,7 +42,7 @@ LEARNING_RATE: Final = 3e-3
 Layers: TypeAlias = tuple[tuple[Matrix, Vector], ...]
 
 
-def noisy_view(outputs: object, plan: NoisePlan, log_belief: Vector | None) -> View:
+def noisy_view(outputs: object, plan: NoisePlan, log_belief: Vector | None) -> adversary.View:
     """Return the view of a plan in which everything is released with noise."""
     view = plan.view(outputs, log_belief)
     if view.groups is not None:
@@ -59,7 +53,7 @@ def noisy_view(outputs: object, plan: NoisePlan, log_belief: Vector | None) -> V
     return view
 
 
-def principal_axes(view: View) -> tuple[Matrix, Vector, Matrix]:
+def principal_axes(view: adversary.View) -> tuple[Matrix, Vector, Matrix]:
     """Return centred points, and the variances and axes along which they move, in rising order."""
     weights = np.exp(view.log_prior)
     centered = view.points - weights @ view.points
@@ -77,7 +71,7 @@ class ReleaseSampler:
     Standardised means that the Gaussian is the standard normal in ``q`` coordinates.
     """
 
-    view: View
+    view: adversary.View
     axes: Matrix
     scale: Vector
 
@@ -87,7 +81,7 @@ class ReleaseSampler:
         view = noisy_view(outputs, plan, log_belief)
         centered, spread, axes = principal_axes(view)
         return cls(
-            view=View(points=centered, log_prior=view.log_prior),
+            view=adversary.View(points=centered, log_prior=view.log_prior),
             axes=np.ascontiguousarray(axes[:, ::-1]),
             scale=np.sqrt(1 + spread[::-1]),
         )
@@ -99,7 +93,7 @@ class ReleaseSampler:
 
     def released(self, n_draws: int, rng: np.random.Generator) -> Matrix:
         """Draw releases."""
-        draws = draw_releases(self.view, n_draws, rng)
+        draws = adversary.draw_releases(self.view, n_draws, rng)
         z = self.view.points[draws.indices] + draws.noise
         standard: Matrix = (z @ self.axes) / self.scale
         return standard
@@ -339,7 +333,7 @@ class Gap:
     upper: float | None = None
 
 
-def _log_determinant(view: View) -> float:
+def _log_determinant(view: adversary.View) -> float:
     """Return bound (2) of a view of continuous noise, without the lattice's slack."""
     centered = np.sqrt(np.exp(view.log_prior))[:, None] * view.points
     eigenvalues = np.linalg.svd(centered, compute_uv=False) ** 2
@@ -352,7 +346,7 @@ def exact_gap(
     *,
     log_belief: Vector | None = None,
     n_draws: int | None = None,
-    gamma: float = DEFAULT_GAMMA,
+    gamma: float = adversary.DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
 ) -> Gap:
     """Return the gap of a plan on a pool: the log-determinant bound less the true information.
@@ -362,9 +356,9 @@ def exact_gap(
     Claim RP-4. The true gap is between ``lower`` and ``upper`` with probability ``1 - gamma``.
     """
     view = noisy_view(outputs, plan, log_belief)
-    draws = n_draws or information_draws(view.n_subsets)
+    draws = n_draws or adversary.information_draws(view.n_subsets)
     generator = public_generator(coerce_seed(rng), "gap")
-    found = exact_information(view, n_draws=draws, gamma=gamma, rng=generator)
+    found = adversary.exact_information(view, n_draws=draws, gamma=gamma, rng=generator)
     log_det = _log_determinant(view)
     return Gap(
         method="exact",
@@ -397,7 +391,7 @@ def sliced_gap(
     log_belief: Vector | None = None,
     n_directions: int = 1024,
     whiten: bool = True,
-    gamma: float = DEFAULT_GAMMA,
+    gamma: float = adversary.DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
 ) -> Gap:
     """Bound the gap from below by the sliced Wasserstein distance: ``d SW_2² / (2 λ_max)``.
@@ -443,7 +437,7 @@ class _Mixture:
     weights: Vector
 
     @classmethod
-    def of(cls, view: View, *, whiten: bool) -> Self:
+    def of(cls, view: adversary.View, *, whiten: bool) -> Self:
         centered, spread, axes = principal_axes(view)
         scale = np.sqrt(1 + spread) if whiten else np.ones(len(spread))
         return cls(
@@ -501,7 +495,7 @@ def variational_gap(
     n_draws: int = 1_000_000,
     n_train: int = 40_000,
     n_features: int = 192,
-    gamma: float = DEFAULT_GAMMA,
+    gamma: float = adversary.DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
 ) -> Gap:
     """Bound the gap from below by ``E_P f - ln E_Q e^f`` with a critic ``f`` fitted beforehand.

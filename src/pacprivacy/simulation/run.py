@@ -1,5 +1,7 @@
 """The mechanism's value on every subset of the pool."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
