@@ -7,8 +7,8 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.design import Descent, Objective
 from pacprivacy.errors import BudgetError
+from pacprivacy.theory.bounds import information_slack
 from pacprivacy.theory.design import noise_ratio, subset_mean_variance
-from pacprivacy.theory.information import information_slack
 from papers.design.fresh import UNITS_PER_STD, descend_fresh, fresh_noise, subset_means
 
 

@@ -8,8 +8,6 @@ its own copy of the budget, so two processes together would give away what neith
 holds a secret, noise or a budget is a :class:`ProcessBound` and asks before it uses them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import operator
 import os

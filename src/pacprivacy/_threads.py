@@ -5,8 +5,6 @@ differ. The limit is shared by all threads of a process: the first to enter sets
 leave restores it.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

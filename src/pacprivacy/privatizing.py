@@ -5,8 +5,6 @@ records -> pool of subsets -> mechanism on every subset -> noise plan -> release
 The steps themselves are those of a session, here of one release.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -29,7 +29,7 @@ from pacprivacy._random import Process, ProcessBound, SystemSource, fresh_seed
 from pacprivacy.budget import Spent
 from pacprivacy.dp import GaussianEvent
 from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, NoiseReduction
-from pacprivacy.dp.accuracy_first.noise_reduction import NoisyLevels
+from pacprivacy.dp.accuracy_first.mechanisms import NoisyLevels
 from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.descent import StepNoise
 from pacprivacy.errors import LedgerError, SecretError

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 
 from pacprivacy._random import BitSource, SimulatedSource
-from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, noise_reduction
-from pacprivacy.dp.accuracy_first.noise_reduction import NoisyLevels
+from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, mechanisms
+from pacprivacy.dp.accuracy_first.mechanisms import NoisyLevels
 from pacprivacy.dp.audit import audit_dp
 
 EPSILONS = (0.5, 2.0)  # the level that is read, and the less noisy one it was made from
@@ -40,8 +40,8 @@ def what_an_attacker_sees(side: int, n: int, source: BitSource) -> Draws:
 def one_coin_for_each_run(
     coarse: int, fine: int, size: int, source: BitSource
 ) -> npt.NDArray[np.bool_]:
-    coins = noise_reduction.bernoulli_enclosed(
-        lambda bits: noise_reduction.enclose_keep_rate(coarse, fine, bits),
+    coins = mechanisms.bernoulli_enclosed(
+        lambda bits: mechanisms.enclose_keep_rate(coarse, fine, bits),
         size // N_COORDINATES,
         source,
     )
@@ -63,7 +63,7 @@ def test_the_audit_passes_a_coin_for_each_coordinate() -> None:
 
 @pytest.mark.claim("AF-1", "AF-2")
 def test_the_audit_fails_one_coin_for_the_whole_vector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise_reduction, "_toss", one_coin_for_each_run)
+    monkeypatch.setattr(mechanisms, "_toss", one_coin_for_each_run)
     source = SimulatedSource(2)
     found = audit_dp(
         lambda side, n: what_an_attacker_sees(side, n, source),

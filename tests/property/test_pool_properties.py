@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pacprivacy.pool import Balanced, Half, Poisson, Pool
-from pacprivacy.pool.pool import draw_fixed_size, padding, popcount
-from pacprivacy.pool.units import encode_labels
+from pacprivacy.pool.pool import draw_fixed_size, encode_labels, padding, popcount
 
 # The same examples on every run; no deadline, since machines are shared.
 fixed = settings(derandomize=True, deadline=None)

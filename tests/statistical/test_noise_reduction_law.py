@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.dp.accuracy_first import noise_reduction
-from pacprivacy.dp.accuracy_first.noise_reduction import NoisyLevels, enclose_keep_rate
+from pacprivacy.dp.accuracy_first import mechanisms
+from pacprivacy.dp.accuracy_first.mechanisms import NoisyLevels, enclose_keep_rate
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.lattice import bernoulli_enclosed, sample_discrete_laplace
 
@@ -119,14 +119,14 @@ def test_coordinates_are_independent_at_every_level(
     for draws in levels:
         assert dependence(draws[:half], draws[half:]) > FALSE_ALARM
         assert dependence(draws[::2], draws[1::2]) > FALSE_ALARM
-    tossed = noise_reduction._toss
+    tossed = mechanisms._toss
 
     def one_coin(
         coarse: int, fine: int, size: int, source: SimulatedSource
     ) -> npt.NDArray[np.bool_]:
         return np.repeat(tossed(coarse, fine, size // 2, source), 2)
 
-    monkeypatch.setattr(noise_reduction, "_toss", one_coin)
+    monkeypatch.setattr(mechanisms, "_toss", one_coin)
     planted = all_levels(2)
     assert min(dependence(draws[::2], draws[1::2]) for draws in planted) < CAUGHT
     # The marginals do not show it.

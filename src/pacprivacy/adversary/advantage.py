@@ -10,8 +10,6 @@ cannot be the worst are dropped; the others are bounded again on more, until few
 of rank 1 need no draws: the integral is a sum over a grid, with a bound on its error (claim A-5).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -234,16 +234,6 @@ def audit(
     rng : Generator or int, optional
         Seed of the simulated releases. It has nothing to do with the real one.
 
-    Returns
-    -------
-    AuditResults
-        A tuple of :class:`AuditResult`, one per attack, in the order asked for.
-
-    Raises
-    ------
-    AuditError
-        If there is nothing to compare with, too few trials, or an attack does not fit.
-
     Guarantee
     ---------
     Claim U-1. If the certificate's promise is true for the procedure that is attacked, an attack

@@ -6,16 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy.budget import Spent
-from pacprivacy.cli.console import (
-    AsJson,
-    Quiet,
-    Verb,
-    format_number,
-    read_number,
-    show,
-    show_json,
-    show_table,
-)
+from pacprivacy.cli import console
 from pacprivacy.errors import BudgetError, LedgerError
 from pacprivacy.ledger import Balance, Ledger, LedgerEntry, Verification
 
@@ -71,8 +62,8 @@ def _create(
     delta: Annotated[
         str | None, typer.Option("--delta", metavar="D", help="With --epsilon; 0 if absent.")
     ] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: console.AsJson = False,
+    quiet: console.Quiet = False,
 ) -> None:
     """Set a budget in a ledger, which is made if it is not there.
 
@@ -82,7 +73,7 @@ def _create(
     given = {"mi_nats": mi, "success_increment": increment, "epsilon": epsilon, "delta": delta}
     options = {"mi_nats": "--mi", "success_increment": "--increment"}
     amounts: dict[str, Any] = {
-        kind: read_number(options.get(kind, f"--{kind}"), text)
+        kind: console.read_number(options.get(kind, f"--{kind}"), text)
         for kind, text in given.items()
         if text is not None
     }
@@ -93,13 +84,16 @@ def _create(
         )
     entry = Ledger(where).create_budget(dataset, principal, limits=Spent(**amounts))
     if as_json:
-        show_json(entry.to_public_dict())
+        console.show_json(entry.to_public_dict())
     elif not quiet:
-        show(f"{where}: budget of dataset {dataset!r} for principal {principal!r} is set.")
+        console.show(f"{where}: budget of dataset {dataset!r} for principal {principal!r} is set.")
 
 
 def _show(
-    where: _Where, dataset: _OneDataset = None, as_json: AsJson = False, quiet: Quiet = False
+    where: _Where,
+    dataset: _OneDataset = None,
+    as_json: console.AsJson = False,
+    quiet: console.Quiet = False,
 ) -> None:
     """Show every budget, what is spent of it and what is left.
 
@@ -109,7 +103,7 @@ def _show(
     balances = [b for b in book.balances() if dataset is None or b.dataset in (dataset, "*")]
     found = book.verify()
     if as_json:
-        show_json(
+        console.show_json(
             {
                 "ledger": book.label,
                 "ledger_id": book.ledger_id,
@@ -120,11 +114,11 @@ def _show(
             }
         )
     elif not quiet:
-        show_table(
+        console.show_table(
             ("dataset", "principal", "kind", "limit", "spent", "left"),
             [row for balance in balances for row in _balance_rows(balance)],
         )
-        show(f"\n{found.n_entries} entries, last hash {found.head}")
+        console.show(f"\n{found.n_entries} entries, last hash {found.head}")
     _check_intact(book, found)
 
 
@@ -138,7 +132,7 @@ def _balance_rows(balance: Balance) -> list[tuple[str, ...]]:
     for kind, name in KIND_NAMES.items():
         amounts = [getattr(part, kind) for part in (balance.limits, balance.spent, balance.left)]
         if amounts[0] is not None:
-            shown = (format_number(amount) for amount in amounts)
+            shown = (console.format_number(amount) for amount in amounts)
             rows.append((balance.dataset, balance.principal, name, *shown))
     return rows
 
@@ -147,8 +141,8 @@ def _spend_log(
     where: _Where,
     dataset: _OneDataset = None,
     principal: _OnePrincipal = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: console.AsJson = False,
+    quiet: console.Quiet = False,
 ) -> None:
     """Show the entries of a ledger in order.
 
@@ -157,9 +151,9 @@ def _spend_log(
     """
     entries = Ledger(where, create=False).entries(dataset=dataset, principal=principal)
     if as_json:
-        show_json([entry.to_public_dict() for entry in entries])
+        console.show_json([entry.to_public_dict() for entry in entries])
     elif not quiet:
-        show_table(
+        console.show_table(
             ("entry", "time (UTC)", "kind", "dataset", "principal", "what", "amount"),
             [_entry_row(entry) for entry in entries],
         )
@@ -168,7 +162,8 @@ def _spend_log(
 def _entry_row(entry: LedgerEntry) -> tuple[str, ...]:
     names = {"mi_nats": "nats", "success_increment": "success", "epsilon": "eps", "delta": "delta"}
     amounts = [
-        f"{format_number(getattr(entry.amounts, kind))} {names[kind]}" for kind in entry.units
+        f"{console.format_number(getattr(entry.amounts, kind))} {names[kind]}"
+        for kind in entry.units
     ]
     return (
         str(entry.seq),
@@ -187,8 +182,8 @@ def _verify(
         str | None,
         typer.Option("--head", metavar="HASH", help="A last hash that was noted earlier."),
     ] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: console.AsJson = False,
+    quiet: console.Quiet = False,
 ) -> None:
     """Check every entry, every budget and the end of the chain.
 
@@ -199,7 +194,7 @@ def _verify(
     book = Ledger(where, create=False)
     found = book.verify(head=head)
     if as_json:
-        show_json(
+        console.show_json(
             {
                 "ledger": book.label,
                 "verified": found.ok,
@@ -211,8 +206,8 @@ def _verify(
         )
     _check_intact(book, found)
     if not as_json and not quiet:
-        show(f"{book.label}: {found.n_entries} entries, all intact, no budget exceeded.")
-        show(f"Last hash {found.head}")
+        console.show(f"{book.label}: {found.n_entries} entries, all intact, no budget exceeded.")
+        console.show(f"Last hash {found.head}")
 
 
 def _export(
@@ -220,8 +215,8 @@ def _export(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="JSON file to write.")
     ],
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: console.AsJson = False,
+    quiet: console.Quiet = False,
 ) -> None:
     """Write all entries, with their hashes, to a JSON file for an auditor.
 
@@ -230,9 +225,9 @@ def _export(
     book = Ledger(where, create=False)
     written = book.export(output)
     if as_json:
-        show_json({"ledger": book.label, "file": str(written)})
+        console.show_json({"ledger": book.label, "file": str(written)})
     elif not quiet:
-        show(f"Wrote {written}")
+        console.show(f"Wrote {written}")
 
 
 ledger = typer.Typer(
@@ -246,26 +241,26 @@ ledger = typer.Typer(
 def _next(ctx: typer.Context) -> None:
     """Budgets, what was spent of them, and whether the book is intact."""
     if ctx.invoked_subcommand is None:
-        show(NEXT)
+        console.show(NEXT)
 
 
 for _name, _verb in {
-    "create": Verb(
+    "create": console.Verb(
         function=_create,
         example="""\
   pac ledger create study.db --dataset people --mi 1 --increment 10%
   pac ledger create study.db --dataset people --principal ann --mi 1/4""",
     ),
-    "show": Verb(function=_show, example="  pac ledger show study.db"),
-    "spend-log": Verb(
+    "show": console.Verb(function=_show, example="  pac ledger show study.db"),
+    "spend-log": console.Verb(
         function=_spend_log, example="  pac ledger spend-log study.db --dataset people"
     ),
-    "verify": Verb(
+    "verify": console.Verb(
         function=_verify,
         example="""\
   pac ledger verify study.db
   pac ledger verify study.db --head 552427af11cf...""",
     ),
-    "export": Verb(function=_export, example="  pac ledger export study.db -o log.json"),
+    "export": console.Verb(function=_export, example="  pac ledger export study.db -o log.json"),
 }.items():
     _verb.join(ledger, _name)

@@ -120,87 +120,51 @@ def _gaussian_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
     )
 
 
+def _settings(records: Records, epsilon: float, seed: int) -> dict[str, Any]:
+    """Return what every method of regression is told."""
+    return {
+        "X": records.with_constant,
+        "y": records.parts[1],
+        "x_bound": records.x_bound,
+        "epsilon": epsilon,
+        "delta": records.delta,
+        "simulate": seed,
+    }
+
+
 def _adassp(records: Records, epsilon: float, seed: int) -> DPRelease:
-    found = dp.adassp(
-        records.with_constant,
-        records.parts[1],
-        epsilon=epsilon,
-        delta=records.delta,
-        x_bound=records.x_bound,
-        y_bound=1.0,
-        simulate=seed,
-    )
+    found = dp.adassp(y_bound=1.0, **_settings(records, epsilon, seed))
     return DPRelease(value=found.value["coef"], certificate=found.certificate)
 
 
 def _descent(records: Records, epsilon: float, seed: int, *, loss: Any, batch: Any) -> DPRelease:
     # One over the largest curvature that rows within the bound can have.
     rate = (4.0 if isinstance(loss, dp.Logistic) else 1.0) / records.x_bound**2
-    return dp.dp_sgd(
-        records.with_constant,
-        records.parts[1],
-        loss=loss,
-        epsilon=epsilon,
-        delta=records.delta,
-        x_bound=records.x_bound,
-        batch=batch,
-        steps=dp.Steps(n_steps=N_STEPS, learning_rate=rate, clip_norm=1.0, penalty=PENALTY),
-        simulate=seed,
-    )
+    steps = dp.Steps(n_steps=N_STEPS, learning_rate=rate, clip_norm=1.0, penalty=PENALTY)
+    return dp.dp_sgd(loss=loss, batch=batch, steps=steps, **_settings(records, epsilon, seed))
 
 
 def _statistics(records: Records, epsilon: float, seed: int) -> DPRelease:
-    found = dp.regression_from_statistics(
-        records.with_constant,
-        records.parts[1],
-        epsilon=epsilon,
-        delta=records.delta,
-        x_bound=records.x_bound,
-        y_bound=1.0,
-        penalty=PENALTY * len(records.X),
-        simulate=seed,
-    )
+    penalty, settings = PENALTY * len(records.X), _settings(records, epsilon, seed)
+    found = dp.regression_from_statistics(y_bound=1.0, penalty=penalty, **settings)
     return DPRelease(value=found.value["coef"], certificate=found.certificate)
 
 
 def _ridge_output(records: Records, epsilon: float, seed: int) -> DPRelease:
-    return dp.ridge_output_perturbation(
-        records.with_constant,
-        records.parts[1],
-        penalty=STRONG_PENALTY * len(records.X),
-        x_bound=records.x_bound,
-        y_bound=1.0,
-        epsilon=epsilon,
-        delta=records.delta,
-        simulate=seed,
-    )
+    penalty, settings = STRONG_PENALTY * len(records.X), _settings(records, epsilon, seed)
+    return dp.ridge_output_perturbation(y_bound=1.0, penalty=penalty, **settings)
 
 
 def _output(records: Records, epsilon: float, seed: int) -> DPRelease:
-    return dp.output_perturbation(
-        records.with_constant,
-        records.parts[1],
-        classes=(-1.0, 1.0),
-        penalty=PENALTY * len(records.X),
-        x_bound=records.x_bound,
-        epsilon=epsilon,
-        delta=records.delta,
-        simulate=seed,
-    )
+    penalty, settings = PENALTY * len(records.X), _settings(records, epsilon, seed)
+    return dp.output_perturbation(classes=(-1.0, 1.0), penalty=penalty, **settings)
 
 
 def _objective(records: Records, epsilon: float, seed: int) -> DPRelease:
     least = dp.least_penalty(epsilon, x_bound=records.x_bound)
-    return dp.objective_perturbation(
-        records.with_constant,
-        records.parts[1],
-        classes=(-1.0, 1.0),
-        penalty=max(PENALTY * len(records.X), 3 * least),
-        x_bound=records.x_bound,
-        epsilon=epsilon,
-        delta=records.delta,
-        simulate=seed,
-    )
+    penalty = max(PENALTY * len(records.X), 3 * least)
+    settings = _settings(records, epsilon, seed)
+    return dp.objective_perturbation(classes=(-1.0, 1.0), penalty=penalty, **settings)
 
 
 def _gradient_descent(loss: Any) -> Method:

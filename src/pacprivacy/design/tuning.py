@@ -134,20 +134,16 @@ def tune_budgets(
         ``make_mechanism(theta)`` returns what :func:`pacprivacy.privatize` takes.
     thetas : sequence
         Values to try: a penalty, a rank, a depth, a step size, a clipping bound.
-    data : array, frame, or tuple of those
-        The universe.
-    budgets : sequence of Information, Membership, EpsilonEquivalent, or several joined with ``&``
+    budgets : sequence of budgets
         What the later release is held to.
     utility : callable
         ``utility(value)`` of a released value, larger is better: accuracy on public rows, or on
         the universe itself. For a loss return its negative.
-    pool, n_subsets, rule, n_jobs
+    data, pool, n_subsets, rule, n_jobs, rng
         As in :func:`pacprivacy.privatize`; use those of the later release.
     n_releases : int
         Simulated releases per value. All values share secrets and noise seeds, so that their
         differences are known better than their levels.
-    rng : Generator or int, optional
-        Seed of the pool, the secrets and the noise of the simulation.
     """
     if not len(thetas) or not len(budgets) or n_releases < 2:
         raise MechanismError(

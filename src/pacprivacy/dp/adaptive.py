@@ -22,13 +22,7 @@ from scipy.optimize import brentq
 from pacprivacy._random import ProcessBound
 from pacprivacy._rounding import at_most
 from pacprivacy.budget import Spent
-from pacprivacy.dp.accounting import (
-    COARSE,
-    ORDERS,
-    compose_losses,
-    join_gaussians,
-    renyi_divergences,
-)
+from pacprivacy.dp import accounting
 from pacprivacy.dp.certificate import DPRelease, Neighbours
 from pacprivacy.dp.events import (
     ApproximateEvent,
@@ -206,7 +200,7 @@ class Odometer(ProcessBound):
         _, self._delta = check_epsilon_delta(1.0, delta)
         check_neighbours(neighbours)
         self._neighbours: Neighbours = neighbours
-        self._divergences = np.zeros(len(ORDERS))
+        self._divergences = np.zeros(len(accounting.ORDERS))
         self._pure: float = 0.0
         self._numbers = 0
         self._simulation = False
@@ -249,7 +243,7 @@ class Odometer(ProcessBound):
         for event in composed.events:
             more = None
             if not isinstance(event, ApproximateEvent):
-                more = renyi_divergences(event, self._neighbours)
+                more = accounting.renyi_divergences(event, self._neighbours)
             if more is None:
                 raise BudgetError(
                     "events must have known Rényi divergences for an odometer: one (ε, δ) says "
@@ -276,7 +270,7 @@ class Odometer(ProcessBound):
 
 def _crossing(divergences: np.ndarray, delta: float) -> float:
     """Return where the mean of ``exp((α - 1)(L - D_α))`` over all orders is ``1/δ``, rounded up."""
-    slopes = np.array(ORDERS, dtype=np.float64) - 1.0
+    slopes = np.array(accounting.ORDERS, dtype=np.float64) - 1.0
     if not np.isfinite(divergences).any():
         return math.inf
     log_target = math.log(len(slopes) / delta)
@@ -297,7 +291,9 @@ def _pool_beside(
     most = gaussian_parameter(epsilon, delta)
     if not tokens:
         return most
-    losses = compose_losses(join_gaussians(tokens), neighbours, COARSE, delta)
+    losses = accounting.compose_losses(
+        accounting.join_gaussians(tokens), neighbours, accounting.COARSE, delta
+    )
     if not losses.get_delta_for_epsilon(epsilon) <= delta:
         raise BudgetError(
             f"reserved must cost less than epsilon {epsilon:g} at delta {delta:g}. Reserve fewer "
@@ -306,7 +302,7 @@ def _pool_beside(
 
     def fits(parameter: float) -> bool:
         std = 1.0 / (parameter * (1.0 + 2.0 * ROUNDING))
-        pool = pld.from_gaussian_mechanism(std, value_discretization_interval=COARSE)
+        pool = pld.from_gaussian_mechanism(std, value_discretization_interval=accounting.COARSE)
         return bool(losses.compose(pool).get_delta_for_epsilon(epsilon) <= delta)
 
     low, high = 0.0, most

@@ -23,14 +23,7 @@ from scipy.optimize import brentq
 
 from pacprivacy._checks import Integers, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
-from pacprivacy.dp.accounting import (
-    COARSE,
-    FINE,
-    advantage,
-    loss_distribution,
-    renyi_divergences,
-    renyi_epsilon,
-)
+from pacprivacy.dp import accounting
 from pacprivacy.dp.certificate import DPCertificate, Neighbours
 from pacprivacy.dp.events import (
     FixedSampling,
@@ -525,7 +518,7 @@ def descent_epsilon(
     if isinstance(batch, FullBatch):
         return gaussian_epsilon(_reach(batch) * math.sqrt(n_steps) / noise, delta)
     event = descent_event(batch, n_records, n_steps=n_steps, noise=noise)
-    return _epsilon(event, batch.neighbours, delta, FINE)
+    return _epsilon(event, batch.neighbours, delta, accounting.FINE)
 
 
 def descent_noise(
@@ -547,20 +540,20 @@ def _reach(batch: Batch) -> float:
 
 @lru_cache(maxsize=256)
 def _advantage(event: GaussianEvent, neighbours: Neighbours) -> float:
-    return advantage(event, neighbours=neighbours)
+    return accounting.advantage(event, neighbours=neighbours)
 
 
 @lru_cache(maxsize=256)
 def _renyi(event: GaussianEvent, neighbours: Neighbours, delta: float) -> float | None:
-    divergences = renyi_divergences(event, neighbours)
-    return None if divergences is None else renyi_epsilon(divergences, delta)
+    divergences = accounting.renyi_divergences(event, neighbours)
+    return None if divergences is None else accounting.renyi_epsilon(divergences, delta)
 
 
 @lru_cache(maxsize=1024)
 def _epsilon(
     event: GaussianEvent, neighbours: Neighbours, delta: float, discretization: float
 ) -> float:
-    losses = loss_distribution(event, neighbours, discretization, delta)
+    losses = accounting.loss_distribution(event, neighbours, discretization, delta)
     return float(losses.get_epsilon_for_delta(delta))
 
 
@@ -571,7 +564,7 @@ def _search(event: GaussianEvent, neighbours: Neighbours, epsilon: float, delta:
     def excess(log_noise: float) -> float:
         multiplier = math.exp(log_noise) * event.noise_multiplier
         trial = replace(event, noise_multiplier=multiplier)
-        return min(_epsilon(trial, neighbours, delta, COARSE), 1e6) - epsilon
+        return min(_epsilon(trial, neighbours, delta, accounting.COARSE), 1e6) - epsilon
 
     # Distributions are short where there is much noise: come from there.
     high = math.log(8.0)

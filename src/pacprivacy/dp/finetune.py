@@ -34,12 +34,7 @@ Weights = dict[str, npt.NDArray[np.float32]]
 class PublicFeatures:
     """A network that was trained on public images; it turns images into rows of norm 1.
 
-    Parameters
-    ----------
-    weights : dict of arrays, public
-        Convolutions and the hidden layer.
-    center : array, public
-        Mean of the features of public images, which is subtracted.
+    ``center`` is the mean of the features of public images, which is subtracted.
     """
 
     weights: Weights
@@ -76,20 +71,11 @@ def pretrain(
     learning_rate: float = 2e-3,
     rng: np.random.Generator | int | None = None,
 ) -> PublicFeatures:
-    """Train a small convolutional network on public images, without noise.
+    """Train a small convolutional network on public images, without noise, by Adam.
 
-    Parameters
-    ----------
-    images : uint8 array of shape (n, height, width, channels), public
-        They must not contain anybody who is to be protected.
-    labels : array of shape (n,), public
-        Their classes, which may be others than the private ones.
-    n_features : int
-        Width of the last hidden layer: as many weights per class are trained privately later.
-    n_epochs, learning_rate
-        Of Adam, on batches of 100.
-    rng : Generator or int, optional
-        Seed of public randomness.
+    The images, uint8 of shape (n, height, width, channels), must not contain anybody who is to be
+    protected; their classes may be others than the private ones. ``n_features`` is the width of the
+    last hidden layer: as many weights per class are trained privately later.
     """
     jax, optax = import_jax("jax", "optax")
     if images.ndim != 4 or len(images) != len(labels):
@@ -143,22 +129,10 @@ def fine_tune(
     steps: Steps,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Train the last layer on private images by DP-SGD.
+    """Train the last layer on private images by DP-SGD, on the features of a public network.
 
-    Parameters
-    ----------
-    network : PublicFeatures, public
-        From :func:`pretrain`, on other images.
-    images, labels : arrays, curator-only
-        The private images and their classes.
-    loss, epsilon, delta, batch, steps, simulate
-        As in :func:`~pacprivacy.dp.dp_sgd`.
-
-    Returns
-    -------
-    DPRelease
-        ``value`` holds the weights of the last layer; scores of new images are
-        ``network.transform(images) @ value.T``.
+    Other parameters are those of :func:`~pacprivacy.dp.dp_sgd`. ``value`` holds the weights of the
+    last layer; scores of new images are ``network.transform(images) @ value.T``.
 
     Guarantee
     ---------

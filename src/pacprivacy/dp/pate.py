@@ -11,15 +11,8 @@ from scipy import special
 
 from pacprivacy._checks import Array, Integers, Vector
 from pacprivacy._random import BitSource
+from pacprivacy.dp import aggregate
 from pacprivacy.dp.accounting import noise_advantage
-from pacprivacy.dp.aggregate import (
-    ALONE,
-    LEAST_RECORDS,
-    draw_blocks,
-    draw_seeds,
-    fit_fresh,
-    map_blocks,
-)
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.events import carried, gaussian_event
 from pacprivacy.dp.noise import (
@@ -46,7 +39,7 @@ def count_votes(
     n_teachers: int,
     neighbours: Neighbours,
     source: BitSource,
-    least_records: int = LEAST_RECORDS,
+    least_records: int = aggregate.LEAST_RECORDS,
     n_jobs: int | None = None,
 ) -> Integers:
     """Train one teacher on each block of records and count their votes on public questions.
@@ -69,8 +62,8 @@ def count_votes(
             f"questions must have the features of X, {features.shape[1:]}; got shape "
             f"{asked.shape}. Pass public rows of the same columns."
         )
-    seeds = draw_seeds(n_teachers, source)
-    blocks = draw_blocks(
+    seeds = aggregate.draw_seeds(n_teachers, source)
+    blocks = aggregate.draw_blocks(
         len(features),
         n_teachers,
         neighbours=neighbours,
@@ -79,7 +72,7 @@ def count_votes(
     )
     teach = _Teach(estimator=estimator, questions=asked, n_classes=len(classes))
     default = np.zeros(len(asked), dtype=np.int64)
-    answers = map_blocks(
+    answers = aggregate.map_blocks(
         teach, (features, codes), blocks, seeds=seeds, failed=default, n_jobs=n_jobs
     )
     votes = np.zeros((len(asked), len(classes)), dtype=np.int64)
@@ -101,7 +94,7 @@ class _Teach:
         features, codes = features[known], codes[known]
         if len(np.unique(codes)) == 1:
             return np.full(len(self.questions), codes[0], dtype=np.int64)
-        answer = fit_fresh(self.estimator, features, codes).predict(self.questions)
+        answer = aggregate.fit_fresh(self.estimator, features, codes).predict(self.questions)
         one_each = np.asarray(answer, dtype=np.int64).reshape(len(self.questions))
         return np.clip(one_each, 0, self.n_classes - 1)
 
@@ -150,7 +143,7 @@ def label_by_votes(
         mechanism=f"PATE: {len(counts)} questions answered by noisy majorities",
         assumptions=(
             "A record is in the block of one teacher, so it changes one vote for each question.",
-            ALONE,
+            aggregate.ALONE,
             "The questions are public and the classes were declared.",
         ),
         accounting={"method": "one Gaussian mechanism for all votes", "questions": len(counts)},

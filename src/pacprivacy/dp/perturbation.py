@@ -15,6 +15,7 @@ from scipy import linalg
 from scipy.optimize import brentq
 
 from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy.dp import records
 from pacprivacy.dp.accounting import advantage, noise_advantage
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
 from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, carried, noise_event
@@ -28,14 +29,6 @@ from pacprivacy.dp.noise import (
     check_promise,
     lattice_slack,
     read_source,
-)
-from pacprivacy.dp.records import (
-    EMPTY_RECORDS,
-    encode_labels,
-    finite_rows,
-    norms_of,
-    read_regression,
-    read_rows,
 )
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
@@ -64,15 +57,15 @@ def sign_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any] | None) 
             f"classes must be the two labels, declared; got {classes!r}. They must not be read "
             "off the data."
         )
-    rows = finite_rows(read_rows(X))
-    places = encode_labels(y, tuple(classes), len(rows))
+    rows = records.finite_rows(records.read_rows(X))
+    places = records.encode_labels(y, tuple(classes), len(rows))
     signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
     return np.asarray(_clip_rows(rows, bound) * signs[:, None])
 
 
 def _clip_rows(rows: Matrix, bound: float) -> Matrix:
     # The factor leaves room for the rounding of the norm itself.
-    shrink = np.minimum(1.0, (1.0 - 1e-9) * bound / np.maximum(norms_of(rows), 1e-300))
+    shrink = np.minimum(1.0, (1.0 - 1e-9) * bound / np.maximum(records.norms_of(rows), 1e-300))
     return np.asarray(rows * shrink)
 
 
@@ -122,7 +115,7 @@ def _bound_norm(
     n, d = signed.shape
     terms = np.ascontiguousarray((signed * loss.slope(signed @ point)[:, None]).T)
     gradient = terms.sum(axis=1) + penalty * point + tilt  # numpy adds rows of floats pairwise
-    row = float(norms_of(signed).max(initial=0.0))
+    row = float(records.norms_of(signed).max(initial=0.0))
     size = float(np.linalg.norm(point))
     margins = loss.most_curvature * row * size * (d + 2) * _UNIT + 8 * _UNIT
     sums = (2.0 * math.log2(n + 2) + 16.0) * _UNIT
@@ -252,7 +245,7 @@ def objective_perturbation(
         neighbours=neighbours,
         advantage=_advantage(parameter, SOLVER_SHARE * epsilon, d, neighbours),
         mechanism="objective perturbation of a regularised linear classifier",
-        assumptions=(_declared(x_bound), EMPTY_RECORDS, SOLVER),
+        assumptions=(_declared(x_bound), records.EMPTY_RECORDS, SOLVER),
         accounting={
             "method": "density of the minimiser",
             "epsilon of curvature": (1 - SOLVER_SHARE) * epsilon - left,
@@ -359,7 +352,7 @@ def output_perturbation(
         (contribution + 2.0 * gradient) / penalty * (1 + 1e-12),
         (float(epsilon), float(delta), neighbours),
         mechanism="output perturbation of a regularised linear classifier",
-        assumptions=(_declared(x_bound), EMPTY_RECORDS, SOLVER),
+        assumptions=(_declared(x_bound), records.EMPTY_RECORDS, SOLVER),
         note=note,
         simulate=simulate,
     )
@@ -390,7 +383,7 @@ def ridge_output_perturbation(
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     limit = check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
-    rows, target = read_regression(X, y)
+    rows, target = records.read_regression(X, y)
     rows, target = _clip_rows(rows, bound), np.clip(target, -limit, limit)
     n, d = rows.shape
     # Refused by public numbers alone: what float64 might not solve to the precision needed.
@@ -419,7 +412,7 @@ def ridge_output_perturbation(
             f"Rows are clipped to norm {float(x_bound):g}, targets to {float(y_bound):g}; both "
             "bounds were fixed without looking at the data.",
             "The number of records is public.",
-            EMPTY_RECORDS,
+            records.EMPTY_RECORDS,
         ),
         note=note,
         simulate=simulate,
@@ -490,7 +483,7 @@ def _solve_ridge(rows: Matrix, target: Vector, penalty: float, allowed: float) -
     """Return a point at which the gradient of the sum is at most ``allowed``."""
     n, d = rows.shape
     factor = linalg.cho_factor(rows.T @ rows + penalty * np.eye(d))
-    row = float(norms_of(rows).max(initial=0.0))
+    row = float(records.norms_of(rows).max(initial=0.0))
     largest = float(np.abs(target).max(initial=0.0))
     point: Vector = np.zeros(d)
     for _ in range(REFINEMENTS):  # solve, then refine with the exact residual

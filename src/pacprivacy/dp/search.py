@@ -17,19 +17,8 @@ from dp_accounting.rdp import RdpAccountant
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
+from pacprivacy.dp import descent
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.descent import (
-    PUBLIC,
-    Batch,
-    FixedBatch,
-    PoissonBatch,
-    ReplacementBatch,
-    Steps,
-    describe_steps,
-    least_number,
-    private_descent,
-    read_start,
-)
 from pacprivacy.dp.events import ApproximateEvent, PureEvent, carried
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack, read_source
@@ -74,7 +63,9 @@ class RandomRuns:
         """The law's other parameter ``γ``; for shape 1 the chance of stopping after a run."""
         if self.shape == 1.0:
             return 1.0 / self.mean
-        return 1.0 / least_number(lambda inverse: self._mean(1.0 / inverse) >= self.mean, 1e-13)
+        return 1.0 / descent.least_number(
+            lambda inverse: self._mean(1.0 / inverse) >= self.mean, 1e-13
+        )
 
     def chances(self, most: int) -> Vector:
         """Return the probabilities of 1 to ``most`` runs."""
@@ -117,7 +108,7 @@ def _ends(runs: RandomRuns) -> Vector:
 
 
 def search_noise(
-    batch: Batch,
+    batch: descent.Batch,
     n_records: int,
     *,
     n_steps: int,
@@ -134,7 +125,7 @@ def search_noise(
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     relations = dp_accounting.NeighboringRelation
     relation = relations.ADD_OR_REMOVE_ONE
-    if isinstance(batch, FixedBatch):
+    if isinstance(batch, descent.FixedBatch):
         relation = relations.REPLACE_ONE
 
     def keeps(noise: float) -> bool:
@@ -143,11 +134,11 @@ def search_noise(
         event = dp_accounting.dp_event.RepeatAndSelectDpEvent(run, runs.mean, runs.shape)
         return bool(RdpAccountant(ORDERS, relation).compose(event).get_epsilon(delta) <= epsilon)
 
-    return least_number(keeps, 1e-4)
+    return descent.least_number(keeps, 1e-4)
 
 
-def _one_step(batch: Batch, n_records: int, noise: float) -> Any:
-    if isinstance(batch, ReplacementBatch):
+def _one_step(batch: descent.Batch, n_records: int, noise: float) -> Any:
+    if isinstance(batch, descent.ReplacementBatch):
         raise BudgetError(
             "batch must be Poisson, of fixed size without replacement, or full for a search; got "
             "draws with replacement, whose Rényi divergences are not known. Use FixedBatch."
@@ -155,9 +146,9 @@ def _one_step(batch: Batch, n_records: int, noise: float) -> Any:
     # Noise as a multiple of the sensitivity, which is two norms where a record is replaced.
     reach = 1.0 if batch.neighbours == "add_remove" else 2.0
     gaussian = dp_accounting.GaussianDpEvent(noise / reach)
-    if isinstance(batch, PoissonBatch):
+    if isinstance(batch, descent.PoissonBatch):
         return dp_accounting.PoissonSampledDpEvent(batch.rate, gaussian)
-    if isinstance(batch, FixedBatch):
+    if isinstance(batch, descent.FixedBatch):
         return dp_accounting.SampledWithoutReplacementDpEvent(n_records, batch.size, gaussian)
     return gaussian
 
@@ -166,13 +157,13 @@ def dp_search(
     X: Any,
     y: Any,
     *,
-    candidates: Sequence[Steps],
+    candidates: Sequence[descent.Steps],
     score: Callable[[Vector], float],
     loss: LinearLoss,
     epsilon: float,
     delta: float,
     x_bound: float,
-    batch: Batch,
+    batch: descent.Batch,
     runs: RandomRuns,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
@@ -225,9 +216,9 @@ def dp_search(
     def run() -> tuple[dict[str, Any], float]:
         number = uniform_below(source, len(candidates))
         steps = candidates[number]
-        weights, _ = private_descent(
+        weights, _ = descent.private_descent(
             LinearSums(rows, target, loss, clip_norm=steps.clip_norm),
-            read_start(None, shape),
+            descent.read_start(None, shape),
             batch=batch,
             steps=steps,
             noise=noise,
@@ -237,7 +228,7 @@ def dp_search(
         return {"weights": weights.reshape(shape), "candidate": number, "score": found}, found
 
     value = _best(run, runs.draw(source))
-    about = describe_steps(batch, replace(candidates[0], average=False), n_records)
+    about = descent.describe_steps(batch, replace(candidates[0], average=False), n_records)
     certificate = DPCertificate(
         epsilon=float(epsilon),
         delta=float(delta),
@@ -249,7 +240,7 @@ def dp_search(
         assumptions=(
             f"Rows are clipped to norm {x_bound:g}.",
             "The score looks at released weights and public data only.",
-            PUBLIC,
+            descent.PUBLIC,
         ),
         accounting={
             "method": "Rényi, repeat and select (dp-accounting)",
@@ -273,23 +264,13 @@ def pure_search(
 ) -> DPRelease:
     """Release the best of a geometric number of runs of a purely private mechanism.
 
-    Parameters
-    ----------
-    run : callable
-        Returns a value and its score; the pair is ``(epsilon_run, 0)``-private, with fresh
-        randomness in every call.
-    epsilon_run : float, public
-        What one run costs. The search costs three times as much.
-    mean : float > 1, public
-        Expected number of runs.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that ``run`` is private under.
-    simulate : Generator or int, optional
-        Seed of the number of runs, for experiments.
+    ``run`` returns a value and its score; the pair is ``(epsilon_run, 0)``-private under
+    ``neighbours``, with fresh randomness in every call. The search costs three times as much,
+    whatever the ``mean`` number of runs.
 
     Guarantee
     ---------
-    Claim G-4. ``(3 epsilon_run, 0)``-differential privacy, whatever the mean.
+    Claim G-4. ``(3 epsilon_run, 0)``-differential privacy.
 
     Examples
     --------
@@ -325,7 +306,7 @@ def _best(run: Callable[[], tuple[Any, float]], n_runs: int) -> Any:
     return value
 
 
-def _same_steps(candidates: Sequence[Steps]) -> int:
+def _same_steps(candidates: Sequence[descent.Steps]) -> int:
     numbers = {steps.n_steps for steps in candidates}
     if len(numbers) != 1:
         raise MechanismError(

@@ -52,16 +52,13 @@ def dp_sgd(
 ) -> DPRelease:
     """Train a linear model by stochastic gradient descent under differential privacy.
 
+    Parameters that all mechanisms share are explained in :mod:`pacprivacy.dp`. Append a column of
+    ones for an intercept.
+
     Parameters
     ----------
-    X, y : arrays of shapes (n, d) and (n,), curator-only
-        Features and target; append a column of ones for an intercept.
     loss : Logistic, Softmax, Hinge or Squared, public
         With the declared labels or the bound of the target.
-    epsilon, delta : float, public
-        The promise; ``delta`` below ``1/n``.
-    x_bound : float > 0, public
-        Rows are clipped to this norm. It must not be read off the data.
     batch : PoissonBatch, FixedBatch, ReplacementBatch or FullBatch, public
         Which records a step looks at; it decides the relation of the promise. Plain gradient
         descent on all records is ``FullBatch``.
@@ -69,8 +66,6 @@ def dp_sgd(
         Number and length of the steps, clipping norm, last or average iterate.
     start : array, optional, public
         Starting point; zero by default. It must not come from these records.
-    simulate : Generator or int, optional
-        Seed of batches and noise, for experiments; such a release protects nobody.
 
     Returns
     -------
@@ -210,23 +205,14 @@ def dp_sgd_jax(
         ``loss(weights, *record)`` returns the loss of one record as a scalar. It must not look at
         other records (no batch normalisation).
     start : pytree of arrays, public
-        Starting point; it must not come from these records.
+        Starting point; it must not come from these records. The released value has its structure.
     data : tuple of arrays with equal first axes, curator-only
         One row of each array makes a record.
-    epsilon, delta : float, public
-        The promise.
     batch, steps : public
         As in :func:`~pacprivacy.dp.dp_sgd`.
     chunk : int, public
         Gradients computed side by side. With 1 they are computed one at a time, by one program,
         and nothing else can have an influence; more is faster and is noted as an assumption.
-    simulate : Generator or int, optional
-        Seed of batches and noise, for experiments; such a release protects nobody.
-
-    Returns
-    -------
-    DPRelease
-        ``value`` has the structure of ``start``, with numpy arrays.
 
     Guarantee
     ---------

@@ -1,7 +1,5 @@
 """A private model that never leaves: it answers queries, and every answer is a release."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@ not do that, so amounts are whole multiples of 1e-12 (delta: 1e-18): charges are
 down. ``Units`` maps the kinds that are given to these numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

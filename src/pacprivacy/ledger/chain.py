@@ -1,7 +1,5 @@
 """The entries of a ledger and the chain of hashes that holds them together."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ from ``fsync`` when it ends. Connections are opened per transaction, so that thr
 processes share none.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time
@@ -18,29 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    Engine,
-    Index,
-    Integer,
-    MetaData,
-    Row,
-    Table,
-    Text,
-    UniqueConstraint,
-    and_,
-    case,
-    create_engine,
-    event,
-    func,
-    inspect,
-    select,
-    true,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
@@ -108,14 +84,14 @@ class Database:
         return self.path is not None
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[sa.Connection]:
         """Open one consistent snapshot."""
         on_server = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",)
         with self._transaction("BEGIN", () if self.is_file else on_server) as connection:
             yield connection
 
     @contextmanager
-    def writing(self, *, lock: str) -> Iterator[Connection]:
+    def writing(self, *, lock: str) -> Iterator[sa.Connection]:
         """Hold the write lock; what was written is on the disk when this ends.
 
         ``lock`` is the statement that takes the lock on a server; a file has one lock.
@@ -130,7 +106,7 @@ class Database:
             yield connection
 
     @contextmanager
-    def _transaction(self, begin: str, first: tuple[str, ...]) -> Iterator[Connection]:
+    def _transaction(self, begin: str, first: tuple[str, ...]) -> Iterator[sa.Connection]:
         connection = self._begun(begin, first)
         try:
             yield connection
@@ -140,11 +116,11 @@ class Database:
         finally:
             connection.close()
 
-    def _begun(self, begin: str, first: tuple[str, ...]) -> Connection:
+    def _begun(self, begin: str, first: tuple[str, ...]) -> sa.Connection:
         """Begin a transaction, again and again while others hold the lock."""
         deadline = time.monotonic() + self._timeout_s
         while True:
-            connection: Connection | None = None
+            connection: sa.Connection | None = None
             try:
                 connection = self._engine.connect().execution_options(pac_begin=begin)
                 connection.begin()
@@ -184,14 +160,14 @@ class Database:
         if path.exists() and not path.is_file():
             raise LedgerError(f"ledger must be a file; got {path}. Choose another path.")
 
-    def _sqlite_engine(self, path: Path, create: bool) -> Engine:
+    def _sqlite_engine(self, path: Path, create: bool) -> sa.Engine:
         def connect() -> sqlite3.Connection:
             return _connect_file(path, create=create, timeout_s=self._timeout_s)
 
-        engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+        engine = sa.create_engine("sqlite://", creator=connect, poolclass=NullPool)
 
-        @event.listens_for(engine, "begin")
-        def begin(connection: Connection) -> None:
+        @sa.event.listens_for(engine, "begin")
+        def begin(connection: sa.Connection) -> None:
             connection.exec_driver_sql(connection.get_execution_options()["pac_begin"])
 
         return engine
@@ -244,11 +220,11 @@ def _may_write(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def _postgres_engine(url: URL, timeout_s: float) -> Engine:
+def _postgres_engine(url: URL, timeout_s: float) -> sa.Engine:
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     try:
-        return create_engine(
+        return sa.create_engine(
             url,
             poolclass=NullPool,
             isolation_level="READ COMMITTED",
@@ -273,44 +249,44 @@ def _code(error: Exception) -> str:
 SCHEMA_VERSION: Final = 1
 # From version v to v + 1. The hash of an entry depends on the version that it carries, so a
 # migration adds columns and never rewrites an entry.
-MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {}
+MIGRATIONS: Final[dict[int, Callable[[sa.Connection], None]]] = {}
 _CREATE_LOCK: Final = "SELECT pg_advisory_xact_lock(7020315544)"
 
-_TABLES: Final = MetaData()
-_Count = BigInteger().with_variant(Integer(), "sqlite")
+_TABLES: Final = sa.MetaData()
+_Count = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
-LEDGER: Final = Table(
+LEDGER: Final = sa.Table(
     "pac_ledger",
     _TABLES,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("schema_version", Integer, nullable=False),
-    Column("ledger_id", Text, nullable=False),
-    Column("created", Text, nullable=False),
-    Column("n_entries", _Count, nullable=False),
-    Column("head", Text, nullable=False),
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("schema_version", sa.Integer, nullable=False),
+    sa.Column("ledger_id", sa.Text, nullable=False),
+    sa.Column("created", sa.Text, nullable=False),
+    sa.Column("n_entries", _Count, nullable=False),
+    sa.Column("head", sa.Text, nullable=False),
 )
-ENTRIES: Final = Table(
+ENTRIES: Final = sa.Table(
     "pac_entries",
     _TABLES,
-    Column("seq", _Count, primary_key=True, autoincrement=False),
-    Column("version", Integer, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("time", Text, nullable=False),
-    Column("dataset", Text, nullable=False),
-    Column("principal", Text, nullable=False),
-    Column("session", Text),
-    Column("reservation", Text),
-    Column("mi_nats_e12", BigInteger),
-    Column("success_e12", BigInteger),
-    Column("epsilon_e12", BigInteger),
-    Column("delta_e18", BigInteger),
-    Column("what", Text, nullable=False),
-    Column("certificate", Text),
-    Column("previous", Text, nullable=False),
-    Column("hash", Text, nullable=False),
-    UniqueConstraint("reservation", "kind"),
-    Index("pac_entries_scope", "dataset", "principal"),
-    Index("pac_entries_session", "session"),
+    sa.Column("seq", _Count, primary_key=True, autoincrement=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("time", sa.Text, nullable=False),
+    sa.Column("dataset", sa.Text, nullable=False),
+    sa.Column("principal", sa.Text, nullable=False),
+    sa.Column("session", sa.Text),
+    sa.Column("reservation", sa.Text),
+    sa.Column("mi_nats_e12", sa.BigInteger),
+    sa.Column("success_e12", sa.BigInteger),
+    sa.Column("epsilon_e12", sa.BigInteger),
+    sa.Column("delta_e18", sa.BigInteger),
+    sa.Column("what", sa.Text, nullable=False),
+    sa.Column("certificate", sa.Text),
+    sa.Column("previous", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.UniqueConstraint("reservation", "kind"),
+    sa.Index("pac_entries_scope", "dataset", "principal"),
+    sa.Index("pac_entries_session", "session"),
 )
 
 
@@ -335,9 +311,9 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def read_head(connection: Connection) -> Head:
+def read_head(connection: sa.Connection) -> Head:
     """Read the ledger's own row."""
-    row = connection.execute(select(LEDGER).where(LEDGER.c.id == 1)).one_or_none()
+    row = connection.execute(sa.select(LEDGER).where(LEDGER.c.id == 1)).one_or_none()
     fields = {} if row is None else dict(row._mapping)
     kinds = (int, int, str, str, int, str)
     if not fields or not all(map(isinstance, fields.values(), kinds)):
@@ -348,7 +324,7 @@ def read_head(connection: Connection) -> Head:
 def open_database(database: Database, *, create: bool) -> Head:
     """Open a ledger, make its tables where there are none, or bring old ones up to date."""
     with database.reading() as connection:
-        known = inspect(connection)
+        known = sa.inspect(connection)
         found = known.has_table(LEDGER.name)
         foreign = database.is_file and not found and bool(known.get_table_names())
         head = read_head(connection) if found else None
@@ -369,7 +345,7 @@ def open_database(database: Database, *, create: bool) -> Head:
 
 def _create(database: Database) -> Head:
     with database.writing(lock=_CREATE_LOCK) as connection:
-        if not inspect(connection).has_table(LEDGER.name):
+        if not sa.inspect(connection).has_table(LEDGER.name):
             _TABLES.create_all(connection)
             ledger_id, created = f"{fresh_seed():032x}", now()
             connection.execute(
@@ -395,23 +371,25 @@ def _migrate(database: Database) -> Head:
                     f"Restore a backup."
                 )
             MIGRATIONS[version](connection)
-            connection.execute(update(LEDGER).values(schema_version=version + 1))
+            connection.execute(sa.update(LEDGER).values(schema_version=version + 1))
         return read_head(connection)
 
 
-def append(connection: Connection, new: LedgerEntry) -> LedgerEntry:
+def append(connection: sa.Connection, new: LedgerEntry) -> LedgerEntry:
     """Append an entry to the chain; refuse to go on from an end that is damaged."""
     head = read_head(connection)
     _check_end(connection, head.n_entries, head.hash)
     placed = replace(new, seq=head.n_entries + 1, time=now(), previous=head.hash)
     entry = replace(placed, hash=entry_hash(placed))
     connection.execute(ENTRIES.insert().values(**entry.covered(), hash=entry.hash))
-    connection.execute(update(LEDGER).values(n_entries=entry.seq, head=entry.hash))
+    connection.execute(sa.update(LEDGER).values(n_entries=entry.seq, head=entry.hash))
     return entry
 
 
-def _check_end(connection: Connection, n_entries: int, head: str) -> None:
-    last = connection.execute(select(ENTRIES).order_by(ENTRIES.c.seq.desc()).limit(1)).one_or_none()
+def _check_end(connection: sa.Connection, n_entries: int, head: str) -> None:
+    last = connection.execute(
+        sa.select(ENTRIES).order_by(ENTRIES.c.seq.desc()).limit(1)
+    ).one_or_none()
     intact = n_entries == 0 if last is None else _ends_at(_entry(last), n_entries, head)
     if not intact:
         raise LedgerError(
@@ -428,10 +406,10 @@ def _ends_at(entry: LedgerEntry, n_entries: int, head: str) -> bool:
 
 
 def read_entries(
-    connection: Connection, *, dataset: str | None = None, principal: str | None = None
+    connection: sa.Connection, *, dataset: str | None = None, principal: str | None = None
 ) -> Iterator[LedgerEntry]:
     """Yield the entries in order, all of them or those of one dataset or principal."""
-    query = select(ENTRIES).order_by(ENTRIES.c.seq)
+    query = sa.select(ENTRIES).order_by(ENTRIES.c.seq)
     if dataset is not None:
         query = query.where(ENTRIES.c.dataset == dataset)
     if principal is not None:
@@ -441,12 +419,12 @@ def read_entries(
 
 
 def budgets_covering(
-    connection: Connection, dataset: str, principal: str
+    connection: sa.Connection, dataset: str, principal: str
 ) -> tuple[LedgerEntry, ...]:
     """Return the budget entries that limit what a principal learns about a dataset."""
     scopes = scopes_of(dataset, principal)
     query = (
-        select(ENTRIES)
+        sa.select(ENTRIES)
         .where(
             ENTRIES.c.kind == "budget",
             ENTRIES.c.dataset.in_([name for name, _ in scopes]),
@@ -457,35 +435,35 @@ def budgets_covering(
     return tuple(_entry(row) for row in connection.execute(query))
 
 
-def spent(connection: Connection, budget: LedgerEntry) -> Units:
+def spent(connection: sa.Connection, budget: LedgerEntry) -> Units:
     """Return what counts against a budget: everything reserved and not cancelled."""
     column = ENTRIES.c
     return total_of(
         connection,
-        and_(
-            true() if budget.dataset == EVERY else column.dataset == budget.dataset,
-            true() if budget.principal == EVERY else column.principal == budget.principal,
+        sa.and_(
+            sa.true() if budget.dataset == EVERY else column.dataset == budget.dataset,
+            sa.true() if budget.principal == EVERY else column.principal == budget.principal,
         ),
     )
 
 
-def settled(connection: Connection, reservation: str) -> list[str]:
+def settled(connection: sa.Connection, reservation: str) -> list[str]:
     """Return the kinds of entries that a reservation has."""
-    query = select(ENTRIES.c.kind).where(ENTRIES.c.reservation == reservation)
+    query = sa.select(ENTRIES.c.kind).where(ENTRIES.c.reservation == reservation)
     return [str(kind) for (kind,) in connection.execute(query)]
 
 
-def total_of(connection: Connection, condition: ColumnElement[bool]) -> Units:
+def total_of(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> Units:
     """Add up what is reserved and not cancelled."""
-    sign = case((ENTRIES.c.kind == "cancel", -1), else_=1)
-    sums = [func.coalesce(func.sum(sign * ENTRIES.c[name]), 0) for name in COLUMNS.values()]
+    sign = sa.case((ENTRIES.c.kind == "cancel", -1), else_=1)
+    sums = [sa.func.coalesce(sa.func.sum(sign * ENTRIES.c[name]), 0) for name in COLUMNS.values()]
     row = connection.execute(
-        select(*sums).where(ENTRIES.c.kind.in_(("reserve", "cancel")), condition)
+        sa.select(*sums).where(ENTRIES.c.kind.in_(("reserve", "cancel")), condition)
     ).one()
     return dict(zip(COLUMNS, (int(value) for value in row), strict=True))
 
 
-def _entry(row: Row[Any]) -> LedgerEntry:
+def _entry(row: sa.Row[Any]) -> LedgerEntry:
     fields = dict(row._mapping)
     units = {kind: fields.pop(column) for kind, column in COLUMNS.items()}
     given = {kind: number for kind, number in units.items() if number is not None}

@@ -4,8 +4,6 @@ A release is reserved before the secret is used and committed before anyone sees
 leaves reserved stays spent.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from dataclasses import dataclass, replace
@@ -19,22 +17,10 @@ from pacprivacy._files import write_atomically
 from pacprivacy._random import Process, fresh_seed
 from pacprivacy.budget import SUMS, Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError
+from pacprivacy.ledger import database as db
 from pacprivacy.ledger.amounts import FAMILIES, Units, allowed_units, amounts_of, charged_units
 from pacprivacy.ledger.chain import EVERY, EntryKind, LedgerEntry, Verification, check_entries
-from pacprivacy.ledger.database import (
-    ENTRIES,
-    LEDGER,
-    Database,
-    Head,
-    append,
-    budgets_covering,
-    open_database,
-    read_entries,
-    read_head,
-    settled,
-    spent,
-    total_of,
-)
+from pacprivacy.ledger.database import spent
 
 
 class Reservation:
@@ -130,7 +116,7 @@ def check_spend(connection: Connection, entry: LedgerEntry) -> None:
     Claim K-2. Assumes that the caller holds the write lock until the spend is written or given
     up. Returns only if every budget that covers the spend has room for it in every kind.
     """
-    budgets = budgets_covering(connection, entry.dataset, entry.principal)
+    budgets = db.budgets_covering(connection, entry.dataset, entry.principal)
     limited = {kind for budget in budgets for kind in budget.units}
     for family in FAMILIES:
         if entry.units.keys() & set(family):
@@ -167,11 +153,11 @@ def _check_room(budget: LedgerEntry, asked: Units, gone: Units) -> None:
             )
 
 
-def verify_database(database: Database, noted: str | None) -> Verification:
+def verify_database(database: db.Database, noted: str | None) -> Verification:
     """Report the first thing that is wrong; see :meth:`Ledger.verify`."""
     try:
         with database.reading() as connection:
-            found = _verify(connection, read_head(connection), noted)
+            found = _verify(connection, db.read_head(connection), noted)
             if not (found.ok and database.is_file):
                 return found
             # SQLite checks what the entries do not show: pages and indexes.
@@ -183,10 +169,10 @@ def verify_database(database: Database, noted: str | None) -> Verification:
         return Verification(n_entries=0, head="", problem=str(error))
 
 
-def _verify(connection: Connection, head: Head, noted: str | None) -> Verification:
+def _verify(connection: Connection, head: db.Head, noted: str | None) -> Verification:
     hashes = [head.genesis]
     try:
-        hashes.extend(check_entries(read_entries(connection), head.genesis))
+        hashes.extend(check_entries(db.read_entries(connection), head.genesis))
     except (ValueError, TypeError, OverflowError, SQLAlchemyError) as error:
         reason = str(error) if type(error) is ValueError else "it cannot be read"
         return _broken(len(hashes), hashes[-1], f"entry {len(hashes)} is broken: {reason}")
@@ -206,7 +192,7 @@ def _broken(entry: int, head: str, problem: str) -> Verification:
 
 EXPORT_VERSION: Final = 1
 _LONGEST_NAME: Final = 200
-_LOCK: Final = f"SELECT id FROM {LEDGER.name} WHERE id = 1 FOR UPDATE"
+_LOCK: Final = f"SELECT id FROM {db.LEDGER.name} WHERE id = 1 FOR UPDATE"
 
 
 class Ledger:
@@ -234,8 +220,8 @@ class Ledger:
     """
 
     def __init__(self, where: str | Path, *, create: bool = True, timeout_s: float = 60.0) -> None:
-        self._database = Database(where, create=create, timeout_s=timeout_s)
-        self._head = open_database(self._database, create=create)
+        self._database = db.Database(where, create=create, timeout_s=timeout_s)
+        self._head = db.open_database(self._database, create=create)
 
     def __repr__(self) -> str:
         return f"Ledger({self._database.label!r})"
@@ -269,13 +255,13 @@ class Ledger:
             units=allowed_units(limits),
         )
         with self._database.writing(lock=_LOCK) as connection:
-            for known in budgets_covering(connection, dataset, principal):
+            for known in db.budgets_covering(connection, dataset, principal):
                 if (known.dataset, known.principal) == (dataset, principal):
                     raise BudgetError(
                         f"dataset {dataset!r} must not have a budget for principal {principal!r} "
                         f"yet; it has one. Budgets cannot be changed: use another name."
                     )
-            return append(connection, entry)
+            return db.append(connection, entry)
 
     def reserve(
         self,
@@ -316,10 +302,10 @@ class Ledger:
         )
         with self._database.writing(lock=_LOCK) as connection:
             assert entry.reservation is not None  # named above
-            if settled(connection, entry.reservation):
+            if db.settled(connection, entry.reservation):
                 raise LedgerError("name must be new; got that of a reservation. Use new_name().")
             check_spend(connection, entry)
-            return Reservation(append(connection, entry), self.ledger_id)
+            return Reservation(db.append(connection, entry), self.ledger_id)
 
     @staticmethod
     def new_name() -> str:
@@ -346,13 +332,13 @@ class Ledger:
         with self._database.reading() as connection:
             return tuple(
                 balance_of(connection, budget)
-                for budget in budgets_covering(connection, dataset, principal)
+                for budget in db.budgets_covering(connection, dataset, principal)
             )
 
     def balances(self) -> tuple[Balance, ...]:
         """Return every budget."""
         with self._database.reading() as connection:
-            budgets = [entry for entry in read_entries(connection) if entry.kind == "budget"]
+            budgets = [entry for entry in db.read_entries(connection) if entry.kind == "budget"]
             return tuple(balance_of(connection, budget) for budget in budgets)
 
     def entries(
@@ -360,15 +346,15 @@ class Ledger:
     ) -> tuple[LedgerEntry, ...]:
         """Return the entries in order, all of them or those of one dataset or principal."""
         with self._database.reading() as connection:
-            return tuple(read_entries(connection, dataset=dataset, principal=principal))
+            return tuple(db.read_entries(connection, dataset=dataset, principal=principal))
 
     def tally(self, session: str) -> Spent:
         """Return what a session spent, and how often."""
-        query = select(ENTRIES.c.kind, func.count()).where(ENTRIES.c.session == session)
+        query = select(db.ENTRIES.c.kind, func.count()).where(db.ENTRIES.c.session == session)
         with self._database.reading() as connection:
-            rows = connection.execute(query.group_by(ENTRIES.c.kind))
+            rows = connection.execute(query.group_by(db.ENTRIES.c.kind))
             counts = {str(row[0]): int(row[1]) for row in rows}
-            total = amounts_of(total_of(connection, ENTRIES.c.session == session))
+            total = amounts_of(db.total_of(connection, db.ENTRIES.c.session == session))
         return replace(total, n_releases=counts.get("reserve", 0) - counts.get("cancel", 0))
 
     def last_reservation(self, session: str) -> tuple[str, bool] | None:
@@ -376,7 +362,7 @@ class Ledger:
 
         ``None`` if the session has none.
         """
-        column = ENTRIES.c
+        column = db.ENTRIES.c
         own = select(column.reservation).where(column.session == session)
         query = own.where(
             column.kind == "reserve", column.reservation.not_in(own.where(column.kind == "cancel"))
@@ -384,12 +370,12 @@ class Ledger:
         last = query.order_by(column.seq.desc()).limit(1)
         with self._database.reading() as connection:
             name = connection.execute(last).scalar_one_or_none()
-            return None if name is None else (str(name), "commit" in settled(connection, name))
+            return None if name is None else (str(name), "commit" in db.settled(connection, name))
 
     def knows(self, reservation_id: str) -> bool:
         """Whether a reservation of this name was made."""
         with self._database.reading() as connection:
-            return "reserve" in settled(connection, reservation_id)
+            return "reserve" in db.settled(connection, reservation_id)
 
     def verify(self, *, head: str | None = None) -> Verification:
         """Check every entry, every budget and the end of the chain.
@@ -405,8 +391,8 @@ class Ledger:
     def export(self, path: str | Path) -> Path:
         """Write all entries to a JSON file, with the hashes that hold them together."""
         with self._database.reading() as connection:
-            found = read_head(connection)
-            entries = [entry.to_public_dict() for entry in read_entries(connection)]
+            found = db.read_head(connection)
+            entries = [entry.to_public_dict() for entry in db.read_entries(connection)]
         content = {
             "schema_version": EXPORT_VERSION,
             "ledger": found.ledger_id,
@@ -428,12 +414,12 @@ class Ledger:
             )
         with self._database.writing(lock=_LOCK) as connection:
             assert made.reservation is not None  # reserve() names it
-            if settled(connection, made.reservation) != ["reserve"]:
+            if db.settled(connection, made.reservation) != ["reserve"]:
                 raise LedgerError(
                     "reservation must be open; it was committed or cancelled, or is not in the "
                     "ledger. Reserve again."
                 )
-            return append(
+            return db.append(
                 connection,
                 LedgerEntry(
                     kind=kind,

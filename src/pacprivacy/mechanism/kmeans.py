@@ -4,8 +4,6 @@ Without such an order the same fit comes out in another one on another subset, a
 hiding a difference that nobody cares about.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self
 

@@ -1,7 +1,5 @@
 """Principal components in a canonical orientation, with the mean measured beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self

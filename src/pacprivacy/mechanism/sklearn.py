@@ -6,8 +6,6 @@ dropped. Parameters and ``classes_`` must be equal for all subsets. ``random_sta
 because a seed of the subset's own would name the subset.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self

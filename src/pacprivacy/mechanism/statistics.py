@@ -1,7 +1,5 @@
 """Means, covariances and histograms; all subsets at once, by matrix products in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self

@@ -1,7 +1,5 @@
 """Linear support vector machines, one against the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self

@@ -5,8 +5,6 @@ a direction along which the output never moves gets no noise. A rule measures th
 some directions, applies a formula, and is proved by the log-determinant bound.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable

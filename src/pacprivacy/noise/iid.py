@@ -5,8 +5,6 @@ the covariance of its output is estimated. The last few subsets are kept out of 
 of the centre that the noise is added to; the secret is one of those.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

@@ -8,8 +8,6 @@ The rejection scheme is that of Canonne, Kamath and Steinke (2020): a discrete L
 of the same integer scale ``s``, kept with probability ``exp(-(|y| - s)² / 2s²)``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

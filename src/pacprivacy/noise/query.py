@@ -6,8 +6,6 @@ step is then no power of two. It need not be: what leaves is a function of the i
 integers are computed from the pool and the belief alone.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Final

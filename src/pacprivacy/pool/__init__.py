@@ -1,6 +1,6 @@
 """Who might be in: the pool of candidate subsets, one of which is secretly used."""
 
-from pacprivacy.pool.pool import Pool as Pool
+from pacprivacy.pool.pool import Pool as Pool, encode_labels as encode_labels
 from pacprivacy.pool.strategies import (
     DEFAULT_SUBSETS as DEFAULT_SUBSETS,
     Balanced as Balanced,
@@ -9,4 +9,3 @@ from pacprivacy.pool.strategies import (
     PoolStrategy as PoolStrategy,
     fold_choices as fold_choices,
 )
-from pacprivacy.pool.units import encode_labels as encode_labels

@@ -4,8 +4,6 @@ A strategy says how subsets are drawn; what a seed draws is part of its definiti
 and seeds are handled alike for all of them in ``draw``; a strategy adds its own bits and law.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -16,8 +14,15 @@ import numpy.typing as npt
 
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import PoolError
-from pacprivacy.pool.pool import Bits, Pool, complement, draw_fixed_size
-from pacprivacy.pool.units import Codes, resolve_strata, resolve_units
+from pacprivacy.pool.pool import (
+    Bits,
+    Codes,
+    Pool,
+    complement,
+    draw_fixed_size,
+    resolve_strata,
+    resolve_units,
+)
 
 DEFAULT_SUBSETS: Final = 256
 MIN_OUTSIDE: Final = 100  # subsets that a unit should be out of

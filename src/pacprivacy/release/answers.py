@@ -1,7 +1,5 @@
 """The certificate of a responder: written before the first answer, about all of them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path

@@ -5,8 +5,6 @@ variable of the page's style sheet, so that one picture is right on a light scre
 and on paper.
 """
 
-from __future__ import annotations
-
 import functools
 import html
 import io

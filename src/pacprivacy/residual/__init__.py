@@ -1,9 +1,5 @@
 """Residual-PAC: what is left private, how far the Gaussian bound is off, and noise beyond it."""
 
-from pacprivacy.residual.critics import (
-    ReleaseSampler as ReleaseSampler,
-    fit_neural_critic as fit_neural_critic,
-)
 from pacprivacy.residual.equilibrium import (
     Equilibrium as Equilibrium,
     anisotropy as anisotropy,
@@ -13,8 +9,10 @@ from pacprivacy.residual.equilibrium import (
     joint_plan as joint_plan,
 )
 from pacprivacy.residual.gap import (
+    ReleaseSampler as ReleaseSampler,
     corrected_budget as corrected_budget,
     exact_gap as exact_gap,
+    fit_neural_critic as fit_neural_critic,
     sliced_gap as sliced_gap,
     variational_gap as variational_gap,
 )

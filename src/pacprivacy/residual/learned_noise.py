@@ -18,13 +18,7 @@ from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary import DEFAULT_GAMMA, View, draw_releases
 from pacprivacy.errors import BudgetError, PacPrivacyError
 from pacprivacy.noise import NoisePlan, Problem, Shape, Spread, certify, spread_of, waterfill
-from pacprivacy.residual.noise_families import (
-    FlowNoise,
-    GaussianNoise,
-    NoiseFamily,
-    Params,
-    find_family,
-)
+from pacprivacy.residual import noise_families as families
 from pacprivacy.theory import Estimate, bernstein_estimate, entropy
 
 FOLLOWERS: Final = ("mlp", "transformer", "exact")
@@ -138,12 +132,12 @@ class LearnedNoise:
         Of everything random in the training.
     """
 
-    family: NoiseFamily
+    family: families.NoiseFamily
     follower: str
     mi_nats: float
     claimed_nats: float
     claimed_error: float
-    params: Params
+    params: families.Params
     spread: Spread
     log_p: Vector
     history: History
@@ -165,7 +159,7 @@ class LearnedNoise:
     def total_variance(self) -> float:
         """Expected squared length of the noise (from simulated draws for a flow)."""
         rng = public_generator(self.seed, "learned noise moments")
-        n_draws = MOMENT_DRAWS if isinstance(self.family, FlowNoise) else 1
+        n_draws = MOMENT_DRAWS if isinstance(self.family, families.FlowNoise) else 1
         noise = self.family.draw(self.params, n_draws, rng)
         second = self.family.second_moments(self.params, noise, np.ones(len(noise)), np)
         return float(second.sum())
@@ -185,7 +179,7 @@ class LearnedNoise:
 
     def covariance_shape(self) -> Shape:
         """Return the directions and variances of a Gaussian; refuse other laws."""
-        if not isinstance(self.family, GaussianNoise):
+        if not isinstance(self.family, families.GaussianNoise):
             raise BudgetError(
                 f"family must be Gaussian to become a certified plan; got {self.family.name!r}. "
                 f"Learn with family='gaussian_full'."
@@ -213,7 +207,7 @@ def learn_noise(
     outputs: object,
     mi_nats: float,
     *,
-    family: str | NoiseFamily = "gaussian_diagonal",
+    family: str | families.NoiseFamily = "gaussian_diagonal",
     follower: str = "mlp",
     training: Training | None = None,
     log_belief: Vector | None = None,
@@ -264,7 +258,7 @@ def learn_noise_curve(
     outputs: object,
     mi_budgets: Sequence[float],
     *,
-    family: str | NoiseFamily = "gaussian_diagonal",
+    family: str | families.NoiseFamily = "gaussian_diagonal",
     follower: str = "mlp",
     training: Training | None = None,
     log_belief: Vector | None = None,
@@ -276,7 +270,7 @@ def learn_noise_curve(
     log_p = check_log_belief(log_belief, len(values))
     spread = spread_of(values, np.exp(log_p))
     budgets = _check_budgets(mi_budgets, spread, log_p)
-    law = find_family(family)
+    law = families.find_family(family)
     if follower not in FOLLOWERS:
         raise BudgetError(
             f"follower must be one of {', '.join(FOLLOWERS)}; got {follower!r}. Use 'exact'."
@@ -294,7 +288,7 @@ class _Run:
         spread: Spread,
         log_p: Vector,
         budgets: Vector,
-        family: NoiseFamily,
+        family: families.NoiseFamily,
         follower: str,
         training: Training,
         seed: int,
@@ -508,7 +502,7 @@ def check_learned_noise(
     points = learned.spread.coordinates
     view = View(points=points, log_prior=learned.log_p)
     prior = float(entropy(learned.log_p))
-    n_numbers = points.shape[1] if isinstance(learned.family, FlowNoise) else 1  # per pair
+    n_numbers = points.shape[1] if isinstance(learned.family, families.FlowNoise) else 1  # per pair
     width = max(1, math.ceil(BLOCK_ELEMENTS / (m * n_numbers)))
     gains = []
     for start in range(0, n_draws, width):

@@ -4,8 +4,6 @@ Each question is a release of its own, calibrated to the belief that all earlier
 Nothing here is kept: the caller takes over the belief when the answers leave, or never.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

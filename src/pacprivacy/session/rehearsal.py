@@ -4,8 +4,6 @@ Everything here is a function of the universe and of public randomness. No secre
 is spent, and what is found is for the curator alone.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import replace

@@ -1,19 +1,17 @@
 """Pure formulas: no data, no randomness. All information is in nats."""
 
-from pacprivacy.theory.concentration import (
+from pacprivacy.theory.bounds import (
     Estimate as Estimate,
+    bernoulli_kl as bernoulli_kl,
     bernstein_estimate as bernstein_estimate,
+    binary_entropy as binary_entropy,
     clopper_pearson as clopper_pearson,
     empirical_bernstein as empirical_bernstein,
-    std_upper_bound as std_upper_bound,
-)
-from pacprivacy.theory.information import (
-    bernoulli_kl as bernoulli_kl,
-    binary_entropy as binary_entropy,
     entropy as entropy,
     information_slack as information_slack,
     lattice_total_variation as lattice_total_variation,
     log_det_bound as log_det_bound,
+    std_upper_bound as std_upper_bound,
 )
 from pacprivacy.theory.success import (
     DIVERGENCES as DIVERGENCES,

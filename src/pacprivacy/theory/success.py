@@ -10,7 +10,7 @@ import numpy as np
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory.information import bernoulli_kl
+from pacprivacy.theory.bounds import bernoulli_kl
 
 READ_AT_DELTA: Final = 1e-5  # where the ε of a Gaussian mechanism is read off its curve
 

@@ -12,8 +12,7 @@ import shellingham
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from pacprivacy.cli.config import SHARED, read_config
-from pacprivacy.cli.main import app
+from pacprivacy.cli.main import SHARED, app, read_config
 from pacprivacy.errors import DataError
 from pacprivacy.release import Certificate
 

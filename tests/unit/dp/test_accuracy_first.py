@@ -20,14 +20,13 @@ from pacprivacy.dp.accuracy_first import (
     plan_threshold,
     solve_trust_region,
 )
-from pacprivacy.dp.accuracy_first.above_threshold import wrong_yes
+from pacprivacy.dp.accuracy_first.mechanisms import as_levels, lattice_units, wrong_yes
 from pacprivacy.dp.accuracy_first.models import (
     covariance_epsilon,
     logistic_radius,
     output_sensitivity,
     ridge_radius,
 )
-from pacprivacy.dp.accuracy_first.noise_reduction import as_levels, lattice_units
 from pacprivacy.dp.accuracy_first.search import (
     Candidates,
     doubling_loss,

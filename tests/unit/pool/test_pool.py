@@ -13,8 +13,15 @@ import pytest
 
 from pacprivacy.errors import PoolError
 from pacprivacy.pool import Balanced, Half, Poisson, Pool, fold_choices
-from pacprivacy.pool.pool import complement, draw_fixed_size, padding, popcount
-from pacprivacy.pool.units import encode_labels, resolve_strata, resolve_units
+from pacprivacy.pool.pool import (
+    complement,
+    draw_fixed_size,
+    encode_labels,
+    padding,
+    popcount,
+    resolve_strata,
+    resolve_units,
+)
 
 
 def hand_made(masks, **changes):

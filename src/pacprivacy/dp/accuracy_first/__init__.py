@@ -1,9 +1,12 @@
 """Accuracy first: ask for an accuracy, and pay the least privacy loss that reaches it."""
 
-from pacprivacy.dp.accuracy_first.above_threshold import (
+from pacprivacy.dp.accuracy_first.mechanisms import (
     Calibration as Calibration,
     InteractiveAboveThreshold as InteractiveAboveThreshold,
+    NoiseReduction as NoiseReduction,
     ThresholdPlan as ThresholdPlan,
+    doubling_levels as doubling_levels,
+    geometric_levels as geometric_levels,
     plan_threshold as plan_threshold,
 )
 from pacprivacy.dp.accuracy_first.models import (
@@ -12,9 +15,4 @@ from pacprivacy.dp.accuracy_first.models import (
     OutputNR as OutputNR,
     RidgeProblem as RidgeProblem,
     solve_trust_region as solve_trust_region,
-)
-from pacprivacy.dp.accuracy_first.noise_reduction import (
-    NoiseReduction as NoiseReduction,
-    doubling_levels as doubling_levels,
-    geometric_levels as geometric_levels,
 )

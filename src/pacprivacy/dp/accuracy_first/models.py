@@ -15,16 +15,10 @@ from scipy import optimize, special
 from scipy.optimize import brentq
 
 from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy.dp import records
 from pacprivacy.dp.accuracy_first.search import Method, Part, Problem, shrink_rows
 from pacprivacy.dp.losses import LogisticMargin
 from pacprivacy.dp.perturbation import SOLVER, TOLERANCE, minimise_margins
-from pacprivacy.dp.records import (
-    EMPTY_RECORDS,
-    encode_labels,
-    finite_rows,
-    read_regression,
-    read_rows,
-)
 from pacprivacy.errors import DataError
 
 RELATIVE_GAP: Final = 1e-14  # eigenvalues nearer to the least one than this are the least one
@@ -102,7 +96,7 @@ class RidgeProblem(Problem):
         y_bound: float,
         radius: float | None = None,
     ) -> None:
-        features, target = read_regression(X, y)
+        features, target = records.read_regression(X, y)
         super().__init__(
             features.shape, penalty=penalty, proved=ridge_radius(penalty), radius=radius
         )
@@ -124,7 +118,7 @@ class RidgeProblem(Problem):
         self.bounds = (
             f"Rows are shrunk to absolute sum {x_bound:g}, targets clipped to {y_bound:g}; both "
             "bounds were fixed without looking at the data.",
-            EMPTY_RECORDS,
+            records.EMPTY_RECORDS,
         )
         self._unit = float(y_bound) / float(x_bound)
         self._risk = gram / self.n_records + penalty * np.eye(self.n_features)
@@ -321,10 +315,10 @@ class LogisticProblem(Problem):
     def __init__(
         self, X: Any, y: Any, *, penalty: float, x_bound: float, radius: float | None = None
     ) -> None:
-        features = finite_rows(read_rows(X))
+        features = records.finite_rows(records.read_rows(X))
         proved = logistic_radius(penalty)
         super().__init__(features.shape, penalty=penalty, proved=proved, radius=radius)
-        places = encode_labels(y, (-1, 1), len(features))
+        places = records.encode_labels(y, (-1, 1), len(features))
         signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
         signed = shrink_rows(features, x_bound, norm=2) * signs[:, None]
         # Equal rows are summed once; real tables have many.
@@ -341,7 +335,7 @@ class LogisticProblem(Problem):
         self.bounds = (
             f"Rows are shrunk to length {self._x_bound:g}, which was fixed without looking at the "
             "data; labels are -1 or 1.",
-            EMPTY_RECORDS,
+            records.EMPTY_RECORDS,
             SOLVER,
         )
 

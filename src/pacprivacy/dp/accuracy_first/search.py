@@ -15,17 +15,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import BitSource
 from pacprivacy.dp import DPCertificate, DPRelease, PureEvent
-from pacprivacy.dp.accuracy_first.above_threshold import (
-    FLOAT_MARGIN,
-    Calibration,
-    InteractiveAboveThreshold,
-    plan_threshold,
-)
-from pacprivacy.dp.accuracy_first.noise_reduction import (
-    NoisyLevels,
-    doubling_levels,
-    geometric_levels,
-)
+from pacprivacy.dp.accuracy_first import mechanisms
 from pacprivacy.dp.events import carried
 from pacprivacy.dp.noise import add_laplace, read_source
 from pacprivacy.dp.records import norms_of
@@ -137,7 +127,7 @@ class Method(ABC):
     gamma: float = 0.1
     neighbours: Literal["replace"] = "replace"
     n_levels: int = 1000
-    calibration: Calibration = "tight"
+    calibration: mechanisms.Calibration = "tight"
     radius: float | None = None
 
     def __post_init__(self) -> None:
@@ -246,12 +236,12 @@ class Candidates:
 
     def __init__(self, problem: Problem, *, alpha: float, n_levels: int, source: BitSource) -> None:
         self.problem = problem
-        self.levels = geometric_levels(
+        self.levels = mechanisms.geometric_levels(
             1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha), n_levels
         )
         self._share = 1.0 / len(problem.parts)
         self._noisy = [
-            NoisyLevels(
+            mechanisms.NoisyLevels(
                 part.values,
                 sensitivity=part.sensitivity,
                 epsilons=self._share * self.levels,
@@ -291,7 +281,7 @@ def search_by_reduction(
     *,
     alpha: float,
     gamma: float,
-    calibration: Calibration,
+    calibration: mechanisms.Calibration,
     source: BitSource,
 ) -> Found:
     """Lower the noise until the excess risk passes AboveThreshold.
@@ -301,10 +291,10 @@ def search_by_reduction(
     Claims AF-4 and AF-5. The ex-post loss is that of the test plus that of the level reached.
     """
     n_levels, reach = len(candidates.levels), candidates.problem.excess_sensitivity
-    plan = plan_threshold(
+    plan = mechanisms.plan_threshold(
         alpha, gamma=gamma, n_levels=n_levels, sensitivity=reach, calibration=calibration
     )
-    search = InteractiveAboveThreshold(
+    search = mechanisms.InteractiveAboveThreshold(
         threshold=plan.threshold, sensitivity=reach, epsilon=plan.epsilon, source=source
     )
     level = 0
@@ -334,14 +324,16 @@ def search_by_doubling(problem: Problem, *, alpha: float, gamma: float, source: 
     ---------
     Claim AF-7.
     """
-    levels = doubling_levels(1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha))
+    levels = mechanisms.doubling_levels(
+        1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha)
+    )
     reach, first = problem.excess_sensitivity, float(levels[0])
     test_epsilon = 2.0 * reach * math.log(len(levels) / gamma) / alpha
     for step, level in enumerate(levels, start=1):
         model, scales = _release_once(problem, float(level), source)
         excess = float(problem.excess_risk(model[None, :])[0])
         test = add_laplace(
-            excess, sensitivity=reach * FLOAT_MARGIN, epsilon=test_epsilon, source=source
+            excess, sensitivity=reach * mechanisms.FLOAT_MARGIN, epsilon=test_epsilon, source=source
         )
         accepted = bool(test.values <= 0.5 * alpha)
         if accepted or step == len(levels):

@@ -17,25 +17,11 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit, RandomizedSea
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from pacprivacy import dp
 from pacprivacy._checks import Array, Vector
 from pacprivacy._random import fresh_seed
 from pacprivacy._rounding import at_most
 from pacprivacy._sklearn import find_inside, read_seed
-from pacprivacy.dp import (
-    ApproximateEvent,
-    DPCertificate,
-    DPRelease,
-    Event,
-    FixedSampling,
-    GaussianEvent,
-    LaplaceEvent,
-    Neighbours,
-    PoissonSampling,
-    PureEvent,
-    ReplacementSampling,
-    account,
-    events_of,
-)
 from pacprivacy.dp.certificate import ONE_RELEASE
 from pacprivacy.dp.events import Sampling, carried
 from pacprivacy.dp.records import as_array, read_numbers, read_rows
@@ -72,7 +58,7 @@ class DPBase(BaseEstimator):  # type: ignore[misc]
 
     epsilon: float = 1.0
     delta: float = 1e-6
-    neighbours: Neighbours = "add_remove"
+    neighbours: dp.Neighbours = "add_remove"
     random_state: Any = None
     simulate: bool = False
 
@@ -96,12 +82,12 @@ class DPBase(BaseEstimator):  # type: ignore[misc]
         seed = read_seed(self.random_state)
         return fresh_seed() if seed is None else seed
 
-    def _keep(self, release: DPRelease, *notes: str) -> None:
+    def _keep(self, release: dp.DPRelease, *notes: str) -> None:
         """Keep the release; assumptions that were made before it go into its certificate."""
         certificate = release.certificate
         noted = replace(certificate, assumptions=(*notes, *certificate.assumptions))
-        self.release_: DPRelease = replace(release, certificate=noted)
-        self.certificate_: DPCertificate = noted
+        self.release_: dp.DPRelease = replace(release, certificate=noted)
+        self.certificate_: dp.DPCertificate = noted
 
 
 def read_private(estimator: Any, X: Any, y: Any, *, numeric: bool = False) -> tuple[Vector, Array]:
@@ -171,7 +157,7 @@ SCHEMA_VERSION: Final = 1
 DISCRETIZATION: Final = 1e-3  # of privacy losses; rounded to the safe side
 # Columns of ``cv_results_`` hold numbers, so an event is noted as some. No value that stands in all
 # of them, such as a search's ``error_score``, is taken for a note.
-RELATIONS: Final[dict[Neighbours, float]] = {"add_remove": 0.25, "replace": 0.75}
+RELATIONS: Final[dict[dp.Neighbours, float]] = {"add_remove": 0.25, "replace": 0.75}
 KINDS: Final = {"gaussian": 1.0, "laplace": 2.0, "pure": 3.0, "approximate": 4.0}
 SAMPLINGS: Final = {"poisson": 1.0, "fixed": 2.0, "with replacement": 3.0}
 NOTED: Final = (
@@ -212,10 +198,10 @@ class DPFitCost:
     promised.
     """
 
-    events: tuple[Event, ...]
+    events: tuple[dp.Event, ...]
     promised: float
     delta: float
-    neighbours: Neighbours
+    neighbours: dp.Neighbours
     n_releases: int = 1
     simulation: bool = False
 
@@ -235,10 +221,10 @@ class DPFitCost:
         )
 
     @classmethod
-    def of(cls, certificate: DPCertificate) -> DPFitCost:
+    def of(cls, certificate: dp.DPCertificate) -> DPFitCost:
         """Read the cost of one release off its certificate."""
         return cls(
-            events=tuple(events_of(certificate)),
+            events=tuple(dp.events_of(certificate)),
             promised=certificate.epsilon,
             delta=certificate.delta,
             neighbours=certificate.neighbours,
@@ -282,7 +268,7 @@ class DPSearchCost:
     total: DPFitCost
     delta: float
     covers_choice: bool
-    certificate: DPCertificate | None = field(default=None, repr=False)
+    certificate: dp.DPCertificate | None = field(default=None, repr=False)
 
     @property
     def epsilon(self) -> float:
@@ -328,8 +314,12 @@ def _up(epsilon: float) -> str:
 
 
 @lru_cache(maxsize=256)
-def _best(events: tuple[Event, ...], neighbours: Neighbours, delta: float) -> tuple[str, float]:
-    return account(events, delta=delta, neighbours=neighbours, discretization=DISCRETIZATION).best
+def _best(
+    events: tuple[dp.Event, ...], neighbours: dp.Neighbours, delta: float
+) -> tuple[str, float]:
+    return dp.account(
+        events, delta=delta, neighbours=neighbours, discretization=DISCRETIZATION
+    ).best
 
 
 def note_dp_fit(estimator: Any) -> dict[str, float]:
@@ -340,7 +330,7 @@ def note_dp_fit(estimator: Any) -> dict[str, float]:
         event = _promise(cost.best_at(cost.delta)[1], cost.delta)
     drawn = event.sampling
     rate, batch = 0.0, 0.0
-    if isinstance(drawn, PoissonSampling):
+    if isinstance(drawn, dp.PoissonSampling):
         rate, batch = drawn.rate, drawn.removal or 0.0
     elif drawn is not None:
         rate, batch = float(drawn.n_records), float(drawn.batch_size)
@@ -349,7 +339,7 @@ def note_dp_fit(estimator: Any) -> dict[str, float]:
         RELATIONS[cost.neighbours],
         KINDS[event.kind],
         amount,
-        event.delta if isinstance(event, ApproximateEvent) else 0.0,
+        event.delta if isinstance(event, dp.ApproximateEvent) else 0.0,
         float(event.count),
         float(event.n_numbers),
         0.0 if drawn is None else SAMPLINGS[drawn.kind],
@@ -390,12 +380,12 @@ def dp_search_cost(search: Any, *, delta: float | None, scored_on_public: bool) 
     return replace(cost, certificate=_certify(search, cost))
 
 
-def _certify(search: Any, cost: DPSearchCost) -> DPCertificate:
+def _certify(search: Any, cost: DPSearchCost) -> dp.DPCertificate:
     best = getattr(search, "best_estimator_", None)
     models = [] if best is None else [m.certificate_ for m in find_inside(best, DPBase)]
     method, epsilon = cost.total.best_at(cost.delta)
     uncovered = () if cost.covers_choice else (CHOICE,)
-    base = DPCertificate(
+    base = dp.DPCertificate(
         epsilon=epsilon,
         delta=cost.delta,
         neighbours=cost.total.neighbours,
@@ -419,7 +409,7 @@ def _certify(search: Any, cost: DPSearchCost) -> DPCertificate:
     return replace(base, not_promised=(*kept, *more))
 
 
-def _about_folds(search: Any, neighbours: Neighbours) -> tuple[str, ...]:
+def _about_folds(search: Any, neighbours: dp.Neighbours) -> tuple[str, ...]:
     """Say where the assumption about folds does not hold as it stands."""
     by_default = search.cv is None or isinstance(search.cv, int)
     named = type(search.cv).__name__
@@ -479,20 +469,20 @@ def _recorded(results: Mapping[str, Any], candidate: int, split: int) -> DPFitCo
     )
 
 
-def _event(kind: str, noted: Mapping[str, float]) -> Event:
+def _event(kind: str, noted: Mapping[str, float]) -> dp.Event:
     amount, count = noted["dp_amount"], int(noted["dp_count"])
     if kind == "approximate":
-        return ApproximateEvent(epsilon=amount, delta=noted["dp_delta"], count=count)
+        return dp.ApproximateEvent(epsilon=amount, delta=noted["dp_delta"], count=count)
     drawn, first, second = noted["dp_sampling"], noted["dp_rate"], noted["dp_batch"]
     sampling: Sampling | None = None
     if drawn == SAMPLINGS["poisson"]:
-        sampling = PoissonSampling(rate=first, removal=second or None)
+        sampling = dp.PoissonSampling(rate=first, removal=second or None)
     elif drawn:
-        law = FixedSampling if drawn == SAMPLINGS["fixed"] else ReplacementSampling
+        law = dp.FixedSampling if drawn == SAMPLINGS["fixed"] else dp.ReplacementSampling
         sampling = law(n_records=int(first), batch_size=int(second))
     if kind == "pure":
-        return PureEvent(epsilon=amount, count=count, sampling=sampling)
-    noise = GaussianEvent if kind == "gaussian" else LaplaceEvent
+        return dp.PureEvent(epsilon=amount, count=count, sampling=sampling)
+    noise = dp.GaussianEvent if kind == "gaussian" else dp.LaplaceEvent
     numbers = int(noted["dp_numbers"])
     return noise(noise_multiplier=amount, count=count, sampling=sampling, n_numbers=numbers)
 
@@ -509,7 +499,7 @@ def _measured(estimator: Any) -> DPFitCost:
     return sum(costs[1:], costs[0])
 
 
-def _declared(estimator: Any, neighbours: Neighbours) -> DPFitCost:
+def _declared(estimator: Any, neighbours: dp.Neighbours) -> DPFitCost:
     """Bound the cost of one fit by what was asked, where each private step is fitted once."""
     steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
     private = [step for step in steps if isinstance(step, DPBase)]
@@ -529,7 +519,7 @@ def _declared(estimator: Any, neighbours: Neighbours) -> DPFitCost:
     )
 
 
-def _relation(search: Any, told: Sequence[Neighbours]) -> Neighbours:
+def _relation(search: Any, told: Sequence[dp.Neighbours]) -> dp.Neighbours:
     """Return the relation of fits without a note, where all fits must be about the same."""
     searched = {name.split("__")[-1] for params in search.cv_results_["params"] for name in params}
     if not told or searched & {"neighbours", "sampling"}:
@@ -540,7 +530,7 @@ def _relation(search: Any, told: Sequence[Neighbours]) -> Neighbours:
     return told[0]
 
 
-def _promise(epsilon: float, delta: float) -> Event:
+def _promise(epsilon: float, delta: float) -> dp.Event:
     if delta:
-        return ApproximateEvent(epsilon=float(epsilon), delta=float(delta))
-    return PureEvent(epsilon=float(epsilon))
+        return dp.ApproximateEvent(epsilon=float(epsilon), delta=float(delta))
+    return dp.PureEvent(epsilon=float(epsilon))

@@ -13,18 +13,10 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
+from pacprivacy import dp
 from pacprivacy._checks import Array, Vector
 from pacprivacy._random import coerce_seed, own_generators, public_generator
 from pacprivacy._sklearn import read_new, read_seed
-from pacprivacy.dp import (
-    ClippedMean,
-    DataDependentLoss,
-    GridMedian,
-    count_votes,
-    data_dependent_loss,
-    label_by_votes,
-    subsample_aggregate,
-)
 from pacprivacy.dp.aggregate import fit_fresh
 from pacprivacy.dp.estimators.base import DPBase, label_notes, read_classes, read_private
 from pacprivacy.dp.noise import check_epsilon_delta, read_source
@@ -122,7 +114,7 @@ class SubsampleAggregate(DPBase):
         released = None if self.released is None else tuple(self.released)
         template = _FitBlock(estimator=self.estimator, released=released, classes=known)
         structure = template.structure_of(features.shape[1])
-        release = subsample_aggregate(
+        release = dp.subsample_aggregate(
             replace(template, structure=structure),
             (features, target),
             n_blocks=self.n_estimators,
@@ -168,12 +160,12 @@ class SubsampleAggregate(DPBase):
         tags.target_tags.multi_output = False
         return tags
 
-    def _aggregator(self) -> ClippedMean | GridMedian:
+    def _aggregator(self) -> dp.ClippedMean | dp.GridMedian:
         assert self.bound is not None
         if self.aggregator == "mean":
-            return ClippedMean(clip_norm=self.bound)
+            return dp.ClippedMean(clip_norm=self.bound)
         if self.aggregator == "median":
-            return GridMedian(bounds=(-abs(self.bound), abs(self.bound)))
+            return dp.GridMedian(bounds=(-abs(self.bound), abs(self.bound)))
         raise MechanismError(
             f"aggregator must be 'mean' or 'median'; got {self.aggregator!r}. Use 'mean'."
         )
@@ -288,7 +280,7 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
         self.classes_: Array = read_classes(self.classes, target)
         questions = self._questions(public, features.shape[1])
         seed = self._noise_seed()
-        votes = count_votes(
+        votes = dp.count_votes(
             self.estimator,
             features,
             target,
@@ -299,7 +291,7 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
             source=read_source(seed),
             n_jobs=self.n_jobs,
         )
-        release = label_by_votes(
+        release = dp.label_by_votes(
             votes,
             epsilon=self.epsilon,
             delta=self.delta,
@@ -308,7 +300,7 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
         )
         self._keep(release, *label_notes(self.classes))
         std = (release.certificate.noise or {})["std of votes"]
-        self.data_dependent_: DataDependentLoss = data_dependent_loss(
+        self.data_dependent_: dp.DataDependentLoss = dp.data_dependent_loss(
             votes, noise_std=std, delta=self.delta
         )
         self.student_ = self._teach(questions, self.classes_[release.value])

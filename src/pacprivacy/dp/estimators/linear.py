@@ -10,28 +10,9 @@ from scipy import special
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
+from pacprivacy import dp
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy._sklearn import read_new
-from pacprivacy.dp import (
-    Batch,
-    DPRelease,
-    FixedBatch,
-    FullBatch,
-    Hinge,
-    LinearLoss,
-    Logistic,
-    PoissonBatch,
-    ReplacementBatch,
-    Softmax,
-    Steps,
-    adassp,
-    dp_sgd,
-    least_penalty,
-    objective_perturbation,
-    output_perturbation,
-    regression_from_statistics,
-    ridge_output_perturbation,
-)
 from pacprivacy.dp.estimators.base import DPBase, label_notes, read_classes, read_private
 from pacprivacy.dp.records import norms_of
 from pacprivacy.errors import BudgetError, MechanismError
@@ -112,7 +93,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear):  # type: ignore[misc]
         chances = special.expit(scores)
         return np.column_stack([1.0 - chances, chances])
 
-    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> DPRelease:
+    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease:
         """Release the weights of rows of norm at most ``row_bound``."""
         raise NotImplementedError
 
@@ -131,15 +112,15 @@ class DPLinearClassifier(ClassifierMixin, DPLinear):  # type: ignore[misc]
         return np.column_stack([scaled, np.ones(len(scaled))])
 
     def _descend(
-        self, rows: Matrix, labels: Array, loss: LinearLoss, batch: Batch, penalty: float
-    ) -> DPRelease:
-        return dp_sgd(
+        self, rows: Matrix, labels: Array, loss: dp.LinearLoss, batch: dp.Batch, penalty: float
+    ) -> dp.DPRelease:
+        return dp.dp_sgd(
             rows,
             labels,
             loss=loss,
             x_bound=self._row_bound,
             batch=batch,
-            steps=Steps(
+            steps=dp.Steps(
                 n_steps=self.n_steps,
                 learning_rate=self.learning_rate,
                 clip_norm=self.clip_norm,
@@ -150,8 +131,8 @@ class DPLinearClassifier(ClassifierMixin, DPLinear):  # type: ignore[misc]
         )
 
 
-def _logistic_loss(declared: tuple[Any, ...]) -> LinearLoss:
-    return Logistic(classes=declared) if len(declared) == 2 else Softmax(classes=declared)
+def _logistic_loss(declared: tuple[Any, ...]) -> dp.LinearLoss:
+    return dp.Logistic(classes=declared) if len(declared) == 2 else dp.Softmax(classes=declared)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -219,22 +200,22 @@ class DPSGDClassifier(DPLinearClassifier):
     batch_size: int = 256
     n_steps: int = 200
 
-    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> DPRelease:
+    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease:
         if self.loss not in ("log_loss", "hinge"):
             raise MechanismError(
                 f"loss must be 'log_loss' or 'hinge'; got {self.loss!r}. Use 'log_loss'."
             )
         hinge = self.loss == "hinge"
-        loss = Hinge(classes=declared) if hinge else _logistic_loss(declared)
+        loss = dp.Hinge(classes=declared) if hinge else _logistic_loss(declared)
         return self._descend(rows, labels, loss, self._batch(), self.alpha)
 
-    def _batch(self) -> Batch:
+    def _batch(self) -> dp.Batch:
         if self.sampling == "full":
-            return FullBatch(n_public=self.n_public, neighbours=self.neighbours)
+            return dp.FullBatch(n_public=self.n_public, neighbours=self.neighbours)
         if self.sampling == "fixed":
-            return FixedBatch(size=self.batch_size)
+            return dp.FixedBatch(size=self.batch_size)
         if self.sampling == "replacement":
-            return ReplacementBatch(size=self.batch_size)
+            return dp.ReplacementBatch(size=self.batch_size)
         if self.sampling != "poisson":
             raise MechanismError(
                 "sampling must be 'poisson', 'fixed', 'replacement' or 'full'; got "
@@ -245,7 +226,7 @@ class DPSGDClassifier(DPLinearClassifier):
                 "n_public must be given for Poisson batches: the true number of records is not "
                 "public; got None. Pass an estimate, or use sampling='fixed'."
             )
-        return PoissonBatch(size=self.batch_size, n_public=self.n_public)
+        return dp.PoissonBatch(size=self.batch_size, n_public=self.n_public)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -288,12 +269,12 @@ class DPLogisticRegression(DPLinearClassifier):
     method: Literal["descent", "objective", "output"] = "descent"
     C: float | None = None
 
-    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> DPRelease:
+    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease:
         if self.method == "descent":
             n_public = self.n_public
             if n_public is None and self.neighbours == "replace":
                 n_public = len(rows)
-            batch = FullBatch(n_public=n_public, neighbours=self.neighbours)
+            batch = dp.FullBatch(n_public=n_public, neighbours=self.neighbours)
             penalty = 0.0 if n_public is None else self._penalty(0.0) / n_public
             return self._descend(rows, labels, _logistic_loss(declared), batch, penalty)
         if self.method not in ("objective", "output"):
@@ -305,12 +286,12 @@ class DPLogisticRegression(DPLinearClassifier):
             raise MechanismError(
                 f"method must be 'descent' for more than two classes; got {self.method!r}."
             )
-        perturb: Callable[..., DPRelease] = output_perturbation
+        perturb: Callable[..., dp.DPRelease] = dp.output_perturbation
         default = PENALTY
         if self.method == "objective":
             check_positive("epsilon", self.epsilon, advice="Use about 1.")
-            least = least_penalty(self.epsilon, x_bound=self._row_bound)
-            perturb, default = objective_perturbation, max(PENALTY, 2.0 * least)
+            least = dp.least_penalty(self.epsilon, x_bound=self._row_bound)
+            perturb, default = dp.objective_perturbation, max(PENALTY, 2.0 * least)
         return perturb(
             rows,
             labels,
@@ -398,13 +379,13 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
             clipped = features * np.minimum(1.0, bound / np.maximum(norms_of(features), 1e-300))
         return np.column_stack([clipped, np.full(len(features), bound)]), math.sqrt(2.0) * bound
 
-    def _run(self, rows: Any, bound: float, target: Vector) -> DPRelease:
+    def _run(self, rows: Any, bound: float, target: Vector) -> dp.DPRelease:
         given = {"x_bound": bound, "y_bound": self.y_bound, **self._settings()}
         if self.method == "adassp":
-            fit = adassp(rows, target, neighbours=self.neighbours, **given)
-            return DPRelease(value=fit.value["coef"], certificate=fit.certificate)
+            fit = dp.adassp(rows, target, neighbours=self.neighbours, **given)
+            return dp.DPRelease(value=fit.value["coef"], certificate=fit.certificate)
         if self.method == "statistics":
-            return regression_from_statistics(
+            return dp.regression_from_statistics(
                 rows, target, penalty=self.alpha, neighbours=self.neighbours, **given
             )
         if self.method != "output":
@@ -417,4 +398,4 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
                 f"neighbours must be 'replace' for output perturbation; got {self.neighbours!r}. "
                 "Use 'replace', or another method."
             )
-        return ridge_output_perturbation(rows, target, penalty=self.alpha, **given)
+        return dp.ridge_output_perturbation(rows, target, penalty=self.alpha, **given)

@@ -1,0 +1,357 @@
+"""Bounds: divergences and entropies, the log-determinant, the lattice, and deviations of means.
+
+What is estimated from draws comes with an interval and its confidence.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final, overload
+
+import numpy as np
+
+from pacprivacy._checks import ArrayLike, Count, Finite, Share, Vector
+from pacprivacy.errors import BudgetError
+
+# Sums of a few correctly rounded terms are within a few units of 2^-52 of the truth; bounds
+# are enlarged by this much so that the printed figure is never below the real one.
+_ROUND_UP: Final = 1.0 + 2.0**-48
+_SERIES_RADIUS: Final = 0.1
+_SERIES_TERMS: Final = 18  # 0.1^18 / (18 * 17) is below 2^-67
+_LARGE_RATIO: Final = 1e6
+
+
+@overload
+def bernoulli_kl(q: float, p: float) -> float: ...
+@overload
+def bernoulli_kl(q: Vector, p: Vector | float) -> Vector: ...
+@overload
+def bernoulli_kl(q: Vector | float, p: Vector) -> Vector: ...
+def bernoulli_kl(q: Vector | float, p: Vector | float) -> Vector | float:
+    """Divergence ``q ln(q/p) + (1-q) ln((1-q)/(1-p))`` of two success rates, in nats.
+
+    Infinite if ``p`` rules out what ``q`` allows; arrays broadcast. Written as a sum of two terms
+    >= 0, so that nothing cancels when ``q`` is close to ``p`` (small budgets); the relative error
+    is below 1e-13.
+    """
+    q_array, p_array = np.broadcast_arrays(
+        np.asarray(q, dtype=np.float64), np.asarray(p, dtype=np.float64)
+    )
+    for name, rate in (("q", q_array), ("p", p_array)):
+        if not np.all((rate >= 0) & (rate <= 1)):
+            raise BudgetError(
+                f"{name} must be between 0 and 1; got {q if name == 'q' else p}. "
+                "Pass success rates as fractions, not percentages."
+            )
+    shift = q_array - p_array
+    result = _excess(q_array, p_array, shift) + _excess(1.0 - q_array, 1.0 - p_array, -shift)
+    return float(result) if result.ndim == 0 else result
+
+
+def _excess(q: Vector, p: Vector, shift: Vector) -> Vector:
+    """Return ``q ln(q/p) - shift`` >= 0 for ``q = p + shift``, without cancellation."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        u = shift / p
+        series = np.zeros_like(u)
+        near = np.abs(u) < _SERIES_RADIUS
+        # p * ((1+u) ln(1+u) - u) = p * (u^2/2 - u^3/6 + u^4/12 - ...)
+        v = np.where(near, u, 0.0)
+        for k in range(_SERIES_TERMS, 1, -1):
+            series = series * -v + 1.0 / (k * (k - 1))
+        series = p * v * v * series
+        direct = q * np.log(q / p) - shift
+        far = q * (np.log(q) - np.log(p)) - shift
+        result = np.where(near, series, np.where(u > _LARGE_RATIO, far, direct))
+        result = np.where((q == 0.0) & (p > 0.0), p, result)
+        result = np.where(p == 0.0, np.where(q == 0.0, 0.0, np.inf), result)
+    return np.asarray(result, dtype=np.float64)
+
+
+def binary_entropy(p: float) -> float:
+    """Entropy of a coin with success rate ``p``, in nats."""
+    if not 0.0 <= p <= 1.0:
+        raise BudgetError(f"p must be between 0 and 1; got {p}. Pass a probability.")
+    if p in (0.0, 1.0):
+        return 0.0
+    return -p * math.log(p) - (1.0 - p) * math.log1p(-p)
+
+
+def entropy(log_p: ArrayLike) -> Vector:
+    """Entropy, in nats, of laws given by their log-probabilities along the last axis."""
+    logs = np.asarray(log_p, dtype=np.float64)
+    # A probability of zero contributes nothing; its logarithm must not meet the product.
+    finite = np.where(np.isneginf(logs), 0.0, logs)
+    total = -np.sum(np.exp(logs) * finite, axis=-1)
+    return np.asarray(np.maximum(total, 0.0), dtype=np.float64)
+
+
+def log_det_bound(eigenvalues: ArrayLike, noise_var: ArrayLike) -> float:
+    """Upper bound on the information of a release with Gaussian noise.
+
+    ``1/2 Σ ln(1 + λ_i / b_i)`` in nats, for variances of the output and of the noise along the axes
+    of the noise basis; along axes that are not eigenvectors, those are the diagonal of the
+    covariance (Hadamard's inequality). An axis that never moves costs nothing, even without noise;
+    one that moves without noise costs infinity.
+
+    Guarantee
+    ---------
+    Claim T-2. Assumes the covariance is exact for the law of the secret (divisor m, or
+    weighted by the belief) and the noise is Gaussian and independent of the secret. Ensures
+    that the mutual information is at most the result; slack: the Gaussianity gap.
+    """
+    spread, noise = np.broadcast_arrays(
+        np.asarray(eigenvalues, dtype=np.float64), np.asarray(noise_var, dtype=np.float64)
+    )
+    for name, values in (("eigenvalues", spread), ("noise_var", noise)):
+        if not np.all(values >= 0):
+            raise BudgetError(
+                f"{name} must be variances >= 0; got an array of shape {values.shape} with "
+                "negative or missing entries. Clip rounding errors of a decomposition at 0."
+            )
+    moving = spread > 0
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        ratio = spread[moving] / noise[moving]
+    if np.any(np.isnan(ratio)):  # an infinite spread under infinite noise
+        return math.inf
+    return 0.5 * math.fsum(np.log1p(ratio).tolist())
+
+
+def lattice_total_variation(n_directions: int, units_per_std: ArrayLike) -> float:
+    """Distance between the discrete Gaussian release and a rounded continuous one.
+
+    ``Σ_i 1/(16 s_i²)``, rounded up, for standard deviations of ``s_i >= 1`` grid steps.
+
+    Guarantee
+    ---------
+    Claim L-2. For every candidate j, ``t = a_j + N_Z(0, s²)`` and
+    ``t' = round(a_j + N(0, s²))`` are within this total variation; ``t'`` is a function of
+    the continuous release. So no attack on ``t`` succeeds more often than the best attack on
+    the continuous release by more than the result. Slack: a factor of about three.
+    """
+    units = np.asarray(units_per_std, dtype=np.float64)
+    if n_directions < 0:
+        raise BudgetError(
+            f"n_directions must be >= 0; got {n_directions}. Pass the number of noisy coordinates."
+        )
+    if units.ndim > 0 and units.shape != (n_directions,):
+        raise BudgetError(
+            f"units_per_std must be one number or have shape ({n_directions},); "
+            f"got shape {units.shape}. Give one value per noisy direction."
+        )
+    if not np.all(units >= 1.0):
+        raise BudgetError(
+            "units_per_std must be >= 1; got a coarser grid. "
+            "Use at least 1024 grid steps per standard deviation."
+        )
+    total = math.fsum((1.0 / (16.0 * np.broadcast_to(units, (n_directions,)) ** 2)).tolist())
+    return total * _ROUND_UP
+
+
+def information_slack(total_variation: float, n_subsets: int) -> float:
+    """How far the information of two releases can be apart when their laws are this close.
+
+    ``τ ln m + (1+τ) h(τ/(1+τ))`` nats, rounded up, never above ``ln m``, for laws within total
+    variation ``τ`` for each of ``m`` candidates.
+
+    Guarantee
+    ---------
+    Claim L-2, Winter's continuity bound for the conditional entropy of the secret. With
+    :func:`lattice_total_variation`, ``MI(J; t) <= MI(J; a_J + N(0, s²)) + result`` for every law
+    of the secret.
+    """
+    if n_subsets < 1:
+        raise BudgetError(f"n_subsets must be >= 1; got {n_subsets}. Pass the pool's size.")
+    if not total_variation >= 0.0:
+        raise BudgetError(
+            f"total_variation must be >= 0; got {total_variation}. "
+            "Take it from lattice_total_variation."
+        )
+    most, tau = math.log(n_subsets), total_variation
+    if tau == 0.0:
+        return 0.0
+    # (1+τ) h(τ/(1+τ)) = (1+τ) ln(1+τ) - τ ln τ, increasing in τ
+    slack = tau * most + (1.0 + tau) * math.log1p(tau) - tau * math.log(tau)
+    return min(slack, most) * _ROUND_UP
+
+
+# Covers the rounding of a dozen floating-point operations, each within 2^-53.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number with its interval: the truth is inside with probability >= ``confidence``.
+
+    A closed form has confidence 1 and no draws.
+    """
+
+    value: Finite
+    lower: Finite
+    upper: Finite
+    confidence: Share
+    n_draws: Count
+
+    def __post_init__(self) -> None:
+        if not self.lower <= self.value <= self.upper:
+            raise BudgetError(
+                f"value must be between lower {self.lower} and upper {self.upper}; "
+                f"got {self.value}. Clip the value into the range first."
+            )
+        if not 0.0 < self.confidence <= 1.0:
+            raise BudgetError(
+                f"confidence must be above 0 and at most 1; got {self.confidence}. Pass 1 - gamma."
+            )
+
+    def to_public_dict(self) -> dict[str, float | int]:
+        """Return every field: an estimate has no curator-only part of its own."""
+        return {
+            "schema_version": 1,
+            "value": self.value,
+            "lower": self.lower,
+            "upper": self.upper,
+            "confidence": self.confidence,
+            "n_draws": self.n_draws,
+        }
+
+    def __str__(self) -> str:
+        if self.confidence == 1.0:
+            interval = "exact" if self.lower == self.upper else "always"
+        else:
+            interval = f"confidence 1 - {1.0 - self.confidence:.1g}, {self.n_draws} draws"
+        return f"{self.value:.6g} (between {self.lower:.6g} and {self.upper:.6g}; {interval})"
+
+
+@overload
+def empirical_bernstein(variance: float, n_draws: int, *, width: float, gamma: float) -> float: ...
+@overload
+def empirical_bernstein(
+    variance: Vector, n_draws: int, *, width: float, gamma: float
+) -> Vector: ...
+def empirical_bernstein(
+    variance: Vector | float, n_draws: int, *, width: float, gamma: float
+) -> Vector | float:
+    """Bound how far a sample mean can be below the true mean.
+
+    ``sqrt(2 V ln(2/γ)/N) + 7 w ln(2/γ) / (3(N-1))`` for draws in an interval of width ``w``; the
+    variance has divisor ``N - 1``. ``gamma`` is for one side and one mean: divide it for a union
+    bound.
+
+    Guarantee
+    ---------
+    Claim T-3 (Maurer and Pontil 2009, Theorem 4). Assumes independent identically
+    distributed draws in an interval of this width. Ensures that the true mean exceeds the
+    sample mean by more than the result with probability at most ``gamma``; by symmetry the
+    same holds below.
+    """
+    _require_gamma(gamma)
+    spread = np.asarray(variance, dtype=np.float64)
+    if not np.all(spread >= 0):
+        raise BudgetError(
+            f"variance must be >= 0; got {variance}. Use the sample variance, divisor N - 1."
+        )
+    if n_draws < 2:
+        raise BudgetError(f"n_draws must be at least 2; got {n_draws}. Draw more.")
+    if not 0.0 < width < math.inf:
+        raise BudgetError(
+            f"width must be a positive finite number; got {width}. "
+            "The bound needs draws in a known interval."
+        )
+    log_term = math.log(2.0 / gamma)
+    half = np.sqrt(2.0 * spread * log_term / n_draws) + 7.0 * width * log_term / (
+        3.0 * (n_draws - 1)
+    )
+    half = half * _ROUND_UP
+    return float(half) if half.ndim == 0 else np.asarray(half)
+
+
+def bernstein_estimate(
+    mean: float, variance: float, n_draws: int, *, low: float, high: float, gamma: float
+) -> Estimate:
+    """Two-sided empirical Bernstein interval of a mean of draws between ``low`` and ``high``.
+
+    The variance has divisor ``n_draws - 1``; half of ``gamma`` is for each side.
+
+    Guarantee
+    ---------
+    Claim T-3. Ensures that the true mean is inside with probability at least ``1 - gamma``.
+    """
+    _require_gamma(gamma)
+    if not low < high:
+        raise BudgetError(f"low must be below high; got {low} and {high}. Give the draws' range.")
+    # A mean of numbers in the range may leave it by rounding only.
+    slip = 1e-9 * max(1.0, abs(low), abs(high))
+    if not low - slip <= mean <= high + slip:
+        raise BudgetError(
+            f"mean must be between low {low} and high {high}; got {mean}. Give the draws' range."
+        )
+    half = empirical_bernstein(float(variance), n_draws, width=high - low, gamma=gamma / 2.0)
+    value = min(max(float(mean), low), high)
+    return Estimate(
+        value=value,
+        lower=max(low, value - half),
+        upper=min(high, value + half),
+        confidence=_confidence(gamma),
+        n_draws=n_draws,
+    )
+
+
+def std_upper_bound(
+    std_hat: ArrayLike, width: ArrayLike, *, n_subsets: int, n_dimensions: int, gamma: float
+) -> Vector:
+    """Bound standard deviations for the whole family of subsets, not only for the sample.
+
+    ``σ̂_i + R_i sqrt(2 ln(d/γ)/(m-1))`` for sample deviations (divisor ``m - 1``) and the widths
+    ``R`` of a known box that contains every output; ``gamma`` is for all dimensions together.
+
+    Guarantee
+    ---------
+    Claim T-4 (Maurer and Pontil 2009, Theorem 10, and a union over dimensions). Assumes
+    independent identically distributed subsets and outputs inside the box. Ensures that every
+    true standard deviation is at most the result with probability at least ``1 - gamma``.
+    """
+    _require_gamma(gamma)
+    spread, box = np.asarray(std_hat, dtype=np.float64), np.asarray(width, dtype=np.float64)
+    if n_subsets < 2 or n_dimensions < 1:
+        raise BudgetError(
+            f"n_subsets must be at least 2 and n_dimensions at least 1; got {n_subsets} and "
+            f"{n_dimensions}. Draw a larger pool."
+        )
+    if not (np.all(spread >= 0) and np.all((box >= 0) & np.isfinite(box))):
+        raise BudgetError(
+            "std_hat and width must be >= 0 and width finite; got arrays of shape "
+            f"{spread.shape} and {box.shape}. Declare a box or clip the outputs into one."
+        )
+    stretch = math.sqrt(2.0 * math.log(n_dimensions / gamma) / (n_subsets - 1))
+    return np.asarray((spread + box * stretch) * _ROUND_UP, dtype=np.float64)
+
+
+def clopper_pearson(successes: int, trials: int, *, gamma: float) -> Estimate:
+    """Exact two-sided interval of a success rate: inverted binomial tails, ``gamma / 2`` each."""
+    from scipy.special import betainccinv, betaincinv  # slow to import, not always needed
+
+    _require_gamma(gamma)
+    if trials < 1 or not 0 <= successes <= trials:
+        raise BudgetError(
+            f"successes must be between 0 and trials, and trials positive; got {successes} of "
+            f"{trials}. Count again."
+        )
+    misses = trials - successes
+    lower = betaincinv(successes, misses + 1, gamma / 2.0) if successes else 0.0
+    upper = betainccinv(successes + 1, misses, gamma / 2.0) if misses else 1.0
+    return Estimate(
+        value=successes / trials,
+        lower=float(lower),
+        upper=float(upper),
+        confidence=_confidence(gamma),
+        n_draws=trials,
+    )
+
+
+def _confidence(gamma: float) -> float:
+    # A tiny gamma must not be rounded to certainty.
+    return min(1.0 - gamma, math.nextafter(1.0, 0.0))
+
+
+def _require_gamma(gamma: float) -> None:
+    if not 0.0 < gamma < 1.0:
+        raise BudgetError(
+            f"gamma must be above 0 and below 1; got {gamma}. Use 1e-9 unless you have a reason."
+        )
