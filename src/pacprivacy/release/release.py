@@ -176,7 +176,7 @@ class Release:
         value, plain = content.get("value"), content.get("error_bars")
         bars = None
         if plain is not None:
-            bars = ErrorBars.from_dict(plain, named=certificate.public)
+            bars = ErrorBars.from_dict(plain, named=certificate.published)
             value = picked(value, plain["spread"])
             bars.numbers_of(value)
         return Release(value=value, certificate=certificate, proof=None, error_bars=bars)
