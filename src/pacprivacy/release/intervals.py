@@ -187,15 +187,19 @@ def round_up(figures: Vector) -> Vector:
 def measure(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBars | None:
     """Return the error bars of a release; a function of pool and noise law, not of the secret.
 
-    None where post-processing gives something that is not made of numbers. Post-processing is
-    followed linearly, from the mean of the outputs over the pool.
+    Post-processing of our own is followed linearly, from the mean of the outputs over the pool.
+    None where it gives something that is not made of numbers, and where it is the user's: what was
+    not released is not shown to it.
     """
     values = outputs.values
     sampling, noise = values.std(axis=0), np.sqrt(noise_variances(plan))
     moving = np.hypot(sampling, noise) > FLAT * np.abs(values).max(axis=0)
-    if getattr(outputs.finish, "__func__", None) is Mechanism.finish:  # it changes nothing
+    owner = getattr(outputs.finish, "__self__", None)
+    if owner is None or type(owner).finish is Mechanism.finish:  # it changes nothing
         unit = moving * (1.0 if outputs.scales is None else outputs.scales)
         spread, std, structure = sampling * unit, noise * unit, outputs.structure
+    elif not _is_ours(owner):
+        return None
     else:
         try:
             spread, std, structure = _through(outputs, plan, (sampling, noise, moving))
@@ -208,6 +212,14 @@ def measure(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBars | None:
         share=pool.share,
         rounds=outputs.rounds,
     )
+
+
+def _is_ours(mechanism: Any) -> bool:
+    while mechanism is not None:
+        if not type(mechanism).finish.__module__.startswith("pacprivacy."):
+            return False
+        mechanism = getattr(mechanism, "inner", None)
+    return True
 
 
 def _through(
@@ -252,7 +264,10 @@ def rows_of(value: Any, bars: ErrorBars | None, *, most: int) -> list[Row]:
     """Return the first numbers of a value by name; those without error bars are not estimates."""
     if bars is None:
         return []
-    numbers = bars.numbers_of(value)
+    try:
+        numbers = bars.numbers_of(value)
+    except MechanismError:  # another value was put in the place of the released one
+        return []
     error, ends = bars.std_error(), bars.interval(numbers, 0.95, "records")
     shown = np.flatnonzero(_measured(bars))[:most]
     names = bars.structure.names()

@@ -88,7 +88,7 @@ class Release:
         """Return where the value on all records lies, or that of the population behind them.
 
         Approximate normal intervals from the spread over the pool and from the noise; the bias of
-        an estimator and heavy tails are not in them (claim R-8).
+        an estimator and heavy tails are not in them.
 
         Parameters
         ----------
@@ -97,6 +97,16 @@ class Release:
         of : {"records", "population"}
             What is to be covered: the same statistic on all records, or the parameter that they
             are a sample of.
+
+        Returns
+        -------
+        Interval
+            ``lower`` and ``upper``, each shaped like the value; of an estimator, dictionaries of
+            its released attributes.
+
+        Guarantee
+        ---------
+        Claim R-8. A function of what is published; the coverage is approximate.
         """
         bars = self._bars()
         ends = bars.interval(bars.numbers_of(self.value), confidence, of)
@@ -106,7 +116,8 @@ class Release:
         if self.error_bars is None:
             raise CertificateError(
                 "error bars must have been measured; this release has none: its value is not made "
-                "of numbers, or its file is of an earlier version. Return numbers or arrays."
+                "of numbers, is finished by code of your own, or is of an earlier version. Return "
+                "numbers or arrays from a function."
             )
         return self.error_bars
 
@@ -115,7 +126,7 @@ class Release:
         return rows_of(self.value, self.error_bars, most=most)
 
     def _repr_html_(self) -> str:
-        rows = self.rows()
+        rows = self.rows(20)
         shown = bars_html(rows, self.error_bars) if rows else None
         return release_html(repr(self.value), self.certificate._repr_html_(), shown)
 
@@ -165,7 +176,7 @@ class Release:
         value, plain = content.get("value"), content.get("error_bars")
         bars = None
         if plain is not None:
-            bars = ErrorBars.from_dict(plain, named=certificate.public)
+            bars = ErrorBars.from_dict(plain, named=certificate.published)
             value = picked(value, plain["spread"])
             bars.numbers_of(value)
         return Release(value=value, certificate=certificate, proof=None, error_bars=bars)

@@ -345,10 +345,10 @@ def refine(
     if bars is not None and plan.noise.total_variance > 0:
         own = drowned_note(bars)  # of the last observation alone
         bars = bars.with_noise((steps.total_variance / plan.noise.total_variance) ** 0.5)
-        said = (text for text in certificate.public if not text.startswith(NAMED))
+        said = (text for text in certificate.published if not text.startswith(NAMED))
         notes = (note for note in certificate.notes if note not in own)
         certificate = replace(
-            certificate, public=(*said, bars.sentence), notes=(*notes, *drowned_note(bars))
+            certificate, published=(*said, bars.sentence), notes=(*notes, *drowned_note(bars))
         )
     warn_if_noisy(value, bars, outputs.values)
     return GradualRelease(

@@ -409,9 +409,9 @@ class Session(Keeper):
             )
             asked = information_of(share)
         noise, outputs = calibrate(asked, gamma=DEFAULT_GAMMA / 2, **given), evaluated.outputs
-        bars, said = measure(outputs, noise, pool), outputs.public
+        bars, said = measure(outputs, noise, pool), outputs.published
         context = Context(
-            outputs=outputs if bars is None else replace(outputs, public=(*said, bars.sentence)),
+            outputs=outputs if bars is None else replace(outputs, published=(*said, bars.sentence)),
             pool=pool,
             budget=evaluated.budget,
             log_p=belief.log_p,
