@@ -27,9 +27,15 @@ def _percent(rate: float) -> str:
 
 
 class _Joins:
-    """Gives budgets the ``&`` operator."""
+    """Gives budgets the ``&`` operator, and refuses ``and``, which would drop one of them."""
 
     __slots__ = ()
+
+    def __bool__(self) -> bool:
+        raise BudgetError(
+            "a budget must not be asked whether it is true; 'and' and 'or' do that, and keep one "
+            "of two. Join budgets with &: pac.Membership(0.6) & pac.Information(1)."
+        )
 
     def __and__(self, other: AnyBudget) -> Combined:
         if not isinstance(other, _Joins):
@@ -267,17 +273,27 @@ def _joined(
     return join(first, second)
 
 
-def needs_pool(budget: AnyBudget) -> bool:
+BudgetLike: TypeAlias = AnyBudget | str
+
+
+def as_budget(budget: BudgetLike) -> AnyBudget:
+    """Return a budget, given one or the text of one."""
+    return parse_budget(budget) if isinstance(budget, str) else budget
+
+
+def needs_pool(budget: BudgetLike) -> bool:
     """Whether the limits of a budget depend on the number of candidates."""
+    budget = as_budget(budget)
     parts = budget.parts if isinstance(budget, Combined) else (budget,)
     return any(isinstance(part, ResidualEntropy) for part in parts)
 
 
-def limits_of(budget: AnyBudget, n_subsets: int | None = None) -> Spent:
+def limits_of(budget: BudgetLike, n_subsets: int | None = None) -> Spent:
     """Reduce a budget to its tightest limits, of success as a level.
 
     ``n_subsets`` is the number of candidates, which residual entropy is about.
     """
+    budget = as_budget(budget)
     if isinstance(budget, Information):
         return Spent(mi_nats=budget.mi_nats)
     if isinstance(budget, Membership):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pacprivacy.budget import AnyBudget
+from pacprivacy.budget import BudgetLike
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise import AnyRule, as_rule
 from pacprivacy.pool import Pool, PoolStrategy
@@ -21,7 +21,7 @@ from pacprivacy.session import Accuracy, Plan, Session
 def privatize(
     mechanism: Any,
     data: Any,
-    budget: AnyBudget,
+    budget: BudgetLike,
     *,
     pool: Pool | PoolStrategy | None = None,
     n_subsets: int | None = None,
@@ -34,6 +34,7 @@ def privatize(
     simulate: bool = False,
     target: Accuracy | None = None,
     levels: int | None = None,
+    name: str | None = None,
 ) -> Release:
     """Release a function of data with a certificate that holds against every attacker.
 
@@ -45,7 +46,7 @@ def privatize(
     data : array, frame, or tuple of those
         The universe of records. The release is computed on a secret part of it.
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
-        What every attacker is held to.
+        What every attacker is held to; or the text of one, ``"membership<=0.6"``.
     pool : Pool or strategy, optional
         Which subsets are candidates. By default ``Balanced(folds="auto")``: all but a fold, in as
         many folds as a pilot finds best where membership is limited and a fold has 100 subsets;
@@ -54,8 +55,9 @@ def privatize(
         Number of candidates; 2000 where all are evaluated at once, else 256.
     rule : str or rule object, optional
         How noise is found; the least certified noise by default.
-    units : array, optional
-        Group label of each row, when a person has several rows.
+    units : array or str, optional
+        Group label of each row, when a person has several rows; or the column of a frame that
+        holds it, which the mechanism then does not see.
     n_jobs : int, optional
         Worker processes, through joblib.
     checkpoint : path, optional
@@ -73,6 +75,8 @@ def privatize(
         the most that they may cost together.
     levels : int, optional
         Number of looks when there is a target; 12 for information, 4 where membership is limited.
+    name : str, optional
+        What the release is called in its certificate.
 
     Returns
     -------
@@ -108,17 +112,17 @@ def privatize(
     if target is None:
         _check_independent(rule, pool, rng, simulate)
         with Session.alone(data, budget, **settings) as session:
-            return session.release(mechanism, budget, rule=rule, checkpoint=checkpoint)
+            return session.release(mechanism, budget, rule=rule, checkpoint=checkpoint, name=name)
     with Session(data, budget=budget, **settings) as session:
         return session.refine(
-            mechanism, budget, target, rule=rule, levels=levels, checkpoint=checkpoint
+            mechanism, budget, target, rule=rule, levels=levels, checkpoint=checkpoint, name=name
         )
 
 
 def plan(
     mechanism: Any,
     data: Any,
-    budget: AnyBudget,
+    budget: BudgetLike,
     *,
     rule: AnyRule | None = None,
     checkpoint: str | Path | None = None,

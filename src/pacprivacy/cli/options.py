@@ -75,6 +75,9 @@ UniverseFacts = Annotated[
         help="Let exact ranges, means and scales of all records out; the certificate names them.",
     ),
 ]
+Name = Annotated[
+    str | None, typer.Option("--name", metavar="TEXT", help="What the release is called.")
+]
 Clusters = Annotated[int | None, typer.Option("--clusters", metavar="N", help="Of kmeans.")]
 Components = Annotated[
     int | None, typer.Option("--components", metavar="N", help="Directions that pca keeps.")

@@ -61,6 +61,7 @@ def _release(
     depth: options.Depth = None,
     jobs: options.Jobs = None,
     checkpoint: options.Checkpoint = None,
+    name: options.Name = None,
     seed: _Seed = None,
     simulate: _Simulate = False,
     ledger: options.LedgerPlace = None,
@@ -115,7 +116,7 @@ def _release(
             "progress": False if quiet else None,
             "simulate": simulate,
         }
-        run: dict[str, Any] = {"rule": rule, "checkpoint": checkpoint}
+        run: dict[str, Any] = {"rule": rule, "checkpoint": checkpoint, "name": name}
         if ledger is None:
             drawn |= {"pool": study.pool, "units": study.units}
             found = privatize(study.mechanism, study.universe, limits, **drawn, **run)

@@ -21,7 +21,7 @@ from pacprivacy._random import (
     public_generator,
 )
 from pacprivacy.adversary import Belief
-from pacprivacy.budget import Information
+from pacprivacy.budget import Information, as_budget
 from pacprivacy.design.logistic import MeanGradient, Objective, read_targets
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import coerce_data
@@ -330,7 +330,7 @@ def follow_secret(
 
 def descend(
     data: Any,
-    budget: Information,
+    budget: Information | str,
     descent: Descent | None = None,
     *,
     pool: Pool | PoolStrategy | None = None,
@@ -361,16 +361,17 @@ def descend(
     ---------
     Claim D-7.
     """
-    if not isinstance(budget, Information):
+    asked = as_budget(budget)
+    if not isinstance(asked, Information):
         raise BudgetError(
             f"budget must be Information for a descent without a session; got "
-            f"{type(budget).__name__}. Release MeanGradient step by step in a Session."
+            f"{type(asked).__name__}. Release MeanGradient step by step in a Session."
         )
     plan = Descent() if descent is None else descent
     universe = coerce_data(data)
     X, targets = read_targets(universe.parts, "gradient descent")
     plan.objective.check_targets(targets)
-    steps = plan.steps(X, targets, budget.mi_nats)
+    steps = plan.steps(X, targets, asked.mi_nats)
     template = MeanGradient(objective=plan.objective, weights=np.zeros(steps.shape))
     candidates, notes = draw_candidates(
         template, universe, pool, n_subsets=n_subsets, units=units, rng=rng
@@ -386,15 +387,15 @@ def descend(
     run = follow_secret(
         gradients,
         steps,
-        plan.budgets(budget.mi_nats, steps),
+        plan.budgets(asked.mi_nats, steps),
         n_subsets=candidates.n_subsets,
         source=source,
         split=plan.split,
     )
     notes = (*notes, *candidates.notes)
-    public = (*public, plan.describe(budget.mi_nats))
+    public = (*public, plan.describe(asked.mi_nats))
     words = {"public": public, "published": published, "notes": notes, "simulation": simulate}
-    certificate = _certify(run, plan, candidates, budget, **words)
+    certificate = _certify(run, plan, candidates, asked, **words)
     return replace(run, certificate=certificate)
 
 

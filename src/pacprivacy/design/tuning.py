@@ -8,7 +8,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix
 from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
-from pacprivacy.budget import AnyBudget
+from pacprivacy.budget import BudgetLike, as_budget
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Wrapper, as_mechanism
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, sample_discrete_gaussian
@@ -94,7 +94,7 @@ def tune(
     make_mechanism: Make,
     thetas: Sequence[Any],
     data: Any,
-    budget: AnyBudget,
+    budget: BudgetLike,
     utility: Utility,
     **settings: Any,
 ) -> TuneResult:
@@ -116,7 +116,7 @@ def tune_budgets(
     make_mechanism: Make,
     thetas: Sequence[Any],
     data: Any,
-    budgets: Sequence[AnyBudget],
+    budgets: Sequence[BudgetLike],
     utility: Utility,
     *,
     pool: Pool | PoolStrategy | None = None,
@@ -145,20 +145,21 @@ def tune_budgets(
         Simulated releases per value. All values share secrets and noise seeds, so that their
         differences are known better than their levels.
     """
-    if not len(thetas) or not len(budgets) or n_releases < 2:
+    asked = [as_budget(budget) for budget in budgets]
+    if not len(thetas) or not len(asked) or n_releases < 2:
         raise MechanismError(
             f"thetas and budgets must not be empty and n_releases at least 2; got {len(thetas)}, "
-            f"{len(budgets)} and {n_releases}. Give a list of values to try."
+            f"{len(asked)} and {n_releases}. Give a list of values to try."
         )
     rehearsal = Rehearsal(
         data, pool=pool, n_subsets=n_subsets, n_jobs=n_jobs, rng=coerce_seed(rng), progress=False
     )
-    candidates, _ = rehearsal.draw(make_mechanism(thetas[0]), budgets[0], rule=rule)
-    curves: list[list[TunePoint]] = [[] for _ in budgets]
+    candidates, _ = rehearsal.draw(make_mechanism(thetas[0]), asked[0], rule=rule)
+    curves: list[list[TunePoint]] = [[] for _ in asked]
     for theta in thetas:
         outputs = rehearsal.run(as_mechanism(make_mechanism(theta)))
         no_noise, _ = _mean_utility(utility, outputs, outputs.values)
-        for curve, budget in zip(curves, budgets, strict=True):
+        for curve, budget in zip(curves, asked, strict=True):
             plan = rehearsal.calibrate(outputs, budget, rule=rule)
             seeded = public_generator(rehearsal.seed, "tune")
             released = simulate_releases(plan, n_releases, seeded)
@@ -181,7 +182,7 @@ def tune_budgets(
             n_releases=n_releases,
             _make=make_mechanism,
         )
-        for curve, budget in zip(curves, budgets, strict=True)
+        for curve, budget in zip(curves, asked, strict=True)
     )
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import warnings
 from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -9,13 +10,20 @@ from typing import Any, Final, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
+from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils import get_tags
 
 from pacprivacy._checks import Array
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy._sklearn import read_new as read_new, read_seed as read_seed, validate
-from pacprivacy.budget import Membership, Spent
-from pacprivacy.mechanism import MINIMUM_ROWS, Mechanism, check_classes, choose_pool
+from pacprivacy.budget import AnyBudget, Membership, Spent, as_budget
+from pacprivacy.mechanism import (
+    MINIMUM_ROWS,
+    Mechanism,
+    check_classes,
+    choose_pool,
+    split_units,
+)
 from pacprivacy.noise import AnyRule
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.privatizing import privatize
@@ -126,8 +134,9 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
             The universe of records.
         y : array of shape (n_records,), optional
             Target; ignored unless the estimator requires one. Array may be strings.
-        units : array of shape (n_records,), optional
-            Group label of each record, when a person has several records.
+        units : array of shape (n_records,) or str, optional
+            Group label of each record, when a person has several records; or the column of a
+            frame ``X`` that holds it, which is then no feature.
 
         Raises
         ------
@@ -135,6 +144,8 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
             Nothing was released.
         """
         self._forget()
+        _warn_of_search(type(self).__name__)
+        X, units = split_units(X, units)
         seed = read_seed(self.random_state)
         mechanism = self._mechanism(seed)
         data, pool = self._read(X, y, units)
@@ -196,10 +207,15 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
         del settings["random_state"]
         if self.target is not None:
             settings["target"] = replace(self.target, metric=self._judge)
-        release = privatize(mechanism, data, given["budget"], rng=rng, **settings)
+        release = privatize(mechanism, data, self._asked, rng=rng, **settings)
         self.certificate_: Certificate = release.certificate
         self.release_: Release = release
         self._adopt(release.value)
+
+    @property
+    def _asked(self) -> AnyBudget:
+        """The budget, which may be given as text."""
+        return as_budget(self.get_params(deep=False)["budget"])
 
     def _judge(self, value: Any, *on: Any) -> Any:
         """Return the figure of merit that a released value would give this estimator."""
@@ -221,6 +237,25 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
     def _mechanism(self, seed: int | None) -> Mechanism:
         """Return what is computed, with this estimator's parameters."""
         raise NotImplementedError
+
+
+def _warn_of_search(kind: str) -> None:
+    """Say what a search costs, if it is one that fits and its scores do not note it."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if frame.f_code.co_name == "fit" and isinstance(caller, BaseSearchCV):
+            noted = type(caller.scoring).__name__ == "ScoreWithCost"
+            if not noted and not hasattr(caller, "_pac_told"):
+                caller._pac_told = True
+                warnings.warn(
+                    f"every fit of a search is a release of {kind}, and they add up. Ask "
+                    "pacprivacy.estimators.search_cost(search) what it has cost, and note it with "
+                    "scoring=ScoreWithCost(), refit='score'.",
+                    stacklevel=3,
+                )
+            return
+        frame = frame.f_back
 
 
 def _sections(doc: str | None) -> dict[str, str]:

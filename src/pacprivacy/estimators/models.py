@@ -15,7 +15,7 @@ from sklearn.base import (
 from sklearn.metrics.pairwise import euclidean_distances
 
 from pacprivacy._checks import Array, Integers, Matrix, Vector
-from pacprivacy.budget import AnyBudget, Information, limits_of
+from pacprivacy.budget import BudgetLike, Information, limits_of
 from pacprivacy.design import (
     Descent,
     JointRidge,
@@ -78,14 +78,14 @@ class PrivateLinearSVC(_LinearClassifier):
     >>> import pacprivacy as pac
     >>> X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0], [9]], 100, axis=0)
     >>> y = np.repeat(["no", "yes"], 100)
-    >>> model = PrivateLinearSVC(1e-3, pac.Information(0.5), n_subsets=32).fit(X - 4.5, y)
+    >>> model = PrivateLinearSVC(1e-3, budget=pac.Information(0.5), n_subsets=32).fit(X - 4.5, y)
     >>> model.score(X - 4.5, y) > 0.9
     True
     """
 
     C: float = 1.0
-    budget: AnyBudget = DEFAULT_BUDGET
     _: KW_ONLY
+    budget: BudgetLike = DEFAULT_BUDGET
     loss: Literal["squared_hinge", "hinge"] = "squared_hinge"
     tol: float = 1e-6
     max_iter: int = 10_000
@@ -133,8 +133,8 @@ class PrivateLogisticRegression(_LinearClassifier):
     """
 
     alpha: float = 0.1
-    budget: AnyBudget = DEFAULT_BUDGET
     _: KW_ONLY
+    budget: BudgetLike = DEFAULT_BUDGET
     method: Literal["fit", "descent"] = "fit"
     max_iter: int = 50
     learning_rate: Literal["conscious", "post-hoc"] | float = "conscious"
@@ -162,10 +162,10 @@ class PrivateLogisticRegression(_LinearClassifier):
                 "target must be None for method='descent', whose steps share the budget out "
                 "beforehand. Use method='fit'."
             )
-        if self.method == "descent" and not isinstance(self.budget, Information):
+        if self.method == "descent" and not isinstance(self._asked, Information):
             raise BudgetError(
                 f"budget must be Information for method='descent'; got "
-                f"{type(self.budget).__name__}. Use method='fit'."
+                f"{type(self._asked).__name__}. Use method='fit'."
             )
         return LogisticFit(penalty=self.alpha, n_steps=self.max_iter)
 
@@ -174,7 +174,7 @@ class PrivateLogisticRegression(_LinearClassifier):
     ) -> None:
         if self.method == "fit":
             return super()._release(mechanism, data, pool=pool, units=units, rng=rng)
-        assert isinstance(self.budget, Information)  # checked with the parameters
+        assert isinstance(self._asked, Information)  # checked with the parameters
         universe = coerce_data(data)
         fixed = mechanism.prepare(universe)
         wanted = pool if self.pool is None else self.pool
@@ -190,7 +190,7 @@ class PrivateLogisticRegression(_LinearClassifier):
         )
         run = descend(
             fixed.frame.read(data, fixed.name),
-            self.budget,
+            self._asked,
             descent,
             pool=candidates,
             rng=rng,
@@ -242,8 +242,8 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
     """
 
     alpha: Literal["conscious", "post-hoc"] | float = "conscious"
-    budget: AnyBudget = DEFAULT_BUDGET
     _: KW_ONLY
+    budget: BudgetLike = DEFAULT_BUDGET
     snr: Snr = "universe"
     form: Literal["orthogonal", "joint"] = "orthogonal"
     universe_facts: bool = False
@@ -261,7 +261,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
                 f"alpha must be 'conscious', 'post-hoc' or a number; got {self.alpha!r}. "
                 "Use 'conscious'."
             )
-        aim = limits_of(self.budget).mi_nats if self.alpha == "conscious" else None
+        aim = limits_of(self._asked).mi_nats if self.alpha == "conscious" else None
         return self._with_penalty(Penalty(mi_nats=aim, snr=self.snr))
 
     def _with_penalty(self, penalty: Penalty | float) -> Mechanism:
@@ -276,7 +276,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
     def _release(
         self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
     ) -> None:
-        by_membership = limits_of(self.budget).mi_nats is None
+        by_membership = limits_of(self._asked).mi_nats is None
         sampled = as_rule(self.rule).n_reserve > 0
         if self.alpha == "conscious" and by_membership and not sampled:
             pool, aim = self._noise_to_come(mechanism, data, units, rng)
@@ -300,9 +300,9 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
             rng=seed,
             progress=False,
         )
-        pool, _ = rehearsal.draw(mechanism, self.budget, rule=self.rule, checkpoint=self.checkpoint)
+        pool, _ = rehearsal.draw(mechanism, self._asked, rule=self.rule, checkpoint=self.checkpoint)
         fits = rehearsal.run(mechanism).values
-        noise = propose_variance(fits, self.budget, pool=pool, rule=self.rule, rng=seed)
+        noise = propose_variance(fits, self._asked, pool=pool, rule=self.rule, rng=seed)
         spread = float(fits.var(axis=0).sum())
         return pool, None if noise == 0.0 else fits.shape[1] * spread / (2.0 * noise)
 
@@ -336,14 +336,14 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
     >>> import pacprivacy as pac
     >>> X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0], [9]], 100, axis=0)
     >>> y = np.repeat(["no", "yes"], 100)
-    >>> forest = PrivateForestClassifier(3, pac.Information(0.5), max_depth=1, n_subsets=32)
+    >>> forest = PrivateForestClassifier(3, budget=pac.Information(0.5), max_depth=1, n_subsets=32)
     >>> forest.fit(X, y).score(X, y) > 0.9
     True
     """
 
     n_estimators: int = 3
-    budget: AnyBudget = DEFAULT_BUDGET
     _: KW_ONLY
+    budget: BudgetLike = DEFAULT_BUDGET
     max_depth: int = 3
     n_thresholds: int = 32
     neighbour_weight: float = 0.5
@@ -411,14 +411,14 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
     --------
     >>> import pacprivacy as pac
     >>> X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0], [9]], 100, axis=0)
-    >>> model = PrivateKMeans(2, pac.Information(0.5), n_subsets=32).fit(X)
+    >>> model = PrivateKMeans(2, budget=pac.Information(0.5), n_subsets=32).fit(X)
     >>> model.predict([[0, 0], [9, 9]])
     array([0, 1])
     """
 
     n_clusters: int = 8
-    budget: AnyBudget = DEFAULT_BUDGET
     _: KW_ONLY
+    budget: BudgetLike = DEFAULT_BUDGET
     n_init: int = 1
     max_iter: int = 300
 
@@ -476,13 +476,13 @@ class PrivatePCA(_Transformer):
     --------
     >>> import pacprivacy as pac
     >>> X = np.random.default_rng(0).normal(size=(200, 3)) * [9, 1, 1]
-    >>> PrivatePCA(1, pac.Information(0.5), n_subsets=32).fit_transform(X).shape
+    >>> PrivatePCA(1, budget=pac.Information(0.5), n_subsets=32).fit_transform(X).shape
     (200, 1)
     """
 
     n_components: int = 2
-    budget: AnyBudget = DEFAULT_BUDGET
     _: KW_ONLY
+    budget: BudgetLike = DEFAULT_BUDGET
     center: Literal["subset", "universe"] = "subset"
 
     def transform(self, X: Any) -> Matrix:

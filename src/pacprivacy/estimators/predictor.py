@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from pacprivacy._random import SimulatedSource, SystemSource, coerce_seed, public_generator
 from pacprivacy._threads import single_threaded
-from pacprivacy.budget import AnyBudget, Information
+from pacprivacy.budget import BudgetLike, Information, as_budget
 from pacprivacy.errors import BudgetError, MechanismError, SecretError
 from pacprivacy.estimators.base import read_new, read_seed, read_supervised
 from pacprivacy.mechanism import (
@@ -23,6 +23,7 @@ from pacprivacy.mechanism import (
     is_table,
     published_of,
     read_table,
+    split_units,
 )
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import AnswerBundle, certify_answers
@@ -107,8 +108,8 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         estimator: Any,
         *,
         n_subsets: int = 128,
-        query_budget: Information = _QUERY,
-        budget: AnyBudget = _TOTAL,
+        query_budget: Information | str = _QUERY,
+        budget: BudgetLike = _TOTAL,
         output: Output = "one_hot",
         pool: Pool | PoolStrategy | None = None,
         n_jobs: int | None = None,
@@ -141,6 +142,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Nothing was drawn or spent.
         """
         self._forget()
+        X, units = split_units(X, units)
         features, y = read_supervised(self, X, y)
         check_classes(y)
         seed = read_seed(self.random_state)
@@ -155,8 +157,8 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes = np.unique(y)
         terms = AnswerBundle(
             pool=pool,
-            budget=self.budget,
-            query_budget=self.query_budget,
+            budget=as_budget(self.budget),
+            query_budget=self._check_settings(),
             mechanism=f"answers of {mechanism.name}",
             output=f"{self.output} of {len(classes)} classes",
             n_classes=len(classes),
@@ -271,16 +273,19 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             strategy = strategy.with_subsets(self.n_subsets)
         return strategy.draw(len(y), rng=seed, units=units, strata=y)
 
-    def _check_settings(self) -> None:
+    def _check_settings(self) -> Information:
+        """Refuse settings that make no sense; return the budget of one answer."""
         if self.output not in ("one_hot", "score"):
             raise MechanismError(
                 f"output must be 'one_hot' or 'score'; got {self.output!r}. Use 'one_hot'."
             )
-        if not isinstance(self.query_budget, Information):
+        query = as_budget(self.query_budget)
+        if not isinstance(query, Information):
             raise BudgetError(
                 f"query_budget must be Information; got {type(self.query_budget).__name__}. "
                 f"Use pac.Information(2**-20)."
             )
+        return query
 
     def _require_fit(self) -> None:
         from sklearn.utils.validation import check_is_fitted

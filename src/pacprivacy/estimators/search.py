@@ -50,7 +50,7 @@ class ScoreWithCost:
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.model_selection import GridSearchCV
     >>> X = np.random.default_rng(0).normal(size=(120, 2))
-    >>> model = pac.PrivateEstimator(Ridge(), pac.Information(0.1), n_subsets=16)
+    >>> model = pac.PrivateEstimator(Ridge(), budget=pac.Information(0.1), n_subsets=16)
     >>> grid = {"estimator__alpha": [1.0, 10.0]}
     >>> search = GridSearchCV(model, grid, cv=2, scoring=ScoreWithCost(), refit="score")
     >>> cost = search_cost(search.fit(X, X[:, 0]))
@@ -111,7 +111,7 @@ def search_cost(search: Any, *, delta: float | None = None) -> SearchCost | DPSe
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.model_selection import GridSearchCV
     >>> X = np.random.default_rng(0).normal(size=(120, 2))
-    >>> model = pac.PrivateEstimator(Ridge(), pac.Information(0.1), n_subsets=16)
+    >>> model = pac.PrivateEstimator(Ridge(), budget=pac.Information(0.1), n_subsets=16)
     >>> search = GridSearchCV(model, {"estimator__alpha": [1.0, 10.0]}, cv=2).fit(X, X[:, 0])
     >>> search_cost(search).total.n_releases
     5

@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from pacprivacy._random import public_generator
-from pacprivacy.budget import AnyBudget
+from pacprivacy.budget import BudgetLike
 from pacprivacy.errors import MechanismError
 from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
 from pacprivacy.mechanism import EstimatorFit, is_table, last_step
@@ -89,7 +89,7 @@ class PrivateEstimator(PrivateBase):
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import RidgeClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = PrivateEstimator(RidgeClassifier(), pac.Information(0.5), n_subsets=32)
+    >>> model = PrivateEstimator(RidgeClassifier(), budget=pac.Information(0.5), n_subsets=32)
     >>> model.fit(X, y).predict(X[:2]).shape
     (2,)
     >>> model.certificate_.mi_upper_nats <= 0.5
@@ -97,8 +97,8 @@ class PrivateEstimator(PrivateBase):
     """
 
     estimator: Any
-    budget: AnyBudget = DEFAULT_BUDGET
     _: KW_ONLY
+    budget: BudgetLike = DEFAULT_BUDGET
     released: Sequence[str] | None = None
 
     predict = _delegated("predict", "predictions")

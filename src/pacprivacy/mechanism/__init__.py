@@ -9,6 +9,7 @@ from pacprivacy.mechanism.base import (
     fixed as fixed,
     published_of as published_of,
     totals_of as totals_of,
+    with_title as with_title,
 )
 from pacprivacy.mechanism.data import (
     CLASS_LABELS as CLASS_LABELS,
@@ -25,6 +26,7 @@ from pacprivacy.mechanism.data import (
     read_columns as read_columns,
     read_labelled as read_labelled,
     read_table as read_table,
+    split_units as split_units,
 )
 from pacprivacy.mechanism.flatten import Structure as Structure, flatten as flatten
 from pacprivacy.mechanism.forest import Forest as Forest

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Final, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from pacprivacy.pool import Pool
 
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
 Fixed = TypeVar("Fixed")
+LONGEST_TITLE: Final = 200
 
 
 @runtime_checkable
@@ -160,9 +161,50 @@ class FunctionMechanism(Mechanism):
     name: str
     takes_rng: bool
 
+    def prepare(self, data: Data) -> Self:
+        """Refuse a function that cannot take as many arguments as the data have parts."""
+        try:
+            signature = inspect.signature(self.function)
+        except (TypeError, ValueError):  # written in C, without a signature
+            return self
+        try:
+            signature.bind(*data.parts, **({"rng": None} if self.takes_rng else {}))
+        except TypeError:
+            n_parts = len(data.parts)
+            wanted = "f(data)" if n_parts == 1 else f"f({', '.join('XyabcdeZ'[:n_parts])})"
+            raise MechanismError(
+                f"the function must take {n_parts} argument{'s' * (n_parts != 1)}, one for each "
+                f"part of the data; got {self.name[:60]}{str(signature)[:60]}. Write {wanted}."
+            ) from None
+        return self
+
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Call the function on the parts of one subset."""
         return self.function(*parts, rng=rng) if self.takes_rng else self.function(*parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Titled(Wrapper):
+    """A mechanism under a name that the user has given."""
+
+    title: str
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        return f"{self.title} ({self.inner.name})"
+
+
+def with_title(mechanism: Any, title: Any) -> Any:
+    """Return the mechanism of a release that is called so; None leaves it as it is."""
+    if title is None:
+        return mechanism
+    if not isinstance(title, str) or not title.strip() or len(title) > LONGEST_TITLE:
+        raise MechanismError(
+            f"name must be a text of 1 to {LONGEST_TITLE} characters; got {title!r:.60}. "
+            "Say in a few words what is released."
+        )
+    return _Titled(inner=as_mechanism(mechanism), title=title)
 
 
 def as_mechanism(obj: Any) -> Mechanism:

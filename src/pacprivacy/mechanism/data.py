@@ -111,6 +111,23 @@ def is_table(part: Any) -> bool:
     return isinstance(found, nw.DataFrame | nw.Series)
 
 
+def split_units(data: Any, units: Any) -> tuple[Any, Any]:
+    """Take the column that ``units`` names out of a frame: whose row it is, and not a number."""
+    if not isinstance(units, str):
+        return data, units
+    parts = data if isinstance(data, tuple) else (data,)
+    for i, part in enumerate(parts):
+        frame = read_table(part) if is_table(part) else None
+        if isinstance(frame, nw.DataFrame) and units in frame.columns:
+            rest = (*parts[:i], frame.drop(units).to_native(), *parts[i + 1 :])
+            labels: Any = frame[units].to_numpy()
+            return rest if isinstance(data, tuple) else rest[0], labels
+    raise DataError(
+        f"units must hold a label for each row, or name a column of a frame; got {units[:60]!r}, "
+        "which is no column. Pass an array, or check the name."
+    )
+
+
 def read_table(part: Any) -> Any:
     """Return a native frame or series as narwhals sees it."""
     return nw.from_native(part, eager_only=True, allow_series=True)

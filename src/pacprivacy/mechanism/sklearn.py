@@ -202,6 +202,11 @@ def _released_names(value: Any, path: str) -> tuple[str, ...]:
         if _key(cls) in _RELEASED:
             return _RELEASED[_key(cls)]
     kind = type(value).__name__
+    if any(hasattr(value, name) for name in ("tree_", "estimators_", "_predictors")):
+        raise MechanismError(
+            f"{path} must be numbers that noise can be added to; got {kind}, which is made of "
+            f"trees or other models. Use pac.PrivatePredictor({kind}()), which answers with noise."
+        )
     raise MechanismError(
         f"{path} must be an estimator whose released attributes are known; got {kind}. "
         f"Call register_released({kind}, [...]) with the float attributes that predict needs, "

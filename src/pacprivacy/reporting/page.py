@@ -89,6 +89,13 @@ def report(
     'report.html'
     """
     folder = Path() if isinstance(release, Release) else Path(release).parent
+    target = Path(output or folder / ("curator.html" if curator else "report.html"))
+    if target.is_dir() or not target.parent.is_dir():
+        wrong = "a folder" if target.is_dir() else "a file in a folder that is not there"
+        raise DataError(
+            f"output must be a file in an existing folder; got {str(target)[:60]!r}, {wrong}. "
+            "Name it report.html."
+        )
     certificate = _certificate_of(release)
     values = (release if isinstance(release, Release) else Release.load(release)).rows()
     found = _bundle_of(release, bundle, needed=curator)
@@ -103,7 +110,6 @@ def report(
         session=[_certificate_of(other) for other in session],
         audit=_read_audit(audit) if isinstance(audit, str | Path) else audit,
     )
-    target = Path(output or folder / ("curator.html" if curator else "report.html"))
     page = render_page(data).encode()
     write_atomically(target, page, mode=0o600 if curator else 0o644, error=DataError)
     return target

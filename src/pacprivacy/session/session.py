@@ -23,9 +23,17 @@ from pacprivacy._random import SimulatedSource, SystemSource, public_generator
 from pacprivacy._rounding import at_most
 from pacprivacy._threads import few_threads
 from pacprivacy.adversary import DEFAULT_GAMMA, Belief
-from pacprivacy.budget import BLIND, AnyBudget, Spent, limits_of, needs_pool
+from pacprivacy.budget import (
+    BLIND,
+    AnyBudget,
+    BudgetLike,
+    Spent,
+    as_budget,
+    limits_of,
+    needs_pool,
+)
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError, SecretError
-from pacprivacy.mechanism import as_mechanism
+from pacprivacy.mechanism import as_mechanism, split_units, with_title
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_feasible
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import (
@@ -178,7 +186,7 @@ class Session(Keeper):
         self,
         data: Any,
         *,
-        budget: AnyBudget | None = None,
+        budget: BudgetLike | None = None,
         pool: Pool | PoolStrategy | None = None,
         n_subsets: int | None = None,
         units: Any = None,
@@ -195,6 +203,8 @@ class Session(Keeper):
         if secrets not in ("same", "fresh"):
             raise BudgetError(f"secrets must be 'same' or 'fresh'; got {secrets!r}. Use 'same'.")
         self._fresh, self._alone, self._simulate = secrets == "fresh", False, simulate
+        budget = None if budget is None else as_budget(budget)
+        data, units = split_units(data, units)
         self._budget = budget
         total = self._read_total(pool.n_subsets if isinstance(pool, Pool) else n_subsets)
         self._rehearsal = Rehearsal(
@@ -240,7 +250,7 @@ class Session(Keeper):
             )
 
     @classmethod
-    def alone(cls, data: Any, budget: AnyBudget, **options: Any) -> Self:
+    def alone(cls, data: Any, budget: BudgetLike, **options: Any) -> Self:
         """Open a session of one release, which takes the whole budget and knows of no other."""
         session = cls(data, budget=budget, **options)
         session._alone = True
@@ -297,10 +307,11 @@ class Session(Keeper):
     def release(
         self,
         mechanism: Any,
-        budget: AnyBudget,
+        budget: BudgetLike,
         *,
         rule: AnyRule | None = None,
         checkpoint: str | Path | None = None,
+        name: str | None = None,
     ) -> Release:
         """Release one more function of the secret subset.
 
@@ -311,6 +322,8 @@ class Session(Keeper):
         budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
             Share of the total for this release. ``Membership(q)`` stands for an increment of
             ``q`` minus the prior.
+        name : str, optional
+            What the release is called in its certificate and in the ledger.
 
         Raises
         ------
@@ -324,7 +337,7 @@ class Session(Keeper):
         """
         self.check_process()  # before the lock, which a fork may have inherited while it was held
         with self._lock:
-            plan = self.plan(mechanism, budget, rule=rule, checkpoint=checkpoint)
+            plan = self.plan(mechanism, budget, rule=rule, checkpoint=checkpoint, name=name)
             found = self.publish(plan)[0]
         warn_if_noisy(found.value, found.error_bars, plan.outputs.values)
         return found
@@ -332,27 +345,30 @@ class Session(Keeper):
     def plan(
         self,
         mechanism: Any,
-        budget: AnyBudget,
+        budget: BudgetLike,
         *,
         rule: AnyRule | None = None,
         checkpoint: str | Path | None = None,
+        name: str | None = None,
     ) -> Plan:
         """Return what :meth:`release` would release; nothing is drawn or spent."""
         self.check_process()
         with self._lock:
-            evaluated = self.evaluate(mechanism, budget, rule=rule, checkpoint=checkpoint)
+            titled = with_title(mechanism, name)
+            evaluated = self.evaluate(titled, budget, rule=rule, checkpoint=checkpoint)
             calibrate = partial(self._rehearsal.calibrate, evaluated.outputs, rule=rule)
             return self.prepare(evaluated, calibrate)
 
     def refine(
         self,
         mechanism: Any,
-        budget: AnyBudget,
+        budget: BudgetLike,
         target: Accuracy,
         *,
         rule: AnyRule | None = None,
         levels: int | None = None,
         checkpoint: str | Path | None = None,
+        name: str | None = None,
     ) -> GradualRelease:
         """Release ever more precise observations until their mean is good enough.
 
@@ -365,14 +381,15 @@ class Session(Keeper):
                     "secrets must be 'same' to refine: observations of different subsets have no "
                     "common mean. Use secrets='same'."
                 )
-            return refine(self, mechanism, budget, target, (rule, levels, checkpoint))
+            settings = (rule, levels, checkpoint)
+            return refine(self, with_title(mechanism, name), as_budget(budget), target, settings)
 
     # --- the steps, in the order in which they are taken ----------------------------------------
 
     def evaluate(
         self,
         mechanism: Any,
-        budget: AnyBudget,
+        budget: BudgetLike,
         *,
         rule: AnyRule | None = None,
         checkpoint: str | Path | None = None,
@@ -385,7 +402,7 @@ class Session(Keeper):
                 f"rule must work for a secret from the pool; got {asked.name}, which is for a "
                 f"single release of a fresh secret. Leave the rule out in a session."
             )
-        prepared = as_mechanism(mechanism)
+        budget, prepared = as_budget(budget), as_mechanism(mechanism)
         pool, notes = self._rehearsal.draw(prepared, budget, rule=rule, checkpoint=checkpoint)
         if self._pool is None:
             self._pool, self._belief = pool, Belief.uniform(pool.n_subsets)

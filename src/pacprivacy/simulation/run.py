@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -165,6 +166,12 @@ def draw_candidates(
         notes = (
             f"{default} subsets is the default here; a larger n_subsets lowers what side "
             f"knowledge gives away and often the noise, for proportionally more work.",
+        )
+    if strategy.n_subsets == 2:
+        warnings.warn(
+            "n_subsets=2 makes two candidates: whoever knows one unit's membership knows the "
+            "secret. Leave it out, or use at least 64.",
+            stacklevel=2,
         )
     if n_reserve:
         strategy = strategy.with_subsets((strategy.n_subsets or 0) + n_reserve)
