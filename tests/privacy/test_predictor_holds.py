@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from pacprivacy._random import SimulatedSource
+from pacprivacy.adversary import VoteBalances, potential
+from pacprivacy.errors import BudgetExceededError
 from pacprivacy.noise.query import UnitNoise, vote_gap
 from pacprivacy.pool import Balanced
 from pacprivacy.session import answers as answering
@@ -107,3 +109,78 @@ def test_the_bound_does_not_depend_on_where_one_stops():
     above = np.array(success) - [bounds[nats] for nats in np.round(spent, 9)]
     assert above.mean() > 3 * above.std() / math.sqrt(len(above))
     assert promised == {posterior_success(2.0, 0.5)}
+
+
+# --- membership, unit by unit ---------------------------------------------------------------
+
+ADVANTAGE, QUERY_NATS = 0.1, 1e-4
+
+
+@pytest.mark.claim("H-3")
+@pytest.mark.parametrize("seed", range(4))
+def test_every_unit_pays_enough_for_a_vote(pool, seed):
+    """(7) with the reserve, and the floor, by quadrature over the noise of one vote."""
+    rng = np.random.default_rng(seed)
+    log_p = np.log(rng.dirichlet(np.full(M, 3.0)))
+    p, signs = np.exp(log_p), 2.0 * pool.masks() - 1
+    vote = (rng.random(M) < 0.3).astype(np.int64)
+    vote[:2] = 0, 1
+    source = SimulatedSource(seed)
+    answered = VoteQuestions(vote[:, None], log_p, 1e-3, tracked=True).observe(0, source)
+    units = VoteBalances(pool, ADVANTAGE, 1e-3)
+    before, reserve = units.balance, units.reserve
+    units.pay(answered.moves, answered.cubes * units.most)
+    ones = p @ vote
+    at = int(np.argmax(np.abs(answered.moves[0])))
+    apart = math.sqrt(math.log1p((answered.moves[0, at] / (p[at] * (vote[at] - ones))) ** 2))
+    z = np.linspace(-10, 10, 8001)[:, None]
+    joint = p * np.exp(-0.5 * np.square(z - apart * vote))
+    mass = joint.sum(axis=1)
+    after, now = joint @ signs / mass[:, None], p @ signs
+    mass /= mass.sum()
+    paid, taken = before - units.balance, reserve - units.reserve
+    assert (mass @ np.square(after - now) <= paid).all()
+    assert (mass @ potential(after, units.balance) <= potential(now, before) + taken + 1e-9).all()
+    assert (mass @ np.square(after - now) >= 0.9 * paid).all()  # and hardly more than enough
+
+
+def transcripts(pool, n, seed=0):
+    """How much is known of the unit that all questions are about, when no more are answered."""
+    votes = np.repeat(pool.masks()[:, :1].astype(np.int64), 8, axis=1)
+    source = SimulatedSource(seed)
+    noise, sizes, counts = UnitNoise(source), np.empty(n), np.empty(n)
+    for number in range(n):
+        responder = Responder(
+            pool, query_nats=QUERY_NATS, total_nats=math.inf, source=source, advantage=ADVANTAGE
+        )
+        responder._noise = noise
+        batch = votes
+        while batch.shape[1]:
+            try:
+                responder.answer_votes(batch, n_classes=2)
+            except BudgetExceededError:
+                batch = batch[:, : batch.shape[1] // 2]
+        inside = np.exp(responder.belief.log_p) @ pool.masks()[:, 0]
+        sizes[number], counts[number] = abs(2 * inside - 1), responder.spent.n_releases
+    return sizes, counts
+
+
+@pytest.mark.claim("H-3")
+def test_answers_about_one_unit_end_below_the_promise_and_use_it_up(pool):
+    sizes, counts = transcripts(pool, 200)
+    error = sizes.std() / math.sqrt(len(sizes))
+    assert sizes.mean() - 3.1 * error <= ADVANTAGE
+    assert sizes.mean() > 0.7 * ADVANTAGE  # the questions are coarse
+    assert counts.mean() > 0.65 * (0.5 * math.pi * ADVANTAGE**2) / (2 * QUERY_NATS)
+
+
+@pytest.mark.claim("H-3")
+def test_half_of_the_charge_is_caught(pool, monkeypatch):
+    pay = VoteBalances.pay
+
+    def half(units, moves, cubes):
+        pay(units, moves * math.sqrt(0.5), cubes)
+
+    monkeypatch.setattr(VoteBalances, "pay", half)
+    sizes, _ = transcripts(pool, 200)
+    assert sizes.mean() - 3.1 * sizes.std() / math.sqrt(len(sizes)) > ADVANTAGE

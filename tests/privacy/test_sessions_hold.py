@@ -8,14 +8,15 @@ finds the same noise and the same beliefs. Planted mistakes must be caught by th
 import importlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy.special import logsumexp
+from scipy.special import logsumexp, ndtri
 
 import pacprivacy as pac
+from pacprivacy.adversary import Balances, Heat, potential
 from pacprivacy.noise.formulas import waterfill
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.theory import clopper_pearson, empirical_bernstein, posterior_success
@@ -252,12 +253,11 @@ def test_a_belief_ignored_in_the_second_release_is_caught() -> None:
 # --- membership -----------------------------------------------------------------------------
 
 MEMBER_M = 16
-MEMBER_UNITS = 8
-MEMBER_SESSIONS = 10_000
-MEMBER_RELEASES = 8
-INCREMENT = 0.015
-GRID = np.arange(-9.0, 9.0, 0.2)
-BATCH = 1000  # sessions at a time, so that the densities stay small
+MEMBER_UNITS = 6
+MEMBER_SESSIONS = 600
+MEMBER_TOTAL = 0.588
+GRID = np.arange(-9.0, 9.1, 0.25)
+FINE = np.arange(-12.0, 12.0, 0.005)
 MEMBER_DATA = np.random.default_rng(6).gamma(2.0, size=MEMBER_UNITS)
 MEMBER_QUERIES: list[Callable[[Array], float]] = [
     lambda x: float(x.mean()),
@@ -277,113 +277,221 @@ def lines(small_pool: Pool) -> Array:
     return np.array([[query(MEMBER_DATA[mask]) for mask in masks] for query in MEMBER_QUERIES])
 
 
-def expected_success(points: Array, log_p: Array, signs: Array) -> Array:
-    """``E[V_i]`` after seeing each line of points under unit noise, by quadrature: (s, units)."""
-    scale = (GRID[1] - GRID[0]) / math.sqrt(2 * math.pi)
+def tilt(log_p: Array, signs: Array) -> Array:
+    """What the attacker believes of every unit, shape (s, units): 2 Q - 1."""
+    return np.asarray(np.exp(log_p) @ signs)
+
+
+def tilts_after(
+    points: Array, log_p: Array, signs: Array, grid: Array = GRID
+) -> tuple[Array, Array]:
+    """The tilts (s, nodes, units) that unit noise leaves, and the weights (s, nodes)."""
     middle = (np.exp(log_p) * points).sum(axis=1, keepdims=True)
-    found = np.empty((len(points), signs.shape[1]))
-    for start in range(0, len(points), BATCH):
-        rows = slice(start, start + BATCH)
-        away = GRID[:, None] - (points[rows] - middle[rows])[:, None, :]
-        # single precision: the quadrature itself is good to about 1e-4
-        joint = np.exp(log_p[rows, None, :] - 0.5 * np.square(away), dtype=np.float32)
-        found[rows] = 0.5 + 0.5 * scale * np.abs(joint @ signs.astype(np.float32)).sum(axis=1)
-    return found
+    away = grid[:, None] - (points - middle)[:, None, :]
+    joint = np.exp(log_p[:, None, :] - 0.5 * np.square(away))
+    mass = joint.sum(axis=2)
+    step = (grid[1] - grid[0]) / math.sqrt(2 * math.pi)
+    return joint @ signs / np.maximum(mass, 1e-300)[:, :, None], step * mass
 
 
-def noise_for(points: Array, log_p: Array, signs: Array, caps: Array) -> Array:
-    """Least noise at which no unit's expected success exceeds its cap, one for each session."""
-    spread = np.sqrt(
-        (np.exp(log_p) * points**2).sum(axis=1) - (np.exp(log_p) * points).sum(axis=1) ** 2
-    )
-    low, high = np.full(len(points), -1.5), np.full(len(points), 8.0)
-    for _ in range(14):
-        middle = (low + high) / 2
-        std = spread * np.exp(middle)
-        found = expected_success(points / std[:, None], log_p, signs)
-        over = (found > caps).any(axis=1)
-        low, high = np.where(over, middle, low), np.where(over, high, middle)
-    return np.asarray(spread * np.exp(high))
+def overcharged(
+    points: Array, log_p: Array, signs: Array, terms: Heat, grid: Array = GRID
+) -> tuple[Array, Array]:
+    """By how much each unit breaks (7) and the floor at its allowed charge: (s, units) each."""
+    after, mass = tilts_after(points, log_p, signs, grid)
+    shape = (len(points), signs.shape[1])
+    left = np.maximum(terms.balance - terms.allowed, 0.0).reshape(shape)
+    grown = np.einsum("sz,szu->su", mass, potential(after, left[:, None]))
+    goal = potential(terms.before, terms.balance).reshape(shape) + terms.extra
+    before = terms.before.reshape(shape)
+    square = np.einsum("sz,szu->su", mass, np.square(after - before[:, None]))
+    return grown - goal, square - terms.allowed.reshape(shape) - terms.extra_square
 
 
-def member_signs(pool: Pool) -> Array:
-    return np.where(pool.masks(), 1.0, -1.0)
+@dataclass
+class Filter:
+    """Balances of many sessions side by side, as :class:`pacprivacy.Session` keeps them."""
+
+    full: Balances
+    balance: Array
+    reserve: Array
+    plant: str = ""
+
+    def terms(self, before: Array, share: Array) -> Heat:
+        """What every unit of every session is held to, sessions and units in one row."""
+        full = replace(self.full, per_unit=self.balance.ravel(), reserve=float(self.reserve.min()))
+        allowed = share[:, None] * self.balance
+        return full.heat(before.ravel(), allowed.ravel(), float(share.min()))
 
 
-def run_member_sessions(
-    lines: Array, pool: Pool, caps_of: Callable[[Array], Array | None], seed: int
-) -> tuple[Bulk, Array]:
-    """Adaptive sessions; ``caps_of`` turns current successes into the caps of the next release.
+def run_heat(
+    tables: Array,
+    pool: Pool,
+    choose: Callable[[int, Array, Array], tuple[Array, Array]],
+    *,
+    n_releases: int,
+    plant: str = "",
+    n: int = MEMBER_SESSIONS,
+    seed: int = 8,
+) -> tuple[Bulk, Array, Array]:
+    """Adaptive sessions: ``choose`` gives outputs (s, m) and shares (s,), 0 where one ends.
 
-    A session for which some cap is not above the current success makes no more releases.
+    ``plant`` names a mistake: "stale" calibrates and charges as if nothing had been released,
+    "wrong side" charges half of what (7) asks for, "top up" sets balances to what the attacker
+    has not learned yet.
     """
-    signs = member_signs(pool)
-    bulk = Bulk.start(MEMBER_SESSIONS, MEMBER_M, seed)
-    query = np.zeros(MEMBER_SESSIONS, dtype=np.int64)
-    for k in range(1, MEMBER_RELEASES + 1):
-        now = 0.5 + 0.5 * np.abs(np.exp(bulk.log_p) @ signs)
-        caps = caps_of(now)
-        active = np.flatnonzero((caps > now + 1e-6).all(axis=1))
-        points, log_p = lines[query[active]], bulk.log_p[active]
-        std = noise_for(points, log_p, signs, caps[active])
-        own = points[np.arange(len(active)), bulk.secret[active]]
-        seen = own + std * bulk.rng.standard_normal(len(active))
+    signs = np.where(pool.masks(), 1.0, -1.0)
+    bulk = Bulk.start(n, pool.n_subsets, seed)
+    full = Balances.begin(2 * MEMBER_TOTAL - 1, pool.n_units)
+    state = Filter(full=full, balance=np.tile(full.per_unit, (n, 1)), reserve=np.ones(n))
+    for k in range(n_releases):
+        outputs, share = choose(k, bulk.log_p, tilt(bulk.log_p, signs))
+        if plant == "top up":
+            state.balance = topped_up(tilt(bulk.log_p, signs), full)
+        going = np.flatnonzero(share > 0)
+        log_p, points = bulk.log_p[going], outputs[going]
+        known = np.full_like(log_p, -math.log(pool.n_subsets)) if plant == "stale" else log_p
+        here = replace_rows(state, going)
+        terms = here.terms(tilt(known, signs), share[going])
+        low, high = np.full(len(going), -4.0), np.full(len(going), 6.0)
+        spread = np.maximum(np.ptp(points, axis=1), 1e-12)
+        for _ in range(9):
+            middle = (low + high) / 2
+            std = spread * np.exp(middle)
+            broken = np.maximum(*overcharged(points / std[:, None], known, signs, terms))
+            over = (broken > 1e-9).any(axis=1)
+            low, high = np.where(over, middle, low), np.where(over, high, middle)
+        std = spread * np.exp(high)
+        after, mass = tilts_after(points / std[:, None], known, signs)
+        square = np.einsum("sz,szu->su", mass, np.square(after - tilt(known, signs)[:, None]))
+        charge = np.minimum(terms.quick(square.ravel()), terms.allowed).reshape(square.shape)
+        state.balance[going] = np.maximum(
+            state.balance[going] - charge * (0.5 if plant == "wrong side" else 1.0), 0.0
+        )
+        state.reserve[going] *= 1 - share[going].min()
+        own = points[np.arange(len(going)), bulk.secret[going]]
+        seen = own + std * bulk.rng.standard_normal(len(going))
         updated = log_p - 0.5 * np.square((seen[:, None] - points) / std[:, None])
-        bulk.log_p[active] = updated - logsumexp(updated, axis=1, keepdims=True)
-        query[active] = (k + (seen > np.median(lines))) % len(lines)
-    return bulk, 0.5 + 0.5 * np.abs(np.exp(bulk.log_p) @ signs)
+        bulk.log_p[going] = updated - logsumexp(updated, axis=1, keepdims=True)
+    return bulk, np.abs(tilt(bulk.log_p, signs)), state.balance
 
 
-@pytest.mark.claim("S-2")
-def test_membership_increments_stay_under_the_certificate(small_pool: Pool, lines: Array) -> None:
-    certified = 0.5 + MEMBER_RELEASES * INCREMENT
-    bulk, success = run_member_sessions(
-        lines, small_pool, lambda now: np.minimum(1.0, now + INCREMENT), seed=8
-    )
-    lowest = [lower_mean(success[:, unit], 0.5) for unit in range(MEMBER_UNITS)]
-    assert max(lowest) <= certified
-    assert success.mean(axis=0).max() > 0.5 + 0.6 * MEMBER_RELEASES * INCREMENT  # it has teeth
-    hits = max(bulk.member_hits(small_pool, unit) for unit in range(MEMBER_UNITS))
-    assert lower_rate(hits, MEMBER_SESSIONS) <= certified
+def replace_rows(state: Filter, rows: Indices) -> Filter:
+    return replace(state, balance=state.balance[rows], reserve=state.reserve[rows])
 
 
-@pytest.mark.claim("S-2")
-def test_capping_levels_instead_of_increments_is_caught(small_pool: Pool, lines: Array) -> None:
-    """Runs above the cap stay there while the others are topped up again and again."""
-    level = 0.5 + MEMBER_RELEASES * INCREMENT
-    bulk, success = run_member_sessions(
-        lines, small_pool, lambda now: np.full_like(now, level), seed=9
-    )
-    worst = int(success.mean(axis=0).argmax())
-    assert lower_mean(success[:, worst], 0.5) > level
-    assert lower_rate(bulk.member_hits(small_pool, worst), MEMBER_SESSIONS) > level
+def topped_up(now: Array, full: Balances) -> Array:
+    """The balance with which the potential is what it was at the start, whatever has happened."""
+    goal, low, high = potential(0.0, full.worst), np.zeros_like(now), np.full_like(now, full.worst)
+    for _ in range(40):
+        middle = (low + high) / 2
+        fits = potential(now, middle) <= goal
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return np.maximum(low, 1e-9)
 
 
-@pytest.mark.claim("S-2")
-@pytest.mark.parametrize("seed", range(8))
-def test_real_membership_sessions_charge_at_least_the_true_increment(
-    small_pool: Pool, seed: int
-) -> None:
-    """Every charge of a real session covers the increment found by quadrature; beliefs agree."""
-    signs = member_signs(small_pool)
-    total = pac.Membership(0.5 + MEMBER_RELEASES * INCREMENT)
+def lowest(sizes: Array) -> float:
+    """Largest of the lower 99 % bounds of the mean success, simultaneous over units."""
+    z = -ndtri(0.01 / sizes.shape[1])
+    bounds = sizes.mean(axis=0) - z * sizes.std(axis=0, ddof=1) / math.sqrt(len(sizes))
+    return float(0.5 + 0.5 * bounds.max())
+
+
+def repeated(signs: Array, n_releases: int) -> Callable[[int, Array, Array], tuple[Array, Array]]:
+    """One statistic over and over: the membership of the first unit itself."""
+
+    def choose(k: int, log_p: Array, now: Array) -> tuple[Array, Array]:
+        n = len(log_p)
+        return np.tile(signs[:, 0], (n, 1)), np.full(n, 1 / (n_releases - k))
+
+    return choose
+
+
+def adaptive(
+    lines: Array, signs: Array, seed: int
+) -> Callable[[int, Array, Array], tuple[Array, Array]]:
+    """Mechanism, share and end by what was seen: sure of a unit, the attacker goes on with it."""
+    coins = np.random.default_rng(seed)
+
+    def choose(k: int, log_p: Array, now: Array) -> tuple[Array, Array]:
+        n, target = len(log_p), np.abs(now).argmax(axis=1)
+        likely = np.exp(log_p) >= np.median(np.exp(log_p), axis=1, keepdims=True)
+        aimed = signs.T[target] * likely
+        outputs = np.where(coins.random((n, 1)) < 0.5, aimed, lines[coins.integers(3, size=n)])
+        share = np.where(np.abs(now).max(axis=1) > 0.2, 0.5, 0.25)
+        return outputs, np.where(np.abs(now).max(axis=1) > 0.7, 0.0, share)
+
+    return choose
+
+
+@pytest.mark.claim("H-1", "H-2")
+def test_adaptive_sessions_stay_below_their_total(small_pool: Pool, lines: Array) -> None:
+    signs = np.where(small_pool.masks(), 1.0, -1.0)
+    _, sizes, _ = run_heat(lines, small_pool, adaptive(lines, signs, 1), n_releases=8)
+    assert lowest(sizes) <= MEMBER_TOTAL
+    assert sizes.mean(axis=0).max() > 0.08  # something is learned
+    advantage = 2 * MEMBER_TOTAL - 1
+    for far in (0.4, 0.6):
+        rate = int((sizes >= far).sum(axis=0).max())
+        assert lower_rate(rate, len(sizes)) <= 0.5 * math.pi * (advantage / far) ** 2
+
+
+@pytest.mark.claim("H-1")
+def test_a_repeated_statistic_uses_the_total_up(small_pool: Pool, lines: Array) -> None:
+    signs = np.where(small_pool.masks(), 1.0, -1.0)
+    _, sizes, balance = run_heat(lines, small_pool, repeated(signs, 8), n_releases=8, n=1000)
+    assert lowest(sizes) <= MEMBER_TOTAL
+    assert 0.5 + 0.5 * sizes[:, 0].mean() > 0.575
+    assert balance[:, 0].max() < 0.01 * Balances.begin(2 * MEMBER_TOTAL - 1, 1).worst
+
+
+def cornering(signs: Array) -> Callable[[int, Array, Array], tuple[Array, Array]]:
+    """First which subset it is or its complement, which tells of no unit; then about one unit."""
+    pair = np.arange(MEMBER_M) % (MEMBER_M // 2)
+
+    def choose(k: int, log_p: Array, now: Array) -> tuple[Array, Array]:
+        n, likely = len(log_p), pair == pair[log_p.argmax(axis=1)][:, None]
+        outputs = np.tile(pair.astype(float), (n, 1)) if k == 0 else signs[:, 0] * likely
+        return outputs, np.full(n, 1 / (4 - k))
+
+    return choose
+
+
+@pytest.mark.claim("H-1")
+@pytest.mark.parametrize("plant", ["stale", "wrong side", "top up"])
+def test_planted_mistakes_are_caught(small_pool: Pool, lines: Array, plant: str) -> None:
+    """A belief that is not updated, half of the charge, balances set by where the run stands."""
+    signs = np.where(small_pool.masks(), 1.0, -1.0)
+    choose, count = (cornering(signs), 4) if plant == "stale" else (repeated(signs, 8), 8)
+    _, honest, _ = run_heat(lines, small_pool, choose, n_releases=count)
+    _, planted, _ = run_heat(lines, small_pool, choose, n_releases=count, plant=plant)
+    assert lowest(honest) <= MEMBER_TOTAL < lowest(planted)
+
+
+@pytest.mark.claim("H-1")
+@pytest.mark.parametrize("seed", range(3))
+def test_real_sessions_charge_every_unit_enough(small_pool: Pool, seed: int) -> None:
+    """Every charge of a real session satisfies (7) and the floor, by quadrature; beliefs agree."""
+    signs = np.where(small_pool.masks(), 1.0, -1.0)
     log_p = np.full((1, MEMBER_M), -math.log(MEMBER_M))
-    query, spent = 0, 0.0
+    query = 0
     with pac.Session(
-        MEMBER_DATA, budget=total, pool=small_pool, rng=seed, simulate=True
+        MEMBER_DATA, budget=pac.Membership(0.6), pool=small_pool, rng=seed, simulate=True
     ) as session:
-        for k in range(1, 4):
-            release = session.release(MEMBER_QUERIES[query], pac.Membership(0.5 + INCREMENT))
-            bundle = release.bundle
+        for share in (0.3, 0.4, 1.0):
+            release = session.release(MEMBER_QUERIES[query], share=share)
+            bundle, part = release.bundle, release.bundle.session
+            assert part is not None
+            assert part.balances is not None
             np.testing.assert_allclose(bundle.log_p, log_p[0], atol=1e-3)
-            points = bundle.points[:, 0] / bundle.units_per_std[0]
-            after = expected_success(points[None], log_p, signs)[0]
-            before = 0.5 + 0.5 * np.abs(np.exp(log_p) @ signs)[0]
-            charge = session.odometer().spent.success_increment - spent
-            spent += charge
-            assert (after - before).max() <= charge + 2e-4  # error of the quadrature
-            assert charge <= INCREMENT + 1e-9
+            points = (bundle.points[:, 0] / bundle.units_per_std[0])[None]
+            paid = part.balances.per_unit - session._balances.per_unit  # type: ignore[union-attr]
+            terms = replace(part.heat(small_pool, bundle.log_p), allowed=paid)
+            for over in overcharged(points, log_p, signs, terms, FINE):
+                assert over.max() <= 1e-6  # error of the quadrature
+            assert paid.max() > 0.9 * share * part.balances.per_unit[paid.argmax()]  # and not more
+            pac.verify(release.certificate, bundle)
             std = float(bundle.grid_step[0] * bundle.units_per_std[0])
             log_p = log_p - 0.5 * np.square((float(release.value) - bundle.outputs[:, 0]) / std)
             log_p -= logsumexp(log_p, axis=1, keepdims=True)
-            query = (k + int(float(release.value) > 2.0)) % len(MEMBER_QUERIES)
+            query = (query + 1 + int(float(release.value) > 2.0)) % len(MEMBER_QUERIES)

@@ -35,6 +35,23 @@ from pacprivacy.adversary.membership import (
     side_knowledge as side_knowledge,
     trade_off as trade_off,
 )
+from pacprivacy.adversary.potential import (
+    RESERVE as RESERVE,
+    WIDEST_VOTE as WIDEST_VOTE,
+    Balances as Balances,
+    Heat as Heat,
+    VoteBalances as VoteBalances,
+    balance_advantage as balance_advantage,
+    charges_by_information as charges_by_information,
+    first_balance as first_balance,
+    heat_charges as heat_charges,
+    heat_draws as heat_draws,
+    heat_room as heat_room,
+    least_charge as least_charge,
+    noiseless_charges as noiseless_charges,
+    potential as potential,
+    potential_slope as potential_slope,
+)
 from pacprivacy.adversary.view import (
     View as View,
     draw_blocks as draw_blocks,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,11 @@ from pacprivacy._checks import Matrix, Vector, as_outputs, freeze
 from pacprivacy._random import BitSource, public_generator
 from pacprivacy.adversary import (
     Candidates,
+    Heat,
     MembershipRisk,
     View,
     exact_information,
+    heat_charges,
     make_view,
     membership_risk,
 )
@@ -260,7 +262,7 @@ class Observation:
 class Proof:
     """The simulated draws behind one Monte-Carlo claim, so that it can be recomputed."""
 
-    claim: Literal["information", "membership"]
+    claim: Literal["information", "membership", "charges"]
     stream: str
     seed: int
     attempt: int
@@ -274,6 +276,11 @@ class Proof:
     def membership(self, view: View, pool: Candidates) -> MembershipRisk:
         """Return the membership risk, estimated on these draws."""
         return membership_risk(view, pool, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
+
+    def charges(self, view: View, pool: Candidates, heat: Heat) -> Vector:
+        """Return what every unit pays of its balance, proved on these draws."""
+        settings: Any = {"n_draws": self.n_draws, "gamma": self.gamma, "rng": self._rng()}
+        return heat_charges(view, pool, heat, **settings)
 
     def _rng(self) -> np.random.Generator:
         return public_generator(self.seed, self.stream, self.attempt)
@@ -301,6 +308,7 @@ class NoisePlan:
     log_det_nats: float = math.inf
     information: Estimate | None = None
     membership: MembershipRisk | None = None
+    charges: Vector | None = None
     notes: tuple[str, ...] = ()
     proofs: tuple[Proof, ...] = ()
 
@@ -380,12 +388,21 @@ class NoisePlan:
         """Groups of candidates that the release tells apart without noise."""
         return None if self.revealed is None else self.revealed.groups
 
-    def proved(self, proof: Proof, view: View, pool: Candidates | None = None) -> NoisePlan:
+    def proved(
+        self,
+        proof: Proof,
+        view: View,
+        pool: Candidates | None = None,
+        heat: Heat | None = None,
+    ) -> NoisePlan:
         """Return the plan with the claim of a proof, computed on the draws that it names."""
         proofs = (*self.proofs, proof)
         if proof.claim == "information":
             return replace(self, information=proof.information(view), proofs=proofs)
         assert pool is not None  # a claim about membership is about a pool
+        if proof.claim == "charges":
+            assert heat is not None  # a claim about charges is about balances
+            return replace(self, charges=proof.charges(view, pool, heat), proofs=proofs)
         return replace(self, membership=proof.membership(view, pool), proofs=proofs)
 
     def _is_calibrated_on(self, outputs: Matrix) -> bool:

@@ -17,8 +17,10 @@ from pacprivacy.adversary import (
     DEFAULT_GAMMA,
     Belief,
     Candidates,
+    Heat,
     beliefs,
     make_view,
+    noiseless_charges,
     noiseless_risk,
 )
 from pacprivacy.budget import AnyBudget, Spent, limits_of
@@ -37,7 +39,8 @@ class Problem:
     """One release to be calibrated; curator-only.
 
     ``caps`` and ``priors`` are the success per unit that is allowed, and possible before the
-    release; None where membership is not limited. ``measured`` is the spread, where it is known.
+    release; None where membership is not limited so. ``heat`` are the balances that a release in
+    a session is charged to. ``measured`` is the spread, where it is known.
     """
 
     values: Matrix
@@ -48,6 +51,7 @@ class Problem:
     pool: Candidates | None = None
     caps: Vector | None = None
     priors: Vector | None = None
+    heat: Heat | None = None
     measured: Spread | None = None
 
     def rng(self, stream: str, *indices: int) -> np.random.Generator:
@@ -62,7 +66,12 @@ class Problem:
     @property
     def claims(self) -> int:
         """Number of Monte-Carlo claims that share the failure probability."""
-        return (self.mi_nats is not None) + (self.caps is not None)
+        return (self.mi_nats is not None) + (self.per_unit is not None)
+
+    @property
+    def per_unit(self) -> Vector | Heat | None:
+        """What limits each unit's membership: caps on success, or balances; None for nothing."""
+        return self.caps if self.heat is None else self.heat
 
     @cached_property
     def gaussian_nats(self) -> float:
@@ -73,12 +82,16 @@ class Problem:
             share, inside = beliefs(self.pool, self.log_p, limited)
             terms = np.unique(np.stack([self.caps[limited], share, inside]), axis=1)
             budgets += [mi_for_membership(*terms)] if len(limited) else []
+        if self.heat is not None and self.pool is not None:
+            budgets.append(self.heat.implied_nats(self.pool.counts() / self.pool.n_subsets))
         return min(budgets)
 
     def is_met(self, plan: NoisePlan) -> bool:
         """Whether every limit is proved for the plan."""
         if self.mi_nats is not None and plan.mi_upper > self.mi_nats:
             return False
+        if self.heat is not None:
+            return plan.charges is not None and bool((plan.charges <= self.heat.allowed).all())
         if self.caps is None:
             return True
         return plan.membership is not None and bool(
@@ -119,11 +132,15 @@ class Problem:
     def _allows(self, groups: Integers, nats: float) -> bool:
         if self.mi_nats is not None and nats > self.mi_nats:
             return False
-        if self.caps is None or self.pool is None:
+        if self.pool is None or self.per_unit is None:
             return True
+        view = make_view(np.zeros((len(groups), 1)), self.log_p, groups=groups)
+        if self.heat is not None:
+            paid = noiseless_charges(view, self.pool, self.heat)
+            return bool((paid <= self.heat.allowed).all())
+        assert self.caps is not None  # one of the two limits membership
         if int(groups.max()) + 1 == len(groups) and not np.ptp(self.log_p):
             return not np.isfinite(self.caps).any()  # the output names the subset
-        view = make_view(np.zeros((len(groups), 1)), self.log_p, groups=groups)
         return bool((noiseless_risk(view, self.pool) <= self.caps).all())
 
 
@@ -220,6 +237,7 @@ class Rule(ABC):
         pool: Candidates | None = None,
         log_belief: Vector | None = None,
         caps: Vector | None = None,
+        heat: Heat | None = None,
         gamma: float = DEFAULT_GAMMA,
         rng: np.random.Generator | int | None = None,
         measured: Spread | None = None,
@@ -228,6 +246,8 @@ class Rule(ABC):
         values = as_outputs(outputs)
         log_p = check_log_belief(log_belief, len(values))
         limits = limits_of(budget, len(values))
+        if heat is not None:  # the balances limit membership, and nothing else does
+            limits = Spent(mi_nats=limits.mi_nats)
         mi_nats, caps, priors = self.terms(limits, pool, log_p, caps)
         return Problem(
             values=values,
@@ -238,6 +258,7 @@ class Rule(ABC):
             pool=pool,
             caps=caps,
             priors=priors,
+            heat=heat,
             measured=measured,
         )
 

@@ -16,12 +16,21 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from pacprivacy._checks import Vector
-from pacprivacy.adversary import Tilts, View, make_view, pilot_of_view, success_room
+from pacprivacy.adversary import (
+    Tilts,
+    View,
+    heat_draws,
+    heat_room,
+    is_line,
+    make_view,
+    pilot_of_view,
+    success_room,
+)
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.plan import Integers, NoisePlan, Proof, Spread, make_plan
 from pacprivacy.noise.problem import Problem
-from pacprivacy.noise.search import COARSE, Probe, RiskProbe, Shape, smallest_scale
+from pacprivacy.noise.search import COARSE, Probe, RiskProbe, Shape, risk_probe, smallest_scale
 from pacprivacy.theory import empirical_bernstein
 
 INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
@@ -29,6 +38,10 @@ POSTERIOR_COST = 10**8  # posterior entries in one verification of membership
 FEW_SUBSETS = 64  # a draw among fewer candidates costs about as much as among these
 INFORMATION_MARGIN = 0.004  # share of the budget that the interval may take, if draws allow
 MEMBERSHIP_MARGIN = 0.02
+HEAT_COST = 4 * 10**8  # posterior entries in one verification of charges
+HEAT_ROOM = 0.01  # of a charge, for the search being on draws too
+HEAT_STEP = 0.015  # a failed proof of charges makes the noise this much larger
+HEAT_MARGIN = 0.04  # share of a charge that the interval may take, if draws allow
 PILOT_FOR = 1 << 15  # a proof of this many draws is what the first pilot looks like
 MAX_ATTEMPTS = 20
 MAX_TIGHTENINGS = 1
@@ -61,7 +74,8 @@ def certify(
         if not problem.is_met(plan):
             if best is not None:
                 return best
-            scale = max(search.enlarged(plan, effort), scale * (1 + 0.005 * 2 ** (attempt // 3)))
+            step = (0.005 if problem.heat is None else HEAT_STEP) * 2 ** (attempt // 3)
+            scale = max(search.enlarged(plan, effort), scale * (1 + step))
             continue
         best = plan
         tighter = search.tightened(scale, best)
@@ -87,11 +101,17 @@ def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> No
     if problem.caps is not None and problem.pool is not None:
         proof = _proof("membership", problem, effort.membership_draws, attempt)
         plan = plan.proved(proof, view, problem.pool)
+    if problem.heat is not None and problem.pool is not None:
+        proof = _proof("charges", problem, effort.membership_draws, attempt)
+        plan = plan.proved(proof, view, problem.pool, problem.heat)
     return plan
 
 
 def _proof(
-    claim: Literal["information", "membership"], problem: Problem, n_draws: int, attempt: int
+    claim: Literal["information", "membership", "charges"],
+    problem: Problem,
+    n_draws: int,
+    attempt: int,
 ) -> Proof:
     return Proof(
         claim=claim,
@@ -129,15 +149,14 @@ class _Search:
     def __init__(self, shape: Scalable, problem: Problem) -> None:
         self._shape, self._problem = shape, problem
         view = self._view = shape.view(problem.spread, problem.log_p)
-        self._probe = Probe(
-            view, problem.rng("propose"), n_draws=COARSE if problem.mi_nats is None else None
-        )
+        coarse = problem.mi_nats is None and problem.heat is None
+        self._probe = Probe(view, problem.rng("propose"), n_draws=COARSE if coarse else None)
         self._near = 1.0
         farthest = float(np.abs(view.points).max(initial=0.0))
         self._least = max(SMALLEST_SCALE, farthest / LARGEST_RATIO)
         self._risk: RiskProbe | None = None
-        if problem.caps is not None and problem.pool is not None:
-            self._risk = RiskProbe(self._probe, Tilts(problem.pool), problem.caps)
+        if problem.per_unit is not None and problem.pool is not None:
+            self._risk = risk_probe(self._probe, Tilts(problem.pool), problem.per_unit)
             self._risk.focus(1.0)
 
     def effort(self) -> Effort:
@@ -155,11 +174,25 @@ class _Search:
                 pilot.variance,
                 most=max(4096, INFORMATION_COST // max(m, FEW_SUBSETS)),
             )
-        if self._risk is not None and problem.caps is not None and problem.pool is not None:
+        variance = 0.0
+        if self._risk is not None:
             scale = smallest_scale(lambda c: self._excess(c), tolerance=0.02)
             self._risk.focus(scale)
             self._near = smallest_scale(lambda c: self._excess(c), start=scale, tolerance=0.02)
             variance = self._risk.excess(self._near)[1]
+        if self._risk is not None and problem.heat is not None:
+            width, heat = self._risk.width, problem.heat
+            if not is_line(view.scaled(self._near)):
+                risk_draws, risk_room = _draws_for(
+                    HEAT_MARGIN,
+                    partial(heat_room, width=width, gamma=gamma, heat=heat),
+                    variance,
+                    most=max(4096, HEAT_COST // max(m, FEW_SUBSETS)),
+                )
+                risk_room = min(0.5, risk_room + HEAT_ROOM)
+            needed = heat_draws(problem.heat, gamma)
+            risk_draws = max(risk_draws, min(needed, HEAT_COST // max(m, FEW_SUBSETS)))
+        if self._risk is not None and problem.caps is not None and problem.pool is not None:
             priors = np.full(len(problem.caps), 0.5) if problem.priors is None else problem.priors
             risk_draws, risk_room = _draws_for(
                 MEMBERSHIP_MARGIN * float((problem.caps - priors).min()),
@@ -195,6 +228,8 @@ class _Search:
         """Return the smallest scale again, now that a proof has shown who is worst placed."""
         if self._risk is not None and failed.membership is not None:
             self._risk.look_at(2 * failed.membership.upper_per_unit - 1)
+        if self._risk is not None and failed.charges is not None:
+            self._risk.look_at(np.sqrt(np.minimum(failed.charges, 1.0)))
         return self.smallest(effort)
 
     def _excess(self, scale: float) -> float:
@@ -221,6 +256,8 @@ class _Search:
             left = SAFE_SHARE * float((problem.caps - proved.membership.upper_per_unit).min())
             here = self._excess(scale)
             candidates.append(smallest_scale(lambda c: self._excess(c) - here - left, start=scale))
+        if self._risk is not None and problem.heat is not None:
+            return scale  # a charge that is proved is either nearly all or far below
         return min(scale, max(candidates))
 
     def _information_scale(self, beta: float, room: float) -> float:

@@ -7,17 +7,17 @@ noise, scaled until it is proved. A fourth is for a fresh secret (:mod:`pacpriva
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
 from pacprivacy._threads import few_threads
-from pacprivacy.adversary import DEFAULT_GAMMA, Candidates
+from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, Heat
 from pacprivacy.budget import AnyBudget, limits_of
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import (
@@ -110,7 +110,9 @@ class SearchingRule(PoolRule):
         spread = problem.spread
         with few_threads(_size(problem)):
             weighting = self._weighting(problem)
-            plans = [self._closed(problem, weighting)]
+            plans = []
+            with suppress(BudgetError) if problem.heat is not None else nullcontext():
+                plans.append(self._closed(problem, weighting))
             if weighting is None:
                 shapes = _promising_shapes(problem, spread)
             else:
@@ -121,6 +123,11 @@ class SearchingRule(PoolRule):
             for shape in shapes:
                 with suppress(BudgetError):  # a shape that cannot be proved leaves the others
                     plans.append(certify(shape, share, rule=self.name))
+        if not plans:
+            raise BudgetError(
+                "share must be large enough to be proved; this one is not for some unit of which "
+                "much is known already. Ask for a larger share or fewer subsets, or end here."
+            )
         if weighting is None:
             return min(plans, key=lambda plan: plan.total_variance)
         return min(plans, key=weighting.cost_of)
@@ -144,8 +151,8 @@ class SearchingRule(PoolRule):
         closed = self._closed(problem, weighting)
         rng, log_p, asked = problem.rng("propose"), problem.log_p, []
         with suppress(BudgetError):  # what cannot be reached by a search is reached in closed form
-            if problem.caps is not None and problem.pool is not None:
-                asked.append(risk_shapes(spread, problem.pool, log_p, problem.caps, rng=rng)[0])
+            if problem.per_unit is not None and problem.pool is not None:
+                asked.append(risk_shapes(spread, problem.pool, log_p, problem.per_unit, rng=rng)[0])
             if problem.mi_nats is not None:
                 asked.append(exact_shapes(spread, log_p, mi_nats=problem.mi_nats, rng=rng)[0])
             if weighting is not None:
@@ -168,9 +175,9 @@ def _weighted_plan(weighting: Weighting, name: str, mi_nats: float) -> NoisePlan
 def _promising_shapes(problem: Problem, spread: Spread) -> list[Shape]:
     """Return the best shape for membership and the best for information, where both count."""
     log_p, rng, shapes = problem.log_p, problem.rng("shapes"), []
-    if problem.caps is not None and problem.pool is not None:
+    if problem.per_unit is not None and problem.pool is not None:
         with suppress(BudgetError):
-            shapes = risk_shapes(spread, problem.pool, log_p, problem.caps, rng=rng)[:1]
+            shapes = risk_shapes(spread, problem.pool, log_p, problem.per_unit, rng=rng)[:1]
     if problem.mi_nats is not None:
         found = exact_shapes(spread, log_p, mi_nats=problem.mi_nats, rng=rng)
         shapes += found[:1] if shapes or len(found) > 1 else []
@@ -192,7 +199,7 @@ class _Default(SearchingRule):
 
     def plan(self, problem: Problem) -> NoisePlan:
         """Ask the rule that fits the limits."""
-        return RULES["exact" if problem.caps is None else "risk"].plan(problem)
+        return RULES["exact" if problem.per_unit is None else "risk"].plan(problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -394,6 +401,7 @@ def calibrate(
     pool: Candidates | None = None,
     log_belief: Vector | None = None,
     caps: Vector | None = None,
+    heat: Heat | None = None,
     gamma: float = DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
 ) -> NoisePlan:
@@ -412,8 +420,9 @@ def calibrate(
     log_belief : array of shape (m,), optional
         The attacker's belief before this release; uniform by default.
     caps : array of shape (n_units,), optional
-        Success allowed per unit in this release, instead of the budget's one number; sessions
-        use it for increments.
+        Success allowed per unit in this release, instead of the budget's one number.
+    heat : Heat, optional
+        Balances that every unit pays from, instead of a limit on success; sessions use it.
     gamma : float
         Failure probability of the Monte-Carlo proof.
     rng : Generator or int, optional
@@ -431,11 +440,8 @@ def calibrate(
     ``1 - gamma`` over simulated draws for ``exact`` and ``risk``.
     """
     chosen = as_rule(rule)
-    return chosen.plan(
-        chosen.pose(
-            outputs, budget, pool=pool, log_belief=log_belief, caps=caps, gamma=gamma, rng=rng
-        )
-    )
+    settings: Any = {"pool": pool, "log_belief": log_belief, "caps": caps, "heat": heat}
+    return chosen.plan(chosen.pose(outputs, budget, **settings, gamma=gamma, rng=rng))
 
 
 def check_feasible(budget: AnyBudget, rule: AnyRule | None, pool: Candidates) -> None:

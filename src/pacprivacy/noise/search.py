@@ -19,6 +19,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary import (
     Candidates,
+    Heat,
     Tilts,
     View,
     draw_blocks,
@@ -28,6 +29,8 @@ from pacprivacy.adversary import (
     log_ratios,
     make_view,
     posterior,
+    potential,
+    potential_slope,
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import waterfill
@@ -179,6 +182,8 @@ class RiskProbe:
     Only the units closest to their caps decide; they are found by :meth:`focus`.
     """
 
+    width = 1.0  # of what is averaged, in units of what it may be
+
     def __init__(self, probe: Probe, tilts: Tilts, caps: Vector) -> None:
         self._probe, self._tilts, self._caps = probe, tilts, caps
         self._choose(np.arange(min(tilts.n_units, 2 * N_WORST)))
@@ -195,7 +200,7 @@ class RiskProbe:
         """Keep the units that are closest to their caps, given their advantage or what grows so."""
         if self._tilts.n_units > 2 * N_WORST:
             kept = min(n_kept, self._tilts.n_units - 1)
-            self._choose(np.argpartition(self._caps - 0.5 * size, kept)[:kept])
+            self._choose(np.argpartition(self._room_left(size), kept)[:kept])
 
     def _choose(self, units: Integers) -> None:
         self._chosen = np.sort(units).astype(np.int64)
@@ -218,6 +223,9 @@ class RiskProbe:
         sizes = np.abs(self._tilts.fold(p).astype(np.float32, copy=False) @ self._masks)
         return weight @ sizes, weight, sizes
 
+    def _room_left(self, size: Vector) -> Vector:
+        return self._caps - 0.5 - 0.5 * size
+
     def excess(self, scale: float) -> tuple[float, float]:
         """Return the largest excess over a cap, and the variance of success there."""
         mean, weight, sizes = self._means(scale)
@@ -225,6 +233,54 @@ class RiskProbe:
         worst = int(np.argmax(over))
         variance = float(weight @ np.square(sizes[:, worst] - mean[worst]))
         return float(over[worst]), variance / 4
+
+
+class HeatProbe(RiskProbe):
+    """How far any unit's charge is above what is allowed, relative to it, at any scale."""
+
+    def __init__(self, probe: Probe, tilts: Tilts, heat: Heat) -> None:
+        super().__init__(probe, tilts, heat.allowed)
+        self._heat, (self._gain, self._square) = heat, heat.room()
+
+    def measure(self, scale: float, rng: np.random.Generator) -> None:
+        """Do nothing: the draws that are kept are many."""
+
+    def focus(self, scale: float) -> None:
+        """Keep the units whose mean square move is nearest to what is allowed."""
+        if self._tilts.n_units > 2 * N_WORST:
+            few = self._probe.posterior(scale, RANKING)
+            folded, squares = self._tilts.fold(few), np.empty(self._tilts.n_units)
+            for place, masks in self._tilts.blocks(np.arange(len(squares)), np.float32):
+                moved = folded @ masks - self._heat.before[place].astype(np.float32)
+                squares[place] = np.square(moved).mean(axis=0)
+            self.look_at(np.sqrt(squares))
+
+    def _room_left(self, size: Vector) -> Vector:
+        ratio: Vector = -np.square(size) / self._caps
+        return ratio
+
+    def excess(self, scale: float) -> tuple[float, float]:
+        """Return the largest excess over what is allowed, and the variance of what is averaged."""
+        p, weight = self._probe.weighted(scale)
+        here, gain, square = self._heat.of(self._chosen), self._gain, self._square
+        tilted = (self._tilts.fold(p) @ self._masks).astype(np.float64)
+        moved = tilted - here.before
+        left = np.maximum(here.balance - here.allowed, 0.0)
+        start, slope = potential(here.before, left), potential_slope(here.before, here.balance)
+        grown = (potential(tilted, left) - start - slope * moved) / gain[self._chosen]
+        squares = np.square(moved) / square[self._chosen]
+        over = np.stack([weight @ grown, weight @ squares]) - 1
+        which, worst = np.unravel_index(int(np.argmax(over)), over.shape)
+        values = (grown, squares)[which][:, worst]
+        self.width = float(1 / (gain, square)[which][self._chosen[worst]])
+        return float(over[which, worst]), float(weight @ np.square(values - weight @ values))
+
+
+def risk_probe(probe: Probe, tilts: Tilts, limits: Vector | Heat) -> RiskProbe:
+    """Return the probe for caps on success, or for balances."""
+    kind: Any = HeatProbe if isinstance(limits, Heat) else RiskProbe
+    found: RiskProbe = kind(probe, tilts, limits)
+    return found
 
 
 def _stratified_normals(rng: np.random.Generator, n: int, dimension: int) -> Matrix:
@@ -476,9 +532,14 @@ SMALL_STEP = 1e-6  # shifts rank units within caps that are alike
 
 
 def risk_shapes(
-    spread: Spread, pool: Candidates, log_p: Vector, caps: Vector, *, rng: np.random.Generator
+    spread: Spread,
+    pool: Candidates,
+    log_p: Vector,
+    limits: Vector | Heat,
+    *,
+    rng: np.random.Generator,
 ) -> list[Shape]:
-    """Return shapes scaled to the caps, least total noise first; certify before use."""
+    """Return shapes scaled to the limits, least total noise first; certify before use."""
     tilts = Tilts(pool)
     shifts = unit_shifts(spread, tilts, log_p)
     shapes = [axis_shape(waterfill(spread.eigenvalues, mi_nats=level)) for level in MI_LEVELS]
@@ -488,7 +549,8 @@ def risk_shapes(
     ]
     scaled = []
     for shape in shapes[:1] if spread.rank == 1 else shapes:
-        probe = RiskProbe(Probe(shape.view(spread, log_p), rng, n_draws=1024), tilts, caps)
+        draws = Probe(shape.view(spread, log_p), rng, n_draws=1024)
+        probe = risk_probe(draws, tilts, limits)
         lengths = np.square(shifts @ shape.rotation) @ (1 / shape.noise_var)
         probe.look_at(SMALL_STEP * np.sqrt(lengths / max(float(lengths.max()), 1e-300)))
         scale = smallest_scale(lambda c, p=probe: p.excess(c)[0], tolerance=0.02)  # type: ignore[misc]

@@ -24,6 +24,7 @@ from pacprivacy.release.composition import (
     SessionPart as SessionPart,
     charge_of as charge_of,
     learned_facts as learned_facts,
+    paid as paid,
     success_bound as success_bound,
 )
 from pacprivacy.release.intervals import (

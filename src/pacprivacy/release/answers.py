@@ -62,11 +62,21 @@ class AnswerBundle(_Words):
         return self.query_budget.mi_nats
 
     @property
+    def advantage(self) -> float | None:
+        """What is promised about one unit where it is charged unit by unit: for two-class votes."""
+        level = limits_of(self.budget, self.pool.n_subsets).success_level
+        by_unit = self.n_classes == 2 and self.output.startswith("one_hot")
+        return 2 * level - 1 if by_unit and level is not None else None
+
+    @property
     def total_nats(self) -> float:
-        """What all answers together may give away: a limit on membership through (1)."""
+        """What all answers together may give away; a limit on membership through (1).
+
+        Infinite where membership alone is limited, and charged unit by unit.
+        """
         limits, prior = limits_of(self.budget, self.pool.n_subsets), self.pool.worst_prior
-        totals = [] if limits.mi_nats is None else [limits.mi_nats]
-        if limits.success_level is not None:
+        totals = [math.inf] if limits.mi_nats is None else [limits.mi_nats]
+        if limits.success_level is not None and self.advantage is None:
             totals.append(mi_for_membership(limits.success_level, prior))
         return min(totals)
 
@@ -101,10 +111,14 @@ def certify_answers(terms: AnswerBundle) -> Certificate:
     Guarantee
     ---------
     Claim F-2. ``mi_upper_nats`` bounds the information of all answers together, since a question
-    that would go beyond it is refused.
+    that would go beyond it is refused; nothing gives more than names the candidate.
+    Claim H-3. So is the success on any unit where membership is charged unit by unit.
     """
-    pool, total = terms.pool, terms.total_nats
+    pool, advantage = terms.pool, terms.advantage
+    total = min(terms.total_nats, math.log(pool.n_subsets))
     bound = membership_success(total, pool.worst_prior)
+    if advantage is not None:
+        bound = min(bound, 0.5 + 0.5 * advantage)
     return Certificate.about(
         pool,
         mi_upper=total,

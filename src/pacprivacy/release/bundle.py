@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._files import write_atomically
-from pacprivacy.adversary import Belief, View, make_view
+from pacprivacy.adversary import Balances, Belief, View, make_view
 from pacprivacy.budget import (
     AnyBudget,
     Combined,
@@ -200,11 +200,17 @@ class Bundle:
             arrays["groups"] = self.groups
         if self.session is not None and self.session.observation is not None:
             arrays["observed"] = self.session.observation.integers
+        if self.session is not None and self.session.balances is not None:
+            arrays["balances"] = self.session.balances.per_unit
+            arrays["allowed"] = np.asarray(self.session.allowed)
         rule, session = self.iid_rule, None
         if self.session is not None:
             seen = self.session.observation
-            session = asdict(replace(self.session, observation=None))
-            session["group"] = None if seen is None else seen.group
+            balances = self.session.balances
+            plain = replace(self.session, observation=None, balances=None, allowed=None)
+            session = asdict(plain) | {"group": None if seen is None else seen.group}
+            if balances is not None:
+                session |= {"advantage": balances.advantage, "reserve": balances.reserve}
         record = {
             "pool": pool_metadata,
             "seed": str(self.seed),
@@ -233,6 +239,10 @@ class Bundle:
             group = msgspec.convert(record["session"]["group"], int | None)
             seen = Observation(integers=arrays["observed"], group=group)
             session = replace(session, observation=seen)
+        if session is not None and "balances" in arrays:
+            terms = {name: record["session"][name] for name in ("advantage", "reserve")}
+            balances = Balances(per_unit=arrays["balances"], **terms)
+            session = replace(session, balances=balances, allowed=arrays["allowed"])
         if read.iid_rule is not None:
             kind: type[IidRule] = Boxed if read.iid_rule.name == "boxed" else Empirical
             rule = msgspec.convert(read.iid_rule.parameters, kind)
@@ -278,6 +288,11 @@ def _check_shapes(bundle: Bundle) -> None:
         raise ValueError("groups")
     if not all(0 < p.n_draws <= MOST_DRAWS and 0 < p.gamma < 1 for p in bundle.proofs):
         raise ValueError("proofs")
+    heat = None if bundle.session is None else bundle.session.balances
+    if bundle.session is not None and heat is not None:
+        for array in (heat.per_unit, np.asarray(bundle.session.allowed)):
+            if array.dtype != np.float64 or array.shape != (bundle.pool.n_units,):
+                raise ValueError("balances")
     seen = None if bundle.session is None else bundle.session.observation
     if seen is not None:
         if seen.integers.dtype != np.int64 or seen.integers.shape != (d,):

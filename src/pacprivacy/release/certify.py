@@ -14,20 +14,23 @@ from pacprivacy._random import public_generator
 from pacprivacy._rounding import at_most
 from pacprivacy.adversary import (
     DEFAULT_GAMMA,
-    Belief,
     Direction,
     Divergence,
+    Heat,
     MembershipRisk,
     SideKnowledge,
     TradeOff,
     View,
     beliefs,
     divergences,
+    heat_draws,
     information_draws,
     make_view,
     membership_draws,
+    noiseless_charges,
     noiseless_divergences,
     noiseless_risk,
+    potential,
     side_knowledge,
     trade_off,
 )
@@ -41,6 +44,7 @@ from pacprivacy.release.composition import (
     SessionPart,
     charge_of,
     learned_facts,
+    paid,
     session_facts,
 )
 from pacprivacy.release.text import open_parts
@@ -75,16 +79,23 @@ def assess(plan: NoisePlan, context: Context) -> NoisePlan:
     pool, seed = context.pool, context.seed
     if plan.kind != "exact":
         return plan
+    heat = None if context.session is None else context.session.heat(pool, context.log_p)
     if plan.is_noiseless:
-        return replace(plan, membership=noiseless_membership(pool, context.log_p, plan.groups))
+        told = noiseless_membership(pool, context.log_p, plan.groups)
+        return replace(
+            plan, membership=told, charges=noiseless_paid(pool, context.log_p, plan.groups, heat)
+        )
     view = plan.view(context.outputs, context.log_p)
-    gamma = context.gamma / 4
+    gamma = context.gamma / (4 if heat is None else 8)
     if plan.information is None:
         draws = information_draws(pool.n_subsets)
         plan = plan.proved(_proof("information", seed, draws, gamma), view)
     if plan.membership is None:
         draws = membership_draws(pool.n_subsets)
         plan = plan.proved(_proof("membership", seed, draws, gamma), view, pool)
+    if heat is not None and plan.charges is None:
+        draws = max(membership_draws(pool.n_subsets), heat_draws(heat, gamma))
+        plan = plan.proved(_proof("charges", seed, draws, gamma), view, pool, heat)
     return plan
 
 
@@ -92,6 +103,15 @@ def _proof(claim: Any, seed: int, n_draws: int, gamma: float) -> Proof:
     return Proof(
         claim=claim, stream=f"assess-{claim}", seed=seed, attempt=0, n_draws=n_draws, gamma=gamma
     )
+
+
+def noiseless_paid(
+    pool: Pool, log_p: Vector, groups: npt.NDArray[np.int64] | None, heat: Heat | None
+) -> Vector | None:
+    """Return what every unit pays for a release without noise; None where nothing limits it."""
+    blind = np.zeros((pool.n_subsets, 1))
+    view = make_view(blind, log_p, groups=groups)
+    return None if heat is None else noiseless_charges(view, pool, heat)
 
 
 def noiseless_membership(
@@ -152,7 +172,7 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
     exact = kind == "exact"
     mi_upper = max(0.0, proved.mi_upper)
     upper = 1.0 if proved.membership is None else proved.membership.upper
-    bound = min(upper, implied_success(mi_upper, bundle))
+    bound = min(upper, implied_success(mi_upper, bundle), _bound_by_balances(bundle))
     return Certificate.about(
         pool,
         mi_upper=mi_upper,
@@ -180,6 +200,15 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
         composition=_composition(bundle, proved),
         software=stated.software,
     )
+
+
+def _bound_by_balances(bundle: Bundle) -> float:
+    """Return the success after this release that the balances before it allow (claim H-1)."""
+    part = bundle.session
+    heat = None if part is None else part.heat(bundle.pool, bundle.log_p)
+    if heat is None:
+        return 1.0
+    return min(1.0, 0.5 + 0.5 * (float(potential(heat.before, heat.balance).max()) + heat.extra))
 
 
 def implied_success(mi_nats: float, bundle: Bundle) -> float:
@@ -256,8 +285,9 @@ def _composition(bundle: Bundle, proved: Proved) -> dict[str, Any] | None:
     part, pool = bundle.session, bundle.pool
     if part is None:
         return None
-    before = Belief(log_p=bundle.log_p).success_per_unit(pool)
-    charge = charge_of(proved, part.share, before)
+    heat = part.heat(pool, bundle.log_p)
+    charges = None if heat is None else paid(proved, heat, pool)
+    charge = charge_of(proved, part, charges)
     facts = session_facts(part, charge, prior=pool.worst_prior)
     if part.observation is not None:
         facts |= learned_facts(bundle.belief_after(part.observation), pool)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from pacprivacy._checks import Vector
-from pacprivacy.adversary import Belief, MembershipRisk
+from pacprivacy.adversary import (
+    Balances,
+    Belief,
+    Heat,
+    MembershipRisk,
+    Tilts,
+    charges_by_information,
+)
 from pacprivacy.budget import Spent
 from pacprivacy.noise import NoisePlan, Observation
 from pacprivacy.pool import Pool
 from pacprivacy.theory import Estimate, membership_success
-
-ROUND_UP: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +30,7 @@ class Figures:
     log_det_nats: float
     information: Estimate | None
     membership: MembershipRisk | None
+    charges: Vector | None = None
 
     @property
     def mi_upper(self) -> float:
@@ -36,9 +44,11 @@ Proved: TypeAlias = NoisePlan | Figures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPart:
-    """Where a release stands in its session; public but for the observation.
+    """Where a release stands in its session; public but for the arrays and the observation.
 
-    ``share`` is what this release may spend; of success an increment. With ``fresh``, every
+    ``share`` is what this release may spend; of success what the smallest balance may lose. Where
+    membership is limited, ``balances`` are what the units had left before, ``allowed`` the most
+    that each may pay, and ``part`` how much of the reserve is taken. With ``fresh``, every
     release has a secret of its own. What readers learned follows from ``observation``, the integers
     that left, once they have.
     """
@@ -47,21 +57,34 @@ class SessionPart:
     before: Spent
     share: Spent
     fresh: bool
+    balances: Balances | None = None
+    allowed: Vector | None = None
+    part: float = 1.0
     observation: Observation | None = None
 
+    def heat(self, pool: Pool, log_p: Vector) -> Heat | None:
+        """Return what the release is held to, unit by unit; None where nothing limits it."""
+        if self.balances is None or self.allowed is None:
+            return None
+        before = Tilts(pool).before(log_p, np.arange(pool.n_units))
+        return self.balances.heat(before, self.allowed, self.part)
 
-def charge_of(proved: Proved, share: Spent, before: Vector) -> Spent:
-    """Return what a release costs: its proved bounds, never more than its share.
 
-    ``before`` is the success on each unit before it. Where membership was not measured, the share
-    itself is what it costs.
-    """
+def paid(proved: Proved, heat: Heat, pool: Pool) -> Vector:
+    """Return what every unit pays: the better of its two proofs (claim H-1)."""
     nats = max(0.0, proved.mi_upper)
-    increment = share.success_increment
-    if increment is not None and proved.membership is not None:
-        increments = proved.membership.upper_per_unit - before
-        increment = min(increment, max(0.0, float(increments.max()) + ROUND_UP))
-    return Spent(n_releases=1, mi_nats=nats, success_increment=increment)
+    charges = charges_by_information(heat, pool.counts() / pool.n_subsets, nats)
+    return charges if proved.charges is None else np.minimum(charges, proved.charges)
+
+
+def charge_of(proved: Proved, part: SessionPart | None, charges: Vector | None) -> Spent:
+    """Return what a release costs: its proved nats, and what the smallest balance loses."""
+    spent = Spent(n_releases=1, mi_nats=max(0.0, proved.mi_upper))
+    if part is None or part.balances is None or charges is None:
+        return spent
+    left = part.balances.after(charges, part.part)
+    lost = part.balances.increment_left - left.increment_left
+    return replace(spent, success_increment=max(0.0, lost))
 
 
 def session_facts(part: SessionPart, charge: Spent, *, prior: float) -> dict[str, Any]:
@@ -73,9 +96,10 @@ def session_facts(part: SessionPart, charge: Spent, *, prior: float) -> dict[str
         "spent_nats_so_far": after.mi_nats,
         "total_nats": total.mi_nats,
     }
-    if total.success_level is not None and charge.success_increment is not None:
+    if part.balances is not None and charge.success_increment is not None:
         facts["membership_increment"] = charge.success_increment
         facts["spent_increments_so_far"] = after.success_increment
+    if total.success_level is not None:
         facts["total_success"] = total.success_level
     facts["session_success_bound"] = success_bound(total, prior)
     if part.fresh:

@@ -12,8 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._certificates import Verified, verify
+from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
-from pacprivacy.adversary import Belief, beliefs
+from pacprivacy.adversary import Balances
 from pacprivacy.budget import limits_of
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
@@ -21,9 +22,9 @@ from pacprivacy.release import answers, bundle as bundles
 from pacprivacy.release.answers import AnswerBundle, certify_answers
 from pacprivacy.release.bundle import Bundle, read_archive
 from pacprivacy.release.certificate import Certificate
-from pacprivacy.release.certify import noiseless_membership, write_certificate
-from pacprivacy.release.composition import Figures, SessionPart, charge_of
-from pacprivacy.theory import Estimate, information_slack, membership_success
+from pacprivacy.release.certify import noiseless_membership, noiseless_paid, write_certificate
+from pacprivacy.release.composition import Figures, SessionPart, charge_of, paid
+from pacprivacy.theory import Estimate, information_slack
 
 RELATIVE = 1e-6  # other processors round sums differently
 DISTANCE = 1e-4  # shifts within a group below a millionth of the spread are not released at all
@@ -58,17 +59,23 @@ def prove_again(bundle: Bundle) -> Figures:
     weights = np.exp(bundle.log_p)
     bound = log_det_of_points(bundle.whitened, weights, bundle.groups)
     bound = bound * (1 + 1e-12) + information_slack(bundle.total_variation_slack, len(weights))
+    part = bundle.session
+    heat = None if part is None else part.heat(bundle.pool, bundle.log_p)
     if bundle.is_noiseless:
         return Figures(
             log_det_nats=bound,
             information=Estimate(value=bound, lower=bound, upper=bound, confidence=1.0, n_draws=0),
             membership=noiseless_membership(bundle.pool, bundle.log_p, bundle.groups),
+            charges=noiseless_paid(bundle.pool, bundle.log_p, bundle.groups, heat),
         )
-    view = bundle.view
+    view, charges = bundle.view, None
+    if heat is not None:
+        charges = _proof_of(bundle, "charges").charges(view, bundle.pool, heat)
     return Figures(
         log_det_nats=bound,
         information=_proof_of(bundle, "information").information(view),
         membership=_proof_of(bundle, "membership").membership(view, bundle.pool),
+        charges=charges,
     )
 
 
@@ -148,26 +155,48 @@ def _check_budget(certificate: Certificate, bundle: Bundle) -> None:
 
 
 def _check_session(bundle: Bundle, part: SessionPart, proved: Figures) -> None:
-    """Refuse a release that cost more than its share, or sums beyond the session's total.
-
-    Limits on membership are increments here: what a release adds to the success on any one unit,
-    by the better of its two proofs.
-    """
-    pool = bundle.pool
-    nats = max(0.0, proved.mi_upper)
-    before = Belief(log_p=bundle.log_p).success_per_unit(pool)
-    success = membership_success(nats, *beliefs(pool, bundle.log_p, np.arange(pool.n_units)))
-    if proved.membership is not None:
-        success = np.minimum(success, proved.membership.upper_per_unit)
-    increment = float((success - before).max())
-    asked = limits_of(bundle.budget, pool.n_subsets).above()
+    """Refuse a release that cost more than its share, or sums beyond the session's total."""
+    pool, asked = bundle.pool, limits_of(bundle.budget, bundle.pool.n_subsets)
+    heat, nats = part.heat(pool, bundle.log_p), max(0.0, proved.mi_upper)
     for limits in (asked, part.share):
         _within("information", nats, limits.mi_nats, bundle)
-        _within("increment of membership success", increment, limits.success_increment, bundle)
-    after, total = part.before + charge_of(proved, part.share, before), part.total.above()
-    _within("information of the session", after.mi_nats or 0.0, total.mi_nats, bundle)
+    charges = None if heat is None else paid(proved, heat, pool)
+    after = part.before + charge_of(proved, part, charges)
+    _within("information of the session", after.mi_nats or 0.0, part.total.mi_nats, bundle)
+    _check_balances(bundle, part, charges)
+    total = part.total.above()
     spent = after.success_increment or 0.0
-    _within("increments of the session", spent, total.success_increment, bundle)
+    _within("loss of the smallest balance", spent, total.success_increment, bundle)
+
+
+def _check_balances(bundle: Bundle, part: SessionPart, charges: Vector | None) -> None:
+    """Refuse balances that a session cannot have, and charges that are not allowed (H-1)."""
+    asked, level = limits_of(bundle.budget, bundle.pool.n_subsets), part.total.success_level
+    if charges is None or part.balances is None or part.allowed is None:
+        if level is not None or asked.success_level is not None:
+            raise CertificateError(
+                "balances must be given where membership is limited; the bundle holds none. "
+                "Do not rely on this certificate."
+            )
+        return
+    balances, allowed = part.balances, part.allowed
+    full = Balances.begin(balances.advantage, len(allowed)).per_unit
+    if level is not None:
+        _within("advantage", balances.advantage, 2 * level - 1, bundle)
+    if asked.success_level is not None:
+        most = Balances.begin(2 * asked.success_level - 1, 1).worst
+        _within("largest charge that is allowed", float(allowed.max()), most, bundle)
+    first = part.before.n_releases == 0
+    _within("largest balance", float((balances.per_unit / full).max()), 1.0, bundle)
+    _within("reserve", balances.reserve, 1.0, bundle)
+    _within("part of the reserve", part.part, 1.0, bundle)
+    _within("charge that is allowed", float((allowed - balances.per_unit).max()), 0.0, bundle)
+    _within("charge of a unit", float((charges - allowed * (1 + RELATIVE)).max()), 0.0, bundle)
+    if first and not np.array_equal(balances.per_unit, full):
+        raise CertificateError(
+            "balances must be full before the first release of a session; they are not. "
+            "The bundle does not belong to this release."
+        )
 
 
 def _within(what: str, proved: float, limit: float | None, bundle: Bundle) -> None:

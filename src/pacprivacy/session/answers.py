@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
 from pacprivacy._random import BitSource
-from pacprivacy.adversary import Belief
+from pacprivacy.adversary import WIDEST_VOTE, Belief, VoteBalances
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError
 from pacprivacy.noise import (
@@ -39,15 +39,22 @@ _BLOCK = 4096  # questions whose votes are unpacked at a time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """One vector per question, what each cost in nats, and the log belief after the last one."""
+    """One vector per question, what each cost in nats, and the log belief after the last one.
+
+    Where membership is charged, ``moves`` (q, m) are how the belief may move at each question, in
+    root mean square, and ``cubes`` bounds the cube of a move over its square.
+    """
 
     values: Matrix
     charges: Vector
     log_p: Vector
+    moves: Matrix | None = None
+    cubes: float = 0.0
 
     def __post_init__(self) -> None:
-        for array in (self.values, self.charges, self.log_p):
-            freeze(array)
+        for array in (self.values, self.charges, self.log_p, self.moves):
+            if array is not None:
+                freeze(array)
 
 
 def unanimous(table: npt.NDArray[np.generic]) -> Mask:
@@ -58,13 +65,23 @@ def unanimous(table: npt.NDArray[np.generic]) -> Mask:
 
 
 class VoteQuestions:
-    """Two-class votes (m, q): one direction, so noise, charge and belief have closed forms."""
+    """Two-class votes (m, q): one direction, so noise, charge and belief have closed forms.
+
+    With ``tracked``, the moves of the belief are returned, and two votes are never told apart by
+    less noise than they can be followed under: at most ``WIDEST_VOTE`` apart, squared.
+    """
 
     def __init__(
-        self, votes: Labels, log_p: Vector, query_nats: float, noise: UnitNoise | None = None
+        self,
+        votes: Labels,
+        log_p: Vector,
+        query_nats: float,
+        noise: UnitNoise | None = None,
+        *,
+        tracked: bool = False,
     ) -> None:
         self._votes, self._log_p, self._noise = votes, log_p, noise
-        self._budget = query_nats
+        self._budget, self._tracked = query_nats, tracked
 
     def observe(self, index: int, source: BitSource) -> Answered:
         """Answer every question from candidate ``index``."""
@@ -74,19 +91,29 @@ class VoteQuestions:
         charges = np.zeros(n_questions)
         costly = np.flatnonzero(~unanimous(self._votes))
         log_p = self._log_p.copy()
+        moves = np.zeros((len(costly) if self._tracked else 0, n_subsets))
+        cubes = 0.0
         for start in range(0, len(costly), _BLOCK):
             block = costly[start : start + _BLOCK]
             log_p = check_log_belief(log_p, n_subsets)
-            _answer_votes(
+            widest = _answer_votes(
                 np.ascontiguousarray(self._votes[:, block].T, dtype=np.float64),
                 self._votes[index, block].tolist(),
                 noise.take(len(block)).tolist(),
                 log_p,
                 self._budget,
                 (answers, charges, block),
+                moves[start : start + _BLOCK] if self._tracked else None,
             )
+            cubes = max(cubes, widest)
         values = np.stack([1.0 - answers, answers], axis=1)
-        return Answered(values=values, charges=charges, log_p=check_log_belief(log_p, n_subsets))
+        return Answered(
+            values=values,
+            charges=charges,
+            log_p=check_log_belief(log_p, n_subsets),
+            moves=moves if self._tracked else None,
+            cubes=cubes,
+        )
 
 
 def _answer_votes(
@@ -96,9 +123,14 @@ def _answer_votes(
     log_p: Vector,
     budget: float,
     out: tuple[Vector, Vector, npt.NDArray[np.int64]],
-) -> None:
-    """Answer a block of two-class questions; ``log_p`` and ``out`` are written to."""
+    moves: Matrix | None = None,
+) -> float:
+    """Answer a block of two-class questions; ``log_p``, ``out`` and ``moves`` are written to.
+
+    Returns a bound of ``E |a' - a|³ / E (a' - a)²`` over the answers, for ``|s| <= 1``.
+    """
     answers, charges, where = out
+    largest, widest = int(UNITS * math.sqrt(WIDEST_VOTE)), 0.0
     usable, slack = usable_nats(budget, n_directions=1, n_subsets=len(log_p))
     others = 1.0 - rows
     belief, scratch = np.exp(log_p), np.empty(len(log_p))
@@ -107,14 +139,26 @@ def _answer_votes(
         ones, zeros = float(belief @ row), float(belief @ others[i])
         least = min(ones, zeros)
         # The entropy of the vote is at least ``least``, so this asks for it only when it may pay.
-        if least <= budget and (nats := _vote_entropy(least)) <= budget:
+        if moves is None and least <= budget and (nats := _vote_entropy(least)) <= budget:
             answers[where[i]], charges[where[i]] = vote, nats
             if least > 0:
                 np.copyto(log_p, -np.inf, where=row != vote)
                 log_p -= math.log(ones if vote else zeros)
                 np.exp(log_p, out=belief)
             continue
+        if least <= 0:  # nobody who is still possible votes otherwise
+            answers[where[i]] = vote
+            continue
         gap = vote_gap(ones, zeros, usable)
+        if moves is not None:
+            gap = min(gap, largest)
+            apart = (gap / UNITS) ** 2
+            square = math.expm1(apart)  # of r: chi-square of one vote's noise from the other's
+            np.subtract(row, ones, out=scratch)
+            scratch *= belief
+            np.multiply(scratch, math.sqrt(square), out=moves[i])
+            fourth = math.expm1(6 * apart) - 4 * math.expm1(3 * apart) + 6 * square
+            widest = max(widest, math.sqrt(fourth / square * ones * zeros))
         charges[where[i]] = vote_charge(ones, zeros, gap, slack)
         seen = gap * vote + drawn
         answers[where[i]] = seen / gap
@@ -124,6 +168,7 @@ def _answer_votes(
         log_p += scratch
         log_p -= _log_mix(zeros, ones, ratio)
         np.exp(log_p, out=belief)
+    return widest
 
 
 def _vote_entropy(least: float) -> float:
@@ -215,7 +260,9 @@ class Responder(Keeper):
     pool : Pool
         The candidates. The secret is drawn here.
     query_nats, total_nats : float, public
-        Budget of each question, and of all of them.
+        Budget of each question, and of all of them; infinite where only membership is limited.
+    advantage : float, optional
+        Of guessing one unit's membership after all answers; then only two-class votes are answered.
     source : BitSource
         The operating system for real answers.
 
@@ -223,6 +270,7 @@ class Responder(Keeper):
     ---------
     Claim F-2. ``MI(secret; all answers) <= E[Σ charges] <= total_nats``, whatever is asked in
     whatever order, also when a question depends on earlier answers.
+    Claim H-3. With ``advantage``, so is that of the best guess about any unit.
     Claim R-4. In a fork nothing is answered or spent.
     """
 
@@ -231,14 +279,23 @@ class Responder(Keeper):
     NAME = "responder"
 
     def __init__(
-        self, pool: Pool, *, query_nats: float, total_nats: float, source: BitSource
+        self,
+        pool: Pool,
+        *,
+        query_nats: float,
+        total_nats: float,
+        source: BitSource,
+        advantage: float | None = None,
     ) -> None:
         if not LEAST_NATS <= query_nats <= total_nats:
             raise BudgetError(
                 f"query_nats must be at least 2**-44 and at most the total ({total_nats:.6g}); "
                 f"got {query_nats!r}. Use 2**-20."
             )
-        super().__init__(Spent(mi_nats=total_nats), source)
+        limited = total_nats if math.isfinite(total_nats) else None
+        level = None if advantage is None else 0.5 + 0.5 * advantage
+        super().__init__(Spent(mi_nats=limited, success_level=level), source)
+        self._units = None if advantage is None else VoteBalances(pool, advantage, query_nats)
         self._pool: Pool = pool
         self._belief = Belief.uniform(pool.n_subsets)
         self._secret = Secret(pool.n_subsets, source)
@@ -276,7 +333,9 @@ class Responder(Keeper):
         with self._lock:
             state = (self.belief.log_p, self._query_nats, self._noise)
             if n_classes == 2:
-                return self._release(table, VoteQuestions(table, *state))
+                tracked = self._units is not None
+                return self._release(table, VoteQuestions(table, *state, tracked=tracked))
+            self._refuse_vectors()
             return self._release(table, ScoreQuestions(table, *state, n_classes=n_classes))
 
     def answer_scores(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -289,9 +348,17 @@ class Responder(Keeper):
             raise MechanismError(
                 "scores must be finite; got NaN or infinite entries. Use models that always answer."
             )
+        self._refuse_vectors()
         with self._lock:
             state = (self.belief.log_p, self._query_nats, self._noise)
             return self._release(table, ScoreQuestions(table, *state))
+
+    def _refuse_vectors(self) -> None:
+        if self._units is not None:
+            raise BudgetError(
+                "advantage must be left out for answers that are not votes between two classes. "
+                "Limit the information instead."
+            )
 
     def odometer(self) -> Reading:
         """Return what was spent in the worst case and what was really learned."""
@@ -316,15 +383,30 @@ class Responder(Keeper):
             return np.zeros((0, 0))
         costly = int(np.count_nonzero(~unanimous(table)))
         before, worst = self._spent, Spent(mi_nats=costly * self._query_nats)
-        left = max(0.0, before.left_of(self._total).mi_nats or 0.0) * (1 + ROUNDING)
+        limit = before.left_of(self._total).mi_nats
+        left = math.inf if limit is None else max(0.0, limit) * (1 + ROUNDING)
         if costly * self._query_nats > left:
             raise BudgetExceededError(
                 f"queries must fit in what is left, {left:.6g} nats for "
                 f"{int(left / self._query_nats)} that the candidates disagree on; got {costly} of "
                 f"those. Nothing was drawn or spent. Ask fewer, or end here."
             )
+        units, kept = self._units, None
+        if units is not None:
+            if not units.fits(costly, self._query_nats):
+                raise BudgetExceededError(
+                    f"queries must fit in what is left of every unit's membership balance, "
+                    f"whatever the answers are; got {costly} that the candidates disagree on. "
+                    f"Nothing was drawn or spent. Ask fewer at a time, or end here."
+                )
+            kept, units.balance = units.balance, units.worst_after(costly, self._query_nats)
         # The worst is charged first: an interruption must not make answers free.
         answered: Answered = self.observe(questions, worst, "answers")
+        if units is not None and kept is not None and answered.moves is not None:
+            units.balance = kept
+            had = units.increment_left
+            units.pay(answered.moves, answered.cubes * units.most)
+            before = before + Spent(success_increment=max(0.0, had - units.increment_left))
         self._spent = before + Spent(mi_nats=float(answered.charges.sum()))
         self.keep(Belief(log_p=answered.log_p), n_releases=len(answered.charges))
         self._n_free += int(np.count_nonzero(answered.charges == 0.0))

@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 from pacprivacy._checks import Vector, freeze
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy._rounding import at_most, percent_at_most
-from pacprivacy.adversary import Belief
+from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import Spent
 from pacprivacy.errors import SecretError
 from pacprivacy.pool import Pool
@@ -31,8 +31,8 @@ class Reading:
     Parameters
     ----------
     spent, total : Spent
-        Sum of the proved bounds so far, and what it may become; of success the increments that
-        were spent, and the level that is allowed.
+        Sum of the proved bounds so far, and what it may become; of success what the smallest
+        balance of any unit has lost, and the level that is allowed.
     learned_nats : float
         ``KL(belief || uniform)`` after what was released.
     best_guess_now, mean_guess_now : float
@@ -116,6 +116,7 @@ class Keeper(ProcessBound):
         self._spent = self._book.spent()
         self._pool: Pool | None = None
         self._belief: Belief | None = None
+        self._balances: Balances | None = None
         self._secret: Secret | None = None
         self._closed = False
         self._lock = threading.RLock()
@@ -138,18 +139,32 @@ class Keeper(ProcessBound):
         if self._closed:
             raise SecretError(f"{self.NAME} must be open; it is closed. Start a new {self.NAME}.")
 
-    def observe(self, sampler: Sampler[Seen], charge: Spent, what: str, *, first: int = 0) -> Seen:
+    def observe(
+        self,
+        sampler: Sampler[Seen],
+        charge: Spent,
+        what: str,
+        *,
+        balances: Balances | None = None,
+        first: int = 0,
+    ) -> Seen:
         """Charge, and only then let the secret be seen.
 
-        What fails before the charge costs nothing; what fails after it stays spent. The secret is
-        drawn here if there is none yet, from the candidates that come at ``first`` or later.
+        What fails before the charge costs nothing; what fails after it stays spent. ``balances``
+        are what the charge leaves of every unit's. The secret is drawn here if there is none yet,
+        from the candidates that come at ``first`` or later.
         """
         self.check_process()  # last of all: a mechanism may have forked, or closed the session,
         self.check_open()  # and then there must be no second secret under the belief of the first
         assert self._pool is not None  # drawn before anything is calibrated
         if self._secret is None:
             self._secret = Secret(self._pool.n_subsets, self._source, first=first)
-        self._book.spend(charge, what, self._standing())
+        unpaid, self._balances = self._balances, balances
+        try:
+            self._book.spend(charge, what, self._standing())
+        except BaseException:
+            self._balances = unpaid
+            raise
         self._spent = self._spent + replace(charge, n_releases=0)
         return self._secret.observe(sampler, self._source)
 
@@ -183,4 +198,5 @@ class Keeper(ProcessBound):
             pool=self._pool,
             log_p=(belief or self._belief).log_p,
             secret=self._secret,
+            balances=self._balances,
         )

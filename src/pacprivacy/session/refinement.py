@@ -13,8 +13,8 @@ import numpy as np
 from pacprivacy._checks import Vector, as_outputs
 from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most
-from pacprivacy.adversary import DEFAULT_GAMMA, Candidates
-from pacprivacy.budget import BLIND, AnyBudget, Spent
+from pacprivacy.adversary import DEFAULT_GAMMA, Balances, Candidates, Heat
+from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise import (
     AnyRule,
@@ -37,7 +37,7 @@ from pacprivacy.session.rehearsal import information_of
 from pacprivacy.theory import empirical_bernstein, membership_success, posterior_success
 
 if TYPE_CHECKING:
-    from pacprivacy.session.session import Session
+    from pacprivacy.session.session import Session, Share
 
 FEW_ROWS: Final = 2
 
@@ -165,7 +165,7 @@ class Refinement:
     outputs : Outputs or array of shape (m, d)
         The mechanism on every candidate.
     share : Spent
-        What all steps together may spend; of success an increment.
+        What all steps together may spend; of success what the smallest balance may lose.
     rule : str or rule object, optional
         How the shape of the noise is found, at the whole share.
 
@@ -218,25 +218,18 @@ class Refinement:
         pool: Candidates | None = None,
         log_belief: Vector | None = None,
         caps: Vector | None = None,
+        heat: Heat | None = None,
         gamma: float = 1e-9,
         rng: np.random.Generator | int | None = None,
     ) -> NoisePlan:
         """Return the plan of the next observation."""
         seed = coerce_seed(rng)
+        terms: Any = {"pool": pool, "log_belief": log_belief, "caps": caps, "heat": heat}
+        terms |= {"gamma": gamma, "rng": seed}
         if self._base is None:
-            given = {"pool": pool, "log_belief": log_belief, "caps": caps, "gamma": gamma}
-            return self._first(budget, {**given, "rng": seed})
+            return self._first(budget, terms)
         rule = as_rule(self._rule)
-        problem = rule.pose(
-            self._values,
-            budget,
-            pool=pool,
-            log_belief=log_belief,
-            caps=caps,
-            gamma=gamma,
-            rng=seed,
-            measured=self._spread,
-        )
+        problem = rule.pose(self._values, budget, **terms, measured=self._spread)
         free = problem.noiseless_plan(self._base.rule)
         if free is not None:  # little is left to be learned
             return free
@@ -322,26 +315,30 @@ def refine(
         )
     evaluated = session.evaluate(mechanism, budget, rule=rule, checkpoint=checkpoint)
     outputs, share = evaluated.outputs, evaluated.share
-    fractions = level_shares(share, levels)
-    steps = Refinement(outputs, share, rule=rule)
+    fractions = level_shares(share.limits, levels)
+    steps = Refinement(outputs, share.limits, rule=rule)
     steps.begin(**session.calibration(share))
     releases: list[Release] = []
     looks: list[Look] = []
     value: Any = None
-    start = session.spent
+    start, done, now = session.spent.mi_nats or 0.0, 0.0, share.balances
     for fraction in fractions:
-        part = _part(share, fraction, steps, start, session.spent)
+        gone = (session.spent.mi_nats or 0.0) - start
+        nats = steps.ceiling_nats * (1.0 if share.limits.mi_nats is None else fraction) - gone
+        part = _part(share, (done, fraction), nats, now)
         if part is None:
             continue
+        done = fraction
         plan = session.prepare(replace(evaluated, share=part), steps.plan)
         release, observation = session.publish(plan)
+        now = plan.balances
         value = outputs.restore(steps.add(plan.noise, observation))
         releases.append(release)
         looks.append(target.look(value, n_looks=len(fractions)))
         if looks[-1].enough or plan.noise.is_noiseless:
             break
     bars = releases[-1].error_bars
-    certificate = _certificate(session, budget, target, share, steps, releases, looks)
+    certificate = _certificate(session, budget, target, steps, releases, looks)
     if bars is not None and plan.noise.total_variance > 0:
         own = drowned_note(bars)  # of the last observation alone
         bars = bars.with_noise((steps.total_variance / plan.noise.total_variance) ** 0.5)
@@ -364,28 +361,28 @@ def refine(
 
 
 def _part(
-    share: Spent, fraction: float, steps: Refinement, start: Spent, now: Spent
-) -> Spent | None:
-    """Return what the next step may spend, given what this refinement spent before."""
-    gone = Spent(
-        mi_nats=(now.mi_nats or 0.0) - (start.mi_nats or 0.0),
-        success_increment=(now.success_increment or 0.0) - (start.success_increment or 0.0),
-    )
-    nats, increment = steps.ceiling_nats, share.success_increment
-    allowed = Spent(
-        mi_nats=nats * fraction if share.mi_nats is not None else nats,
-        success_increment=None if increment is None else fraction * increment,
-    )
-    left = gone.left_of(allowed)
-    amounts = (left.mi_nats, left.success_increment)
-    return None if any(a is not None and a <= _TINY for a in amounts) else left
+    share: Share, fractions: tuple[float, float], nats: float, now: Balances | None
+) -> Share | None:
+    """Return what the next step may spend, given what the steps before it have left."""
+    done, fraction = fractions
+    if nats <= _TINY:
+        return None
+    if share.balances is None or share.allowed is None or now is None:
+        return replace(share, limits=replace(share.limits, mi_nats=nats))
+    paid = share.balances.per_unit - now.per_unit
+    allowed = np.minimum(fraction * share.allowed - paid, now.per_unit)
+    if (allowed <= _TINY * share.allowed).any():
+        return None
+    part = min(1.0, (fraction - done) * share.part / (1 - done * share.part))
+    lost = now.increment_left - now.after(allowed, part).increment_left
+    limits = Spent(mi_nats=nats, success_increment=max(lost, 0.0))
+    return replace(share, limits=limits, balances=now, allowed=allowed, part=part)
 
 
 def _certificate(
     session: Session,
     budget: AnyBudget,
     target: Accuracy,
-    share: Spent,
     steps: Refinement,
     releases: list[Release],
     looks: list[Look],
@@ -394,10 +391,9 @@ def _certificate(
     last, seen = releases[-1].certificate, session.odometer()
     nats = steps.ceiling_nats
     bound = membership_success(nats, last.prior)
-    if share.success_increment is not None:
-        bound = min(bound, BLIND + share.success_increment)
-    if session.spent.n_releases > len(releases):  # a part of a longer session
-        bound = float((last.composition or {}).get("session_success_bound", bound))
+    limit = float((last.composition or {}).get("session_success_bound", 1.0))
+    longer = session.spent.n_releases > len(releases)  # a part of a longer session
+    bound = limit if longer else min(bound, limit)
     return replace(
         last,
         budget=str(budget),

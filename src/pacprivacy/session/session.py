@@ -2,8 +2,8 @@
 
 A session is about one secret and makes many releases, each chosen after seeing the ones before.
 The attacker's belief over the pool is tracked exactly, and every release is calibrated against
-that belief. Information adds up; membership composes by increments (math §6). ``privatize`` is a
-session of one release; ``plan`` is one that stops before anything is spent.
+that belief. Information adds up; membership is charged to a balance of every unit (math §14).
+``privatize`` is a session of one release; ``plan`` is one that stops before anything is spent.
 """
 
 from __future__ import annotations
@@ -18,15 +18,25 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from pacprivacy._checks import Vector
 from pacprivacy._plots import draw
 from pacprivacy._random import SimulatedSource, SystemSource, public_generator
 from pacprivacy._rounding import at_most
 from pacprivacy._threads import few_threads
-from pacprivacy.adversary import DEFAULT_GAMMA, Belief
+from pacprivacy.adversary import (
+    DEFAULT_GAMMA,
+    RESERVE,
+    Balances,
+    Belief,
+    Tilts,
+    balance_advantage,
+)
 from pacprivacy.budget import (
     BLIND,
     AnyBudget,
     BudgetLike,
+    Information,
+    Membership,
     Spent,
     as_budget,
     limits_of,
@@ -49,6 +59,7 @@ from pacprivacy.release import (
     drowned_note,
     learned_facts,
     measure,
+    paid,
     times_least,
     warn_if_noisy,
     write_certificate,
@@ -63,6 +74,21 @@ if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
 
 ROUNDING = 1e-9
+UNASKED = 0.25  # part of the reserve for a release that says nothing about membership
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Share:
+    """What a release may spend; curator-only but for ``limits``.
+
+    ``allowed`` is the most that each unit may pay of its balance in ``balances``, and ``part`` how
+    much of the reserve that is left; None and unused where membership is not limited.
+    """
+
+    limits: Spent
+    balances: Balances | None = None
+    allowed: Vector | None = None
+    part: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,7 +97,7 @@ class Evaluated:
 
     outputs: Outputs
     budget: AnyBudget
-    share: Spent
+    share: Share
     notes: tuple[str, ...] = ()
 
 
@@ -95,6 +121,8 @@ class Plan:
         That of whoever saw the earlier releases.
     error_bars : ErrorBars, public, optional
         How sure each number would be.
+    balances : Balances, curator-only
+        What the charge leaves of every unit's membership balance, where there are any.
 
     Examples
     --------
@@ -113,6 +141,7 @@ class Plan:
     bundle: Bundle = field(repr=False)
     belief: Belief = field(repr=False)
     error_bars: ErrorBars | None = field(default=None, repr=False)
+    balances: Balances | None = field(default=None, repr=False)
 
     @property
     def times_least(self) -> float | None:
@@ -161,8 +190,9 @@ class Session(Keeper):
     ---------
     Claim S-1. ``MI(secret; all releases) <= E[Σ charges] <= total``, also when a mechanism is
     chosen after seeing earlier releases.
-    Claim S-2. For every unit, the attacker's expected success after the last release is at most
-    its prior plus the sum of the increments charged, at most the total.
+    Claim H-1. For every unit, the attacker's expected success after the last release is at most
+    the total, however releases are chosen and whenever one stops.
+    Claim H-2. The probability that some run tells more than that of a unit is bounded as well.
     Claim K-1. With a ledger, no release leaves without an entry, whatever crashes when.
     Claim R-4. In a fork of its process a session releases nothing and spends nothing.
 
@@ -241,7 +271,7 @@ class Session(Keeper):
         if (found := self._book.state) is not None:
             self._total, self._pool, self._secret = found.total, found.pool, found.secret
             self._rehearsal.pool = found.pool
-            self._belief = Belief(log_p=found.log_p)
+            self._belief, self._balances = Belief(log_p=found.log_p), found.balances
         elif budget is None:
             self.close()
             raise BudgetError(
@@ -307,8 +337,9 @@ class Session(Keeper):
     def release(
         self,
         mechanism: Any,
-        budget: BudgetLike,
+        budget: BudgetLike | None = None,
         *,
+        share: float | None = None,
         rule: AnyRule | None = None,
         checkpoint: str | Path | None = None,
         name: str | None = None,
@@ -320,8 +351,12 @@ class Session(Keeper):
         mechanism : callable or Mechanism
             As in :func:`pacprivacy.privatize`.
         budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
-            Share of the total for this release. ``Membership(q)`` stands for an increment of
-            ``q`` minus the prior.
+            What this release may spend. ``Membership(q)`` is what a release may spend that is
+            the only one under a total of ``q``; of such releases ``T`` fit, for ``T = ((Q - 1/2)
+            / (q - 1/2))²`` and a total of ``Q``.
+        share : float in (0, 1], optional
+            Instead: this share of what is left, of every limit. For ``T`` equal releases
+            ``1/T, 1/(T - 1), ..., 1``. With neither, all that is left.
         name : str, optional
             What the release is called in its certificate and in the ledger.
 
@@ -337,7 +372,9 @@ class Session(Keeper):
         """
         self.check_process()  # before the lock, which a fork may have inherited while it was held
         with self._lock:
-            plan = self.plan(mechanism, budget, rule=rule, checkpoint=checkpoint, name=name)
+            plan = self.plan(
+                mechanism, budget, share=share, rule=rule, checkpoint=checkpoint, name=name
+            )
             found = self.publish(plan)[0]
         warn_if_noisy(found.value, found.error_bars, plan.outputs.values)
         return found
@@ -345,8 +382,9 @@ class Session(Keeper):
     def plan(
         self,
         mechanism: Any,
-        budget: BudgetLike,
+        budget: BudgetLike | None = None,
         *,
+        share: float | None = None,
         rule: AnyRule | None = None,
         checkpoint: str | Path | None = None,
         name: str | None = None,
@@ -355,7 +393,7 @@ class Session(Keeper):
         self.check_process()
         with self._lock:
             titled = with_title(mechanism, name)
-            evaluated = self.evaluate(titled, budget, rule=rule, checkpoint=checkpoint)
+            evaluated = self.evaluate(titled, budget, share=share, rule=rule, checkpoint=checkpoint)
             calibrate = partial(self._rehearsal.calibrate, evaluated.outputs, rule=rule)
             return self.prepare(evaluated, calibrate)
 
@@ -389,31 +427,35 @@ class Session(Keeper):
     def evaluate(
         self,
         mechanism: Any,
-        budget: BudgetLike,
+        budget: BudgetLike | None,
         *,
+        share: float | None = None,
         rule: AnyRule | None = None,
         checkpoint: str | Path | None = None,
     ) -> Evaluated:
         """Draw the pool if there is none, and run a mechanism on every candidate."""
         self.check_open()
-        asked = as_rule(rule)
-        if asked.n_reserve and not self._alone:
+        chosen = as_rule(rule)
+        if chosen.n_reserve and not self._alone:
             raise BudgetError(
-                f"rule must work for a secret from the pool; got {asked.name}, which is for a "
+                f"rule must work for a secret from the pool; got {chosen.name}, which is for a "
                 f"single release of a fresh secret. Leave the rule out in a session."
             )
-        budget, prepared = as_budget(budget), as_mechanism(mechanism)
-        pool, notes = self._rehearsal.draw(prepared, budget, rule=rule, checkpoint=checkpoint)
+        limit = None if budget is None else as_budget(budget)
+        prepared = as_mechanism(mechanism)
+        pool, notes = self._rehearsal.draw(prepared, limit, rule=rule, checkpoint=checkpoint)
         if self._pool is None:
             self._pool, self._belief = pool, Belief.uniform(pool.n_subsets)
             self._total = self._read_total(pool.n_subsets)
-        self._share(budget, rule)  # refused here, before the mechanism runs
+            self._balances = self._first_balances(pool.n_units)
+        self._share(limit, share, rule)  # refused here, before the mechanism runs
         outputs = self._rehearsal.run(prepared, checkpoint=checkpoint, rng=self._stream())
         if rule is None:  # a rule that was asked for is in the units of the mechanism
             outputs = scale_outputs(outputs)
         # What is left now: a mechanism may have made a release of its own.
-        share = self._share(budget, rule)
-        return Evaluated(outputs=outputs, budget=budget, share=share, notes=notes)
+        given = self._share(limit, share, rule)
+        asked = self._said(given) if limit is None else limit
+        return Evaluated(outputs=outputs, budget=asked, share=given, notes=notes)
 
     def prepare(self, evaluated: Evaluated, calibrate: Callable[..., NoisePlan]) -> Plan:
         """Calibrate the noise to the belief, prove what it does, and write the certificate."""
@@ -422,9 +464,15 @@ class Session(Keeper):
         given, part, asked = self.calibration(share), None, evaluated.budget
         if not self._alone:
             part = SessionPart(
-                total=self._total, before=self._spent, share=share, fresh=self._fresh
+                total=self._total,
+                before=self._spent,
+                share=share.limits,
+                fresh=self._fresh,
+                balances=share.balances,
+                allowed=share.allowed,
+                part=share.part,
             )
-            asked = information_of(share)
+            asked = information_of(share.limits)
         noise, outputs = calibrate(asked, gamma=DEFAULT_GAMMA / 2, **given), evaluated.outputs
         bars, said = measure(outputs, noise, pool), outputs.published
         context = Context(
@@ -442,9 +490,15 @@ class Session(Keeper):
             noise = assess(noise, context)  # the charge is the best bound that is proved
             bundle = bundle_of(noise, context)
             certificate = write_certificate(bundle, noise)
+        heat = None if part is None else part.heat(pool, belief.log_p)
+        charges = None if heat is None else paid(noise, heat, pool)
+        left = share.balances
+        if left is not None and charges is not None:
+            left = left.after(charges, share.part)
         self._planned = Plan(
             certificate=certificate,
-            charge=charge_of(noise, share, belief.success_per_unit(pool)),
+            charge=charge_of(noise, part, charges),
+            balances=left,
             noise=noise,
             outputs=outputs,
             bundle=bundle,
@@ -477,7 +531,8 @@ class Session(Keeper):
             self._secret = None
         try:
             name, first = plan.outputs.mechanism_name, plan.noise.first_secret
-            seen = self.observe(plan.noise, plan.charge, name, first=first)
+            left = None if self._balances is None else plan.balances
+            seen = self.observe(plan.noise, plan.charge, name, balances=left, first=first)
             certificate, bundle = self._remember(plan, seen)
             value = plan.outputs.restore(plan.noise.value_of(seen))
         except BaseException:
@@ -514,17 +569,16 @@ class Session(Keeper):
         assert self._belief is not None  # set with the pool
         return Belief.uniform(len(self._belief.log_p)) if self._fresh else self._belief
 
-    def calibration(self, share: Spent) -> dict[str, Any]:
-        """Return what a calibration is told besides the budget: belief, caps, a seed of its own."""
+    def calibration(self, share: Share) -> dict[str, Any]:
+        """Return what a calibration is told besides the budget: belief, balances, its own seed."""
         if self._alone:
             return {"pool": self._pool, "rng": self.proof_seed()}
         assert self._pool is not None  # drawn in evaluate()
-        belief, caps = self.belief, None
-        if share.success_increment is not None:
-            before = belief.success_per_unit(self._pool)
-            caps = np.minimum(1.0, before + share.success_increment)
-        seed = self.proof_seed()
-        return {"pool": self._pool, "log_belief": belief.log_p, "caps": caps, "rng": seed}
+        log_p, heat = self.belief.log_p, None
+        if share.balances is not None and share.allowed is not None:
+            before = Tilts(self._pool).before(log_p, np.arange(self._pool.n_units))
+            heat = share.balances.heat(before, share.allowed, share.part)
+        return {"pool": self._pool, "log_belief": log_p, "heat": heat, "rng": self.proof_seed()}
 
     def proof_seed(self) -> int:
         """Return a seed that no earlier choice or proof of this session has used."""
@@ -550,27 +604,87 @@ class Session(Keeper):
             )
         return total
 
-    def _share(self, budget: AnyBudget, rule: AnyRule | None) -> Spent:
+    def _first_balances(self, n_units: int) -> Balances | None:
+        """Return full balances under the session's total and what the ledger leaves; or None."""
+        left = self._total.above().tightest(self._book.left()).success_increment
+        if self._alone or left is None:
+            return None
+        return Balances.begin(2 * max(left, 0.0), n_units)
+
+    def _said(self, given: Share) -> AnyBudget:
+        """Return a share in words, for the certificate: never more than was allowed."""
+        nats, allowed = given.limits.mi_nats, given.allowed
+        told: AnyBudget | None = None if nats is None else Information(nats)
+        if allowed is not None:
+            advantage = balance_advantage(float(allowed.max())) / (1 - RESERVE)
+            member = Membership(min(BLIND + 0.5 * advantage * (1 + ROUNDING), 1 - 1e-12))
+            told = member if told is None else told & member
+        assert told is not None  # a session limits something
+        return told
+
+    def _share(self, budget: AnyBudget | None, share: float | None, rule: AnyRule | None) -> Share:
         """Return what a release may spend: what was asked, never more than what is left."""
         assert self._pool is not None  # drawn in evaluate()
-        prior = BLIND
-        if self._alone:
-            check_feasible(budget, rule, self._pool)
-        asked = limits_of(budget, self._pool.n_subsets)
-        wanted = asked.above(prior)
-        if self._alone:
-            return wanted
-        left = self._spent.left_of(self._total.above(prior)).tightest(self._book.left())
-        _check_left("information", wanted.mi_nats, left.mi_nats)
-        increment = wanted.success_increment
-        _check_left("membership increment", increment, left.success_increment)
-        if increment is not None and increment <= 0:
+        if budget is not None and share is not None:
             raise BudgetError(
-                f"success must be above {prior:.4g}, the best guess that this pool allows before "
-                f"any release; got {asked.success_level:.4g}. Use a Balanced pool or a larger "
-                f"success."
+                "budget and share must not both be given: each says what the release may spend. "
+                "Leave one out."
             )
-        return wanted.tightest(left)
+        if share is not None and not 0 < share <= 1:
+            raise BudgetError(f"share must be above 0 and at most 1; got {share!r}. Use 0.2.")
+        asked = Spent() if budget is None else limits_of(budget, self._pool.n_subsets)
+        if self._alone:
+            assert budget is not None  # a session of one release has its budget
+            check_feasible(budget, rule, self._pool)
+            return Share(limits=asked.above())
+        left = self._spent.left_of(self._total).tightest(self._book.left())
+        _check_left("information", asked.mi_nats, left.mi_nats)
+        nats = left.mi_nats
+        if nats is not None and budget is None:
+            nats *= 1.0 if share is None else share
+        if asked.mi_nats is not None:
+            nats = asked.mi_nats if nats is None else min(nats, asked.mi_nats)
+        if budget is None:
+            part = 1.0 if share is None else share
+        else:
+            part = UNASKED if nats is None or not left.mi_nats else min(1.0, nats / left.mi_nats)
+        return self._charged(Spent(mi_nats=nats), asked.success_level, part, left, share is None)
+
+    def _charged(
+        self, limits: Spent, level: float | None, part: float, left: Spent, whole: bool
+    ) -> Share:
+        """Add what every unit may pay of its balance."""
+        assert self._pool is not None  # drawn in evaluate()
+        balances = self._balances
+        if balances is None and level is None:
+            return Share(limits=limits)
+        if balances is None:  # nothing is totalled: the release is held to what it asked for
+            assert level is not None  # or there would be nothing to hold it to
+            balances = Balances.begin(2 * level - 1, self._pool.n_units)
+            return Share(
+                limits=replace(limits, success_increment=balances.increment_left),
+                balances=balances,
+                allowed=balances.per_unit,
+            )
+        most = balances.increment_left
+        if left.success_increment is not None:
+            most = min(most, left.success_increment)
+        wanted = None if level is None else level - BLIND
+        _check_left("membership", wanted, most)
+        allowed = balances.per_unit if whole else part * balances.per_unit
+        if level is not None:
+            cap = Balances.begin(2 * level - 1, 1).worst
+            allowed = np.minimum(allowed, cap)
+            part = min(1.0, cap / balances.worst)
+        allowed = np.minimum(allowed, balances.per_unit - balances.least_after(most))
+        after = balances.after(allowed, part)
+        lost = balances.increment_left - after.increment_left
+        return Share(
+            limits=replace(limits, success_increment=max(lost, 0.0)),
+            balances=balances,
+            allowed=allowed,
+            part=part,
+        )
 
 
 def _check_left(name: str, wanted: float | None, left: float | None) -> None:

@@ -21,12 +21,13 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief, freeze
 from pacprivacy._files import write_atomically
+from pacprivacy.adversary import Balances
 from pacprivacy.budget import Spent
 from pacprivacy.errors import LedgerError, PacPrivacyError, SecretError
 from pacprivacy.pool import Pool
 from pacprivacy.release import Certificate, Secret
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 _MODE: Final = 0o600
 _INDEX_BYTES: Final = 8  # of the secret, whatever it is
 
@@ -73,6 +74,9 @@ class _Stored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     pool_arrays: dict[str, _Array]
     log_p: _Array
     secret: bytes
+    balances: _Array | None
+    advantage: float
+    reserve: float
 
 
 class _File(msgspec.Struct, array_like=True):
@@ -90,6 +94,7 @@ class SessionState:
     pool: Pool
     log_p: Vector
     secret: Secret
+    balances: Balances | None = None
 
     def __repr__(self) -> str:
         return f"SessionState(curator-only, {self.n_releases} releases)"
@@ -97,6 +102,7 @@ class SessionState:
     def to_bytes(self, marks: Marks) -> bytes:
         """Return the file's content: plain arrays, the secret among them."""
         arrays, metadata = self.pool.to_arrays()
+        heat = self.balances
         stored = msgspec.msgpack.encode(
             _Stored(
                 marks=marks,
@@ -106,6 +112,9 @@ class SessionState:
                 pool_arrays={name: _Array.of(array) for name, array in arrays.items()},
                 log_p=_Array.of(self.log_p),
                 secret=self.secret.to_storage().to_bytes(_INDEX_BYTES, "little"),
+                balances=None if heat is None else _Array.of(heat.per_unit),
+                advantage=0.0 if heat is None else heat.advantage,
+                reserve=0.0 if heat is None else heat.reserve,
             )
         )
         return msgspec.msgpack.encode(_File(SCHEMA_VERSION, _checksum(stored), stored))
@@ -125,8 +134,21 @@ class SessionState:
             pool=pool,
             log_p=_belief(stored.log_p.read(), pool.n_subsets),
             secret=Secret.from_storage(int.from_bytes(stored.secret, "little"), pool.n_subsets),
+            balances=_balances(stored, pool.n_units),
         )
         return state, stored.marks
+
+
+def _balances(stored: _Stored, n_units: int) -> Balances | None:
+    """Return stored balances; refuse what is none."""
+    if stored.balances is None:
+        return None
+    terms = {"advantage": stored.advantage, "reserve": stored.reserve}
+    found = Balances(per_unit=stored.balances.read(), **terms)
+    full = Balances.begin(found.advantage, 1).worst
+    if found.per_unit.shape != (n_units,) or not 0 <= found.worst <= found.per_unit.max() <= full:
+        raise ValueError("balances")
+    return found
 
 
 def _checksum(stored: bytes) -> bytes:

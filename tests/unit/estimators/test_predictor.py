@@ -358,14 +358,32 @@ def test_scores_become_probabilities(data):
     assert "score of 2 classes" in str(model.certificate_)
 
 
-def test_membership_total_is_met_through_information(data):
-    model = fitted(data, budget=pac.Membership(0.6))
+def test_membership_total_of_scores_is_met_through_information(data):
+    model = fitted(data, budget=pac.Membership(0.6), output="score")
     assert posterior_success(model.odometer().total.mi_nats, 0.5) == pytest.approx(0.6)
-    asked = np.tile(data[2], (200, 1))
     with pytest.raises(BudgetExceededError):
-        model.predict(asked)
-    model.predict(data[2])
+        model.predict(data[2])
+    model.predict(data[2][:10])
     assert model.odometer().success_bound == pytest.approx(0.6)
+
+
+@pytest.mark.claim("H-3")
+def test_membership_total_of_votes_is_charged_unit_by_unit(data, tmp_path):
+    query = pac.Information(1e-4)
+    model = fitted(data, budget=pac.Membership(0.6), query_budget=query)
+    with pytest.raises(BudgetExceededError, match="membership balance"):
+        model.predict(np.tile(data[2], (200, 1)))
+    assert model.odometer().spent.n_releases == 0
+    model.predict(data[2])
+    seen = model.odometer()
+    assert seen.total.mi_nats is None
+    assert seen.success_bound == pytest.approx(0.6)
+    assert model.certificate_.membership_bound == pytest.approx(0.6)
+    assert 0 < seen.spent.success_increment < 0.1
+    assert pac.verify(model.certificate_, model.bundle_).digest == model.certificate_.digest
+    both = fitted(data, budget=pac.Membership(0.6) & pac.Information(0.001), query_budget=query)
+    with pytest.raises(BudgetExceededError, match="nats"):
+        both.predict(data[2])
 
 
 def test_student_learns_from_labels_alone(data):
@@ -395,7 +413,14 @@ def test_fitted_predictor_stays_in_its_process(data):
         ({"output": "rank"}, MechanismError),
         ({"query_budget": pac.Membership(0.6)}, BudgetError),
         ({"query_budget": pac.Information(2.0)}, BudgetError),
-        ({"pool": pac.Half(n_subsets=16), "budget": pac.Membership(0.51)}, BudgetError),
+        (
+            {
+                "pool": pac.Half(n_subsets=16),
+                "budget": pac.Membership(0.51),
+                "output": "score",
+            },
+            BudgetError,
+        ),
     ],
 )
 def test_predictor_refuses_what_it_cannot_keep(data, options, error):

@@ -12,8 +12,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy._random import SystemSource
-from pacprivacy.adversary import Belief
-from pacprivacy.budget import Spent
+from pacprivacy.adversary import Balances, Belief
 from pacprivacy.errors import (
     BudgetError,
     BudgetExceededError,
@@ -24,10 +23,8 @@ from pacprivacy.errors import (
 )
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import calibrate
-from pacprivacy.pool import Balanced, Half
+from pacprivacy.pool import Half
 from pacprivacy.release import verify
-from pacprivacy.release.composition import charge_of
-from pacprivacy.theory import posterior_success
 
 ASSESS = importlib.import_module("pacprivacy.release.certify")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")
@@ -124,18 +121,56 @@ def test_information_adds_up_and_then_ends(watch: Watch) -> None:
     assert session.odometer().spent.n_releases == 2
 
 
-@pytest.mark.claim("S-2")
-def test_membership_adds_up_by_increments() -> None:
-    session = open_session(pac.Membership(0.65))
-    for k in range(3):
+@pytest.mark.claim("H-1")
+def test_membership_is_charged_to_balances() -> None:
+    """Four releases of half the increment fit, not two: charges grow with its square."""
+    session = open_session(pac.Membership(0.6))
+    for k in range(4):
+        session.release(lambda x: x[:, 0].mean(), pac.Membership(0.55))
+        left = 0.1 * math.sqrt(1 - (k + 1) / 4)
+        assert session.odometer().spent.success_increment == pytest.approx(0.1 - left, abs=1e-6)
+    with pytest.raises(BudgetExceededError, match="membership budget is used up"):
         session.release(mean, pac.Membership(0.55))
-        assert session.odometer().spent.success_increment <= 0.05 * (k + 1) + 1e-9
-    with pytest.raises(BudgetExceededError, match="membership increment"):
-        session.release(mean, pac.Membership(0.6))
     assert session.odometer().spent.mi_nats > 0  # counted although only membership is limited
 
 
-@pytest.mark.claim("S-2")
+@pytest.mark.claim("H-1")
+def test_a_share_is_of_what_is_left() -> None:
+    session = open_session(pac.Information(1) & pac.Membership(0.6))
+    first = session.release(mean, share=0.5)
+    assert first.bundle.session.share.mi_nats == 0.5
+    assert session._balances.worst >= 0.5 * Balances.begin(0.2, 1).worst * (1 - 1e-9)
+    assert session._balances.reserve == 0.5
+    session.release(lambda x: x[:, 0].mean())  # all that is left
+    assert session._balances.reserve == 0.0
+    with pytest.raises(BudgetExceededError):
+        session.release(mean, share=0.5)
+
+
+@pytest.mark.parametrize("asked", [{"share": 0.0}, {"share": 1.1}, {"share": float("nan")}])
+def test_a_share_is_a_share(asked: dict[str, float]) -> None:
+    with pytest.raises(BudgetError, match="share must be above 0"):
+        open_session(pac.Membership(0.6)).release(mean, **asked)
+
+
+def test_a_release_has_a_budget_or_a_share() -> None:
+    with pytest.raises(BudgetError, match="must not both be given"):
+        open_session(pac.Membership(0.6)).release(mean, pac.Membership(0.55), share=0.5)
+
+
+@pytest.mark.claim("H-1")
+def test_balances_are_lost_when_the_value_is_and_not_before(watch: Watch) -> None:
+    session = open_session(pac.Membership(0.6))
+    session.plan(watch.mean, share=0.5)
+    full = Balances.begin(0.2, 1).worst
+    assert session._balances.worst == pytest.approx(full)  # planning costs nothing
+    release = session.release(watch.mean, share=0.5)
+    part = release.bundle.session
+    assert (session._balances.per_unit <= part.balances.per_unit).all()
+    assert (part.balances.per_unit - session._balances.per_unit <= part.allowed * (1 + 1e-9)).all()
+
+
+@pytest.mark.claim("H-1")
 @pytest.mark.parametrize("rule", ["exact", "waterfill", None])
 def test_a_total_on_membership_binds_releases_that_ask_for_information(rule: str | None) -> None:
     """The total limits every release, whatever the release names and whichever rule it takes."""
@@ -149,30 +184,12 @@ def test_a_total_on_membership_binds_releases_that_ask_for_information(rule: str
     assert session.odometer().spent.success_increment <= 0.05 + 1e-9
 
 
-def test_an_information_release_charges_membership_what_it_implies() -> None:
+def test_an_information_release_charges_membership_at_most_what_it_implies() -> None:
     session = open_session(pac.Information(1) & pac.Membership(0.9))
+    full = Balances.begin(0.8, 1).worst
     session.release(mean, pac.Information(0.02), rule="waterfill")
-    spent = session.odometer().spent.success_increment
-    assert 0 < spent <= posterior_success(0.02) - 0.5 + 1e-9
+    assert 0 < full - session._balances.worst <= 2 * 0.02 * 1.1  # E (2 Q - 1)² <= 2 nats
     session.release(mean, pac.Membership(0.6))
-
-
-def test_charges_never_exceed_the_share() -> None:
-    pool = Balanced(n_subsets=16).draw(24, rng=0)
-    values = np.random.default_rng(1).normal(size=(16, 2))
-    plan = calibrate(values, pac.Information(0.5), rule="waterfill")
-    before = np.full(24, 0.5)
-    assert charge_of(plan, Spent(mi_nats=0.5), before).success_increment is None
-    both = charge_of(plan, Spent(mi_nats=0.5, success_increment=0.1), before)
-    assert both.success_increment == 0.1
-    assert both.mi_nats == plan.mi_upper
-    risk = calibrate(values, pac.Membership(0.7), pool=pool, rng=0)
-    charge = charge_of(risk, Spent(success_increment=0.2), before)
-    assert charge.success_increment is not None
-    assert risk.membership is not None
-    proved = float((risk.membership.upper_per_unit - before).max())
-    assert charge.success_increment == pytest.approx(proved, abs=1e-9)
-    assert 0.15 < charge.success_increment <= 0.2
 
 
 def test_a_failed_mechanism_costs_nothing(watch: Watch) -> None:
@@ -212,10 +229,12 @@ def test_an_impossible_rule_costs_nothing(watch: Watch) -> None:
 
 
 @pytest.mark.parametrize("pool", [Half(n_subsets=16), pac.Balanced(folds=4)])
-def test_increments_start_from_even_odds_whatever_the_prior_of_the_pool(pool: Any) -> None:
+def test_balances_are_about_equal_odds_whatever_the_prior_of_the_pool(pool: Any) -> None:
     session = open_session(pac.Membership(0.9), pool=pool)
-    assert session.release(mean, pac.Membership(0.6)).certificate.prior > 0.6
-    assert 0 < session.odometer().spent.success_increment <= 0.1
+    release = session.release(mean, pac.Membership(0.6))
+    assert release.certificate.prior > 0.6
+    full = Balances.begin(0.8, 1).worst
+    np.testing.assert_allclose(release.proof.session.balances.per_unit, full)
 
 
 class FailsAfterwards(Mechanism):

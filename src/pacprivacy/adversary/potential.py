@@ -1,0 +1,533 @@
+"""What a release costs each unit when many releases share one membership budget (math §14).
+
+Let ``a`` be a unit's tilt as in :mod:`pacprivacy.adversary.advantage`: a martingale under the
+belief that all releases leave, 0 at the start, with ``E |a|`` the advantage at the end. The heat
+potential ``Phi(a, V) = E |a + sqrt(V) Z|``, ``Z`` normal, grows in ``V`` from ``|a|``.
+A unit with balance ``V`` pays any ``c`` with ``E Phi(a', V - c) <= Phi(a, V) + e``. Then
+``E |a|`` never passes ``Phi(0, V_0)`` plus the sum of the ``e``, however releases are chosen and
+whenever one stops (claim H-1). The ``e`` are a small reserve: what simulated draws cannot resolve
+is paid from it. Every charge is also at least the mean square of the move, less what the reserve
+gives, so that no run goes far (claim H-2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy.adversary.advantage import (
+    CURVATURE,
+    RATES,
+    REACH,
+    Candidates,
+    Tilts,
+    Units,
+    _block,
+    _tail,
+    deviation,
+    is_line,
+    line_posteriors,
+)
+from pacprivacy.adversary.view import View, draw_blocks, posterior
+
+TOP: float = 1 / math.sqrt(2 * math.pi)  # of the normal density
+RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
+HEAT_PILOT = 4096  # simulated releases that tell who needs a test of their own
+NODES = 8000  # of a grid, for outputs of rank 1
+FINEST, COARSEST = 1 / 400, 1 / 20  # of the noise's standard deviation
+WASTE = 1.25  # a quick charge this far above the mean square is worth a test
+N_BOUNDS = 2  # that one unit's charge rests on: the mean square and the test
+CHUNK = 1 << 22
+BEND = 2 * TOP * math.exp(-0.5) / 6  # sup |d³Phi/da³| V / 6: what a cube adds to the potential
+CUBES = 5.3  # of the largest move of a vote, in units of its information's root
+WORST_VOTE = 1.3  # (e^x - 1)/x at WIDEST_VOTE
+WIDEST_VOTE = 0.5  # squared distance of two votes in units of the noise, at most
+MOST_RESERVE = 0.3
+MASK_BYTES = 1 << 27
+
+
+def potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
+    """Return ``Phi(a, V) = E |a + sqrt(V) Z|``; arguments broadcast."""
+    from scipy.special import ndtr  # slow to import, not always needed
+
+    size, root = np.abs(tilt), np.sqrt(balance)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(root > 0, size / root, np.inf)
+    found: Vector = size + 2 * (root * TOP * np.exp(-0.5 * z * z) - size * ndtr(-z))
+    return found
+
+
+def potential_slope(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
+    """Return the derivative of ``Phi`` in ``a``; the sign of ``a`` where ``V = 0``."""
+    from scipy.special import ndtr  # slow to import, not always needed
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(np.asarray(balance) > 0, np.abs(tilt) / np.sqrt(balance), np.inf)
+    found: Vector = np.sign(tilt) * (1 - 2 * ndtr(-z))
+    return found
+
+
+def first_balance(advantage: float) -> float:
+    """Return ``V_0 = (pi/2) adv²``, with which ``Phi(0, V_0)`` is the advantage."""
+    return 0.5 * math.pi * advantage**2
+
+
+def balance_advantage(balance: float) -> float:
+    """Return the advantage that a balance allows from the start: the inverse of the above."""
+    return math.sqrt(max(balance, 0.0) * 2 / math.pi)
+
+
+def least_charge(
+    tilts: Matrix, weights: Vector, before: Vector, balance: Vector, extra: float = 0.0
+) -> Vector:
+    """Return the least charge of math (7) for tilts (N, u) of given weights; inf if none will do.
+
+    By bisection, from the side of a larger charge.
+    """
+    slope, goal = potential_slope(before, balance), potential(before, balance) + extra
+    control = slope * (weights @ tilts - weights.sum() * before)
+
+    def holds(charge: Vector) -> npt.NDArray[np.bool_]:
+        left = np.maximum(balance - charge, 0.0)
+        kept: npt.NDArray[np.bool_] = weights @ potential(tilts, left) - control <= goal
+        return kept
+
+    low, high = np.zeros_like(balance), balance.copy()
+    possible = holds(high)
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        fits = holds(middle)
+        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
+    return np.where(possible, high, np.inf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """Where every unit stands before a release, and what the release may take; curator-only.
+
+    Parameters
+    ----------
+    before, balance, allowed : array of shape (n_units,)
+        The tilt ``a``, the balance ``V``, and the most that the release may charge.
+    extra, extra_square : float
+        What the release may take from the reserve: beyond the potential, and beyond the charge
+        for the mean square.
+    """
+
+    before: Vector
+    balance: Vector
+    allowed: Vector
+    extra: float = 0.0
+    extra_square: float = 0.0
+
+    def __post_init__(self) -> None:
+        for array in (self.before, self.balance, self.allowed):
+            freeze(array)
+
+    def of(self, units: Units) -> Self:
+        """Return the part of some units."""
+        return replace(
+            self,
+            before=self.before[units],
+            balance=self.balance[units],
+            allowed=self.allowed[units],
+        )
+
+    def quick(self, square: Vector) -> Vector:
+        """Return a valid charge from ``E (a' - a)² <= square`` alone; inf where there is none.
+
+        ``Phi`` bends by at most ``2 phi(0)/sqrt(V)``, and ``E Phi(a', V) <= sqrt(E a'² + V)``.
+        """
+        least = np.maximum(square - self.extra_square, 0.0)
+        goal = potential(self.before, self.balance) + self.extra
+        by_jensen = np.maximum(self.before**2 + square + self.balance - goal**2, least)
+        best = np.where(by_jensen <= self.balance, by_jensen, np.inf)
+        low, high = np.zeros(len(square)), np.full(len(square), np.inf)
+        tried = np.maximum(least, 1e-12 * self.balance)
+        for step in range(30):  # doubled until it will do, then halved back
+            rest = self.balance - tried
+            inside = rest > 0
+            rest = np.where(inside, rest, 1.0)
+            bent = potential(self.before, rest) + TOP * square / np.sqrt(rest)
+            fits = inside & (bent <= goal)
+            if step == 0 and fits.all():
+                return np.minimum(best, tried)
+            high = np.where(fits, tried, high)
+            low = np.where(fits, low, tried)
+            found = np.isfinite(high)
+            if step > 18 and not (found & (high > 1.005 * low)).any():
+                break
+            tried = np.where(found, 0.5 * (low + np.where(found, high, 0.0)), 1.5 * low)
+        proved: Vector = np.minimum(best, np.maximum(high, least))
+        return proved
+
+    def room(self) -> tuple[Vector, Vector]:
+        """Return what the potential and the mean square may grow by at the allowed charge."""
+        left = np.maximum(self.balance - self.allowed, 0.0)
+        gain = potential(self.before, self.balance) - potential(self.before, left)
+        return gain + self.extra, self.allowed + self.extra_square
+
+    def implied_nats(self, share: Vector) -> float:
+        """Return information below which no unit is charged more than is allowed (Pinsker)."""
+        left = self.balance - self.allowed
+        gain, square = self.room()
+        by_bend = gain * np.sqrt(np.maximum(left, 0.0)) / TOP
+        goal = potential(self.before, self.balance) + self.extra
+        by_jensen = goal**2 - self.before**2 - np.maximum(left, 0.0)
+        most = np.minimum(square, np.maximum(by_bend, by_jensen))
+        return float((2 * most * (2 * share * (1 - share)) ** 2).min()) * (1 - 1e-9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Balances:
+    """What is left of a membership budget after some releases, unit by unit; curator-only.
+
+    Parameters
+    ----------
+    per_unit : array of shape (n_units,)
+        ``V`` of every unit. It is carried, never computed again from where the unit stands.
+    advantage : float
+        What all releases together may reach, the reserve included.
+    reserve : float
+        Share of the reserve that is left.
+    """
+
+    per_unit: Vector
+    advantage: float
+    reserve: float = 1.0
+
+    def __post_init__(self) -> None:
+        freeze(self.per_unit)
+
+    @classmethod
+    def begin(cls, advantage: float, n_units: int) -> Self:
+        """Return full balances: all but the reserve."""
+        full = first_balance((1 - RESERVE) * advantage)
+        return cls(per_unit=np.full(n_units, full), advantage=advantage)
+
+    @property
+    def worst(self) -> float:
+        """The smallest balance."""
+        return float(self.per_unit.min())
+
+    @property
+    def increment_left(self) -> float:
+        """What the smallest balance would add to a blind guess; public."""
+        return 0.5 * balance_advantage(self.worst) / (1 - RESERVE)
+
+    def least_after(self, increment: float) -> float:
+        """Return the balance below which more than ``increment`` of that would be gone."""
+        return first_balance(2 * (1 - RESERVE) * max(self.increment_left - increment, 0.0))
+
+    def heat(self, before: Vector, allowed: Vector, part: float) -> Heat:
+        """Return the terms of a release that takes a ``part`` of the reserve that is left."""
+        taken = part * self.reserve
+        kept = first_balance(self.advantage) - first_balance((1 - RESERVE) * self.advantage)
+        return Heat(
+            before=before,
+            balance=self.per_unit,
+            allowed=allowed,
+            extra=taken * RESERVE * self.advantage,
+            extra_square=taken * kept,
+        )
+
+    def after(self, charges: Vector, part: float) -> Self:
+        """Return what is left when every unit has paid."""
+        left = np.maximum(self.per_unit - charges * (1 + 1e-12), 0.0)
+        return replace(self, per_unit=left, reserve=self.reserve * (1 - part))
+
+
+class VoteBalances:
+    """Membership balances of every unit under very many small votes; curator-only.
+
+    A vote moves the belief along one line, ``p' - p = r p (v - P(v))`` with a number ``r`` for all
+    units, so the mean squares of a batch are one quadratic form in the masks.
+
+    Guarantee
+    ---------
+    Claim H-3. With ``square`` the sum of ``E (a' - a)²`` over a batch and ``cubes`` a bound of
+    ``E |a' - a|³ / E (a' - a)²`` of each answer, what :meth:`pay` takes is enough for (7).
+    """
+
+    def __init__(self, pool: Candidates, advantage: float, query_nats: float) -> None:
+        self._tilts, self.advantage = Tilts(pool), advantage
+        share = self._tilts.share
+        self.most = float((0.5 / np.minimum(share, 1 - share)).max())
+        self._scale = float(self._tilts.scale.max())
+        self.cubes = CUBES * math.sqrt(math.expm1(2 * query_nats)) * self.most
+        kept = min(max(BEND * self.cubes / advantage, RESERVE), MOST_RESERVE)
+        self._full = first_balance((1 - kept) * advantage)
+        self.balance = np.full(pool.n_units, self._full)
+        self.reserve = np.full(pool.n_units, kept * advantage)
+        small = 8 * self._tilts.rows * pool.n_units <= MASK_BYTES
+        self._masks = self._tilts.masks(slice(0, pool.n_units), np.float64) if small else None
+
+    def fits(self, n_answers: int, query_nats: float) -> bool:
+        """Whether so many answers can be paid for, whatever they turn out to be."""
+        square = self._worst_square(n_answers, query_nats)
+        worst = float(self.balance.min())
+        if square > 0.38 * worst:
+            return False
+        return BEND * self.cubes * square * 3 / worst <= float(self.reserve.min())
+
+    def _worst_square(self, n_answers: int, query_nats: float) -> float:
+        # Var(s) <= scale²/4, and the distance of two votes is set by their information
+        return n_answers * WORST_VOTE * 0.25 * self._scale**2 * math.expm1(2 * query_nats)
+
+    @property
+    def increment_left(self) -> float:
+        """What the smallest balance would add to a blind guess; public."""
+        return 0.5 * self.advantage * math.sqrt(float(self.balance.min()) / self._full)
+
+    def worst_after(self, n_answers: int, query_nats: float) -> Vector:
+        """Return what would be left of every balance, whatever so many answers turn out to be."""
+        square = self._worst_square(n_answers, query_nats)
+        return np.maximum(self.balance - math.sqrt(3) * square, 0.0)
+
+    def fold(self, moves: Matrix) -> Matrix:
+        """Return rows whose products with the masks of a unit have its mean square as length."""
+        folded = self._tilts.fold(moves)
+        if len(folded) <= folded.shape[1]:
+            return folded
+        values, vectors = np.linalg.eigh(folded.T @ folded)
+        found: Matrix = (vectors * np.sqrt(np.maximum(values, 0.0))).T
+        return found
+
+    def pay(self, moves: Matrix, cubes: float) -> None:
+        """Charge every unit for a batch whose moves have these rows."""
+        rows, square = self.fold(moves), np.empty(len(self.balance))
+        if self._masks is not None:
+            square[:] = np.square(rows @ self._masks).sum(axis=0)
+        else:
+            for place, masks in self._tilts.blocks(np.arange(len(square)), np.float64):
+                square[place] = np.square(rows @ masks).sum(axis=0)
+        square = square * (1 + 1e-9) + 1e-18
+        charge = square.copy()
+        for _ in range(60):  # c sqrt((V - c)/V) >= square, from below
+            left = np.maximum(self.balance - charge, 0.25 * self.balance)
+            charge = square * np.sqrt(self.balance / left)
+        charge *= 1 + 1e-6
+        left = self.balance - charge
+        self.reserve = self.reserve - BEND * cubes * square / left
+        self.balance = left
+
+
+def charges_by_information(heat: Heat, share: Vector, nats: float) -> Vector:
+    """Return charges that ``nats`` of information imply: ``E (Q' - Q)² <= nats/2`` (Pinsker)."""
+    return heat.quick(0.5 * nats * (0.5 / (share * (1 - share))) ** 2)
+
+
+def heat_charges(
+    view: View,
+    pool: Candidates,
+    heat: Heat,
+    *,
+    n_draws: int,
+    gamma: float,
+    rng: np.random.Generator,
+) -> Vector:
+    """Return what every unit has to pay for a release; inf where nothing could be proved.
+
+    Guarantee
+    ---------
+    Claim H-1. With probability ``1 - gamma`` over the simulated draws, or for certain where the
+    output has rank 1, every charge ``c`` has ``E Phi(a', V - c) <= Phi(a, V) + extra`` and
+    ``E (a' - a)² <= c + extra_square``.
+    """
+    tilts = Tilts(pool)
+    if view.points.shape[1] and not is_line(view):
+        return _by_draws(view, tilts, heat, n_draws=n_draws, gamma=gamma, rng=rng)
+    if view.points.shape[1] and view.groups is None:
+        span = float(np.ptp(view.points)) + 2 * REACH
+        step = min(max(span / NODES, FINEST), COARSEST)
+        return _by_sums(tilts, heat, line_posteriors(view, step), view.slack, step)
+    return noiseless_charges(view, pool, heat)
+
+
+def noiseless_charges(view: View, pool: Candidates, heat: Heat) -> Vector:
+    """Return what every unit pays for a release without noise: exact sums over its values."""
+    return _by_sums(Tilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
+
+
+def heat_room(variance: float, n_draws: int, *, width: float, gamma: float, heat: Heat) -> float:
+    """Return about how far above the truth a charge will be proved, relative to ``width``."""
+    level = math.log(len(RATES) * len(heat.before) * N_BOUNDS / gamma) / n_draws
+    return float(deviation(np.array([variance]), np.array([1.2 * width]), level)[0])
+
+
+def heat_draws(heat: Heat, gamma: float) -> int:
+    """Return how many draws can show that a unit of which much is known stays so.
+
+    What they cannot rule out must be covered by the reserve.
+    """
+    if not (np.abs(heat.before) > np.sqrt(heat.balance)).any() or heat.extra <= 0:
+        return HEAT_PILOT
+    level = math.log(len(RATES) * len(heat.before) * N_BOUNDS / gamma)
+    return math.ceil(3.2 * level / heat.extra)
+
+
+def _group_posteriors(view: View) -> Iterable[tuple[Matrix, Vector]]:
+    """Yield the belief left by each exact observation, and its probability."""
+    p = np.exp(view.log_prior)
+    groups = np.zeros(len(p), dtype=np.int64) if view.groups is None else view.groups
+    for start in range(0, int(groups.max()) + 1, 256):
+        rows = np.arange(start, min(start + 256, int(groups.max()) + 1))
+        joint = np.where(groups[None, :] == rows[:, None], p, 0.0)
+        mass = joint.sum(axis=1)
+        yield joint[mass > 0] / mass[mass > 0, None], mass[mass > 0]
+
+
+def _by_sums(
+    tilts: Tilts,
+    heat: Heat,
+    rows: Iterable[tuple[Matrix, Vector]],
+    slack: float,
+    step: float,
+) -> Vector:
+    """Charge by sums over a grid or over exact observations; ``step`` bounds their error."""
+    parts = [(tilts.fold(weights), mass) for weights, mass in rows]
+    folded = np.concatenate([part for part, _ in parts])
+    mass = np.concatenate([part for _, part in parts])
+    units, charges = np.arange(tilts.n_units), np.empty(tilts.n_units)
+    most = 0.5 / np.minimum(tilts.share, 1 - tilts.share)
+    error = step**2 / 4 * CURVATURE
+    lost = slack + (2 * _tail(REACH) if step else 0.0)
+    typical = np.abs(heat.before) + most  # of |s|, and more than enough
+    per_chunk = max(1, CHUNK // len(mass))
+    for start in range(0, tilts.n_units, per_chunk):
+        chosen = units[start : start + per_chunk]
+        here = heat.of(chosen)
+        tilted = folded @ tilts.masks(chosen, np.float64)
+        square = mass @ np.square(tilted - here.before)
+        square += error * (typical[chosen] ** 2 + 2 * most[chosen] ** 2)
+        square += lost * (most[chosen] + np.abs(here.before)) ** 2 + 1e-14
+
+        slope = potential_slope(here.before, here.balance)
+        wide = typical[chosen] + np.sqrt(here.balance)
+        bound = error * (wide + most[chosen]) + lost * 2 * wide + 1e-12
+        bound -= potential(here.before, here.balance) - slope * here.before * mass.sum()
+        bound -= slope * (mass @ tilted)
+        tried = _candidate(here, square)
+        over = mass @ potential(tilted, np.maximum(here.balance - tried, 0.0)) + bound
+        charges[chosen] = _cheapest(here, square, tried, over)
+    return charges
+
+
+def _candidate(heat: Heat, square: Vector) -> Vector:
+    """Return the charge that is worth a test: some way above the mean square, or all."""
+    some = np.maximum(2 * square, heat.allowed / 16)
+    return np.where(some < heat.allowed / 2, some, heat.allowed)
+
+
+def _cheapest(heat: Heat, square: Vector, tried: Vector, over: Vector) -> Vector:
+    """Return the least charge that is known to be enough: by the mean square, or as tested."""
+    floor = np.maximum(square - heat.extra_square, 0.0)
+    tested = np.where(over <= heat.extra, np.maximum(tried, floor), np.inf)
+    return np.minimum(heat.quick(square), tested)
+
+
+def _by_draws(
+    view: View,
+    tilts: Tilts,
+    heat: Heat,
+    *,
+    n_draws: int,
+    gamma: float,
+    rng: np.random.Generator,
+) -> Vector:
+    """Charge by simulated draws: a test for units that need one, the mean square for the others.
+
+    A pilot tells who needs a test, and which charges to try; both rest on draws of their own.
+    """
+    n = tilts.n_units
+    pilot = _squares(view, tilts, np.arange(n), HEAT_PILOT, rng)
+    quick = heat.quick(pilot * 1.3)
+    wasted = (quick > WASTE * 1.3 * pilot) & (quick > 0.1 * heat.allowed)
+    near = np.flatnonzero(wasted | (quick > 0.8 * heat.allowed))
+    far = np.setdiff1d(np.arange(n), near)
+    per_test = gamma / (n * N_BOUNDS)
+    own = heat.of(near)
+    tests = _Tests(own, tilts.share[near], pilot[near])
+    kernel = np.zeros((tilts.rows, tilts.rows)) if len(far) > 2 * tilts.rows else None
+    sums = np.zeros(len(far))
+    center = tilts.fold(np.exp(view.log_prior)[None, :])
+    masks = tilts.masks(near, np.float64)
+    for draws in draw_blocks(view, n_draws, rng, block_elements=_block(len(near))):
+        moved = tilts.fold(posterior(view, draws)) - center
+        tests.add(moved @ masks)
+        if kernel is not None:
+            kernel += moved.T @ moved
+        elif len(far):
+            for place, others in tilts.blocks(far, np.float64):
+                sums[place] += np.square(moved @ others).sum(axis=0)
+    if kernel is not None:
+        for place, others in tilts.blocks(far, np.float64):
+            sums[place] = np.einsum("ij,ij->j", others, kernel @ others)
+    charges = np.empty(n)
+    if len(near):
+        charges[near] = tests.charges(n_draws, per_test, view.slack)
+    if len(far):
+        widest = (0.5 / np.minimum(tilts.share, 1 - tilts.share) + np.abs(heat.before))[far] ** 2
+        room = widest * math.log(1 / per_test) / (2 * n_draws)
+        upper = (np.sqrt(room) + np.sqrt(sums / n_draws + room)) ** 2 + view.slack * widest
+        charges[far] = heat.of(far).quick(upper + 1e-14)
+    return charges
+
+
+def _squares(
+    view: View, tilts: Tilts, units: Units, n_draws: int, rng: np.random.Generator
+) -> Vector:
+    """Return the mean square of the move of every unit, on a few draws."""
+    sums = np.zeros(len(units))
+    center = tilts.fold(np.exp(view.log_prior)[None, :])
+    for draws in draw_blocks(view, n_draws, rng, block_elements=_block(len(units))):
+        moved = (tilts.fold(posterior(view, draws)) - center).astype(np.float32)
+        for place, masks in tilts.blocks(units, np.float32):
+            sums[place] += np.square(moved @ masks).sum(axis=0, dtype=np.float64)
+    return sums / n_draws
+
+
+class _Tests:
+    """Sums over draws for units that are tested one by one."""
+
+    def __init__(self, heat: Heat, share: Vector, pilot: Vector) -> None:
+        self._heat, self._pilot = heat, pilot
+        self._tried = _candidate(heat, 1.05 * pilot)
+        self._ends: Matrix = np.stack([-0.5 / (1 - share), 0.5 / share]) - heat.before
+        self._slope = potential_slope(heat.before, heat.balance)
+        self._goal = potential(heat.before, heat.balance)
+        self._guess: Vector = self._over(np.zeros((1, len(pilot))))[0]
+        self._sums = np.zeros((2, 2, len(pilot)))
+
+    def _over(self, moved: Matrix) -> Matrix:
+        """Return by how much the potential grows, less what averages out to nothing."""
+        left = np.maximum(self._heat.balance - self._tried, 0.0)
+        after: Matrix = potential(self._heat.before + moved, left)
+        return after - self._slope * moved - self._goal
+
+    def add(self, moved: Matrix) -> None:
+        """Add a block of moves, shape (N, u)."""
+        columns = np.square(moved) - self._pilot, self._over(moved) - self._guess
+        for place, values in enumerate(columns):
+            self._sums[place, 0] += values.sum(axis=0)
+            self._sums[place, 1] += np.einsum("ij,ij->j", values, values)
+
+    def charges(self, n_draws: int, gamma: float, slack: float) -> Vector:
+        """Return the least charge of each unit that is proved; every test fails at most gamma."""
+        level = math.log(len(RATES) / gamma) / n_draws
+
+        def upper(place: int, guess: Vector, highest: Vector) -> Vector:
+            mean, squares = self._sums[place] / n_draws
+            width = np.maximum(highest - guess, 1e-9)
+            bound: Vector = guess + mean + deviation(squares, width, level) + slack * width
+            return bound
+
+        square = upper(0, self._pilot, np.square(self._ends).max(axis=0))
+        over = upper(1, self._guess, self._over(self._ends).max(axis=0))  # convex: largest at ends
+        return _cheapest(self._heat, square, self._tried, over)
