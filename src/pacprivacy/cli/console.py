@@ -119,3 +119,10 @@ def complain(message: str, *, kind: Literal["error", "warning"] = "error") -> No
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     line = Text.assemble("pac: ", (f"{kind}:", _STYLES[kind]), " ", " ".join(message.split()))
     console.print(line)
+
+
+def tell_curator(notes: Iterable[str], *, quiet: bool) -> None:
+    """Print what only the curator may know, on stderr; it is in no file."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for note in () if quiet else notes:
+        console.print(Text.assemble("pac: ", ("curator only:", "cyan"), " ", note))

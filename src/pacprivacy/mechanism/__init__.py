@@ -28,6 +28,16 @@ from pacprivacy.mechanism.data import (
 )
 from pacprivacy.mechanism.flatten import Structure as Structure, flatten as flatten
 from pacprivacy.mechanism.forest import Forest as Forest
+from pacprivacy.mechanism.frames import (
+    GAP_LEVEL as GAP_LEVEL,
+    Condition as Condition,
+    Frame as Frame,
+    code_levels as code_levels,
+    fill_means as fill_means,
+    find_levels as find_levels,
+    is_text as is_text,
+    shorten as shorten,
+)
 from pacprivacy.mechanism.kmeans import KMeans as KMeans
 from pacprivacy.mechanism.pca import PCA as PCA
 from pacprivacy.mechanism.sklearn import (

@@ -126,9 +126,7 @@ def find_levels(column: Vector | Texts) -> tuple[str, ...]:
     return tuple(_number_name(number) for number in np.unique(column[~np.isnan(column)]).tolist())
 
 
-def code_levels(
-    column: Vector | Texts, levels: Sequence[str], *, gap_level: bool = False
-) -> Codes:
+def code_levels(column: Vector | Texts, levels: Sequence[str], *, gap_level: bool = False) -> Codes:
     """Return which level each row has; -1 where it has none of them.
 
     With ``gap_level`` the rows that have none get the number after the last one.
@@ -136,10 +134,11 @@ def code_levels(
     gap = len(levels) if gap_level else -1
     place = {level: number for number, level in enumerate(levels)}
     if is_text(column):
-        return np.fromiter((place.get(text, gap) for text in column.tolist()), np.int64, len(column))
+        codes = (place.get(text, gap) for text in column.tolist())
+        return np.fromiter(codes, np.int64, len(column))
     distinct, inverse = np.unique(column, return_inverse=True)
-    codes = [gap if value != value else place.get(_number_name(value), gap) for value in distinct]
-    return np.array([*codes, gap], dtype=np.int64)[inverse]
+    numbers = [gap if value != value else place.get(_number_name(value), gap) for value in distinct]
+    return np.array([*numbers, gap], dtype=np.int64)[inverse]
 
 
 def _number_name(number: float) -> str:
@@ -198,8 +197,8 @@ class Condition:
         met: Mask = np.asarray(self._evaluate(self._tree, columns), dtype=np.bool_)
         for name in self.columns:
             column = columns[name]
-            there = np.not_equal(column, None) if is_text(column) else ~np.isnan(column)
-            met = met & there.astype(np.bool_)
+            there = column != None if is_text(column) else ~np.isnan(column)  # noqa: E711
+            met = met & np.asarray(there, dtype=np.bool_)
         return met
 
     def _wrong(self) -> MechanismError:
@@ -224,7 +223,9 @@ class Condition:
                 for side in (left, *others):
                     if not isinstance(side, ast.Name):
                         _constant(side, self._wrong)
-                known = all(type(op) in _COMPARE or isinstance(op, ast.In | ast.NotIn) for op in ops)
+                known = all(
+                    type(op) in _COMPARE or isinstance(op, ast.In | ast.NotIn) for op in ops
+                )
                 if not known or not any(isinstance(s, ast.Name) for s in (left, *others)):
                     raise self._wrong()
             case _:
@@ -250,7 +251,9 @@ class Condition:
         self, op: ast.cmpop, left: ast.expr, right: ast.expr, columns: Mapping[str, Any]
     ) -> Any:
         a, b = (
-            columns[self._name(side)] if isinstance(side, ast.Name) else _constant(side, self._wrong)
+            columns[self._name(side)]
+            if isinstance(side, ast.Name)
+            else _constant(side, self._wrong)
             for side in (left, right)
         )
         text = any(isinstance(side, np.ndarray) and is_text(side) for side in (a, b))

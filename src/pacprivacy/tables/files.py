@@ -92,7 +92,8 @@ class Column:
             assert self.numbers is not None
             whole = np.isfinite(self.numbers).all() and (self.numbers % 1 == 0).all()
             return self.numbers.astype(np.int64) if whole else self.numbers
-        return np.append(self.levels, None)[self.codes]
+        entries = np.array([*self.levels.tolist(), None], dtype=object)
+        return entries[self.codes]
 
     @property
     def is_id(self) -> bool:
@@ -401,24 +402,20 @@ def _as_days(texts: list[str]) -> Any:
     if all(_ISO_DATE.fullmatch(text) for text in texts):
         plain = np.array([text.rstrip("Z") for text in texts], dtype="datetime64[ms]")
         return plain.astype(np.int64) / (1000 * _SECONDS_A_DAY)
-    found = [_GERMAN_DATE.fullmatch(text) for text in texts]
-    return [_days_of(date(int(m[3]), int(m[2]), int(m[1]))) for m in found if m or _refuse()]
-
-
-def _refuse() -> bool:
-    raise ValueError
+    days = []
+    for text in texts:
+        found = _GERMAN_DATE.fullmatch(text)
+        if found is None:
+            raise ValueError(text)
+        day, month, year = map(int, found.groups())
+        days.append(_days_of(date(year, month, day)))
+    return days
 
 
 def _days_of(moment: date) -> float:
     if isinstance(moment, datetime):
         return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / _SECONDS_A_DAY
     return float((moment - date(1970, 1, 1)).days)
-
-
-def read_day(text: str) -> float | None:
-    """Return a date as the days since 1970 that columns hold, or None if it is none."""
-    found = _parse([text.strip()], _as_days)
-    return None if found is None else float(found[0])
 
 
 # --- Parquet and Excel --------------------------------------------------------------------------
@@ -528,16 +525,15 @@ def numeric_matrix(table: Table, names: Sequence[str]) -> npt.NDArray[np.float64
             f"columns must have no missing values; got some in {listed(gaps)}, the first in record "
             f"{first}. Drop those records or fill them: how to fill is part of the function."
         )
-    X = np.column_stack([table.columns[name].numbers for name in names])
+    X = np.column_stack([table.columns[name].numbers for name in names])  # type: ignore[misc]
     check_finite(X, names)
     return X
 
 
 def check_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None:
     """Refuse infinite entries; NaN is a gap and passes."""
-    endless = np.isinf(X).any(axis=0)
-    if endless.any():
-        wrong = [name for name, bad in zip(names, endless, strict=True) if bad]
+    wrong = [names[j] for j in np.flatnonzero(np.isinf(X).any(axis=0))]
+    if wrong:
         raise DataError(
             f"columns must be finite everywhere; got infinity in {listed(wrong)}. "
             "Leave those records out, for example with --where."
