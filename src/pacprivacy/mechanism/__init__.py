@@ -35,6 +35,7 @@ from pacprivacy.mechanism.frames import (
     code_levels as code_levels,
     fill_means as fill_means,
     find_levels as find_levels,
+    is_identity as is_identity,
     is_text as is_text,
     shorten as shorten,
 )

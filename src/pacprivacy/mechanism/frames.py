@@ -26,6 +26,7 @@ Texts = npt.NDArray[Any]
 
 GAP_LEVEL: Final = "(missing)"
 _NAMED: Final = 6
+_FEW: Final = 10  # levels that nobody takes for names
 _DAY: Final = np.timedelta64(1, "D")
 
 
@@ -143,6 +144,11 @@ def code_levels(column: Vector | Texts, levels: Sequence[str], *, gap_level: boo
 
 def _number_name(number: float) -> str:
     return str(int(number)) if float(number).is_integer() else repr(float(number))
+
+
+def is_identity(n_levels: int, n_entries: int) -> bool:
+    """Whether text says who somebody is: entries of their own, for all or for most of many."""
+    return n_levels == n_entries or (n_levels > _FEW and n_levels >= n_entries / 2)
 
 
 def shorten(names: Sequence[Any], limit: int = _NAMED) -> str:

@@ -22,6 +22,7 @@ from pacprivacy.mechanism import (
     fill_means,
     find_levels,
     fixed,
+    is_identity,
     is_text,
     shorten,
 )
@@ -221,7 +222,8 @@ class Statistic(Mechanism):
             if name in self.levels or not (is_text(column) or name in self.by):
                 continue
             n_levels = len(find_levels(column))
-            if is_text(column) and n_levels > len(column) / 2:
+            there = np.count_nonzero(column != None)  # noqa: E711
+            if is_text(column) and is_identity(n_levels, there):
                 ids.append(name)
             elif n_levels > MOST_LEVELS:
                 long.append(name)

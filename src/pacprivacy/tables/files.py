@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import DataError
+from pacprivacy.mechanism import is_identity
 
 Vector = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
@@ -98,8 +99,9 @@ class Column:
     @property
     def is_id(self) -> bool:
         """Whether it is text and (nearly) every row has an entry of its own."""
-        levels = self.levels
-        return self.numbers is None and levels is not None and len(levels) > 0.5 * len(self.gaps)
+        if self.numbers is not None or self.levels is None:
+            return False
+        return is_identity(len(self.levels), int(np.count_nonzero(~self.gaps)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -532,7 +534,7 @@ def numeric_matrix(table: Table, names: Sequence[str]) -> npt.NDArray[np.float64
 
 def check_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None:
     """Refuse infinite entries; NaN is a gap and passes."""
-    wrong = [names[j] for j in np.flatnonzero(np.isinf(X).any(axis=0))]
+    wrong = [names[j] for j in np.flatnonzero(np.isinf(X).any(axis=0)).tolist()]
     if wrong:
         raise DataError(
             f"columns must be finite everywhere; got infinity in {listed(wrong)}. "
