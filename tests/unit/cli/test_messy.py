@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,13 @@ def messy(truth: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path
     return path
 
 
+@pytest.fixture
+def few(messy: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "few.csv"
+    path.write_bytes(b"\n".join(messy.read_bytes().split(b"\n")[:1501]))
+    return path
+
+
 def run_pac(*args: object, code: int = 0, stdin: bytes | None = None) -> Any:
     result = CliRunner().invoke(app, [str(arg) for arg in args], input=stdin)
     assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
@@ -77,14 +85,18 @@ def test_three_commands(messy: Path, truth: pd.DataFrame, tmp_path: Path) -> Non
     assert f"missing values: {gaps}" in told.stderr
     public = (out / "release.json").read_text()
     assert "missing values" not in public
-    assert f"{truth.income.isna().sum()}" not in public
+    numbers = set(re.findall(r"(?<![\d.])\d+(?![\d.])", public))
+    assert not numbers & {f"{truth[name].isna().sum()}" for name in ("income", "region")}
     assert "gaps" in public
 
 
-def test_every_kind_of_file(truth: pd.DataFrame, tmp_path: Path, messy: Path) -> None:
+def test_every_kind_of_file(truth: pd.DataFrame, tmp_path: Path) -> None:
     args = ["--statistic", "mean", "--columns", "income,joined", "--group-by", "region"]
     args += ["--simulate", "--seed", "5"]
-    expected = released(messy, tmp_path / "csv", *args)
+    truth = truth[:3000]
+    plain = tmp_path / "p.csv"
+    plain.write_bytes(text_of(truth).encode("cp1252"))
+    expected = released(plain, tmp_path / "csv", *args)
     packed, parquet, sheet = (tmp_path / f"p.{end}" for end in ("csv.gz", "parquet", "xlsx"))
     packed.write_bytes(gzip.compress(text_of(truth).encode("utf-8")))
     truth.to_parquet(parquet)
@@ -92,7 +104,7 @@ def test_every_kind_of_file(truth: pd.DataFrame, tmp_path: Path, messy: Path) ->
     few.to_excel(sheet, index=False)
     for source in (packed, parquet, sheet):
         assert released(source, tmp_path / source.suffix, *args) == expected, source.name
-    piped = released("-", tmp_path / "stdin", *args, stdin=messy.read_bytes())
+    piped = released("-", tmp_path / "stdin", *args, stdin=plain.read_bytes())
     assert piped == expected
 
 
@@ -115,9 +127,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_model_on_the_messy_table(model: str, messy: Path, tmp_path: Path) -> None:
-    few = tmp_path / "few.csv"
-    few.write_bytes(b"\n".join(messy.read_bytes().split(b"\n")[:1501]))
+def test_every_model_on_the_messy_table(model: str, few: Path, tmp_path: Path) -> None:
     value = released(few, tmp_path / "out", "--model", model, *MODELS[model])
     assert value
     if model == "ols":
@@ -136,19 +146,19 @@ def test_ids_are_named_in_one_message(messy: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.claim("M-12")
-def test_rows_are_left_out_of_candidates_not_of_the_universe(messy: Path, tmp_path: Path) -> None:
+def test_rows_are_left_out_of_candidates_not_of_the_universe(few: Path, tmp_path: Path) -> None:
     """Nobody can tell from the certificate how many records have gaps, or meet a condition."""
     args = ["--columns", "age,income", "--where", "age >= 60"]
     for model in ("covariance", "mean"):
         out = tmp_path / model
-        run_pac("release", messy, "--model", model, *QUICK, *args, "-o", out, "-q")
+        run_pac("release", few, "--model", model, *QUICK, *args, "-o", out, "-q")
         certificate = json.loads((out / "release.json").read_text())["certificate"]
-        assert certificate["n_units"] == N, model
+        assert certificate["n_units"] == 1500, model
 
 
-def test_a_session_goes_on_with_another_condition(messy: Path, tmp_path: Path) -> None:
+def test_a_session_goes_on_with_another_condition(few: Path, tmp_path: Path) -> None:
     account = ["--ledger", tmp_path / "book.db", "--total", "mi<=1"]
     for number, where in enumerate(("age < 40", "age >= 40 and region == 'south'")):
         out = tmp_path / str(number)
         options = ["--model", "mean", "--columns", "income", "--where", where, *account]
-        run_pac("release", messy, *QUICK, *options, "-o", out, "-q")
+        run_pac("release", few, *QUICK, *options, "-o", out, "-q")
