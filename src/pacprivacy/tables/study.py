@@ -130,9 +130,7 @@ def read_study(
         check_classes(built.data.parts[1])
         labels = _strata(built)
         chosen_pool = choose_pool(labels, units)
-        pool = _Stratified(
-            stratify=chosen_pool.stratify, folds=chosen_pool.folds, labels=labels
-        )
+        pool = _Stratified(stratify=chosen_pool.stratify, folds=chosen_pool.folds, labels=labels)
     return Study(
         name="stdin" if source == STDIN else source.name.partition(".")[0],
         built=built,
