@@ -46,6 +46,7 @@ from pacprivacy.mechanism.sklearn import (
     declare_released as declare_released,
     last_step as last_step,
     register_released as register_released,
+    takes_frames as takes_frames,
 )
 from pacprivacy.mechanism.statistics import (
     Covariance as Covariance,
