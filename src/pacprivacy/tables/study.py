@@ -186,7 +186,7 @@ class _OfRows(Wrapper):
 
     Guarantee
     ---------
-    Claim M-12. The value for a candidate is that of the inner mechanism on its kept rows.
+    Claim M-4. The value for a candidate is that of the inner mechanism on its kept rows.
     """
 
     records: Data = field(repr=False, compare=False)

@@ -145,7 +145,7 @@ def test_ids_are_named_in_one_message(messy: Path, tmp_path: Path) -> None:
     assert "--unit id" in line
 
 
-@pytest.mark.claim("M-12")
+@pytest.mark.claim("M-4")
 def test_rows_are_left_out_of_candidates_not_of_the_universe(few: Path, tmp_path: Path) -> None:
     """Nobody can tell from the certificate how many records have gaps, or meet a condition."""
     args = ["--columns", "age,income", "--where", "age >= 60"]

@@ -161,7 +161,7 @@ ALL = [
 ]
 
 
-@pytest.mark.claim("M-12")
+@pytest.mark.claim("M-4")
 @pytest.mark.parametrize("statistic", ALL, ids=lambda s: f"{s.kind}-{s.missing}")
 def test_a_candidate_is_computed_from_its_own_rows(statistic: Any, people: pd.DataFrame) -> None:
     """Rows outside a candidate may hold anything: what is computed on it stays the same.
@@ -185,7 +185,7 @@ def test_a_candidate_is_computed_from_its_own_rows(statistic: Any, people: pd.Da
     assert np.allclose(np.ravel(alone) * scaled, values[k], rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.claim("M-12")
+@pytest.mark.claim("M-4")
 @pytest.mark.parametrize("statistic", ALL, ids=lambda s: f"{s.kind}-{s.missing}")
 def test_all_at_once_is_one_by_one(statistic: Any, people: pd.DataFrame) -> None:
     data = coerce_data(people)
