@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pacprivacy._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from pacprivacy import stats as stats
     from pacprivacy.budget import (
         EpsilonEquivalent as EpsilonEquivalent,
         Information as Information,
@@ -51,12 +52,15 @@ _NAMES_OF = {
     "reporting": "report",
     "session": "Accuracy Session",
 }
+_SPACES = ("stats",)
 _HOME_OF = {name: home for home, names in _NAMES_OF.items() for name in names.split()}
 
-__all__ = ["__version__", *sorted(_HOME_OF)]
+__all__ = ["__version__", *sorted((*_HOME_OF, *_SPACES))]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _SPACES:
+        return import_module(f"{__name__}.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)

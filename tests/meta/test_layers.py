@@ -100,12 +100,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "dp": THEORY | BASE | frozenset(SHARED_WITH_DP),
     # The top. Nothing below imports these three; among themselves they are ordered.
     "estimators": BELOW_TOP,
-    "tables": STORY | THEORY | BASE | {"design", "ledger"},
+    "stats": _numbered("simulation"),
+    "tables": STORY | THEORY | BASE | {"design", "ledger", "stats"},
     "comparison": BELOW_TOP,
-    "cli": BELOW_TOP | {"estimators", "tables", "comparison"},
+    "cli": BELOW_TOP | {"estimators", "tables", "comparison", "stats"},
     "__main__": frozenset({"cli"}),
     # The facade gathers public names; PrivateEstimator is one of them.
-    "": BELOW_TOP - {""} | {"estimators", "comparison"},
+    "": BELOW_TOP - {""} | {"estimators", "comparison", "stats"},
 }
 
 

@@ -96,7 +96,7 @@ def _compare(
         raise DataError(f"model must be one of {', '.join(MODELS)}; got {model!r}.")
     if model != "mean" and target is None:
         raise DataError(f"target must be named for {model}. Add --target COL.")
-    table = read_table(data, labels=[target] if target else [])
+    table = read_table(data)
     names = learned_columns(table, options.read_options(target=target, columns=columns))
     X = numeric_matrix(table, names)
     low, high = zip(*pairs_of(options.read_ranges("--ranges", ranges), names), strict=True)

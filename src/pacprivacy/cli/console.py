@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -95,12 +96,14 @@ def show_json(content: Any) -> None:
 
 @contextmanager
 def show_status(text: str, *, quiet: bool) -> Iterator[None]:
-    """Show that work is going on, on a terminal only."""
+    """Show that work is going on, and since when, on a terminal only."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield
         return
-    with console.status(text):
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        bar.add_task(text, total=None)
         yield
 
 
@@ -119,3 +122,10 @@ def complain(message: str, *, kind: Literal["error", "warning"] = "error") -> No
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     line = Text.assemble("pac: ", (f"{kind}:", _STYLES[kind]), " ", " ".join(message.split()))
     console.print(line)
+
+
+def tell_curator(notes: Iterable[str], *, quiet: bool) -> None:
+    """Print what only the curator may know, on stderr; it is in no file."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for note in () if quiet else notes:
+        console.print(Text.assemble("pac: ", ("curator only:", "cyan"), " ", note))

@@ -7,19 +7,25 @@ from typing import Annotated
 
 import typer
 
-from pacprivacy.cli.console import one_of, read_pair
+from pacprivacy.cli.console import one_of, read_number, read_pair
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.noise import RULES
 from pacprivacy.reporting import FORMATS
-from pacprivacy.tables import MODELS, ModelOptions, Ranges as DeclaredRanges
+from pacprivacy.stats import POLICIES
+from pacprivacy.tables import MODELS, ModelOptions, Ranges as DeclaredRanges, Reading
 
 DataFile = Annotated[
-    Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with a header.")
+    Path,
+    typer.Argument(
+        metavar="DATA",
+        help="Table with column names: .csv, .csv.gz, .parquet, .xlsx, or - for standard input.",
+    ),
 ]
 ModelName = Annotated[
     str,
     typer.Option(
         "--model",
+        "--statistic",
         metavar="NAME",
         help=f"What to release: {', '.join(MODELS)}.",
         autocompletion=one_of(MODELS),
@@ -35,6 +41,49 @@ Target = Annotated[
 ]
 Columns = Annotated[
     str | None, typer.Option("--columns", metavar="A,B", help="Columns to use; default all.")
+]
+GroupBy = Annotated[
+    str | None,
+    typer.Option("--group-by", metavar="A,B", help="One result for every level of categories."),
+]
+Where = Annotated[
+    str | None,
+    typer.Option("--where", metavar="TEXT", help='Condition on rows: "age >= 18".'),
+]
+Weights = Annotated[str | None, typer.Option("--weights", metavar="COL", help="Column of weights.")]
+DeclaredLevels = Annotated[
+    str | None,
+    typer.Option(
+        "--levels",
+        metavar="LIST",
+        help="Levels of categories, public: 'region=north,south;sex=f,m'. Default: the data's.",
+    ),
+]
+MissingValues = Annotated[
+    str,
+    typer.Option(
+        "--missing",
+        metavar="HOW",
+        help="Gaps: drop, mean, category or error; looked after inside every candidate.",
+        autocompletion=one_of(POLICIES),
+    ),
+]
+Fill = Annotated[
+    float | None, typer.Option("--fill", metavar="X", help="Stands for the mean of nobody.")
+]
+Quantiles = Annotated[
+    str | None,
+    typer.Option("--quantiles", metavar="LIST", help="Of quantiles; default 0.25,0.5,0.75."),
+]
+Decimal = Annotated[
+    str | None,
+    typer.Option("--decimal", metavar="MARK", help="Decimal mark of the file, . or ,; if unclear."),
+]
+Delimiter = Annotated[
+    str | None, typer.Option("--delimiter", metavar="MARK", help="Of a CSV file; found out.")
+]
+Encoding = Annotated[
+    str | None, typer.Option("--encoding", metavar="NAME", help="Of a CSV file; found out.")
 ]
 Unit = Annotated[
     str | None,
@@ -137,14 +186,52 @@ State = Annotated[
 
 
 def read_options(
-    *, columns: str | None, ranges: str | None = None, **options: object
+    *,
+    columns: str | None,
+    ranges: str | None = None,
+    group_by: str | None = None,
+    levels: str | None = None,
+    quantiles: str | None = None,
+    **options: object,
 ) -> ModelOptions:
     """Collect what belongs to the model, as typed by the user."""
     return ModelOptions(
-        columns=None if columns is None else _split(columns),
+        columns=None if columns is None else _split("--columns", columns),
         ranges=None if ranges is None else read_ranges("--ranges", ranges),
+        by=None if group_by is None else _split("--group-by", group_by),
+        levels={} if levels is None else read_levels(levels),
+        q=None if quantiles is None else _read_numbers("--quantiles", quantiles),
         **options,  # type: ignore[arg-type]
     )
+
+
+def read_reading(decimal: str | None, delimiter: str | None, encoding: str | None) -> Reading:
+    """Collect how the file is to be read."""
+    if decimal not in (None, ".", ","):
+        raise DataError(f"--decimal must be . or ,; got {decimal!r}. Leave it out to find out.")
+    mark = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
+    if mark is not None and len(mark) != 1:
+        raise DataError(f"--delimiter must be one character; got {delimiter!r}. Try ; or tab.")
+    return Reading(decimal=decimal, delimiter=mark, encoding=encoding)
+
+
+def read_levels(text: str) -> dict[str, tuple[str, ...]]:
+    """Read ``COL=A,B`` for every category, separated by semicolons."""
+    found: dict[str, tuple[str, ...]] = {}
+    for piece in text.split(";"):
+        column, sign, levels = piece.partition("=")
+        names = tuple(level.strip() for level in levels.split(","))
+        if not sign or not column.strip() or not all(names) or len(set(names)) != len(names):
+            raise DataError(
+                f"--levels must be COL=A,B for every category; got {piece[:60]!r}. "
+                'Write it as "region=north,south;sex=f,m".'
+            )
+        found[column.strip()] = names
+    return found
+
+
+def _read_numbers(name: str, text: str) -> tuple[float, ...]:
+    return tuple(read_number(name, part) for part in text.split(","))
 
 
 def read_ranges(name: str, text: str) -> DeclaredRanges:
@@ -184,11 +271,11 @@ def check_plot(plot: Path | None) -> None:
         )
 
 
-def _split(columns: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in columns.split(","))
+def _split(name: str, columns: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in columns.split(","))
     if not all(names) or len(set(names)) != len(names):
         raise DataError(
-            f"--columns must be distinct names with commas between; got {columns!r}. "
+            f"{name} must be distinct names with commas between; got {columns!r}. "
             "Write it as age,income."
         )
     return names

@@ -23,6 +23,7 @@ from pacprivacy.cli.console import (
     show_json,
     show_status,
     show_table,
+    tell_curator,
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import batch_of
@@ -68,6 +69,16 @@ def _plan(
     cost: options.Cost = None,
     trees: options.Trees = None,
     depth: options.Depth = None,
+    group_by: options.GroupBy = None,
+    where: options.Where = None,
+    weights: options.Weights = None,
+    levels: options.DeclaredLevels = None,
+    missing: options.MissingValues = "drop",
+    fill: options.Fill = None,
+    quantiles: options.Quantiles = None,
+    decimal: options.Decimal = None,
+    delimiter: options.Delimiter = None,
+    encoding: options.Encoding = None,
     jobs: options.Jobs = None,
     checkpoint: options.Checkpoint = None,
     seed: Annotated[
@@ -102,12 +113,21 @@ def _plan(
         C=cost,
         trees=trees,
         depth=depth,
+        group_by=group_by,
+        where=where,
+        weights=weights,
+        levels=levels,
+        missing=missing,
+        fill=fill,
+        quantiles=quantiles,
     )
+    reading = options.read_reading(decimal, delimiter, encoding)
     find_model(model, asked)
     limits = read_budgets(budgets)
     as_rule(rule)
     options.check_plot(plot)
-    study = read_study(data, model, asked)
+    study = read_study(data, model, asked, reading)
+    tell_curator(study.notes, quiet=quiet)
     silent = quiet or batch_of(study.mechanism) is None
     with warnings.catch_warnings(), show_status("trying the budgets", quiet=silent):
         if quiet:

@@ -11,7 +11,15 @@ import typer
 
 from pacprivacy.budget import limits_of, parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
+from pacprivacy.cli.console import (
+    AsJson,
+    Quiet,
+    Verb,
+    show,
+    show_json,
+    show_status,
+    tell_curator,
+)
 from pacprivacy.errors import DataError, LedgerError
 from pacprivacy.mechanism import batch_of
 from pacprivacy.noise import as_rule
@@ -59,6 +67,16 @@ def _release(
     cost: options.Cost = None,
     trees: options.Trees = None,
     depth: options.Depth = None,
+    group_by: options.GroupBy = None,
+    where: options.Where = None,
+    weights: options.Weights = None,
+    levels: options.DeclaredLevels = None,
+    missing: options.MissingValues = "drop",
+    fill: options.Fill = None,
+    quantiles: options.Quantiles = None,
+    decimal: options.Decimal = None,
+    delimiter: options.Delimiter = None,
+    encoding: options.Encoding = None,
     jobs: options.Jobs = None,
     checkpoint: options.Checkpoint = None,
     name: options.Name = None,
@@ -94,8 +112,16 @@ def _release(
         C=cost,
         trees=trees,
         depth=depth,
+        group_by=group_by,
+        where=where,
+        weights=weights,
+        levels=levels,
+        missing=missing,
+        fill=fill,
+        quantiles=quantiles,
         mi_nats=limits_of(limits, subsets or SUBSETS_BATCHED).mi_nats,
     )
+    reading = options.read_reading(decimal, delimiter, encoding)
     find_model(model, asked)
     as_rule(rule)
     account: dict[str, Any] = {"dataset": dataset, "principal": principal, "state": state}
@@ -103,7 +129,8 @@ def _release(
     if ledger is None:
         _check_no_account(account)
     check_folder(output)
-    study = read_study(data, model, asked)
+    study = read_study(data, model, asked, reading)
+    tell_curator(study.notes, quiet=quiet)
     # A mechanism that runs subset by subset has a progress bar of its own.
     silent = quiet or batch_of(study.mechanism) is None
     with warnings.catch_warnings(), show_status("finding the noise", quiet=silent):

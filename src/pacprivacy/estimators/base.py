@@ -45,10 +45,10 @@ def read_supervised(
     features, target = validate(
         estimator, least=MINIMUM_ROWS, X=X, y=y, y_numeric=numeric, multi_output=wide
     )
-    return features, _plain_labels(target)
+    return features, plain_labels(target)
 
 
-def _plain_labels(y: Array) -> Array:
+def plain_labels(y: Array) -> Array:
     """Give labels that came in an object array their own type."""
     if y.dtype.kind != "O" or all(isinstance(label, str) for label in y.flat):
         return y

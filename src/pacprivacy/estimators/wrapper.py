@@ -6,17 +6,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self, TypeVar
 
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import get_tags
+from sklearn.utils import check_array, get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pacprivacy._random import public_generator
 from pacprivacy.budget import BudgetLike
-from pacprivacy.errors import MechanismError
-from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
-from pacprivacy.mechanism import EstimatorFit, is_table, last_step
+from pacprivacy.errors import DataError, MechanismError
+from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, plain_labels, read_new
+from pacprivacy.mechanism import (
+    EstimatorFit,
+    check_classes,
+    choose_pool,
+    is_table,
+    last_step,
+    takes_frames,
+)
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -55,7 +62,9 @@ class PrivateEstimator(PrivateBase):
     ----------
     estimator : scikit-learn estimator or pipeline
         What to fit. It is cloned, never fitted itself. Everything that is fitted inside it, such
-        as a scaler in a pipeline, is measured and gets noise. A step *before* this estimator in
+        as a scaler in a pipeline, is measured and gets noise. A frame reaches a pipeline that
+        begins with a ``ColumnTransformer``, an imputer or an encoder as it is, text and gaps
+        included; categories of encoders must be declared. A step *before* this estimator in
         an outer pipeline is fitted on all records without noise: that is public in this model,
         and no certificate can name it, so say it where you publish.
     released : sequence of str, optional
@@ -116,6 +125,24 @@ class PrivateEstimator(PrivateBase):
 
     def _rows(self, X: Any, checked: Any) -> Any:
         return X if is_table(X) else checked  # a frame's names reach what is fitted
+
+    def _read(self, X: Any, y: Any, units: Any) -> tuple[Any, Any]:
+        if not self._as_frame(X):
+            return super()._read(X, y, units)
+        validate_data(self, X=X, skip_check_array=True)  # notes the names of the columns
+        if not get_tags(self).target_tags.required:
+            return X, None
+        if y is None:
+            raise DataError("y must be given to this estimator; got None. Pass fit(X, y).")
+        target = plain_labels(check_array(y, ensure_2d=False, dtype=None, input_name="y"))
+        if not is_classifier(self):
+            return (X, target), None
+        check_classes(target)
+        return (X, target), choose_pool(target, units)
+
+    def _as_frame(self, X: Any) -> bool:
+        """Whether the rows go to the estimator as they are, text and gaps included."""
+        return is_table(X) and takes_frames(self.estimator)
 
     def _attributes(self, value: Any) -> dict[str, Any]:
         return {"estimator_": value}
@@ -178,6 +205,9 @@ class PrivateEstimator(PrivateBase):
         return getattr(self, "estimator_", self.estimator)
 
     def _check_new(self, X: Any) -> Any:
+        if self._as_frame(X):
+            check_is_fitted(self)
+            return validate_data(self, X=X, reset=False, skip_check_array=True)
         return self._rows(X, read_new(self, X, dtype="numeric"))
 
     def _call(self, name: str, *arguments: Any) -> Any:

@@ -30,6 +30,17 @@ from pacprivacy.mechanism.data import (
 )
 from pacprivacy.mechanism.flatten import Structure as Structure, flatten as flatten
 from pacprivacy.mechanism.forest import Forest as Forest
+from pacprivacy.mechanism.frames import (
+    GAP_LEVEL as GAP_LEVEL,
+    Condition as Condition,
+    Frame as Frame,
+    code_levels as code_levels,
+    fill_means as fill_means,
+    find_levels as find_levels,
+    is_identity as is_identity,
+    is_text as is_text,
+    shorten as shorten,
+)
 from pacprivacy.mechanism.kmeans import KMeans as KMeans
 from pacprivacy.mechanism.pca import PCA as PCA
 from pacprivacy.mechanism.sklearn import (
@@ -37,6 +48,7 @@ from pacprivacy.mechanism.sklearn import (
     declare_released as declare_released,
     last_step as last_step,
     register_released as register_released,
+    takes_frames as takes_frames,
 )
 from pacprivacy.mechanism.statistics import (
     Covariance as Covariance,

@@ -74,8 +74,9 @@ def coerce_data(data: Any) -> Data:
     Raises
     ------
     DataError
-        If a part has missing or infinite values, is too short, has another length than the
-        first one, or is of a type that cannot be subset by rows.
+        If an array has missing or infinite values, if a part is too short, has another length
+        than the first one, or is of a type that cannot be subset by rows. Frames may have gaps:
+        they reach the function as they are, and mechanisms check what they use of them.
     """
     if isinstance(data, Data):
         return data
@@ -166,6 +167,10 @@ def _coerce_array(part: Any, name: str) -> npt.NDArray[Any]:
                 f"{name} must hold numbers or strings without missing values; got an object array "
                 "with something else. Convert it to a numeric dtype and fill or drop None."
             )
+    elif array.dtype.names is not None and all(
+        array.dtype[field].kind in _PLAIN_KINDS for field in array.dtype.names
+    ):
+        return array  # named columns, such as a frame has, and gaps as it may have them
     elif array.dtype.kind not in _PLAIN_KINDS:
         raise DataError(
             f"{name} must hold numbers, strings or dates; got dtype {array.dtype}. "
@@ -174,31 +179,19 @@ def _coerce_array(part: Any, name: str) -> npt.NDArray[Any]:
     elif not _is_complete(array):
         raise DataError(
             f"{name} must be finite everywhere; got NaN or infinite entries. "
-            "Fill or drop them before the release: how to do so is part of the function."
+            "Fill or drop them in the function: how to do so is part of it. A frame may have gaps."
         )
     return array
 
 
 def _check_table(part: Any, name: str) -> None:
     try:
-        table = read_table(part)
+        read_table(part)
     except Exception as error:
         raise DataError(
             f"{name} must be a frame with distinct column names; got one that cannot be read "
             f"({type(error).__name__}). Rename the columns."
         ) from error
-    for label, column in table_columns(table):
-        where = f"{name}, column {label!r}," if label else name
-        if column.null_count() > 0:
-            raise DataError(
-                f"{where} must have no missing values; got nulls. Fill or drop them first."
-            )
-        values = column.to_numpy() if column.dtype.is_numeric() else None
-        if values is not None and values.dtype.kind in "fc" and not np.isfinite(values).all():
-            raise DataError(
-                f"{where} must be finite everywhere; got NaN or infinite entries. "
-                "Fill or drop them first."
-            )
 
 
 def table_columns(table: Any) -> list[tuple[str, nw.Series[Any]]]:
@@ -257,9 +250,35 @@ def read_numbers(parts: tuple[Any, ...], name: str) -> Matrix:
     part = parts[0]
     if is_table(part):
         table = read_table(part)
-        columns = [_as_float(column.to_numpy(), name) for _, column in table_columns(table)]
-        return columns[0] if isinstance(table, nw.Series) else np.column_stack(columns)
+        columns = table_columns(table)
+        _check_usable(columns, name)
+        numbers = [_as_float(column.to_numpy(), name) for _, column in columns]
+        return numbers[0] if isinstance(table, nw.Series) else np.column_stack(numbers)
     return _as_float(np.asarray(part), name)
+
+
+def _check_usable(columns: list[tuple[str, nw.Series[Any]]], name: str) -> None:
+    """Refuse text and gaps in the columns that a mechanism uses, all of them in one message."""
+    text = [label for label, c in columns if not (c.dtype.is_numeric() or c.dtype == nw.Boolean)]
+    gaps = [label for label, c in columns if label not in text and not _is_whole(c)]
+    for wrong, must, what in (
+        (text, "numbers", "text or dates"),
+        (gaps, "finite numbers without gaps", "missing or infinite values"),
+    ):
+        if wrong:
+            listed = ", ".join(repr(label) for label in wrong[:_NAMED])
+            more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+            raise MechanismError(
+                f"{name} must be given {must}; got {what} in {listed}{more}. Drop, fill or encode "
+                "those columns inside your function, or use pacprivacy.stats, which can."
+            )
+
+
+def _is_whole(column: nw.Series[Any]) -> bool:
+    if column.null_count() > 0:
+        return False
+    values = column.to_numpy()
+    return values.dtype.kind not in "fc" or bool(np.isfinite(values).all())
 
 
 def _as_float(array: npt.NDArray[Any], name: str) -> Matrix:

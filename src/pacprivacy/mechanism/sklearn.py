@@ -43,7 +43,8 @@ _RELEASED: dict[str, tuple[str, ...]] = {
         ("min_", "scale_"): "MinMaxScaler",
         ("center_", "scale_"): "RobustScaler",
         ("scale_",): "MaxAbsScaler",
-        (): "FunctionTransformer Normalizer",
+        ("statistics_",): "SimpleImputer",
+        (): "FunctionTransformer Normalizer OneHotEncoder OrdinalEncoder",
     }.items()
     for name in group.split()
 }
@@ -52,6 +53,26 @@ _RELEASED: dict[str, tuple[str, ...]] = {
 _CONSTANTS: Final[dict[str, dict[str, Any]]] = {
     "sklearn.KMeans": {"_n_threads": 1},
     "sklearn.MiniBatchKMeans": {"_n_threads": 1},
+}
+
+# What fit sets besides and transform reads; refused unless it is the same for every subset.
+_LAYOUT: Final[dict[str, tuple[str, ...]]] = {
+    "sklearn.SimpleImputer": ("_fit_dtype", "_fill_dtype", "indicator_"),
+    "sklearn.OneHotEncoder": (
+        "categories_",
+        "drop_idx_",
+        "_drop_idx_after_grouping",
+        "_infrequent_enabled",
+        "_n_features_outs",
+    ),
+    "sklearn.OrdinalEncoder": ("categories_", "_missing_indices", "_infrequent_enabled"),
+    "sklearn.ColumnTransformer": (
+        "_columns",
+        "_transformer_to_input_indices",
+        "_remainder",
+        "sparse_output_",
+        "output_indices_",
+    ),
 }
 
 _POSITIVE: Final = ("scale_", "var_", "class_prior_", "explained_variance_")
@@ -77,15 +98,20 @@ class EstimatorNode(Node):
         """Return an estimator that knows the released and the static attributes only."""
         estimator = _clone(self.template)
         values = {name: node.restore(reader) for name, node in self.released}
-        if _is_pipeline(estimator):
+        if _is_a(estimator, "Pipeline"):
             estimator.steps = list(values.items())
             return estimator
+        if _is_a(estimator, "ColumnTransformer"):
+            static = dict(self.static)["transformers_"].restore(reader)
+            estimator.transformers_ = [(n, values.get(n, step), cols) for n, step, cols in static]
+            values = {}
         for name, value in values.items():
             setattr(estimator, name, _repair(value) if name in _POSITIVE else value)
         for name, value in _CONSTANTS.get(self.kind, {}).items():
             setattr(estimator, name, value)
         for name, node in self.static:
-            _set_static(estimator, name, node.restore(reader))
+            if name != "transformers_":
+                _set_static(estimator, name, node.restore(reader))
         return estimator
 
     def describe(self) -> str:
@@ -141,7 +167,7 @@ def _is_read_only(cls: type, name: str) -> bool:
 
 def last_step(estimator: Any) -> Any:
     """Return the last step of a pipeline, and any other estimator itself."""
-    while _is_pipeline(estimator):
+    while _is_a(estimator, "Pipeline"):
         estimator = estimator.steps[-1][1]
     return estimator
 
@@ -154,19 +180,25 @@ def is_estimator(value: Any) -> bool:
 def build_estimator(value: Any, pieces: list[Vector], path: str, build: Builder) -> EstimatorNode:
     """Measure the released attributes of a fitted estimator."""
     template, parameters = _unfitted(value, path)
-    if _is_pipeline(value):
+    static: tuple[tuple[str, Node], ...] = ()
+    if _is_a(value, "Pipeline"):
         released = tuple(
             (name, build(step, pieces, f"{path}.{name}")) for name, step in value.steps
         )
-        static: tuple[tuple[str, Node], ...] = ()
+    elif _is_a(value, "ColumnTransformer"):
+        fitted = [(name, step) for name, step, _ in value.transformers_ if is_estimator(step)]
+        released = tuple((name, build(step, pieces, f"{path}.{name}")) for name, step in fitted)
+        places = tuple(
+            (name, None if is_estimator(step) else step, cols)
+            for name, step, cols in value.transformers_
+        )
+        static = (("transformers_", StaticNode(value=places)), *_build_statics(value))
     else:
         released = tuple(
             (name, build(_read(value, name, path), pieces, f"{path}.{name}"))
             for name in _released_names(value, path)
         )
-        static = tuple(
-            (name, _build_static(getattr(value, name))) for name in _STATIC if hasattr(value, name)
-        )
+        static = _build_statics(value)
     return EstimatorNode(
         kind=_key(type(value)),
         parameters=parameters,
@@ -183,8 +215,9 @@ def _clone(estimator: Any) -> Any:
     return clone(estimator)
 
 
-def _is_pipeline(value: Any) -> bool:
-    return any(_key(cls) == "sklearn.Pipeline" for cls in type(value).__mro__)
+def _is_a(value: Any, name: str) -> bool:
+    """Whether a value is of a class of scikit-learn, which need not be loaded to know."""
+    return any(_key(cls) == f"sklearn.{name}" for cls in type(value).__mro__)
 
 
 def _key(cls: type) -> str:
@@ -198,6 +231,8 @@ def _released_names(value: Any, path: str) -> tuple[str, ...]:
     declared: tuple[str, ...] | None = getattr(value, _DECLARED, None)
     if declared is not None:
         return declared
+    if _is_a(value, "SimpleImputer") and value.strategy == "constant":
+        return ()
     for cls in type(value).__mro__:
         if _key(cls) in _RELEASED:
             return _RELEASED[_key(cls)]
@@ -245,6 +280,45 @@ def _unfitted(value: Any, path: str) -> tuple[Any, str]:
             f"{path} must be an estimator that can be cloned and pickled; got a "
             f"{type(value).__name__} that cannot ({type(error).__name__}). Return its arrays."
         ) from error
+
+
+def _build_statics(value: Any) -> tuple[tuple[str, Node], ...]:
+    names = [*_STATIC, *_LAYOUT.get(_key(type(value)), ())]
+    if _is_a(value, "SimpleImputer") and value.strategy == "constant":
+        names.append("statistics_")
+    return tuple(
+        (name, _build_static(getattr(value, name))) for name in names if hasattr(value, name)
+    )
+
+
+def takes_frames(estimator: Any) -> bool:
+    """Whether an estimator picks its columns by name and may see text and gaps."""
+    while _is_a(estimator, "Pipeline"):
+        estimator = estimator.steps[0][1]
+    kinds = ("ColumnTransformer", "SimpleImputer", "OneHotEncoder", "OrdinalEncoder")
+    return any(_is_a(estimator, kind) for kind in kinds)
+
+
+def check_layout(estimator: Any) -> None:
+    """Refuse steps whose output would have other columns on other subsets, and say what to do."""
+    steps = [estimator, *estimator.get_params(deep=True).values()]
+    for step in filter(is_estimator, steps):
+        kind, told = type(step).__name__, ""
+        if _is_a(step, "OneHotEncoder") or _is_a(step, "OrdinalEncoder"):
+            if isinstance(step.categories, str):
+                told = "categories declared: they may differ between subsets. Write "
+                told += f"{kind}(categories=[['north', 'south'], ...], handle_unknown=...)"
+            elif step.min_frequency is not None or step.max_categories is not None:
+                told = "no min_frequency and no max_categories: what is rare may differ between "
+                told += "subsets. Leave rare categories out of the declared ones"
+        elif _is_a(step, "SimpleImputer"):
+            if step.add_indicator:
+                told = "add_indicator=False: where gaps are may differ between subsets. Use a "
+                told += "category for gaps"
+        elif _is_a(step, "KBinsDiscretizer"):
+            told = "fixed edges. Bin the column before, at declared edges"
+        if told:
+            raise MechanismError(f"{kind} inside a private estimator must have {told}.")
 
 
 def _build_static(value: Any) -> Node:
@@ -310,6 +384,7 @@ class EstimatorFit(Mechanism):
                 f"estimator must be an instance of a scikit-learn estimator; got {got}. "
                 "Pass for example LinearSVC() with brackets."
             )
+        check_layout(self.estimator)
 
     @property
     def name(self) -> str:
@@ -342,6 +417,8 @@ class EstimatorFit(Mechanism):
         params = model.get_params(deep=True).items()
         unset = [k for k, v in params if k.rpartition("__")[2] == "random_state" and v is None]
         model.set_params(**dict.fromkeys(unset, self.seed))
+        sparse = [k for k, _ in params if k.rpartition("__")[2] == "sparse_threshold"]
+        model.set_params(**dict.fromkeys(sparse, 0.0))  # else the share of zeros would decide
         model.fit(*parts)
         if self.released is not None:
             declare_released(model, self.released)

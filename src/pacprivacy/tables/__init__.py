@@ -1,6 +1,8 @@
 """Data as people have it: tables in files, their columns, and the models that run on them."""
 
+from pacprivacy.tables.categories import ModelOptions as ModelOptions, Ranges as Ranges
 from pacprivacy.tables.files import (
+    Reading as Reading,
     Table as Table,
     numeric_matrix as numeric_matrix,
     read_table as read_table,
@@ -8,8 +10,6 @@ from pacprivacy.tables.files import (
 )
 from pacprivacy.tables.models import (
     MODELS as MODELS,
-    ModelOptions as ModelOptions,
-    Ranges as Ranges,
     find_model as find_model,
     learned_columns as learned_columns,
     pairs_of as pairs_of,

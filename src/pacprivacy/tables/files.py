@@ -1,10 +1,25 @@
-"""Tables from files: CSV with the standard library, Parquet with pyarrow if it is there."""
+"""Tables from files: CSV, packed or not, Parquet, Excel, standard input.
+
+Text is split into cells by pyarrow where it is installed and pays, else by the standard library;
+what a cell means is decided here, once, from the distinct entries of a column: numbers with a point
+or a comma, ISO or German dates, gaps, and text for everything else.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import gzip
+import hashlib
+import io
+import re
+import sys
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,14 +27,81 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import DataError
+from pacprivacy.mechanism import is_identity
 
 Vector = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int32]
 Labels = npt.NDArray[Any]
 
-CHUNK_ROWS: Final = 1 << 16
 DELIMITERS: Final = ",;\t|"
-MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>"})
-PARQUET_MAGIC: Final = b"PAR1"
+MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "-", "."})
+QUICK_BYTES: Final = 1 << 20  # from here on pyarrow is worth its import
+STDIN: Final = Path("-")
+NAMED: Final = 6  # columns that a message names before it only counts them
+_PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
+_SNIFFED_LINES: Final = 20
+_COMMA: Final = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
+_THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")
+_ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
+_GERMAN_DATE: Final = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
+_SECONDS_A_DAY: Final = 86400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a file is to be read, where it should not be found out from the file."""
+
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Column:
+    """One column, curator-only.
+
+    Parameters
+    ----------
+    numbers : array or None
+        The entries as numbers, NaN where one is missing; dates are days since 1970. None is text.
+    levels, codes : array, array or None
+        Distinct entries as they are written, and which of them each row has; -1 is a gap.
+    is_date : bool
+        Whether the numbers are dates.
+    unclear : bool
+        Whether it is text only because 1,234 may be 1.234 or 1234.
+    """
+
+    numbers: Vector | None
+    levels: Labels | None = None
+    codes: Codes | None = None
+    is_date: bool = False
+    unclear: bool = False
+
+    @property
+    def gaps(self) -> npt.NDArray[np.bool_]:
+        """Where an entry is missing."""
+        if self.numbers is not None:
+            return np.isnan(self.numbers)
+        assert self.codes is not None
+        return self.codes < 0
+
+    @property
+    def labels(self) -> Labels:
+        """The entries as they are written; None where one is missing."""
+        if self.levels is None or self.codes is None:
+            assert self.numbers is not None
+            whole = np.isfinite(self.numbers).all() and (self.numbers % 1 == 0).all()
+            return self.numbers.astype(np.int64) if whole else self.numbers
+        entries = np.array([*self.levels.tolist(), None], dtype=object)
+        return entries[self.codes]
+
+    @property
+    def is_id(self) -> bool:
+        """Whether it is text and (nearly) every row has an entry of its own."""
+        if self.numbers is not None or self.levels is None:
+            return False
+        return is_identity(len(self.levels), int(np.count_nonzero(~self.gaps)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,34 +110,29 @@ class Table:
 
     Parameters
     ----------
-    names : tuple of str
-        All columns, in the order of the file.
+    columns : mapping of str to Column
+        In the order of the file.
     n_rows : int
         Number of records.
-    numbers : mapping of str to array
-        The columns that hold numbers only; NaN where one is missing.
-    labels : mapping of str to array
-        The columns that were asked for as they are written.
-    missing : mapping of str to str
-        Columns with a missing entry, and where the first one is.
+    digest : bytes
+        SHA-256 of the file.
+    notes : tuple of str
+        What had to be guessed, for the curator.
     """
 
-    names: tuple[str, ...]
+    columns: Mapping[str, Column] = field(repr=False)
     n_rows: int
-    numbers: Mapping[str, Vector] = field(repr=False)
-    labels: Mapping[str, Labels] = field(repr=False)
-    missing: Mapping[str, str] = field(repr=False)
+    digest: bytes = field(default=b"", repr=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns, in the order of the file."""
+        return tuple(self.columns)
 
 
-def read_table(path: Path, *, labels: Collection[str] = ()) -> Table:
-    """Read a CSV or Parquet file.
-
-    Parameters
-    ----------
-    path : Path
-        A file with column names. CSV may be separated by comma, semicolon, tab or bar.
-    labels : collection of str
-        Columns to keep as they are written too, such as the identity of a person.
+def read_table(path: Path, reading: Reading | None = None) -> Table:
+    """Read a CSV, Parquet or Excel file with column names; ``-`` is standard input.
 
     Raises
     ------
@@ -63,90 +140,89 @@ def read_table(path: Path, *, labels: Collection[str] = ()) -> Table:
         If the file cannot be read, has no records, or its rows have unequal lengths.
     """
     try:
-        with path.open("rb") as file:
-            start = file.read(4)
-        table = _read_parquet(path, labels) if start == PARQUET_MAGIC else _read_csv(path, labels)
-    except OSError as error:
+        content = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
+        digest = hashlib.sha256(content).digest()
+        if content.startswith(_GZIP):
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or "a damaged archive"
         raise DataError(
-            f"{path} must be a readable CSV or Parquet file; got: {error.strerror or error}. "
-            "Check the path."
+            f"{path} must be a readable CSV, Parquet or Excel file; got: {reason}. Check the path."
         ) from None
-    if table.n_rows == 0:
+    notes: tuple[str, ...] = ()
+    if content.startswith(_PARQUET):
+        columns = _read_parquet(content, path)
+    elif content.startswith(_ZIP):
+        columns = _read_excel(content, path)
+    else:
+        columns, notes = _read_csv(content, path, reading or Reading())
+    n_rows = len(next(iter(columns.values())).gaps)
+    if n_rows == 0:
         raise DataError(f"{path} must have records; got column names only. Export it again.")
-    return table
+    return Table(columns=columns, n_rows=n_rows, digest=digest, notes=notes)
 
 
 # --- CSV ------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, kw_only=True)
-class _Column:
-    """What was read of one column so far."""
-
-    name: str
-    keep_labels: bool
-    is_text: bool = False
-    first_gap: str | None = None
-    numbers: list[Vector] = field(default_factory=list)
-    labels: list[Labels] = field(default_factory=list)
-
-    def add(self, cells: list[str], lines: list[int]) -> None:
-        """Take the next cells; their lines are needed for messages."""
-        stripped = [cell.strip() for cell in cells]
-        if self.keep_labels:
-            self.labels.append(np.array(stripped, dtype=object))
-        gaps = [i for i, cell in enumerate(stripped) if cell.lower() in MISSING]
-        if gaps and self.first_gap is None:
-            self.first_gap = f"line {lines[gaps[0]]}"
-        if self.is_text:
-            return
-        for i in gaps:
-            stripped[i] = "nan"
-        try:
-            self.numbers.append(np.array(stripped, dtype=np.float64))
-        except ValueError:
-            self.is_text = True
-
-
-def _read_csv(path: Path, labels: Collection[str]) -> Table:
+def _read_csv(
+    content: bytes, path: Path, reading: Reading
+) -> tuple[dict[str, Column], tuple[str, ...]]:
+    text, notes = _decode(content, path, reading.encoding)
+    mark = reading.delimiter or _sniff_delimiter(text)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            first = file.readline()
-            file.seek(0)
-            reader = csv.reader(file, delimiter=_delimiter(first), strict=True)
-            names = _check_names(next(reader, []), path)
-            columns = [_Column(name=name, keep_labels=name in labels) for name in names]
-            n_rows = 0
-            for rows, lines in _chunks(reader, len(names), path):
-                n_rows += len(rows)
-                for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
-                    column.add(list(cells), lines)
-    except UnicodeDecodeError:
-        raise DataError(
-            f"{path} must be a text file in UTF-8, or Parquet; got other bytes. "
-            "Save it as CSV in UTF-8."
-        ) from None
+        names = _check_names(next(reader, []), path)
+        cells = None
+        if len(text) >= QUICK_BYTES and text.count('"') % 2 == 0:
+            cells = _split_quickly(text, mark, len(names), reader.line_num)
+        if cells is None:
+            cells = _split(reader, len(names), path)
     except csv.Error as error:
         raise DataError(
             f"{path} must be a well-formed CSV file; got: {error} (line {reader.line_num}). "
             "Export it again."
         ) from None
-    return Table(
-        names=names,
-        n_rows=n_rows,
-        numbers={c.name: np.concatenate(c.numbers) for c in columns if c.numbers and not c.is_text},
-        labels={c.name: np.concatenate(c.labels) for c in columns if c.labels},
-        missing={c.name: c.first_gap for c in columns if c.first_gap is not None},
+    return _understand(dict(zip(names, cells, strict=True)), reading.decimal), notes
+
+
+def _decode(content: bytes, path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
+    wide = content[:2] in (b"\xff\xfe", b"\xfe\xff")
+    try:
+        if encoding is not None or wide:
+            return content.decode(encoding or "utf-16").removeprefix("\ufeff"), ()
+        if b"\x00" not in content[:4096]:
+            try:
+                return content.decode("utf-8-sig"), ()
+            except UnicodeDecodeError:
+                return content.decode("cp1252"), (
+                    "the file is not UTF-8 and was read as Windows-1252; --encoding says otherwise",
+                )
+    except (UnicodeDecodeError, LookupError):
+        pass
+    raise DataError(
+        f"{path} must be a text file, Parquet or Excel; got bytes that are none of them"
+        f"{'' if encoding is None else f' in {encoding}'}. Save it as CSV in UTF-8, or name its "
+        "--encoding."
     )
 
 
-def _delimiter(first_line: str) -> str:
-    """Return the separator that the line of names uses most; a comma if none."""
-    return max(DELIMITERS, key=first_line.count)
+def _sniff_delimiter(text: str) -> str:
+    """Return the mark that cuts the first lines into equally many fields, most of them."""
+    start = text[: 1 << 16].splitlines(keepends=True)[:_SNIFFED_LINES]
+
+    def score(mark: str) -> tuple[bool, int]:
+        try:
+            widths = [len(row) for row in csv.reader(start, delimiter=mark) if row]
+        except csv.Error:
+            return False, 0
+        return len(set(widths)) == 1, widths[0] if widths else 0
+
+    return max(DELIMITERS, key=lambda mark: (score(mark)[1] > 1, *score(mark)))
 
 
-def _check_names(header: list[str], path: Path) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in header)
+def _check_names(header: Sequence[Any], path: Path) -> tuple[str, ...]:
+    names = tuple("" if name is None else str(name).strip() for name in header)
     if not any(names):
         raise DataError(
             f"{path} must start with a line of column names; got an empty line or file. "
@@ -173,31 +249,181 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _chunks(reader: Any, n_columns: int, path: Path) -> Iterator[tuple[list[list[str]], list[int]]]:
-    """Yield blocks of rows with their line numbers; refuse rows of another length."""
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    for row in reader:
-        if not row:
-            continue
-        if len(row) != n_columns:
+Cells = tuple[list[str], Codes]  # distinct entries, and which of them each row has
+
+
+def _split(reader: Any, n_columns: int, path: Path) -> list[Cells]:
+    """Collect the cells of every column; refuse rows of another length."""
+    found: list[defaultdict[str, int]] = []
+    for _ in range(n_columns):
+        index: defaultdict[str, int] = defaultdict()
+        index.default_factory = index.__len__
+        found.append(index)
+    codes: list[list[Codes]] = [[] for _ in range(n_columns)]
+    while rows := list(islice(reader, 1 << 14)):
+        wrong = next((row for row in rows if row and len(row) != n_columns), None)
+        if wrong is not None:
             raise DataError(
                 f"{path} must have {n_columns} fields in every line, as in its first; got "
-                f"{len(row)} in line {reader.line_num}. Quote fields that hold the separator."
+                f"{len(wrong)} {_near(reader, rows, wrong)}. Quote fields that hold the separator."
             )
-        rows.append(row)
-        lines.append(reader.line_num)
-        if len(rows) == CHUNK_ROWS:
-            yield rows, lines
-            rows, lines = [], []
-    if rows:
-        yield rows, lines
+        rows = [row for row in rows if row]
+        for number, cells in enumerate(zip(*rows, strict=True)):
+            numbers = map(found[number].__getitem__, cells)
+            codes[number].append(np.fromiter(numbers, np.int32, len(rows)))
+    empty = np.empty(0, np.int32)
+    return [
+        (list(index), np.concatenate([empty, *parts]))
+        for index, parts in zip(found, codes, strict=True)
+    ]
 
 
-# --- Parquet --------------------------------------------------------------------------------
+def _near(reader: Any, rows: list[list[str]], wrong: list[str]) -> str:
+    """Return where a row stands; to the line where no field goes over several."""
+    after = next(number for number, row in enumerate(reversed(rows)) if row is wrong)
+    return f"in line {reader.line_num - after}"
 
 
-def _read_parquet(path: Path, labels: Collection[str]) -> Table:
+def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[Cells] | None:
+    """Let pyarrow split the cells; None where it is not installed, or finds something wrong."""
+    try:
+        import pyarrow as pa
+        from pyarrow import csv as fast
+    except ImportError:
+        return None
+    names = [str(number) for number in range(n_columns)]
+    try:
+        content = fast.read_csv(
+            pa.BufferReader(text.encode()),
+            read_options=fast.ReadOptions(column_names=names, skip_rows=n_header),
+            parse_options=fast.ParseOptions(delimiter=mark, newlines_in_values=True),
+            convert_options=fast.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowException:  # the other reader says what and where
+        return None
+    return [_encode(column) for column in content.columns]
+
+
+def _encode(column: Any) -> Cells:
+    """Return the distinct entries of an Arrow column, and which of them each row has."""
+    coded = column.combine_chunks().dictionary_encode()
+    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+    return coded.dictionary.to_pylist(), codes
+
+
+# --- what cells mean --------------------------------------------------------------------------
+
+
+def _understand(cells: Mapping[str, Cells], decimal: str | None) -> dict[str, Column]:
+    """Decide what every column holds; a comma is decimal if declared, or if it can be no other."""
+    columns = {name: _read_cells(*found, decimal or ".") for name, found in cells.items()}
+    if decimal is not None:
+        return columns
+    by_comma = {
+        name: _read_cells(*cells[name], ",")
+        for name, column in columns.items()
+        if column.numbers is None
+    }
+    certain = {
+        name: column
+        for name, column in by_comma.items()
+        if column.numbers is not None and not column.is_date and not _all_thousands(column)
+    }
+    unclear = {name for name, column in by_comma.items() if column.numbers is not None}
+    if certain:  # then a lone point may part thousands elsewhere
+        unclear |= {
+            name
+            for name, column in columns.items()
+            if column.numbers is not None and not column.is_date and _all_thousands(column)
+        }
+    for name in unclear - certain.keys():
+        columns[name] = replace(columns[name], numbers=None, unclear=True)
+    return columns | certain
+
+
+def _all_thousands(column: Column) -> bool:
+    """Whether every mark in the column may part thousands, and there is one."""
+    assert column.levels is not None
+    marked = [text for text in column.levels.tolist() if "," in text or "." in text]
+    return bool(marked) and all(_THOUSANDS.fullmatch(text) for text in marked)
+
+
+def _read_cells(distinct: Sequence[str], codes: Codes, decimal: str) -> Column:
+    """Return the column with these entries: numbers if all are, else dates, else text."""
+    stripped = [text.strip() for text in distinct]
+    filled = [text for text in stripped if text.lower() not in MISSING]
+    numbers = _parse(filled, (_by_point, _by_comma)[decimal == ","])
+    dates = _parse(filled, _as_days) if numbers is None else None
+    values = numbers if dates is None else dates
+    # Entries that differ by blanks around them only are one.
+    place = {text: number for number, text in enumerate(dict.fromkeys(filled))}
+    gap = len(place)
+    new_codes = np.array([place.get(text, gap) for text in stripped] + [gap], np.int32)[codes]
+    spread = None
+    if values is not None:
+        by_level = dict(zip(filled, values.tolist(), strict=True))
+        spread = np.array([*(by_level[text] for text in place), np.nan])[new_codes]
+    return Column(
+        numbers=spread,
+        levels=np.array([*place, None], dtype=object)[:-1],
+        codes=np.where(new_codes == gap, -1, new_codes).astype(np.int32),
+        is_date=dates is not None,
+    )
+
+
+def _parse(filled: list[str], read: Callable[[list[str]], Any]) -> Vector | None:
+    try:
+        return np.asarray(read(filled), dtype=np.float64)
+    except ValueError:
+        return None
+
+
+def _by_point(texts: list[str]) -> Any:
+    try:
+        return np.array(texts, dtype=np.float64)
+    except ValueError:  # 1,234,567.5
+        if not all(re.fullmatch(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?|[\d.]+", text) for text in texts):
+            raise
+        if not any("." in text or text.count(",") > 1 for text in texts if "," in text):
+            raise  # 1,234 alone says nothing
+        return np.array([text.replace(",", "") for text in texts], dtype=np.float64)
+
+
+def _by_comma(texts: list[str]) -> Any:
+    if not all(_COMMA.fullmatch(text) for text in texts):
+        raise ValueError
+    return [float(text.replace(".", "").replace(",", ".")) for text in texts]
+
+
+def _as_days(texts: list[str]) -> Any:
+    """Return days since 1970 of 2024-05-31, 2024-05-31 10:15 or 31.5.2024."""
+    if not texts:
+        raise ValueError
+    if all(_ISO_DATE.fullmatch(text) for text in texts):
+        plain = np.array([text.rstrip("Z") for text in texts], dtype="datetime64[ms]")
+        return plain.astype(np.int64) / (1000 * _SECONDS_A_DAY)
+    days = []
+    for text in texts:
+        found = _GERMAN_DATE.fullmatch(text)
+        if found is None:
+            raise ValueError(text)
+        day, month, year = map(int, found.groups())
+        days.append(_days_of(date(year, month, day)))
+    return days
+
+
+def _days_of(moment: date) -> float:
+    if isinstance(moment, datetime):
+        return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / _SECONDS_A_DAY
+    return float((moment - date(1970, 1, 1)).days)
+
+
+# --- Parquet and Excel --------------------------------------------------------------------------
+
+
+def _read_parquet(content: bytes, path: Path) -> dict[str, Column]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -207,90 +433,145 @@ def _read_parquet(path: Path, labels: Collection[str]) -> Table:
             "Run: pip install 'pacprivacy[data]'"
         ) from None
     try:
-        content = pq.ParquetFile(path).read()
+        table = pq.ParquetFile(pa.BufferReader(content)).read()
     except pa.ArrowException as error:
         raise DataError(
             f"{path} must be a readable Parquet file; got {type(error).__name__}. Export it again."
         ) from None
-    names = _check_names(list(content.column_names), path)
-    numbers: dict[str, Vector] = {}
-    kept: dict[str, Labels] = {}
-    missing: dict[str, str] = {}
-    for name, column in zip(names, content.columns, strict=True):
-        if column.null_count:
-            nulls = column.is_null().to_numpy()
-            missing[name] = f"record {int(np.flatnonzero(nulls)[0]) + 1}"
-        if name in labels:
-            kept[name] = np.array(column.to_pylist(), dtype=object)
+    names = _check_names(table.column_names, path)
+    columns: dict[str, Column] = {}
+    texts: dict[str, Cells] = {}
+    for name, column in zip(names, table.columns, strict=True):
         kind = column.type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+            column = column.cast(kind)
         if pa.types.is_boolean(kind):
             column = column.cast(pa.int8())
-        elif not (
-            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-        ):
-            continue
-        numbers[name] = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
-    return Table(
-        names=names, n_rows=content.num_rows, numbers=numbers, labels=kept, missing=missing
+        if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
+            moments = column.cast(pa.timestamp("ms"), safe=False)
+            numbers = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
+            days = np.asarray(numbers.to_numpy(), np.float64) / (1000 * _SECONDS_A_DAY)
+            columns[name] = Column(numbers=days, is_date=True)
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            distinct, codes = _encode(column)
+            texts[name] = ([*distinct, ""], np.where(codes < 0, len(distinct), codes))
+        elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind):
+            texts[name] = _index([str(item) for item in column.to_pylist()])
+        else:
+            plain = column.cast(pa.float64(), safe=False).to_numpy()
+            columns[name] = Column(numbers=np.asarray(plain, np.float64))
+    columns |= _understand(texts, None)
+    return {name: columns[name] for name in names}
+
+
+def _index(cells: Sequence[str]) -> Cells:
+    index = {text: number for number, text in enumerate(dict.fromkeys(cells))}
+    return list(index), np.fromiter(map(index.__getitem__, cells), np.int32, len(cells))
+
+
+def _read_excel(content: bytes, path: Path) -> dict[str, Column]:
+    """Read the first sheet; its first row holds the names."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise DataError(
+            f"{path} is an Excel file, which must be read with openpyxl; it is not installed. "
+            "Run: pip install 'pacprivacy[excel]'"
+        ) from None
+    try:
+        book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+        rows = book.worksheets[0].iter_rows(values_only=True)
+        header = next(rows, ())
+        body = [row for row in rows if any(cell is not None for cell in row)]
+    except (zipfile.BadZipFile, KeyError, ValueError, OSError, IndexError) as error:
+        raise DataError(
+            f"{path} must be a readable Excel file (.xlsx); got {type(error).__name__}. "
+            "Save it again, or export it as CSV."
+        ) from None
+    names = _check_names(header, path)
+    by_column: list[tuple[Any, ...]] = (
+        list(zip(*body, strict=True)) if body else [() for _ in names]
     )
+    columns: dict[str, Column] = {}
+    texts: dict[str, Cells] = {}
+    for name, cells in zip(names, by_column, strict=True):
+        filled = [cell for cell in cells if cell is not None]
+        if filled and all(isinstance(cell, int | float) for cell in filled):
+            columns[name] = Column(numbers=np.array(cells, dtype=np.float64))
+        elif filled and all(isinstance(cell, date) for cell in filled):
+            days = [np.nan if cell is None else _days_of(cell) for cell in cells]
+            columns[name] = Column(numbers=np.array(days), is_date=True)
+        else:
+            texts[name] = _index(["" if cell is None else str(cell) for cell in cells])
+    columns |= _understand(texts, None)
+    return {name: columns[name] for name in names}
 
 
-NAMED = 6  # columns that a message names before it only counts them
+# --- what is asked of a table -------------------------------------------------------------------
 
 
 def numeric_matrix(table: Table, names: Sequence[str]) -> npt.NDArray[np.float64]:
     """Return the named columns as a matrix; refuse text, missing and infinite entries."""
-    _check_known(table, names)
-    text = [name for name in names if name not in table.numbers]
+    check_known(table, names)
+    text = [name for name in names if table.columns[name].numbers is None]
     if text:
-        rest = [name for name in names if name in table.numbers]
-        usable = rest or [name for name in table.names if name in table.numbers]
-        advice = f"Choose others: --columns {_quoted(usable)}." if usable else "Encode them first."
+        usable = [name for name in names if name not in text]
+        usable = usable or [name for name in table.names if table.columns[name].numbers is not None]
+        advice = f"Choose others: --columns {quoted(usable)}." if usable else "Encode them first."
+        raise DataError(f"columns must hold numbers; got text in {listed(text)}. {advice}")
+    gaps = [name for name in names if table.columns[name].gaps.any()]
+    if gaps:
+        first = int(np.flatnonzero(table.columns[gaps[0]].gaps)[0]) + 1
         raise DataError(
-            f"columns must hold numbers; got text in {_listed(text)}. {advice} "
-            "(Codes for categories must be made before the release.)"
+            f"columns must have no missing values; got some in {listed(gaps)}, the first in record "
+            f"{first}. Drop those records or fill them: how to fill is part of the function."
         )
-    for name in names:
-        if name in table.missing:
-            raise DataError(_missing_text(table, name))
-        if not np.isfinite(table.numbers[name]).all():
-            row = int(np.flatnonzero(~np.isfinite(table.numbers[name]))[0]) + 1
-            raise DataError(
-                f"column {name!r} must be finite everywhere; got NaN or infinity in record {row}. "
-                "Drop those records or fill them before the release."
-            )
-    return np.column_stack([table.numbers[name] for name in names])
+    X = np.column_stack([table.columns[name].numbers for name in names])  # type: ignore[misc]
+    check_finite(X, names)
+    return X
+
+
+def check_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None:
+    """Refuse infinite entries; NaN is a gap and passes."""
+    wrong = [names[j] for j in np.flatnonzero(np.isinf(X).any(axis=0)).tolist()]
+    if wrong:
+        raise DataError(
+            f"columns must be finite everywhere; got infinity in {listed(wrong)}. "
+            "Leave those records out, for example with --where."
+        )
 
 
 def unit_labels(table: Table, name: str) -> Labels:
     """Return the labels that say which rows belong to one unit."""
-    _check_known(table, [name])
-    if name in table.missing:
-        raise DataError(_missing_text(table, name))
-    return table.labels[name]
+    check_known(table, [name])
+    column = table.columns[name]
+    if column.gaps.any():
+        first = int(np.flatnonzero(column.gaps)[0]) + 1
+        raise DataError(
+            f"column {name!r} must have no missing values; got one in record {first}. "
+            "Give each of those records a label of its own, or leave them out of the file."
+        )
+    return column.labels
 
 
-def _check_known(table: Table, names: Sequence[str]) -> None:
-    for name in names:
-        if name not in table.names:
-            raise DataError(
-                f"column {name!r} must be in the file; got a file with {_listed(table.names)}. "
-                "Names are case-sensitive."
-            )
+def check_known(table: Table, names: Sequence[str]) -> None:
+    """Refuse names that are not in the file, all of them in one message."""
+    unknown = [name for name in names if name not in table.columns]
+    if unknown:
+        raise DataError(
+            f"column{'s' * (len(unknown) > 1)} {listed(unknown)} must be in the file; got a file "
+            f"with {listed(table.names)}. Names are case-sensitive."
+        )
 
 
-def _missing_text(table: Table, name: str) -> str:
-    return (
-        f"column {name!r} must have no missing values; got one in {table.missing[name]}. "
-        "Drop those records or fill them before the release: how to fill is part of the function."
-    )
-
-
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[Any]) -> str:
+    """Return names for a message; of many only the first."""
     shown = ", ".join(repr(name) for name in names[:NAMED])
     return shown + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
-def _quoted(names: Sequence[str]) -> str:
+def quoted(names: Sequence[str]) -> str:
+    """Return names as they are typed after ``--columns``."""
     joined = ",".join(names)
     return f'"{joined}"' if any(not name.isidentifier() for name in names) else joined

@@ -1,9 +1,12 @@
 """What can be computed from a table: name, options, mechanism, and how its value reads.
 
-A new model is one entry in :data:`MODELS`. Names, centres and scales of the columns and the edges
-of a histogram are public, and the same for every subset. Putting them back on released numbers is
-post-processing (claim M-1). Centres and scales are too coarse to be facts about the records, unless
-those are asked for.
+A new model is one entry in :data:`MODELS`: a statistic of :mod:`pacprivacy.stats`, which looks
+after gaps and categories itself, or a model of numbers alone, for which categories become columns
+of zeros and ones, and rows with gaps are left out of every candidate or filled inside it.
+
+Names, centres and scales of the columns and the edges of a histogram are public, and the same for
+every subset. Putting them back on released numbers is post-processing (claim M-1). Centres and
+scales are too coarse to be facts about the records, unless those are asked for.
 """
 
 from __future__ import annotations
@@ -15,45 +18,39 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy import stats
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.design import OrthogonalRidge, Penalty
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
     PCA,
+    Condition,
     Covariance,
+    Data,
     Forest,
     Histogram,
     KMeans,
     LinearSVM,
-    Mean,
     Mechanism,
     Wrapper,
+    coerce_data,
     power_of_two,
     published_of,
 )
-from pacprivacy.tables.files import Table, numeric_matrix, unit_labels
-
-Ranges = tuple[float, float] | dict[str, tuple[float, float]]
+from pacprivacy.tables.categories import (
+    Categories,
+    Filled,
+    ModelOptions,
+    Ranges,
+    as_fields,
+    check_numbers,
+    check_rows,
+    gap_notes,
+    rows_where,
+)
+from pacprivacy.tables.files import Table, check_finite, check_known
 
 FLAT: Final = 1e-12  # a spread below this share of the column's size is rounding error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOptions:
-    """What the user asked for, besides budget and pool."""
-
-    target: str | None = None
-    columns: tuple[str, ...] | None = None
-    unit: str | None = None
-    bins: int | None = None
-    ranges: Ranges | None = None
-    clusters: int | None = None
-    components: int | None = None
-    C: float | None = None
-    trees: int | None = None
-    depth: int | None = None
-    mi_nats: float | None = None
-    universe_facts: bool = False
 
 
 # --- columns and their names ------------------------------------------------------------------
@@ -116,10 +113,14 @@ class Named(Wrapper):
         Names, means and scales.
     describe : callable, public
         From the columns and the *released* value to what the user reads.
+    said, facts : tuple of str, public
+        What was declared, and what was read off the universe, of levels and gaps.
     """
 
     columns: Columns = field(repr=False, compare=False)
     describe: Callable[[Columns, Any], dict[str, Any]]
+    said: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -128,17 +129,18 @@ class Named(Wrapper):
         return f"{self.inner.name} of {count} column{'s' * (count != 1)}"
 
     @property
+    def public(self) -> tuple[str, ...]:
+        """What was declared."""
+        return (*self.inner.public, *self.said)
+
+    @property
     def published(self) -> tuple[str, ...]:
         """Exact facts of the universe that the value shows."""
-        return (*self.columns.published, *published_of(self.inner))
+        return (*self.columns.published, *published_of(self.inner), *self.facts)
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Put names and units back on released numbers."""
         return self.describe(self.columns, self.inner.finish(value))
-
-
-def _describe_means(columns: Columns, value: Any) -> dict[str, Any]:
-    return dict(zip(columns.names, map(float, value * columns.scales), strict=True))
 
 
 def _describe_matrix(columns: Columns, value: Any) -> dict[str, Any]:
@@ -215,19 +217,102 @@ class Model:
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
-    def build(self, table: Table, options: ModelOptions) -> tuple[Mechanism, Any]:
+    def build(self, table: Table, options: ModelOptions) -> Built:
         """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
-        names = (learned_columns if self.learns else _described_columns)(table, options)
+        used = (learned_columns if self.learns else _described_columns)(table, options)
+        check_known(table, used)
+        found = Categories.find(table, used, options, reference=self.predicts is not None)
+        names, X = found.expand(table, used)
+        check_finite(X, names)
+        gaps, kept = np.isnan(X).any(axis=1), rows_where(table, options.where)
+        y = None
+        if self.predicts is not None:
+            assert options.target is not None  # find_model asks for it
+            check_known(table, [options.target])
+            missing = table.columns[options.target].gaps
+            kept, gaps = kept & ~missing, gaps & ~missing
+            read = class_labels if self.predicts == "class" else numbers_of
+            y = read(table, options.target)
+        complete = kept & ~gaps
+        fills = options.missing == "mean" and bool((kept & gaps).any())
+        kept = kept if fills else complete
+        check_rows(complete)
         exact = options.universe_facts
-        columns, X = scale_columns(names, numeric_matrix(table, names), self.scaling, exact=exact)
+        columns, _ = scale_columns(names, X[complete], self.scaling, exact=exact)
+        Z = (X[kept] - columns.centre) / columns.scales
         inner = self.mechanism(options, names)
-        mechanism = Named(inner=inner, columns=columns, describe=self.describe)
-        if self.predicts is None:
-            return mechanism, X
-        assert options.target is not None  # find_model asks for it
-        if self.predicts == "class":
-            return mechanism, (X, class_labels(table, options.target))
-        return mechanism, (X, numeric_matrix(table, [options.target])[:, 0])
+        parts = (Z,) if y is None else (Z, y[kept])
+        data = Data(parts=parts, n_rows=len(Z), single=y is None)
+        mechanism: Mechanism = Named(
+            inner=Filled(inner=inner) if fills else inner,
+            columns=columns,
+            describe=self.describe,
+            said=found.said,
+            facts=found.facts,
+        )
+        return Built(
+            mechanism=mechanism,
+            data=data if fills else coerce_data(parts[0] if y is None else parts),
+            kept=kept,
+            notes=gap_notes(table, (*used, *((options.target,) if y is not None else ())), kept),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticModel:
+    """A statistic of :mod:`pacprivacy.stats` on the command line.
+
+    Parameters
+    ----------
+    statistic : callable
+        From the options, the columns and the shared keyword arguments to what is computed.
+    described : callable, optional
+        From the table and the options to the columns; None uses those named alone.
+    takes, needs : tuple of str
+        See :class:`Model`.
+    """
+
+    statistic: Callable[[ModelOptions, tuple[str, ...], dict[str, Any]], Mechanism]
+    described: Callable[[Table, ModelOptions], tuple[str, ...]] | None = None
+    takes: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    predicts: None = None
+
+    def build(self, table: Table, options: ModelOptions) -> Built:
+        """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
+        columns = options.columns or ()
+        if self.described is not None:
+            columns = self.described(table, options)
+        condition = None if options.where is None else Condition(options.where)
+        by, read = options.by or (), () if condition is None else condition.columns
+        apart = [name for name in (options.target, options.weights) if name is not None]
+        used = tuple(dict.fromkeys((*columns, *by, *apart, *read)))
+        check_known(table, used)
+        shown = tuple(dict.fromkeys((*columns, *by)))
+        Categories.find(table, shown, options, grouped=by)
+        numbers = [options.weights] if options.weights is not None else []
+        check_numbers(table, numbers)
+        shared = {
+            name: getattr(options, name)
+            for name in ("by", "where", "weights", "levels", "missing", "fill")
+        }
+        data = as_fields(table, used, options.levels) if used else np.zeros(table.n_rows)
+        return Built(
+            mechanism=self.statistic(options, columns, shared),
+            data=coerce_data(data),
+            kept=np.ones(table.n_rows, dtype=np.bool_),
+            notes=gap_notes(table, used, rows_where(table, options.where), dropped=False),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Built:
+    """A model on a table: what is computed, on which rows of it, and what the curator is told."""
+
+    mechanism: Mechanism
+    data: Data = field(repr=False)
+    kept: npt.NDArray[np.bool_] = field(repr=False)
+    notes: tuple[str, ...] = field(repr=False)
 
 
 def _described_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
@@ -241,7 +326,8 @@ def _described_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
         return (options.target,)
     if options.columns is not None:
         return options.columns
-    names = tuple(name for name in table.names if name != options.unit)
+    apart = (options.unit, options.weights, *(options.by or ()))
+    names = tuple(name for name in table.names if name not in apart)
     if not names:
         raise DataError("the file must have a column besides the unit; got none. Add columns.")
     return names
@@ -251,7 +337,7 @@ def learned_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
     """Return the columns to learn from: those named, or all but the target's and the unit's."""
     names = options.columns
     if names is None:
-        apart = (options.target, options.unit)
+        apart = (options.target, options.unit, options.weights)
         names = tuple(name for name in table.names if name not in apart)
     elif options.target in names:
         raise DataError(
@@ -278,18 +364,36 @@ def pairs_of(ranges: Ranges, names: tuple[str, ...]) -> tuple[tuple[float, float
 
 
 def class_labels(table: Table, target: str) -> npt.NDArray[Any]:
-    """Return the classes to predict: whole numbers, or text as it is written."""
-    labels = unit_labels(table, target)
-    numbers = table.numbers.get(target)
-    if numbers is None:
-        return np.array([str(label) for label in labels])
-    whole = numbers.astype(np.int64) if np.isfinite(numbers).all() else None
-    if whole is None or (whole != numbers).any():
+    """Return the classes to predict: whole numbers, or text as it is written; gaps are 0 or ""."""
+    column = table.columns[target]
+    if column.numbers is None:
+        return np.array([label or "" for label in column.labels])
+    numbers = np.where(column.gaps, 0.0, column.numbers)
+    if not np.isfinite(numbers).all() or (numbers % 1 != 0).any():
         raise DataError(
             f"column {target!r} must hold classes: text or whole numbers; got other numbers. "
-            "Use --model ridge to predict a quantity."
+            "Use --model ridge or ols to predict a quantity."
         )
-    return whole
+    return numbers.astype(np.int64)
+
+
+def numbers_of(table: Table, name: str) -> Vector:
+    """Return a column of numbers, NaN where one is missing."""
+    check_numbers(table, [name])
+    numbers = table.columns[name].numbers
+    assert numbers is not None
+    check_finite(numbers[:, None], [name])
+    return numbers
+
+
+def _crosstab(names: tuple[str, ...], shared: dict[str, Any]) -> Mechanism:
+    if len(names) != 2:
+        raise DataError(
+            f"--columns must name two categories for --model crosstab; got {len(names)}. "
+            "Write it as region,smoker."
+        )
+    del shared["by"]
+    return stats.crosstab(*names, **shared)
 
 
 def _count(given: int | None, default: int) -> int:
@@ -300,9 +404,63 @@ def _declared(options: ModelOptions, names: tuple[str, ...]) -> Any:
     return None if options.ranges is None else pairs_of(options.ranges, names)
 
 
-MODELS: Final[dict[str, Model]] = {
-    "mean": Model(
-        mechanism=lambda *_: Mean(), describe=_describe_means, scaling="scale", learns=False
+_GROUPED: Final = ("by", "weights", "fill")
+_FITTED: Final = ("weights",)
+
+MODELS: Final[dict[str, Model | StatisticModel]] = {
+    "mean": StatisticModel(
+        statistic=lambda o, names, shared: stats.mean(names, **shared),
+        described=_described_columns,
+        takes=_GROUPED,
+    ),
+    "sum": StatisticModel(
+        statistic=lambda o, names, shared: stats.sum(names, **shared),
+        described=_described_columns,
+        takes=("by", "weights"),
+    ),
+    "count": StatisticModel(
+        statistic=lambda o, names, shared: stats.count(names or None, **shared),
+        takes=("by", "weights"),
+    ),
+    "median": StatisticModel(
+        statistic=lambda o, names, shared: stats.median(names, **shared),
+        described=_described_columns,
+        takes=("by", "fill"),
+    ),
+    "quantiles": StatisticModel(
+        statistic=lambda o, names, shared: stats.quantiles(
+            names, q=(0.25, 0.5, 0.75) if o.q is None else o.q, **shared
+        ),
+        described=_described_columns,
+        takes=("by", "fill", "q"),
+    ),
+    "variance": StatisticModel(
+        statistic=lambda o, names, shared: stats.variance(names, **shared),
+        described=_described_columns,
+        takes=("by", "fill"),
+    ),
+    "crosstab": StatisticModel(
+        statistic=lambda o, names, shared: _crosstab(names, shared),
+        takes=("weights",),
+        needs=("columns",),
+    ),
+    "ols": StatisticModel(
+        statistic=lambda o, names, shared: stats.ols(str(o.target), names, **shared),
+        described=learned_columns,
+        takes=_FITTED,
+        needs=("target",),
+    ),
+    "logistic": StatisticModel(
+        statistic=lambda o, names, shared: stats.logistic(str(o.target), names, **shared),
+        described=learned_columns,
+        takes=_FITTED,
+        needs=("target",),
+    ),
+    "poisson": StatisticModel(
+        statistic=lambda o, names, shared: stats.poisson(str(o.target), names, **shared),
+        described=learned_columns,
+        takes=_FITTED,
+        needs=("target",),
     ),
     "covariance": Model(
         mechanism=lambda *_: Covariance(), describe=_describe_matrix, scaling="scale", learns=False
@@ -368,10 +526,12 @@ MEANINGS: Final = {
     "ranges": "Say where the bins may lie, for example --ranges 0,120 or 'age=0,120;pay=0,1e6'; "
     "--universe-facts publishes the exact minimum and maximum instead.",
     "target": "Name the column to predict.",
+    "columns": "Name two categories, for example --columns region,smoker.",
 }
+OPTION_NAMES: Final = {"by": "group-by", "q": "quantiles"}  # where they differ from the field
 
 
-def find_model(name: str, options: ModelOptions) -> Model:
+def find_model(name: str, options: ModelOptions) -> Model | StatisticModel:
     """Return the model of that name; refuse unknown ones and options that do not fit it."""
     model = MODELS.get(name)
     if model is None:
@@ -380,8 +540,8 @@ def find_model(name: str, options: ModelOptions) -> Model:
         if getattr(options, option) is not None and option not in model.takes:
             owners = ", ".join(n for n, m in MODELS.items() if option in m.takes)
             raise DataError(
-                f"--{option} must be left out for --model {name}; got a value. "
-                f"It belongs to --model {owners}."
+                f"--{OPTION_NAMES.get(option, option)} must be left out for --model {name}; "
+                f"got a value. It belongs to --model {owners}."
             )
     for option in model.needs:
         if option == "ranges" and options.universe_facts:

@@ -1,6 +1,8 @@
-"""Tables from CSV and Parquet, and the choice of columns."""
+"""Tables from files of every kind: what cells mean, and what is refused."""
 
+import gzip
 import sys
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from pacprivacy.errors import DataError
 from pacprivacy.tables import files as tables
-from pacprivacy.tables.files import Table, numeric_matrix, read_table, unit_labels
+from pacprivacy.tables.files import Column, Reading, Table, numeric_matrix, read_table, unit_labels
 
 
 def write(folder: Path, text: str) -> Path:
@@ -23,37 +25,42 @@ def test_csv_with_any_usual_separator(mark: str, tmp_path: Path) -> None:
     table = read_table(write(tmp_path, f"a{mark}b\n1{mark}2.5\n-3{mark}4e2\n"))
     assert table.names == ("a", "b")
     assert table.n_rows == 2
-    assert table.numbers["a"].tolist() == [1, -3]
-    assert table.numbers["b"].tolist() == [2.5, 400]
+    assert table.columns["a"].numbers.tolist() == [1, -3]
+    assert table.columns["b"].numbers.tolist() == [2.5, 400]
 
 
 def test_csv_with_mark_quotes_spaces_and_blank_lines(tmp_path: Path) -> None:
     text = '\ufeffname, age \n"Li, Ada", 3 \n\n"two\nlines",4\n'
-    table = read_table(write(tmp_path, text), labels=["name"])
+    table = read_table(write(tmp_path, text))
     assert table.names == ("name", "age")
-    assert table.numbers["age"].tolist() == [3, 4]
-    assert "name" not in table.numbers
-    assert table.labels["name"].tolist() == ["Li, Ada", "two\nlines"]
+    assert table.columns["age"].numbers.tolist() == [3, 4]
+    assert table.columns["name"].numbers is None
+    assert table.columns["name"].labels.tolist() == ["Li, Ada", "two\nlines"]
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
-def test_csv_does_not_depend_on_chunks(
-    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("quick", [False, True])
+def test_both_ways_to_split_cells_agree(
+    quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "CHUNK_ROWS", chunk)
-    text = "a,b,c,id\n1,1,x,7\n2,,y,07\n3,n/a,4,7\n4,oops,5,9\n5,3,6,9\n"
-    table = read_table(write(tmp_path, text), labels=["id"])
+    monkeypatch.setattr(tables, "QUICK_BYTES", 0 if quick else 1 << 40)
+    text = 'a,b,c,id\n1,1,x,7\n\n2,,y,07\n3,n/a,"4\n,",7\n4,oops,5,9\n5,3,6,9\n'
+    table = read_table(write(tmp_path, text))
     assert table.n_rows == 5
-    assert table.numbers["a"].tolist() == [1, 2, 3, 4, 5]
-    assert set(table.numbers) == {"a", "id"}, "one word makes a column text"
-    assert table.labels["id"].tolist() == ["7", "07", "7", "9", "9"]
-    assert table.missing == {"b": "line 3"}
+    assert table.columns["a"].numbers.tolist() == [1, 2, 3, 4, 5]
+    assert numeric(table) == {"a", "id"}, "one word makes a column text"
+    assert table.columns["id"].labels.tolist() == ["7", "07", "7", "9", "9"]
+    assert table.columns["c"].labels.tolist() == ["x", "y", "4\n,", "5", "6"]
+    assert np.flatnonzero(table.columns["b"].gaps).tolist() == [1, 2]
+
+
+def numeric(table: Table) -> set[str]:
+    return {name for name, column in table.columns.items() if column.numbers is not None}
 
 
 def test_a_missing_number_is_not_a_number_but_the_column_stays_numeric(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, "a\n1\n?\n3\n"))
-    assert np.isnan(table.numbers["a"]).tolist() == [False, True, False]
-    with pytest.raises(DataError, match="column 'a' must have no missing values; got one in line"):
+    assert np.isnan(table.columns["a"].numbers).tolist() == [False, True, False]
+    with pytest.raises(DataError, match="got some in 'a', the first in record 2"):
         numeric_matrix(table, ["a"])
 
 
@@ -68,7 +75,8 @@ def test_messages_name_columns_but_no_values(tmp_path: Path) -> None:
 
 def test_many_columns_are_counted_not_listed() -> None:
     names = tuple(f"c{i}" for i in range(40))
-    table = Table(names=names, n_rows=1, numbers={}, labels={}, missing={})
+    word = Column(numbers=None, levels=np.array(["x"]), codes=np.zeros(1, np.int32))
+    table = Table(columns=dict.fromkeys(names, word), n_rows=1)
     with pytest.raises(DataError, match="'c0', 'c1', 'c2', 'c3', 'c4', 'c5' and 34 more"):
         numeric_matrix(table, names)
     with pytest.raises(DataError, match=r"column 'x' must be in the file; .* and 34 more"):
@@ -76,9 +84,111 @@ def test_many_columns_are_counted_not_listed() -> None:
 
 
 def test_missing_units_are_refused(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path, "id,a\nx,1\n,2\n"), labels=["id"])
-    with pytest.raises(DataError, match="column 'id' must have no missing values; got one in line"):
+    table = read_table(write(tmp_path, "id,a\nx,1\n,2\n"))
+    with pytest.raises(
+        DataError, match="column 'id' must have no missing values; got one in record 2"
+    ):
         unit_labels(table, "id")
+
+
+# --- what cells mean -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cells", "decimal", "numbers"),
+    [
+        (["1,5", "2,25", "-3"], None, [1.5, 2.25, -3]),
+        (["1.234,5", "2.000.000,0"], None, [1234.5, 2e6]),
+        (["1,234.5", "2,000,000"], None, [1234.5, 2e6]),
+        (["1,234", "2,500"], ",", [1.234, 2.5]),
+        (["1.234", "2.500"], ",", [1234, 2500]),
+        (["1,234", "2,500"], None, None),
+        (["1.234", "2.500"], None, [1.234, 2.5]),
+        (["1e3", "-2E-1"], None, [1000, -0.2]),
+        (["12,5 kg", "3"], None, None),
+    ],
+)
+def test_decimal_marks_are_found_out_or_left_alone(
+    cells: list[str], decimal: str | None, numbers: list[float] | None, tmp_path: Path
+) -> None:
+    path = write(tmp_path, "a;b\n" + "".join(f"{cell};x\n" for cell in cells))
+    found = read_table(path, Reading(decimal=decimal)).columns["a"]
+    assert found.numbers is None if numbers is None else found.numbers.tolist() == numbers
+    assert found.unclear == (cells[0] == "1,234" and decimal is None)
+
+
+def test_a_point_among_decimal_commas_is_not_guessed_at(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, "pay;rate\n1.200;1,5\n2.400;2,5\n"))
+    assert table.columns["rate"].numbers.tolist() == [1.5, 2.5]
+    assert table.columns["pay"].unclear, "1200 in this file, 1.2 in another"
+    assert table.columns["pay"].numbers is None
+
+
+@pytest.mark.parametrize(
+    "cells", [["2024-01-02", "1970-01-02"], ["2.1.2024", "02.01.1970"], ["2024-01-02 00:00", ""]]
+)
+def test_dates_are_days(cells: list[str], tmp_path: Path) -> None:
+    column = read_table(write(tmp_path, "d,x\n" + "".join(f"{c},1\n" for c in cells))).columns["d"]
+    assert column.is_date
+    assert column.numbers[0] == 19724
+    assert column.numbers[1] == 1 or column.gaps[1]
+
+
+def test_encodings_and_packed_files(tmp_path: Path) -> None:
+    text = "name;age\nJürgen;4\nZoë;5\n"
+    path = tmp_path / "data.csv"
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "cp1252"):
+        path.write_bytes(text.encode(encoding))
+        table = read_table(path)
+        assert table.columns["name"].labels.tolist() == ["Jürgen", "Zoë"], encoding
+        assert bool(table.notes) == (encoding == "cp1252"), "a guess is told"
+    path.write_bytes(text.encode("cp437"))
+    assert read_table(path, Reading(encoding="cp437")).columns["name"].labels[0] == "Jürgen"
+    packed = tmp_path / "data.csv.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    assert read_table(packed).columns["age"].numbers.tolist() == [4, 5]
+    packed.write_bytes(gzip.compress(text.encode())[:-9])
+    with pytest.raises(DataError, match="damaged archive"):
+        read_table(packed)
+    path.write_bytes(b"\x00\x01\x02binary")
+    with pytest.raises(DataError, match="must be a text file, Parquet or Excel"):
+        read_table(path)
+
+
+def test_a_separator_inside_quoted_names_does_not_mislead(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, '"pay, gross, monthly";age\n1;2\n3;4\n'))
+    assert table.names == ("pay, gross, monthly", "age")
+
+
+# --- Excel ------------------------------------------------------------------------------------
+
+
+def test_excel_sheet(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    rows = [["n", "day", "word", "mixed"], [1, date(1970, 1, 2), "a", 1], [None, None, None, "b"]]
+    for row in rows:
+        book.active.append(row)
+    path = tmp_path / "data.xlsx"
+    book.save(path)
+    table = read_table(path)
+    np.testing.assert_array_equal(table.columns["n"].numbers, [1, np.nan])
+    np.testing.assert_array_equal(table.columns["day"].numbers, [1, np.nan])
+    assert table.columns["word"].labels.tolist() == ["a", None]
+    assert table.columns["mixed"].labels.tolist() == ["1", "b"]
+    path.write_bytes(b"PK\x03\x04 no workbook")
+    with pytest.raises(DataError, match="must be a readable Excel file"):
+        read_table(path)
+
+
+def test_excel_without_openpyxl_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    path = tmp_path / "data.xlsx"
+    path.write_bytes(b"PK\x03\x04")
+    with pytest.raises(DataError, match=r"pip install 'pacprivacy\[excel\]'"):
+        read_table(path)
 
 
 # --- Parquet --------------------------------------------------------------------------------
@@ -98,16 +208,16 @@ def test_parquet_columns_of_every_kind(tmp_path: Path) -> None:
         "gap": pa.array([1, None, 3], pa.int32()),
     }
     pq.write_table(pa.table(columns), path)
-    table = read_table(path, labels=["word", "small"])
+    table = read_table(path)
     assert table.names == tuple(columns)
-    assert set(table.numbers) == {"small", "large", "real", "yes", "money", "gap"}
-    assert table.numbers["large"][0] == 2.0**60
-    assert table.numbers["yes"].tolist() == [1, 0, 1]
-    assert table.numbers["money"].tolist() == [1.5, 2, 3]
-    assert table.labels["word"].tolist() == ["a", "b", "a"]
-    assert table.labels["small"].tolist() == [1, 2, 3]
-    assert table.missing == {"gap": "record 2"}
-    with pytest.raises(DataError, match="got one in record 2"):
+    assert numeric(table) == {"small", "large", "real", "yes", "money", "gap"}
+    assert table.columns["large"].numbers[0] == 2.0**60
+    assert table.columns["yes"].numbers.tolist() == [1, 0, 1]
+    assert table.columns["money"].numbers.tolist() == [1.5, 2, 3]
+    assert table.columns["word"].labels.tolist() == ["a", "b", "a"]
+    assert table.columns["small"].labels.tolist() == [1, 2, 3]
+    assert table.columns["gap"].gaps.tolist() == [False, True, False]
+    with pytest.raises(DataError, match="the first in record 2"):
         numeric_matrix(table, ["gap"])
 
 
@@ -121,7 +231,7 @@ def test_parquet_and_csv_agree(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": x, "y": y}), path)
     from_csv, from_parquet = read_table(write(tmp_path, text)), read_table(path)
     for name in ("x", "y"):
-        assert np.array_equal(from_csv.numbers[name], from_parquet.numbers[name])
+        assert np.array_equal(from_csv.columns[name].numbers, from_parquet.columns[name].numbers)
 
 
 def test_parquet_without_pyarrow_says_what_to_install(

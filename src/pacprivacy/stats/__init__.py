@@ -1,0 +1,127 @@
+"""Statistics of a table by the names of its columns, ready for a private release.
+
+>>> import numpy as np, pacprivacy as pac
+>>> people = np.array([("north", 31.0), ("south", np.nan), ("south", 52.0), ("north", 40.0)] * 50,
+...                   dtype=[("region", "U5"), ("age", "f8")])
+>>> ages = pac.stats.mean("age", by="region", where="age >= 18")
+>>> sorted(pac.privatize(ages, people, pac.Membership(0.6), n_subsets=64).value)
+['north', 'south']
+
+A table is a pandas, polars or Arrow frame, or an array. Gaps are looked after inside every
+candidate: a row is dropped, or a gap is filled, by what the candidate's own rows say. Names of
+columns and the levels of categories are the same for all candidates: declared with ``levels``, or
+those that occur in the universe, which the certificate then lists as published without noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism import Mechanism
+from pacprivacy.stats.base import MOST_LEVELS, POLICIES, Missing, Statistic
+from pacprivacy.stats.regressions import OLS, Logistic, Poisson
+from pacprivacy.stats.summaries import Count, Mean, Quantiles, Sum, Variance
+
+__all__ = [
+    "MOST_LEVELS",
+    "POLICIES",
+    "Missing",
+    "Statistic",
+    "count",
+    "crosstab",
+    "logistic",
+    "mean",
+    "median",
+    "ols",
+    "poisson",
+    "quantiles",
+    "sum",
+    "variance",
+]
+
+Names = str | Sequence[str] | None
+
+
+def _names(names: Names) -> tuple[str, ...] | None:
+    return None if names is None else (names,) if isinstance(names, str) else tuple(names)
+
+
+def _make(kind: Callable[..., Statistic], options: Mapping[str, Any], **own: Any) -> Mechanism:
+    settings = dict(options)
+    levels = settings.pop("levels", None) or {}
+    settings["levels"] = {name: tuple(str(x) for x in found) for name, found in levels.items()}
+    settings["by"] = _names(settings.pop("by", None)) or ()
+    try:
+        return kind(**settings, **own)
+    except TypeError:
+        known = "by, where, weights, levels, missing, fill"
+        wrong = sorted(settings.keys() - {*known.split(", ")})
+        raise MechanismError(
+            f"options must be among {known}; got {', '.join(wrong)}. Check the spelling."
+        ) from None
+
+
+def mean(columns: Names = None, **options: Any) -> Mechanism:
+    """Return the means of columns, or of each level of a category (its share).
+
+    Parameters
+    ----------
+    columns : str or sequence of str, optional
+        All columns that are not used otherwise by default.
+    **options
+        ``by``, ``where``, ``weights``, ``levels``, ``missing`` and ``fill`` as in
+        :class:`Statistic`; so for the other functions here.
+    """
+    return _make(Mean, options, columns=_names(columns))
+
+
+def sum(columns: Names = None, **options: Any) -> Mechanism:
+    """Return the sums of columns; of nobody it is 0."""
+    return _make(Sum, options, columns=_names(columns))
+
+
+def count(columns: Names = None, **options: Any) -> Mechanism:
+    """Return the number of rows, of entries of a column, or of each level of a category."""
+    return _make(Count, options, columns=_names(columns))
+
+
+def crosstab(rows: str, columns: str, **options: Any) -> Mechanism:
+    """Return the number of rows for each pair of levels of two categories."""
+    return _make(Count, {**options, "by": (rows, columns)})
+
+
+def variance(columns: Names = None, **options: Any) -> Mechanism:
+    """Return the variances of columns, with the divisor n - 1."""
+    return _make(Variance, options, columns=_names(columns))
+
+
+def median(columns: Names = None, **options: Any) -> Mechanism:
+    """Return the medians of columns."""
+    return _make(Quantiles, options, columns=_names(columns))
+
+
+def quantiles(
+    columns: Names = None, *, q: Sequence[float] = (0.25, 0.5, 0.75), **options: Any
+) -> Mechanism:
+    """Return quantiles of columns, by linear interpolation as in :func:`numpy.quantile`."""
+    return _make(Quantiles, options, columns=_names(columns), q=tuple(sorted(map(float, q))))
+
+
+def ols(target: str, columns: Names = None, **options: Any) -> Mechanism:
+    """Return the coefficients of least squares, by name, with an intercept.
+
+    Of a category the first level is the reference. Rows with a gap in any column are left out.
+    """
+    return _make(OLS, options, target=target, columns=_names(columns))
+
+
+def logistic(target: str, columns: Names = None, **options: Any) -> Mechanism:
+    """Return the coefficients of a logistic regression: log odds of the target's second level."""
+    return _make(Logistic, options, target=target, columns=_names(columns))
+
+
+def poisson(target: str, columns: Names = None, **options: Any) -> Mechanism:
+    """Return the coefficients of a Poisson regression with the logarithm as link."""
+    return _make(Poisson, options, target=target, columns=_names(columns))

@@ -1,0 +1,373 @@
+"""What all statistics share: rows of a candidate as numbers, gaps, levels, conditions, names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, ClassVar, Final, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism import (
+    GAP_LEVEL,
+    Condition,
+    Data,
+    Frame,
+    Mechanism,
+    code_levels,
+    fill_means,
+    find_levels,
+    fixed,
+    is_identity,
+    is_text,
+    shorten,
+)
+
+Missing = Literal["drop", "mean", "category", "error"]
+
+POLICIES: Final = ("drop", "mean", "category", "error")
+MOST_LEVELS: Final = 50  # text with more of them is an id or a remark, unless they are declared
+_SHOWN_COLUMNS: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rows:
+    """The rows of one candidate as numbers.
+
+    Weights are 0 where the condition is not met, columns have NaN for gaps, and cells are -1 for
+    rows of none.
+    """
+
+    weights: Vector
+    X: Matrix
+    cells: npt.NDArray[np.int64]
+    y: Vector | None = None
+
+    def take(self, rows: npt.NDArray[Any]) -> Rows:
+        """Return some of the rows."""
+        y = None if self.y is None else self.y[rows]
+        return Rows(weights=self.weights[rows], X=self.X[rows], cells=self.cells[rows], y=y)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Layout:
+    """What is the same for all candidates: names, levels, centres that steady the arithmetic."""
+
+    terms: tuple[tuple[str, str, str | None], ...]  # name, column, level of a category
+    levels: Mapping[str, tuple[str, ...]]
+    measured: tuple[str, ...]
+    centre: Vector
+    scales: Vector
+    target_levels: tuple[str, ...] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns, a category's with the level."""
+        return tuple(name for name, _, _ in self.terms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistic(Mechanism):
+    """What all statistics share; made by the functions of :mod:`pacprivacy.stats`.
+
+    Parameters
+    ----------
+    columns : tuple of str, optional
+        What is described; all columns that are not used otherwise by default. A category counts
+        as one column of zeros and ones for each level.
+    by : tuple of str
+        Categories: one result for each combination of their levels.
+    where : str, optional
+        Condition that a row must meet, such as ``"age >= 18"``.
+    weights : str, optional
+        Column of weights.
+    levels : mapping of str to sequence, optional
+        Declared levels of categories; other entries count as missing.
+    missing : {"drop", "mean", "category", "error"}
+        Gaps are left out; filled by the mean of the candidate; for categories, a level of their
+        own (numbers are left out); or refused.
+    fill : float, optional
+        What stands for the mean, median and so on of nobody.
+    """
+
+    kind: ClassVar[str] = ""
+    weighted: ClassVar[bool] = True
+    reference: ClassVar[bool] = False  # whether the first level of a category has no column
+
+    columns: tuple[str, ...] | None = None
+    by: tuple[str, ...] = ()
+    where: str | None = None
+    weights: str | None = None
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    missing: Missing = "drop"
+    fill: float | None = None
+    target: str | None = None
+    layout: Layout | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.missing not in POLICIES:
+            raise MechanismError(
+                f"missing must be one of {', '.join(POLICIES)}; got {self.missing!r}. Choose one."
+            )
+        if self.weights is not None and not self.weighted:
+            raise MechanismError(
+                f"weights must be left out for {self.kind}; got {self.weights!r}. "
+                "Means, sums, counts and regressions take weights."
+            )
+        if self.where is not None:
+            Condition(self.where)
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        used = self.columns or ()
+        if self.layout is not None:
+            used = tuple(dict.fromkeys(column for _, column, _ in self.layout.terms))
+        listed = ", ".join(used) if len(used) <= _SHOWN_COLUMNS else f"{len(used)} columns"
+        words = [self.kind]
+        if self.target is not None:
+            words.append(f"of {self.target} on {listed or 'all columns'}")
+        elif listed:
+            words.append(f"of {listed}")
+        if self.by:
+            words.append(f"by {', '.join(self.by)}")
+        if self.where is not None:
+            words.append(f"where {self.where}")
+        return " ".join(words)
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was declared."""
+        said = [f"levels of {name!r}: declared by the curator" for name in sorted(self.levels)]
+        if self.missing != "error":
+            said.append(f"gaps: {_GAPS[self.missing]}, inside every candidate")
+        if self.weights is not None:
+            said.append(f"rows are weighted by {self.weights!r}")
+        return tuple(said)
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """Levels that were read off the universe: the value shows that each of them occurs."""
+        measured = () if self.layout is None else self.layout.measured
+        return tuple(f"levels of {name!r}: those that occur in the universe" for name in measured)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def prepare(self, data: Data) -> Self:
+        """Fix names and levels on the whole universe, and refuse columns that cannot be used."""
+        frame = Frame(data.parts, wanted_by=self.kind)
+        used = self._columns(frame)
+        read = {name: frame.column(name) for name in (*used, *self.by)}
+        self._check_kinds(read)
+        levels, measured = dict(self.levels), []
+        for name, column in read.items():
+            if name in levels or not (is_text(column) or name in self.by):
+                continue
+            levels[name] = find_levels(column)
+            measured.append(name)
+            if not levels[name]:
+                raise MechanismError(f"column {name!r} must have levels; got none. Leave it out.")
+        if self.missing == "category":
+            for name in levels.keys() & read.keys():
+                column = read[name]
+                if (code_levels(column, levels[name]) < 0).any() or name in self.levels:
+                    levels[name] = (*levels[name], GAP_LEVEL)
+        terms = tuple(term for name in used for term in self._terms(name, levels.get(name)))
+        width = len(terms) + (self.target is not None)
+        layout = Layout(
+            terms=terms,
+            levels={name: tuple(found) for name, found in levels.items()},
+            measured=tuple(measured),
+            centre=np.zeros(width),
+            scales=np.ones(width),
+            target_levels=self._target_levels(frame),
+        )
+        whole = replace(self, layout=layout)
+        if self.missing == "error":
+            whole._check_gaps(frame)
+        rows = whole._read(data.parts)
+        return replace(whole, layout=_steady(layout, rows))
+
+    def _columns(self, frame: Frame) -> tuple[str, ...]:
+        if self.columns is not None:
+            return self.columns
+        apart = {self.target, self.weights, *self.by}
+        names = tuple(name for name in frame.names if name not in apart)
+        if not names:
+            raise MechanismError(
+                f"{self.kind} must be given a column to describe; got none besides those used "
+                "otherwise. Name one."
+            )
+        return names
+
+    def _terms(
+        self, name: str, levels: Sequence[str] | None
+    ) -> tuple[tuple[str, str, str | None], ...]:
+        if levels is None:
+            return ((name, name, None),)
+        kept = levels[1:] if self.reference else levels
+        return tuple((f"{name}={level}", name, level) for level in kept)
+
+    def _target_levels(self, frame: Frame) -> tuple[str, ...] | None:
+        return None
+
+    def _check_kinds(self, read: Mapping[str, Any]) -> None:
+        """Refuse text that is no category, all such columns in one message."""
+        ids, long = [], []
+        for name, column in read.items():
+            if name in self.levels or not (is_text(column) or name in self.by):
+                continue
+            n_levels = len(find_levels(column))
+            there = np.count_nonzero(column != None)  # noqa: E711
+            if is_text(column) and is_identity(n_levels, there):
+                ids.append(name)
+            elif n_levels > MOST_LEVELS:
+                long.append(name)
+        said = []
+        if ids:
+            said.append(f"ids in {shorten(ids)} (most rows have an entry of their own)")
+        if long:
+            said.append(f"more than {MOST_LEVELS} levels in {shorten(long)}")
+        if said:
+            raise MechanismError(
+                f"columns must hold numbers, dates or categories; got {' and '.join(said)}. Leave "
+                "them out, declare the levels that matter, or make an id the unit of privacy."
+            )
+
+    def _check_gaps(self, frame: Frame) -> None:
+        layout = fixed(self.layout, "layout")
+        names = dict.fromkeys([*(column for _, column, _ in layout.terms), *self.by])
+        if self.weights is not None:
+            names[self.weights] = None
+        counts = {name: int(np.count_nonzero(self._gaps(frame, name))) for name in names}
+        wrong = [name for name, number in counts.items() if number]
+        if wrong:
+            raise MechanismError(
+                f"columns must have no missing values; got some in {shorten(wrong)}. "
+                "Choose missing='drop', 'mean' or 'category'."
+            )
+
+    def _gaps(self, frame: Frame, name: str) -> npt.NDArray[np.bool_]:
+        column, levels = frame.column(name), fixed(self.layout, "layout").levels.get(name)
+        if levels is not None:
+            return code_levels(column, levels) < 0
+        return np.isnan(column)
+
+    def _read(self, parts: tuple[Any, ...]) -> Rows:
+        """Return the rows of one candidate; looks at no other row."""
+        layout, frame = fixed(self.layout, "layout"), Frame(parts, wanted_by=self.kind)
+        X = np.ones((frame.n_rows, len(layout.terms)))
+        coded: dict[str, Any] = {}
+        for j, (_, name, level) in enumerate(layout.terms):
+            if level is None:
+                X[:, j] = self._numbers(frame, name)
+                continue
+            if name not in coded:
+                coded[name] = self._code(frame, name)
+            number = layout.levels[name].index(level)
+            X[:, j] = np.where(coded[name] < 0, np.nan, coded[name] == number)
+        cells = np.zeros(frame.n_rows, dtype=np.int64)
+        for name in self.by:
+            codes = self._code(frame, name)
+            inside = (cells >= 0) & (codes >= 0)
+            cells = np.where(inside, cells * len(layout.levels[name]) + codes, -1)
+        weights = np.ones(frame.n_rows)
+        if self.weights is not None:
+            weights = np.nan_to_num(self._numbers(frame, self.weights))
+            if (weights < 0).any():
+                raise MechanismError(
+                    f"weights must be non-negative; got others in {self.weights!r}. Take others."
+                )
+        if self.where is not None:
+            condition = Condition(self.where)
+            met = condition.rows({name: frame.column(name) for name in condition.columns})
+            weights = np.where(met, weights, 0.0)
+        weights = np.where(cells >= 0, weights, 0.0)
+        if self.missing == "mean":
+            X = fill_means(X, weights)
+        return Rows(weights=weights, X=X, cells=cells, y=self._target(frame))
+
+    def _code(self, frame: Frame, name: str) -> npt.NDArray[np.int64]:
+        levels = fixed(self.layout, "layout").levels[name]
+        own = self.missing == "category" and levels[-1] == GAP_LEVEL
+        return code_levels(frame.column(name), levels[:-1] if own else levels, gap_level=own)
+
+    def _numbers(self, frame: Frame, name: str) -> Vector:
+        column = frame.column(name)
+        if is_text(column):
+            raise MechanismError(f"column {name!r} must hold numbers; got text. Choose another.")
+        if np.isinf(column).any():
+            raise MechanismError(
+                f"column {name!r} must be finite everywhere; got infinity. Leave those rows out: "
+                "where=..."
+            )
+        return column
+
+    def _target(self, frame: Frame) -> Vector | None:
+        return None
+
+    # --- what is measured ------------------------------------------------------------------------
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """One number for every column and every combination of levels."""
+        layout = fixed(self.layout, "layout")
+        return (len(layout.terms), *(len(layout.levels[name]) for name in self.by))
+
+    @property
+    def _n_cells(self) -> int:
+        return int(np.prod(self._shape[1:], dtype=np.int64))
+
+    def finish(self, value: Any) -> Any:
+        """Put names on released numbers."""
+        layout = fixed(self.layout, "layout")
+        axes = [layout.names, *(layout.levels[name] for name in self.by)]
+        numbers = np.asarray(value, dtype=np.float64).reshape(self._shape)
+        if self.by and len(layout.names) == 1:
+            axes, numbers = axes[1:], numbers[0]
+        return labelled(numbers, axes)
+
+    def _nobody(self, empty: npt.NDArray[np.bool_], values: Matrix) -> Matrix:
+        """Fill what is empty in some candidate, or refuse it and say what to do."""
+        if not empty.any():
+            return values
+        if self.fill is not None:
+            return np.where(empty, self.fill, values)
+        layout = fixed(self.layout, "layout")
+        axes = [layout.names, *(layout.levels[name] for name in self.by)]
+        labels = [" / ".join(label) for label in product(*axes)]
+        wrong = [labels[i] for i in np.flatnonzero(empty.reshape(-1, len(labels)).any(axis=0))]
+        raise MechanismError(
+            f"{self.kind} must have rows enough in every candidate; got candidates with none or "
+            f"too few in {len(wrong)} of {len(labels)} cells: {shorten(wrong)}. Merge rare levels, "
+            "declare levels without them, or say what stands for nobody: fill=0."
+        )
+
+
+_GAPS: Final = {
+    "drop": "rows with one in a column in use are left out of it",
+    "mean": "filled by the mean of the candidate's own rows",
+    "category": "a level of their own in categories, left out of numbers",
+}
+
+
+def labelled(numbers: Any, axes: Sequence[Sequence[str]]) -> Any:
+    """Return an array as dictionaries of dictionaries, by the names along its axes."""
+    if not axes:
+        return float(numbers)
+    return {name: labelled(numbers[i], axes[1:]) for i, name in enumerate(axes[0])}
+
+
+def _steady(layout: Layout, rows: Rows) -> Layout:
+    """Choose centres and scales for the arithmetic; results depend on them in rounding only."""
+    columns = rows.X if rows.y is None else np.column_stack([rows.X, rows.y])
+    there = ~np.isnan(columns) & (rows.weights > 0)[:, None]
+    number = np.maximum(there.sum(axis=0), 1)
+    plain = np.where(there, columns, 0.0)
+    centre = plain.sum(axis=0) / number
+    spread = np.sqrt(np.where(there, np.square(columns - centre), 0.0).sum(axis=0) / number)
+    return replace(layout, centre=centre, scales=np.where(spread > 0, spread, 1.0))

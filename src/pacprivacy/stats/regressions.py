@@ -1,0 +1,239 @@
+"""Least squares for all candidates at once; logistic and Poisson by Newton's steps in each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism import (
+    Frame,
+    code_levels,
+    find_levels,
+    fixed,
+)
+from pacprivacy.stats.base import Rows, Statistic, labelled
+from pacprivacy.stats.summaries import Summed
+
+INTERCEPT: Final = "intercept"
+NEWTON_STEPS: Final = 100
+CONVERGED: Final = 1e-10
+SINGULAR: Final = 1e-10  # a pivot below this share of the largest: columns determine each other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Regression(Statistic):
+    """Coefficients of a target on columns; of a category, against its first level."""
+
+    reference = True
+
+    def _target(self, frame: Frame) -> Vector | None:
+        assert self.target is not None
+        return self._numbers(frame, self.target)
+
+    def _complete(self, rows: Rows) -> Rows:
+        """Set the weight to 0 and the entries to their centres where one is missing."""
+        assert rows.y is not None
+        layout = fixed(self.layout, "layout")
+        gaps = np.isnan(rows.X).any(axis=1) | np.isnan(rows.y)
+        X, y = rows.X, rows.y
+        X = np.where(gaps[:, None], layout.centre[:-1], X)
+        y = np.where(gaps, layout.centre[-1], y)
+        return replace(rows, weights=np.where(gaps, 0.0, rows.weights), X=X, y=y)
+
+    def _design(self, rows: Rows) -> Matrix:
+        """Return the columns in steady units, with one of ones before them."""
+        layout = fixed(self.layout, "layout")
+        scaled = (rows.X - layout.centre[:-1]) / layout.scales[:-1]
+        return np.column_stack([np.ones(len(scaled)), scaled])
+
+    def _own_units(self, steady: Matrix, shift: float = 0.0, scale: float = 1.0) -> Matrix:
+        """Turn coefficients in steady units, shape (m, p), into those of the columns."""
+        layout = fixed(self.layout, "layout")
+        slopes = steady[:, 1:] / layout.scales[:-1] * scale
+        intercept = shift + scale * steady[:, 0] - slopes @ layout.centre[:-1]
+        return np.column_stack([intercept, slopes])
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (1 + len(fixed(self.layout, "layout").terms),)
+
+    def finish(self, value: Any) -> Any:
+        """Put names on released coefficients."""
+        names = (INTERCEPT, *fixed(self.layout, "layout").names)
+        return labelled(np.asarray(value, dtype=np.float64), [names])
+
+    def _solve(self, matrices: Matrix, vectors: Matrix) -> Matrix:
+        """Solve one system per candidate; refuse columns that determine each other."""
+        diagonal = np.einsum("mii->mi", matrices)
+        size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        scaled = matrices / (size[:, :, None] * size[:, None, :])
+        if (diagonal <= 0).any() or (np.linalg.eigvalsh(scaled)[:, 0] < SINGULAR).any():
+            raise MechanismError(
+                f"the columns of {self.kind} must not determine each other in any candidate; got "
+                "candidates in which they do, or in which a level does not occur. Leave out "
+                "columns that follow from others, and merge rare levels."
+            )
+        solved = np.linalg.solve(scaled, (vectors / size)[:, :, None])[:, :, 0]
+        return np.asarray(solved / size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OLS(_Regression, Summed):
+    """Least squares, through the normal equations in steady units."""
+
+    kind = "ols"
+
+    def _features(self, rows: Rows) -> Matrix:
+        layout, rows = fixed(self.layout, "layout"), self._complete(rows)
+        assert rows.y is not None
+        y = (rows.y - layout.centre[-1]) / layout.scales[-1]
+        Z = np.column_stack([self._design(rows), y])
+        first, second = np.triu_indices(Z.shape[1])
+        products: Matrix = rows.weights[:, None] * Z[:, first] * Z[:, second]
+        return products
+
+    def _combine(self, sums: Matrix) -> Matrix:
+        layout = fixed(self.layout, "layout")
+        p = len(layout.terms) + 1
+        full = np.zeros((len(sums), p + 1, p + 1))
+        first, second = np.triu_indices(p + 1)
+        full[:, first, second] = sums
+        full[:, second, first] = sums
+        steady = self._solve(full[:, :p, :p], full[:, :p, p])
+        return self._own_units(steady, shift=layout.centre[-1], scale=layout.scales[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Newton(_Regression):
+    """A likelihood that is maximised by Newton's steps inside every candidate."""
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the coefficients of one candidate."""
+        rows = self._complete(self._read(parts))
+        assert rows.y is not None
+        Z, y, weights = self._design(rows), rows.y, rows.weights
+        used = weights > 0
+        if not used.all():
+            Z, y, weights = Z[used], y[used], weights[used]
+        beta = self._start(Z.shape[1], y, weights)
+        value = self._likelihood(Z @ beta, y, weights)
+        for _ in range(NEWTON_STEPS):
+            mean, curvature = self._moments(Z @ beta)
+            slope = Z.T @ (weights * (y - mean))
+            matrix = (Z * (weights * curvature)[:, None]).T @ Z
+            step = self._solve(matrix[None], slope[None])[0]
+            for _ in range(40):  # halve until it does not get worse
+                new = self._likelihood(Z @ (beta + step), y, weights)
+                if new >= value - 1e-12 * abs(value):
+                    break
+                step = step / 2
+            beta, value = beta + step, new
+            if np.abs(step).max() < CONVERGED:
+                return self._own_units(beta[None])[0]
+        raise MechanismError(
+            f"{self.kind} must have a largest likelihood in every candidate; got one that was not "
+            "reached. Columns that separate the outcomes have none: leave them out."
+        )
+
+    def _start(self, width: int, y: Vector, weights: Vector) -> Vector:
+        """Start where the columns say nothing."""
+        if not len(y):
+            raise MechanismError(f"{self.kind} must have rows in every candidate; got none.")
+        beta = np.zeros(width)
+        beta[0] = self._link(float(np.average(y, weights=weights)))
+        return beta
+
+    def _link(self, mean: float) -> float:
+        raise NotImplementedError
+
+    def _moments(self, eta: Vector) -> tuple[Vector, Vector]:
+        raise NotImplementedError
+
+    def _likelihood(self, eta: Vector, y: Vector, weights: Vector) -> float:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logistic(_Newton):
+    """Logistic regression of a target with two levels."""
+
+    kind = "logistic"
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was declared, and which outcome the odds are of."""
+        said = super(Logistic, self).public
+        levels = None if self.layout is None else self.layout.target_levels
+        return said if levels is None else (*said, f"log odds of {self.target} = {levels[1]}")
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """Levels that were read off the universe."""
+        said = super(Logistic, self).published
+        declared = self.target in self.levels
+        return said if declared else (*said, f"the two levels of {self.target!r}")
+
+    def _target_levels(self, frame: Frame) -> tuple[str, ...] | None:
+        assert self.target is not None
+        levels = tuple(self.levels.get(self.target) or find_levels(frame.column(self.target)))
+        if len(levels) != 2:
+            raise MechanismError(
+                f"column {self.target!r} must have two levels for logistic; got {len(levels)}. "
+                "Declare the two that matter, or choose another model."
+            )
+        return levels
+
+    def _target(self, frame: Frame) -> Vector | None:
+        assert self.target is not None
+        levels = fixed(self.layout, "layout").target_levels
+        codes = code_levels(frame.column(self.target), levels or ())
+        return np.where(codes < 0, np.nan, codes.astype(np.float64))
+
+    def _link(self, mean: float) -> float:
+        if not 0 < mean < 1:
+            raise MechanismError(
+                f"column {self.target!r} must have both levels in every candidate; got one alone. "
+                "Use more records."
+            )
+        return float(np.log(mean / (1 - mean)))
+
+    def _moments(self, eta: Vector) -> tuple[Vector, Vector]:
+        mean = 0.5 * (1.0 + np.tanh(eta / 2))
+        return mean, np.maximum(mean * (1 - mean), 1e-300)
+
+    def _likelihood(self, eta: Vector, y: Vector, weights: Vector) -> float:
+        return float(weights @ (y * eta - np.logaddexp(0.0, eta)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poisson(_Newton):
+    """Poisson regression with the logarithm as link."""
+
+    kind = "poisson"
+
+    def _target(self, frame: Frame) -> Vector | None:
+        y = super(Poisson, self)._target(frame)
+        if y is not None and (y < 0).any():
+            raise MechanismError(
+                f"column {self.target!r} must hold counts; got negative numbers. "
+                "Choose another model."
+            )
+        return y
+
+    def _link(self, mean: float) -> float:
+        if mean <= 0:
+            raise MechanismError(
+                f"column {self.target!r} must hold counts that are not all zero in any candidate."
+            )
+        return float(np.log(mean))
+
+    def _moments(self, eta: Vector) -> tuple[Vector, Vector]:
+        mean = np.exp(np.minimum(eta, 700.0))
+        return mean, mean
+
+    def _likelihood(self, eta: Vector, y: Vector, weights: Vector) -> float:
+        return float(weights @ (y * eta - np.exp(np.minimum(eta, 700.0))))

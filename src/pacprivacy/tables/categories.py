@@ -1,0 +1,264 @@
+"""What was asked of a table, and what its gaps and categories come to.
+
+A gap is left out or filled inside every candidate, by what the candidate's own rows say. Levels of
+categories are declared, or those that occur in the universe: the same for every candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy import stats
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.errors import DataError
+from pacprivacy.mechanism import (
+    GAP_LEVEL,
+    MINIMUM_ROWS,
+    Condition,
+    Data,
+    Wrapper,
+    code_levels,
+    fill_means,
+    find_levels,
+)
+from pacprivacy.tables.files import Table, check_known, listed, quoted
+
+Ranges = tuple[float, float] | dict[str, tuple[float, float]]
+
+SHOWN_COUNTS: Final = 12  # columns whose gaps are counted before the others only are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """What the user asked for, besides budget and pool."""
+
+    target: str | None = None
+    columns: tuple[str, ...] | None = None
+    unit: str | None = None
+    bins: int | None = None
+    ranges: Ranges | None = None
+    clusters: int | None = None
+    components: int | None = None
+    C: float | None = None
+    trees: int | None = None
+    depth: int | None = None
+    mi_nats: float | None = None
+    universe_facts: bool = False
+    by: tuple[str, ...] | None = None
+    weights: str | None = None
+    where: str | None = None
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    missing: stats.Missing = "drop"
+    fill: float | None = None
+    q: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled(Wrapper):
+    """Fill gaps by the means of the candidate's own rows, then compute on it."""
+
+    def prepare(self, data: Data) -> Self:
+        """Fix the mechanism inside with the rows that have no gaps."""
+        whole = np.flatnonzero(~np.isnan(data.parts[0]).any(axis=1))
+        parts = data.take(whole)
+        complete = Data(parts=parts, n_rows=len(whole), single=data.single)
+        return replace(self, inner=self.inner.prepare(complete))
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the value for one subset."""
+        return self.inner.evaluate((fill_means(parts[0]), *parts[1:]), rng)
+
+    @property
+    def batch(self) -> None:
+        """Candidates are filled one by one."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Categories:
+    """The levels of the text columns among those that are used; public."""
+
+    levels: Mapping[str, tuple[str, ...]]
+    declared: tuple[str, ...]
+    reference: bool
+    missing: str
+
+    @classmethod
+    def find(
+        cls,
+        table: Table,
+        names: Sequence[str],
+        options: ModelOptions,
+        *,
+        reference: bool = False,
+        grouped: Sequence[str] = (),
+    ) -> Self:
+        """Return declared levels, or those that occur; refuse unusable columns in one message."""
+        check_known(table, tuple(options.levels))
+        text = [name for name in names if table.columns[name].numbers is None]
+        text += [name for name in grouped if name not in text]
+        _check_categories(table, names, text, options)
+        if options.missing == "error":
+            _refuse_gaps(table, names)
+        levels = {}
+        for name in text:
+            found = options.levels.get(name) or _levels_of(table, name)
+            gap = options.missing == "category" and table.columns[name].gaps.any()
+            levels[name] = (*found, GAP_LEVEL) if gap else tuple(found)
+        declared = tuple(name for name in text if name in options.levels)
+        return cls(levels=levels, declared=declared, reference=reference, missing=options.missing)
+
+    def expand(self, table: Table, names: Sequence[str]) -> tuple[tuple[str, ...], Matrix]:
+        """Return all columns as numbers, categories as one of zeros and ones for each level."""
+        labels: list[str] = []
+        columns: list[Vector] = []
+        for name in names:
+            column = table.columns[name]
+            if name not in self.levels:
+                assert column.numbers is not None
+                labels.append(name)
+                columns.append(column.numbers)
+                continue
+            levels = self.levels[name]
+            own = levels[-1] == GAP_LEVEL
+            codes = code_levels(column.labels, levels[:-1] if own else levels, gap_level=own)
+            for number, level in enumerate(levels):
+                if number or not self.reference:
+                    labels.append(f"{name}={level}")
+                    columns.append(np.where(codes < 0, np.nan, (codes == number).astype(float)))
+        return tuple(labels), np.column_stack(columns)
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What was declared."""
+        said = [f"levels of {name!r}: declared by the curator" for name in self.declared]
+        if self.missing in ("drop", "mean"):
+            how = "left out of" if self.missing == "drop" else "filled inside"
+            said.append(f"rows with a gap are {how} every candidate")
+        return tuple(said)
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What was read off the universe."""
+        measured = (name for name in self.levels if name not in self.declared)
+        return tuple(f"levels of {name!r}: those that occur in the universe" for name in measured)
+
+
+def _levels_of(table: Table, name: str) -> tuple[str, ...]:
+    column = table.columns[name]
+    if column.numbers is not None:
+        return find_levels(column.numbers)
+    assert column.levels is not None
+    return tuple(sorted(column.levels.tolist()))
+
+
+def _check_categories(
+    table: Table, names: Sequence[str], text: Sequence[str], options: ModelOptions
+) -> None:
+    """Refuse text that is neither numbers nor a category, all such columns in one message."""
+    open_ = [name for name in text if name not in options.levels]
+    unclear = [name for name in open_ if table.columns[name].unclear]
+    ids = [name for name in open_ if table.columns[name].is_id and name not in unclear]
+    other = [name for name in open_ if name not in (*unclear, *ids)]
+    many = [name for name in other if len(_levels_of(table, name)) > stats.MOST_LEVELS]
+    said, advice = [], []
+    if ids:
+        said.append(f"ids in {listed(ids)} (most records have an entry of their own)")
+        advice.append(f"If {ids[0]!r} says whose row it is, add --unit {quoted(ids[:1])}.")
+    if many:
+        said.append(f"more than {stats.MOST_LEVELS} levels in {listed(many)}")
+        advice.append(f'Declare those that matter: --levels "{many[0]}=A,B".')
+    if unclear:
+        said.append(f"numbers such as 1,234 in {listed(unclear)}, which can be read in two ways")
+        advice.append("Say --decimal , or --decimal . .")
+    if not said:
+        return
+    rest = [name for name in names if name not in (*ids, *many, *unclear)]
+    if rest and not unclear:
+        advice.insert(0, f"Leave them out: --columns {quoted(rest)}.")
+    raise DataError(
+        f"columns must hold numbers, dates or categories; got {' and '.join(said)}. "
+        + " ".join(advice)
+    )
+
+
+def _refuse_gaps(table: Table, names: Sequence[str]) -> None:
+    wrong = [name for name in names if table.columns[name].gaps.any()]
+    if wrong:
+        raise DataError(
+            f"columns must have no missing values with --missing error; got some in "
+            f"{listed(wrong)}. Choose --missing drop, mean or category."
+        )
+
+
+def check_numbers(table: Table, names: Sequence[str]) -> None:
+    """Refuse text where numbers are needed."""
+    for name in names:
+        if table.columns[name].numbers is None:
+            raise DataError(f"column {name!r} must hold numbers; got text. Choose another.")
+
+
+def rows_where(table: Table, where: str | None) -> npt.NDArray[np.bool_]:
+    """Return which rows meet the condition."""
+    if where is None:
+        return np.ones(table.n_rows, dtype=np.bool_)
+    condition = Condition(where)
+    check_known(table, condition.columns)
+    columns = {name: table.columns[name] for name in condition.columns}
+    return condition.rows(
+        {name: c.labels if c.numbers is None else c.numbers for name, c in columns.items()}
+    )
+
+
+def gap_notes(
+    table: Table, used: Sequence[str], kept: npt.NDArray[np.bool_], *, dropped: bool = True
+) -> tuple[str, ...]:
+    """Return how many entries are missing in the columns that are used, for the curator alone."""
+    counts = {name: int(np.count_nonzero(table.columns[name].gaps)) for name in used}
+    said = [f"{name} {number:,}" for name, number in counts.items() if number]
+    notes = []
+    if said:
+        more = f" and {len(said) - SHOWN_COUNTS} more columns" if len(said) > SHOWN_COUNTS else ""
+        notes.append(f"missing values: {', '.join(said[:SHOWN_COUNTS])}{more}")
+    left = int(kept.sum())
+    if left < table.n_rows:
+        how = "used" if dropped else "meet the condition"
+        notes.append(f"{left:,} of {table.n_rows:,} records are {how}")
+    return tuple(notes)
+
+
+def as_fields(
+    table: Table, names: Sequence[str], levels: Mapping[str, tuple[str, ...]]
+) -> npt.NDArray[Any]:
+    """Return the columns as one structured array; a gap in text is the empty text."""
+    fields: dict[str, npt.NDArray[Any]] = {}
+    for name in names:
+        column = table.columns[name]
+        if column.numbers is not None:
+            fields[name] = column.numbers
+            continue
+        assert column.levels is not None
+        assert column.codes is not None
+        written = column.levels.tolist()
+        if name in levels:  # what is not declared is a gap, and need not be carried along
+            written = [text if text in levels[name] else "" for text in written]
+        fields[name] = np.array([*written, ""])[column.codes]
+    kinds = [(name, array.dtype) for name, array in fields.items()]
+    data = np.empty(table.n_rows, dtype=kinds)
+    for name, array in fields.items():
+        data[name] = array
+    return data
+
+
+def check_rows(complete: npt.NDArray[np.bool_]) -> None:
+    """Refuse columns that have hardly a record without gaps between them."""
+    if np.count_nonzero(complete) < MINIMUM_ROWS:
+        raise DataError(
+            f"the columns must have at least {MINIMUM_ROWS} records without gaps; got "
+            f"{np.count_nonzero(complete)}. Use fewer columns, or --missing mean."
+        )
