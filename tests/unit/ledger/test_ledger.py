@@ -307,7 +307,7 @@ def test_a_commit_needs_its_reservation_in_the_ledger(
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger_module, "append", skipped)
+        patch.setattr(ledger_module.db, "append", skipped)
         reservation = ledger.reserve("people", "ann", both(), "mean")
     with pytest.raises(LedgerError, match="is not in the ledger"):
         ledger.commit(reservation, DIGEST)
@@ -395,7 +395,7 @@ def test_an_overspent_chain_is_reported_though_its_hashes_fit(
     """A planted bug: the check of the budget is skipped."""
 
     ledger = filled(tmp_path / "study.db")
-    monkeypatch.setattr(ledger_module.db, "check_spend", lambda *_: None)
+    monkeypatch.setattr(ledger_module, "check_spend", lambda *_: None)
     ledger.reserve("people", "ann", Spent(mi_nats=5), "mean")
     found = ledger.verify()
     assert (found.broken_entry, found.problem) == (8, "entry 8 is broken: it goes over a budget")
