@@ -307,7 +307,7 @@ def test_a_commit_needs_its_reservation_in_the_ledger(
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger_module, "append", skipped)
+        patch.setattr(ledger_module.db, "append", skipped)
         reservation = ledger.reserve("people", "ann", both(), "mean")
     with pytest.raises(LedgerError, match="is not in the ledger"):
         ledger.commit(reservation, DIGEST)
