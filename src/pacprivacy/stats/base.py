@@ -222,7 +222,7 @@ class Statistic(Mechanism):
             if name in self.levels or not (is_text(column) or name in self.by):
                 continue
             n_levels = len(find_levels(column))
-            there = np.count_nonzero(column != None)  # noqa: E711
+            there = int(np.count_nonzero(column != None))  # noqa: E711
             if is_text(column) and is_identity(n_levels, there):
                 ids.append(name)
             elif n_levels > MOST_LEVELS:
