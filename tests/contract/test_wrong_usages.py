@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -233,6 +234,7 @@ def test_python_m_is_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["pac", "--version"])
+    monkeypatch.delitem(sys.modules, "pacprivacy.__main__", raising=False)
     with pytest.raises(SystemExit) as stopped:
         runpy.run_module("pacprivacy", run_name="__main__")
     assert not stopped.value.code

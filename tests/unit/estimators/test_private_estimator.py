@@ -90,7 +90,7 @@ def _short_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_budget_and_settings_are_parameters() -> None:
-    model = PrivateEstimator(Ridge(), pac.Membership(0.7), n_subsets=32)
+    model = PrivateEstimator(Ridge(), budget=pac.Membership(0.7), n_subsets=32)
     copied = clone(model)
     assert copied.budget == pac.Membership(0.7)
     assert copied.estimator is not model.estimator
@@ -561,6 +561,7 @@ def test_the_certificate_says_the_total() -> None:
 
 
 @pytest.mark.claim("E-2")
+@pytest.mark.filterwarnings("ignore:every fit of a search")
 def test_without_the_scoring_the_budgets_are_counted() -> None:
     search = GridSearchCV(PrivateEstimator(Ridge(), **FAST), GRID, cv=2).fit(X, TARGET)
     refit = search.best_estimator_.certificate_.mi_upper_nats
@@ -577,6 +578,7 @@ def test_without_the_scoring_the_budgets_are_counted() -> None:
         search_cost(search)
 
 
+@pytest.mark.filterwarnings("ignore:every fit of a search")
 def test_every_private_step_is_counted() -> None:
     model = make_pipeline(PrivatePCA(2, **FAST), PrivateEstimator(Ridge(), **FAST))
     grid = {"privateestimator__estimator__alpha": [0.1, 1.0]}
@@ -587,6 +589,7 @@ def test_every_private_step_is_counted() -> None:
 
 
 @pytest.mark.claim("E-2")
+@pytest.mark.filterwarnings("ignore:every fit of a search")
 def test_fits_hidden_inside_others_are_counted_or_refused() -> None:
     inner = PrivateEstimator(LogisticRegression(), **FAST)
     model = CalibratedClassifierCV(inner, cv=2)
@@ -668,6 +671,7 @@ def test_a_search_over_nothing_private_is_refused() -> None:
         ScoreWithCost()(search.best_estimator_, X, TARGET)
 
 
+@pytest.mark.filterwarnings("ignore:every fit of a search")
 def test_a_search_without_refit_counts_its_candidates() -> None:
     search = GridSearchCV(PrivateEstimator(Ridge(), **FAST), GRID, cv=2, refit=False)
     cost = search_cost(search.fit(X, TARGET))

@@ -331,7 +331,7 @@ def test_a_saved_release_is_reported_as_the_one_in_memory(release: Release, tmp_
     assert page == tmp_path / "out" / "report.html"
     other = pac.report(release, tmp_path / "page.html")
     assert page.read_text(encoding="utf-8") == other.read_text(encoding="utf-8")
-    with pytest.raises(DataError, match="must be a file that can be written"):
+    with pytest.raises(DataError, match="a folder that is not there"):
         pac.report(release, tmp_path / "nowhere" / "page.html", curve=False)
 
 
@@ -378,7 +378,7 @@ def test_report_refuses_what_does_not_belong(release: Release, tmp_path: Path) -
     broken.write_text('{"results": [{"attack": 3}]}')
     assert "audit must be" in run_pac("report", public, "--audit", broken, code=2).stderr
     refused = run_pac("report", public, "--no-curve", "-o", tmp_path, code=2).stderr
-    assert "must be a file that can be written" in refused
+    assert "must be a file in an existing folder" in refused
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ def test_outputs_are_read_only_and_hide_their_values() -> None:
         outputs.values[0, 0] = 0.0
     assert repr(outputs) == (
         "Outputs(structure=Structure(size=3), "
-        "mechanism_name='test_outputs_are_read_only_and_hide_their_values.<lambda>', public=())"
+        "mechanism_name='test_outputs_are_read_only_and_hide_their_values.<lambda>', public=(), "
+        "published=())"
     )
     public = outputs.to_public_dict()
     assert public["output"] == "array[3]"
