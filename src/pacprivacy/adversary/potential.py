@@ -164,7 +164,8 @@ class Heat:
             if step > 18 and not (found & (high > 1.005 * low)).any():
                 break
             tried = np.where(found, 0.5 * (low + np.where(found, high, 0.0)), 1.5 * low)
-        return np.minimum(best, np.maximum(high, least))
+        charge: Vector = np.minimum(best, np.maximum(high, least))
+        return charge
 
     def room(self) -> tuple[Vector, Vector]:
         """Return what the potential and the mean square may grow by at the allowed charge."""
@@ -524,7 +525,8 @@ class _Tests:
         def upper(place: int, guess: Vector, highest: Vector) -> Vector:
             mean, squares = self._sums[place] / n_draws
             width = np.maximum(highest - guess, 1e-9)
-            return guess + mean + deviation(squares, width, level) + slack * width
+            bound: Vector = guess + mean + deviation(squares, width, level) + slack * width
+            return bound
 
         square = upper(0, self._pilot, np.square(self._ends).max(axis=0))
         over = upper(1, self._guess, self._over(self._ends).max(axis=0))  # convex: largest at ends

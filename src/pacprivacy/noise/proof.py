@@ -181,11 +181,10 @@ class _Search:
             self._near = smallest_scale(lambda c: self._excess(c), start=scale, tolerance=0.02)
             variance = self._risk.excess(self._near)[1]
         if self._risk is not None and problem.heat is not None:
-            settings = {"width": self._risk.width, "gamma": gamma, "heat": problem.heat}
             if not is_line(view.scaled(self._near)):
                 risk_draws, risk_room = _draws_for(
                     HEAT_MARGIN,
-                    partial(heat_room, **settings),
+                    partial(heat_room, width=self._risk.width, gamma=gamma, heat=problem.heat),
                     variance,
                     most=max(4096, HEAT_COST // max(m, FEW_SUBSETS)),
                 )

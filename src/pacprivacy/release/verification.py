@@ -73,7 +73,9 @@ def prove_again(bundle: Bundle) -> Figures:
         log_det_nats=bound,
         information=_proof_of(bundle, "information").information(view),
         membership=_proof_of(bundle, "membership").membership(view, bundle.pool),
-        charges=heat and _proof_of(bundle, "charges").charges(view, bundle.pool, heat),
+        charges=None
+        if heat is None
+        else _proof_of(bundle, "charges").charges(view, bundle.pool, heat),
     )
 
 

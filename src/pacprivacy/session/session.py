@@ -425,8 +425,8 @@ class Session(Keeper):
             outputs = scale_outputs(outputs)
         # What is left now: a mechanism may have made a release of its own.
         given = self._share(budget, share, rule)
-        asked = self._said(given) if budget is None else budget
-        return Evaluated(outputs=outputs, budget=asked, share=given, notes=notes)
+        told = self._said(given) if budget is None else budget
+        return Evaluated(outputs=outputs, budget=told, share=given, notes=notes)
 
     def prepare(self, evaluated: Evaluated, calibrate: Callable[..., NoisePlan]) -> Plan:
         """Calibrate the noise to the belief, prove what it does, and write the certificate."""
