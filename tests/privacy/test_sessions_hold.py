@@ -126,6 +126,17 @@ class Bulk:
         log_p = self.log_p - 0.5 * (np.square(seen[:, None] - turned) / noise[:, None]).sum(axis=2)
         self.log_p = log_p - logsumexp(log_p, axis=1, keepdims=True)
 
+    def see(self, points: Array, std: Array) -> None:
+        """Release one number of each session under normal noise, and update the beliefs."""
+        self.see_some(np.arange(len(self.secret)), points, std)
+
+    def see_some(self, rows: Indices, points: Array, std: Array) -> None:
+        """The same for some of the sessions."""
+        own = points[np.arange(len(rows)), self.secret[rows]]
+        seen = own + std * self.rng.standard_normal(len(rows))
+        updated = self.log_p[rows] - 0.5 * np.square((seen[:, None] - points) / std[:, None])
+        self.log_p[rows] = updated - logsumexp(updated, axis=1, keepdims=True)
+
     @property
     def learned_nats(self) -> Array:
         """``KL(belief || uniform)`` of each session; its mean is the transcript's information."""
@@ -333,6 +344,7 @@ def run_heat(
     plant: str = "",
     n: int = MEMBER_SESSIONS,
     seed: int = 8,
+    watch: Callable[[Array], None] | None = None,
 ) -> tuple[Bulk, Array, Array]:
     """Adaptive sessions: ``choose`` gives outputs (s, m) and shares (s,), 0 where one ends.
 
@@ -369,10 +381,9 @@ def run_heat(
             state.balance[going] - charge * (0.5 if plant == "wrong side" else 1.0), 0.0
         )
         state.reserve[going] *= 1 - share[going].min()
-        own = points[np.arange(len(going)), bulk.secret[going]]
-        seen = own + std * bulk.rng.standard_normal(len(going))
-        updated = log_p - 0.5 * np.square((seen[:, None] - points) / std[:, None])
-        bulk.log_p[going] = updated - logsumexp(updated, axis=1, keepdims=True)
+        if watch is not None:
+            watch(np.square(std))
+        bulk.see_some(going, points, std)
     return bulk, np.abs(tilt(bulk.log_p, signs)), state.balance
 
 

@@ -172,7 +172,7 @@ class Refinement:
     Guarantee
     ---------
     Claim S-3. Every plan of :meth:`plan` meets its own limits under the belief it is given, so
-    Claims S-1 and S-2 hold for the transcript whatever rule ends it. The estimate is a function
+    Claims S-1 and H-1 hold for the transcript whatever rule ends it. The estimate is a function
     of the observations.
     """
 

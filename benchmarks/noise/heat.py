@@ -1,0 +1,243 @@
+"""Many releases under a membership budget: what fits, what it costs, what the attacker gets.
+
+Usage: python benchmarks/noise/heat.py [part ...] [--quick]
+
+Parts: ``fits`` (equal releases against the exact joint law), ``noise`` (against flat increments),
+``sessions`` (ten thousand adaptive ones), ``answers`` (Adult and Bank, against the budget of
+implied information). What is run is merged into benchmarks/results/heat.json.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+from sklearn.tree import DecisionTreeClassifier
+from threadpoolctl import threadpool_limits
+
+from pacprivacy._random import SimulatedSource, SystemSource
+from pacprivacy.adversary import Balances, Heat, Tilts, heat_charges, make_view
+from pacprivacy.budget import Membership
+from pacprivacy.errors import BudgetExceededError
+from pacprivacy.noise import calibrate
+from pacprivacy.pool import Balanced
+from pacprivacy.session import Responder
+from pacprivacy.theory import mi_for_success
+from papers.responses.models import load_answers, split_dataset
+from tests.privacy import test_sessions_hold as hold
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "heat.json"
+TOTAL, M, N_UNITS, N_EQUAL = 0.588, 64, 40, 20
+
+
+def fits(quick: bool) -> dict[str, Any]:
+    """Count equal releases until a balance is used up; the joint law of all allows 20."""
+    rng = np.random.default_rng(0)
+    pool = Balanced(n_subsets=M).draw(N_UNITS, rng=1)
+    data = rng.normal(size=(N_UNITS, 4))
+    found: dict[str, Any] = {}
+    for d in (1, 4):
+        values = pool.masks() @ data[:, :d] / (N_UNITS / 2)
+        alone = calibrate(values, Membership(TOTAL), pool=pool, rng=2)
+        points = alone.whitened(values) / math.sqrt(N_EQUAL)  # 20 of these are like one of those
+        runs = 3 if d == 4 or quick else 10
+        counts = [_equal(pool, points, seed) for seed in range(runs)]
+        found[f"mean_d{d}"] = {"exact": N_EQUAL, "fit": float(np.mean(counts)), "runs": counts}
+    found["votes"] = _equal_votes(5 if quick else 40)
+    return found
+
+
+def _equal(pool: Any, points: Any, seed: int) -> int:
+    rng, log_p = np.random.default_rng(seed), np.full(M, -math.log(M))
+    secret, count = int(rng.integers(M)), 0
+    balances = Balances.begin(2 * TOTAL - 1, pool.n_units)
+    while count < 2 * N_EQUAL:
+        view = make_view(points, log_p)
+        before = Tilts(pool).before(log_p, np.arange(pool.n_units))
+        part = 1 / max(N_EQUAL - count, 1) if count < N_EQUAL else 1.0
+        heat: Heat = balances.heat(before, np.array(balances.per_unit), part)
+        charges = heat_charges(view, pool, heat, n_draws=400_000, gamma=1e-9, rng=rng)
+        if (charges > balances.per_unit).any():
+            break
+        balances, count = balances.after(charges, part), count + 1
+        seen = points[secret] + rng.standard_normal(points.shape[1])
+        log_p = log_p - 0.5 * np.square(seen - points).sum(axis=1)
+        log_p -= np.logaddexp.reduce(log_p)
+    return count
+
+
+def _equal_votes(runs: int) -> dict[str, Any]:
+    advantage, nats = 0.1, 2.0**-16
+    pool = Balanced(n_subsets=16).draw(6, rng=0)
+    vote = pool.masks()[:, :1].astype(np.int64)
+    apart = math.sqrt(4 * math.expm1(2 * nats))
+    exact = (2 * float(ndtri(0.5 + 0.5 * advantage)) / apart) ** 2
+    counts = []
+    for seed in range(runs):
+        responder = Responder(
+            pool,
+            query_nats=nats,
+            total_nats=math.inf,
+            source=SimulatedSource(seed),
+            advantage=advantage,
+        )
+        batch = np.repeat(vote, 16, axis=1)
+        while batch.shape[1]:
+            try:
+                responder.answer_votes(batch, n_classes=2)
+            except BudgetExceededError:
+                batch = batch[:, : batch.shape[1] // 2]
+        counts.append(responder.spent.n_releases)
+    return {"exact": exact, "fit": float(np.mean(counts)), "share": float(np.mean(counts)) / exact}
+
+
+def noise(quick: bool) -> dict[str, Any]:
+    """Compare total noise variance at 30 releases with flat increments of success."""
+    pool = Balanced(n_subsets=16).draw(6, rng=7)
+    masks = pool.masks()
+    lines = np.array([[q(hold.MEMBER_DATA[mask]) for mask in masks] for q in hold.MEMBER_QUERIES])
+    signs, n, n_releases = np.where(masks, 1.0, -1.0), 40 if quick else 200, 30
+    found: dict[str, Any] = {}
+    for name in ("repeated", "diverse"):
+        totals = {}
+        for rule in ("heat", "flat"):
+            coins = np.random.default_rng(3)
+
+            def choose(k: int, log_p: Any, now: Any, name: str = name, coins: Any = coins) -> Any:
+                share = np.full(len(log_p), 1 / (n_releases - k))
+                if name == "repeated":
+                    return np.tile(signs[:, 0], (len(log_p), 1)), share
+                likely = np.exp(log_p) >= np.median(np.exp(log_p), axis=1, keepdims=True)
+                aimed = signs.T[np.abs(now).argmax(axis=1)] * likely
+                other = lines[coins.integers(3, size=len(log_p))]
+                other = (other - other.mean(axis=1, keepdims=True)) / np.ptp(other, axis=1)[:, None]
+                return np.where(coins.random((len(log_p), 1)) < 0.5, aimed, 2 * other), share
+
+            totals[rule] = _total_noise(pool, choose, n, n_releases, flat=rule == "flat")
+        found[name] = {**totals, "ratio": totals["flat"] / totals["heat"]}
+    return found
+
+
+def _total_noise(pool: Any, choose: Any, n: int, n_releases: int, *, flat: bool) -> float:
+    """Return the mean over sessions of the sum of noise variances."""
+    variances: list[Any] = []
+    if not flat:
+        hold.run_heat(np.zeros(0), pool, choose, n_releases=n_releases, n=n, watch=variances.append)
+        return float(np.mean(np.sum(variances, axis=0)))
+    signs = np.where(pool.masks(), 1.0, -1.0)
+    bulk, step = hold.Bulk.start(n, pool.n_subsets, 8), (2 * TOTAL - 1) / n_releases
+    for k in range(n_releases):
+        now = hold.tilt(bulk.log_p, signs)
+        points, _ = choose(k, bulk.log_p, now)
+        spread = np.maximum(np.ptp(points, axis=1), 1e-12)
+        low, high = np.full(n, -4.0), np.full(n, 6.0)
+        for _ in range(11):
+            middle = (low + high) / 2
+            scaled = points / (spread * np.exp(middle))[:, None]
+            after, mass = hold.tilts_after(scaled, bulk.log_p, signs)
+            grown = np.einsum("sz,szu->su", mass, np.abs(after)) - np.abs(now)
+            over = (grown > step).any(axis=1)
+            low, high = np.where(over, middle, low), np.where(over, high, middle)
+        std = spread * np.exp(high)
+        variances.append(np.square(std))
+        bulk.see(points, std)
+    return float(np.mean(np.sum(variances, axis=0)))
+
+
+def sessions(quick: bool) -> dict[str, Any]:
+    """Run adaptive sessions, and ones that repeat a statistic, under a total of 0.588."""
+    n = 1000 if quick else 10_000
+    pool = Balanced(n_subsets=16).draw(6, rng=7)
+    masks = pool.masks()
+    lines = np.array([[q(hold.MEMBER_DATA[mask]) for mask in masks] for q in hold.MEMBER_QUERIES])
+    signs = np.where(masks, 1.0, -1.0)
+    found: dict[str, Any] = {"n_sessions": n, "total": TOTAL}
+    plans = {"adaptive": hold.adaptive(lines, signs, 1), "repeated": hold.repeated(signs, 8)}
+    for name, choose in plans.items():
+        sizes = np.concatenate(
+            [
+                hold.run_heat(lines, pool, choose, n_releases=8, n=500, seed=100 + part)[1]
+                for part in range(n // 500)
+            ]
+        )
+        found[name] = {
+            "mean_success_of_worst_unit": float(0.5 + 0.5 * sizes.mean(axis=0).max()),
+            "lower_99_simultaneous": hold.lowest(sizes),
+            "share_above_0.6": float((sizes >= 0.6).mean(axis=0).max()),
+            "bound_on_that": 0.5 * math.pi * ((2 * TOTAL - 1) / 0.6) ** 2,
+        }
+    return found
+
+
+def answers(quick: bool) -> dict[str, Any]:
+    """Count answers at 0.55 membership on Adult and Bank until the budget ends, old and new."""
+    found: dict[str, Any] = {}
+    for name in ("adult", "bank"):
+        pool, votes = _votes(name, quick)
+        disputed = (votes != votes[:1]).any(axis=0)
+        table = votes[:, disputed]
+        rows: dict[str, Any] = {"n_units": pool.n_units, "disputed": float(disputed.mean())}
+        for rule, most in (("information", None), ("units", 0.1)):
+            total = mi_for_success(0.55, 0.5) if most is None else math.inf
+            responder = Responder(
+                pool,
+                query_nats=2.0**-20,
+                total_nats=total,
+                source=SystemSource(),
+                advantage=most,
+            )
+            rng, batch, spent = np.random.default_rng(0), 2048, 0.0
+            while batch and spent < (20 if quick else 600):
+                asked = table[:, rng.integers(table.shape[1], size=batch)]
+                started = time.process_time()
+                try:
+                    responder.answer_votes(asked, n_classes=2)
+                except BudgetExceededError:
+                    batch //= 2
+                spent += time.process_time() - started
+            count = responder.spent.n_releases
+            rows[rule] = {"disputed_answers": count, "per_second": count / spent}
+            rows[rule]["ended"] = batch == 0
+        rows["times_as_many"] = (
+            rows["units"]["disputed_answers"] / rows["information"]["disputed_answers"]
+        )
+        found[name] = rows
+    return found
+
+
+def _votes(name: str, quick: bool) -> tuple[Any, Any]:
+    """Return the pool and the votes of 128 boosted models; of 128 small trees if quick."""
+    if not quick:
+        loaded = load_answers(name)
+        return loaded.pool, (loaded.scores > 0.5).astype(np.int16)
+    X, X_test, y, _, _ = split_dataset(name)
+    pool = Balanced(n_subsets=128).draw(len(y), rng=0)
+    tree = DecisionTreeClassifier(max_depth=8, random_state=0)
+    fitted = (tree.fit(X[pool.rows(k)], y[pool.rows(k)]) for k in range(128))
+    return pool, np.stack([model.predict(X_test) for model in fitted]).astype(np.int16)
+
+
+PARTS = {"fits": fits, "noise": noise, "sessions": sessions, "answers": answers}
+
+
+def main() -> int:
+    """Run the parts that are asked for, and store them."""
+    asked = [name for name in sys.argv[1:] if name in PARTS] or list(PARTS)
+    stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    with threadpool_limits(limits=1):
+        for name in asked:
+            stored[name] = PARTS[name]("--quick" in sys.argv)
+            stored[name]["quick"] = "--quick" in sys.argv
+            print(name, json.dumps(stored[name], indent=2))
+            RESULTS.write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
