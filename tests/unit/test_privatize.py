@@ -43,7 +43,9 @@ def few_draws() -> Iterator[None]:
 
 def release(mechanism: Any, data: Any = X, budget: Any = None, **options: Any) -> Release:
     chosen = {"n_subsets": 16, "rng": 0, "rule": "waterfill", **options}
-    return pac.privatize(mechanism, data, budget or pac.Information(0.5), **chosen)
+    return pac.privatize(
+        mechanism, data, pac.Information(0.5) if budget is None else budget, **chosen
+    )
 
 
 class Fit(NamedTuple):

@@ -293,7 +293,7 @@ def test_private_ridge_fits_and_predicts(form: str, penalty: str | float) -> Non
     X, y = correlated()
     model = PrivateRidge(
         penalty,  # type: ignore[arg-type]
-        pac.Information(0.5),
+        budget=pac.Information(0.5),
         form=form,  # type: ignore[arg-type]
         rule="waterfill",
         n_subsets=16,
