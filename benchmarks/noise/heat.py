@@ -193,7 +193,7 @@ def answers(quick: bool) -> dict[str, Any]:
                 advantage=most,
             )
             rng, batch, spent = np.random.default_rng(0), 2048, 0.0
-            while batch and spent < (20 if quick else 600):
+            while batch and spent < (8 if quick else 600):
                 asked = table[:, rng.integers(table.shape[1], size=batch)]
                 started = time.process_time()
                 try:
@@ -218,7 +218,7 @@ def _votes(name: str, quick: bool) -> tuple[Any, Any]:
         return loaded.pool, (loaded.scores > 0.5).astype(np.int16)
     X, X_test, y, _, _ = split_dataset(name)
     pool = Balanced(n_subsets=128).draw(len(y), rng=0)
-    tree = DecisionTreeClassifier(max_depth=8, random_state=0)
+    tree = DecisionTreeClassifier(max_depth=6, random_state=0)
     fitted = (tree.fit(X[pool.rows(k)], y[pool.rows(k)]) for k in range(128))
     return pool, np.stack([model.predict(X_test) for model in fitted]).astype(np.int16)
 

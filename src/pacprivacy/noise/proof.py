@@ -39,6 +39,7 @@ FEW_SUBSETS = 64  # a draw among fewer candidates costs about as much as among t
 INFORMATION_MARGIN = 0.004  # share of the budget that the interval may take, if draws allow
 MEMBERSHIP_MARGIN = 0.02
 HEAT_COST = 4 * 10**8  # posterior entries in one verification of charges
+HEAT_DRAWS = 1 << 19
 HEAT_ROOM = 0.01  # of a charge, for the search being on draws too
 HEAT_STEP = 0.015  # a failed proof of charges makes the noise this much larger
 HEAT_MARGIN = 0.04  # share of a charge that the interval may take, if draws allow
@@ -187,7 +188,7 @@ class _Search:
                     HEAT_MARGIN,
                     partial(heat_room, width=width, gamma=gamma, heat=heat),
                     variance,
-                    most=max(4096, HEAT_COST // max(m, FEW_SUBSETS)),
+                    most=min(HEAT_DRAWS, max(4096, HEAT_COST // max(m, FEW_SUBSETS))),
                 )
                 risk_room = min(0.5, risk_room + HEAT_ROOM)
             needed = heat_draws(problem.heat, gamma)
