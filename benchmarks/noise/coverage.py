@@ -126,6 +126,11 @@ def main() -> None:
                     f"population {over[q][i]:.3f}  noise/spread {noise[i]:.2f}",
                     flush=True,
                 )
+        store(cells, asked, round(time.process_time() - start))  # a stopped run keeps its halves
+
+
+def store(cells: list[dict[str, Any]], asked: argparse.Namespace, seconds: int) -> None:
+    """Write the cells so far, and how far they range."""
     summary = {
         kind: {
             "least": min(cell[kind] for cell in cells),
@@ -134,9 +139,9 @@ def main() -> None:
         }
         for kind in ("records", "population")
     }
-    print(json.dumps(summary, indent=1))
+    print(json.dumps(summary, indent=1), flush=True)
     stored = {"n": N, "draws": asked.draws, "universes": asked.universes, "cells": cells}
-    stored |= {"summary": summary, "cpu_seconds": round(time.process_time() - start)}
+    stored |= {"summary": summary, "cpu_seconds": seconds}
     out = HERE.parent / "results" / "coverage.json"
     out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
 
