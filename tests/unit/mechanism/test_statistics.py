@@ -79,7 +79,7 @@ def test_batch_handles_subsets_of_unequal_size() -> None:
 def test_counts_of_all_but_a_fold_are_whole_and_add_up() -> None:
     pool = Balanced(n_subsets=30, folds=5).draw(101, rng=0, units=np.arange(101) // 3)
     record = coerce_data(X[:, 1])
-    histogram = Histogram(bins=6).prepare(record)
+    histogram = Histogram(bins=6, ranges=(-80.0, 80.0)).prepare(record)
     counts = histogram.batch(record, pool).reshape(5, 6, 6)
     everybody = histogram.evaluate(record.parts, SEED)
     # Everybody is missing from one of the five candidates of a partition.
