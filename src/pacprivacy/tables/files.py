@@ -324,7 +324,7 @@ def _understand(cells: Mapping[str, Cells], decimal: str | None) -> dict[str, Co
     by_comma = {
         name: _read_cells(*cells[name], ",")
         for name, column in columns.items()
-        if column.numbers is None
+        if column.numbers is None and column.levels is not None and _starts_by_comma(column.levels)
     }
     certain = {
         name: column
@@ -341,6 +341,11 @@ def _understand(cells: Mapping[str, Cells], decimal: str | None) -> dict[str, Co
     for name in unclear - certain.keys():
         columns[name] = replace(columns[name], numbers=None, unclear=True)
     return columns | certain
+
+
+def _starts_by_comma(levels: Labels) -> bool:
+    """Whether it is worth reading all entries with a decimal comma."""
+    return len(levels) > 0 and _COMMA.fullmatch(levels[0]) is not None
 
 
 def _all_thousands(column: Column) -> bool:
