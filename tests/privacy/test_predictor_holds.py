@@ -144,6 +144,17 @@ def test_every_unit_pays_enough_for_a_vote(pool, seed):
     assert (mass @ np.square(after - now) >= 0.9 * paid).all()  # and hardly more than enough
 
 
+@pytest.mark.claim("H-3")
+def test_a_vote_that_is_all_but_known_is_still_charged(pool):
+    vote = np.zeros((M, 1), dtype=np.int64)
+    vote[0] = 1
+    log_p = np.full(M, -math.log(M - 1))
+    log_p[0] = -710.0
+    found = VoteQuestions(vote, log_p, 1e-3, tracked=True).observe(3, SimulatedSource(0))
+    assert np.isfinite(found.values).all()
+    assert found.cubes <= VoteBalances(pool, ADVANTAGE, 1e-3).cubes
+
+
 def transcripts(pool, n, seed=0):
     """How much is known of the unit that all questions are about, when no more are answered."""
     votes = np.repeat(pool.masks()[:, :1].astype(np.int64), 8, axis=1)

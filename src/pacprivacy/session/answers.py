@@ -149,9 +149,9 @@ def _answer_votes(
         if least <= 0:  # nobody who is still possible votes otherwise
             answers[where[i]] = vote
             continue
-        gap = vote_gap(ones, zeros, usable)
+        near = moves is not None and math.expm1(2 * usable) >= WIDEST_VOTE * ones * zeros
+        gap = largest if near else vote_gap(ones, zeros, usable)
         if moves is not None:
-            gap = min(gap, largest)
             apart = (gap / UNITS) ** 2
             square = math.expm1(apart)  # of r: chi-square of one vote's noise from the other's
             np.subtract(row, ones, out=scratch)
