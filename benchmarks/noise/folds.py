@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/noise/folds.py [TABLE ...] [--long]
 
-Every table is measured by itself and stored at once in benchmarks/results/folds.json, where the
-others stay as they were; without a name, all tables. They are:
+Every row is stored in benchmarks/results/folds.json as soon as it is measured; rows that are not
+measured again stay as they were. Without a name, all tables. They are:
 
 time    everything but the fits, before (commit 339204d, checked out beside the temporary files)
         and now: CPU seconds of ``privatize`` with rule ``risk`` from the last evaluation to the
@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +163,8 @@ CASES: dict[str, Callable[[], tuple[int, Any]]] = {
 LONG_CASES = ("mean n=10^5 d=20, m=4096",)
 
 
-def measure_time(long: bool) -> list[dict[str, Any]]:
+def measure_time(long: bool) -> Iterator[dict[str, Any]]:
     """Return the time of everything but the fits, before and now."""
-    rows = []
     for number, (name, outputs) in enumerate(CASES.items()):
         if name in LONG_CASES and not long:
             continue
@@ -177,7 +176,7 @@ def measure_time(long: bool) -> list[dict[str, Any]]:
         now = in_child(ROOT, "stored", str(path))
         ratio = before["cpu_s"] / now["cpu_s"]
         noise = now["total_variance"] / before["total_variance"]
-        rows.append(
+        yield (
             {
                 "case": name,
                 "before": before,
@@ -187,8 +186,6 @@ def measure_time(long: bool) -> list[dict[str, Any]]:
                 "met": ratio >= FASTER and noise <= 1 + SAME_NOISE,
             }
         )
-        print(json.dumps(rows[-1]), flush=True)
-    return rows
 
 
 # --- size --------------------------------------------------------------------------------------
@@ -196,23 +193,20 @@ def measure_time(long: bool) -> list[dict[str, Any]]:
 MOST_SECONDS = {100_000: 15.0, 1_000_000: 200.0}
 
 
-def measure_size(long: bool) -> list[dict[str, Any]]:
+def measure_size(long: bool) -> Iterator[dict[str, Any]]:
     """Return the time of a mean of two columns of many rows."""
-    rows = []
     for (n, most), tail in itertools.product(MOST_SECONDS.items(), ("normal", "lognormal")):
         if n > 100_000 and not long:
             continue
         found = in_child(ROOT, "mean", str(n), tail)
-        rows.append({"n": n, "tail": tail, **found, "most": most, "met": found["cpu_s"] < most})
-        print(json.dumps(rows[-1]), flush=True)
-    return rows
+        yield {"n": n, "tail": tail, **found, "most": most, "met": found["cpu_s"] < most}
 
 
 # --- line --------------------------------------------------------------------------------------
 
 LINES = ((60, 128), (400, 1024))
 CAPS = (0.52, 0.55, 0.588, 0.65, 0.75, 0.85, 0.95)
-NODES = 20_001
+NODES, NODES_PER_STD, MOST_NODES = 20_001, 12, 500_000
 REACH = 9.0
 
 
@@ -225,30 +219,31 @@ def least_variance(values: Any, masks: Any, cap: float) -> float:
     weights = masks / masks.sum(axis=0) - ~masks / (~masks).sum(axis=0)
 
     def worst(std: float) -> float:
-        z, step = np.linspace(
-            values.min() - REACH * std, values.max() + REACH * std, NODES, retstep=True
-        )
+        low, high = values.min() - REACH * std, values.max() + REACH * std
+        nodes = max(NODES, math.ceil(NODES_PER_STD * (high - low) / std))
+        if nodes > MOST_NODES:  # so little noise that nobody is hidden at all
+            return 1.0
+        z, step = np.linspace(low, high, nodes, retstep=True)
         total = np.zeros(weights.shape[1])
-        for part in np.array_split(z, 20):
+        for part in np.array_split(z, max(20, len(z) // 2000)):
             density = np.exp(-0.5 * np.square((part[:, None] - values) / std))
             total += np.abs(density @ weights).sum(axis=0)
         advantage = 0.5 * total * step / (std * math.sqrt(2 * math.pi))
         return float(0.5 + 0.5 * advantage.max())
 
-    low, high = 1e-3 * float(np.ptp(values)), 1e3 * float(np.ptp(values))
+    low, high = 1e-6 * float(np.ptp(values)), 1e3 * float(np.ptp(values))
     while high / low > 1 + 1e-4:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if worst(middle) <= cap else (middle, high)
     return high**2
 
 
-def measure_line(long: bool) -> list[dict[str, Any]]:
+def measure_line(long: bool) -> Iterator[dict[str, Any]]:
     """Return how much noise ``risk`` adds to one-dimensional means, over the least."""
     from pacprivacy.budget import Membership
     from pacprivacy.noise import calibrate
     from pacprivacy.pool import Balanced
 
-    rows = []
     for n, m in LINES:
         pool = Balanced(n_subsets=m).draw(n, rng=0)
         masks = pool.masks()
@@ -258,11 +253,9 @@ def measure_line(long: bool) -> list[dict[str, Any]]:
             least = least_variance(values, masks, cap)
             plan = calibrate(values[:, None], Membership(cap), rule="risk", pool=pool, rng=1)
             over = plan.total_variance / least - 1
-            rows.append(
+            yield (
                 {"n": n, "m": m, "cap": cap, "over_least": round(over, 5), "met": over <= LESS_OVER}
             )
-            print(json.dumps(rows[-1]), flush=True)
-    return rows
 
 
 # --- folds -------------------------------------------------------------------------------------
@@ -302,13 +295,12 @@ def mean_universes() -> dict[str, Any]:
     return {name: (X - X.mean(axis=0)) / X.std(axis=0) for name, X in tables.items()}
 
 
-def measure_means(long: bool) -> list[dict[str, Any]]:
+def measure_means(long: bool) -> Iterator[dict[str, Any]]:
     """Return the error of private means against those of all records."""
     from scipy.special import ndtri
 
     from pacprivacy.mechanism import Mean
 
-    rows = []
     strength = 2 * float(ndtri(FOLD_CAP))  # of Gaussian DP: success F(mu/2)
     for name, X in mean_universes().items():
         errors, folds = {}, 0
@@ -319,7 +311,7 @@ def measure_means(long: bool) -> list[dict[str, Any]]:
         clip = float(np.linalg.norm(X, axis=1).max())
         errors["gaussian_dp"] = math.sqrt(X.shape[1]) * clip / (len(X) * strength)
         ratio, over = errors["folds"] / errors["halves"], errors["folds"] / errors["gaussian_dp"]
-        rows.append(
+        yield (
             {
                 "data": name,
                 "n": len(X),
@@ -330,8 +322,6 @@ def measure_means(long: bool) -> list[dict[str, Any]]:
                 "met": ratio <= MOST_ERROR and over <= MOST_OVER_DP,
             }
         )
-        print(json.dumps(rows[-1]), flush=True)
-    return rows
 
 
 class RidgeClassifier:
@@ -376,12 +366,11 @@ def model_tasks() -> dict[str, tuple[Any, Any, Any]]:
     return found
 
 
-def measure_models(long: bool) -> list[dict[str, Any]]:
+def measure_models(long: bool) -> Iterator[dict[str, Any]]:
     """Return accuracy and noise of models from halves and from folds."""
     from pacprivacy.mechanism import as_mechanism, coerce_data
     from papers.simulate import simulate_pool
 
-    rows = []
     for name, (model, split, score) in model_tasks().items():
         if name == "Dry Bean SVM C=1" and not long:
             continue
@@ -407,12 +396,10 @@ def measure_models(long: bool) -> list[dict[str, Any]]:
             "Dry Bean ridge": lost["folds"] <= 0.5 * lost["halves"],
             "Rice k-means": noise <= MOST_NOISE,
         }.get(name, noise <= 1.0)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-    return rows
+        yield row
 
 
-TABLES: dict[str, Callable[[bool], list[dict[str, Any]]]] = {
+TABLES: dict[str, Callable[[bool], Iterator[dict[str, Any]]]] = {
     "time": measure_time,
     "size": measure_size,
     "line": measure_line,
@@ -426,11 +413,11 @@ def main(names: list[str], *, long: bool) -> int:
     TEMPORARY.mkdir(exist_ok=True)
     content = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for name in names or list(TABLES):
-        rows = TABLES[name](long)
-        measured = {_key(row) for row in rows}
-        kept = [row for row in content.get(name, []) if _key(row) not in measured]
-        content[name] = rows + kept
-        RESULT.write_text(json.dumps(content, indent=2) + "\n")
+        for row in TABLES[name](long):
+            print(json.dumps(row), flush=True)
+            kept = [other for other in content.get(name, []) if _key(other) != _key(row)]
+            content[name] = [*kept, row]
+            RESULT.write_text(json.dumps(content, indent=2) + "\n")
     met = all(row["met"] for rows in content.values() for row in rows)
     print(f"requirements: {'met' if met else 'NOT met'}")
     return 0 if met else 1
