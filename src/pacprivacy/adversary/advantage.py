@@ -117,8 +117,8 @@ class Tilts:
     def sizes(self, weights: Matrix) -> Vector:
         """Return the sum of ``|a|`` over the rows of ``weights``, for every unit."""
         folded, found = self.fold(weights), np.empty(self.n_units)
-        for place, masks in self.blocks(np.arange(self.n_units), np.float64):
-            found[place] = np.abs(folded @ masks).sum(axis=0)
+        for place, masks in self.blocks(np.arange(self.n_units), folded.dtype):
+            found[place] = np.abs(folded @ masks).sum(axis=0, dtype=np.float64)
         return found
 
     def weight(self, before: Vector, units: Units) -> Vector:

@@ -45,7 +45,8 @@ LINE_STEP = 0.05  # of the noise, for outputs of rank 1
 N_WORST = 128  # units that a search looks at
 COARSE = 2048  # draws of a search by membership; the place that it finds is measured on more
 MEASURED = 1 << 15
-RANKING = 256  # draws that rank all units
+RANKING = (48, 256)  # draws that rank all units
+RANKING_COST = 3 * 10**10  # multiplications
 TINY_SCALE = 1e-15  # below, powers of it leave the range of single precision
 
 
@@ -176,6 +177,11 @@ class Probe:
         return log_p, p, p.sum(axis=1, dtype=np.float64)
 
 
+def ranking(tilts: Tilts) -> int:
+    """Return how many draws rank the units: fewer where units and candidates are many."""
+    return int(np.clip(RANKING_COST // (tilts.rows * tilts.n_units), *RANKING))
+
+
 class RiskProbe:
     """How far the success on any unit is above its cap, as a function of the scale.
 
@@ -191,7 +197,7 @@ class RiskProbe:
     def focus(self, scale: float) -> None:
         """Keep the units that are closest to their caps at this scale: ranked on a few draws."""
         if self._tilts.n_units > 2 * N_WORST:
-            few = self._probe.posterior(scale, RANKING)
+            few = self._probe.posterior(scale, ranking(self._tilts))
             self.look_at(self._tilts.sizes(few.astype(np.float32)) / len(few), 8 * N_WORST)
             room = self._caps[self._chosen] - 0.5 * self._means(scale)[0]
             self._choose(self._chosen[np.argsort(room)[:N_WORST]])
@@ -248,7 +254,7 @@ class HeatProbe(RiskProbe):
     def focus(self, scale: float) -> None:
         """Keep the units whose mean square move is nearest to what is allowed."""
         if self._tilts.n_units > 2 * N_WORST:
-            few = self._probe.posterior(scale, RANKING)
+            few = self._probe.posterior(scale, ranking(self._tilts))
             folded, squares = self._tilts.fold(few), np.empty(self._tilts.n_units)
             for place, masks in self._tilts.blocks(np.arange(len(squares)), np.float32):
                 moved = folded @ masks - self._heat.before[place].astype(np.float32)
