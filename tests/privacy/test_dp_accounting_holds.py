@@ -447,6 +447,7 @@ def test_notes_give_back_the_events_of_every_fit(model: Any) -> None:
     assert noted.promised == 2 * certificate.epsilon
 
 
+@pytest.mark.filterwarnings("ignore:every fit of a search")
 def test_pac_and_dp_are_not_added_up() -> None:
     model = make_pipeline(
         pac.PrivatePCA(2, budget=pac.Information(1.0), rule="waterfill", n_subsets=16),

@@ -341,7 +341,7 @@ NAMED: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
     ),
     "a smaller total": (
         "composition", "session",
-        in_session(lambda part: replace(part, total=Spent(mi_nats=1.9, success_level=0.94))),
+        in_session(lambda part: replace(part, total=Spent(mi_nats=1.9, success_level=0.95))),
     ),
     "something else was seen": (
         "composition", "session",

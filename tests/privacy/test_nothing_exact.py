@@ -84,9 +84,12 @@ def scan(content: dict[str, Any], published: list[str]) -> list[str]:
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "people.csv"
-    columns = [*X.T.tolist(), Y.tolist(), [f"g{group}" for group in GROUP]]
+    adult, visits = RNG.choice(["no", "yes"], N).tolist(), RNG.poisson(2.0, N).tolist()
+    columns = [*X.T.tolist(), Y.tolist(), [f"g{group}" for group in GROUP], adult, visits]
     rows = [",".join(map(str, row)) for row in zip(*columns, strict=True)]
-    path.write_text("\n".join([",".join([*NAMES, "cost", "region"]), *rows]) + "\n")
+    path.write_text(
+        "\n".join([",".join([*NAMES, "cost", "region", "adult", "visits"]), *rows]) + "\n"
+    )
     return path
 
 
@@ -101,6 +104,15 @@ MODELS: dict[str, list[str]] = {
     "svm": [*LEARN, "--target", "region"],
     "forest": [*LEARN, "--target", "region"],
     "ridge": [*LEARN, "--target", "cost"],
+    "sum": LEARN,
+    "count": [*LEARN, "--where", "age >= 40"],
+    "median": LEARN,
+    "quantiles": LEARN,
+    "variance": LEARN,
+    "crosstab": ["--columns", "region,adult"],
+    "ols": [*LEARN, "--target", "cost"],
+    "logistic": [*LEARN, "--target", "adult"],
+    "poisson": [*LEARN, "--target", "visits"],
 }
 WITHOUT_RANGES = [option for option in MODELS["histogram"] if option not in DECLARED]
 

@@ -194,7 +194,8 @@ def _likelihoods(
     if view.groups is not None:
         log_p[view.groups[draws.indices][:, None] != view.groups[None, :]] = -np.inf
     log_p -= log_p.max(axis=1, keepdims=True)
-    lowered = log_p.astype(dtype, copy=False)
+    with np.errstate(over="ignore"):  # a candidate that far away is ruled out
+        lowered = log_p.astype(dtype, copy=False)
     p = np.exp(lowered)
     return lowered, p, p.sum(axis=1, dtype=np.float64)
 

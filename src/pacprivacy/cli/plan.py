@@ -39,8 +39,8 @@ LEGEND: Final = """\
 noise     root mean square of the noise on one number
 distance  of one released number from the answer on all records, root mean
           square over all candidate subsets and all draws of the noise
-of least  how many times the least variance of any noise, at most: 1.9 is common
-          for Gaussian noise on one number; loose for many numbers; ? is not known
+× least   how many times the least variance of any noise, at most: about 2 for
+          Gaussian noise on one number; loose for many numbers; ? is unknown
 Nothing was released and no secret was drawn. The figures depend on the records:
 they are for the curator, who chooses a budget with them."""
 
@@ -236,7 +236,7 @@ def _show(
         for row in rows
     ]
     cells.append(("no promise", "0", "0", format_number(sampling), ""))
-    show_table(["budget", "total variance", "noise", "distance", "of least"], cells)
+    show_table(["budget", "total variance", "noise", "distance", "× least"], cells)
     show(f"\n{LEGEND}")
     if plot is not None:
         show(f"Plot: {plot}")

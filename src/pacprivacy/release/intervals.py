@@ -352,7 +352,11 @@ def warn_if_noisy(value: Any, bars: ErrorBars | None, values: Matrix) -> None:
     """Warn the curator, once per release, of numbers that are mostly noise or have heavy tails."""
     if bars is None:
         return
-    numbers, noise, spread = bars.numbers_of(value), bars.noise_std, bars.spread
+    noise, spread = bars.noise_std, bars.spread
+    try:
+        numbers = bars.numbers_of(value)
+    except MechanismError:  # a finished estimator may hide its numbers; the noise is known
+        numbers = np.full(len(spread), np.inf)
     noisy = (noise > DROWNED * spread) | ((noise > np.abs(numbers)) & (noise > spread))
     if noisy.any():
         names, places = bars.structure.names(), np.flatnonzero(noisy)

@@ -83,8 +83,10 @@ def test_budget_of_the_ledger_is_the_total(study: Path) -> None:
     facts = Certificate.read("one/release.json").composition
     assert facts is not None
     assert facts["total_success"] == pytest.approx(0.6)
-    assert release(*arguments, output="two").exit_code == 0
-    assert release(*arguments, output="three").exit_code == 3
+    for name in ("two", "three"):  # at most ((0.6 - 0.5) / (0.55 - 0.5))² of them fit
+        assert release(*arguments, output=name).exit_code == 0
+    assert release(*arguments, output="four").exit_code in (0, 3)
+    assert release(*arguments, output="five").exit_code == 3
 
 
 def test_without_a_total_there_is_no_new_session(study: Path) -> None:
