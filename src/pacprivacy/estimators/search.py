@@ -108,12 +108,14 @@ def search_cost(search: Any, *, delta: float | None = None) -> SearchCost | DPSe
     --------
     >>> import numpy as np
     >>> import pacprivacy as pac
+    >>> from pacprivacy.estimators import ScoreWithCost
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.model_selection import GridSearchCV
     >>> X = np.random.default_rng(0).normal(size=(120, 2))
     >>> model = pac.PrivateEstimator(Ridge(), budget=pac.Information(0.1), n_subsets=16)
-    >>> search = GridSearchCV(model, {"estimator__alpha": [1.0, 10.0]}, cv=2).fit(X, X[:, 0])
-    >>> search_cost(search).total.n_releases
+    >>> noted = {"scoring": ScoreWithCost(), "refit": "score"}
+    >>> search = GridSearchCV(model, {"estimator__alpha": [1.0, 10.0]}, cv=2, **noted)
+    >>> search_cost(search.fit(X, X[:, 0])).total.n_releases
     5
     """
     check_is_fitted(search)
