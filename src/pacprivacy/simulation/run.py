@@ -121,6 +121,8 @@ class Outputs:
 
 
 SUBSETS_BATCHED = 2000
+SUBSETS_OF_MANY = 512  # where the proof for so many records would take minutes
+MANY_RECORDS = 5_000
 SUBSETS_BLACK_BOX = 256
 
 Settle = Callable[[Balanced, int], tuple[int, tuple[str, ...]]]
@@ -141,10 +143,10 @@ def draw_candidates(
     """Return the pool for a run, and public notes on its size.
 
     A pool that is already drawn is used as it is. ``n_subsets=None`` means 2000 where the
-    mechanism evaluates all subsets by matrix products, and 256 for a black box; ``n_reserve``
-    more are drawn for a secret that must be independent of the others. Given a strategy and the
-    seed of the pool, ``settle`` finds the number of folds where that is left open; without it
-    there are two.
+    mechanism evaluates all subsets by matrix products, 512 above 5,000 rows, where the proof is
+    what costs, and 256 for a black box; ``n_reserve`` more are drawn for a secret that must be
+    independent of the others. Given a strategy and the seed of the pool, ``settle`` finds the
+    number of folds where that is left open; without it there are two.
     """
     if isinstance(pool, Pool):
         if n_subsets not in (None, pool.n_subsets) or units is not None:
@@ -159,7 +161,9 @@ def draw_candidates(
     if n_subsets is not None:
         strategy = strategy.with_subsets(n_subsets)
     elif strategy.n_subsets is None:
-        default = SUBSETS_BLACK_BOX if batch_of(mechanism) is None else SUBSETS_BATCHED
+        default = SUBSETS_OF_MANY if data.n_rows > MANY_RECORDS else SUBSETS_BATCHED
+        if batch_of(mechanism) is None:
+            default = SUBSETS_BLACK_BOX
         if isinstance(strategy, Balanced) and strategy.folds != "auto":
             default = -(-default // strategy.folds) * strategy.folds
         strategy = strategy.with_subsets(default)
