@@ -1,7 +1,10 @@
-"""What every test shares: one thread per process, quick repeatable hypothesis."""
+"""What every test shares: one thread per process, quick repeatable hypothesis and noise."""
 
 import os
+import random
+import secrets
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,3 +36,56 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 def _one_blas_thread() -> Iterator[None]:
     with threadpool_limits(limits=1):
         yield
+
+
+# Noise and secrets that a test draws repeat from run to run: they depend on the test's own name,
+# whatever ran before it, so that a figure compared with its expectation cannot fail once in a
+# thousand runs. ``PAC_TEST_ENTROPY=system`` gives them back to the operating system, and so does
+# the mark ``system_entropy`` (two processes must not share a stream).
+_noise: random.Random | None = None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _repeatable_noise() -> Iterator[None]:
+    if os.environ.get("PAC_TEST_ENTROPY") == "system":
+        yield
+        return
+    import numpy as np
+
+    from pacprivacy import _random
+
+    home = os.getpid()
+    system, randbits = _random.SystemSource.words, secrets.randbits
+
+    def words(self: _random.SystemSource, size: int) -> Any:
+        if _noise is None or os.getpid() != home:
+            return system(self, size)
+        return np.frombuffer(_noise.randbytes(8 * size), dtype=np.uint64)
+
+    def bits(k: int) -> int:
+        return randbits(k) if _noise is None or os.getpid() != home else _noise.getrandbits(k)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_random.SystemSource, "words", words)
+        patch.setattr(secrets, "randbits", bits)
+        yield
+
+
+def _restart(node: Any, part: str = "") -> None:
+    global _noise
+    marked = node.get_closest_marker("system_entropy")
+    _noise = None if marked else random.Random(f"{node.nodeid} {part}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> None:
+    """Start the noise of a fixture from its own name and that of the test or module it serves."""
+    _restart(request.node, f"{fixturedef.argname} {getattr(request, 'param_index', 0)}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Start the noise of a test from the test's own name."""
+    _restart(item)
