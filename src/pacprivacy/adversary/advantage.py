@@ -306,17 +306,19 @@ def _by_draws(
     seen[first] = True
     n_seen = FIRST_STAGE
     while n_seen < n_draws and _half_width(variance, n_seen, per_side) > room:
-        n_seen *= 2
+        n_seen = min(2 * n_seen, n_draws)
     cost = n_seen * len(units) * tilts.rows
-    if cost > SCREEN_DRAWS * tilts.rows**2 and room > 0.3 * float(np.median(value)):
+    if cost > SCREEN_DRAWS * tilts.rows**2 and _screen_width(tilts, value, per_side) < room:
         upper = np.minimum(upper, _second_moments(view, tilts, units, per_side, rng))
         n_seen = FIRST_STAGE
     while True:
         left = np.flatnonzero(~seen & (upper - gained > goal))
-        if not len(left) or n_seen > n_draws:
+        if not len(left):
             break
         look(left, n_seen)
-        n_seen *= 2
+        if n_seen >= n_draws:
+            break
+        n_seen = min(2 * n_seen, n_draws)
     slack = 2 * view.slack * tilts.weight(before, units) + ROUNDING
     return Bounds(
         value=np.clip(value, lower, upper),
@@ -334,6 +336,13 @@ def _looks(n_draws: int) -> int:
 def _half_width(variance: float, n: int, gamma: float) -> float:
     level = math.log(len(RATES) / gamma) / n
     return float(deviation(np.array([variance]), np.ones(1), level)[0])
+
+
+def _screen_width(tilts: Tilts, value: Vector, gamma: float) -> float:
+    """Return about how far the second moment's bound will be above the middle advantage."""
+    worst = 0.5 / float(np.minimum(tilts.share, 1 - tilts.share).min())
+    extra = worst * math.sqrt(math.log(1 / gamma) / (2 * SCREEN_DRAWS))
+    return 0.25 * float(np.median(value)) + 2 * extra
 
 
 def _block(n_units: int) -> int:
