@@ -25,8 +25,8 @@ from pacprivacy.cli import app
 from pacprivacy.cli.verify import verify as verify_verb
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import AnswerBundle, Bundle, Certificate, certify_answers, load_bundle
+from pacprivacy.release.bundle import SessionPart
 from pacprivacy.release.certify import write_certificate
-from pacprivacy.release.composition import SessionPart
 from pacprivacy.release.verification import prove_again
 
 Plain = dict[str, Any]

@@ -5,7 +5,7 @@ from pacprivacy.release.answers import (
     AnswerBundle as AnswerBundle,
     certify_answers as certify_answers,
 )
-from pacprivacy.release.bundle import Bundle as Bundle
+from pacprivacy.release.bundle import Bundle as Bundle, SessionPart as SessionPart
 from pacprivacy.release.certificate import (
     Certificate as Certificate,
     NoiseSummary as NoiseSummary,
@@ -15,17 +15,14 @@ from pacprivacy.release.certify import (
     Context as Context,
     assess as assess,
     bundle_of as bundle_of,
-    noise_summary as noise_summary,
-    noiseless_membership as noiseless_membership,
-    times_least as times_least,
-    write_certificate as write_certificate,
-)
-from pacprivacy.release.composition import (
-    SessionPart as SessionPart,
     charge_of as charge_of,
     learned_facts as learned_facts,
+    noise_summary as noise_summary,
+    noiseless_membership as noiseless_membership,
     paid as paid,
     success_bound as success_bound,
+    times_least as times_least,
+    write_certificate as write_certificate,
 )
 from pacprivacy.release.intervals import (
     NAMED as NAMED,

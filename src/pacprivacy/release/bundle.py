@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._files import write_atomically
-from pacprivacy.adversary import Balances, Belief, View, make_view
+from pacprivacy.adversary import Balances, Belief, Heat, Tilts, View, make_view
 from pacprivacy.budget import (
     AnyBudget,
     Combined,
@@ -22,11 +22,11 @@ from pacprivacy.budget import (
     Information,
     Membership,
     ResidualEntropy,
+    Spent,
 )
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Boxed, Empirical, IidRule, Kind, Observation, Proof
 from pacprivacy.pool import Pool
-from pacprivacy.release.composition import SessionPart
 from pacprivacy.theory import lattice_total_variation
 
 SCHEMA_VERSION: Final = 2
@@ -106,6 +106,34 @@ class Stated:
     published: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPart:
+    """Where a release stands in its session; public but for the arrays and the observation.
+
+    ``share`` is what this release may spend; of success what the smallest balance may lose. Where
+    membership is limited, ``balances`` are what the units had left before, ``allowed`` the most
+    that each may pay, and ``part`` how much of the reserve is taken. With ``fresh``, every
+    release has a secret of its own. What readers learned follows from ``observation``, the integers
+    that left, once they have.
+    """
+
+    total: Spent
+    before: Spent
+    share: Spent
+    fresh: bool
+    balances: Balances | None = None
+    allowed: Vector | None = None
+    part: float = 1.0
+    observation: Observation | None = None
+
+    def heat(self, pool: Pool, log_p: Vector) -> Heat | None:
+        """Return what the release is held to, unit by unit; None where nothing limits it."""
+        if self.balances is None or self.allowed is None:
+            return None
+        before = Tilts(pool).before(log_p, np.arange(pool.n_units))
+        return self.balances.heat(before, self.allowed, self.part)
+
+
 class _IidRule(msgspec.Struct):
     name: Literal["boxed", "empirical"]
     parameters: dict[str, Any]
@@ -180,6 +208,11 @@ class Bundle:
         """What the attacker compares."""
         slack = self.total_variation_slack
         return make_view(self.whitened, self.log_p, groups=self.groups, slack=slack)
+
+    @property
+    def heat(self) -> Heat | None:
+        """What the release is held to, unit by unit; None where nothing limits it."""
+        return None if self.session is None else self.session.heat(self.pool, self.log_p)
 
     def belief_after(self, seen: Observation) -> Belief:
         """Return the belief of whoever saw an observation."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from pacprivacy._random import public_generator
 from pacprivacy._rounding import at_most
 from pacprivacy.adversary import (
     DEFAULT_GAMMA,
+    Belief,
     Direction,
     Divergence,
     Heat,
@@ -22,6 +24,7 @@ from pacprivacy.adversary import (
     TradeOff,
     View,
     beliefs,
+    charges_by_information,
     divergences,
     heat_draws,
     information_draws,
@@ -34,19 +37,11 @@ from pacprivacy.adversary import (
     side_knowledge,
     trade_off,
 )
-from pacprivacy.budget import AnyBudget
+from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.noise import NoisePlan, Proof, noise_limit
 from pacprivacy.pool import Pool
-from pacprivacy.release.bundle import Bundle, Stated
+from pacprivacy.release.bundle import Bundle, SessionPart, Stated
 from pacprivacy.release.certificate import Certificate, NoiseSummary
-from pacprivacy.release.composition import (
-    Proved,
-    SessionPart,
-    charge_of,
-    learned_facts,
-    paid,
-    session_facts,
-)
 from pacprivacy.release.text import open_parts
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate, membership_success
@@ -57,6 +52,25 @@ TRADE_OFF_COST = 1 << 24  # posterior entries
 DIVERGENCE_GAMMA = DEFAULT_GAMMA / 8  # and that of the trade-off
 TOLD = (1, 2, 4)
 ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What was proved about a noise law, computed again from the curator's bundle."""
+
+    log_det_nats: float
+    information: Estimate | None
+    membership: MembershipRisk | None
+    charges: Vector | None = None
+
+    @property
+    def mi_upper(self) -> float:
+        """The best proved upper bound on the mutual information, in nats."""
+        upper = math.inf if self.information is None else self.information.upper
+        return min(self.log_det_nats, upper)
+
+
+Proved: TypeAlias = NoisePlan | Figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +218,7 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
 
 def _bound_by_balances(bundle: Bundle) -> float:
     """Return the success after this release that the balances before it allow (claim H-1)."""
-    part = bundle.session
-    heat = None if part is None else part.heat(bundle.pool, bundle.log_p)
+    heat = bundle.heat
     if heat is None:
         return 1.0
     return min(1.0, 0.5 + 0.5 * (float(potential(heat.before, heat.balance).max()) + heat.extra))
@@ -280,20 +293,6 @@ def _session_notes(bundle: Bundle) -> tuple[str, ...]:
     )
 
 
-def _composition(bundle: Bundle, proved: Proved) -> dict[str, Any] | None:
-    """Return what the certificate says about its session: sums, the total, what was learned."""
-    part, pool = bundle.session, bundle.pool
-    if part is None:
-        return None
-    heat = part.heat(pool, bundle.log_p)
-    charges = None if heat is None else paid(proved, heat, pool)
-    charge = charge_of(proved, part, charges)
-    facts = session_facts(part, charge, prior=pool.worst_prior)
-    if part.observation is not None:
-        facts |= learned_facts(bundle.belief_after(part.observation), pool)
-    return facts
-
-
 def side_knowledge_of(view: View, pool: Pool, *, seed: int) -> tuple[SideKnowledge, ...]:
     """Return the success of attackers who are told 1, 2 and 4 memberships.
 
@@ -329,3 +328,79 @@ def _exact_facts(bundle: Bundle) -> tuple[str, ...]:
     unanimous = bundle.groups is not None and not np.ptp(bundle.groups)
     directions = len(bundle.units_per_std)
     return open_parts(directions, int(bundle.outputs.shape[1]), unanimous=unanimous)
+
+
+# --- a release's place in its session ------------------------------------------------------------
+
+
+def paid(proved: Proved, bundle: Bundle) -> Vector | None:
+    """Return what every unit pays, the better of its two proofs (claim H-1); None if nothing."""
+    if (heat := bundle.heat) is None:
+        return None
+    pool, nats = bundle.pool, max(0.0, proved.mi_upper)
+    charges = charges_by_information(heat, pool.counts() / pool.n_subsets, nats)
+    return charges if proved.charges is None else np.minimum(charges, proved.charges)
+
+
+def charge_of(proved: Proved, part: SessionPart | None, charges: Vector | None) -> Spent:
+    """Return what a release costs: its proved nats, and what the smallest balance loses."""
+    spent = Spent(n_releases=1, mi_nats=max(0.0, proved.mi_upper))
+    if part is None or part.balances is None or charges is None:
+        return spent
+    left = part.balances.after(charges, part.part)
+    lost = part.balances.increment_left - left.increment_left
+    return replace(spent, success_increment=max(0.0, lost))
+
+
+def _composition(bundle: Bundle, proved: Proved) -> dict[str, Any] | None:
+    """Return what the certificate says about its session: sums, the total, what was learned."""
+    part, pool = bundle.session, bundle.pool
+    if part is None:
+        return None
+    charge = charge_of(proved, part, paid(proved, bundle))
+    facts = _session_facts(part, charge, prior=pool.worst_prior)
+    if part.observation is not None:
+        facts |= learned_facts(bundle.belief_after(part.observation), pool)
+    return facts
+
+
+def _session_facts(part: SessionPart, charge: Spent, *, prior: float) -> dict[str, Any]:
+    """Return what the certificate of a release says about its session."""
+    total, after = part.total, part.before + charge
+    facts: dict[str, Any] = {
+        "release_number": after.n_releases,
+        "secrets": "fresh for every release" if part.fresh else "one for all releases",
+        "spent_nats_so_far": after.mi_nats,
+        "total_nats": total.mi_nats,
+    }
+    if part.balances is not None and charge.success_increment is not None:
+        facts["membership_increment"] = charge.success_increment
+        facts["spent_increments_so_far"] = after.success_increment
+    if total.success_level is not None:
+        facts["total_success"] = total.success_level
+    facts["session_success_bound"] = success_bound(total, prior)
+    if part.fresh:
+        facts["prior_of_ever_used"] = 1 - 2.0**-after.n_releases
+    return facts
+
+
+def success_bound(total: Spent, prior: float) -> float:
+    """Return what the total budget promises about one unit's membership."""
+    bounds = [1.0]
+    if total.success_level is not None:
+        bounds.append(total.success_level)
+    if total.mi_nats is not None:
+        bounds.append(membership_success(total.mi_nats, prior))
+    return min(bounds)
+
+
+def learned_facts(belief: Belief, pool: Pool) -> dict[str, float]:
+    """Return what readers of all releases so far can have learned.
+
+    The belief is a function of the pool, the outputs and the values that left, all of which the
+    attacker has: saying it tells nothing more (claim S-1 is about everything released).
+    """
+    return {
+        "learned_nats": belief.learned_nats,
+        "best_guess_now": float(belief.success_per_unit(pool).max()),
+    }

@@ -20,10 +20,16 @@ from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
 from pacprivacy.release import answers, bundle as bundles
 from pacprivacy.release.answers import AnswerBundle, certify_answers
-from pacprivacy.release.bundle import Bundle, read_archive
+from pacprivacy.release.bundle import Bundle, SessionPart, read_archive
 from pacprivacy.release.certificate import Certificate
-from pacprivacy.release.certify import noiseless_membership, noiseless_paid, write_certificate
-from pacprivacy.release.composition import Figures, SessionPart, charge_of, paid
+from pacprivacy.release.certify import (
+    Figures,
+    charge_of,
+    noiseless_membership,
+    noiseless_paid,
+    paid,
+    write_certificate,
+)
 from pacprivacy.theory import Estimate, information_slack
 
 RELATIVE = 1e-6  # other processors round sums differently
@@ -59,8 +65,7 @@ def prove_again(bundle: Bundle) -> Figures:
     weights = np.exp(bundle.log_p)
     bound = log_det_of_points(bundle.whitened, weights, bundle.groups)
     bound = bound * (1 + 1e-12) + information_slack(bundle.total_variation_slack, len(weights))
-    part = bundle.session
-    heat = None if part is None else part.heat(bundle.pool, bundle.log_p)
+    heat = bundle.heat
     if bundle.is_noiseless:
         return Figures(
             log_det_nats=bound,
@@ -156,11 +161,10 @@ def _check_budget(certificate: Certificate, bundle: Bundle) -> None:
 
 def _check_session(bundle: Bundle, part: SessionPart, proved: Figures) -> None:
     """Refuse a release that cost more than its share, or sums beyond the session's total."""
-    pool, asked = bundle.pool, limits_of(bundle.budget, bundle.pool.n_subsets)
-    heat, nats = part.heat(pool, bundle.log_p), max(0.0, proved.mi_upper)
+    asked, nats = limits_of(bundle.budget, bundle.pool.n_subsets), max(0.0, proved.mi_upper)
     for limits in (asked, part.share):
         _within("information", nats, limits.mi_nats, bundle)
-    charges = None if heat is None else paid(proved, heat, pool)
+    charges = paid(proved, bundle)
     after = part.before + charge_of(proved, part, charges)
     _within("information of the session", after.mi_nats or 0.0, part.total.mi_nats, bundle)
     _check_balances(bundle, part, charges)

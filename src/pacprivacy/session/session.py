@@ -490,9 +490,7 @@ class Session(Keeper):
             noise = assess(noise, context)  # the charge is the best bound that is proved
             bundle = bundle_of(noise, context)
             certificate = write_certificate(bundle, noise)
-        heat = None if part is None else part.heat(pool, belief.log_p)
-        charges = None if heat is None else paid(noise, heat, pool)
-        left = share.balances
+        charges, left = paid(noise, bundle), share.balances
         if left is not None and charges is not None:
             left = left.after(charges, share.part)
         self._planned = Plan(

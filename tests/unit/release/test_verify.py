@@ -29,7 +29,7 @@ from pacprivacy.release import (
     verify,
     write_certificate,
 )
-from pacprivacy.release.composition import SessionPart
+from pacprivacy.release.bundle import SessionPart
 from pacprivacy.release.verification import compare, rebuild
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
