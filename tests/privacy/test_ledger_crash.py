@@ -15,7 +15,7 @@ import pacprivacy as pac
 from pacprivacy.adversary import Belief
 from pacprivacy.errors import SecretError
 from pacprivacy.ledger import Ledger
-from pacprivacy.session.state import StateFile
+from pacprivacy.session.keeper import StateFile
 
 N_KILLS = 50
 TOTAL = 10.0
@@ -83,7 +83,7 @@ POINTS = {
 def session(tell, point, plant):
     around(Ledger, "reserve", after=lambda: os.write(tell, b"."))
     if plant == "skipped ledger":
-        from pacprivacy.session.state import Book
+        from pacprivacy.session.keeper import Book
         for name in ("spend", "keep", "commit"):
             setattr(account.Account, name, getattr(Book, name))
         around(account.Account, "commit", after=lambda: os.write(tell, b"."))

@@ -18,7 +18,7 @@ from pacprivacy.budget import AnyBudget, Spent, limits_of
 from pacprivacy.errors import BudgetError, DataError, LedgerError, PoolError, SecretError
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate
-from pacprivacy.session.state import Book, Marks, SessionState, StateFile
+from pacprivacy.session.keeper import Book, Marks, SessionState, StateFile
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger, Reservation

@@ -30,7 +30,7 @@ from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.release import Secret
 from pacprivacy.session.account import Account, certificate_digest
-from pacprivacy.session.state import Marks, SessionState, StateFile
+from pacprivacy.session.keeper import Marks, SessionState, StateFile
 
 DATA = np.random.default_rng(3).normal(size=(8, 1))
 SOURCE = Path(pac.__file__).parent
@@ -456,7 +456,7 @@ def test_only_the_session_state_reads_the_index() -> None:
         for path in SOURCE.rglob("*.py")
         if re.search(r"\b(to|from)_storage\b", path.read_text(encoding="utf-8"))
     }
-    assert users == {"release/release.py", "session/state.py"}
+    assert users == {"release/release.py", "session/keeper.py"}
 
 
 def test_the_ledger_holds_nothing_of_the_secret(study: Path) -> None:
