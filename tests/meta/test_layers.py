@@ -34,11 +34,10 @@ BASE = frozenset(
         "errors",
         "_certificates",
         "_checks",
-        "_files",
+        "_system",
         "_random",
         "_rounding",
         "_sklearn",
-        "_threads",
         "_version",
     }
 )
@@ -86,8 +85,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "_version": frozenset(),
     "_rounding": frozenset(),
-    "_threads": frozenset(),
-    "_files": frozenset({"errors"}),
+    "_system": frozenset({"errors"}),
     "ledger": BASE,
     "session": _numbered("session") | {"ledger"},
     "_checks": frozenset({"errors"}),

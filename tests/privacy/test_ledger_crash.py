@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import pacprivacy as pac
 import pacprivacy.session.account as account
-import pacprivacy._files as files
+import pacprivacy._system as files
 from pacprivacy.ledger.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.release import Secret

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from pacprivacy._random import SimulatedSource, SystemSource, coerce_seed, public_generator
-from pacprivacy._threads import single_threaded
+from pacprivacy._system import single_threaded
 from pacprivacy.budget import BudgetLike, Information, as_budget
 from pacprivacy.errors import BudgetError, MechanismError, SecretError
 from pacprivacy.estimators.base import read_new, read_seed, read_supervised

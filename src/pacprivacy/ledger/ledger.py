@@ -13,8 +13,8 @@ from typing import Any, Final, NoReturn
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from pacprivacy._files import write_atomically
 from pacprivacy._random import Process, fresh_seed
+from pacprivacy._system import write_atomically
 from pacprivacy.budget import SUMS, Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError
 from pacprivacy.ledger import database as db

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
-from pacprivacy._threads import few_threads
+from pacprivacy._system import few_threads
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, Heat
 from pacprivacy.budget import AnyBudget, limits_of
 from pacprivacy.errors import BudgetError

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
-from pacprivacy._files import write_atomically
+from pacprivacy._system import write_atomically
 from pacprivacy.adversary import Balances, Belief, Heat, Tilts, View, make_view
 from pacprivacy.budget import (
     AnyBudget,

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from pacprivacy._files import write_atomically
 from pacprivacy._rounding import at_most, failure_text, percent_at_most
+from pacprivacy._system import write_atomically
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import AuditError, CertificateError, DataError
 from pacprivacy.release import (

@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief, freeze
-from pacprivacy._files import write_atomically
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy._rounding import at_most, percent_at_most
+from pacprivacy._system import write_atomically
 from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import Spent
 from pacprivacy.errors import LedgerError, PacPrivacyError, SecretError

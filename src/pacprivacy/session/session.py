@@ -22,7 +22,7 @@ from pacprivacy._checks import Vector
 from pacprivacy._plots import draw
 from pacprivacy._random import SimulatedSource, SystemSource, public_generator
 from pacprivacy._rounding import at_most
-from pacprivacy._threads import few_threads
+from pacprivacy._system import few_threads
 from pacprivacy.adversary import (
     DEFAULT_GAMMA,
     RESERVE,

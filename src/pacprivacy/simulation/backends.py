@@ -23,7 +23,7 @@ from rich import console, progress
 
 from pacprivacy._checks import Integers, Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy._threads import single_threaded
+from pacprivacy._system import single_threaded
 from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
 from pacprivacy.mechanism import Data, Mechanism, Structure, coerce_data, flatten
 from pacprivacy.pool import Pool

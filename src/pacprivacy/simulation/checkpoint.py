@@ -18,7 +18,7 @@ from typing import BinaryIO, Final, Self
 import numpy as np
 
 from pacprivacy._checks import Mask, Matrix, Vector
-from pacprivacy._files import write_atomically
+from pacprivacy._system import write_atomically
 from pacprivacy.errors import CheckpointError
 
 MAGIC: Final = b"PACCHECKPOINT\n"

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed
-from pacprivacy._threads import single_threaded
+from pacprivacy._system import single_threaded
 from pacprivacy.errors import MechanismError, PoolError
 from pacprivacy.mechanism import (
     Batch,

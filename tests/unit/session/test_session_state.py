@@ -610,7 +610,7 @@ def test_a_full_disk_under_the_state(study: Path, monkeypatch: pytest.MonkeyPatc
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    from pacprivacy import _files as files
+    from pacprivacy import _system as files
 
     with begin(study) as session:
         before = read_belief(study.parent)
