@@ -2,7 +2,12 @@
 
 from pacprivacy.mechanism.base import (
     Batch as Batch,
+    Columns as Columns,
+    Filled as Filled,
     Mechanism as Mechanism,
+    Named as Named,
+    OfRows as OfRows,
+    Scaling as Scaling,
     Wrapper as Wrapper,
     as_mechanism as as_mechanism,
     batch_of as batch_of,

@@ -1,23 +1,32 @@
-"""What is computed on every subset: the mechanism protocol and the wrapper for functions."""
+"""What is computed on every subset: the protocol, functions as mechanisms, and wrappers.
+
+A wrapper gives a mechanism a title, names and units of its columns, records without gaps, or the
+rows of a file that it keeps. Names, centres and scales of columns are public, and the same for
+every subset. Putting them back on released numbers is post-processing (claim M-1). Centres and
+scales are too coarse to be facts about the records, unless those are asked for.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Mask, Matrix, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import Data
+from pacprivacy.mechanism.data import Data, power_of_two
+from pacprivacy.mechanism.frames import fill_means
 from pacprivacy.pool import Pool
 
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
 Fixed = TypeVar("Fixed")
 LONGEST_TITLE: Final = 200
+FLAT: Final = 1e-12  # a spread below this share of the column's size is rounding error
 
 
 @runtime_checkable
@@ -263,3 +272,188 @@ def _takes_rng(function: Any) -> bool:
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         inspect.Parameter.KEYWORD_ONLY,
     )
+
+
+# --- wrappers ---------------------------------------------------------------------------------
+
+
+Scaling = Literal["none", "scale", "standardise"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Columns:
+    """Names of columns, and what was subtracted from each and what it was divided by; public.
+
+    Its methods put names and units back on released values (claim M-1).
+    """
+
+    names: tuple[str, ...]
+    centre: Vector
+    scales: Vector
+    exact: bool = False
+
+    @classmethod
+    def of(
+        cls, names: tuple[str, ...], X: Matrix, scaling: Scaling, *, exact: bool = False
+    ) -> Self:
+        """Return what gives columns about the mean 0 and the standard deviation 1, or the latter.
+
+        The noise rules make the *total* noise small. Without a common scale a column of small
+        numbers would drown in the noise that a column of large ones needs. A constant column keeps
+        its scale. Unless ``exact``, standard deviations are rounded up to powers of two, and means
+        to eighths of them: they leave with the certificate.
+        """
+        centre, scales = np.zeros(len(names)), np.ones(len(names))
+        if scaling != "none":
+            spread = X.std(axis=0)
+            scales = np.where(spread > FLAT * np.abs(X).max(axis=0), spread, 1.0)
+            scales = scales if exact else power_of_two(scales)
+        if scaling == "standardise":
+            centre = X.mean(axis=0)
+            centre = centre if exact else np.rint(8 * centre / scales) * scales / 8
+        return cls(names=names, centre=centre, scales=scales, exact=exact)
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """What centres and scales show of the universe."""
+        if not self.centre.any() and (self.scales == 1).all():
+            return ()
+        what, how = "standard deviations", "" if self.exact else ", rounded up to powers of two"
+        if self.centre.any():
+            what, how = f"{what} and means", how and f"{how} and to eighths of those"
+        return (f"spread of the columns: {what} over the universe{how}; units of the noise",)
+
+    def plain(self, value: Any) -> dict[str, Any]:
+        """Return a dictionary with the names beside what it holds."""
+        return {"columns": list(self.names), **value}
+
+    def matrix(self, value: Any) -> dict[str, Any]:
+        """Return a matrix of products of two columns."""
+        return self.plain({"matrix": value * np.outer(self.scales, self.scales)})
+
+    def counts(self, value: Any) -> dict[str, Any]:
+        """Return counts and edges by the name of the column."""
+        return {
+            name: {"edges": edges, "counts": counts}
+            for name, edges, counts in zip(self.names, value["edges"], value["counts"], strict=True)
+        }
+
+    def centres(self, value: Any) -> dict[str, Any]:
+        """Return points in the units of the file."""
+        return self.plain({"centres": value * self.scales + self.centre})
+
+    def components(self, value: Any) -> dict[str, Any]:
+        """Return directions of the standardised columns, and what standardises them."""
+        mean = value["mean"] * self.scales + self.centre
+        components, scales = value["components"], self.scales.copy()
+        return self.plain({"components": components, "mean": mean, "scales": scales})
+
+    def planes(self, value: Any) -> dict[str, Any]:
+        """Return hyperplanes for columns as they are in the file."""
+        coef = value["coef"] / self.scales
+        intercept = value["intercept"] - coef @ self.centre
+        return self.plain({"classes": value["classes"], "coef": coef, "intercept": intercept})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named(Wrapper):
+    """A mechanism whose released value carries the names and the units of the columns.
+
+    Parameters
+    ----------
+    inner : Mechanism, public
+        What is computed, on the columns as ``columns`` scales them.
+    columns : Columns, public
+        Names, means and scales.
+    describe : callable, public
+        From the columns and the *released* value to what the user reads.
+    said, facts : tuple of str, public
+        What was declared, and what was read off the universe, of levels and gaps.
+    """
+
+    columns: Columns = field(repr=False, compare=False)
+    describe: Callable[[Columns, Any], dict[str, Any]]
+    said: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        count = len(self.columns.names)
+        return f"{self.inner.name} of {count} column{'s' * (count != 1)}"
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was declared."""
+        return (*self.inner.public, *self.said)
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """Exact facts of the universe that the value shows."""
+        return (*self.columns.published, *published_of(self.inner), *self.facts)
+
+    def finish(self, value: Any) -> dict[str, Any]:
+        """Put names and units back on released numbers."""
+        return self.describe(self.columns, self.inner.finish(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled(Wrapper):
+    """Fill gaps by the means of the candidate's own rows, then compute on it."""
+
+    def prepare(self, data: Data) -> Self:
+        """Fix the mechanism inside with the rows that have no gaps."""
+        whole = np.flatnonzero(~np.isnan(data.parts[0]).any(axis=1))
+        parts = data.take(whole)
+        complete = Data(parts=parts, n_rows=len(whole), single=data.single)
+        return replace(self, inner=self.inner.prepare(complete))
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the value for one subset."""
+        return self.inner.evaluate((fill_means(parts[0]), *parts[1:]), rng)
+
+    @property
+    def batch(self) -> None:
+        """Candidates are filled one by one."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfRows(Wrapper):
+    """A mechanism that is given numbers of rows of the file and looks up those that it keeps.
+
+    Whether a row is kept depends on that row alone, so what is computed on a candidate depends on
+    the candidate's rows alone, and nobody learns who was left out.
+
+    Guarantee
+    ---------
+    Claim M-4. The value for a candidate is that of the inner mechanism on its kept rows.
+    """
+
+    records: Data = field(repr=False, compare=False)
+    kept: Mask = field(repr=False, compare=False)
+
+    def prepare(self, data: Data) -> Self:
+        """Return the mechanism fixed with all kept rows where it needs to be."""
+        return replace(self, inner=self.inner.prepare(self.records))
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the value for one subset of row numbers."""
+        rows = parts[0][self.kept[parts[0]]]
+        return self.inner.evaluate(self.records.take((np.cumsum(self.kept) - 1)[rows]), rng)
+
+    @property
+    def batch(self) -> Batch | None:
+        """All subsets at once, each without the rows that are not kept."""
+        inner = batch_of(self.inner)
+        if inner is None:
+            return None
+        return lambda data, pool: inner(self.records, _among(pool, self.kept))
+
+
+def _among(pool: Pool, kept: Mask) -> Pool:
+    """Return the same candidates as subsets of the kept rows, each of which is its own unit."""
+    if kept.all():
+        return pool
+    bits = np.stack([np.packbits(pool.row_mask(k)[kept]) for k in range(pool.n_subsets)])
+    return replace(pool, bits=bits, n_units=int(kept.sum()), row_units=None)

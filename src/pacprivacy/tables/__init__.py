@@ -13,5 +13,5 @@ from pacprivacy.tables.models import (
     find_model as find_model,
     learned_columns as learned_columns,
     pairs_of as pairs_of,
+    read_study as read_study,
 )
-from pacprivacy.tables.study import read_study as read_study

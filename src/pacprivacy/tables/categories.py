@@ -7,7 +7,7 @@ categories are declared, or those that occur in the universe: the same for every
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 import numpy as np
@@ -20,10 +20,7 @@ from pacprivacy.mechanism import (
     GAP_LEVEL,
     MINIMUM_ROWS,
     Condition,
-    Data,
-    Wrapper,
     code_levels,
-    fill_means,
     find_levels,
 )
 from pacprivacy.tables.files import Table, check_known, listed, quoted
@@ -56,27 +53,6 @@ class ModelOptions:
     missing: stats.Missing = "drop"
     fill: float | None = None
     q: tuple[float, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filled(Wrapper):
-    """Fill gaps by the means of the candidate's own rows, then compute on it."""
-
-    def prepare(self, data: Data) -> Self:
-        """Fix the mechanism inside with the rows that have no gaps."""
-        whole = np.flatnonzero(~np.isnan(data.parts[0]).any(axis=1))
-        parts = data.take(whole)
-        complete = Data(parts=parts, n_rows=len(whole), single=data.single)
-        return replace(self, inner=self.inner.prepare(complete))
-
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the value for one subset."""
-        return self.inner.evaluate((fill_means(parts[0]), *parts[1:]), rng)
-
-    @property
-    def batch(self) -> None:
-        """Candidates are filled one by one."""
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,42 +4,50 @@ A new model is one entry in :data:`MODELS`: a statistic of :mod:`pacprivacy.stat
 after gaps and categories itself, or a model of numbers alone, for which categories become columns
 of zeros and ones, and rows with gaps are left out of every candidate or filled inside it.
 
-Names, centres and scales of the columns and the edges of a histogram are public, and the same for
-every subset. Putting them back on released numbers is post-processing (claim M-1). Centres and
-scales are too coarse to be facts about the records, unless those are asked for.
+A :class:`Study` is a model on a file. In a session the data are the rows of the file, whatever
+model is released: the next release may be of another one, and goes on with the same secret half.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from pacprivacy import stats
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Array, Mask, Vector
+from pacprivacy.budget import AnyBudget, Information, Membership, Spent
 from pacprivacy.design import OrthogonalRidge, Penalty
-from pacprivacy.errors import DataError
+from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import (
     PCA,
+    Columns,
     Condition,
     Covariance,
     Data,
+    Filled,
     Forest,
     Histogram,
     KMeans,
     LinearSVM,
     Mechanism,
-    Wrapper,
+    Named,
+    OfRows,
+    Scaling,
+    check_classes,
+    choose_pool,
     coerce_data,
-    power_of_two,
-    published_of,
 )
+from pacprivacy.pool import Balanced, Pool
+from pacprivacy.release import Release
+from pacprivacy.session import Session
 from pacprivacy.tables.categories import (
     Categories,
-    Filled,
     ModelOptions,
     Ranges,
     as_fields,
@@ -48,143 +56,15 @@ from pacprivacy.tables.categories import (
     gap_notes,
     rows_where,
 )
-from pacprivacy.tables.files import Table, check_finite, check_known
-
-FLAT: Final = 1e-12  # a spread below this share of the column's size is rounding error
-
-
-# --- columns and their names ------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Columns:
-    """Names of columns, and what was subtracted from each and what it was divided by; public."""
-
-    names: tuple[str, ...]
-    centre: Vector
-    scales: Vector
-    exact: bool = False
-
-    @property
-    def published(self) -> tuple[str, ...]:
-        """What centres and scales show of the universe."""
-        if not self.centre.any() and (self.scales == 1).all():
-            return ()
-        what, how = "standard deviations", "" if self.exact else ", rounded up to powers of two"
-        if self.centre.any():
-            what, how = f"{what} and means", how and f"{how} and to eighths of those"
-        return (f"spread of the columns: {what} over the universe{how}; units of the noise",)
-
-
-Scaling = Literal["none", "scale", "standardise"]
-
-
-def scale_columns(
-    names: tuple[str, ...], X: Matrix, scaling: Scaling, *, exact: bool = False
-) -> tuple[Columns, Matrix]:
-    """Give columns about the mean 0 and the standard deviation 1, the latter alone, or neither.
-
-    The noise rules make the *total* noise small. Without a common scale a column of small numbers
-    would drown in the noise that a column of large ones needs. A constant column keeps its scale.
-    Unless ``exact``, standard deviations are rounded up to powers of two, and means to eighths of
-    them: they leave with the certificate.
-    """
-    centre, scales = np.zeros(len(names)), np.ones(len(names))
-    if scaling != "none":
-        spread = X.std(axis=0)
-        scales = np.where(spread > FLAT * np.abs(X).max(axis=0), spread, 1.0)
-        scales = scales if exact else power_of_two(scales)
-    if scaling == "standardise":
-        centre = X.mean(axis=0)
-        centre = centre if exact else np.rint(8 * centre / scales) * scales / 8
-    columns = Columns(names=names, centre=centre, scales=scales, exact=exact)
-    return columns, (X - centre) / scales
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Named(Wrapper):
-    """A mechanism whose released value carries the names and the units of the columns.
-
-    Parameters
-    ----------
-    inner : Mechanism, public
-        What is computed, on the columns as ``columns`` scales them.
-    columns : Columns, public
-        Names, means and scales.
-    describe : callable, public
-        From the columns and the *released* value to what the user reads.
-    said, facts : tuple of str, public
-        What was declared, and what was read off the universe, of levels and gaps.
-    """
-
-    columns: Columns = field(repr=False, compare=False)
-    describe: Callable[[Columns, Any], dict[str, Any]]
-    said: tuple[str, ...] = ()
-    facts: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        count = len(self.columns.names)
-        return f"{self.inner.name} of {count} column{'s' * (count != 1)}"
-
-    @property
-    def public(self) -> tuple[str, ...]:
-        """What was declared."""
-        return (*self.inner.public, *self.said)
-
-    @property
-    def published(self) -> tuple[str, ...]:
-        """Exact facts of the universe that the value shows."""
-        return (*self.columns.published, *published_of(self.inner), *self.facts)
-
-    def finish(self, value: Any) -> dict[str, Any]:
-        """Put names and units back on released numbers."""
-        return self.describe(self.columns, self.inner.finish(value))
-
-
-def _describe_matrix(columns: Columns, value: Any) -> dict[str, Any]:
-    scales = columns.scales
-    return {"columns": list(columns.names), "matrix": value * np.outer(scales, scales)}
-
-
-def _describe_counts(columns: Columns, value: Any) -> dict[str, Any]:
-    return {
-        name: {"edges": edges, "counts": counts}
-        for name, edges, counts in zip(columns.names, value["edges"], value["counts"], strict=True)
-    }
-
-
-def _describe_centres(columns: Columns, value: Any) -> dict[str, Any]:
-    return {"columns": list(columns.names), "centres": value * columns.scales + columns.centre}
-
-
-def _describe_components(columns: Columns, value: Any) -> dict[str, Any]:
-    """Return directions of the standardised columns, and what standardises them."""
-    return {
-        "columns": list(columns.names),
-        "components": value["components"],
-        "mean": value["mean"] * columns.scales + columns.centre,
-        "scales": columns.scales.copy(),
-    }
-
-
-def _describe_planes(columns: Columns, value: Any) -> dict[str, Any]:
-    """Return hyperplanes for columns as they are in the file."""
-    coef = value["coef"] / columns.scales
-    return {
-        "columns": list(columns.names),
-        "classes": value["classes"],
-        "coef": coef,
-        "intercept": value["intercept"] - coef @ columns.centre,
-    }
-
-
-def _describe_plain(columns: Columns, value: Any) -> dict[str, Any]:
-    return {"columns": list(columns.names), **value}
-
-
-# --- models -------------------------------------------------------------------------------------
+from pacprivacy.tables.files import (
+    STDIN,
+    Reading,
+    Table,
+    check_finite,
+    check_known,
+    read_table,
+    unit_labels,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +118,7 @@ class Model:
         kept = kept if fills else complete
         check_rows(complete)
         exact = options.universe_facts
-        columns, _ = scale_columns(names, X[complete], self.scaling, exact=exact)
+        columns = Columns.of(names, X[complete], self.scaling, exact=exact)
         Z = (X[kept] - columns.centre) / columns.scales
         inner = self.mechanism(options, names)
         parts = (Z,) if y is None else (Z, y[kept])
@@ -311,7 +191,7 @@ class Built:
 
     mechanism: Mechanism
     data: Data = field(repr=False)
-    kept: npt.NDArray[np.bool_] = field(repr=False)
+    kept: Mask = field(repr=False)
     notes: tuple[str, ...] = field(repr=False)
 
 
@@ -363,7 +243,7 @@ def pairs_of(ranges: Ranges, names: tuple[str, ...]) -> tuple[tuple[float, float
     return tuple(ranges[name] for name in names)
 
 
-def class_labels(table: Table, target: str) -> npt.NDArray[Any]:
+def class_labels(table: Table, target: str) -> Array:
     """Return the classes to predict: whole numbers, or text as it is written; gaps are 0 or ""."""
     column = table.columns[target]
     if column.numbers is None:
@@ -463,7 +343,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         needs=("target",),
     ),
     "covariance": Model(
-        mechanism=lambda *_: Covariance(), describe=_describe_matrix, scaling="scale", learns=False
+        mechanism=lambda *_: Covariance(), describe=Columns.matrix, scaling="scale", learns=False
     ),
     "histogram": Model(
         mechanism=lambda o, names: Histogram(
@@ -471,28 +351,28 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
             ranges=_declared(o, names),
             universe_facts=o.universe_facts,
         ),
-        describe=_describe_counts,
+        describe=Columns.counts,
         learns=False,
         takes=("bins", "ranges"),
         needs=("ranges",),
     ),
     "kmeans": Model(
         mechanism=lambda o, _: KMeans(n_clusters=o.clusters),
-        describe=_describe_centres,
+        describe=Columns.centres,
         scaling="standardise",
         takes=("clusters",),
         needs=("clusters",),
     ),
     "pca": Model(
         mechanism=lambda o, _: PCA(n_components=_count(o.components, 0)),
-        describe=_describe_components,
+        describe=Columns.components,
         scaling="standardise",
         takes=("components",),
         needs=("components",),
     ),
     "svm": Model(
         mechanism=lambda o, _: LinearSVM(C=1.0 if o.C is None else o.C),
-        describe=_describe_planes,
+        describe=Columns.planes,
         scaling="standardise",
         predicts="class",
         takes=("C",),
@@ -505,7 +385,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
             ranges=_declared(o, names),
             universe_facts=o.universe_facts,
         ),
-        describe=_describe_plain,
+        describe=Columns.plain,
         predicts="class",
         takes=("trees", "depth", "ranges"),
         needs=("target",),
@@ -514,7 +394,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         mechanism=lambda o, _: OrthogonalRidge(
             penalty=Penalty(mi_nats=o.mi_nats), universe_facts=o.universe_facts
         ),
-        describe=_describe_plain,
+        describe=Columns.plain,
         predicts="number",
         needs=("target",),
     ),
@@ -551,3 +431,148 @@ def find_model(name: str, options: ModelOptions) -> Model | StatisticModel:
                 f"--{option} must be given for --model {name}; got nothing. {MEANINGS[option]}"
             )
     return model
+
+
+# --- a model on a file ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A mechanism, its data, and who belongs together; curator-only but for the mechanism.
+
+    Parameters
+    ----------
+    name : str
+        Of the file, for the ledger.
+    built : Built
+        The model, its records, and which rows of the file they are.
+    digest : bytes
+        SHA-256 of the file.
+    units : array or None
+        Whose row each row of the file is.
+    pool : strategy or None
+        None is that of the session.
+    notes : tuple of str
+        What the curator is told, and nobody else.
+    """
+
+    name: str
+    built: Built = field(repr=False)
+    digest: bytes = field(repr=False)
+    units: Any = field(repr=False)
+    pool: Balanced | None
+    notes: tuple[str, ...] = field(repr=False)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What is computed; where rows are left out, on those of a candidate that are not."""
+        return self.built.mechanism if self.built.kept.all() else self._of_rows()
+
+    @property
+    def universe(self) -> Data:
+        """Everybody who might be in: all rows of the file, also those that are then left out."""
+        return self.built.data if self.built.kept.all() else self.rows()
+
+    def _of_rows(self) -> OfRows:
+        return OfRows(inner=self.built.mechanism, records=self.built.data, kept=self.built.kept)
+
+    def rows(self) -> Data:
+        """Return what names the rows of the file, and changes with its content or its units."""
+        mark = np.frombuffer(self.digest, dtype=np.uint64)
+        n_rows = len(self.built.kept)
+        parts = [np.arange(n_rows), np.tile(mark, (n_rows, 1))]
+        if self.units is not None:
+            parts.append(np.asarray(self.units))
+        return coerce_data(tuple(parts))
+
+    def open_session(self, *, ledger: str, total: AnyBudget | None, **options: Any) -> Session:
+        """Open the session, or go on with it; without a total it is under the ledger's budget.
+
+        Parameters
+        ----------
+        ledger : str
+            Place of the ledger.
+        total : budget or None
+            Of all releases together.
+        **options
+            Of :class:`pacprivacy.Session`; ``dataset`` is the name of the file by default.
+        """
+        options["dataset"] = options.get("dataset") or self.name
+        settings = {"ledger": ledger, "pool": self.pool, "units": self.units, **options}
+        rows = self.rows()
+        if total is None:
+            book = Ledger(ledger, create=False)
+            try:
+                return Session.resume(rows, **settings)
+            except BudgetError:  # nothing to go on with
+                total = _total_of(book, options["dataset"], options.get("principal"))
+                if total is None:
+                    raise
+        return Session(rows, budget=total, **settings)
+
+    def release_in(self, session: Session, budget: AnyBudget, **options: Any) -> Release:
+        """Release the mechanism in a session of :meth:`open_session`."""
+        return session.release(self._of_rows(), budget, **options)
+
+
+def read_study(
+    source: Path, model: str, options: ModelOptions, reading: Reading | None = None
+) -> Study:
+    """Read the file and build the model on it.
+
+    A classifier gets a pool in which every subset has half of every class.
+    """
+    chosen = find_model(model, options)
+    table = read_table(source, reading)
+    units = None if options.unit is None else unit_labels(table, options.unit)
+    built = chosen.build(table, options)
+    pool = None
+    if chosen.predicts == "class":
+        check_classes(built.data.parts[1])
+        labels = _strata(built)
+        chosen_pool = choose_pool(labels, units)
+        pool = _Stratified(stratify=chosen_pool.stratify, folds=chosen_pool.folds, labels=labels)
+    return Study(
+        name="stdin" if source == STDIN else source.name.partition(".")[0],
+        built=built,
+        digest=table.digest,
+        units=units,
+        pool=pool,
+        notes=(*table.notes, *built.notes),
+    )
+
+
+def _strata(built: Built) -> Any:
+    """Return the class of every row of the file; rows that are left out have one of their own."""
+    codes = np.unique(built.data.parts[1], return_inverse=True)[1]
+    kept = built.kept
+    strata = np.full(len(kept), codes.max() + 1)
+    strata[kept] = codes
+    if np.count_nonzero(~kept) == 1:  # nobody can be hidden in a class of one
+        strata[~kept] = codes[0]
+    return strata
+
+
+def _total_of(book: Ledger, dataset: str, principal: str | None) -> AnyBudget | None:
+    """Return the tightest budget that the ledger has for this session, as a total."""
+    balances = book.balance(dataset, principal or "default")
+    least = reduce(Spent.tightest, (balance.limits for balance in balances), Spent())
+    nats, increment = least.mi_nats, least.success_increment
+    information = None if nats is None else Information(nats)
+    if increment is None:
+        return information
+    membership = Membership(min(1.0, 0.5 + increment))
+    return membership if information is None else membership & information
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stratified(Balanced):
+    """A strategy that stratifies by labels of its own."""
+
+    labels: Any = field(repr=False)
+
+    def draw(
+        self, n_records: int, *, rng: Any = None, units: Any = None, strata: Any = None
+    ) -> Pool:
+        """Draw the pool, stratified by the labels."""
+        return Balanced.draw(self, n_records, rng=rng, units=units, strata=self.labels)
