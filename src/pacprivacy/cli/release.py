@@ -25,7 +25,7 @@ from pacprivacy.mechanism import batch_of
 from pacprivacy.noise import as_rule
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release, plus_minus
-from pacprivacy.simulation import SUBSETS_BATCHED
+from pacprivacy.session import SUBSETS_BATCHED
 from pacprivacy.tables import find_model, read_study
 
 SHOWN_NUMBERS: Final = 20

@@ -16,10 +16,9 @@ from pacprivacy.comparison.models import MODELS, Model, Records
 from pacprivacy.dp import DPCertificate, calibrate_to_advantage
 from pacprivacy.errors import BudgetError, DataError, PacPrivacyError
 from pacprivacy.mechanism import Data, coerce_data
-from pacprivacy.noise import calibrate
-from pacprivacy.pool import Pool
 from pacprivacy.reporting import plot_comparison
-from pacprivacy.simulation import Outputs, draw_candidates, run_mechanism
+from pacprivacy.session import Rehearsal
+from pacprivacy.simulation import Outputs
 
 WIDTH: Final = 80
 LARGE: Final = (10.0, 1000.0)  # from here on two decimals, or four digits, are enough
@@ -354,21 +353,22 @@ class _Task:
         self, rules: tuple[str, ...], n_subsets: int, n_releases: int
     ) -> list[ComparisonRow]:
         """Return one row for each rule; all rules see the same candidates."""
-        mechanism = self.model.mechanism()
-        pool, _ = draw_candidates(mechanism, self.data, None, n_subsets=n_subsets, rng=self.seed)
-        outputs = run_mechanism(mechanism, self.data, pool, rng=self.seed, progress=False)
-        return [self._pac_row(rule, outputs, pool, n_releases) for rule in rules]
+        rehearsal = Rehearsal(self.data, n_subsets=n_subsets, rng=self.seed, progress=False)
+        outputs = rehearsal.run(self.model.mechanism())
+        return [self._pac_row(rule, rehearsal, outputs, n_releases) for rule in rules]
 
-    def _pac_row(self, rule: str, outputs: Outputs, pool: Pool, n_releases: int) -> ComparisonRow:
+    def _pac_row(
+        self, rule: str, rehearsal: Rehearsal, outputs: Outputs, n_releases: int
+    ) -> ComparisonRow:
         try:
-            plan = calibrate(outputs, self.promise, rule=rule, pool=pool, rng=self.seed)
+            plan = rehearsal.calibrate(outputs, self.promise, rule=rule)
         except BudgetError as error:
             return self._refused("PAC", rule, error)
         rng = public_generator(self.seed, "releases")
         source = SimulatedSource(rng)
         found = [
             self.model.vector(outputs.restore(plan.value_of(plan.observe(int(secret), source))))
-            for secret in rng.integers(pool.n_subsets, size=n_releases)
+            for secret in rng.integers(outputs.n_subsets, size=n_releases)
         ]
         return replace(self._row("PAC", rule, found), mi_nats=plan.mi_upper)
 

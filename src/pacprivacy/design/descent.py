@@ -36,7 +36,7 @@ from pacprivacy.noise import (
 )
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate, NoiseSummary, Secret, noise_summary, open_parts
-from pacprivacy.simulation import draw_candidates
+from pacprivacy.session import Rehearsal
 from pacprivacy.theory import membership_success
 from pacprivacy.theory.design import (
     descent_shares,
@@ -373,9 +373,8 @@ def descend(
     plan.objective.check_targets(targets)
     steps = plan.steps(X, targets, asked.mi_nats)
     template = MeanGradient(objective=plan.objective, weights=np.zeros(steps.shape))
-    candidates, notes = draw_candidates(
-        template, universe, pool, n_subsets=n_subsets, units=units, rng=rng
-    )
+    rehearsal = Rehearsal(universe, pool=pool, n_subsets=n_subsets, units=units, rng=rng)
+    candidates, notes = rehearsal.draw(template)
     source: BitSource = SystemSource()
     if simulate:
         source = SimulatedSource(public_generator(coerce_seed(rng), "simulation"))

@@ -34,7 +34,6 @@ from pacprivacy.mechanism import PCA, Forest, KMeans, LinearSVM, Mechanism, coer
 from pacprivacy.noise import as_rule, propose_variance
 from pacprivacy.pool import Pool
 from pacprivacy.session import Rehearsal
-from pacprivacy.simulation import draw_candidates
 
 
 class _LinearClassifier(ClassifierMixin, PrivateBase):  # type: ignore[misc]
@@ -178,9 +177,8 @@ class PrivateLogisticRegression(_LinearClassifier):
         universe = coerce_data(data)
         fixed = mechanism.prepare(universe)
         wanted = pool if self.pool is None else self.pool
-        candidates, notes = draw_candidates(
-            fixed, universe, wanted, n_subsets=self.n_subsets, units=units, rng=rng
-        )
+        rehearsal = Rehearsal(universe, pool=wanted, n_subsets=self.n_subsets, units=units, rng=rng)
+        candidates, notes = rehearsal.draw(fixed)
         descent = Descent(
             objective=Objective(loss="logistic", penalty=self.alpha),
             n_steps=self.max_iter,

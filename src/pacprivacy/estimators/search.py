@@ -22,7 +22,7 @@ from pacprivacy.errors import CertificateError
 from pacprivacy.estimators.base import NO_FIT, PrivateBase, SearchCost, spent_by
 from pacprivacy.noise import as_rule
 from pacprivacy.pool import Balanced
-from pacprivacy.simulation import SUBSETS_BATCHED
+from pacprivacy.session import SUBSETS_BATCHED
 from pacprivacy.theory import posterior_success
 
 _ADVICE: Final = (

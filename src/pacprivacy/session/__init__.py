@@ -3,5 +3,8 @@
 from pacprivacy.session.answers import Responder as Responder
 from pacprivacy.session.keeper import Reading as Reading
 from pacprivacy.session.refinement import Accuracy as Accuracy, GradualRelease as GradualRelease
-from pacprivacy.session.rehearsal import Rehearsal as Rehearsal
+from pacprivacy.session.rehearsal import (
+    SUBSETS_BATCHED as SUBSETS_BATCHED,
+    Rehearsal as Rehearsal,
+)
 from pacprivacy.session.session import Plan as Plan, Session as Session

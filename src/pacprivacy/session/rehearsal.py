@@ -15,17 +15,22 @@ import numpy as np
 from pacprivacy._checks import Vector
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, limits_of
+from pacprivacy.errors import PoolError
 from pacprivacy.mechanism import Mechanism, as_mechanism, batch_of, coerce_data
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
 from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices
 from pacprivacy.simulation import (
     Outputs,
-    draw_candidates,
+    read_checkpoint_seed,
     run_mechanism,
     scale_outputs,
     value_on_all,
 )
 
+SUBSETS_BATCHED = 2000  # by default, where all are evaluated by matrix products
+SUBSETS_OF_MANY = 512  # where the proof for so many records would take minutes
+MANY_RECORDS = 5_000
+SUBSETS_BLACK_BOX = 256
 AS_GOOD = 1.05  # an error that pilots do not tell from the least
 
 
@@ -50,7 +55,7 @@ class Rehearsal:
         self.seed = coerce_seed(rng)
         self.pool: Pool | None = None
         self._given = None if rng is None else self.seed
-        self._request: Any = {"pool": pool, "n_subsets": n_subsets, "units": units}
+        self._wanted, self._n_subsets, self._units = pool, n_subsets, units
         self._n_jobs, self._progress = n_jobs, progress
 
     def draw(
@@ -69,27 +74,64 @@ class Rehearsal:
         if self.pool is not None:
             return self.pool, ()
         prepared, asked = as_mechanism(mechanism), as_rule(rule)
-
-        def settle(strategy: Balanced, seed: int) -> tuple[int, tuple[str, ...]]:
-            if budget is None or not (rule is None or rule == "risk"):
-                return 2, ()
-            if limits_of(budget, strategy.n_subsets).success_level is None:
-                return 2, ()
-            return self._settle_folds(prepared, budget, strategy, seed)
-
-        self.pool, notes = draw_candidates(
-            prepared,
-            self.data,
-            **self._request,
-            checkpoint=checkpoint,
-            rng=self._given,
-            n_reserve=asked.n_reserve,
-            settle=settle,
-        )
+        if isinstance(self._wanted, Pool):
+            if self._n_subsets not in (None, self._wanted.n_subsets) or self._units is not None:
+                raise PoolError(
+                    "n_subsets and units must be left out when a drawn pool is given. "
+                    "Pass a strategy such as Balanced() to have it drawn."
+                )
+            self.pool = self._wanted
+            return self.pool, ()
+        strategy, notes = self._strategy(prepared, asked.n_reserve)
+        seed = self._given
+        if seed is None and checkpoint is not None:
+            seed = read_checkpoint_seed(checkpoint)
+        seed = coerce_seed(seed)
+        chosen: tuple[str, ...] = ()
+        if isinstance(strategy, Balanced) and strategy.folds == "auto":
+            folds = 2
+            if rule is None or rule == "risk":
+                folds, chosen = self._settle_folds(prepared, budget, strategy, seed)
+            strategy = replace(strategy, folds=folds)
+        labels = self.data.parts[-1] if len(self.data.parts) > 1 else None
+        pool = strategy.draw(self.data.n_rows, rng=seed, units=self._units, strata=labels)
+        self.pool = replace(pool, notes=(*pool.notes, *chosen)) if chosen else pool
         return self.pool, notes
 
+    def _strategy(
+        self, mechanism: Mechanism, n_reserve: int
+    ) -> tuple[PoolStrategy, tuple[str, ...]]:
+        """Return how candidates are drawn, and a public note where their number is the default.
+
+        ``n_reserve`` more are drawn for a secret that must be independent of the others.
+        """
+        strategy: Any = Balanced(folds="auto") if self._wanted is None else self._wanted
+        notes: tuple[str, ...] = ()
+        if self._n_subsets is not None:
+            strategy = strategy.with_subsets(self._n_subsets)
+        elif strategy.n_subsets is None:
+            default = SUBSETS_OF_MANY if self.data.n_rows > MANY_RECORDS else SUBSETS_BATCHED
+            if batch_of(mechanism) is None:
+                default = SUBSETS_BLACK_BOX
+            if isinstance(strategy, Balanced) and strategy.folds != "auto":
+                default = -(-default // strategy.folds) * strategy.folds
+            strategy = strategy.with_subsets(default)
+            notes = (
+                f"{default} subsets is the default here; a larger n_subsets lowers what side "
+                f"knowledge gives away and often the noise, for proportionally more work.",
+            )
+        if strategy.n_subsets == 2:
+            warnings.warn(
+                "n_subsets=2 makes two candidates: whoever knows one unit's membership knows the "
+                "secret. Leave it out, or use at least 64.",
+                stacklevel=2,
+            )
+        if n_reserve:
+            strategy = strategy.with_subsets((strategy.n_subsets or 0) + n_reserve)
+        return strategy, notes
+
     def _settle_folds(
-        self, mechanism: Mechanism, budget: AnyBudget, strategy: Balanced, seed: int
+        self, mechanism: Mechanism, budget: AnyBudget | None, strategy: Balanced, seed: int
     ) -> tuple[int, tuple[str, ...]]:
         """Predict the error of a release for a few numbers of folds; return the best, and say so.
 
@@ -104,7 +146,9 @@ class Rehearsal:
         Claim P-4. A function of the universe and of public randomness, which the note says.
         """
         assert strategy.n_subsets is not None  # known before the folds are
-        choices = fold_choices(strategy.n_subsets, self.data.n_rows, self._request["units"])
+        if budget is None or limits_of(budget, strategy.n_subsets).success_level is None:
+            return 2, ()
+        choices = fold_choices(strategy.n_subsets, self.data.n_rows, self._units)
         if len(choices) == 1:
             return choices[0], ()
         goal = value_on_all(mechanism, self.data)
@@ -117,7 +161,7 @@ class Rehearsal:
             rehearsal = Rehearsal(
                 self.data,
                 pool=pilot,
-                units=self._request["units"],
+                units=self._units,
                 n_jobs=self._n_jobs,
                 rng=public_generator(seed, "pilot", k),
                 progress=False,

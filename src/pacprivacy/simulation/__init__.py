@@ -3,9 +3,7 @@
 from pacprivacy.simulation.backends import train_subsets as train_subsets
 from pacprivacy.simulation.checkpoint import read_checkpoint_seed as read_checkpoint_seed
 from pacprivacy.simulation.run import (
-    SUBSETS_BATCHED as SUBSETS_BATCHED,
     Outputs as Outputs,
-    draw_candidates as draw_candidates,
     run_mechanism as run_mechanism,
     scale_outputs as scale_outputs,
     value_on_all as value_on_all,

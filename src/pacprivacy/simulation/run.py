@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,11 +14,10 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed
 from pacprivacy._system import single_threaded
-from pacprivacy.errors import MechanismError, PoolError
+from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Batch,
     Data,
-    Mechanism,
     Structure,
     as_mechanism,
     batch_of,
@@ -27,7 +25,7 @@ from pacprivacy.mechanism import (
     published_of,
     totals_of,
 )
-from pacprivacy.pool import Balanced, Pool, PoolStrategy
+from pacprivacy.pool import Pool
 from pacprivacy.simulation.backends import (
     Job,
     Notice,
@@ -36,7 +34,7 @@ from pacprivacy.simulation.backends import (
     collect_notices,
     show_notices,
 )
-from pacprivacy.simulation.checkpoint import read_checkpoint_seed, read_header
+from pacprivacy.simulation.checkpoint import read_header
 
 SCHEMA_VERSION: Final = 1
 
@@ -118,75 +116,6 @@ class Outputs:
             "n_outputs": self.n_outputs,
             "public": list(self.public),
         }
-
-
-SUBSETS_BATCHED = 2000
-SUBSETS_OF_MANY = 512  # where the proof for so many records would take minutes
-MANY_RECORDS = 5_000
-SUBSETS_BLACK_BOX = 256
-
-Settle = Callable[[Balanced, int], tuple[int, tuple[str, ...]]]
-
-
-def draw_candidates(
-    mechanism: Mechanism,
-    data: Data,
-    pool: Pool | PoolStrategy | None,
-    *,
-    n_subsets: int | None = None,
-    units: Any = None,
-    checkpoint: str | Path | None = None,
-    rng: np.random.Generator | int | None = None,
-    n_reserve: int = 0,
-    settle: Settle | None = None,
-) -> tuple[Pool, tuple[str, ...]]:
-    """Return the pool for a run, and public notes on its size.
-
-    A pool that is already drawn is used as it is. ``n_subsets=None`` means 2000 where the
-    mechanism evaluates all subsets by matrix products, 512 above 5,000 rows, where the proof is
-    what costs, and 256 for a black box; ``n_reserve`` more are drawn for a secret that must be
-    independent of the others. Given a strategy and the seed of the pool, ``settle`` finds the
-    number of folds where that is left open; without it there are two.
-    """
-    if isinstance(pool, Pool):
-        if n_subsets not in (None, pool.n_subsets) or units is not None:
-            raise PoolError(
-                "n_subsets and units must be left out when a drawn pool is given. "
-                "Pass a strategy such as Balanced() to have it drawn."
-            )
-        return pool, ()
-    strategy: PoolStrategy = Balanced(folds="auto") if pool is None else pool
-    notes: tuple[str, ...] = ()
-    chosen: tuple[str, ...] = ()
-    if n_subsets is not None:
-        strategy = strategy.with_subsets(n_subsets)
-    elif strategy.n_subsets is None:
-        default = SUBSETS_OF_MANY if data.n_rows > MANY_RECORDS else SUBSETS_BATCHED
-        if batch_of(mechanism) is None:
-            default = SUBSETS_BLACK_BOX
-        if isinstance(strategy, Balanced) and strategy.folds != "auto":
-            default = -(-default // strategy.folds) * strategy.folds
-        strategy = strategy.with_subsets(default)
-        notes = (
-            f"{default} subsets is the default here; a larger n_subsets lowers what side "
-            f"knowledge gives away and often the noise, for proportionally more work.",
-        )
-    if strategy.n_subsets == 2:
-        warnings.warn(
-            "n_subsets=2 makes two candidates: whoever knows one unit's membership knows the "
-            "secret. Leave it out, or use at least 64.",
-            stacklevel=2,
-        )
-    if n_reserve:
-        strategy = strategy.with_subsets((strategy.n_subsets or 0) + n_reserve)
-    stored = None if checkpoint is None or rng is not None else read_checkpoint_seed(checkpoint)
-    seed = coerce_seed(rng) if stored is None else stored
-    if isinstance(strategy, Balanced) and strategy.folds == "auto":
-        folds, chosen = (2, ()) if settle is None else settle(strategy, seed)
-        strategy = replace(strategy, folds=folds)
-    labels = data.parts[-1] if len(data.parts) > 1 else None
-    drawn = strategy.draw(data.n_rows, rng=seed, units=units, strata=labels)
-    return (replace(drawn, notes=(*drawn.notes, *chosen)) if chosen else drawn), notes
 
 
 def value_on_all(mechanism: Any, data: Data) -> Vector:
