@@ -7,7 +7,7 @@ import typer
 
 from pacprivacy.budget import limits_of, parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import (
+from pacprivacy.cli.main import (
     AsJson,
     Quiet,
     Verb,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy._rounding import at_least, at_most, percent_at_most
-from pacprivacy.cli.console import (
+from pacprivacy.cli.main import (
     AsJson,
     Quiet,
     Verb,

@@ -13,7 +13,7 @@ from sklearn.datasets import load_iris
 from pacprivacy._checks import Matrix
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.budget import Membership
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
+from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json, show_status, show_table
 from pacprivacy.cli.options import Folder
 from pacprivacy.cli.release import save_release
 from pacprivacy.mechanism import KMeans, Mean, Mechanism, coerce_data

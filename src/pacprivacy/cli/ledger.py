@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy.budget import Spent
-from pacprivacy.cli import console
+from pacprivacy.cli import main as console
 from pacprivacy.errors import BudgetError, LedgerError
 from pacprivacy.ledger import Balance, Ledger, LedgerEntry, Verification
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pacprivacy.cli.console import one_of, read_number, read_pair
+from pacprivacy.cli.main import one_of, read_number, read_pair
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.noise import RULES
 from pacprivacy.reporting import FORMATS

@@ -13,7 +13,7 @@ import typer
 from pacprivacy._rounding import at_most
 from pacprivacy.budget import AnyBudget, Membership, parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import (
+from pacprivacy.cli.main import (
     AsJson,
     Quiet,
     Verb,
