@@ -54,16 +54,6 @@ def check_count(name: str, value: object, least: int, *, advice: str) -> None:
         )
 
 
-def check_even_subsets(n_subsets: int) -> int:
-    """Return ``n_subsets``; refuse odd or tiny pools."""
-    if n_subsets < 2 or n_subsets % 2:
-        raise PoolError(
-            f"n_subsets must be an even number of at least 2; got {n_subsets}. "
-            f"Use {max(2, n_subsets + 1)}."
-        )
-    return n_subsets
-
-
 def as_outputs(outputs: object) -> Matrix:
     """Return the (m, d) matrix of mechanism outputs; refuse NaN, infinities and other shapes."""
     values = np.asarray(getattr(outputs, "values", outputs), dtype=np.float64)

@@ -3,6 +3,7 @@
 import inspect
 import re
 import warnings
+from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -60,8 +61,8 @@ DEFAULT_BUDGET: Final = Membership(0.6)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PrivateBase(BaseEstimator):  # type: ignore[misc]
-    """What private estimators share; its parameters and attributes are added to their docstrings.
+class PrivateBase(BaseEstimator, ABC):  # type: ignore[misc]
+    """What private estimators share; parameters and attributes are added to their docstrings.
 
     Parameters
     ----------
@@ -117,10 +118,12 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        own, shared = _sections(cls.__doc__), _sections(PrivateBase.__doc__)
+        own = _sections(cls.__doc__)
         if "Parameters" in own:
-            for name in ("Parameters", "Attributes"):
-                own[name] = f"{own.get(name, '')}\n{shared[name]}".lstrip()
+            bases = [base for base in cls.__mro__[1:] if issubclass(base, PrivateBase)]
+            for shared in (_sections(base.__doc__) for base in bases):
+                for name in shared.keys() & {"Parameters", "Attributes"}:
+                    own[name] = f"{own.get(name, '')}\n{shared[name]}".lstrip()
             cls.__doc__ = "\n\n".join(
                 f"{name}\n{'-' * len(name)}\n{text}" if name else text for name, text in own.items()
             )
@@ -234,9 +237,9 @@ class PrivateBase(BaseEstimator):  # type: ignore[misc]
         """Return the fitted attributes, given the released value alone."""
         return {f"{name}_": array for name, array in value.items()}
 
+    @abstractmethod
     def _mechanism(self, seed: int | None) -> Mechanism:
         """Return what is computed, with this estimator's parameters."""
-        raise NotImplementedError
 
 
 def _warn_of_search(kind: str) -> None:

@@ -37,7 +37,15 @@ from pacprivacy.session import Rehearsal
 
 
 class _LinearClassifier(ClassifierMixin, PrivateBase):  # type: ignore[misc]
-    """Predictions of released hyperplanes."""
+    """Predictions of released hyperplanes.
+
+    Attributes
+    ----------
+    coef_, intercept_ : arrays of shapes (n_classes, n_features) and (n_classes,)
+        Released, for the features as they were given; one row if there are two classes.
+    classes_ : array of shape (n_classes,)
+        Labels that occur in the universe.
+    """
 
     def decision_function(self, X: Any) -> Matrix:
         """Return the score of every class, or one score if there are two."""
@@ -64,13 +72,6 @@ class PrivateLinearSVC(_LinearClassifier):
         Loss function.
     tol, max_iter : float, int
         Where the solver stops.
-
-    Attributes
-    ----------
-    coef_, intercept_ : arrays of shapes (n_classes, n_features) and (n_classes,)
-        Released hyperplanes; one if there are two classes.
-    classes_ : array of shape (n_classes,)
-        Labels that occur in the universe.
 
     Examples
     --------
@@ -113,13 +114,6 @@ class PrivateLogisticRegression(_LinearClassifier):
     shares, split
         How the descent spreads its budget over steps and directions, as in
         :class:`pacprivacy.design.Descent`.
-
-    Attributes
-    ----------
-    coef_, intercept_ : arrays of shapes (n_classes, n_features) and (n_classes,)
-        Released weights of the features as they were given; one row if there are two classes.
-    classes_ : array of shape (n_classes,)
-        Labels that occur in the universe.
 
     Examples
     --------

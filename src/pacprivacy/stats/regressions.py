@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -9,12 +10,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import (
-    Frame,
-    code_levels,
-    find_levels,
-    fixed,
-)
+from pacprivacy.mechanism import Frame, code_levels, find_levels, fixed
 from pacprivacy.stats.base import Rows, Statistic, labelled
 from pacprivacy.stats.summaries import Summed
 
@@ -147,14 +143,17 @@ class _Newton(_Regression):
         beta[0] = self._link(float(np.average(y, weights=weights)))
         return beta
 
+    @abstractmethod
     def _link(self, mean: float) -> float:
-        raise NotImplementedError
+        """Return the linear predictor that gives a mean."""
 
+    @abstractmethod
     def _moments(self, eta: Vector) -> tuple[Vector, Vector]:
-        raise NotImplementedError
+        """Return mean and variance of the target, given the linear predictor."""
 
+    @abstractmethod
     def _likelihood(self, eta: Vector, y: Vector, weights: Vector) -> float:
-        raise NotImplementedError
+        """Return the logarithm of the likelihood, up to a constant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

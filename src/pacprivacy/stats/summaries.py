@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -10,13 +11,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import (
-    Batch,
-    Data,
-    Frame,
-    fixed,
-    subset_sums,
-)
+from pacprivacy.mechanism import Batch, Data, Frame, fixed, subset_sums
 from pacprivacy.pool import Pool
 from pacprivacy.stats.base import Rows, Statistic, labelled
 
@@ -40,13 +35,13 @@ class Summed(Statistic):
         width = self._features(rows.take(np.arange(1))).shape[1]
         return self._combine(subset_sums(pool, lambda i: self._features(rows.take(i)), width))
 
+    @abstractmethod
     def _features(self, rows: Rows) -> Matrix:
         """Return what is summed, one line per row."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _combine(self, sums: Matrix) -> Matrix:
         """Return the numbers of every candidate, given its sums."""
-        raise NotImplementedError
 
     def _spread_out(self, rows: Rows, columns: Sequence[Matrix]) -> Matrix:
         """Put each row's numbers where its cell is; shape (rows, kinds * terms * cells)."""
