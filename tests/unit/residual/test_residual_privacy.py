@@ -13,8 +13,6 @@ from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise import calibrate
 from pacprivacy.residual import (
     compose_entropies,
-    corrected_budget,
-    exact_gap,
     intrinsic_privacy,
     posterior_disadvantage,
     reference_law,
@@ -22,6 +20,7 @@ from pacprivacy.residual import (
 )
 from pacprivacy.theory import DIVERGENCES, bernoulli_divergence, divergence_success
 from papers.residual.examples import example_outputs
+from papers.residual.gap import corrected_budget, exact_gap
 
 SIGNS = np.repeat([[-1.0], [1.0]], 8, axis=0)
 
