@@ -60,7 +60,6 @@ from pacprivacy.dp.events import (
     ReplacementSampling,
     events_of,
 )
-from pacprivacy.dp.finetune import PublicFeatures, fine_tune, pretrain
 from pacprivacy.dp.losses import Hinge, LinearLoss, Logistic, Softmax, Squared
 from pacprivacy.dp.mechanisms import (
     choose_hypothesis,
@@ -125,7 +124,6 @@ __all__ = [
     "PATEClassifier",
     "PoissonBatch",
     "PoissonSampling",
-    "PublicFeatures",
     "PureEvent",
     "RandomRuns",
     "ReplacementBatch",
@@ -150,14 +148,12 @@ __all__ = [
     "dp_sgd_jax",
     "events_of",
     "exponential",
-    "fine_tune",
     "gaussian",
     "label_by_votes",
     "laplace",
     "least_penalty",
     "objective_perturbation",
     "output_perturbation",
-    "pretrain",
     "private_mean",
     "private_sum",
     "pure_search",
