@@ -24,13 +24,13 @@ from scipy.optimize import brentq
 from pacprivacy._checks import Integers, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp import accounting
-from pacprivacy.dp.certificate import DPCertificate, Neighbours
+from pacprivacy.dp.certificate import DPRelease, Neighbours
 from pacprivacy.dp.events import (
     FixedSampling,
     GaussianEvent,
     PoissonSampling,
     ReplacementSampling,
-    carried,
+    publish,
 )
 from pacprivacy.dp.noise import (
     HAIR,
@@ -402,10 +402,10 @@ class DescentPlan:
             noise=noise,
         )
 
-    def certify(
-        self, what: str, assumptions: tuple[str, ...], *, std: float, simulation: bool
-    ) -> DPCertificate:
-        """Write the certificate; ``std`` is the noise of a sum, over the clipping norm."""
+    def publish(
+        self, value: Any, what: str, assumptions: tuple[str, ...], *, std: float, simulation: bool
+    ) -> DPRelease:
+        """Return released weights; ``std`` is the noise of a sum, over the clipping norm."""
         steps, batch = self.steps, self.batch
         told: dict[str, Any] = {"n_steps": steps.n_steps, "noise": self.noise}
         event = descent_event(batch, self.n_records, **told, n_weights=self.n_weights)
@@ -418,17 +418,16 @@ class DescentPlan:
         by_renyi = _renyi(event, batch.neighbours, self.delta_left)
         if by_renyi is not None:
             figures["Rényi epsilon"] = by_renyi
-        return DPCertificate(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            neighbours=batch.neighbours,
+        return publish(
+            value,
+            (self.epsilon, self.delta, batch.neighbours),
+            event,
+            simulation=simulation,
             mechanism=f"{what} by {describe_steps(batch, steps, self.n_records)}",
             assumptions=(*assumptions, PUBLIC),
             advantage=_advantage(event, batch.neighbours),
             accounting=figures,
             noise={"sum of gradients": std * steps.clip_norm},
-            events=carried(event),
-            simulation=simulation,
         )
 
 

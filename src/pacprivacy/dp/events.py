@@ -333,6 +333,26 @@ def _event_from_dict(plain: Any) -> Event:
         ) from None
 
 
+def publish(
+    value: Any,
+    promise: tuple[float, float, Neighbours],
+    *events: Event,
+    simulation: bool,
+    **said: Any,
+) -> DPRelease:
+    """Return a value under ``(ε, δ)`` and a relation, with the certificate that says so."""
+    epsilon, delta, neighbours = promise
+    certificate = DPCertificate(
+        epsilon=float(epsilon),
+        delta=float(delta),
+        neighbours=neighbours,
+        events=carried(*events),
+        simulation=simulation,
+        **said,
+    )
+    return DPRelease(value=value, certificate=certificate)
+
+
 def carried(*events: Event) -> tuple[dict[str, Any], ...]:
     """Return events as a certificate carries them: plain JSON types."""
     told = []

@@ -18,8 +18,8 @@ from dp_accounting.rdp import RdpAccountant
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp import descent
-from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.events import ApproximateEvent, PureEvent, carried
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.events import ApproximateEvent, PureEvent, publish
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack, read_source
 from pacprivacy.dp.records import whole_rows
@@ -229,10 +229,11 @@ def dp_search(
 
     value = _best(run, runs.draw(source))
     about = descent.describe_steps(batch, replace(candidates[0], average=False), n_records)
-    certificate = DPCertificate(
-        epsilon=float(epsilon),
-        delta=float(delta),
-        neighbours=batch.neighbours,
+    return publish(
+        value,
+        (epsilon, delta, batch.neighbours),
+        ApproximateEvent(epsilon=float(epsilon), delta=float(delta)),
+        simulation=source.is_simulation,
         mechanism=(
             f"best of a random number of runs (mean {runs.mean:g}, shape {runs.shape:g}) with "
             f"{len(candidates)} settings drawn at random; each run {about.split(':')[0]}"
@@ -248,10 +249,7 @@ def dp_search(
             "steps": n_steps,
         },
         noise={"sum of gradients, in clipping norms": noise},
-        events=carried(ApproximateEvent(epsilon=float(epsilon), delta=float(delta))),
-        simulation=source.is_simulation,
     )
-    return DPRelease(value=value, certificate=certificate)
 
 
 def pure_search(
@@ -283,18 +281,16 @@ def pure_search(
     check_positive("epsilon_run", epsilon_run, advice="Use a third of what the search may cost.")
     runs = RandomRuns(mean=mean)
     epsilon = math.nextafter(3.0 * epsilon_run, math.inf)
-    certificate = DPCertificate(
-        epsilon=epsilon,
-        delta=0.0,
-        neighbours=neighbours,
+    check_neighbours(neighbours)
+    return publish(
+        _best(run, runs.draw(read_source(simulate))),
+        (epsilon, 0.0, neighbours),
+        PureEvent(epsilon=epsilon),
+        simulation=simulate is not None,
         mechanism=f"best of a geometric number of runs (mean {mean:g})",
         assumptions=(f"One run with its score is ({epsilon_run:g}, 0)-differentially private.",),
         accounting={"method": "three times one run", "one run": float(epsilon_run)},
-        events=carried(PureEvent(epsilon=epsilon)),
-        simulation=simulate is not None,
     )
-    value = _best(run, runs.draw(read_source(simulate)))
-    return DPRelease(value=value, certificate=certificate)
 
 
 def _best(run: Callable[[], tuple[Any, float]], n_runs: int) -> Any:
