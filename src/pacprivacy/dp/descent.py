@@ -14,17 +14,18 @@ the privacy profile of one step is a theorem, and dp-accounting's distributions 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 from scipy.optimize import brentq
 
 from pacprivacy._checks import Integers, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp import accounting
-from pacprivacy.dp.certificate import DPRelease, Neighbours
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import (
     FixedSampling,
     GaussianEvent,
@@ -37,7 +38,6 @@ from pacprivacy.dp.noise import (
     UNITS_PER_SCALE,
     check_count,
     check_epsilon_delta,
-    check_neighbours,
     lattice_slack,
 )
 from pacprivacy.dp.records import SUM_BITS

@@ -17,7 +17,7 @@ import numpy as np
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp.accounting import advantage, noise_advantage
-from pacprivacy.dp.certificate import DPRelease, Neighbours
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import GaussianEvent, PureEvent, gaussian_event, noise_event, publish
 from pacprivacy.dp.noise import (
     Perturbed,
@@ -25,7 +25,6 @@ from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
     check_epsilon_delta,
-    check_neighbours,
     check_promise,
     lattice_parameter,
     lattice_slack,

@@ -13,12 +13,11 @@ from pacprivacy._checks import Array, Integers, Vector
 from pacprivacy._random import BitSource
 from pacprivacy.dp import aggregate
 from pacprivacy.dp.accounting import noise_advantage
-from pacprivacy.dp.certificate import DPRelease, Neighbours
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import gaussian_event, publish
 from pacprivacy.dp.noise import (
     UNITS_PER_SCALE,
     add_gaussian,
-    check_neighbours,
     lattice_epsilon,
     lattice_parameter,
     read_source,

@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import records
 from pacprivacy.dp.accounting import advantage, noise_advantage
-from pacprivacy.dp.certificate import DPRelease, Neighbours
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, noise_event, publish
 from pacprivacy.dp.losses import MarginLoss, read_margin_loss
 from pacprivacy.dp.noise import (
@@ -25,7 +25,6 @@ from pacprivacy.dp.noise import (
     add_laplace,
     add_noise,
     check_epsilon_delta,
-    check_neighbours,
     check_promise,
     lattice_slack,
     read_source,

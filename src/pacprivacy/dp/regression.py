@@ -14,12 +14,11 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp.accounting import noise_advantage
-from pacprivacy.dp.certificate import DPRelease, Neighbours
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import PureEvent, noise_event, publish
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
-    check_neighbours,
     check_promise,
     lattice_parameter,
     read_source,
