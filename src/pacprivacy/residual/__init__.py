@@ -19,7 +19,5 @@ from pacprivacy.residual.privacy import (
     Residual as Residual,
     compose_entropies as compose_entropies,
     intrinsic_privacy as intrinsic_privacy,
-    posterior_disadvantage as posterior_disadvantage,
-    reference_law as reference_law,
     residual_privacy as residual_privacy,
 )
