@@ -18,6 +18,7 @@ from dp_accounting.rdp import RdpAccountant
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp import descent
+from pacprivacy.dp.accounting import as_dp_accounting
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import ApproximateEvent, PureEvent, publish
 from pacprivacy.dp.losses import LinearLoss
@@ -123,34 +124,20 @@ def search_noise(
     Claim G-4. From dp-accounting's Rényi figure for repeating and selecting, for continuous noise.
     """
     epsilon, delta = check_epsilon_delta(epsilon, delta)
-    relations = dp_accounting.NeighboringRelation
-    relation = relations.ADD_OR_REMOVE_ONE
-    if isinstance(batch, descent.FixedBatch):
-        relation = relations.REPLACE_ONE
 
     def keeps(noise: float) -> bool:
-        one = _one_step(batch, n_records, noise)
-        run = dp_accounting.SelfComposedDpEvent(one, n_steps)
-        event = dp_accounting.dp_event.RepeatAndSelectDpEvent(run, runs.mean, runs.shape)
-        return bool(RdpAccountant(ORDERS, relation).compose(event).get_epsilon(delta) <= epsilon)
+        event = descent.descent_event(batch, n_records, n_steps=1, noise=noise)
+        told = as_dp_accounting(event, batch.neighbours)
+        if told is None:
+            raise BudgetError(
+                "batch must be Poisson, of fixed size without replacement, or full for a search; "
+                "got draws with replacement, whose Rényi divergences are not known. Use FixedBatch."
+            )
+        run = dp_accounting.SelfComposedDpEvent(told[0], n_steps)
+        search = dp_accounting.dp_event.RepeatAndSelectDpEvent(run, runs.mean, runs.shape)
+        return bool(RdpAccountant(ORDERS, told[1]).compose(search).get_epsilon(delta) <= epsilon)
 
     return descent.least_number(keeps, 1e-4)
-
-
-def _one_step(batch: descent.Batch, n_records: int, noise: float) -> Any:
-    if isinstance(batch, descent.ReplacementBatch):
-        raise BudgetError(
-            "batch must be Poisson, of fixed size without replacement, or full for a search; got "
-            "draws with replacement, whose Rényi divergences are not known. Use FixedBatch."
-        )
-    # Noise as a multiple of the sensitivity, which is two norms where a record is replaced.
-    reach = 1.0 if batch.neighbours == "add_remove" else 2.0
-    gaussian = dp_accounting.GaussianDpEvent(noise / reach)
-    if isinstance(batch, descent.PoissonBatch):
-        return dp_accounting.PoissonSampledDpEvent(batch.rate, gaussian)
-    if isinstance(batch, descent.FixedBatch):
-        return dp_accounting.SampledWithoutReplacementDpEvent(n_records, batch.size, gaussian)
-    return gaussian
 
 
 def dp_search(
