@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import GridSearchCV, PredefinedSplit, RandomizedSearchCV
 from sklearn.utils.multiclass import check_classification_targets
@@ -22,7 +22,7 @@ from pacprivacy import dp
 from pacprivacy._checks import Array, Vector
 from pacprivacy._random import fresh_seed
 from pacprivacy._rounding import at_most
-from pacprivacy._sklearn import find_inside, read_seed
+from pacprivacy._sklearn import Fitted, find_inside, read_seed
 from pacprivacy.dp.certificate import ONE_RELEASE
 from pacprivacy.dp.events import carried
 from pacprivacy.dp.records import as_array, read_numbers, read_rows
@@ -34,7 +34,7 @@ COLUMN: Final = "A column-vector y was passed when a 1d array was expected; it w
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPBase(BaseEstimator):  # type: ignore[misc]
+class DPBase(Fitted):
     """Settings of differentially private estimators.
 
     Parameters
@@ -62,19 +62,6 @@ class DPBase(BaseEstimator):  # type: ignore[misc]
     neighbours: dp.Neighbours = "add_remove"
     random_state: Any = None
     simulate: bool = False
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "certificate_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = not (self.simulate and self.random_state is not None)
-        return tags
-
-    def _forget(self) -> None:
-        """Drop an earlier fit, so that a failure never leaves two halves of different ones."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
 
     def _noise_seed(self) -> int | None:
         """Return the seed of the noise, or None for the operating system's randomness."""
