@@ -20,7 +20,7 @@ from pathlib import Path
 import pacprivacy as pac
 from pacprivacy.adversary import exact_information
 from pacprivacy.noise import calibrate
-from pacprivacy.residual import free_budget
+from papers.residual.equilibrium import free_budget
 from papers.residual.examples import EXAMPLES, example_outputs
 
 BUDGETS = (1 / 16, 1 / 4, 1.0, 2.0)

@@ -12,9 +12,10 @@ from sklearn.linear_model import LogisticRegression
 
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
-from pacprivacy.dp import PoissonBatch, PublicFeatures, Softmax, Steps, dp_sgd, pretrain
+from pacprivacy.dp import PoissonBatch, Softmax, Steps, dp_sgd
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.cs208.curves import DELTA
+from papers.cs208.network import PublicFeatures, pretrain
 from papers.datasets import load_cifar10_subset
 from papers.page import Page, write_csv
 from papers.run import Job, Settings

@@ -5,6 +5,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, TypeVar
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pacprivacy._checks import Array
@@ -13,6 +14,26 @@ from pacprivacy.errors import DataError
 
 _LEAVES: Final = (type, str, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 Kind = TypeVar("Kind")
+
+
+class Fitted(BaseEstimator):  # type: ignore[misc]
+    """What estimators of both promises share: a fit has a certificate."""
+
+    simulate: bool
+    random_state: Any
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "certificate_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = not (self.simulate and self.random_state is not None)
+        return tags
+
+    def _forget(self) -> None:
+        """Drop an earlier fit, so that a failure never leaves two halves of different ones."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
 
 
 def validate(estimator: Any, *, least: int = 1, **data: Any) -> Any:

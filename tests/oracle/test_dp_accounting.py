@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import dp_accounting
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy import stats
 
 from pacprivacy.dp.accounting import (

@@ -33,11 +33,9 @@ from pacprivacy.dp import (
     dp_search,
     dp_sgd,
     dp_sgd_jax,
-    fine_tune,
     label_by_votes,
     objective_perturbation,
     output_perturbation,
-    pretrain,
     private_mean,
     private_sum,
     regression_from_statistics,
@@ -46,6 +44,7 @@ from pacprivacy.dp import (
 )
 from pacprivacy.dp.accuracy_first import CovNR, OutputNR
 from pacprivacy.dp.noise import read_source
+from papers.cs208.network import fine_tune, pretrain
 
 Array = npt.NDArray[Any]
 Release = Callable[[Array, Array], Any]

@@ -6,8 +6,10 @@ correlation over the universe, so that a regression falls apart into one-dimensi
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self, TypeAlias
+from functools import partial
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,7 @@ _ICA_STEPS: Final = 1000
 _SOLVE_NUMBERS: Final = 2**23  # float64 numbers of Gram matrices held at a time, about 64 MB
 
 Snr: TypeAlias = Literal["universe"] | float
+Fit: TypeAlias = Callable[[Matrix], "LinearTransform"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -200,38 +203,35 @@ class Penalty:
 
 
 def penalty_per_coordinate(
-    penalty: Penalty | float, Z: Matrix, target: Vector, *, intercept: bool = False
+    penalty: Penalty | float,
+    Z: Matrix,
+    target: Vector,
+    *,
+    joint: bool = False,
+    intercept: bool = False,
 ) -> Vector:
-    """Return one penalty for each orthogonal coordinate; infinite where there is no signal."""
-    if not isinstance(penalty, Penalty):
-        return np.full(Z.shape[1], _check_penalty(penalty))
-    slopes = Z.T @ target / np.square(Z).sum(axis=0)
-    return penalty.choose(Z, target, slopes, joint=False, intercept=intercept)
+    """Return one penalty for each orthogonal coordinate; infinite where there is no signal.
 
-
-def joint_penalty(
-    penalty: Penalty | float, Z: Matrix, target: Vector, *, intercept: bool = False
-) -> Vector:
-    """Return the same penalty ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates."""
+    If ``joint``, the same ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates.
+    """
     if not isinstance(penalty, Penalty):
-        return np.full(Z.shape[1], _check_penalty(penalty))
-    coefficients = np.asarray(np.linalg.lstsq(Z, target, rcond=None)[0], dtype=np.float64)
-    chosen = penalty.choose(Z, target, coefficients, joint=True, intercept=intercept)
-    if not np.isfinite(chosen).all():
+        if not 0.0 <= float(penalty) < np.inf:
+            raise MechanismError(
+                f"penalty must be a number of at least 0, or a Penalty; got {penalty!r}. "
+                "Use about 1."
+            )
+        return np.full(Z.shape[1], float(penalty))
+    if joint:
+        slopes = np.asarray(np.linalg.lstsq(Z, target, rcond=None)[0], dtype=np.float64)
+    else:
+        slopes = Z.T @ target / np.square(Z).sum(axis=0)
+    chosen = penalty.choose(Z, target, slopes, joint=joint, intercept=intercept)
+    if joint and not np.isfinite(chosen).all():
         raise MechanismError(
             "snr must be above 0 for a joint ridge regression; got a target without signal. "
             "Give the penalty as a number."
         )
     return chosen
-
-
-def _check_penalty(value: float) -> float:
-    number = float(value)
-    if not 0.0 <= number < np.inf:
-        raise MechanismError(
-            f"penalty must be a number of at least 0, or a Penalty; got {value!r}. Use about 1."
-        )
-    return number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -261,6 +261,7 @@ class _Ridge(Mechanism):
     universe and leaves, without noise, through the intercept.
     """
 
+    joint: ClassVar[bool]
     penalty: Penalty | float = Penalty()
     universe_facts: bool = False
     frame: RidgeFrame | None = field(default=None, repr=False)
@@ -279,13 +280,52 @@ class _Ridge(Mechanism):
         """What the intercept shows of the universe."""
         return ("mean of the target over the universe",) if self.universe_facts else ()
 
-    def prepare(self, data: Data) -> Self:
+    def _fix(self, data: Data, fit: Fit | LinearTransform) -> Self:
         """Fix coordinates, mean of the target and penalties on the whole universe."""
         X, y = read_regression(data.parts, self.name)
-        transform, mean = self._transform(X), float(y.mean())
-        penalty = self._penalties(transform.apply(X), y - mean)
+        transform, mean = fit if isinstance(fit, LinearTransform) else fit(X), float(y.mean())
+        Z = transform.apply(X)
+        if not self.joint and not np.square(Z).sum(axis=0).all():
+            raise MechanismError(
+                "transform must give coordinates that are not zero on every record; got one that "
+                "is. Drop that coordinate."
+            )
+        penalty = penalty_per_coordinate(
+            self.penalty, Z, y - mean, joint=self.joint, intercept=not self.universe_facts
+        )
         frame = RidgeFrame(transform=transform, target_mean=mean, penalty=penalty)
         return replace(self, frame=frame)
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Vector:
+        """Return the coefficients of one subset."""
+        Z, target = fixed(self.frame, "frame").coordinates(parts, self.name)
+        second = Z.T @ Z if self.joint else np.square(Z).sum(axis=0)
+        slopes = self._solve((Z.T @ target)[None], second[None])
+        value: Vector = self._with_means(slopes, target.sum(), np.array([len(target)]))[0]
+        return value
+
+    def batch(self, data: Data, pool: Pool) -> Matrix:
+        """Return the coefficients of all subsets: sums of products, then divisions or solves."""
+        Z, target = fixed(self.frame, "frame").coordinates(data.parts, self.name)
+        d = Z.shape[1]
+        left, right = np.triu_indices(d) if self.joint else (np.arange(d), np.arange(d))
+
+        def features(rows: Integers) -> Matrix:
+            block, y = Z[rows], target[rows, None]
+            second = block[:, left] * block[:, right] if self.joint else np.square(block)
+            return np.hstack([block * y, second, y])
+
+        sums = subset_sums(pool, features, d + len(left) + 1)
+        slopes = np.empty((pool.n_subsets, d))
+        at_once = max(1, _SOLVE_NUMBERS // (2 * d * d)) if self.joint else pool.n_subsets
+        for start in range(0, pool.n_subsets, at_once):
+            part = slice(start, start + at_once)
+            second = sums[part, d:-1]
+            if self.joint:
+                second = np.empty((len(sums[part]), d, d))
+                second[:, left, right] = second[:, right, left] = sums[part, d:-1]
+            slopes[part] = self._solve(sums[part, :d], second)
+        return self._with_means(slopes, sums[:, -1], subset_sizes(pool))
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Turn released coefficients into those of the original features, with the intercept."""
@@ -303,11 +343,23 @@ class _Ridge(Mechanism):
         means = fixed(self.frame, "frame").target_mean + sums / sizes
         return np.column_stack([coefficients, means])
 
-    def _transform(self, X: Matrix) -> LinearTransform:
-        raise NotImplementedError
-
-    def _penalties(self, Z: Matrix, target: Vector) -> Vector:
-        raise NotImplementedError
+    def _solve(self, products: Matrix, second: Vector) -> Matrix:
+        penalty = fixed(self.frame, "frame").penalty
+        strength = second + (np.diag(penalty) if self.joint else penalty)
+        if self.joint:
+            try:
+                return np.asarray(np.linalg.solve(strength, products[..., None])[..., 0])
+            except np.linalg.LinAlgError as error:
+                raise MechanismError(
+                    "penalty must be above 0 where the features of a subset are collinear; got 0. "
+                    "Use a positive penalty."
+                ) from error
+        if not (strength > 0).all():
+            raise MechanismError(
+                "penalty must be above 0 where a subset has only zeros in a coordinate; got 0. "
+                "Use a positive penalty."
+            )
+        return np.asarray(products / strength)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,6 +379,7 @@ class OrthogonalRidge(_Ridge):
         Set by :meth:`prepare`.
     """
 
+    joint: ClassVar[bool] = False
     transform: Literal["ica", "whitening"] | LinearTransform = "ica"
     seed: int = 0
 
@@ -338,49 +391,14 @@ class OrthogonalRidge(_Ridge):
         """Name shown in the certificate."""
         return "ridge regression, one coordinate at a time"
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Vector:
-        """Return the coefficients of one subset."""
-        Z, target = fixed(self.frame, "frame").coordinates(parts, self.name)
-        slopes = self._divide((Z.T @ target)[None], np.square(Z).sum(axis=0)[None])
-        value: Vector = self._with_means(slopes, target.sum(), np.array([len(target)]))[0]
-        return value
-
-    def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the coefficients of all subsets: two matrix products, one division."""
-        Z, target = fixed(self.frame, "frame").coordinates(data.parts, self.name)
-        d = Z.shape[1]
-
-        def features(rows: Integers) -> Matrix:
-            block, y = Z[rows], target[rows, None]
-            return np.hstack([block * y, np.square(block), y])
-
-        sums = subset_sums(pool, features, 2 * d + 1)
-        slopes = self._divide(sums[:, :d], sums[:, d:-1])
-        return self._with_means(slopes, sums[:, -1], subset_sizes(pool))
-
-    def _transform(self, X: Matrix) -> LinearTransform:
-        if isinstance(self.transform, LinearTransform):
-            return self.transform
-        return fit_ica(X, seed=self.seed) if self.transform == "ica" else fit_whitening(X)
-
-    def _penalties(self, Z: Matrix, target: Vector) -> Vector:
-        if not np.square(Z).sum(axis=0).all():
-            raise MechanismError(
-                "transform must give coordinates that are not zero on every record; got one that "
-                "is. Drop that coordinate."
-            )
-        measured = not self.universe_facts
-        return penalty_per_coordinate(self.penalty, Z, target, intercept=measured)
-
-    def _divide(self, products: Matrix, squares: Matrix) -> Matrix:
-        strength = squares + fixed(self.frame, "frame").penalty
-        if not (strength > 0).all():
-            raise MechanismError(
-                "penalty must be above 0 where a subset has only zeros in a coordinate; got 0. "
-                "Use a positive penalty."
-            )
-        coefficients: Matrix = products / strength
-        return coefficients
+    def prepare(self, data: Data) -> Self:
+        """Fix coordinates, mean of the target and penalties on the whole universe."""
+        given = self.transform
+        if isinstance(given, LinearTransform):
+            return self._fix(data, given)
+        return self._fix(
+            data, partial(fit_ica, seed=self.seed) if given == "ica" else fit_whitening
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,6 +409,7 @@ class JointRidge(_Ridge):
     :meth:`prepare`.
     """
 
+    joint: ClassVar[bool] = True
     transform: Literal["standard"] | LinearTransform = "standard"
 
     def __post_init__(self) -> None:
@@ -401,51 +420,10 @@ class JointRidge(_Ridge):
         """Name shown in the certificate."""
         return "ridge regression"
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Vector:
-        """Return the coefficients of one subset."""
-        Z, target = fixed(self.frame, "frame").coordinates(parts, self.name)
-        slopes = self._solve((Z.T @ Z)[None], (Z.T @ target)[None])
-        value: Vector = self._with_means(slopes, target.sum(), np.array([len(target)]))[0]
-        return value
-
-    def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the coefficients of all subsets: Gram matrices from sums, then one solve."""
-        Z, target = fixed(self.frame, "frame").coordinates(data.parts, self.name)
-        d = Z.shape[1]
-        rows_of, columns_of = np.triu_indices(d)
-
-        def features(rows: Integers) -> Matrix:
-            block, y = Z[rows], target[rows, None]
-            return np.hstack([block * y, block[:, rows_of] * block[:, columns_of], y])
-
-        sums = subset_sums(pool, features, d + len(rows_of) + 1)
-        coefficients = np.empty((pool.n_subsets, d))
-        at_once = max(1, _SOLVE_NUMBERS // (2 * d * d))
-        for start in range(0, pool.n_subsets, at_once):
-            part = slice(start, start + at_once)
-            gram = np.empty((len(sums[part]), d, d))
-            gram[:, rows_of, columns_of] = sums[part, d:-1]
-            gram[:, columns_of, rows_of] = sums[part, d:-1]
-            coefficients[part] = self._solve(gram, sums[part, :d])
-        return self._with_means(coefficients, sums[:, -1], subset_sizes(pool))
-
-    def _transform(self, X: Matrix) -> LinearTransform:
+    def prepare(self, data: Data) -> Self:
+        """Fix scales, mean of the target and penalty on the whole universe."""
         given = self.transform
-        return given if isinstance(given, LinearTransform) else fit_standard(X)
-
-    def _penalties(self, Z: Matrix, target: Vector) -> Vector:
-        return joint_penalty(self.penalty, Z, target, intercept=not self.universe_facts)
-
-    def _solve(self, gram: Vector, products: Matrix) -> Matrix:
-        strength = gram + np.diag(fixed(self.frame, "frame").penalty)
-        try:
-            solved = np.linalg.solve(strength, products[..., None])[..., 0]
-        except np.linalg.LinAlgError as error:
-            raise MechanismError(
-                "penalty must be above 0 where the features of a subset are collinear; got 0. "
-                "Use a positive penalty."
-            ) from error
-        return np.asarray(solved, dtype=np.float64)
+        return self._fix(data, given if isinstance(given, LinearTransform) else fit_standard)
 
 
 def _check_transform(given: Any, *known: str) -> None:

@@ -25,155 +25,105 @@ they ask for has the same name everywhere:
     Seed of the noise, for experiments; such a release protects nobody.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import importlib
+import typing
 
 from pacprivacy.dp.accounting import (
-    Accounts,
-    account,
-    advantage,
-    calibrate_to_advantage,
-    zcdp_epsilon,
+    Accounts as Accounts,
+    account as account,
+    advantage as advantage,
+    calibrate_to_advantage as calibrate_to_advantage,
+    zcdp_epsilon as zcdp_epsilon,
 )
-from pacprivacy.dp.adaptive import Filter, Odometer
-from pacprivacy.dp.aggregate import ClippedMean, GridMedian, subsample_aggregate
-from pacprivacy.dp.audit import DPAudit, audit_dp
-from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
+from pacprivacy.dp.adaptive import Filter as Filter, Odometer as Odometer
+from pacprivacy.dp.aggregate import (
+    ClippedMean as ClippedMean,
+    GridMedian as GridMedian,
+    subsample_aggregate as subsample_aggregate,
+)
+from pacprivacy.dp.audit import DPAudit as DPAudit, audit_dp as audit_dp
+from pacprivacy.dp.certificate import (
+    DPCertificate as DPCertificate,
+    DPRelease as DPRelease,
+    Neighbours as Neighbours,
+)
 from pacprivacy.dp.descent import (
-    Batch,
-    FixedBatch,
-    FullBatch,
-    PoissonBatch,
-    ReplacementBatch,
-    Steps,
-    descent_epsilon,
-    descent_noise,
+    Batch as Batch,
+    FixedBatch as FixedBatch,
+    FullBatch as FullBatch,
+    PoissonBatch as PoissonBatch,
+    ReplacementBatch as ReplacementBatch,
+    Steps as Steps,
+    descent_epsilon as descent_epsilon,
+    descent_noise as descent_noise,
 )
 from pacprivacy.dp.events import (
-    ApproximateEvent,
-    Event,
-    FixedSampling,
-    GaussianEvent,
-    LaplaceEvent,
-    PoissonSampling,
-    PureEvent,
-    ReplacementSampling,
-    events_of,
+    ApproximateEvent as ApproximateEvent,
+    Event as Event,
+    FixedSampling as FixedSampling,
+    GaussianEvent as GaussianEvent,
+    LaplaceEvent as LaplaceEvent,
+    PoissonSampling as PoissonSampling,
+    PureEvent as PureEvent,
+    ReplacementSampling as ReplacementSampling,
+    events_of as events_of,
 )
-from pacprivacy.dp.finetune import PublicFeatures, fine_tune, pretrain
-from pacprivacy.dp.losses import Hinge, LinearLoss, Logistic, Softmax, Squared
+from pacprivacy.dp.losses import (
+    Hinge as Hinge,
+    LinearLoss as LinearLoss,
+    Logistic as Logistic,
+    Softmax as Softmax,
+    Squared as Squared,
+)
 from pacprivacy.dp.mechanisms import (
-    choose_hypothesis,
-    exponential,
-    gaussian,
-    laplace,
-    private_mean,
-    private_sum,
-    score_loss,
+    choose_hypothesis as choose_hypothesis,
+    exponential as exponential,
+    gaussian as gaussian,
+    laplace as laplace,
+    private_mean as private_mean,
+    private_sum as private_sum,
+    score_loss as score_loss,
 )
-from pacprivacy.dp.pate import DataDependentLoss, count_votes, data_dependent_loss, label_by_votes
+from pacprivacy.dp.pate import (
+    DataDependentLoss as DataDependentLoss,
+    count_votes as count_votes,
+    data_dependent_loss as data_dependent_loss,
+    label_by_votes as label_by_votes,
+)
 from pacprivacy.dp.perturbation import (
-    least_penalty,
-    objective_perturbation,
-    output_perturbation,
-    ridge_output_perturbation,
+    least_penalty as least_penalty,
+    objective_perturbation as objective_perturbation,
+    output_perturbation as output_perturbation,
+    ridge_output_perturbation as ridge_output_perturbation,
 )
-from pacprivacy.dp.records import clip, sum_clipped
-from pacprivacy.dp.regression import adassp, regression_from_statistics
-from pacprivacy.dp.search import RandomRuns, dp_search, pure_search, search_noise
-from pacprivacy.dp.sgd import dp_sgd, dp_sgd_jax
-from pacprivacy.dp.verification import verify_dp
+from pacprivacy.dp.records import clip as clip, sum_clipped as sum_clipped
+from pacprivacy.dp.regression import (
+    adassp as adassp,
+    regression_from_statistics as regression_from_statistics,
+)
+from pacprivacy.dp.search import (
+    RandomRuns as RandomRuns,
+    dp_search as dp_search,
+    pure_search as pure_search,
+    search_noise as search_noise,
+)
+from pacprivacy.dp.sgd import dp_sgd as dp_sgd, dp_sgd_jax as dp_sgd_jax
+from pacprivacy.dp.verification import verify_dp as verify_dp
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from pacprivacy.dp.estimators import (
-        DPFitCost,
-        DPLinearRegression,
-        DPLogisticRegression,
-        DPSearchCost,
-        DPSGDClassifier,
-        PATEClassifier,
-        SubsampleAggregate,
+        DPFitCost as DPFitCost,
+        DPLinearRegression as DPLinearRegression,
+        DPLogisticRegression as DPLogisticRegression,
+        DPSearchCost as DPSearchCost,
+        DPSGDClassifier as DPSGDClassifier,
+        PATEClassifier as PATEClassifier,
+        SubsampleAggregate as SubsampleAggregate,
     )
 
-__all__ = [
-    "Accounts",
-    "ApproximateEvent",
-    "Batch",
-    "ClippedMean",
-    "DPAudit",
-    "DPCertificate",
-    "DPFitCost",
-    "DPLinearRegression",
-    "DPLogisticRegression",
-    "DPRelease",
-    "DPSGDClassifier",
-    "DPSearchCost",
-    "DataDependentLoss",
-    "Event",
-    "Filter",
-    "FixedBatch",
-    "FixedSampling",
-    "FullBatch",
-    "GaussianEvent",
-    "GridMedian",
-    "Hinge",
-    "LaplaceEvent",
-    "LinearLoss",
-    "Logistic",
-    "Neighbours",
-    "Odometer",
-    "PATEClassifier",
-    "PoissonBatch",
-    "PoissonSampling",
-    "PublicFeatures",
-    "PureEvent",
-    "RandomRuns",
-    "ReplacementBatch",
-    "ReplacementSampling",
-    "Softmax",
-    "Squared",
-    "Steps",
-    "SubsampleAggregate",
-    "account",
-    "adassp",
-    "advantage",
-    "audit_dp",
-    "calibrate_to_advantage",
-    "choose_hypothesis",
-    "clip",
-    "count_votes",
-    "data_dependent_loss",
-    "descent_epsilon",
-    "descent_noise",
-    "dp_search",
-    "dp_sgd",
-    "dp_sgd_jax",
-    "events_of",
-    "exponential",
-    "fine_tune",
-    "gaussian",
-    "label_by_votes",
-    "laplace",
-    "least_penalty",
-    "objective_perturbation",
-    "output_perturbation",
-    "pretrain",
-    "private_mean",
-    "private_sum",
-    "pure_search",
-    "regression_from_statistics",
-    "ridge_output_perturbation",
-    "score_loss",
-    "search_noise",
-    "subsample_aggregate",
-    "sum_clipped",
-    "verify_dp",
-    "zcdp_epsilon",
-]
 
-
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     # scikit-learn takes half a second to import; only those who use the estimators pay for it.
-    if name in __all__:
-        return getattr(import_module("pacprivacy.dp.estimators"), name)
+    if name[0].isupper():
+        return getattr(importlib.import_module("pacprivacy.dp.estimators"), name)
     raise AttributeError(f"module 'pacprivacy.dp' has no attribute {name!r}")

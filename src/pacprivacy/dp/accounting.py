@@ -407,32 +407,39 @@ def renyi_epsilon(divergences: Vector, delta: float) -> float:
     return float(rdp.compute_epsilon(list(ORDERS), divergences, delta)[0])
 
 
-def _renyi_by_accountant(event: Event, neighbours: Neighbours) -> Vector | None:
+def as_dp_accounting(
+    event: Event, neighbours: Neighbours
+) -> tuple[dp_accounting.DpEvent, dp_accounting.NeighboringRelation] | None:
+    """Return one run as dp-accounting's Rényi accountant knows it, None where it does not."""
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     sampling = event.sampling
-    told: dp_accounting.DpEvent
     if sampling is None and isinstance(event, LaplaceEvent):
-        told = dp_accounting.LaplaceDpEvent(event.noise_multiplier)
-    elif not isinstance(event, GaussianEvent):
+        return dp_accounting.LaplaceDpEvent(event.noise_multiplier), relation
+    if not isinstance(event, GaussianEvent):
         return None
-    elif isinstance(sampling, PoissonSampling) and neighbours == "add_remove":
-        gaussian = dp_accounting.GaussianDpEvent(event.noise_multiplier)
-        told = dp_accounting.PoissonSampledDpEvent(sampling.rate, gaussian)
-    elif isinstance(sampling, FixedSampling):
-        gaussian = dp_accounting.GaussianDpEvent(event.noise_multiplier)
-        told = dp_accounting.SampledWithoutReplacementDpEvent(
-            sampling.n_records, sampling.batch_size, gaussian
-        )
-        relation = dp_accounting.NeighboringRelation.REPLACE_ONE
-    else:
+    gaussian = dp_accounting.GaussianDpEvent(event.noise_multiplier)
+    if sampling is None:
+        return gaussian, relation
+    if isinstance(sampling, PoissonSampling) and neighbours == "add_remove":
+        return dp_accounting.PoissonSampledDpEvent(sampling.rate, gaussian), relation
+    if isinstance(sampling, FixedSampling):
+        drawn = (sampling.n_records, sampling.batch_size)
+        told = dp_accounting.SampledWithoutReplacementDpEvent(*drawn, gaussian)
+        return told, dp_accounting.NeighboringRelation.REPLACE_ONE
+    return None
+
+
+def _renyi_by_accountant(event: Event, neighbours: Neighbours) -> Vector | None:
+    told = as_dp_accounting(event, neighbours)
+    if told is None:
         return None
-    accountant = rdp.RdpAccountant(list(ORDERS), relation)
+    accountant = rdp.RdpAccountant(list(ORDERS), told[1])
     # dp-accounting tells which orders it leaves out; the others suffice.
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        accountant.compose(told, int(event.count))
+        accountant.compose(told[0], int(event.count))
     finally:
         logger.setLevel(level)
     return np.asarray(accountant.rdp, dtype=np.float64)

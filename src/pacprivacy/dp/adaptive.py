@@ -10,12 +10,12 @@ An odometer bounds the loss at all times at once, by a supermartingale.
 import math
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution as pld
+from msgspec.structs import replace
 from scipy import special
 from scipy.optimize import brentq
 
@@ -23,7 +23,7 @@ from pacprivacy._random import ProcessBound
 from pacprivacy._rounding import at_most
 from pacprivacy.budget import Spent
 from pacprivacy.dp import accounting
-from pacprivacy.dp.certificate import DPRelease, Neighbours
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Composed,
@@ -35,7 +35,7 @@ from pacprivacy.dp.events import (
     pure_loss,
     read_composed,
 )
-from pacprivacy.dp.noise import check_epsilon_delta, check_neighbours, grid_price, lattice_distance
+from pacprivacy.dp.noise import check_epsilon_delta, grid_price, lattice_distance
 from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.theory import gaussian_parameter
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from pacprivacy._checks import Array, Integers, Mask, Matrix, Vector, check_positive
 from pacprivacy._random import BitSource, own_generators
-from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.events import Event, PureEvent, carried, noise_event
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.events import Event, PureEvent, noise_event, publish
 from pacprivacy.dp.mechanisms import choose_candidate
-from pacprivacy.dp.noise import add_noise, check_neighbours, check_promise, read_source
+from pacprivacy.dp.noise import add_noise, check_promise, read_source
 from pacprivacy.dp.records import as_array, sum_clipped
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import uniform_integers
@@ -332,10 +332,11 @@ def subsample_aggregate(
     fits = map_blocks(checked, data, blocks, seeds=seeds, failed=center, n_jobs=n_jobs)
     outputs = np.stack(fits)
     value, noise = aggregator.combine(outputs, epsilon, delta, source)
-    certificate = DPCertificate(
-        epsilon=float(epsilon),
-        delta=float(delta),
-        neighbours=neighbours,
+    return publish(
+        value,
+        (epsilon, delta, neighbours),
+        aggregator.event(size, epsilon, delta),
+        simulation=source.is_simulation,
         mechanism=f"subsample and aggregate over {n_blocks} blocks by {type(aggregator).__name__}",
         assumptions=(
             aggregator.describe(),
@@ -344,10 +345,7 @@ def subsample_aggregate(
         ),
         accounting={"method": "one aggregation in which one block may change"},
         noise=noise,
-        events=carried(aggregator.event(size, epsilon, delta)),
-        simulation=source.is_simulation,
     )
-    return DPRelease(value=value, certificate=certificate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

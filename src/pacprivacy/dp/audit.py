@@ -14,7 +14,7 @@ import numpy as np
 from pacprivacy._checks import Array, Mask
 from pacprivacy.errors import AuditError
 
-ALARM: Final = 1e-6
+GAMMA: Final = 1e-6
 N_THRESHOLDS: Final = 60
 FEW_VALUES: Final = 300
 LEAST_TRIALS: Final = 1000
@@ -62,7 +62,7 @@ def audit_dp(
     epsilon: float,
     delta: float,
     n_trials: int = 100_000,
-    alarm: float = ALARM,
+    gamma: float = GAMMA,
 ) -> DPAudit:
     """Bound the privacy loss of a procedure from below, on two neighbouring data sets.
 
@@ -75,17 +75,17 @@ def audit_dp(
         The promise that is put to the test.
     n_trials : int
         Runs on each data set; as many again choose the event.
-    alarm : float
+    gamma : float
         Probability of a false alarm.
 
     Guarantee
     ---------
     Claim DP-6. Clopper-Pearson intervals of one event that was chosen on other runs.
     """
-    if n_trials < LEAST_TRIALS or not 0.0 < alarm < 1.0:
+    if n_trials < LEAST_TRIALS or not 0.0 < gamma < 1.0:
         raise AuditError(
-            f"n_trials must be at least {LEAST_TRIALS} and alarm in (0, 1); got {n_trials} and "
-            f"{alarm!r}. Use 100 000 trials."
+            f"n_trials must be at least {LEAST_TRIALS} and gamma in (0, 1); got {n_trials} and "
+            f"{gamma!r}. Use 100 000 trials."
         )
     if not (epsilon > 0 and 0.0 <= delta < 1.0):
         raise AuditError(
@@ -93,16 +93,16 @@ def audit_dp(
             "Pass the promise."
         )
     seen = [_runs(draw, side, n_trials) for side in (0, 1)]
-    best = max(_events(seen[0], seen[1]), key=lambda event: event.value(seen, delta, alarm))
+    best = max(_events(seen[0], seen[1]), key=lambda event: event.value(seen, delta, gamma))
     fresh = [_runs(draw, side, n_trials) for side in (0, 1)]
     return DPAudit(
-        epsilon_lower=best.value(fresh, delta, alarm),
+        epsilon_lower=best.value(fresh, delta, gamma),
         epsilon=float(epsilon),
         delta=float(delta),
         n_trials=n_trials,
         hits=best.hits(fresh),
         event=best.name,
-        confidence=1.0 - alarm,
+        confidence=1.0 - gamma,
     )
 
 
@@ -133,12 +133,12 @@ class _Event:
         counts = [int(self.contains(side).sum()) for side in seen]
         return counts[self.likely], counts[1 - self.likely]
 
-    def value(self, seen: list[Array], delta: float, alarm: float) -> float:
+    def value(self, seen: list[Array], delta: float, gamma: float) -> float:
         """Return the lower end of ``ln((p - δ)/q)``."""
         often, rarely = self.hits(seen)
         n = len(seen[0])
-        lower = _clopper_pearson(often, n, alarm / 2.0, upper=False)
-        upper = _clopper_pearson(rarely, n, alarm / 2.0, upper=True)
+        lower = _clopper_pearson(often, n, gamma / 2.0, upper=False)
+        upper = _clopper_pearson(rarely, n, gamma / 2.0, upper=True)
         return max(0.0, math.log((lower - delta) / upper)) if lower > delta else 0.0
 
 

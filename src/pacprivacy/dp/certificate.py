@@ -47,6 +47,15 @@ NOT_PROMISED: Final = (
 _LISTS: Final = ("assumptions", "events", "notes", "not_promised")
 
 
+def check_neighbours(neighbours: str) -> None:
+    """Refuse a relation that is not named."""
+    if neighbours not in NEIGHBOURS:
+        raise BudgetError(
+            f"neighbours must be 'add_remove' or 'replace'; got {neighbours!r}. "
+            "Name the relation that the promise is about."
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPCertificate:
     """What a differentially private release promises; every field is public.
@@ -97,11 +106,7 @@ class DPCertificate:
     def __post_init__(self) -> None:
         if self.kind not in DP_KINDS:
             raise CertificateError(f"kind must be one of {', '.join(DP_KINDS)}; got {self.kind!r}.")
-        if self.neighbours not in NEIGHBOURS:
-            raise BudgetError(
-                f"neighbours must be 'add_remove' or 'replace'; got {self.neighbours!r}. "
-                "Name the relation that the promise is about."
-            )
+        check_neighbours(self.neighbours)
         if not self.epsilon > 0 or not 0 <= self.delta < 1:
             raise BudgetError(
                 f"epsilon must be above 0 and delta in [0, 1); got {self.epsilon!r} and "

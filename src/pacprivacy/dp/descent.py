@@ -14,30 +14,30 @@ the privacy profile of one step is a theorem, and dp-accounting's distributions 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 from scipy.optimize import brentq
 
 from pacprivacy._checks import Integers, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp import accounting
-from pacprivacy.dp.certificate import DPCertificate, Neighbours
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import (
     FixedSampling,
     GaussianEvent,
     PoissonSampling,
     ReplacementSampling,
-    carried,
+    publish,
 )
 from pacprivacy.dp.noise import (
     HAIR,
     UNITS_PER_SCALE,
     check_count,
     check_epsilon_delta,
-    check_neighbours,
     lattice_slack,
 )
 from pacprivacy.dp.records import SUM_BITS
@@ -402,10 +402,10 @@ class DescentPlan:
             noise=noise,
         )
 
-    def certify(
-        self, what: str, assumptions: tuple[str, ...], *, std: float, simulation: bool
-    ) -> DPCertificate:
-        """Write the certificate; ``std`` is the noise of a sum, over the clipping norm."""
+    def publish(
+        self, value: Any, what: str, assumptions: tuple[str, ...], *, std: float, simulation: bool
+    ) -> DPRelease:
+        """Return released weights; ``std`` is the noise of a sum, over the clipping norm."""
         steps, batch = self.steps, self.batch
         told: dict[str, Any] = {"n_steps": steps.n_steps, "noise": self.noise}
         event = descent_event(batch, self.n_records, **told, n_weights=self.n_weights)
@@ -418,17 +418,16 @@ class DescentPlan:
         by_renyi = _renyi(event, batch.neighbours, self.delta_left)
         if by_renyi is not None:
             figures["Rényi epsilon"] = by_renyi
-        return DPCertificate(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            neighbours=batch.neighbours,
+        return publish(
+            value,
+            (self.epsilon, self.delta, batch.neighbours),
+            event,
+            simulation=simulation,
             mechanism=f"{what} by {describe_steps(batch, steps, self.n_records)}",
             assumptions=(*assumptions, PUBLIC),
             advantage=_advantage(event, batch.neighbours),
             accounting=figures,
             noise={"sum of gradients": std * steps.clip_norm},
-            events=carried(event),
-            simulation=simulation,
         )
 
 

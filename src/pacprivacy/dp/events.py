@@ -10,24 +10,29 @@ removal moves the numbers, without which Poisson batches cannot be accounted for
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import dp_accounting
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from scipy import special, stats
 
 from pacprivacy._checks import Vector, check_positive
-from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.noise import check_count, check_neighbours, lattice_distance, lattice_parameter
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.noise import check_count, lattice_distance, lattice_parameter
 from pacprivacy.errors import BudgetError, CertificateError
 
 _TAIL = 1e-18  # mass of rare repetitions that is counted as lost entirely
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoissonSampling:
+class _Sampling(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
+    pass
+
+
+class PoissonSampling(_Sampling, kw_only=True, frozen=True, tag="poisson"):
     """Each record is in the batch with probability ``rate``, independently; either relation.
 
     Parameters
@@ -42,7 +47,6 @@ class PoissonSampling:
         that are large and alike, such as numbers between 9 and 10.
     """
 
-    kind: ClassVar[str] = "poisson"
     rate: float
     removal: float | None = None
 
@@ -53,8 +57,7 @@ class PoissonSampling:
             check_positive("removal", self.removal, advice="Use 0.5 for sums of clipped rows.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _BatchSampling:
+class _BatchSampling(_Sampling, kw_only=True, frozen=True):
     n_records: int
     batch_size: int
 
@@ -66,11 +69,8 @@ class _BatchSampling:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedSampling(_BatchSampling):
+class FixedSampling(_BatchSampling, kw_only=True, frozen=True, tag="fixed"):
     """A uniform subset of ``batch_size`` of ``n_records``; for the relation ``replace``."""
-
-    kind: ClassVar[str] = "fixed"
 
     @property
     def rate(self) -> float:
@@ -78,11 +78,8 @@ class FixedSampling(_BatchSampling):
         return self.batch_size / self.n_records
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplacementSampling(_BatchSampling):
+class ReplacementSampling(_BatchSampling, kw_only=True, frozen=True, tag="with replacement"):
     """``batch_size`` independent draws from ``n_records``; for the relation ``replace``."""
-
-    kind: ClassVar[str] = "with replacement"
 
     @property
     def rate(self) -> float:
@@ -102,8 +99,11 @@ class ReplacementSampling(_BatchSampling):
 Sampling: TypeAlias = PoissonSampling | FixedSampling | ReplacementSampling
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _NoiseEvent:
+class _Event(msgspec.Struct, frozen=True, tag_field="event", forbid_unknown_fields=True):
+    pass
+
+
+class _NoiseEvent(_Event, kw_only=True, frozen=True):
     noise_multiplier: float
     count: int = 1
     sampling: Sampling | None = None
@@ -115,8 +115,7 @@ class _NoiseEvent:
         check_count("n_numbers", self.n_numbers, least=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GaussianEvent(_NoiseEvent):
+class GaussianEvent(_NoiseEvent, kw_only=True, frozen=True, tag="gaussian"):
     """Gaussian noise, ``count`` times.
 
     ``noise_multiplier`` is the standard deviation over the Euclidean sensitivity, of the relation
@@ -124,8 +123,6 @@ class GaussianEvent(_NoiseEvent):
     under ``add_remove`` and ``2C`` under ``replace``. ``n_numbers`` says how many numbers each run
     gave *discrete* noise from :mod:`pacprivacy.dp.noise`, whose grid is paid for from ``δ``.
     """
-
-    kind: ClassVar[str] = "gaussian"
 
     @property
     def pure_epsilon(self) -> float | None:
@@ -140,16 +137,13 @@ class GaussianEvent(_NoiseEvent):
         return np.asarray(-np.exp(first) * np.expm1(np.minimum(0.0, second - first)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaplaceEvent(_NoiseEvent):
+class LaplaceEvent(_NoiseEvent, kw_only=True, frozen=True, tag="laplace"):
     """Laplace noise, on one number or on several that move together; fields as of a Gaussian one.
 
     ``noise_multiplier`` is the scale ``b`` over the sensitivity: ``1 / ε``. Several numbers with
     one noise scale, and a sensitivity in the sum of absolute changes, are at least as private as
     one number that moves by all of it (claim DP-30). ``n_numbers`` is 1 if the noise is discrete.
     """
-
-    kind: ClassVar[str] = "laplace"
 
     @property
     def pure_epsilon(self) -> float | None:
@@ -162,11 +156,9 @@ class LaplaceEvent(_NoiseEvent):
         return np.asarray(-np.expm1(np.minimum(0.0, (epsilon - largest) / 2.0)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PureEvent:
+class PureEvent(_Event, kw_only=True, frozen=True, tag="pure"):
     """Any mechanism that is ``(epsilon, 0)``-private, such as the exponential mechanism."""
 
-    kind: ClassVar[str] = "pure"
     n_numbers: ClassVar[int] = 0  # a grid costs pure mechanisms nothing
     epsilon: float
     count: int = 1
@@ -190,11 +182,9 @@ class PureEvent:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApproximateEvent:
+class ApproximateEvent(_Event, kw_only=True, frozen=True, tag="approximate"):
     """Any mechanism that is ``(epsilon, delta)``-private, when nothing more is known of it."""
 
-    kind: ClassVar[str] = "approximate"
     n_numbers: ClassVar[int] = 0  # the grid is paid for in delta
     sampling: ClassVar[None] = None  # the promise is about all records
     pure_epsilon: ClassVar[None] = None  # the loss has no bound
@@ -218,11 +208,6 @@ class ApproximateEvent:
 
 Event: TypeAlias = GaussianEvent | LaplaceEvent | PureEvent | ApproximateEvent
 Told: TypeAlias = Event | dp_accounting.DpEvent | DPCertificate | DPRelease
-
-_SAMPLINGS: Final = {law.kind: law for law in (PoissonSampling, FixedSampling, ReplacementSampling)}
-_EVENTS: Final = {
-    law.kind: law for law in (GaussianEvent, LaplaceEvent, PureEvent, ApproximateEvent)
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +291,13 @@ def events_of(certificate: DPCertificate) -> list[Event]:
     Claim DP-20. What was released is as private as these events, fixed before it ran.
     """
     if certificate.events:
-        return [_event_from_dict(plain) for plain in certificate.events]
+        try:
+            return msgspec.convert(certificate.events, list[Event])
+        except (BudgetError, msgspec.ValidationError):
+            raise CertificateError(
+                "events must be those that a certificate was written with: a known kind and its "
+                "numbers. Use the file as it was written."
+            ) from None
     if certificate.kind != "dp" or math.isinf(certificate.epsilon):
         raise CertificateError(
             "certificate must carry its events, or a promise that was fixed beforehand, to be "
@@ -318,30 +309,31 @@ def events_of(certificate: DPCertificate) -> list[Event]:
     return [ApproximateEvent(epsilon=certificate.epsilon, delta=certificate.delta)]
 
 
-def _event_from_dict(plain: Any) -> Event:
-    try:
-        fields = dict(plain)
-        law = _EVENTS[fields.pop("event")]
-        if fields.get("sampling") is not None:
-            drawn = dict(fields["sampling"])
-            fields["sampling"] = _SAMPLINGS[drawn.pop("kind")](**drawn)
-        return law(**fields)
-    except (BudgetError, KeyError, TypeError, ValueError):
-        raise CertificateError(
-            "events must be those that a certificate was written with: a known kind and its "
-            "numbers. Use the file as it was written."
-        ) from None
+def publish(
+    value: Any,
+    promise: tuple[float, float, Neighbours],
+    *events: Event,
+    simulation: bool,
+    **said: Any,
+) -> DPRelease:
+    """Return a value under ``(ε, δ)`` and a relation, with the certificate that says so."""
+    epsilon, delta, neighbours = promise
+    certificate = DPCertificate(
+        epsilon=float(epsilon),
+        delta=float(delta),
+        neighbours=neighbours,
+        events=carried(*events),
+        simulation=simulation,
+        **said,
+    )
+    return DPRelease(value=value, certificate=certificate)
 
 
 def carried(*events: Event) -> tuple[dict[str, Any], ...]:
     """Return events as a certificate carries them: plain JSON types."""
-    told = []
-    for event in events:
-        plain: dict[str, Any] = {"event": event.kind, **asdict(event)}
-        if event.sampling is not None:
-            plain["sampling"] = {"kind": event.sampling.kind, **plain["sampling"]}
-        told.append(plain)
-    return tuple(told)
+    return tuple(
+        msgspec.to_builtins(event, enc_hook=lambda number: number.item()) for event in events
+    )
 
 
 def gaussian_event(parameter: float, n_numbers: int) -> GaussianEvent:

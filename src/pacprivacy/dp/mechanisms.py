@@ -17,15 +17,14 @@ import numpy as np
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp.accounting import advantage, noise_advantage
-from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.events import GaussianEvent, PureEvent, carried, gaussian_event, noise_event
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.events import GaussianEvent, PureEvent, gaussian_event, noise_event, publish
 from pacprivacy.dp.noise import (
     Perturbed,
     Sampler,
     add_gaussian,
     add_laplace,
     check_epsilon_delta,
-    check_neighbours,
     check_promise,
     lattice_parameter,
     lattice_slack,
@@ -75,10 +74,11 @@ def laplace(
     noisy = add_laplace(
         values, sensitivity=sensitivity, epsilon=epsilon, source=source, sampler=sampler
     )
-    certificate = DPCertificate(
-        epsilon=float(epsilon),
-        delta=0.0,
-        neighbours=neighbours,
+    return publish(
+        _as_given(noisy),
+        (epsilon, 0.0, neighbours),
+        noise_event(epsilon, 0.0, noisy.values.size),
+        simulation=source.is_simulation,
         advantage=noise_advantage(epsilon, 0.0, noisy.values.size),
         mechanism="Laplace mechanism: discrete Laplace noise on a grid",
         assumptions=(
@@ -88,10 +88,7 @@ def laplace(
         ),
         accounting={"method": "one Laplace mechanism"},
         noise={"laplace scale": noisy.noise_scale, "std": noisy.noise_std},
-        events=carried(noise_event(epsilon, 0.0, noisy.values.size)),
-        simulation=source.is_simulation,
     )
-    return DPRelease(value=_as_given(noisy), certificate=certificate)
 
 
 def gaussian(
@@ -148,10 +145,11 @@ def gaussian(
         values, sensitivity=sensitivity, parameter=parameter, source=source, sampler=sampler
     )
     n_numbers = noisy.values.size
-    certificate = DPCertificate(
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,
+    return publish(
+        _as_given(noisy),
+        (epsilon, delta, neighbours),
+        gaussian_event(parameter, n_numbers),
+        simulation=source.is_simulation,
         advantage=advantage(GaussianEvent(noise_multiplier=1.0 / parameter, n_numbers=n_numbers)),
         mechanism="Gaussian mechanism: discrete Gaussian noise on a grid",
         assumptions=(
@@ -160,10 +158,7 @@ def gaussian(
         ),
         accounting={"method": method},
         noise={"std": noisy.noise_std},
-        events=carried(gaussian_event(parameter, n_numbers)),
-        simulation=source.is_simulation,
     )
-    return DPRelease(value=_as_given(noisy), certificate=certificate)
 
 
 def _as_given(noisy: Perturbed) -> Any:
@@ -304,20 +299,18 @@ def exponential(
         scores, sensitivity=sensitivity, epsilon=epsilon, monotone=monotone, source=source
     )
     same_way = ", all in the same direction" if monotone else ""
-    certificate = DPCertificate(
-        epsilon=float(epsilon),
-        delta=0.0,
-        neighbours=neighbours,
+    return publish(
+        chosen,
+        (epsilon, 0.0, neighbours),
+        PureEvent(epsilon=float(epsilon)),
+        simulation=source.is_simulation,
         mechanism="exponential mechanism by permute-and-flip, coins tossed exactly",
         assumptions=(
             f"Neighbours move each score by at most {float(sensitivity):g}{same_way}; the list of "
             "candidates is public.",
         ),
         accounting={"method": "one exponential mechanism", "candidates": int(np.size(scores))},
-        events=carried(PureEvent(epsilon=float(epsilon))),
-        simulation=source.is_simulation,
     )
-    return DPRelease(value=chosen, certificate=certificate)
 
 
 def score_loss(
@@ -400,18 +393,20 @@ def choose_hypothesis(
     if not listed:
         raise DataError("hypotheses must hold at least one. Pass a public list.")
     monotone = neighbours == "add_remove"
-    source = read_source(simulate)
     totals = np.array([_total_loss(losses(hypothesis), bound) for hypothesis in listed])
-    place = choose_candidate(
-        -totals, sensitivity=bound, epsilon=epsilon, monotone=monotone, source=source
+    chosen = exponential(
+        -totals,
+        sensitivity=bound,
+        epsilon=epsilon,
+        neighbours=neighbours,
+        monotone=monotone,
+        simulate=simulate,
     )
     within = score_loss(
         len(listed), sensitivity=bound, epsilon=epsilon, gamma=GAMMA, monotone=monotone
     )
-    certificate = DPCertificate(
-        epsilon=float(epsilon),
-        delta=0.0,
-        neighbours=neighbours,
+    certificate = replace(
+        chosen.certificate,
         mechanism=f"exponential mechanism over {len(listed)} hypotheses",
         assumptions=(
             f"Losses are clipped to [0, {bound:g}], what is not a number to {bound:g}; the list of "
@@ -419,14 +414,12 @@ def choose_hypothesis(
             "Every record has a loss, which depends on that record alone.",
         ),
         accounting={"method": "one exponential mechanism"},
-        events=carried(PureEvent(epsilon=float(epsilon))),
         notes=(
             f"With probability {1 - GAMMA:g} the total loss is within {within:.6g} of the best "
             "on the list.",
         ),
-        simulation=source.is_simulation,
     )
-    return DPRelease(value=listed[place], certificate=certificate)
+    return DPRelease(value=listed[chosen.value], certificate=certificate)
 
 
 def _total_loss(losses: Any, bound: float) -> float:

@@ -16,7 +16,7 @@ from scipy.optimize import minimize_scalar
 
 from pacprivacy._checks import Integers, Vector, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
-from pacprivacy.dp.certificate import NEIGHBOURS
+from pacprivacy.dp.certificate import check_neighbours
 from pacprivacy.dp.records import LARGEST, SMALLEST
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian, sample_discrete_laplace
@@ -173,15 +173,6 @@ def check_epsilon_delta(epsilon: float, delta: float) -> tuple[float, float]:
     if isinstance(delta, bool) or not 0.0 < delta < 1.0:
         raise BudgetError(f"delta must be between 0 and 1; got {delta!r}. Use below 1/n.")
     return epsilon, float(delta)
-
-
-def check_neighbours(neighbours: str) -> None:
-    """Refuse a relation that is not named."""
-    if neighbours not in NEIGHBOURS:
-        raise BudgetError(
-            f"neighbours must be 'add_remove' or 'replace'; got {neighbours!r}. "
-            "Name the relation that the promise is about."
-        )
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> None:

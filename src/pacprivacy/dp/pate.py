@@ -13,12 +13,11 @@ from pacprivacy._checks import Array, Integers, Vector
 from pacprivacy._random import BitSource
 from pacprivacy.dp import aggregate
 from pacprivacy.dp.accounting import noise_advantage
-from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.events import carried, gaussian_event
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.events import gaussian_event, publish
 from pacprivacy.dp.noise import (
     UNITS_PER_SCALE,
     add_gaussian,
-    check_neighbours,
     lattice_epsilon,
     lattice_parameter,
     read_source,
@@ -135,10 +134,11 @@ def label_by_votes(
     noisy = add_gaussian(
         counts.astype(np.float64), sensitivity=reach, parameter=parameter, source=source
     )
-    certificate = DPCertificate(
-        epsilon=float(epsilon),
-        delta=float(delta),
-        neighbours=neighbours,
+    return publish(
+        np.argmax(noisy.values, axis=1),
+        (epsilon, delta, neighbours),
+        gaussian_event(parameter, counts.size),
+        simulation=source.is_simulation,
         advantage=noise_advantage(epsilon, delta, counts.size),
         mechanism=f"PATE: {len(counts)} questions answered by noisy majorities",
         assumptions=(
@@ -148,10 +148,7 @@ def label_by_votes(
         ),
         accounting={"method": "one Gaussian mechanism for all votes", "questions": len(counts)},
         noise={"std of votes": noisy.noise_std},
-        events=carried(gaussian_event(parameter, counts.size)),
-        simulation=source.is_simulation,
     )
-    return DPRelease(value=np.argmax(noisy.values, axis=1), certificate=certificate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,15 +17,14 @@ from scipy.optimize import brentq
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import records
 from pacprivacy.dp.accounting import advantage, noise_advantage
-from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, carried, noise_event
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, noise_event, publish
 from pacprivacy.dp.losses import MarginLoss, read_margin_loss
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
     add_noise,
     check_epsilon_delta,
-    check_neighbours,
     check_promise,
     lattice_slack,
     read_source,
@@ -239,10 +238,11 @@ def objective_perturbation(
         epsilon=SOLVER_SHARE * epsilon,
         source=source,
     )
-    certificate = DPCertificate(
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,
+    return publish(
+        final.values,
+        (epsilon, delta, neighbours),
+        ApproximateEvent(epsilon=epsilon, delta=delta),
+        simulation=source.is_simulation,
         advantage=_advantage(parameter, SOLVER_SHARE * epsilon, d, neighbours),
         mechanism="objective perturbation of a regularised linear classifier",
         assumptions=(_declared(x_bound), records.EMPTY_RECORDS, SOLVER),
@@ -253,10 +253,7 @@ def objective_perturbation(
             "epsilon of the solver": SOLVER_SHARE * epsilon,
         },
         noise={"std of the linear term": tilt.noise_std, "std at the end": final.noise_std},
-        events=carried(ApproximateEvent(epsilon=epsilon, delta=delta)),
-        simulation=source.is_simulation,
     )
-    return DPRelease(value=final.values, certificate=certificate)
 
 
 def least_penalty(epsilon: float, *, x_bound: float, loss: str | MarginLoss = "logistic") -> float:
@@ -350,7 +347,7 @@ def output_perturbation(
     return _release_point(
         point,
         (contribution + 2.0 * gradient) / penalty * (1 + 1e-12),
-        (float(epsilon), float(delta), neighbours),
+        (epsilon, delta, neighbours),
         mechanism="output perturbation of a regularised linear classifier",
         assumptions=(_declared(x_bound), records.EMPTY_RECORDS, SOLVER),
         note=note,
@@ -406,7 +403,7 @@ def ridge_output_perturbation(
     return _release_point(
         point,
         2.0 * gradient_bound * (1.0 + TOLERANCE) / penalty * (1 + 1e-12),
-        (float(epsilon), float(delta), "replace"),
+        (epsilon, delta, "replace"),
         mechanism="output perturbation of ridge regression",
         assumptions=(
             f"Rows are clipped to norm {float(x_bound):g}, targets to {float(y_bound):g}; both "
@@ -424,13 +421,12 @@ def _release_point(
     sensitivity: float,
     promise: tuple[float, float, Neighbours],
     *,
-    mechanism: str,
-    assumptions: tuple[str, ...],
     note: Callable[[float], str],
     simulate: np.random.Generator | int | None,
+    **said: Any,
 ) -> DPRelease:
     """Add noise to a minimiser; the sensitivity is Euclidean, also where the noise is Laplace."""
-    epsilon, delta, neighbours = promise
+    epsilon, delta, _ = promise
     source = read_source(simulate)
     noisy = add_noise(
         point,
@@ -440,20 +436,17 @@ def _release_point(
         source=source,
     )
     method = "one Gaussian mechanism" if delta else "one Laplace mechanism"
-    certificate = DPCertificate(
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,
+    return publish(
+        noisy.values,
+        promise,
+        noise_event(epsilon, delta, point.size),
+        simulation=source.is_simulation,
         advantage=noise_advantage(epsilon, delta, point.size),
-        mechanism=mechanism,
-        assumptions=assumptions,
         accounting={"method": method, "Euclidean sensitivity": sensitivity},
         noise={"std": noisy.noise_std},
-        events=carried(noise_event(epsilon, delta, point.size)),
         notes=(note(noisy.noise_std),),
-        simulation=source.is_simulation,
+        **said,
     )
-    return DPRelease(value=noisy.values, certificate=certificate)
 
 
 def expected_excess(

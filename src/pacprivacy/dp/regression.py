@@ -14,12 +14,11 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp.accounting import noise_advantage
-from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.events import PureEvent, carried, noise_event
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.events import PureEvent, noise_event, publish
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
-    check_neighbours,
     check_promise,
     lattice_parameter,
     read_source,
@@ -96,8 +95,9 @@ def adassp(
     penalty = max(0.0, wanted - max(0.0, cautious))
     moments = _symmetric(noisy[1].values, d) + penalty * np.eye(d)
     coef = np.asarray(np.linalg.lstsq(moments, noisy[2].values, rcond=None)[0], dtype=np.float64)
-    certificate = _certify(
-        (float(epsilon), float(delta), neighbours),
+    return _publish(
+        {"coef": coef, "penalty": penalty},
+        (epsilon, delta, neighbours),
         n_numbers,
         bounds=(x_bound, y_bound),
         mechanism="AdaSSP ridge regression: three discrete Gaussian releases, one solve",
@@ -105,7 +105,6 @@ def adassp(
         noise=dict(zip(("least eigenvalue", "second moments", "products"), stds, strict=True)),
         simulation=source.is_simulation,
     )
-    return DPRelease(value={"coef": coef, "penalty": penalty}, certificate=certificate)
 
 
 def regression_from_statistics(
@@ -166,8 +165,14 @@ def regression_from_statistics(
             for values, part in zip((gram[upper], products), reach, strict=True)
         ]
     moments = _symmetric(noisy[0].values, d)
-    certificate = _certify(
-        (float(epsilon), float(delta), neighbours),
+    value = {
+        "coef": _solve(moments, np.array(noisy[1].values), float(penalty)),
+        "moments": moments,
+        "products": noisy[1].values,
+    }
+    return _publish(
+        value,
+        (epsilon, delta, neighbours),
         n_numbers,
         bounds=(x_bound, y_bound),
         mechanism="regression from noisy second moments and products",
@@ -179,12 +184,6 @@ def regression_from_statistics(
         noise={"std of moments": noisy[0].noise_std, "std of products": noisy[1].noise_std},
         simulation=source.is_simulation,
     )
-    value = {
-        "coef": _solve(moments, np.array(noisy[1].values), float(penalty)),
-        "moments": moments,
-        "products": noisy[1].values,
-    }
-    return DPRelease(value=value, certificate=certificate)
 
 
 def clip_whole(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
@@ -240,28 +239,28 @@ def _symmetric(upper: Vector, d: int) -> Matrix:
     return moments + np.triu(moments, 1).T
 
 
-def _certify(
+def _publish(
+    value: Any,
     promise: tuple[float, float, Neighbours],
     n_numbers: int,
     *,
     bounds: tuple[float, float],
     **said: Any,
-) -> DPCertificate:
-    """Write the certificate of moments that were released with noise."""
-    epsilon, delta, neighbours = promise
+) -> DPRelease:
+    """Return what follows from moments that were released with noise."""
+    epsilon, delta, _ = promise
     # Laplace noise takes half of epsilon for each of the two statistics.
     event = noise_event(epsilon, delta, n_numbers) if delta else None
-    return DPCertificate(
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,
+    return publish(
+        value,
+        promise,
+        event or PureEvent(epsilon=epsilon / 2.0, count=2),
         advantage=noise_advantage(epsilon, delta, n_numbers),
         assumptions=(
             f"Rows are clipped to norm {float(bounds[0]):g}, targets to {float(bounds[1]):g}; both "
             "bounds were fixed without looking at the data.",
             EMPTY_RECORDS,
         ),
-        events=carried(event or PureEvent(epsilon=epsilon / 2.0, count=2)),
         **said,
     )
 

@@ -18,8 +18,9 @@ from dp_accounting.rdp import RdpAccountant
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp import descent
-from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.events import ApproximateEvent, PureEvent, carried
+from pacprivacy.dp.accounting import as_dp_accounting
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.events import ApproximateEvent, PureEvent, publish
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack, read_source
 from pacprivacy.dp.records import whole_rows
@@ -123,34 +124,20 @@ def search_noise(
     Claim G-4. From dp-accounting's Rényi figure for repeating and selecting, for continuous noise.
     """
     epsilon, delta = check_epsilon_delta(epsilon, delta)
-    relations = dp_accounting.NeighboringRelation
-    relation = relations.ADD_OR_REMOVE_ONE
-    if isinstance(batch, descent.FixedBatch):
-        relation = relations.REPLACE_ONE
 
     def keeps(noise: float) -> bool:
-        one = _one_step(batch, n_records, noise)
-        run = dp_accounting.SelfComposedDpEvent(one, n_steps)
-        event = dp_accounting.dp_event.RepeatAndSelectDpEvent(run, runs.mean, runs.shape)
-        return bool(RdpAccountant(ORDERS, relation).compose(event).get_epsilon(delta) <= epsilon)
+        event = descent.descent_event(batch, n_records, n_steps=1, noise=noise)
+        told = as_dp_accounting(event, batch.neighbours)
+        if told is None:
+            raise BudgetError(
+                "batch must be Poisson, of fixed size without replacement, or full for a search; "
+                "got draws with replacement, whose Rényi divergences are not known. Use FixedBatch."
+            )
+        run = dp_accounting.SelfComposedDpEvent(told[0], n_steps)
+        search = dp_accounting.dp_event.RepeatAndSelectDpEvent(run, runs.mean, runs.shape)
+        return bool(RdpAccountant(ORDERS, told[1]).compose(search).get_epsilon(delta) <= epsilon)
 
     return descent.least_number(keeps, 1e-4)
-
-
-def _one_step(batch: descent.Batch, n_records: int, noise: float) -> Any:
-    if isinstance(batch, descent.ReplacementBatch):
-        raise BudgetError(
-            "batch must be Poisson, of fixed size without replacement, or full for a search; got "
-            "draws with replacement, whose Rényi divergences are not known. Use FixedBatch."
-        )
-    # Noise as a multiple of the sensitivity, which is two norms where a record is replaced.
-    reach = 1.0 if batch.neighbours == "add_remove" else 2.0
-    gaussian = dp_accounting.GaussianDpEvent(noise / reach)
-    if isinstance(batch, descent.PoissonBatch):
-        return dp_accounting.PoissonSampledDpEvent(batch.rate, gaussian)
-    if isinstance(batch, descent.FixedBatch):
-        return dp_accounting.SampledWithoutReplacementDpEvent(n_records, batch.size, gaussian)
-    return gaussian
 
 
 def dp_search(
@@ -229,10 +216,11 @@ def dp_search(
 
     value = _best(run, runs.draw(source))
     about = descent.describe_steps(batch, replace(candidates[0], average=False), n_records)
-    certificate = DPCertificate(
-        epsilon=float(epsilon),
-        delta=float(delta),
-        neighbours=batch.neighbours,
+    return publish(
+        value,
+        (epsilon, delta, batch.neighbours),
+        ApproximateEvent(epsilon=float(epsilon), delta=float(delta)),
+        simulation=source.is_simulation,
         mechanism=(
             f"best of a random number of runs (mean {runs.mean:g}, shape {runs.shape:g}) with "
             f"{len(candidates)} settings drawn at random; each run {about.split(':')[0]}"
@@ -248,10 +236,7 @@ def dp_search(
             "steps": n_steps,
         },
         noise={"sum of gradients, in clipping norms": noise},
-        events=carried(ApproximateEvent(epsilon=float(epsilon), delta=float(delta))),
-        simulation=source.is_simulation,
     )
-    return DPRelease(value=value, certificate=certificate)
 
 
 def pure_search(
@@ -283,18 +268,16 @@ def pure_search(
     check_positive("epsilon_run", epsilon_run, advice="Use a third of what the search may cost.")
     runs = RandomRuns(mean=mean)
     epsilon = math.nextafter(3.0 * epsilon_run, math.inf)
-    certificate = DPCertificate(
-        epsilon=epsilon,
-        delta=0.0,
-        neighbours=neighbours,
+    check_neighbours(neighbours)
+    return publish(
+        _best(run, runs.draw(read_source(simulate))),
+        (epsilon, 0.0, neighbours),
+        PureEvent(epsilon=epsilon),
+        simulation=simulate is not None,
         mechanism=f"best of a geometric number of runs (mean {mean:g})",
         assumptions=(f"One run with its score is ({epsilon_run:g}, 0)-differentially private.",),
         accounting={"method": "three times one run", "one run": float(epsilon_run)},
-        events=carried(PureEvent(epsilon=epsilon)),
-        simulation=simulate is not None,
     )
-    value = _best(run, runs.draw(read_source(simulate)))
-    return DPRelease(value=value, certificate=certificate)
 
 
 def _best(run: Callable[[], tuple[Any, float]], n_runs: int) -> Any:

@@ -102,7 +102,8 @@ def dp_sgd(
     weights, std = private_descent(
         sums, first, batch=batch, steps=steps, noise=plan.noise, source=source
     )
-    certificate = plan.certify(
+    return plan.publish(
+        weights.reshape(shape),
         f"linear model with {type(loss).__name__.lower()} loss",
         (
             f"Rows are clipped to norm {x_bound:g}; that bound and {_declared(loss)} were fixed "
@@ -112,7 +113,6 @@ def dp_sgd(
         std=std,
         simulation=source.is_simulation,
     )
-    return DPRelease(value=weights.reshape(shape), certificate=certificate)
 
 
 class LinearSums:
@@ -244,13 +244,13 @@ def dp_sgd_jax(
     weights, std = private_descent(
         sums, sums.start, batch=batch, steps=steps, noise=plan.noise, source=source
     )
-    certificate = plan.certify(
+    return plan.publish(
+        sums.restore(weights),
         f"JAX model of {len(weights)} weights",
         sums.assumptions(),
         std=std,
         simulation=source.is_simulation,
     )
-    return DPRelease(value=sums.restore(weights), certificate=certificate)
 
 
 class _JaxSums:

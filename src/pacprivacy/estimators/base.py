@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils import get_tags
 
 from pacprivacy._checks import Array
 from pacprivacy._rounding import at_most, percent_at_most
-from pacprivacy._sklearn import read_new as read_new, read_seed as read_seed, validate
+from pacprivacy._sklearn import Fitted, read_new as read_new, read_seed as read_seed, validate
 from pacprivacy.budget import AnyBudget, Membership, Spent, as_budget
 from pacprivacy.mechanism import (
     MINIMUM_ROWS,
@@ -61,7 +61,7 @@ DEFAULT_BUDGET: Final = Membership(0.6)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PrivateBase(BaseEstimator, ABC):  # type: ignore[misc]
+class PrivateBase(Fitted, ABC):
     """What private estimators share; parameters and attributes are added to their docstrings.
 
     Parameters
@@ -167,19 +167,6 @@ class PrivateBase(BaseEstimator, ABC):  # type: ignore[misc]
             if name in self._get_param_names() and hasattr(value, "get_params"):
                 state[name] = clone(value)  # a parameter might have been fitted elsewhere
         return state
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "certificate_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = not (self.simulate and self.random_state is not None)
-        return tags
-
-    def _forget(self) -> None:
-        """Drop an earlier fit, so that a failure never leaves two halves of different ones."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
 
     def _read(self, X: Any, y: Any, units: Any) -> tuple[Any, Any]:
         """Check the data; return what the mechanism gets, and the pool it needs."""

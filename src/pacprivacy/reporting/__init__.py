@@ -3,9 +3,7 @@
 from pacprivacy.reporting.charts import (
     PlanRow as PlanRow,
     plot_audit as plot_audit,
-    plot_budget_curves as plot_budget_curves,
     plot_comparison as plot_comparison,
-    plot_convergence as plot_convergence,
     plot_plan as plot_plan,
     plot_release as plot_release,
     plot_session as plot_session,

@@ -363,56 +363,6 @@ def plot_tune(
     return save(figure, path)
 
 
-@styled
-def plot_convergence(
-    steps: Sequence[Any], path: str | Path | None = None, *, gaussian: float | None = None
-) -> Any:
-    """Draw the cost of the noise against the step, one line per start that was followed up.
-
-    ``steps`` are of an :class:`~pacprivacy.residual.Equilibrium`; ``gaussian`` is the cost that the
-    Gaussian bound needs, as a level to compare with.
-    """
-    _refuse_nothing(steps, "steps", "Search for at least one step.")
-    figure = new_figure(4.2)
-    axes = figure.subplots()
-    axes.set_yscale("log")
-    tried = [step for step in steps if ", try " in step.start]
-    axes.plot([s.step for s in tried], [s.cost for s in tried], "o", color=GREY, ms=4)
-    for name in dict.fromkeys(step.start for step in steps if step not in tried):
-        mine = [step for step in steps if step.start == name]
-        axes.plot([step.step for step in mine], [step.cost for step in mine], label=name)
-    if gaussian is not None:
-        axes.axhline(gaussian, color=INK, ls=":", marker="", label="Gaussian bound")
-    axes.set(xlabel="step", ylabel="cost of the noise at the budget")
-    log_axis(axes.yaxis)
-    axes.legend()
-    return save(figure, path)
-
-
-@styled
-def plot_budget_curves(curves: Sequence[Any], path: str | Path | None = None) -> Any:
-    """Draw true information and total noise against the budget, one line per rule.
-
-    ``curves`` are what :func:`pacprivacy.residual.budget_curve` returns, over the same outputs.
-    """
-    _refuse_nothing(curves, "curves", "Measure at least one rule.")
-    figure = new_figure(4.0)
-    left, right = figure.subplots(1, 2)
-    top = max(float(curve.budgets[-1]) for curve in curves)
-    left.plot([0, top], [0, top], color=INK, ls=":", lw=1.2, marker="", label="budget")
-    right.set_yscale("log")
-    for number, curve in enumerate(curves):
-        look = {"color": PALETTE[number % len(PALETTE)], "marker": MARKERS[number % len(MARKERS)]}
-        left.plot(curve.budgets, curve.true_mi, label=curve.rule, **look)
-        noisy = curve.noise > 0
-        right.plot(curve.budgets[noisy], curve.noise[noisy], **look)
-    left.set(xlabel="budget, nats", ylabel="true information, nats")
-    right.set(xlabel="budget, nats", ylabel="total noise variance")
-    log_axis(right.yaxis)
-    left.legend()
-    return save(figure, path)
-
-
 def _refuse_nothing(items: Sequence[Any], name: str, advice: str) -> None:
     if not items:
         raise DataError(f"{name} must not be empty; got none. {advice}")

@@ -1,92 +1,16 @@
-"""What is left private: reference laws, intrinsic and residual privacy, residual entropy."""
+"""What is left private: intrinsic and residual privacy, residual entropy."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from pacprivacy._checks import ArrayLike, Matrix, Vector, check_log_belief
+from pacprivacy._checks import ArrayLike, Vector, check_log_belief
 from pacprivacy.adversary import DEFAULT_GAMMA, exact_information
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise import NoisePlan
-from pacprivacy.theory import DivergenceName, Estimate, bernoulli_divergence, entropy
-
-RIDGE = 1e-9
-
-
-def reference_law(
-    features: ArrayLike,
-    kind: Literal["uniform", "truncated uniform", "gaussian", "sigmoid"],
-    *,
-    low: float = -math.inf,
-    high: float = math.inf,
-    log_belief: Vector | None = None,
-) -> Vector:
-    """Return ``ln R`` over the candidates for ``R(k) ∝ r(x_k)``.
-
-    Parameters
-    ----------
-    features : array of shape (m,) or (m, q)
-        ``x_k``: what the reference looks at, such as the candidates' outputs.
-    kind : str
-        ``uniform``: all alike. ``truncated uniform``: alike where every feature is within
-        ``[low, high]``, none elsewhere. ``gaussian``: the normal density with the features' own
-        mean and covariance. ``sigmoid``: the density that the sigmoid, applied to standardised
-        features, pulls back from the uniform law (a product of logistic densities).
-    low, high : float
-        For ``truncated uniform``.
-    log_belief : array of shape (m,), optional
-        Law under which moments are matched; uniform by default.
-
-    Returns
-    -------
-    array of shape (m,)
-        Normalised; ``-inf`` where the reference rules a candidate out.
-    """
-    x = np.asarray(features, dtype=np.float64)
-    x = x[:, None] if x.ndim == 1 else x.reshape(len(x), -1)
-    weights = np.exp(check_log_belief(log_belief, len(x)))
-    if kind == "uniform":
-        log_r = np.zeros(len(x))
-    elif kind == "truncated uniform":
-        inside = ((x >= low) & (x <= high)).all(axis=1)
-        if not inside.any():
-            raise PoolError(
-                f"low and high must leave at least one candidate; got {low} and {high}. "
-                f"Widen the range."
-            )
-        log_r = np.where(inside, 0.0, -math.inf)
-    elif kind == "gaussian":
-        log_r = _gaussian_log_density(x, weights)
-    elif kind == "sigmoid":
-        log_r = _logistic_log_density(x, weights)
-    else:
-        raise PoolError(
-            f"kind must be 'uniform', 'truncated uniform', 'gaussian' or 'sigmoid'; got {kind!r}. "
-            f"Use 'uniform'."
-        )
-    return check_log_belief(log_r, len(x))
-
-
-def _gaussian_log_density(x: Matrix, weights: Vector) -> Vector:
-    """Return the normal log density up to a constant, along the directions that move."""
-    centered = x - weights @ x
-    values, vectors = np.linalg.eigh((centered.T * weights) @ centered)
-    moving = values > RIDGE * max(float(values[-1]), 1e-300)
-    scores = centered @ vectors[:, moving] / np.sqrt(values[moving])
-    log_density: Vector = -0.5 * np.square(scores).sum(axis=1)
-    return log_density
-
-
-def _logistic_log_density(x: Matrix, weights: Vector) -> Vector:
-    centered = x - weights @ x
-    std = np.sqrt(weights @ np.square(centered))
-    scores = np.abs(centered[:, std > 0] / std[std > 0])
-    # ln σ(s) + ln σ(-s), symmetric and without overflow
-    log_density: Vector = -(scores + 2 * np.log1p(np.exp(-scores))).sum(axis=1)
-    return log_density
+from pacprivacy.theory import Estimate, entropy
 
 
 def intrinsic_privacy(
@@ -180,18 +104,6 @@ def _less(start: float, taken: Estimate) -> Estimate:
         confidence=taken.confidence,
         n_draws=taken.n_draws,
     )
-
-
-def posterior_disadvantage(
-    success: float, prior: float, *, intrinsic: float = 0.0, divergence: DivergenceName = "kl"
-) -> float:
-    """Return what an attacker with this success still lacks: intrinsic privacy less advantage.
-
-    The advantage is the divergence of the attacker's success from the blind one. No attacker's
-    exceeds that of (secret, release) from independence, so with ``divergence="kl"`` the result
-    is at least the residual privacy.
-    """
-    return intrinsic - bernoulli_divergence(divergence, success, prior)
 
 
 def compose_entropies(entropies: Sequence[float], prior_entropy: float) -> float:

@@ -18,7 +18,6 @@ from pacprivacy.theory.success import (
     READ_AT_DELTA as READ_AT_DELTA,
     DivergenceName as DivergenceName,
     Readings as Readings,
-    bernoulli_divergence as bernoulli_divergence,
     divergence_success as divergence_success,
     epsilon_equivalent as epsilon_equivalent,
     gaussian_delta as gaussian_delta,

@@ -296,27 +296,6 @@ DIVERGENCES: Final[tuple[DivergenceName, ...]] = (
 _ROUND_UP_DIVERGENCE: Final = 1.0 + 2.0**-44
 
 
-def bernoulli_divergence(name: DivergenceName, q: float, p: float) -> float:
-    """Divergence of a coin with success rate ``q`` from one with success rate ``p``.
-
-    ``Σ x ln(x/y)``, ``1/2 Σ |x - y|``, ``Σ (x - y)²/y`` or ``1 - Σ sqrt(xy)``, by name.
-    """
-    if name == "kl":
-        return bernoulli_kl(float(q), float(p))
-    _require_rates(q, p)
-    if name == "total variation":
-        return abs(q - p)
-    if name == "chi-square":
-        if p in (0.0, 1.0):
-            return 0.0 if q == p else math.inf
-        return (q - p) ** 2 / (p * (1 - p))
-    if name == "squared Hellinger":
-        # 1 - cos of the angle between the two unit vectors, in the form that does not cancel
-        angle = _angle(q) - _angle(p)
-        return 2 * math.sin(angle / 2) ** 2
-    raise _unknown(name)
-
-
 def divergence_success(name: DivergenceName, divergence: float, prior: float = 0.5) -> float:
     """Largest success rate that a bound on a divergence leaves to any adversary.
 
@@ -346,25 +325,13 @@ def divergence_success(name: DivergenceName, divergence: float, prior: float = 0
         turn = 2 * math.asin(math.sqrt(min(divergence / 2, 1.0)))  # arccos(1 - divergence)
         found = math.sin(min(_angle(prior) + turn, math.pi / 2)) ** 2
     else:
-        raise _unknown(name)
+        raise BudgetError(f"name must be one of {', '.join(DIVERGENCES)}; got {name!r}. Use 'kl'.")
     return min(1.0, max(prior, found * _ROUND_UP_DIVERGENCE))
 
 
 def _angle(rate: float) -> float:
     """Return the angle whose squared sine is a rate."""
     return math.atan2(math.sqrt(rate), math.sqrt(1 - rate))
-
-
-def _require_rates(q: float, p: float) -> None:
-    if not (0 <= q <= 1 and 0 <= p <= 1):
-        raise BudgetError(
-            f"q and p must be between 0 and 1; got {q} and {p}. Pass fractions, not percentages."
-        )
-
-
-def _unknown(name: str) -> BudgetError:
-    known = ", ".join(DIVERGENCES)
-    return BudgetError(f"name must be one of {known}; got {name!r}. Use 'kl'.")
 
 
 def gaussian_delta(epsilon: float, parameter: float) -> float:

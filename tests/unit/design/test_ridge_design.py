@@ -16,7 +16,7 @@ from pacprivacy.design import (
     fit_standard,
     fit_whitening,
 )
-from pacprivacy.design.ridge import joint_penalty, penalty_per_coordinate
+from pacprivacy.design.ridge import penalty_per_coordinate
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators import PrivateRidge
 from pacprivacy.mechanism import coerce_data
@@ -108,10 +108,12 @@ def test_penalties_by_hand() -> None:
     noise_var = ((target - Z @ signal) ** 2).sum() / (len(Z) - 4)
     found = penalty_per_coordinate(Penalty(), Z, target)
     np.testing.assert_allclose(found, noise_var / signal**2, rtol=1e-9)
-    joint = joint_penalty(Penalty(), Z, target)
+    joint = penalty_per_coordinate(Penalty(), Z, target, joint=True)
     np.testing.assert_allclose(joint, noise_var / np.mean(signal**2), rtol=1e-9)
-    np.testing.assert_array_equal(joint_penalty(3.0, Z, target), [3.0] * 3)
-    np.testing.assert_allclose(joint_penalty(Penalty(snr=4.0, mi_nats=0.5), Z, target), 4 / 4)
+    np.testing.assert_array_equal(penalty_per_coordinate(3.0, Z, target, joint=True), [3.0] * 3)
+    np.testing.assert_allclose(
+        penalty_per_coordinate(Penalty(snr=4.0, mi_nats=0.5), Z, target, joint=True), 4 / 4
+    )
 
 
 def test_penalties_are_refused_in_words() -> None:
@@ -125,7 +127,7 @@ def test_penalties_are_refused_in_words() -> None:
     with pytest.raises(BudgetError, match="mi_nats must be a positive finite number"):
         Penalty(mi_nats=0.0)
     with pytest.raises(MechanismError, match="snr must be above 0 for a joint"):
-        joint_penalty(Penalty(), Z, np.zeros(len(Z)))
+        penalty_per_coordinate(Penalty(), Z, np.zeros(len(Z)), joint=True)
 
 
 # --- mechanisms -------------------------------------------------------------------------------

@@ -13,15 +13,13 @@ from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise import calibrate
 from pacprivacy.residual import (
     compose_entropies,
-    corrected_budget,
-    exact_gap,
     intrinsic_privacy,
-    posterior_disadvantage,
-    reference_law,
     residual_privacy,
 )
-from pacprivacy.theory import DIVERGENCES, bernoulli_divergence, divergence_success
+from pacprivacy.theory import DIVERGENCES, divergence_success
 from papers.residual.examples import example_outputs
+from papers.residual.gap import corrected_budget, exact_gap
+from papers.residual.references import bernoulli_divergence, posterior_disadvantage, reference_law
 
 SIGNS = np.repeat([[-1.0], [1.0]], 8, axis=0)
 

@@ -19,8 +19,8 @@ from scipy import integrate, optimize
 from pacprivacy._checks import Integers, Mask, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound, SystemSource
 from pacprivacy.dp import PureEvent
-from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours
-from pacprivacy.dp.events import carried
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.events import publish
 from pacprivacy.dp.noise import read_source
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 from pacprivacy.noise import MAX_UNITS_PER_SCALE, bernoulli_enclosed, sample_discrete_laplace
@@ -198,6 +198,7 @@ class NoiseReduction:
         neighbours: Neighbours,
         simulate: np.random.Generator | int | None = None,
     ) -> None:
+        check_neighbours(neighbours)
         numbers = np.asarray(values, dtype=np.float64)
         source = read_source(simulate)
         self._shape = numbers.shape
@@ -207,7 +208,6 @@ class NoiseReduction:
         self._levels = NoisyLevels(
             numbers.ravel(), sensitivity=sensitivity, epsilons=epsilons, source=source
         )
-        self._certificate(float(self._levels.epsilons[0]))  # refuse a wrong relation early
 
     @property
     def epsilons(self) -> Vector:
@@ -218,17 +218,13 @@ class NoiseReduction:
         """Return the next, less noisy release."""
         value = self._levels.refine().reshape(self._shape)
         epsilon = float(self._levels.epsilons[self._levels.level])
-        return DPRelease(
-            value=value if self._shape else float(value), certificate=self._certificate(epsilon)
-        )
-
-    def _certificate(self, epsilon: float) -> DPCertificate:
-        reached = max(self._levels.level, 0) + 1
-        return DPCertificate(
+        reached = self._levels.level + 1
+        return publish(
+            value if self._shape else float(value),
+            (epsilon, 0.0, self._neighbours),
+            PureEvent(epsilon=float(self._levels.epsilons[-1])),
+            simulation=self._simulation,
             kind="dp-ex-post",
-            epsilon=epsilon,
-            delta=0.0,
-            neighbours=self._neighbours,
             mechanism="noise reduction: discrete Laplace noise, one coin for each coordinate",
             assumptions=(
                 f"One record moves the numbers by at most {self._sensitivity:g} in the sum of "
@@ -237,9 +233,7 @@ class NoiseReduction:
             ),
             accounting={"level": f"{reached} of {len(self._levels)}", "epsilon of level": epsilon},
             noise={"scale": self._levels.noise_scale},
-            events=carried(PureEvent(epsilon=float(self._levels.epsilons[-1]))),
             notes=(f"Levels 1 to {reached} were released; together they cost level {reached}.",),
-            simulation=self._simulation,
         )
 
 

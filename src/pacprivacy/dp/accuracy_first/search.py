@@ -14,9 +14,9 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import BitSource
-from pacprivacy.dp import DPCertificate, DPRelease, PureEvent
+from pacprivacy.dp import DPRelease, PureEvent
 from pacprivacy.dp.accuracy_first import mechanisms
-from pacprivacy.dp.events import carried
+from pacprivacy.dp.events import publish
 from pacprivacy.dp.noise import add_laplace, read_source
 from pacprivacy.dp.records import norms_of
 from pacprivacy.errors import BudgetError, DataError, MechanismError
@@ -202,20 +202,19 @@ class Method(ABC):
         }
         if tested:
             accounting["tests"] = found.test_epsilon
-        certificate = DPCertificate(
+        rounded = 1 + 2.0**-50  # the sums were rounded a few times
+        return publish(
+            problem.coefficients(found.model),
+            (found.epsilon * rounded, 0.0, "replace"),
+            PureEvent(epsilon=found.most_epsilon * rounded),
+            simulation=source.is_simulation,
             kind="dp-ex-post" if tested else "dp",
-            epsilon=found.epsilon * (1 + 2.0**-50),  # the sums were rounded a few times
-            delta=0.0,
-            neighbours="replace",
             mechanism=f"{problem.mechanism}, {SEARCHES[search]}",
             assumptions=problem.assumptions,
             accounting=accounting,
             noise=found.noise,
-            events=carried(PureEvent(epsilon=found.most_epsilon * (1 + 2.0**-50))),
             notes=(self._note(found, tested=tested),),
-            simulation=source.is_simulation,
         )
-        return DPRelease(value=problem.coefficients(found.model), certificate=certificate)
 
     def _note(self, found: Found, *, tested: bool) -> str:
         goal = f"excess risk of at most {self.alpha:g}"

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import GridSearchCV, PredefinedSplit, RandomizedSearchCV
 from sklearn.utils.multiclass import check_classification_targets
@@ -21,9 +22,9 @@ from pacprivacy import dp
 from pacprivacy._checks import Array, Vector
 from pacprivacy._random import fresh_seed
 from pacprivacy._rounding import at_most
-from pacprivacy._sklearn import find_inside, read_seed
+from pacprivacy._sklearn import Fitted, find_inside, read_seed
 from pacprivacy.dp.certificate import ONE_RELEASE
-from pacprivacy.dp.events import Sampling, carried
+from pacprivacy.dp.events import carried
 from pacprivacy.dp.records import as_array, read_numbers, read_rows
 from pacprivacy.errors import BudgetError, CertificateError, DataError
 
@@ -33,7 +34,7 @@ COLUMN: Final = "A column-vector y was passed when a 1d array was expected; it w
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPBase(BaseEstimator):  # type: ignore[misc]
+class DPBase(Fitted):
     """Settings of differentially private estimators.
 
     Parameters
@@ -61,19 +62,6 @@ class DPBase(BaseEstimator):  # type: ignore[misc]
     neighbours: dp.Neighbours = "add_remove"
     random_state: Any = None
     simulate: bool = False
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "certificate_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = not (self.simulate and self.random_state is not None)
-        return tags
-
-    def _forget(self) -> None:
-        """Drop an earlier fit, so that a failure never leaves two halves of different ones."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
 
     def _noise_seed(self) -> int | None:
         """Return the seed of the noise, or None for the operating system's randomness."""
@@ -158,8 +146,8 @@ DISCRETIZATION: Final = 1e-3  # of privacy losses; rounded to the safe side
 # Columns of ``cv_results_`` hold numbers, so an event is noted as some. No value that stands in all
 # of them, such as a search's ``error_score``, is taken for a note.
 RELATIONS: Final[dict[dp.Neighbours, float]] = {"add_remove": 0.25, "replace": 0.75}
-KINDS: Final = {"gaussian": 1.0, "laplace": 2.0, "pure": 3.0, "approximate": 4.0}
-SAMPLINGS: Final = {"poisson": 1.0, "fixed": 2.0, "with replacement": 3.0}
+KINDS: Final = ("gaussian", "laplace", "pure", "approximate")
+SAMPLINGS: Final = (None, "poisson", "fixed", "with replacement")
 NOTED: Final = (
     "dp_relation",
     "dp_kind",
@@ -328,29 +316,24 @@ def note_dp_fit(estimator: Any) -> dict[str, float]:
     event = cost.events[0]
     if len(cost.events) > 1:  # several steps are noted as one promise: their sums
         event = _promise(cost.best_at(cost.delta)[1], cost.delta)
-    drawn = event.sampling
-    rate, batch = 0.0, 0.0
-    if isinstance(drawn, dp.PoissonSampling):
-        rate, batch = drawn.rate, drawn.removal or 0.0
-    elif drawn is not None:
-        rate, batch = float(drawn.n_records), float(drawn.batch_size)
-    amount = event.noise_multiplier if hasattr(event, "noise_multiplier") else event.epsilon
+    (plain,) = carried(event)
+    drawn = plain.get("sampling") or {}
     values = (
         RELATIONS[cost.neighbours],
-        KINDS[event.kind],
-        amount,
-        event.delta if isinstance(event, dp.ApproximateEvent) else 0.0,
-        float(event.count),
-        float(event.n_numbers),
-        0.0 if drawn is None else SAMPLINGS[drawn.kind],
-        rate,
-        batch,
+        1 + KINDS.index(plain["event"]),
+        plain.get("noise_multiplier", plain.get("epsilon")),
+        plain.get("delta", 0),
+        plain["count"],
+        plain.get("n_numbers", 0),
+        SAMPLINGS.index(drawn.get("kind")),
+        drawn.get("rate", drawn.get("n_records", 0)),
+        drawn.get("removal", drawn.get("batch_size")) or 0,
         cost.promised,
         cost.delta,
-        float(cost.n_releases),
-        float(cost.simulation),
+        cost.n_releases,
+        cost.simulation,
     )
-    return dict(zip(NOTED, values, strict=True))
+    return dict(zip(NOTED, map(float, values), strict=True))
 
 
 def dp_search_cost(search: Any, *, delta: float | None, scored_on_public: bool) -> DPSearchCost:
@@ -456,11 +439,10 @@ def _recorded(results: Mapping[str, Any], candidate: int, split: int) -> DPFitCo
         return None
     noted = dict(zip(NOTED, (float(results[name][candidate]) for name in columns), strict=True))
     relations = [name for name, value in RELATIONS.items() if value == noted["dp_relation"]]
-    kinds = [name for name, value in KINDS.items() if value == noted["dp_kind"]]
-    if not relations or not kinds:
+    if not relations or noted["dp_kind"] not in range(1, 1 + len(KINDS)):
         return None  # the fit failed; the note is the search's error_score
     return DPFitCost(
-        events=(_event(kinds[0], noted),),
+        events=(_event(noted),),
         promised=noted["dp_promised_epsilon"],
         delta=noted["dp_promised_delta"],
         neighbours=relations[0],
@@ -469,22 +451,22 @@ def _recorded(results: Mapping[str, Any], candidate: int, split: int) -> DPFitCo
     )
 
 
-def _event(kind: str, noted: Mapping[str, float]) -> dp.Event:
-    amount, count = noted["dp_amount"], int(noted["dp_count"])
+def _event(noted: Mapping[str, float]) -> dp.Event:
+    kind, drawn = KINDS[int(noted["dp_kind"]) - 1], SAMPLINGS[int(noted["dp_sampling"])]
+    first, second = noted["dp_rate"], noted["dp_batch"]
+    plain: dict[str, Any] = {"event": kind, "count": int(noted["dp_count"])}
+    if kind in ("gaussian", "laplace"):
+        plain |= {"noise_multiplier": noted["dp_amount"], "n_numbers": int(noted["dp_numbers"])}
+    else:
+        plain["epsilon"] = noted["dp_amount"]
     if kind == "approximate":
-        return dp.ApproximateEvent(epsilon=amount, delta=noted["dp_delta"], count=count)
-    drawn, first, second = noted["dp_sampling"], noted["dp_rate"], noted["dp_batch"]
-    sampling: Sampling | None = None
-    if drawn == SAMPLINGS["poisson"]:
-        sampling = dp.PoissonSampling(rate=first, removal=second or None)
+        plain["delta"] = noted["dp_delta"]
+    if drawn == "poisson":
+        plain["sampling"] = {"kind": drawn, "rate": first, "removal": second or None}
     elif drawn:
-        law = dp.FixedSampling if drawn == SAMPLINGS["fixed"] else dp.ReplacementSampling
-        sampling = law(n_records=int(first), batch_size=int(second))
-    if kind == "pure":
-        return dp.PureEvent(epsilon=amount, count=count, sampling=sampling)
-    noise = dp.GaussianEvent if kind == "gaussian" else dp.LaplaceEvent
-    numbers = int(noted["dp_numbers"])
-    return noise(noise_multiplier=amount, count=count, sampling=sampling, n_numbers=numbers)
+        plain["sampling"] = {"kind": drawn, "n_records": int(first), "batch_size": int(second)}
+    event: dp.Event = msgspec.convert(plain, dp.Event)
+    return event
 
 
 def _measured(estimator: Any) -> DPFitCost:

@@ -1,17 +1,21 @@
-"""The least noise for a true budget: figures, joint design, curves, baselines, pictures."""
+"""The least noise for a true budget: figures, joint design, curves."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pacprivacy as pac
 from pacprivacy.adversary import exact_information
-from pacprivacy.errors import BudgetError, DataError, MechanismError
+from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise import Protect, calibrate
-from pacprivacy.reporting import plot_budget_curves, plot_convergence
-from pacprivacy.residual import anisotropy, budget_curve, find_equilibrium, free_budget, joint_plan
+from papers.residual.equilibrium import (
+    anisotropy,
+    budget_curve,
+    find_equilibrium,
+    free_budget,
+    joint_plan,
+)
 from papers.residual.examples import example_outputs
 
 LABELS = math.log(4)
@@ -121,22 +125,6 @@ def test_anisotropic_noise_saves_what_its_unevenness_says() -> None:
     saved = plans["isotropic"].total_variance / plans["waterfill"].total_variance
     assert saved > 1.5
     assert anisotropy(plans["waterfill"]) > 1.5
-
-
-def test_pictures_of_a_search_and_of_curves(tmp_path: Path) -> None:
-    votes = example_outputs("votes", n_subsets=16)
-    found = find_equilibrium(votes, 1.2, rng=0)
-    curves = [
-        budget_curve(votes, [0.3, 0.9, 1.5], rule=rule, n_draws=5000, rng=0)
-        for rule in ("waterfill", "exact")
-    ]
-    assert plot_convergence(found.steps, tmp_path / "search.png", gaussian=0.5).axes
-    assert plot_budget_curves(curves, tmp_path / "curves.svg").axes
-    assert all((tmp_path / name).stat().st_size > 0 for name in ("search.png", "curves.svg"))
-    with pytest.raises(DataError, match="must not be empty"):
-        plot_convergence((), tmp_path / "none.png")
-    with pytest.raises(DataError, match="must end in"):
-        plot_budget_curves(curves, tmp_path / "curves.txt")
 
 
 @pytest.mark.claim("RP-8")

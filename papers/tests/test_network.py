@@ -7,8 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from pacprivacy.dp import FixedBatch, Softmax, Steps, fine_tune, pretrain
+from pacprivacy.dp import FixedBatch, Softmax, Steps
 from pacprivacy.errors import BudgetError, DataError, PacPrivacyError
+from papers.cs208.network import fine_tune, pretrain
 
 pytest.importorskip("jax")
 pytest.importorskip("optax")

@@ -8,14 +8,14 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import calibrate
-from pacprivacy.residual import (
+from papers.residual.examples import example_outputs
+from papers.residual.gap import (
     ReleaseSampler,
     corrected_budget,
     exact_gap,
     sliced_gap,
     variational_gap,
 )
-from papers.residual.examples import example_outputs
 
 GAMMA = 1e-6  # each of the 12 comparisons below is wrong with at most twice this probability
 SHAPES = ("gaussian", "bimodal", "heavy tail", "votes", "rank deficient", "k-means")

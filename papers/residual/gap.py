@@ -244,7 +244,7 @@ def fit_neural_critic(
 ) -> NeuralCritic:
     """Fit a network to tell a release from the Gaussian of equal moments.
 
-    Pass it to :func:`pacprivacy.residual.variational_gap`, whose bound holds for any critic that
+    Pass it to :func:`variational_gap`, whose bound holds for any critic that
     was fixed before the held-out draws; those of this training are others.
     """
     seed = coerce_seed(rng)

@@ -11,10 +11,10 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.errors import PacPrivacyError
 from pacprivacy.noise import calibrate
-from pacprivacy.residual import exact_gap, variational_gap
+from papers.residual.gap import exact_gap, variational_gap
 
 pytest.importorskip("jax")
-from pacprivacy.residual import fit_neural_critic
+from papers.residual.gap import fit_neural_critic
 
 SMALL: dict[str, Any] = {"hidden": 32, "n_steps": 800, "n_train": 60_000, "batch": 1024, "rng": 1}
 HEAVY = np.random.default_rng(0).standard_t(2.5, size=(256, 2))
