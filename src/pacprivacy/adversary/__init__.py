@@ -11,6 +11,9 @@ from pacprivacy.adversary.advantage import (
     is_line as is_line,
     line_posteriors as line_posteriors,
     success_room as success_room,
+    finest_step as finest_step,
+    is_plane as is_plane,
+    plane_advantage as plane_advantage,
 )
 from pacprivacy.adversary.information import (
     DEFAULT_GAMMA as DEFAULT_GAMMA,
