@@ -36,7 +36,8 @@ LARGE_GUESS = 0.25
 PILOT = 256  # simulated releases that rank the units
 CACHED = 1 << 18  # posterior entries at a time
 GATHERED = 2048  # posteriors that are multiplied at once, where units are many
-BLOCK_CELLS = 1 << 24  # of a block of masks, and of a block of posteriors
+MASK_CELLS = 1 << 21  # of a block of masks, so that it fits in the cache
+BLOCK_CELLS = 1 << 24  # of a block of posteriors
 GRID_STEPS = (0.2, 0.05, 0.0125)  # of the noise's standard deviation, for outputs of rank 1
 LONGEST_LINE = 400.0  # of the noise's standard deviation
 PLANE_NODES = 1 << 19
@@ -98,7 +99,7 @@ class Tilts:
                 "in none, so there is nothing to guess. Use Balanced, or more subsets."
             )
         self.scale: Vector = 0.5 / (self.share * (1 - self.share))
-        self.step = max(8, BLOCK_CELLS // m // 8 * 8)
+        self.step = max(8, MASK_CELLS // m // 8 * 8)
 
     def fold(self, weights: Matrix) -> Matrix:
         """Bring posteriors of shape (N, m) to the rows that the masks have."""
