@@ -8,12 +8,12 @@ from pacprivacy.adversary.advantage import (
     Candidates as Candidates,
     Tilts as Tilts,
     beliefs as beliefs,
-    is_line as is_line,
-    line_posteriors as line_posteriors,
-    success_room as success_room,
     finest_step as finest_step,
+    is_line as is_line,
     is_plane as is_plane,
+    line_posteriors as line_posteriors,
     plane_advantage as plane_advantage,
+    success_room as success_room,
 )
 from pacprivacy.adversary.information import (
     DEFAULT_GAMMA as DEFAULT_GAMMA,

@@ -7,7 +7,8 @@ success of the best guess when both cases are equally likely.
 
 Only the worst-placed units decide. All units are bounded on a few simulated releases; those that
 cannot be the worst are dropped; the others are bounded again on more, until few are left. Outputs
-of rank 1 need no draws: the integral is a sum over a grid, with a bound on its error (claim A-5).
+of rank 1 and 2 need no draws: the integral is a sum over a grid, with a bound on its error (claims
+A-5 and A-8).
 """
 
 import math
@@ -120,7 +121,7 @@ class Tilts:
     def blocks(
         self, units: Units, dtype: npt.DTypeLike, *, whole: bool = False
     ) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Yield places in ``units`` and their masks, in blocks that fit in memory."""
+        """Yield places in ``units``, in ascending order, and their masks, in blocks."""
         everyone = len(units) == self.n_units
         for start in range(0, len(units), self.step):
             place = slice(start, min(start + self.step, len(units)))
@@ -381,7 +382,8 @@ def second_moments(view: View, tilts: Tilts) -> Vector | None:
     kernel = _kernel(view)
     if kernel is None:
         return None
-    total = float(kernel.sum())
+    largest = float(np.square(view.points).sum(axis=1).max())
+    lost = float(kernel.sum()) * (view.points.shape[1] + 8) * 2.0**-51 * (1 + largest)
     folded = tilts.fold(np.ascontiguousarray(tilts.fold(kernel).T))
     root, rest = _root(folded)
     trace = float(np.square(root).sum())
@@ -392,7 +394,7 @@ def second_moments(view: View, tilts: Tilts) -> Vector | None:
         moment[place] = np.einsum("ij,ij->j", image, image)
     rounding = (tilts.rows + 8) * math.sqrt(tilts.rows * trace) * HALF_PRECISION
     moment = (np.sqrt(moment * (1 + 2 * tilts.rows * HALF_PRECISION)) + rounding * worst) ** 2
-    found: Vector = np.sqrt(moment + (rest + 4 * ROUNDING * total) * worst**2)
+    found: Vector = np.sqrt(moment + (rest + lost) * worst**2)
     return found
 
 
@@ -488,9 +490,7 @@ def finest_step(view: View) -> float:
     return math.sqrt(_area(view) / PLANE_NODES)
 
 
-def plane_advantage(
-    view: View, tilts: Tilts, units: Units, step: float
-) -> tuple[Vector, float]:
+def plane_advantage(view: View, tilts: Tilts, units: Units, step: float) -> tuple[Vector, float]:
     """Return the sum of ``|D|`` over a grid on the plane, per unit, and how far it may be off.
 
     The second number is for ``W = 1`` (claim A-8). The density of a candidate is a product of two,
@@ -529,9 +529,10 @@ def _on_a_plane(view: View, tilts: Tilts, before: Vector, screen: Vector) -> Bou
     value, lower, upper = np.empty(len(units)), gained.copy(), np.maximum(screen + always, gained)
     looked = np.zeros(len(units), dtype=np.bool_)
     finest = finest_step(view)
-    first = max(finest, math.sqrt(0.16 * min(1.0, float((upper - gained).max()))))
+    first = max(finest, math.sqrt(0.16 * min(1.0, float((upper - gained).max()))))  # at most 0.4
 
-    def look(chosen: Units, step: float) -> None:
+    def look(some: Units, step: float) -> None:
+        chosen = np.sort(some)
         here, error = plane_advantage(view, tilts, chosen, step)
         slack = error * weight[chosen] + always[chosen]
         lower[chosen] = np.maximum(lower[chosen], here - slack)
