@@ -17,10 +17,15 @@ from pacprivacy.adversary.advantage import (
     RATES,
     Tilts,
     _by_draws,
+    _kernel,
     _on_a_line,
-    _second_moments,
+    _on_a_plane,
     advantage_bounds,
     deviation,
+    finest_step,
+    is_plane,
+    plane_advantage,
+    second_moments,
 )
 from pacprivacy.adversary.view import View
 from pacprivacy.pool import Balanced, Poisson, Pool
@@ -94,19 +99,94 @@ def test_the_error_of_a_grid_is_not_far_below_its_bound() -> None:
 @pytest.mark.claim("A-6")
 @EVERY_POOL
 @pytest.mark.parametrize("believed", [False, True])
-def test_draws_and_second_moments_cover_the_truth(
-    pool: Pool, believed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pacprivacy.adversary.advantage.SCREEN_DRAWS", 1 << 14)
+def test_draws_and_second_moments_cover_the_truth(pool: Pool, believed: bool) -> None:
     view = line_view(pool, 0.8, believed=believed, seed=3)
     truth, units, tilts = by_quadrature(view, pool), np.arange(pool.n_units), Tilts(pool)
     rng, before = np.random.default_rng(0), tilts.before(view.log_prior, np.arange(pool.n_units))
-    found = _by_draws(view, tilts, units, before, n_draws=1 << 14, gamma=1e-6, rng=rng)
-    assert (found.lower <= truth).all()
-    assert (truth <= found.upper).all()
-    screen = _second_moments(view, tilts, units, 1e-6, rng)
+    screen = second_moments(view, tilts)
+    assert screen is not None
     assert (truth <= screen).all()
     assert (screen <= 1.7 * truth + 0.1).all()  # it is a screen, not a wall
+    for known in (None, screen):
+        settings = {"screen": known, "n_draws": 1 << 14, "gamma": 1e-6, "rng": rng}
+        found = _by_draws(view, tilts, units, before, **settings)
+        assert (found.lower <= truth).all()
+        assert (truth <= found.upper).all()
+
+
+def turned(view: View, angle: float) -> View:
+    """Return the same candidates on a slanted line of the plane: nothing changes for anybody."""
+    points = view.points @ np.array([[math.cos(angle), math.sin(angle)]])
+    return make_view(points, view.log_prior)
+
+
+@pytest.mark.claim("A-8")
+@EVERY_POOL
+@pytest.mark.parametrize("spread", [0.3, 3.0])
+@pytest.mark.parametrize("believed", [False, True])
+def test_a_grid_on_a_plane_is_as_near_as_claimed(pool: Pool, spread: float, believed: bool) -> None:
+    line = line_view(pool, spread, believed=believed)
+    view, truth = turned(line, 0.6), by_quadrature(line, pool)
+    tilts, units = Tilts(pool), np.arange(pool.n_units)
+    before = tilts.before(view.log_prior, units)
+    screen = second_moments(view, tilts)
+    assert is_plane(view)
+    assert screen is not None
+    for step in (0.5, 0.1):
+        found, error = plane_advantage(view, tilts, units, step)
+        off = np.abs(found - truth) / tilts.weight(before, units)
+        assert (off <= error).all()
+        assert error <= 1.1 * step**2 / 2 * CURVATURE
+    bounds = _on_a_plane(view, tilts, before, screen)
+    assert bounds is not None
+    assert (bounds.lower <= truth + 1e-9).all()
+    assert (truth <= bounds.upper + 1e-9).all()
+    worst = int(np.argmax(truth - np.abs(before)))
+    finest = finest_step(view) ** 2 / 2 * CURVATURE * tilts.weight(before, units)[worst]
+    assert bounds.upper[worst] - truth[worst] <= 2.2 * finest + 1e-9
+
+
+@pytest.mark.claim("A-6", "A-8")
+@pytest.mark.parametrize("folds", [2, 4])
+def test_nobody_is_left_out_on_a_plane(folds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    pool = Balanced(n_subsets=64, folds=folds).draw(700, rng=2)
+    data = rng.lognormal(size=(700, 2))
+    values = np.array([data[mask].mean(axis=0) for mask in pool.masks()])
+    view = make_view(values / values.std(axis=0) * 0.8)
+    tilts, everyone = Tilts(pool), np.arange(pool.n_units)
+    truth = plane_advantage(view, tilts, everyone, 0.05)[0]
+    screen = second_moments(view, tilts)
+    assert screen is not None
+    assert (truth <= screen + 1e-3).all()
+    bounds = _on_a_plane(view, tilts, np.zeros(700), screen)
+    assert bounds is not None
+    assert (truth <= bounds.upper + 1.3e-3).all()
+    assert bounds.upper.max() == pytest.approx(truth.max(), abs=3e-3)
+    assert bounds.value.mean() == pytest.approx(truth.mean(), rel=0.1)  # from a sample
+    monkeypatch.setattr("pacprivacy.adversary.advantage.PLANE_LOOKS", 0)
+    assert _on_a_plane(view, tilts, np.zeros(700), screen) is None
+    rested = advantage_bounds(view, pool, n_draws=8192, gamma=0.01, rng=rng)
+    assert (truth <= rested.upper + 1.3e-3).all()
+
+
+@pytest.mark.claim("A-6")
+@pytest.mark.parametrize("believed", [False, True])
+def test_the_kernel_is_an_integral_over_a_normal_law(believed: bool) -> None:
+    view = line_view(POOLS["folds"], 1.3, believed=believed)
+    found = _kernel(view)
+    assert found is not None
+    points, weights = view.points[:, 0], np.exp(view.log_prior)
+    grid, step = np.linspace(-40, 40, 80001, retstep=True)
+    like = norm.pdf(grid[:, None] - points) * weights
+    spread = float(weights @ points**2)
+    tried = [
+        (like / norm.pdf(grid, scale=math.sqrt(1 + times * spread / 2))[:, None]).T @ like * step
+        for times in (2.0, 4.0, 6.0, 10.0)
+    ]
+    best = min(tried, key=np.trace)
+    np.testing.assert_allclose(found, best, rtol=1e-9)
+    assert found.sum() >= 1  # Cauchy-Schwarz, for the sum of all candidates
 
 
 @pytest.mark.claim("A-2")

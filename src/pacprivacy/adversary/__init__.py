@@ -8,8 +8,11 @@ from pacprivacy.adversary.advantage import (
     Candidates as Candidates,
     Tilts as Tilts,
     beliefs as beliefs,
+    finest_step as finest_step,
     is_line as is_line,
+    is_plane as is_plane,
     line_posteriors as line_posteriors,
+    plane_advantage as plane_advantage,
     success_room as success_room,
 )
 from pacprivacy.adversary.information import (

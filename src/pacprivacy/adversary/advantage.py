@@ -7,7 +7,8 @@ success of the best guess when both cases are equally likely.
 
 Only the worst-placed units decide. All units are bounded on a few simulated releases; those that
 cannot be the worst are dropped; the others are bounded again on more, until few are left. Outputs
-of rank 1 need no draws: the integral is a sum over a grid, with a bound on its error (claim A-5).
+of rank 1 and 2 need no draws: the integral is a sum over a grid, with a bound on its error (claims
+A-5 and A-8).
 """
 
 import math
@@ -28,13 +29,24 @@ FIRST_STAGE = 2048  # simulated releases on which others are bounded first
 CHAMPIONS = 256  # units among which the likely worst are found
 FINALISTS = 48  # likely worst units, bounded on all draws
 SINGLE_LOSS = 1e-3  # of the largest advantage: what single precision may cost a bound
-SCREEN_DRAWS = 1 << 17
-SCREEN_BLOCK = 1024
-SCREEN_REST = 1e-4
+SCREEN_SPREADS = (2.0, 4.0, 6.0, 10.0)  # times the candidates' variance
+SCREEN_REST = 1e-4  # of a squared advantage, for what a root of few rows leaves out
+LARGEST_TRACE = 1e3
+LIKE_NORMAL = math.sqrt(2 / math.pi)  # the mean size of a normal number over its deviation
+LARGE_GUESS = 0.25
 PILOT = 256  # simulated releases that rank the units
-BLOCK_CELLS = 1 << 24  # of a block of masks, and of a block of posteriors
+CACHED = 1 << 18  # posterior entries at a time
+GATHERED = 2048  # posteriors that are multiplied at once, where units are many
+MASK_CELLS = 1 << 21  # of a block of masks, so that it fits in the cache
+BLOCK_CELLS = 1 << 24  # of a block of posteriors
 GRID_STEPS = (0.2, 0.05, 0.0125)  # of the noise's standard deviation, for outputs of rank 1
 LONGEST_LINE = 400.0  # of the noise's standard deviation
+PLANE_NODES = 1 << 19
+PLANE_REACH = 6.5
+PLANE_BATCH = 64  # units
+PLANE_LOOKS = 4096
+LARGEST_PLANE = 2500.0  # of the noise's variance
+NOTHING = 1e-20  # of a density
 REACH = 8.5  # of a grid beyond the outermost candidates
 CURVATURE = 4 / math.sqrt(2 * math.pi * math.e)  # integral of |phi''|
 HALF_PRECISION = 2.0**-24
@@ -77,7 +89,8 @@ class Tilts:
 
     def __init__(self, pool: Candidates) -> None:
         self._pool = pool
-        self.n_units, m = pool.n_units, pool.n_subsets
+        self.n_units, self.n_subsets = pool.n_units, pool.n_subsets
+        m = self.n_subsets
         self._parts = m // pool.folds if pool.folds > 1 else 0
         self.rows = m - self._parts
         self.share: Vector = pool.counts() / m
@@ -87,7 +100,7 @@ class Tilts:
                 "in none, so there is nothing to guess. Use Balanced, or more subsets."
             )
         self.scale: Vector = 0.5 / (self.share * (1 - self.share))
-        self.step = max(8, BLOCK_CELLS // m // 8 * 8)
+        self.step = max(8, MASK_CELLS // m // 8 * 8)
 
     def fold(self, weights: Matrix) -> Matrix:
         """Bring posteriors of shape (N, m) to the rows that the masks have."""
@@ -108,7 +121,7 @@ class Tilts:
     def blocks(
         self, units: Units, dtype: npt.DTypeLike, *, whole: bool = False
     ) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Yield places in ``units`` and their masks, in blocks that fit in memory."""
+        """Yield places in ``units``, in ascending order, and their masks, in blocks."""
         everyone = len(units) == self.n_units
         for start in range(0, len(units), self.step):
             place = slice(start, min(start + self.step, len(units)))
@@ -170,12 +183,11 @@ class _Sums:
         self.tilted = bool((share != 0.5).any())
         self.n_draws, self.error = 0, 0.0
 
-    def add(self, tilts: Tilts, weights: npt.NDArray[Any]) -> None:
-        """Add a block of posteriors, in the precision that they have."""
-        folded = tilts.fold(weights)
+    def add(self, tilts: Tilts, folded: npt.NDArray[Any]) -> None:
+        """Add a block of folded posteriors, in the precision that they have."""
         if folded.dtype == np.float32:
             total = float(np.abs(folded).sum(dtype=np.float64))
-            lost = (tilts.rows + 8) * total + single_loss(weights.shape[1]) * len(weights)
+            lost = (tilts.rows + 8) * total + single_loss(tilts.n_subsets) * len(folded)
             self.error += lost * HALF_PRECISION
         for place, masks in tilts.blocks(self.units, folded.dtype):
             a = folded @ masks
@@ -255,7 +267,14 @@ def advantage_bounds(
     before = tilts.before(view.log_prior, everyone)
     if is_line(view):
         return _on_a_line(view, tilts, everyone, before)
-    return _by_draws(view, tilts, everyone, before, n_draws=n_draws, gamma=gamma, rng=rng)
+    screen = second_moments(view, tilts)
+    found = None
+    if screen is not None and is_plane(view):
+        found = _on_a_plane(view, tilts, before, screen)
+    if found is None:
+        settings: Any = {"screen": screen, "n_draws": n_draws, "gamma": gamma, "rng": rng}
+        found = _by_draws(view, tilts, everyone, before, **settings)
+    return found
 
 
 def _by_draws(
@@ -264,37 +283,49 @@ def _by_draws(
     units: Units,
     before: Vector,
     *,
+    screen: Vector | None,
     n_draws: int,
     gamma: float,
     rng: np.random.Generator,
 ) -> Bounds:
     """Bound the likely worst units on all draws, and everybody else until they cannot be worse.
 
-    A pilot ranks the units. The first few are bounded as sharply as the draws allow. The others
-    are bounded on few draws, by second moments or one by one, and dropped once their bound is
-    below that of the first. Every look at a unit uses fresh draws and pays its share of ``gamma``.
+    All units are bounded by second moments, and looked at on a few draws, which ranks them. The
+    first few are bounded as sharply as the draws allow. The others are bounded on more draws only
+    while their bound is above that of the first. Every look at a unit uses fresh draws and pays
+    its share of ``gamma``.
     """
     per_side = gamma / (4 * len(units) * _looks(n_draws))
     gained = np.abs(before)
-    pilot = _Sums(units, before, tilts.share)
-    for draws in draw_blocks(view, PILOT, rng, block_elements=BLOCK_CELLS // 4):
-        pilot.add(tilts, posterior(view, draws, np.float32))
-    value = np.maximum(pilot.sums[0] / PILOT, gained)
-    variance = float(np.median(pilot.sums[2] / PILOT - value**2))
     lower, upper = gained.copy(), 0.5 / np.minimum(tilts.share, 1 - tilts.share)
+    if screen is not None:
+        upper = np.minimum(upper, np.maximum(screen, gained))
+    value = np.maximum(np.minimum(LIKE_NORMAL * upper, LARGE_GUESS), gained)
+    dtype: npt.DTypeLike = np.float32
 
     def sums_of(chosen: Units, n: int) -> _Sums:
         sums = _Sums(chosen, before[chosen], tilts.share[chosen])
-        for draws in draw_blocks(view, n, rng, block_elements=_block(len(chosen))):
-            sums.add(tilts, posterior(view, draws, dtype))
+        held: list[npt.NDArray[Any]] = []
+        for draws in draw_blocks(view, n, rng, block_elements=CACHED):
+            held.append(tilts.fold(posterior(view, draws, dtype)))
+            if len(chosen) <= CHAMPIONS or sum(map(len, held)) >= GATHERED:
+                sums.add(tilts, np.concatenate(held))
+                held = []
+        if held:
+            sums.add(tilts, np.concatenate(held))
         return sums
 
-    def look(chosen: Units, n: int) -> None:
-        value[chosen], low, high = sums_of(chosen, n).bounds(value[chosen], per_side)
+    def look(chosen: Units, n: int) -> _Sums:
+        sums = sums_of(chosen, n)
+        value[chosen], low, high = sums.bounds(value[chosen], per_side)
         lower[chosen] = np.maximum(lower[chosen], low)
         upper[chosen] = np.minimum(upper[chosen], high)
+        return sums
 
-    few = np.sort(np.argsort(gained - value)[:CHAMPIONS]).astype(np.int64)
+    pilot = look(units, PILOT).sums / PILOT
+    variance = float(np.median(pilot[2] - pilot[0] ** 2))
+    guess = pilot[0] if screen is None else 0.5 * (pilot[0] + np.minimum(LIKE_NORMAL * screen, 1.0))
+    few = np.sort(np.argsort(gained - guess)[:CHAMPIONS]).astype(np.int64)
     lost = ((tilts.rows + 8) + single_loss(view.n_subsets)) * HALF_PRECISION
     dtype = np.float32 if lost < SINGLE_LOSS * float(value.max()) else np.float64
     value[few] = np.maximum(sums_of(few, FIRST_STAGE).sums[0] / FIRST_STAGE, gained[few])
@@ -307,10 +338,6 @@ def _by_draws(
     n_seen = FIRST_STAGE
     while n_seen < n_draws and _half_width(variance, n_seen, per_side) > room:
         n_seen = min(2 * n_seen, n_draws)
-    cost = n_seen * len(units) * tilts.rows
-    if cost > SCREEN_DRAWS * tilts.rows**2 and _screen_width(tilts, value, per_side) < room:
-        upper = np.minimum(upper, _second_moments(view, tilts, units, per_side, rng))
-        n_seen = FIRST_STAGE
     while True:
         left = np.flatnonzero(~seen & (upper - gained > goal))
         if not len(left):
@@ -333,16 +360,9 @@ def _looks(n_draws: int) -> int:
     return 3 + max(0, math.ceil(math.log2(max(1.0, n_draws / FIRST_STAGE))))
 
 
-def _half_width(variance: float, n: int, gamma: float) -> float:
-    level = math.log(len(RATES) / gamma) / n
-    return float(deviation(np.array([variance]), np.ones(1), level)[0])
-
-
-def _screen_width(tilts: Tilts, value: Vector, gamma: float) -> float:
-    """Return about how far the second moment's bound will be above the middle advantage."""
-    worst = 0.5 / float(np.minimum(tilts.share, 1 - tilts.share).min())
-    extra = worst * math.sqrt(math.log(1 / gamma) / (2 * SCREEN_DRAWS))
-    return 0.25 * float(np.median(value)) + 2 * extra
+def _half_width(variance: float, n: int, gamma: float, width: float = 1.0) -> float:
+    level = math.log((3 if width > 1 else 1) * len(RATES) / gamma) / n
+    return float(deviation(np.array([variance]), np.full(1, width), level)[0])
 
 
 def _block(n_units: int) -> int:
@@ -350,40 +370,70 @@ def _block(n_units: int) -> int:
     return BLOCK_CELLS // 4 if n_units > CHAMPIONS else BLOCK_CELLS // 16
 
 
-def _second_moments(
-    view: View, tilts: Tilts, units: Units, gamma: float, rng: np.random.Generator
-) -> Vector:
-    """Bound ``E |a| <= sqrt(E a²)`` for all units by one quadratic form (math §18).
+def second_moments(view: View, tilts: Tilts) -> Vector | None:
+    """Bound ``E |a|`` for all units by one quadratic form, without draws (math §18).
+
+    None where candidates are told apart exactly, or are so uneven that the form overflows.
 
     Guarantee
     ---------
-    Claim A-6. Each bound fails with probability at most ``gamma``.
+    Claim A-6. No unit's advantage is above its bound.
     """
-    n_draws = SCREEN_DRAWS
-    kernel, size = np.zeros((tilts.rows, tilts.rows)), 0.0
-    for draws in draw_blocks(view, n_draws, rng, block_elements=SCREEN_BLOCK * view.n_subsets):
-        folded = tilts.fold(posterior(view, draws))
-        size = max(size, float(np.abs(folded).sum(axis=1).max()))
-        single = folded.astype(np.float32)
-        kernel += single.T @ single
-    kernel /= n_draws
-    values, vectors = np.linalg.eigh(kernel)
-    values = np.maximum(values, 0.0)
+    kernel = _kernel(view)
+    if kernel is None:
+        return None
+    largest = float(np.square(view.points).sum(axis=1).max())
+    lost = float(kernel.sum()) * (view.points.shape[1] + 8) * 2.0**-51 * (1 + largest)
+    folded = tilts.fold(np.ascontiguousarray(tilts.fold(kernel).T))
+    root, rest = _root(folded)
+    trace = float(np.square(root).sum())
     worst = 0.5 / np.minimum(tilts.share, 1 - tilts.share)
-    rest = np.cumsum(values) * tilts.rows  # upper bound of what the smallest can hold, times g²
-    dropped = int(np.searchsorted(rest, SCREEN_REST))
-    root = (vectors[:, dropped:] * np.sqrt(values[dropped:])).T.astype(np.float32)
-    moment = np.empty(len(units))
-    for place, masks in tilts.blocks(units, np.float32):
-        image = root @ masks
+    moment, single = np.empty(tilts.n_units), root.astype(np.float32)
+    for place, masks in tilts.blocks(np.arange(tilts.n_units), np.float32):
+        image = single @ masks
         moment[place] = np.einsum("ij,ij->j", image, image)
-    rounding = (tilts.rows + 4) * math.sqrt(tilts.rows * float(values.sum())) * HALF_PRECISION
+    rounding = (tilts.rows + 8) * math.sqrt(tilts.rows * trace) * HALF_PRECISION
     moment = (np.sqrt(moment * (1 + 2 * tilts.rows * HALF_PRECISION)) + rounding * worst) ** 2
-    moment += (float(values[dropped - 1]) * tilts.rows if dropped else 0.0) * worst**2
-    moment += (SCREEN_BLOCK + 4) * HALF_PRECISION * (size * worst) ** 2
-    extra = worst**2 * math.log(1 / gamma) / (2 * n_draws)
-    bound: Vector = np.sqrt(extra) + np.sqrt(moment + extra)
-    return bound
+    found: Vector = np.sqrt(moment + (rest + lost) * worst**2)
+    return found
+
+
+def _kernel(view: View) -> Matrix | None:
+    """Return ``p_j p_k ∫ φ(z - w_j) φ(z - w_k) / ρ(z) dz`` for the best of a few normal ``ρ``."""
+    if view.groups is not None or view.gaps is not None:
+        return None
+    points, weights = view.points, np.exp(view.log_prior)
+    squares = np.square(points)
+    spread, best = weights @ squares, (math.inf, np.ones(points.shape[1]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for times in SCREEN_SPREADS:
+            width = 1 + times * spread  # twice the variance of ρ, less 1
+            log_factor = float(np.log((1 + width) / (2 * np.sqrt(width))).sum())
+            diagonal = np.exp(squares @ (1 / width) + 2 * view.log_prior + log_factor)
+            best = min(best, (float(diagonal.sum()), width), key=lambda pair: pair[0])
+        if not best[0] < LARGEST_TRACE:
+            return None
+        width = best[1]
+        log_factor = float(np.log((1 + width) / (2 * np.sqrt(width))).sum())
+        half = view.log_prior - 0.25 * (squares @ (1 - 1 / width)) + 0.5 * log_factor
+        kernel: Matrix = (points * (0.5 + 0.5 / width)) @ points.T
+        kernel += half
+        kernel += half[:, None]
+        np.exp(kernel, out=kernel)
+    return kernel
+
+
+def _root(kernel: Matrix) -> tuple[Matrix, float]:
+    """Return ``R`` with ``v'Kv <= |Rv|² + rest · max|v|²`` for every ``v``, with few rows."""
+    from scipy.linalg.lapack import dpstrf  # slow to import, not always needed
+
+    n, diagonal = len(kernel), kernel.diagonal()
+    largest = float(diagonal.max(initial=0.0))
+    upper, order, rank, _ = dpstrf(kernel, tol=SCREEN_REST / n**2)
+    root = np.zeros((rank, n))
+    root[:, order - 1] = np.triu(upper)[:rank]
+    left = np.maximum(diagonal - np.square(root).sum(axis=0), 0.0)
+    return root, float(np.sqrt(left).sum()) ** 2 + 4.0 * n**3 * 2.0**-53 * largest
 
 
 def _contenders(gain: tuple[Vector, Vector]) -> npt.NDArray[np.bool_]:
@@ -423,6 +473,90 @@ def _on_a_line(view: View, tilts: Tilts, units: Units, before: Vector) -> Bounds
     return Bounds(value=value, lower=lower, upper=upper, n_draws=nodes)
 
 
+def is_plane(view: View) -> bool:
+    """Whether an integral over a grid is the better way: rank 2, and no candidate far away."""
+    if view.points.shape[1] != 2 or view.groups is not None or view.gaps is not None:
+        return False
+    return _area(view) <= LARGEST_PLANE
+
+
+def _area(view: View) -> float:
+    alive = view.points[np.isfinite(view.log_prior)]
+    return float(np.prod(np.ptp(alive, axis=0) + 2 * PLANE_REACH))
+
+
+def finest_step(view: View) -> float:
+    """Return the step of a grid on a plane whose nodes are as many as is worth it."""
+    return math.sqrt(_area(view) / PLANE_NODES)
+
+
+def plane_advantage(view: View, tilts: Tilts, units: Units, step: float) -> tuple[Vector, float]:
+    """Return the sum of ``|D|`` over a grid on the plane, per unit, and how far it may be off.
+
+    The second number is for ``W = 1`` (claim A-8). The density of a candidate is a product of two,
+    so the sum for a unit is that of the entries of one product of matrices.
+    """
+    error = step**2 / 2 * CURVATURE
+    lost = (view.n_subsets + 8) * HALF_PRECISION
+    dtype = np.float32 if lost < 0.1 * error else np.float64
+    alive, sides = np.isfinite(view.log_prior), []
+    for along in view.points[alive].T:
+        nodes = np.arange(along.min() - PLANE_REACH, along.max() + PLANE_REACH + step, step)
+        density = step / math.sqrt(2 * math.pi) * np.exp(-0.5 * (nodes[:, None] - along) ** 2)
+        density[density < NOTHING] = 0.0  # numbers that are nearly zero are slow
+        sides.append(density.astype(dtype))
+    sides.sort(key=len)
+    across, weights = np.ascontiguousarray(sides[1].T), np.exp(view.log_prior[alive])
+    found = np.empty(len(units))
+    for place, masks in tilts.blocks(units, np.float64, whole=True):
+        terms = (masks[alive] * weights[:, None]).astype(dtype)
+        for k in range(terms.shape[1]):
+            density = (sides[0] * terms[:, k]) @ across
+            found[place.start + k] = np.abs(density, out=density).sum(dtype=np.float64)
+    return found, error + (lost if dtype == np.float32 else 0.0)
+
+
+def _on_a_plane(view: View, tilts: Tilts, before: Vector, screen: Vector) -> Bounds | None:
+    """Bound ``E |a|`` for outputs of rank 2 on finer and finer grids (claim A-8).
+
+    Units are taken in the order of their second moments, until no other can be the worst; None
+    where that would be too many. A sample of them tells what the others' advantage is like.
+    """
+    units = np.arange(len(before), dtype=np.int64)
+    gained, weight = np.abs(before), tilts.weight(before, units)
+    worst = 0.5 / np.minimum(tilts.share, 1 - tilts.share)
+    always = 2 * view.slack * weight + 16 * _tail(PLANE_REACH) * worst + ROUNDING
+    value, lower, upper = np.empty(len(units)), gained.copy(), np.maximum(screen + always, gained)
+    looked = np.zeros(len(units), dtype=np.bool_)
+    finest = finest_step(view)
+    first = max(finest, math.sqrt(0.16 * min(1.0, float((upper - gained).max()))))  # at most 0.4
+
+    def look(some: Units, step: float) -> None:
+        chosen = np.sort(some)
+        here, error = plane_advantage(view, tilts, chosen, step)
+        slack = error * weight[chosen] + always[chosen]
+        lower[chosen] = np.maximum(lower[chosen], here - slack)
+        upper[chosen] = np.maximum(np.minimum(upper[chosen], here + slack), lower[chosen])
+        value[chosen] = np.clip(here, lower[chosen], upper[chosen])
+        looked[chosen] = True
+
+    order = np.argsort(gained - upper)
+    sample = order[:: max(1, len(units) // PLANE_BATCH)]
+    look(sample, first)
+    ratio = float(value[sample].sum() / screen[sample].sum())
+    for start in range(0, len(units), PLANE_BATCH):
+        chosen = order[start : start + PLANE_BATCH]
+        if (upper - gained)[chosen].max() <= (lower - gained).max():
+            break
+        if start >= PLANE_LOOKS:
+            return None
+        look(chosen[~looked[chosen]], first)
+    for step in (math.sqrt(first * finest), finest):
+        look(np.flatnonzero(_contenders((lower - gained, upper - gained))), step)
+    value[~looked] = np.clip(ratio * screen, lower, upper)[~looked]
+    return Bounds(value=value, lower=lower, upper=upper, n_draws=PLANE_NODES)
+
+
 def is_line(view: View) -> bool:
     """Whether an integral over a grid is the better way: rank 1, and no candidate far away."""
     if view.points.shape[1] != 1 or view.groups is not None or view.gaps is not None:
@@ -457,5 +591,9 @@ def success_room(
     """Return about how far above the truth the bound of the worst unit's success will be."""
     if is_line(view):
         return GRID_STEPS[-1] ** 2 / 8 * CURVATURE
+    if is_plane(view):
+        return finest_step(view) ** 2 / 4 * CURVATURE
+    share = pool.counts() / pool.n_subsets
+    most = 0.5 / float(np.minimum(share, 1 - share).min())
     per_side = gamma / (4 * pool.n_units * _looks(n_draws))
-    return 0.5 * _half_width(4 * variance, n_draws, per_side)
+    return 0.5 * _half_width(4 * variance, n_draws, per_side, most)

@@ -28,7 +28,7 @@ from pacprivacy.errors import PoolError
 from pacprivacy.theory import Estimate, bernstein_estimate, entropy
 
 ROUNDING = 1e-12  # sums of a few thousand weights that add up to one
-SIDE_UNITS = 4096  # units looked at when an attacker is told others; a sample where there are more
+SIDE_UNITS = 2048  # units looked at when an attacker is told others; a sample where there are more
 SIDE_PILOT = 128  # draws that rank them
 SIDE_BEST = 128  # of them, by gain and by success: looked at closely
 SIDE_BLOCK = 1 << 20  # posterior entries at a time
@@ -364,7 +364,10 @@ def side_knowledge(
     """
     generator = public_generator(coerce_seed(rng), "side-knowledge", n_told)
     with_release, without, increments = np.empty((3, n_sets))
-    looked_at = min(pool.n_units, SIDE_UNITS)
+    looked_at, units = min(pool.n_units, SIDE_UNITS), np.arange(pool.n_units)
+    if looked_at < pool.n_units:
+        units = np.sort(generator.choice(pool.n_units, looked_at, replace=False))
+    memberships = pool.inside(units)
     for number in range(n_sets):
         secret = int(generator.choice(pool.n_subsets, p=np.exp(view.log_prior)))
         told = _told_units(pool, secret, n_told, direction, generator)
@@ -378,11 +381,7 @@ def side_knowledge(
             groups=None if view.groups is None else view.groups[kept],
             slack=view.slack,
         )
-        units = np.arange(pool.n_units)
-        if looked_at < pool.n_units:
-            units = np.sort(generator.choice(pool.n_units, looked_at, replace=False))
-        units = np.setdiff1d(units, told)
-        inside = pool.inside(units)[kept]
+        inside = memberships[kept][:, ~np.isin(units, told)]
         blind, gains = _gains(left, inside, n_draws=n_draws, rng=generator)
         without[number] = blind.max()
         with_release[number] = min(1.0, float((blind + gains).max()))

@@ -23,6 +23,7 @@ FEW_DIRECTIONS = 32  # up to here exact differences cost little
 UNEVEN = 1e4  # squared positions that differ by this factor from the typical one are outliers
 
 BLOCK_ELEMENTS = 1 << 19  # posterior entries at a time
+LEAST_LOG = -80.0  # of a weight in single precision, the largest being 0
 
 Groups = npt.NDArray[np.int64]
 
@@ -193,9 +194,11 @@ def _likelihoods(
         log_p += view.log_prior
     if view.groups is not None:
         log_p[view.groups[draws.indices][:, None] != view.groups[None, :]] = -np.inf
-    log_p -= log_p.max(axis=1, keepdims=True)
+    lowered = log_p if dtype == np.float64 else np.empty(log_p.shape, dtype=dtype)
     with np.errstate(over="ignore"):  # a candidate that far away is ruled out
-        lowered = log_p.astype(dtype, copy=False)
+        np.subtract(log_p, log_p.max(axis=1, keepdims=True), out=lowered, casting="same_kind")
+    if dtype == np.float32:  # numbers that are nearly zero are slow
+        np.maximum(lowered, LEAST_LOG, out=lowered)
     p = np.exp(lowered)
     return lowered, p, p.sum(axis=1, dtype=np.float64)
 

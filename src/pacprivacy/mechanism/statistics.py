@@ -6,7 +6,6 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import MechanismError
@@ -17,6 +16,7 @@ from pacprivacy.pool import Pool
 Features = Callable[[npt.NDArray[np.int64]], Matrix]
 
 _CHUNK_NUMBERS: Final = 2**23  # float64 numbers held at a time, about 64 MB
+_CACHED_NUMBERS: Final = 2**19
 
 
 def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
@@ -36,7 +36,8 @@ def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
     array of shape (m, n_features), curator-only
         Never more than about 64 MB of temporary memory beyond it.
     """
-    width = max(1, _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features))
+    most = _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features)
+    width = max(1, min(most, max(_CACHED_NUMBERS // pool.n_subsets, n_features)))
     product = np.zeros((pool.n_subsets, n_features))
     total = np.zeros(n_features)
     order, starts = _rows_by_unit(pool)
@@ -45,10 +46,10 @@ def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
         block = _unit_features(features, order, starts, start, stop)
         total += block.sum(axis=0)
         if pool.folds > 2:
-            product += csr_array(1 - pool.inside(slice(start, stop))) @ block
+            product += (1 - pool.inside(slice(start, stop))).astype(np.float64) @ block
         else:
             product += pool.signs(start, stop, np.float64) @ block
-    if pool.folds > 2:  # all minus the fold, which is short: a sparse product
+    if pool.folds > 2:  # all minus the fold
         return total - product
     # A unit counts +1 when it is in and -1 when it is out: the sum over those in is the mean
     # of the signed sum and the total. Exact for counts below 2**52.

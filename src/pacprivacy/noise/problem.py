@@ -80,7 +80,9 @@ class Problem:
         if self.caps is not None and self.pool is not None:
             limited = np.flatnonzero(np.isfinite(self.caps))
             share, inside = beliefs(self.pool, self.log_p, limited)
-            terms = np.unique(np.stack([self.caps[limited], share, inside]), axis=1)
+            terms = np.stack([self.caps[limited], share, inside])
+            alike = bool(len(limited)) and not np.ptp(terms, axis=1).any()
+            terms = terms[:, :1] if alike else np.unique(terms, axis=1)
             budgets += [mi_for_membership(*terms)] if len(limited) else []
         if self.heat is not None and self.pool is not None:
             budgets.append(self.heat.implied_nats(self.pool.counts() / self.pool.n_subsets))

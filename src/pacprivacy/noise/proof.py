@@ -22,6 +22,7 @@ from pacprivacy.adversary import (
     heat_draws,
     heat_room,
     is_line,
+    is_plane,
     make_view,
     pilot_of_view,
     success_room,
@@ -201,7 +202,8 @@ class _Search:
                 variance,
                 most=max(4096, POSTERIOR_COST // max(m, FEW_SUBSETS)),
             )
-            risk_room += 2 * math.sqrt(variance / risk_draws)  # the draws may be unlucky
+            if not (is_line(view.scaled(self._near)) or is_plane(view.scaled(self._near))):
+                risk_room += 2 * math.sqrt(variance / risk_draws)  # the draws may be unlucky
             risk_room = min(risk_room, 0.5 * float((problem.caps - priors).min()))
         return Effort(
             information_draws=info_draws,

@@ -24,10 +24,13 @@ from pacprivacy.adversary import (
     View,
     draw_blocks,
     exact_information,
+    finest_step,
     is_line,
+    is_plane,
     line_posteriors,
     log_ratios,
     make_view,
+    plane_advantage,
     posterior,
     potential,
     potential_slope,
@@ -217,6 +220,11 @@ class RiskProbe:
         """Find on many draws how far the advantage at this scale is from what the few say."""
         view = self._probe.view.scaled(scale)
         if is_line(view):
+            return
+        if is_plane(view):
+            step = 2 * finest_step(view)
+            found = plane_advantage(view, self._tilts, self._chosen, step)[0]
+            self._shift = found - self._means(scale)[0]
             return
         total = np.zeros(len(self._chosen))
         for draws in draw_blocks(view, MEASURED, rng):
