@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     )
     from pacprivacy.pool import Balanced as Balanced, Half as Half, Poisson as Poisson, Pool as Pool
     from pacprivacy.privatizing import plan as plan, privatize as privatize, sql as sql
+    from pacprivacy.queries import Tables as Tables
     from pacprivacy.release import Certificate as Certificate, Release as Release, verify as verify
     from pacprivacy.reporting import report as report
     from pacprivacy.session import Accuracy as Accuracy, Session as Session
-    from pacprivacy.queries import Tables as Tables
 
 # What type checkers read above, for the interpreter; a test holds the two together.
 _NAMES_OF = {

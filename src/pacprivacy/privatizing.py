@@ -14,9 +14,9 @@ from pacprivacy.budget import BudgetLike
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise import AnyRule, as_rule
 from pacprivacy.pool import Pool, PoolStrategy
+from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.release import Release
 from pacprivacy.session import Accuracy, Plan, QueryRelease, Session
-from pacprivacy.queries import AT_LEAST, Tables
 
 
 def privatize(

@@ -8,8 +8,8 @@ keys) is done after the noise, on what was released.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal
 
@@ -361,9 +361,7 @@ def _take_apart(text: str, tree: Node, tables: Tables) -> Query:
     )
 
 
-def _ordered(
-    part: Node, over_cells: Callable[[Node], Node], shown: list[tuple[str, str]]
-) -> str:
+def _ordered(part: Node, over_cells: Callable[[Node], Node], shown: list[tuple[str, str]]) -> str:
     from sqlglot import exp
 
     inner = part.this
@@ -464,11 +462,9 @@ class Sums:
 
 def as_sums(query: Query, tables: Tables) -> Sums | str:
     """Write a query's core as sums over units; or return why it cannot be."""
-    from sqlglot import exp
-
-    tree = _read(query.core)
-    if query.with_:
-        return "it has common table expressions"
+    tree = _inlined(_read(query.core), tables)
+    if tree.args.get("with_") or tree.args.get("with"):
+        return "it has common table expressions that cannot be written into it"
     unit = _unit_of_rows(tree, tables)
     if not isinstance(unit, tuple):
         return unit
@@ -485,12 +481,32 @@ def as_sums(query: Query, tables: Tables) -> Sums | str:
             cells.append(_of_sums(item.unalias().copy(), number, tree, tables).sql(dialect=DIALECT))
     except _NoSumError as error:
         return str(error)
-    keys = [f"{key} AS k{i}" for i, key in enumerate(query.keys)]
+    grouped = [item.unalias().sql(dialect=DIALECT) for item in tree.expressions[: len(query.keys)]]
+    keys = [f"{key} AS k{i}" for i, key in enumerate(grouped)]
     shown = [*keys, f"{unit[0]} AS u", *(f"{sql} AS s{i}" for i, sql in enumerate(sums))]
     shown.append(f"bool_or({unit[1]}) AS pac_two")
-    grouped = ", ".join((*query.keys, unit[0]))
-    text = f"SELECT {', '.join(shown)} {_over_all(tree, tables)} GROUP BY {grouped}"
+    by = ", ".join((*grouped, unit[0]))
+    text = f"SELECT {', '.join(shown)} {_over_all(tree, tables)} GROUP BY {by}"
     return Sums(query=text, n_sums=len(sums), cells=tuple(cells))
+
+
+def _inlined(tree: Node, tables: Tables) -> Node:
+    """Write subqueries and common table expressions that only pick columns into the query."""
+    from sqlglot import errors, optimizer
+
+    schema = {name: dict.fromkeys(tables.columns(name), "unknown") for name in tables.names}
+    try:
+        named = optimizer.qualify.qualify(
+            tree.copy(),
+            schema=schema,
+            dialect=DIALECT,
+            quote_identifiers=False,
+            validate_qualify_columns=False,
+            expand_stars=False,
+        )
+        return optimizer.merge_subqueries.merge_subqueries(named)
+    except errors.SqlglotError:
+        return tree
 
 
 def _over_all(tree: Node, tables: Tables) -> str:
@@ -532,7 +548,7 @@ def _unit_of_rows(tree: Node, tables: Tables) -> tuple[str, str] | str:
             pass
         if side == "LEFT" and not certain:
             return "it keeps rows of a public table that match none of a private one"
-        if source.name.lower() in private:
+        if source.name.lower() in private and not source.db:
             (nullable if side == "LEFT" else certain).append(f"{source.alias_or_name}.{UNIT}")
     if not certain:
         return "no private table stands first"
@@ -561,7 +577,8 @@ def _of_sums(node: Node, number: Callable[[str], str], tree: Node, tables: Table
     for name, value in list(node.args.items()):
         if isinstance(value, list):
             swapped = [
-                _of_sums(v, number, tree, tables) if isinstance(v, exp.Expression) else v for v in value
+                _of_sums(v, number, tree, tables) if isinstance(v, exp.Expression) else v
+                for v in value
             ]
             node.set(name, swapped)
         elif isinstance(value, exp.Expression):
@@ -602,7 +619,11 @@ def _aggregate(
     middle = _middles(arguments, tree, tables)
     if len(arguments) == 1:
         x = f"(({arguments[0]})::DOUBLE - {middle[0]})"
-        names = {"n": number(f"count({arguments[0]}){where}"), "x": total(x), "xx": total(f"{x}*{x}")}
+        names = {
+            "n": number(f"count({arguments[0]}){where}"),
+            "x": total(x),
+            "xx": total(f"{x}*{x}"),
+        }
     else:
         both = " AND ".join(f"({a}) IS NOT NULL" for a in arguments)
         y, x = (

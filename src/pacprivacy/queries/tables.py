@@ -176,7 +176,7 @@ class Tables:
         return list(self.connect().execute(query).fetchall())
 
     def _create(self, connection: Any) -> None:
-        """Number the units in the order of their keys, and give every private row its unit."""
+        """Give units numbers in the order of their keys, and every private row its unit."""
         table, column = self.key
         connection.execute(
             f"CREATE TABLE {UNITS} AS SELECT key, (row_number() OVER (ORDER BY key) - 1)::INTEGER "
@@ -232,7 +232,9 @@ class Tables:
 
     def _check_rows(self) -> None:
         for name, (own, other) in self._paths.items():
-            (lost,) = self.rows(f"SELECT count(*) FROM {WHOLE}.{quote(name)} WHERE {UNIT} IS NULL")[0]
+            (lost,) = self.rows(f"SELECT count(*) FROM {WHOLE}.{quote(name)} WHERE {UNIT} IS NULL")[
+                0
+            ]
             if lost:
                 raise DataError(
                     f"every row of {name!r} must belong to a unit of {self.unit}; got {lost} rows "
@@ -241,8 +243,8 @@ class Tables:
             if other is not None:
                 table, column = other
                 (double,) = self.rows(
-                    f"SELECT count(*) FROM (SELECT {quote(column)} FROM {WHOLE}.{quote(table)} GROUP BY 1 "
-                    f"HAVING count(DISTINCT {UNIT}) > 1)"
+                    f"SELECT count(*) FROM (SELECT {quote(column)} FROM {WHOLE}.{quote(table)} "
+                    f"GROUP BY 1 HAVING count(DISTINCT {UNIT}) > 1)"
                 )[0]
                 if double:
                     raise DataError(
@@ -313,6 +315,7 @@ def frame_of(result: Any) -> Any:
 
 
 def arrow_table(columns: Mapping[str, Any]) -> Any:
+    """Return columns as a table that the engine reads without copying."""
     import pyarrow
 
     return pyarrow.table(dict(columns))
@@ -357,21 +360,11 @@ class _Source:
             connection.execute(f"CREATE VIEW {BASE}.{quote(name)} AS SELECT * FROM {relation}")
         return connection
 
-    def is_key(self, table: str, column: str) -> bool:
-        """Whether a column of a table holds the unit's key, so that it tells units apart."""
-        own, other = self._paths.get(self._known(table), ("", None))
-        return other is None and own.lower() == column.lower() and own != ""
-
-    def _known(self, table: str) -> str:
-        """Return a table's name as it was given; SQL does not tell cases apart."""
-        return next((name for name in self.names if name.lower() == table.lower()), table)
-
     def columns(self, table: str) -> list[str]:
         if table in self.frames:
             return [str(name) for name in self.frames[table].column_names]
         return [
-            str(row[0])
-            for row in self.open().execute(f"DESCRIBE {BASE}.{quote(table)}").fetchall()
+            str(row[0]) for row in self.open().execute(f"DESCRIBE {BASE}.{quote(table)}").fetchall()
         ]
 
 

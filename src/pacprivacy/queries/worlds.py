@@ -28,10 +28,8 @@ Keys = Literal["universe"] | Mapping[str, Sequence[Any]] | Sequence[Any] | None
 AT_LEAST: Final = 20  # units behind a key that is found in the universe
 NAMED_CELLS: Final = 1000  # more are arrays, without a name for each
 ROWS_AT_ONCE: Final = 2**20
-NUMERIC: Final = frozenset(
-    "TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT FLOAT "
-    "DOUBLE DECIMAL BOOLEAN".split()
-)
+WIDTHS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+NUMERIC: Final = {*WIDTHS, *(f"U{w}" for w in WIDTHS), "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN"}
 DENSE: Final = 0.05  # share of units with a cell, from which dense products are faster
 
 
@@ -86,8 +84,10 @@ class QueryMechanism(Mechanism):
     @property
     def public(self) -> tuple[str, ...]:
         """What was declared, and how totals are to be read."""
-        said = ["counts and sums are estimates for all units: those of a candidate divided by its "
-                "share of the units"]
+        said = [
+            "counts and sums are estimates for all units: those of a candidate divided by its "
+            "share of the units"
+        ]
         if self.fill is not None:
             said.append(f"cells without a value are {self.fill:g}, as declared")
         return tuple(said)
@@ -123,6 +123,7 @@ class QueryMechanism(Mechanism):
             columns = [np.ma.filled(result[f"c{i}"].astype(float), np.nan) for i in range(width)]
             found[start : start + step] = np.stack(columns, axis=1).reshape(-1, n, width)
         numbers = np.arange(n * width, dtype=np.float64).reshape(n, width)
+        # Dictionaries are measured in the order of their names.
         order = flatten(self._shaped(numbers))[0].astype(np.int64)
         return self._checked(found).reshape(pool.n_subsets, -1)[:, order]
 
@@ -153,7 +154,7 @@ class QueryMechanism(Mechanism):
                 "every cell must have a value in every world, also where a group has no rows",
                 "Give fill=0, use count or sum, or ask for larger groups.",
             )
-        return np.where(bad, self.fill, values)
+        return np.asarray(np.where(bad, self.fill, values))
 
     def _shaped(self, values: Matrix) -> dict[str, Any]:
         """Return one entry for each column: a number, or numbers by the name of their cell."""
@@ -384,7 +385,11 @@ def arranged(query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[st
 
 
 def query_mechanism(
-    text: str, tables: Tables, *, keys: Keys = None, at_least: int = AT_LEAST,
+    text: str,
+    tables: Tables,
+    *,
+    keys: Keys = None,
+    at_least: int = AT_LEAST,
     fill: float | None = None,
 ) -> QueryMechanism:
     """Return a query as a mechanism."""

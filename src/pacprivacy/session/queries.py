@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pacprivacy.release import Release
 from pacprivacy.queries import QueryMechanism, arranged, column_names
+from pacprivacy.release import Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -52,6 +52,7 @@ from pacprivacy.errors import (
 from pacprivacy.mechanism import as_mechanism, split_units, with_title
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_feasible
 from pacprivacy.pool import Pool, PoolStrategy
+from pacprivacy.queries import AT_LEAST, Tables, query_mechanism
 from pacprivacy.release import (
     Bundle,
     Certificate,
@@ -76,7 +77,6 @@ from pacprivacy.session.queries import QueryRelease
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Rehearsal, information_of
 from pacprivacy.simulation import Outputs, scale_outputs
-from pacprivacy.queries import AT_LEAST, Tables, query_mechanism
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
