@@ -183,12 +183,13 @@ def _unstable() -> frozenset[str]:
     return frozenset(named | {"current_date", "current_time", "current_timestamp", "localtime"})
 
 
-ORDERED: Final = {"first", "last", "any_value", "arbitrary", "list", "array_agg", "string_agg"}
+ORDERED: Final = {"first", "last", "any_value", "arbitrary", "list", "array_agg"}
 
 
 def _check_functions(text: str, tree: Node, tables: Tables) -> None:
     from sqlglot import exp
 
+    ordered = exp.First | exp.Last | exp.AnyValue | exp.ArrayAgg | exp.GroupConcat
     for node in tree.find_all(exp.Func):
         written = node.sql(dialect=DIALECT)
         name = re.split(r"\W", written, maxsplit=1)[0].lower()
@@ -199,7 +200,7 @@ def _check_functions(text: str, tree: Node, tables: Tables) -> None:
                 "functions must give the same value in every run",
                 "Write the constant that you mean.",
             )
-        if name in ORDERED or isinstance(node, exp.First | exp.Last | exp.AnyValue | exp.ArrayAgg):
+        if name in ORDERED or isinstance(node, ordered):
             raise refuse(
                 text,
                 node,
@@ -228,11 +229,8 @@ def _groups(text: str, tree: Node) -> list[Node]:
     group = tree.args.get("group")
     if group is None:
         return []
-    for part in ("grouping_sets", "rollup", "cube"):
-        if group.args.get(part):
-            raise refuse(
-                text, part.replace("_", " "), "groups must be plain keys", "Ask one query for each."
-            )
+    if group.find(exp.GroupingSets, exp.Rollup, exp.Cube):
+        raise refuse(text, group, "groups must be plain keys", "Ask one query for each.")
     if group.args.get("all"):
         return [item.unalias() for item in items if not _is_aggregate(item)]
     named = {item.alias.lower(): item.unalias() for item in items if item.alias}
@@ -494,7 +492,9 @@ def _inlined(tree: Node, tables: Tables) -> Node:
     """Write subqueries and common table expressions that only pick columns into the query."""
     from sqlglot import errors, optimizer
 
-    schema = {name: dict.fromkeys(tables.columns(name), "unknown") for name in tables.names}
+    schema: dict[str, object] = {
+        name: dict.fromkeys(tables.columns(name), "unknown") for name in tables.names
+    }
     try:
         named = optimizer.qualify.qualify(
             tree.copy(),

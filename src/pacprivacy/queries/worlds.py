@@ -139,7 +139,7 @@ class QueryMechanism(Mechanism):
             place = places.get(tuple(row[:k]))
             if place is not None:
                 found[place] = [np.nan if v is None else _number(self.query, v) for v in row[k:]]
-        return self._checked(found[None])[0]
+        return np.asarray(self._checked(found[None])[0])
 
     def _checked(self, values: Matrix) -> Matrix:
         """Refuse cells without a value, or put in what was declared for them."""
@@ -393,6 +393,10 @@ def query_mechanism(
     fill: float | None = None,
 ) -> QueryMechanism:
     """Return a query as a mechanism."""
+    if at_least < 2:
+        raise QueryError(
+            f"at_least must be 2 or more, since a group of one unit singles it out; got {at_least}."
+        )
     return QueryMechanism(
         query=parse(text, tables), tables=tables, keys=keys, at_least=at_least, fill=fill
     )
