@@ -35,7 +35,8 @@ if TYPE_CHECKING:
         PrivateRidge as PrivateRidge,
     )
     from pacprivacy.pool import Balanced as Balanced, Half as Half, Poisson as Poisson, Pool as Pool
-    from pacprivacy.privatizing import plan as plan, privatize as privatize
+    from pacprivacy.privatizing import plan as plan, privatize as privatize, sql as sql
+    from pacprivacy.queries import Tables as Tables
     from pacprivacy.release import Certificate as Certificate, Release as Release, verify as verify
     from pacprivacy.reporting import report as report
     from pacprivacy.session import Accuracy as Accuracy, Session as Session
@@ -47,10 +48,11 @@ _NAMES_OF = {
     "estimators": "PrivateEstimator PrivateForestClassifier PrivateKMeans PrivateLinearSVC "
     "PrivateLogisticRegression PrivatePCA PrivatePredictor PrivateRidge",
     "pool": "Balanced Half Poisson Pool",
-    "privatizing": "plan privatize",
+    "privatizing": "plan privatize sql",
     "release": "Certificate Release verify",
     "reporting": "report",
     "session": "Accuracy Session",
+    "queries": "Tables",
 }
 _SPACES = ("stats",)
 _HOME_OF = {name: home for home, names in _NAMES_OF.items() for name in names.split()}

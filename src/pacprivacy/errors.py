@@ -21,6 +21,10 @@ class DataError(PacPrivacyError, ValueError):
     """The data cannot be used: missing values, unequal lengths, unreadable file."""
 
 
+class QueryError(PacPrivacyError, ValueError):
+    """A query cannot be answered with noise; the message names the fragment and the reason."""
+
+
 class PoolError(PacPrivacyError, ValueError):
     """A pool of subsets is malformed or too small."""
 

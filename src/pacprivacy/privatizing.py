@@ -14,8 +14,9 @@ from pacprivacy.budget import BudgetLike
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise import AnyRule, as_rule
 from pacprivacy.pool import Pool, PoolStrategy
+from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.release import Release
-from pacprivacy.session import Accuracy, Plan, Session
+from pacprivacy.session import Accuracy, Plan, QueryRelease, Session
 
 
 def privatize(
@@ -145,6 +146,72 @@ def plan(
     """
     with Session.alone(data, budget, **options) as session:
         return session.plan(mechanism, budget, rule=rule, checkpoint=checkpoint)
+
+
+def sql(
+    query: str,
+    tables: Tables,
+    budget: BudgetLike,
+    *,
+    keys: Any = None,
+    at_least: int = AT_LEAST,
+    fill: float | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> QueryRelease:
+    """Release the answer to a query over tables, every cell with noise and an interval.
+
+    Parameters
+    ----------
+    query : str
+        A SELECT of aggregates, in the SQL of DuckDB. HAVING, ORDER BY and LIMIT of the outer query
+        are taken of the released numbers.
+    tables : Tables
+        The universe: who is protected, and how each private table reaches them.
+    budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
+        What every attacker is held to, for the whole answer and not for each cell.
+    keys : mapping, list or "universe", optional
+        The groups of a GROUP BY: values of every key, a list of groups, or ``"universe"``, which
+        lets out which groups there are as a fact of the universe; the certificate says so.
+    at_least : int
+        With ``keys="universe"``: groups with fewer units are left out.
+    fill : float, optional
+        What a cell is where it has no value, as the average of nobody. Without it such queries
+        are refused; counts and sums of nobody are zero.
+    name : str, optional
+        What the release is called in its certificate, in the place of the query.
+
+    Takes ``pool``, ``n_subsets``, ``n_jobs``, ``rng``, ``progress`` and ``simulate`` besides, as
+    :func:`privatize` does.
+
+    Returns
+    -------
+    QueryRelease
+        A release whose ``frame`` has the query's columns, each with its noise and 95 % interval.
+
+    Guarantee
+    ---------
+    Claim Q-2. One noise draw for each cell, under one certificate for all; what a world answers is
+    the core of the query on the tables of that world.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> import pacprivacy as pac
+    >>> rng = np.random.default_rng(0)
+    >>> people = pd.DataFrame({"id": range(400), "region": rng.choice(["north", "south"], 400)})
+    >>> visits = pd.DataFrame({"person": rng.integers(0, 400, 900), "cost": rng.gamma(9, 5, 900)})
+    >>> clinic = pac.Tables({"people": people, "visits": visits}, unit="people.id",
+    ...                     via={"visits": "person"})
+    >>> found = pac.sql("SELECT region, avg(cost) AS cost FROM visits JOIN people ON person = id "
+    ...                 "GROUP BY region", clinic, "membership<=0.75", n_subsets=128,
+    ...                 keys={"region": ["north", "south"]})
+    >>> list(found.frame.columns)
+    ['region', 'cost', 'cost noise', 'cost low', 'cost high']
+    """
+    with Session.alone(tables, budget, **options) as session:
+        return session.sql(query, budget, keys=keys, at_least=at_least, fill=fill, name=name)
 
 
 def _check_independent(

@@ -87,13 +87,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "_rounding": frozenset(),
     "_system": frozenset({"errors"}),
     "ledger": BASE,
-    "session": _numbered("session") | {"ledger"},
+    "queries": _numbered("simulation"),
+    "session": _numbered("session") | {"ledger", "queries"},
     "_checks": frozenset({"errors"}),
     "_certificates": frozenset({"errors", "_rounding"}) | THEORY,
     "_random": frozenset({"errors", "_checks"}),
     "_sklearn": frozenset({"errors", "_checks", "_random"}),
     "budget": frozenset({"errors", "_checks", "_rounding"}) | THEORY,
-    "privatizing": STORY | THEORY | BASE,
+    "privatizing": STORY | THEORY | BASE | {"queries"},
     **dict.fromkeys(EXTENSIONS, STORY | THEORY | BASE | {"privatizing"}),
     "dp": THEORY | BASE | frozenset(SHARED_WITH_DP),
     # The top. Nothing below imports these three; among themselves they are ordered.
@@ -101,10 +102,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "stats": _numbered("simulation"),
     "tables": STORY | THEORY | BASE | {"design", "ledger", "stats"},
     "comparison": BELOW_TOP,
-    "cli": BELOW_TOP | {"estimators", "tables", "comparison", "stats"},
+    "cli": BELOW_TOP | {"estimators", "tables", "comparison", "queries", "stats"},
     "__main__": frozenset({"cli"}),
     # The facade gathers public names; PrivateEstimator is one of them.
-    "": BELOW_TOP - {""} | {"estimators", "comparison", "stats"},
+    "": BELOW_TOP - {""} | {"estimators", "comparison", "queries", "stats"},
 }
 
 

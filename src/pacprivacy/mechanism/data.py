@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 import narwhals as nw
 import numpy as np
@@ -55,7 +55,9 @@ class Data:
         """Return a hash of types, shapes and contents (hexadecimal, curator-only)."""
         state = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         for part in self.parts:
-            if is_table(part):
+            if _is_own(part):
+                state.update(part.digest().encode())
+            elif is_table(part):
                 _digest_table(state, part)
             else:
                 _digest_array(state, part)
@@ -134,7 +136,30 @@ def read_table(part: Any) -> Any:
     return nw.from_native(part, eager_only=True, allow_series=True)
 
 
+@runtime_checkable
+class Subsettable(Protocol):
+    """Data of another kind, whose rows are its units: tables with keys."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        ...
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Any:
+        """Return what a mechanism sees of the chosen rows."""
+        ...
+
+    def digest(self) -> str:
+        """Return a hash of the contents."""
+        ...
+
+
+def _is_own(part: Any) -> bool:
+    return isinstance(part, Subsettable) and not (isinstance(part, np.ndarray) or is_table(part))
+
+
 def _coerce_part(part: Any, name: str) -> Any:
+    if _is_own(part):
+        return part
     if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
         raise DataError(
             f"{name} must have no missing values; got a masked array with masked entries. "
@@ -212,6 +237,8 @@ def _is_complete(array: npt.NDArray[Any]) -> bool:
 def _take_part(part: Any, rows: npt.NDArray[np.int64]) -> Any:
     if isinstance(part, np.ndarray):
         return np.take(part, rows, axis=0)
+    if _is_own(part):
+        return part.take(rows)
     return read_table(part)[rows].to_native()
 
 

@@ -2,6 +2,7 @@
 
 from pacprivacy.session.answers import Responder as Responder
 from pacprivacy.session.keeper import Reading as Reading
+from pacprivacy.session.queries import QueryRelease as QueryRelease
 from pacprivacy.session.refinement import Accuracy as Accuracy, GradualRelease as GradualRelease
 from pacprivacy.session.rehearsal import (
     SUBSETS_BATCHED as SUBSETS_BATCHED,

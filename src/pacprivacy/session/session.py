@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -42,10 +42,17 @@ from pacprivacy.budget import (
     limits_of,
     needs_pool,
 )
-from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError, SecretError
+from pacprivacy.errors import (
+    BudgetError,
+    BudgetExceededError,
+    DataError,
+    LedgerError,
+    SecretError,
+)
 from pacprivacy.mechanism import as_mechanism, split_units, with_title
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_feasible
 from pacprivacy.pool import Pool, PoolStrategy
+from pacprivacy.queries import AT_LEAST, Tables, query_mechanism
 from pacprivacy.release import (
     Bundle,
     Certificate,
@@ -66,6 +73,7 @@ from pacprivacy.release import (
 )
 from pacprivacy.session.account import Holder, open_account
 from pacprivacy.session.keeper import Keeper, Reading
+from pacprivacy.session.queries import QueryRelease
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Rehearsal, information_of
 from pacprivacy.simulation import Outputs, scale_outputs
@@ -396,6 +404,33 @@ class Session(Keeper):
             evaluated = self.evaluate(titled, budget, share=share, rule=rule, checkpoint=checkpoint)
             calibrate = partial(self._rehearsal.calibrate, evaluated.outputs, rule=rule)
             return self.prepare(evaluated, calibrate)
+
+    def sql(
+        self,
+        query: str,
+        budget: BudgetLike | None = None,
+        *,
+        share: float | None = None,
+        keys: Any = None,
+        at_least: int = AT_LEAST,
+        fill: float | None = None,
+        name: str | None = None,
+    ) -> QueryRelease:
+        """Release the answer to a query over :class:`pacprivacy.Tables`, the session's data.
+
+        As :meth:`release`; for ``keys``, ``at_least`` and ``fill`` see :func:`pacprivacy.sql`.
+        """
+        tables = self._rehearsal.data.parts[0]
+        if not isinstance(tables, Tables):
+            raise DataError(
+                f"data must be pac.Tables to be asked in SQL; got {type(tables).__name__}. "
+                "Make them of your frames: pac.Tables({'people': frame}, unit='people.id')."
+            )
+        asked = query_mechanism(query, tables, keys=keys, at_least=at_least, fill=fill)
+        prepared = asked.prepare(self._rehearsal.data)
+        found = self.release(prepared, budget, share=share, name=name)
+        parts = {part.name: getattr(found, part.name) for part in fields(found)}
+        return QueryRelease(**parts, mechanism=prepared)
 
     def refine(
         self,

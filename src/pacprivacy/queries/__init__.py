@@ -1,0 +1,10 @@
+"""Data where it lives: tables with keys, queries as mechanisms; several plans, one matrix."""
+
+from pacprivacy.queries.tables import Tables as Tables, World as World
+from pacprivacy.queries.worlds import (
+    AT_LEAST as AT_LEAST,
+    QueryMechanism as QueryMechanism,
+    arranged as arranged,
+    column_names as column_names,
+    query_mechanism as query_mechanism,
+)

@@ -1,0 +1,682 @@
+"""What a query asks: its group keys, its cells, and what is done to them after the noise.
+
+A query is taken apart once. Its *core* gives the cells of one world: group keys, and numbers that
+are made of aggregates. What only arranges released cells (HAVING, ORDER BY, LIMIT, expressions of
+keys) is done after the noise, on what was released.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+from pacprivacy.errors import QueryError
+from pacprivacy.queries.tables import UNIT, WHOLE, Tables
+
+Node = Any  # an expression of sqlglot, which is optional
+DIALECT: Final = "duckdb"
+RESERVED: Final = "pac_"
+SHARE: Final = "pac_share"  # stands for the share of the units that is in a world
+CELLS: Final = "pac_cells"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One number of every cell.
+
+    Parameters
+    ----------
+    name : str
+        As the query calls it.
+    sql : str
+        Its expression, of aggregates.
+    total : bool
+        Whether it is zero where there are no rows: a count or a sum.
+    counts : bool
+        Whether it is a count, which is rounded after the noise.
+    """
+
+    name: str
+    sql: str
+    total: bool
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A query taken apart.
+
+    Parameters
+    ----------
+    text : str
+        As it was written.
+    keys : tuple of str
+        Expressions of the group keys; ``k0``, ``k1`` and so on in the core.
+    columns : tuple of Column
+        Numbers of a cell; ``c0``, ``c1`` and so on.
+    body : str
+        FROM and WHERE of the core, with what comes before it (WITH).
+    with_ : str
+        Common table expressions.
+    shown : tuple of pairs
+        Expression over the released cells, and name, of every output.
+    tail : str
+        What is done to the released cells: WHERE, ORDER BY, LIMIT.
+    key_names : tuple of str
+        What the keys are called.
+    """
+
+    text: str
+    keys: tuple[str, ...]
+    key_names: tuple[str, ...]
+    columns: tuple[Column, ...]
+    body: str
+    with_: str
+    shown: tuple[tuple[str, str], ...]
+    tail: str
+
+    @property
+    def core(self) -> str:
+        """The query of one world; ``pac_share`` is to be replaced by the world's share."""
+        keys = [f"{key} AS k{i}" for i, key in enumerate(self.keys)]
+        cells = [f"{column.sql} AS c{i}" for i, column in enumerate(self.columns)]
+        grouped = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""
+        return f"{self.with_}SELECT {', '.join((*keys, *cells))} {self.body}{grouped}"
+
+
+def refuse(text: str, node: Node | str, reason: str, advice: str) -> QueryError:
+    """Return the error of a query that cannot be answered, with the fragment underlined."""
+    fragment = node if isinstance(node, str) else node.sql(dialect=DIALECT)
+    words = re.findall(r"\w+|[^\w\s]", fragment)
+    found = re.search(r"\s*".join(map(re.escape, words)), text, re.IGNORECASE) if words else None
+    shown = fragment if found is None else found.group()
+    shown = " ".join(shown.split())
+    return QueryError(f"{reason}; got «{shown[:80]}». {advice}")
+
+
+def parse(text: str, tables: Tables) -> Query:
+    """Take a query apart; refuse what cannot be answered with noise, and say why."""
+    tree = _read(text)
+    _check_sources(text, tree, tables)
+    _check_functions(text, tree, tables)
+    return _take_apart(text, tree, tables)
+
+
+def _read(text: str) -> Node:
+    try:
+        import sqlglot
+        from sqlglot import errors
+    except ImportError as error:
+        raise QueryError(
+            "sql needs duckdb, sqlglot and pyarrow, which are not installed. "
+            "Run: pip install 'pacprivacy[sql]'"
+        ) from error
+    try:
+        trees = [tree for tree in sqlglot.parse(text, dialect=DIALECT) if tree is not None]
+    except errors.SqlglotError as error:
+        first = (getattr(error, "errors", None) or [{}])[0]
+        near = first.get("highlight") or ""
+        raise refuse(text, near, "the query must be SQL that can be read", "Mend it.") from None
+    if len(trees) != 1:
+        raise QueryError(f"the query must be one statement; got {len(trees)}. Ask one at a time.")
+    return trees[0]
+
+
+def _check_sources(text: str, tree: Node, tables: Tables) -> None:
+    """Refuse everything but a SELECT over the tables that were declared."""
+    from sqlglot import exp
+
+    if not isinstance(tree, exp.Select):
+        what = "a set operation" if isinstance(tree, exp.SetOperation) else type(tree).__name__
+        raise refuse(
+            text,
+            tree if len(text) < 80 else text[:60],
+            f"the query must be a SELECT of aggregates, not {what}",
+            "Put the rest in a subquery: SELECT key, sum(x) FROM (...) GROUP BY key.",
+        )
+    own = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
+    known = {name.lower() for name in tables.names}
+    private = {name.lower() for name in tables.private}
+    found = False
+    for table in tree.find_all(exp.Table):
+        name = table.name.lower()
+        if not isinstance(table.this, exp.Identifier) or table.db:
+            raise refuse(
+                text, table, "tables must be those that were declared", "Name one of them."
+            )
+        if name not in own and name not in known:
+            raise refuse(
+                text,
+                table,
+                "tables must be those that were declared",
+                f"There are {', '.join(tables.names)}.",
+            )
+        found |= name in private and name not in own
+    if own & known:
+        clash = sorted(own & known)[0]
+        raise QueryError(f"WITH must not reuse the name of a table; got «{clash}». Rename it.")
+    for node in tree.find_all(exp.Into, exp.Command, exp.DML, exp.DDL):
+        raise refuse(text, node, "the query must not write", "Only SELECT is answered.")
+    for node in tree.find_all(exp.Identifier):
+        if node.name.lower().startswith(RESERVED):
+            raise refuse(text, node, "names must not begin with pac_", "Rename it.")
+    if not found:
+        raise QueryError(
+            "the query must read a private table; it reads public ones only, so that its answer "
+            "is public and needs no noise. Run it as it is."
+        )
+
+
+@lru_cache(maxsize=1)
+def _unstable() -> frozenset[str]:
+    """Return the functions of the engine whose value changes from run to run."""
+    import duckdb
+
+    rows = duckdb.connect(":memory:").execute(
+        "SELECT DISTINCT function_name FROM duckdb_functions() WHERE stability IS NOT NULL "
+        "AND stability != 'CONSISTENT'"
+    )
+    named = {str(row[0]).lower() for row in rows.fetchall()}
+    return frozenset(named | {"current_date", "current_time", "current_timestamp", "localtime"})
+
+
+ORDERED: Final = {"first", "last", "any_value", "arbitrary", "list", "array_agg"}
+
+
+def _check_functions(text: str, tree: Node, tables: Tables) -> None:
+    from sqlglot import exp
+
+    ordered = exp.First | exp.Last | exp.AnyValue | exp.ArrayAgg | exp.GroupConcat
+    for node in tree.find_all(exp.Func):
+        written = node.sql(dialect=DIALECT)
+        name = re.split(r"\W", written, maxsplit=1)[0].lower()
+        if name in _unstable() or isinstance(node, exp.Rand | exp.Uuid | exp.CurrentDate):
+            raise refuse(
+                text,
+                node,
+                "functions must give the same value in every run",
+                "Write the constant that you mean.",
+            )
+        if name in ORDERED or isinstance(node, ordered):
+            raise refuse(
+                text,
+                node,
+                "aggregates must not depend on the order of rows, and must give numbers",
+                "Use min, max, median or mode.",
+            )
+    for node in tree.find_all(exp.TableSample, exp.Placeholder, exp.Parameter):
+        raise refuse(text, node, "the query must say everything itself", "Write it out.")
+
+
+# --- keys, cells, and what comes after -----------------------------------------------------------
+
+
+def _is_aggregate(node: Node) -> bool:
+    from sqlglot import exp
+
+    inside = node.find(exp.AggFunc)
+    return inside is not None and not isinstance(node, exp.Subquery)
+
+
+def _groups(text: str, tree: Node) -> list[Node]:
+    """Return the expressions that a query groups by, positions and aliases written out."""
+    from sqlglot import exp
+
+    items = tree.expressions
+    group = tree.args.get("group")
+    if group is None:
+        return []
+    if group.find(exp.GroupingSets, exp.Rollup, exp.Cube):
+        raise refuse(text, group, "groups must be plain keys", "Ask one query for each.")
+    if group.args.get("all"):
+        return [item.unalias() for item in items if not _is_aggregate(item)]
+    named = {item.alias.lower(): item.unalias() for item in items if item.alias}
+    found: list[Node] = []
+    for key in group.expressions:
+        if isinstance(key, exp.Literal) and not key.is_string:
+            found.append(items[int(key.name) - 1].unalias())
+        elif isinstance(key, exp.Column) and not key.table and key.name.lower() in named:
+            found.append(named[key.name.lower()])
+        else:
+            found.append(key)
+    return found
+
+
+def _take_apart(text: str, tree: Node, tables: Tables) -> Query:
+    from sqlglot import exp
+
+    for part, reason in (("distinct", "DISTINCT"), ("qualify", "QUALIFY"), ("windows", "WINDOW")):
+        if tree.args.get(part):
+            raise refuse(
+                text,
+                reason,
+                f"the outer query must not use {reason}",
+                "Put it in a subquery, or group by the columns.",
+            )
+    keys = _groups(text, tree)
+    sqls = [key.sql(dialect=DIALECT) for key in keys]
+    columns: list[Column] = []
+    shown: list[tuple[str, str]] = []
+    named: dict[str, str] = {}
+
+    def column_of(node: Node, name: str) -> str:
+        counted = node.copy()
+        total, counts = _is_total(counted)
+        sql = _with_totals(counted).sql(dialect=DIALECT)
+        for i, known in enumerate(columns):
+            if known.sql == sql:
+                return f"c{i}"
+        columns.append(Column(name=name, sql=sql, total=total, counts=counts))
+        return f"c{len(columns) - 1}"
+
+    def over_cells(node: Node) -> Node:
+        """Write an expression in terms of released cells."""
+
+        def swap(part: Node) -> Node:
+            sql = part.sql(dialect=DIALECT)
+            if sql in sqls:
+                return exp.column(f"k{sqls.index(sql)}")
+            aggregate = isinstance(part, exp.AggFunc | exp.Filter)
+            if aggregate and not (isinstance(part, exp.AggFunc) and _filtered(part)):
+                return exp.column(column_of(part, sql.lower()))
+            if isinstance(part, exp.Column) and not part.table and part.name.lower() in named:
+                return exp.column(named[part.name.lower()])
+            return part
+
+        swapped = node.copy().transform(swap)
+        for left in swapped.find_all(exp.Column):
+            if not re.fullmatch(r"[kc]\d+", left.name):
+                raise refuse(
+                    text,
+                    left,
+                    "every output must be an aggregate or a group key",
+                    "Group by it, or aggregate it: rows of a private table are never shown.",
+                )
+        if swapped.find(exp.Select):
+            raise refuse(
+                text,
+                swapped.find(exp.Select),
+                "what is done to released cells must not read tables",
+                "Put it in a subquery of FROM.",
+            )
+        return swapped
+
+    for item in tree.expressions:
+        bare = item.unalias()
+        if isinstance(bare, exp.Star) or (isinstance(bare, exp.Column) and bare.is_star):
+            raise refuse(
+                text,
+                item,
+                "every output must be an aggregate or a group key",
+                "Name what you want: rows of a private table are never shown.",
+            )
+        name = item.alias or bare.sql(dialect=DIALECT).lower()
+        if isinstance(bare, exp.Column) and not item.alias:
+            name = bare.name
+        if _is_aggregate(bare):
+            if bare.find(exp.Window):
+                raise refuse(
+                    text, bare, "the outer query must not use windows", "Put it in a subquery."
+                )
+            where = column_of(bare, name)
+            over_cells(bare)  # refuses columns beside the aggregates that are no keys
+            del columns[int(where[1:]) + 1 :]
+        else:
+            where = over_cells(bare).sql(dialect=DIALECT)
+        named[name.lower()] = where if re.fullmatch(r"[kc]\d+", where) else f"({where})"
+        shown.append((where, name))
+    if not columns:
+        raise refuse(
+            text,
+            tree.expressions[0],
+            "the query must have an aggregate",
+            "Add one, such as count(*): rows of a private table are never shown.",
+        )
+    tail = ""
+    if having := tree.args.get("having"):
+        tail += f" WHERE {over_cells(having.this).sql(dialect=DIALECT)}"
+    if order := tree.args.get("order"):
+        ordered = [_ordered(part, over_cells, shown) for part in order.expressions]
+        tail += f" ORDER BY {', '.join(ordered)}"
+    for part in ("limit", "offset"):
+        if found := tree.args.get(part):
+            tail += " " + found.sql(dialect=DIALECT)
+    key_names = tuple(
+        next((n for n, w in named.items() if w == f"k{i}"), sql) for i, sql in enumerate(sqls)
+    )
+    return Query(
+        text=text,
+        keys=tuple(sqls),
+        key_names=key_names,
+        columns=tuple(columns),
+        body=_body(tree),
+        with_=_with(tree),
+        shown=tuple(shown),
+        tail=tail,
+    )
+
+
+def _ordered(part: Node, over_cells: Callable[[Node], Node], shown: list[tuple[str, str]]) -> str:
+    from sqlglot import exp
+
+    inner = part.this
+    if isinstance(inner, exp.Literal) and not inner.is_string:
+        place = shown[int(inner.name) - 1][0]
+    else:
+        place = over_cells(inner).sql(dialect=DIALECT)
+    return f"{place}{' DESC' if part.args.get('desc') else ''}"
+
+
+def _filtered(node: Node) -> bool:
+    from sqlglot import exp
+
+    return isinstance(node.parent, exp.Filter)
+
+
+def _body(tree: Node) -> str:
+    parts = [tree.args.get("from_") or tree.args.get("from"), *(tree.args.get("joins") or ())]
+    parts += [tree.args.get("laterals") or [], tree.args.get("where")]
+    texts: list[str] = []
+    for part in parts:
+        for one in part if isinstance(part, list) else [part]:
+            if one is not None:
+                texts.append(one.sql(dialect=DIALECT).lstrip(", "))
+                if texts[-1:] and not re.match(r"(?i)from|.*join|where|,", texts[-1]):
+                    texts[-1] = ", " + texts[-1]
+    return " ".join(texts)
+
+
+def _with(tree: Node) -> str:
+    found = tree.args.get("with_") or tree.args.get("with")
+    return "" if found is None else found.sql(dialect=DIALECT) + " "
+
+
+def _is_total(node: Node) -> tuple[bool, bool]:
+    """Return whether an expression is zero where there are no rows, and whether it is a count."""
+    from sqlglot import exp
+
+    while isinstance(node, exp.Paren | exp.Filter | exp.Cast):
+        node = node.this
+    counts = isinstance(node, exp.Count | exp.CountIf)
+    if isinstance(node, exp.Add | exp.Sub):
+        sides = [_is_total(side) for side in (node.left, node.right)]
+        return all(s[0] for s in sides), all(s[1] for s in sides)
+    return counts or isinstance(node, exp.Sum), counts
+
+
+def _with_totals(node: Node) -> Node:
+    """Write counts and sums as estimates for all units, zero where there are no rows."""
+    from sqlglot import exp
+
+    def swap(part: Node) -> Node:
+        bare = part.this if isinstance(part, exp.Filter) else part
+        if not isinstance(bare, exp.Sum | exp.Count | exp.CountIf) or _filtered(part):
+            return part
+        inner = part.copy()
+        value = exp.Coalesce(this=inner, expressions=[exp.Literal.number(0)])
+        return exp.Paren(this=exp.Div(this=value, expression=exp.column(SHARE), typed=False))
+
+    def walk(part: Node) -> Node:
+        changed = swap(part)
+        if changed is not part:
+            return changed
+        for name, value in list(part.args.items()):
+            if isinstance(value, list):
+                part.set(name, [walk(v) if isinstance(v, exp.Expression) else v for v in value])
+            elif isinstance(value, exp.Expression):
+                part.set(name, walk(value))
+        return part
+
+    return walk(node.copy())
+
+
+# --- the first plan: sums per unit ---------------------------------------------------------------
+
+Moment = Literal["count", "sum"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """A core as sums over units.
+
+    Parameters
+    ----------
+    query : str
+        Group keys ``k0...``, unit ``u``, sums ``s0...`` over the unit's rows, and ``pac_two``:
+        whether some row belongs to two units.
+    n_sums : int
+        Number of sums.
+    cells : tuple of str
+        The columns of the core as expressions of the sums over a world, and of ``pac_share``.
+    """
+
+    query: str
+    n_sums: int
+    cells: tuple[str, ...]
+
+
+def as_sums(query: Query, tables: Tables) -> Sums | str:
+    """Write a query's core as sums over units; or return why it cannot be."""
+    tree = _inlined(_read(query.core), tables)
+    if tree.args.get("with_") or tree.args.get("with"):
+        return "it has common table expressions that cannot be written into it"
+    unit = _unit_of_rows(tree, tables)
+    if not isinstance(unit, tuple):
+        return unit
+    sums: list[str] = []
+
+    def number(sql: str) -> str:
+        if sql not in sums:
+            sums.append(sql)
+        return f"s{sums.index(sql)}"
+
+    cells: list[str] = []
+    try:
+        for item in tree.expressions[len(query.keys) :]:
+            cells.append(_of_sums(item.unalias().copy(), number, tree, tables).sql(dialect=DIALECT))
+    except _NoSumError as error:
+        return str(error)
+    grouped = [item.unalias().sql(dialect=DIALECT) for item in tree.expressions[: len(query.keys)]]
+    keys = [f"{key} AS k{i}" for i, key in enumerate(grouped)]
+    shown = [*keys, f"{unit[0]} AS u", *(f"{sql} AS s{i}" for i, sql in enumerate(sums))]
+    shown.append(f"bool_or({unit[1]}) AS pac_two")
+    by = ", ".join((*grouped, unit[0]))
+    text = f"SELECT {', '.join(shown)} {_over_all(tree, tables)} GROUP BY {by}"
+    return Sums(query=text, n_sums=len(sums), cells=tuple(cells))
+
+
+def _inlined(tree: Node, tables: Tables) -> Node:
+    """Write subqueries and common table expressions that only pick columns into the query."""
+    from sqlglot import errors, optimizer
+
+    schema: dict[str, object] = {
+        name: dict.fromkeys(tables.columns(name), "unknown") for name in tables.names
+    }
+    try:
+        named = optimizer.qualify.qualify(
+            tree.copy(),
+            schema=schema,
+            dialect=DIALECT,
+            quote_identifiers=False,
+            validate_qualify_columns=False,
+            expand_stars=False,
+        )
+        return optimizer.merge_subqueries.merge_subqueries(named)
+    except errors.SqlglotError:
+        return tree
+
+
+def _over_all(tree: Node, tables: Tables) -> str:
+    """Return FROM and WHERE over the private tables of all units, which carry the unit."""
+    from sqlglot import exp
+
+    tree, private = tree.copy(), _lower(list(tables.private))
+    for table in tree.find_all(exp.Table):
+        if table.name.lower() in private:
+            alias = table.alias_or_name
+            table.set("db", exp.to_identifier(WHOLE))
+            table.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
+    return _body(tree)
+
+
+class _NoSumError(Exception):
+    """An aggregate is no function of sums over units."""
+
+
+def _unit_of_rows(tree: Node, tables: Tables) -> tuple[str, str] | str:
+    """Return the unit of a joined row, and when it has two; or why there is none."""
+    from sqlglot import exp
+
+    private = {name.lower() for name in tables.private}
+    sources = [(tree.args.get("from_") or tree.args.get("from")).this]
+    nullable: list[str] = []
+    certain: list[str] = []
+    for join in (None, *(tree.args.get("joins") or ())):
+        source = sources[0] if join is None else join.this
+        if not isinstance(source, exp.Table):
+            if any(t.name.lower() in private for t in source.find_all(exp.Table)):
+                return "it reads private tables in a subquery"
+            continue
+        side = "" if join is None else (join.side or "").upper()
+        kind = "" if join is None else (join.kind or "").upper()
+        if kind not in ("", "INNER", "CROSS", "OUTER") or side not in ("", "LEFT"):
+            return f"it has a join of the kind {side} {kind}".rstrip()
+        if join is not None and join.args.get("using"):
+            pass
+        if side == "LEFT" and not certain:
+            return "it keeps rows of a public table that match none of a private one"
+        if source.name.lower() in private and not source.db:
+            (nullable if side == "LEFT" else certain).append(f"{source.alias_or_name}.{UNIT}")
+    if not certain:
+        return "no private table stands first"
+    for select in tree.find_all(exp.Select):
+        if select is not tree and any(
+            t.name.lower() in private for t in select.find_all(exp.Table)
+        ):
+            return "it reads private tables in a subquery"
+    first = certain[0]
+    other = [f"{name} != {first}" for name in certain[1:]]
+    other += [f"({name} IS NOT NULL AND {name} != {first})" for name in nullable]
+    return first, " OR ".join(other) or "false"
+
+
+def _of_sums(node: Node, number: Callable[[str], str], tree: Node, tables: Tables) -> Node:
+    """Write an expression of aggregates as one of sums over units."""
+    from sqlglot import exp
+
+    where = ""
+    bare = node
+    if isinstance(node, exp.Filter):
+        where, bare = f" FILTER ({node.expression.sql(dialect=DIALECT)})", node.this
+    if isinstance(bare, exp.AggFunc):
+        text = _aggregate(bare, where, number, tree, tables)
+        return _read(f"SELECT {text}").expressions[0]
+    for name, value in list(node.args.items()):
+        if isinstance(value, list):
+            swapped = [
+                _of_sums(v, number, tree, tables) if isinstance(v, exp.Expression) else v
+                for v in value
+            ]
+            node.set(name, swapped)
+        elif isinstance(value, exp.Expression):
+            node.set(name, _of_sums(value, number, tree, tables))
+    return node
+
+
+def _aggregate(
+    node: Node, where: str, number: Callable[[str], str], tree: Node, tables: Tables
+) -> str:
+    from sqlglot import exp
+
+    def total(sql: str) -> str:
+        return number(f"coalesce(sum({sql}){where}, 0)")
+
+    arguments = [a.sql(dialect=DIALECT) for a in _arguments(node)]
+    if isinstance(node, exp.Count):
+        inner = node.this
+        if isinstance(inner, exp.Distinct):
+            asked = inner.expressions
+            if len(asked) == 1 and _is_unit(asked[0], tree, tables):
+                return number(f"(count({asked[0].sql(dialect=DIALECT)}){where} > 0)::INTEGER")
+            raise _NoSumError("it counts distinct values")
+        return number(f"count({arguments[0]}){where}")
+    if node.find(exp.Distinct, exp.Order):
+        raise _NoSumError(f"{node.sql(dialect=DIALECT)} is no sum over units")
+    if isinstance(node, exp.CountIf):
+        return total(f"({arguments[0]})::INTEGER")
+    if isinstance(node, exp.Sum):
+        return total(arguments[0])
+    if isinstance(node, exp.Avg):
+        return f"({total(arguments[0])} / nullif({number(f'count({arguments[0]}){where}')}, 0))"
+    moments = _MOMENTS.get(type(node).__name__)
+    if moments is None:
+        raise _NoSumError(f"{node.sql(dialect=DIALECT)} is no function of sums over units")
+    names: dict[str, str] = {}
+    # About the mean of all rows: squares of large numbers would lose the digits that matter.
+    middle = _middles(arguments, tree, tables)
+    if len(arguments) == 1:
+        x = f"(({arguments[0]})::DOUBLE - {middle[0]})"
+        names = {
+            "n": number(f"count({arguments[0]}){where}"),
+            "x": total(x),
+            "xx": total(f"{x}*{x}"),
+        }
+    else:
+        both = " AND ".join(f"({a}) IS NOT NULL" for a in arguments)
+        y, x = (
+            f"CASE WHEN {both} THEN ({a})::DOUBLE - {c} END"
+            for a, c in zip(arguments, middle, strict=True)
+        )
+        names = {"n": number(f"count(CASE WHEN {both} THEN 1 END){where}")}
+        names |= {"x": total(x), "y": total(y), "xy": total(f"({x})*({y})")}
+        names |= {"xx": total(f"({x})*({x})"), "yy": total(f"({y})*({y})")}
+    return moments.format(**names)
+
+
+def _middles(arguments: list[str], tree: Node, tables: Tables) -> list[str]:
+    means = ", ".join(f"avg(({argument})::DOUBLE)" for argument in arguments)
+    (found,) = tables.rows(f"SELECT {means} {_over_all(tree, tables)}")
+    return [f"({0.0 if value is None else value!r}::DOUBLE)" for value in found]
+
+
+_XX: Final = "greatest({xx} - {x}*{x}/{n}, 0)"
+_YY: Final = "greatest({yy} - {y}*{y}/{n}, 0)"
+_XY: Final = "({xy} - {x}*{y}/{n})"
+_MOMENTS: Final = {
+    "Variance": f"CASE WHEN {{n}} > 1 THEN {_XX}/({{n}} - 1) END",
+    "VariancePop": f"CASE WHEN {{n}} > 0 THEN {_XX}/{{n}} END",
+    "Stddev": f"CASE WHEN {{n}} > 1 THEN sqrt({_XX}/({{n}} - 1)) END",
+    "StddevSamp": f"CASE WHEN {{n}} > 1 THEN sqrt({_XX}/({{n}} - 1)) END",
+    "StddevPop": f"CASE WHEN {{n}} > 0 THEN sqrt({_XX}/{{n}}) END",
+    "CovarPop": f"CASE WHEN {{n}} > 0 THEN {_XY}/{{n}} END",
+    "CovarSamp": f"CASE WHEN {{n}} > 1 THEN {_XY}/({{n}} - 1) END",
+    "Corr": f"CASE WHEN {{n}} > 1 THEN {_XY}/nullif(sqrt({_XX})*sqrt({_YY}), 0) END",
+    "RegrSlope": f"CASE WHEN {{n}} > 1 THEN {_XY}/nullif({_XX}, 0) END",
+}
+
+
+def _arguments(node: Node) -> list[Node]:
+    from sqlglot import exp
+
+    return [value for value in node.args.values() if isinstance(value, exp.Expression)]
+
+
+def _is_unit(node: Node, tree: Node, tables: Tables) -> bool:
+    """Whether a column holds the unit's key, in the table of units or in one that points to it."""
+    from sqlglot import exp
+
+    if not isinstance(node, exp.Column):
+        return False
+    sources = {t.alias_or_name.lower(): t.name for t in tree.find_all(exp.Table)}
+    if node.table:
+        holders = [sources[node.table.lower()]] if node.table.lower() in sources else []
+    else:
+        holders = [t for t in sources.values() if node.name.lower() in _lower(tables.columns(t))]
+    return len(holders) == 1 and tables.is_key(holders[0], node.name)
+
+
+def _lower(names: list[str]) -> set[str]:
+    return {name.lower() for name in names}

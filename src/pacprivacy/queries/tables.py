@@ -1,0 +1,443 @@
+"""Several tables that belong together: where their rows are, and which unit each row is about.
+
+A pool is drawn over the units of one declared key. Every *private* table reaches that key, by a
+column of its own or through another private table; every other table is public by declaration. A
+world is what one candidate sees: the private tables with the rows of its units, the public ones
+whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy.errors import DataError
+
+UNIT: Final = "pac_unit"  # the column that private tables carry besides their own
+UNITS: Final = "pac_units"
+WORLD: Final = "pac_world"
+BASE: Final = "pac_base"  # schema of the tables as they were given
+WHOLE: Final = "pac_whole"  # schema of the private tables with the unit of each row
+SUFFIXES: Final = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
+
+Path_ = tuple[str, tuple[str, str] | None]  # own column; column of another private table
+
+
+def quote(name: str) -> str:
+    """Write a name so that SQL reads it as one."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Tables:
+    """Tables with keys, some private: data for :func:`pacprivacy.sql` and for any function.
+
+    Parameters
+    ----------
+    source : path, connection, or mapping of names to frames
+        A DuckDB file, a folder of Parquet or CSV files (one table each), a DuckDB connection, or
+        frames of pandas, polars or pyarrow by name.
+    unit : str
+        ``"table.column"``: who is protected, one value of this column each.
+    via : mapping, optional
+        How every other private table reaches the unit: ``{"orders": "customer_id"}`` by a column
+        that holds the unit's key, ``{"lines": ("order_id", "orders.id")}`` through the rows of
+        another private table. A table that is not named is public.
+
+    Raises
+    ------
+    DataError
+        If a table or column is not there, if rows have no unit or reach two; with their number.
+
+    Guarantee
+    ---------
+    Claim Q-1. A world holds a private row if and only if the row's unit is in the candidate.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import pacprivacy as pac
+    >>> people = pd.DataFrame({"id": range(8), "region": list("nnnnssss")})
+    >>> visits = pd.DataFrame({"person": [0, 0, 1, 5, 7], "cost": [3.0, 4.0, 5.0, 1.0, 2.0]})
+    >>> clinic = pac.Tables({"people": people, "visits": visits}, unit="people.id",
+    ...                     via={"visits": "person"})
+    >>> clinic
+    Tables(unit='people.id', n_units=8, private=['people', 'visits'], public=[])
+    """
+
+    def __init__(
+        self,
+        source: str | Path | Mapping[str, Any] | Any,
+        *,
+        unit: str,
+        via: Mapping[str, str | tuple[str, str]] | None = None,
+    ) -> None:
+        self._source = _read_source(source)
+        self._local = threading.local()
+        table, column = _split_column(unit, "unit")
+        self._paths: dict[str, Path_] = {table: (column, None)}
+        for name, path in dict(via or {}).items():
+            own, other = (path, None) if isinstance(path, str) else path
+            self._paths[name] = (own, None if other is None else _split_column(other, "via"))
+        self.unit = unit
+        self._check_names()
+        (n,) = self.rows(f"SELECT count(*) FROM {UNITS}")[0]
+        self.n_units = int(n)
+        self._check_rows()
+
+    def __repr__(self) -> str:
+        public = sorted(set(self.names) - set(self.private))
+        return (
+            f"Tables(unit={self.unit!r}, n_units={self.n_units}, private={list(self.private)}, "
+            f"public={public})"
+        )
+
+    def __len__(self) -> int:
+        return self.n_units
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_local"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._local = threading.local()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all tables."""
+        return self._source.names
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """Names of the private tables."""
+        return tuple(self._paths)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Table and column of the unit's key."""
+        return _split_column(self.unit, "unit")
+
+    def is_key(self, table: str, column: str) -> bool:
+        """Whether a column of a table holds the unit's key, so that it tells units apart."""
+        own, other = self._paths.get(self._known(table), ("", None))
+        return other is None and own.lower() == column.lower() and own != ""
+
+    def _known(self, table: str) -> str:
+        """Return a table's name as it was given; SQL does not tell cases apart."""
+        return next((name for name in self.names if name.lower() == table.lower()), table)
+
+    def columns(self, table: str) -> list[str]:
+        """Return the columns of a table, as it was given."""
+        return [str(row[0]) for row in self.rows(f"DESCRIBE {BASE}.{quote(table)}")]
+
+    def take(self, rows: npt.NDArray[np.int64]) -> World:
+        """Return the tables as a candidate of these units sees them."""
+        return World(tables=self, units=np.asarray(rows, dtype=np.int64))
+
+    def digest(self) -> str:
+        """Return a hash of names, keys and contents, whatever the order of rows; curator-only."""
+        state = hashlib.blake2b(f"{self.unit} {sorted(self._paths.items())}".encode())
+        for name in sorted(self.names):
+            text = "md5_number(CAST(t AS VARCHAR))"
+            found = self.rows(
+                f"SELECT count(*), bit_xor({text}), sum(({text} % 4294967291)::HUGEINT) "
+                f"FROM {BASE}.{quote(name)} t"
+            )
+            state.update(f"{name} {self.columns(name)} {found}".encode())
+        return state.hexdigest()
+
+    def connect(self) -> Any:
+        """Return this thread's connection, in which every table is a view that carries its unit."""
+        found = getattr(self._local, "connection", None)
+        if found is None:
+            found = self._source.open()
+            # One thread: sums of floats come out the same, to the last bit, in every run.
+            found.execute("SET threads = 1; SET preserve_insertion_order = true")
+            self._create(found)
+            self._local.connection = found
+        return found
+
+    def remember(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """Return what was computed for a key; the latest is kept, in this process alone."""
+        found = getattr(self._local, "latest", None)
+        if found is None or found[0] != key:
+            found = (key, compute())
+            self._local.latest = found
+        return found[1]
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the answer to a query of ours over all units; curator-only."""
+        return list(self.connect().execute(query).fetchall())
+
+    def _create(self, connection: Any) -> None:
+        """Give units numbers in the order of their keys, and every private row its unit."""
+        table, column = self.key
+        connection.execute(
+            f"CREATE TABLE {UNITS} AS SELECT key, (row_number() OVER (ORDER BY key) - 1)::INTEGER "
+            f"AS code FROM (SELECT DISTINCT {quote(column)} AS key FROM {BASE}.{quote(table)}) "
+            f"WHERE key IS NOT NULL"
+        )
+        connection.execute(f"CREATE SCHEMA {WHOLE}; CREATE TABLE {WORLD} (code INTEGER)")
+        for name in self._source.names:
+            base = f"{BASE}.{quote(name)} t"
+            if name in self._paths:
+                how = self._codes(name)
+                body = f"SELECT t.*, c.code AS {UNIT} FROM {base} LEFT JOIN {how}"
+                connection.execute(f"CREATE VIEW {WHOLE}.{quote(name)} AS {body}")
+            else:
+                connection.execute(f"CREATE VIEW {quote(name)} AS SELECT * FROM {base}")
+
+    def _codes(self, name: str, seen: tuple[str, ...] = ()) -> str:
+        """Return the relation that a private table joins to find its unit, and how."""
+        own, other = self._paths[name]
+        if other is None:
+            return f"{UNITS} c ON t.{quote(own)} = c.key"
+        table, column = other
+        if table in (*seen, name):
+            raise DataError(f"via must lead to {self.unit}; got a circle at {table!r}. Mend via.")
+        inner = (
+            f"SELECT DISTINCT t.{quote(column)} AS key, c.code FROM {BASE}.{quote(table)} t "
+            f"JOIN {self._codes(table, (*seen, name))}"
+        )
+        return f"({inner}) c ON t.{quote(own)} = c.key"
+
+    def _check_names(self) -> None:
+        for name, (own, other) in self._paths.items():
+            for table, column in ((name, own), *([other] if other else [])):
+                if table not in self._source.names:
+                    raise DataError(
+                        f"tables must hold {table!r}; got {', '.join(self._source.names)}. "
+                        "Check the names in unit and via."
+                    )
+                if other is not None and other[0] not in self._paths:
+                    raise DataError(
+                        f"via must lead through private tables; got {other[0]!r} for {name!r}, "
+                        "which is not in via. Say how it reaches the unit."
+                    )
+                found = self._source.columns(table)
+                if column not in found:
+                    raise DataError(
+                        f"table {table!r} must have a column {column!r}; got "
+                        f"{', '.join(found[:12])}. Check the names in unit and via."
+                    )
+        for name in self._source.names:
+            if UNIT in self._source.columns(name):
+                raise DataError(f"table {name!r} must have no column {UNIT!r}. Rename it.")
+
+    def _check_rows(self) -> None:
+        for name, (own, other) in self._paths.items():
+            (lost,) = self.rows(f"SELECT count(*) FROM {WHOLE}.{quote(name)} WHERE {UNIT} IS NULL")[
+                0
+            ]
+            if lost:
+                raise DataError(
+                    f"every row of {name!r} must belong to a unit of {self.unit}; got {lost} rows "
+                    f"whose {own!r} is missing or leads to none. Drop them or mend the key."
+                )
+            if other is not None:
+                table, column = other
+                (double,) = self.rows(
+                    f"SELECT count(*) FROM (SELECT {quote(column)} FROM {WHOLE}.{quote(table)} "
+                    f"GROUP BY 1 HAVING count(DISTINCT {UNIT}) > 1)"
+                )[0]
+                if double:
+                    raise DataError(
+                        f"every row of {name!r} must reach one unit; got {double} values of "
+                        f"{table}.{column} that belong to several. Use a key that does not."
+                    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class World(Mapping[str, Any]):
+    """What one candidate sees: frames by name, or answers to queries; curator-only.
+
+    Parameters
+    ----------
+    tables : Tables
+        The universe.
+    units : integer array
+        Numbers of the units that are in.
+    """
+
+    tables: Tables
+    units: npt.NDArray[np.int64]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.tables.names:
+            raise KeyError(name)
+        with self as connection:
+            return frame_of(connection.sql(f"SELECT * FROM {quote(name)}"))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables.names)
+
+    def __len__(self) -> int:
+        return len(self.tables.names)
+
+    @property
+    def share(self) -> float:
+        """Share of all units that is in."""
+        return len(self.units) / self.tables.n_units
+
+    def __enter__(self) -> Any:
+        """Return a connection in which the private tables hold the rows of these units."""
+        cursor = self.tables.connect()
+        cursor.execute(f"DELETE FROM {WORLD}")
+        cursor.register("pac_codes", arrow_table({"code": self.units.astype(np.int32)}))
+        cursor.execute(f"INSERT INTO {WORLD} SELECT code FROM pac_codes")
+        cursor.unregister("pac_codes")
+        for name in self.tables.private:
+            body = (
+                f"SELECT * EXCLUDE ({UNIT}) FROM {WHOLE}.{quote(name)} "
+                f"WHERE {UNIT} IN (SELECT code FROM {WORLD})"
+            )
+            cursor.execute(f"CREATE OR REPLACE TEMP VIEW {quote(name)} AS {body}")
+        return cursor
+
+    def __exit__(self, *error: object) -> None:
+        cursor = self.tables.connect()
+        for name in self.tables.private:
+            cursor.execute(f"DROP VIEW IF EXISTS temp.{quote(name)}")
+
+
+def frame_of(result: Any) -> Any:
+    """Return a result as a frame of pandas where it is installed, else as an Arrow table."""
+    try:
+        return result.df()
+    except ImportError:
+        return result.to_arrow_table()
+
+
+def arrow_table(columns: Mapping[str, Any]) -> Any:
+    """Return columns as a table that the engine reads without copying."""
+    import pyarrow
+
+    return pyarrow.table(dict(columns))
+
+
+def _split_column(text: str, name: str) -> tuple[str, str]:
+    table, dot, column = text.partition(".")
+    if not (table and dot and column):
+        raise DataError(f"{name} must name a column as 'table.column'; got {text!r}.")
+    return table, column
+
+
+# --- where the tables are ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Source:
+    """Where tables are, by name, so that another thread or process can open them again."""
+
+    relations: Mapping[str, str]
+    frames: Mapping[str, Any]
+    attached: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.relations, *self.frames)
+
+    def open(self) -> Any:
+        """Return a new connection with a view of every table in the base schema."""
+        import duckdb
+
+        connection = duckdb.connect(":memory:")
+        connection.execute(f"CREATE SCHEMA {BASE}")
+        if self.attached is not None:
+            path = self.attached.replace("'", "''")
+            connection.execute(f"ATTACH '{path}' AS pac_source (READ_ONLY)")
+        for name, frame in self.frames.items():
+            connection.register("pac_frame", frame)
+            connection.execute(f"CREATE TABLE {BASE}.{quote(name)} AS SELECT * FROM pac_frame")
+            connection.unregister("pac_frame")
+        for name, relation in self.relations.items():
+            connection.execute(f"CREATE VIEW {BASE}.{quote(name)} AS SELECT * FROM {relation}")
+        return connection
+
+    def columns(self, table: str) -> list[str]:
+        if table in self.frames:
+            return [str(name) for name in self.frames[table].column_names]
+        return [
+            str(row[0]) for row in self.open().execute(f"DESCRIBE {BASE}.{quote(table)}").fetchall()
+        ]
+
+
+def _read_source(source: Any) -> _Source:
+    try:
+        import duckdb
+        import pyarrow
+    except ImportError as error:
+        raise DataError(
+            "tables need duckdb, sqlglot and pyarrow, which are not installed. "
+            "Run: pip install 'pacprivacy[sql]'"
+        ) from error
+    if isinstance(source, Mapping):
+        return _Source(relations={}, frames={str(k): _as_arrow(v, k) for k, v in source.items()})
+    if isinstance(source, duckdb.DuckDBPyConnection):
+        listed = source.execute("SELECT table_name FROM information_schema.tables").fetchall()
+        names = sorted(str(row[0]) for row in listed)
+        found: dict[str, Any] = {}
+        for name in names:
+            table = source.sql(f"SELECT * FROM {quote(name)}").to_arrow_table()
+            assert isinstance(table, pyarrow.Table)
+            found[name] = table
+        return _Source(relations={}, frames=found)
+    if not isinstance(source, str | Path):
+        raise DataError(
+            f"tables must be a DuckDB file or connection, a folder, or frames by name; got "
+            f"{type(source).__name__}. For example pac.Tables('shop.duckdb', unit='customer.id')."
+        )
+    return _read_path(Path(source))
+
+
+def _read_path(path: Path) -> _Source:
+    if not path.exists():
+        raise DataError(f"tables must be a file or folder that is there; got {str(path)!r}.")
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES)
+        if not files:
+            raise DataError(
+                f"the folder of tables must hold .parquet or .csv files; got none in {path.name!r}."
+            )
+        stems = [p.stem for p in files]
+        if len(set(stems)) < len(stems):
+            raise DataError("files of a folder must have different names without their ending.")
+        relations = {}
+        for p in files:
+            name = str(p).replace("'", "''")
+            relations[p.stem] = f"{SUFFIXES[p.suffix]}('{name}')"
+        return _Source(relations=relations, frames={})
+    import duckdb
+
+    try:
+        with duckdb.connect(str(path), read_only=True) as connection:
+            rows = connection.execute(
+                "SELECT table_schema, table_name FROM information_schema.tables"
+            ).fetchall()
+    except duckdb.Error as error:
+        raise DataError(
+            f"{path.name!r} must be a DuckDB file that nobody is writing to; it cannot be opened."
+        ) from error
+    relations = {str(t): f"pac_source.{quote(str(s))}.{quote(str(t))}" for s, t in rows}
+    return _Source(relations=relations, frames={}, attached=str(path))
+
+
+def _as_arrow(frame: Any, name: str) -> Any:
+    import narwhals.stable.v2 as nw
+    import pyarrow
+
+    if isinstance(frame, pyarrow.Table):
+        return frame
+    try:
+        return nw.from_native(frame, eager_only=True).to_arrow()
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"table {name!r} must be a frame of pandas, polars or pyarrow; got "
+            f"{type(frame).__name__}."
+        ) from error

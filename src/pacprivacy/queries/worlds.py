@@ -1,0 +1,402 @@
+"""A query as a mechanism: the cells of every world, by one of two plans that give one matrix.
+
+*Sums per unit*: joins, filters and ``GROUP BY keys, unit`` in the engine, once; then the sums of
+units times the subsets. For counts, sums, averages, variances, covariances and what is made of
+them. *One query per world*: any other SQL. Which one was taken is said, and why; what comes after
+does not know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from pacprivacy._checks import Matrix
+from pacprivacy.errors import QueryError
+from pacprivacy.mechanism import Batch, Data, Mechanism, fixed, flatten, subset_sums
+from pacprivacy.pool import Pool
+from pacprivacy.queries.query import CELLS, SHARE, Query, Sums, as_sums, parse, refuse
+from pacprivacy.queries.tables import Tables, World, arrow_table, frame_of, quote
+
+Keys = Literal["universe"] | Mapping[str, Sequence[Any]] | Sequence[Any] | None
+
+AT_LEAST: Final = 20  # units behind a key that is found in the universe
+NAMED_CELLS: Final = 1000  # more are arrays, without a name for each
+ROWS_AT_ONCE: Final = 2**20
+WIDTHS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+NUMERIC: Final = {*WIDTHS, *(f"U{w}" for w in WIDTHS), "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN"}
+DENSE: Final = 0.05  # share of units with a cell, from which dense products are faster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class QueryMechanism(Mechanism):
+    """The cells of a query on one world, in the order of the keys.
+
+    Parameters
+    ----------
+    query : Query, public
+        The query, taken apart.
+    tables : Tables, curator-only
+        The universe.
+    keys, at_least, fill
+        See :func:`pacprivacy.sql`.
+    cells : list of tuples, public
+        The group keys of every cell; fixed by :meth:`prepare`.
+    """
+
+    query: Query
+    tables: Tables = field(repr=False)
+    keys: Keys = None
+    at_least: int = AT_LEAST
+    fill: float | None = None
+    cells: tuple[tuple[Any, ...], ...] | None = None
+    sums: Sums | None = field(default=None, repr=False)
+    plan: str = ""
+    published: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The query, on one line."""
+        return " ".join(self.query.text.split())[:200]
+
+    def prepare(self, data: Data) -> Self:
+        """Find the cells and the plan, which are facts of the universe or declared."""
+        if self.cells is not None:
+            return self
+        self._check_types()
+        found = as_sums(self.query, self.tables)
+        sums, said = None, "one query per world"
+        if isinstance(found, Sums):
+            if _rows_of_two(found, self.tables):
+                said += ": rows of the join belong to two units"
+            else:
+                sums, said = found, "sums per unit, once, then products with the subsets"
+        else:
+            said += f": {found}"
+        cells, told = self._find_cells()
+        return replace(self, cells=cells, sums=sums, plan=said, published=told)
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was declared, and how totals are to be read."""
+        said = [
+            "counts and sums are estimates for all units: those of a candidate divided by its "
+            "share of the units"
+        ]
+        if self.fill is not None:
+            said.append(f"cells without a value are {self.fill:g}, as declared")
+        return tuple(said)
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the cells of one world."""
+        world: World = parts[0]
+        with world as connection:
+            rows = connection.execute(_with_share(self.query.core, world.share)).fetchall()
+        return self._shaped(self._aligned(rows))
+
+    @property
+    def batch(self) -> Batch | None:
+        """All worlds at once, where the query is made of sums over units."""
+        return None if self.sums is None else self._batch
+
+    def _batch(self, data: Data, pool: Pool) -> Matrix:
+        sums, cells = fixed(self.sums, self.name), fixed(self.cells, self.name)
+        totals = _totals(sums, self.tables, pool, {cell: i for i, cell in enumerate(cells)})
+        shares = pool.sizes() / pool.n_units
+        n, width = len(cells), len(self.query.columns)
+        found = np.empty((pool.n_subsets, n, width))
+        step = max(1, ROWS_AT_ONCE // n)
+        connection = self.tables.connect()
+        for start in range(0, pool.n_subsets, step):
+            block = totals[start : start + step].reshape(-1, sums.n_sums)
+            names = {f"s{i}": block[:, i] for i in range(sums.n_sums)}
+            share = np.repeat(shares[start : start + step], n)
+            connection.register("pac_sums", arrow_table({**names, SHARE: share}))
+            shown = ", ".join(f"({cell})::DOUBLE AS c{i}" for i, cell in enumerate(sums.cells))
+            result = connection.execute(f"SELECT {shown} FROM pac_sums").fetchnumpy()
+            connection.unregister("pac_sums")
+            columns = [np.ma.filled(result[f"c{i}"].astype(float), np.nan) for i in range(width)]
+            found[start : start + step] = np.stack(columns, axis=1).reshape(-1, n, width)
+        numbers = np.arange(n * width, dtype=np.float64).reshape(n, width)
+        # Dictionaries are measured in the order of their names.
+        order = flatten(self._shaped(numbers))[0].astype(np.int64)
+        return self._checked(found).reshape(pool.n_subsets, -1)[:, order]
+
+    def _aligned(self, rows: list[tuple[Any, ...]]) -> Matrix:
+        """Put the rows of a world in the order of the cells; others are left out."""
+        cells, k = fixed(self.cells, self.name), len(self.query.keys)
+        places = {cell: i for i, cell in enumerate(cells)}
+        found = np.full((len(cells), len(self.query.columns)), np.nan)
+        for j, column in enumerate(self.query.columns):
+            if column.total:
+                found[:, j] = 0.0
+        for row in rows:
+            place = places.get(tuple(row[:k]))
+            if place is not None:
+                found[place] = [np.nan if v is None else _number(self.query, v) for v in row[k:]]
+        return np.asarray(self._checked(found[None])[0])
+
+    def _checked(self, values: Matrix) -> Matrix:
+        """Refuse cells without a value, or put in what was declared for them."""
+        bad = ~np.isfinite(values)
+        if not bad.any():
+            return values
+        if self.fill is None:
+            column = self.query.columns[int(np.flatnonzero(bad.any(axis=(0, 1)))[0])]
+            raise refuse(
+                self.query.text,
+                column.name,
+                "every cell must have a value in every world, also where a group has no rows",
+                "Give fill=0, use count or sum, or ask for larger groups.",
+            )
+        return np.asarray(np.where(bad, self.fill, values))
+
+    def _shaped(self, values: Matrix) -> dict[str, Any]:
+        """Return one entry for each column: a number, or numbers by the name of their cell."""
+        cells = fixed(self.cells, self.name)
+        names = column_names(self.query)
+        if not self.query.keys:
+            return {name: float(values[0, j]) for j, name in enumerate(names)}
+        if len(cells) > NAMED_CELLS:
+            return {name: values[:, j] for j, name in enumerate(names)}
+        labels = [cell_name(cell) for cell in cells]
+        return {
+            name: {label: float(v) for label, v in zip(labels, values[:, j], strict=True)}
+            for j, name in enumerate(names)
+        }
+
+    def _check_types(self) -> None:
+        """Refuse a query that the engine cannot run, or whose cells are not numbers."""
+        import duckdb
+
+        everyone = self.tables.take(np.arange(self.tables.n_units))
+        try:
+            with everyone as connection:
+                found = connection.execute(f"DESCRIBE {_with_share(self.query.core, 1.0)}")
+                types = [str(row[1]) for row in found.fetchall()][len(self.query.keys) :]
+        except duckdb.Error as error:
+            line = str(error).splitlines()[0]
+            raise QueryError(f"the query must be one that DuckDB can run: {line}") from None
+        for column, kind in zip(self.query.columns, types, strict=True):
+            if kind.split("(")[0] not in NUMERIC:
+                raise refuse(
+                    self.query.text,
+                    column.name,
+                    f"every output must be a number or a group key, not {kind}",
+                    "Count it, or group by it.",
+                )
+
+    def _find_cells(self) -> tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]:
+        """Return the group keys: declared, or those of the universe with enough units behind."""
+        if not self.query.keys:
+            return ((),), ()
+        if self.keys is None:
+            raise refuse(
+                self.query.text,
+                self.query.keys[0],
+                "group keys must be declared, or be let out as facts of the universe",
+                f"Give keys={{{self.query.key_names[0]!r}: [...]}} or keys='universe'.",
+            )
+        if not isinstance(self.keys, str):
+            return _declared(self.query, self.keys), ()
+        if self.keys != "universe":
+            raise QueryError(f"keys must be 'universe', lists or a mapping; got {self.keys!r}.")
+        if self.sums is None and isinstance(as_sums(self.query, self.tables), str):
+            raise refuse(
+                self.query.text,
+                self.query.keys[0],
+                "group keys must be declared where units behind a group cannot be counted",
+                f"Give keys={{{self.query.key_names[0]!r}: [...]}}.",
+            )
+        return self._supported()
+
+    def _supported(self) -> tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]:
+        sums = as_sums(self.query, self.tables)
+        assert isinstance(sums, Sums)  # asked before
+        k = len(self.query.keys)
+        keys = ", ".join(f"k{i}" for i in range(k))
+        rows = self.tables.rows(
+            f"SELECT {keys}, count(DISTINCT u) FROM ({sums.query}) GROUP BY ALL ORDER BY ALL"
+        )
+        kept = tuple(tuple(row[:k]) for row in rows if row[k] >= self.at_least)
+        if not kept:
+            raise refuse(
+                self.query.text,
+                self.query.keys[0],
+                f"groups must have at least {self.at_least} units",
+                "Group by something coarser, or lower at_least.",
+            )
+        dropped = len(rows) - len(kept)
+        told = (
+            f"the {len(kept)} groups of {', '.join(self.query.key_names)} with at least "
+            f"{self.at_least} units in the universe"
+            + (f"; that {dropped} others were left out" if dropped else ""),
+        )
+        return kept, told
+
+
+def column_names(query: Query) -> list[str]:
+    """Return the names of the columns; those that two share are numbered."""
+    names: list[str] = []
+    for column in query.columns:
+        n = 2
+        name = column.name
+        while name in names:
+            name, n = f"{column.name} ({n})", n + 1
+        names.append(name)
+    return names
+
+
+def cell_name(cell: tuple[Any, ...]) -> str:
+    """Write the keys of a cell for people."""
+    return ", ".join(str(key) for key in cell)
+
+
+def _number(query: Query, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise QueryError(
+            f"every output must be a number or a group key; got {type(value).__name__}. "
+            "Count it, or group by it."
+        ) from None
+
+
+def _with_share(sql: str, share: float) -> str:
+    return sql.replace(SHARE, repr(float(share)))
+
+
+def _declared(query: Query, keys: Any) -> tuple[tuple[Any, ...], ...]:
+    """Return the cells of declared keys: all combinations, or those that are listed."""
+    import itertools
+
+    if isinstance(keys, Mapping):
+        lowered = {str(name).lower(): list(values) for name, values in keys.items()}
+        lists = []
+        for name, sql in zip(query.key_names, query.keys, strict=True):
+            values = lowered.get(name.lower(), lowered.get(sql.lower()))
+            if values is None:
+                raise QueryError(
+                    f"keys must say the values of {name!r}; got {', '.join(map(str, keys))}. "
+                    "Add it, or use keys='universe'."
+                )
+            lists.append(values)
+        cells = list(itertools.product(*lists))
+    else:
+        cells = [tuple(cell) if isinstance(cell, tuple | list) else (cell,) for cell in keys]
+    if not cells or any(len(cell) != len(query.keys) for cell in cells):
+        raise QueryError(
+            f"keys must have {len(query.keys)} values for each group; got others. "
+            f"They are the values of {', '.join(query.key_names)}."
+        )
+    if len(set(cells)) < len(cells):
+        raise QueryError("keys must name every group once; got one twice. Leave it out.")
+    return tuple(cells)
+
+
+# --- sums per unit -------------------------------------------------------------------------------
+
+
+def _rows_of_two(sums: Sums, tables: Tables) -> bool:
+    query = f"SELECT coalesce(bool_or(pac_two), false) FROM ({sums.query})"
+    return bool(tables.rows(query)[0][0])
+
+
+def _totals(
+    sums: Sums, tables: Tables, pool: Pool, places: Mapping[tuple[Any, ...], int]
+) -> Matrix:
+    """Return the sums of every cell over the units of every world, shape (m, cells, sums)."""
+    matrix = tables.remember((sums, tuple(places)), lambda: _unit_sums(sums, tables, places))
+    if matrix.nnz > DENSE * matrix.shape[0] * matrix.shape[1]:
+        # A slice: the rows that are asked for follow one another where every row is a unit.
+        products = subset_sums(
+            pool, lambda rows: matrix[rows[0] : rows[-1] + 1].toarray(), matrix.shape[1]
+        )
+    else:
+        products = _sparse_sums(pool, matrix)
+    return products.reshape(pool.n_subsets, len(places), sums.n_sums)
+
+
+def _unit_sums(sums: Sums, tables: Tables, places: Mapping[tuple[Any, ...], int]) -> Any:
+    """Return the sums of every cell for every unit: a sparse matrix, units x (cells x sums)."""
+    table = tables.connect().sql(sums.query).to_arrow_table()
+    units, n_keys = table["u"].to_numpy(), table.column_names.index("u")
+    keys = zip(*(table[f"k{i}"].to_pylist() for i in range(n_keys)), strict=True)
+    found = [places.get(key, -1) for key in keys] if n_keys else [0] * len(units)
+    cells = np.array(found, dtype=np.int64)
+    kept, n_sums = cells >= 0, sums.n_sums
+    values = np.stack([_floats(table[f"s{i}"])[kept] for i in range(n_sums)], axis=1)
+    columns = cells[kept][:, None] * n_sums + np.arange(n_sums)
+    rows = np.repeat(units[kept].astype(np.int64), n_sums)
+    shape = (tables.n_units, len(places) * n_sums)
+    return csr_array((values.ravel(), (rows, columns.ravel())), shape=shape)
+
+
+def _sparse_sums(pool: Pool, matrix: Any) -> Matrix:
+    """Return the sums over every subset, where few units have a cell."""
+    total = np.zeros((pool.n_subsets, matrix.shape[1]))
+    step = 2**16
+    for start in range(0, pool.n_units, step):
+        stop = min(start + step, pool.n_units)
+        inside = csr_array(pool.inside(slice(start, stop)).astype(np.float64))
+        total += (inside @ matrix[start:stop]).toarray()
+    return total
+
+
+def _floats(column: Any) -> npt.NDArray[np.float64]:
+    import pyarrow as pa
+
+    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+# --- after the noise -----------------------------------------------------------------------------
+
+
+BESIDE: Final = ("noise", "low", "high")
+
+
+def arranged(query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]) -> Any:
+    """Return released cells as the query arranges them: filtered, ordered, cut, named.
+
+    ``columns`` holds ``c0``, ``c1`` and so on, and what stands beside them: ``c0_noise``,
+    ``c0_low`` and ``c0_high``.
+    """
+    import duckdb
+
+    table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(len(query.keys))}
+    table |= dict(columns)
+    shown = []
+    for sql, name in query.shown:
+        shown.append(f"{sql} AS {quote(name)}")
+        shown += [
+            f"{sql}_{beside} AS {quote(f'{name} {beside}')}"
+            for beside in BESIDE
+            if f"{sql}_{beside}" in table
+        ]
+    with duckdb.connect(":memory:") as connection:
+        connection.register(CELLS, arrow_table(table))
+        text = f"SELECT {', '.join(shown)} FROM {CELLS}{query.tail}"
+        return frame_of(connection.sql(text))
+
+
+def query_mechanism(
+    text: str,
+    tables: Tables,
+    *,
+    keys: Keys = None,
+    at_least: int = AT_LEAST,
+    fill: float | None = None,
+) -> QueryMechanism:
+    """Return a query as a mechanism."""
+    if at_least < 2:
+        raise QueryError(
+            f"at_least must be 2 or more, since a group of one unit singles it out; got {at_least}."
+        )
+    return QueryMechanism(
+        query=parse(text, tables), tables=tables, keys=keys, at_least=at_least, fill=fill
+    )
