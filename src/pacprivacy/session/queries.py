@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 import numpy as np
 
-from pacprivacy.queries import QueryMechanism, arranged, column_names
+from pacprivacy.errors import DataError
+from pacprivacy.mechanism import Data
+from pacprivacy.queries import (
+    QueryMechanism,
+    Tables,
+    arranged,
+    column_names,
+    query_mechanism,
+)
 from pacprivacy.release import Release
 
 
@@ -24,6 +32,12 @@ class QueryRelease(Release):
     """
 
     mechanism: QueryMechanism = field(repr=False)
+
+    @classmethod
+    def of(cls, release: Release, mechanism: QueryMechanism) -> Self:
+        """Return a release as that of a query."""
+        parts = {part.name: getattr(release, part.name) for part in fields(release)}
+        return cls(**parts, mechanism=mechanism)
 
     @property
     def query(self) -> str:
@@ -61,6 +75,18 @@ class QueryRelease(Release):
 
     def __str__(self) -> str:
         return f"{self.frame}\nplan: {self.plan}"
+
+
+def query_of(text: str, data: Data, keys: Any, at_least: int, fill: float | None) -> QueryMechanism:
+    """Return a query over a session's tables, with its cells and its plan."""
+    tables = data.parts[0]
+    if not isinstance(tables, Tables):
+        raise DataError(
+            f"data must be pac.Tables to be asked in SQL; got {type(tables).__name__}. "
+            "Make them of your frames: pac.Tables({'people': frame}, unit='people.id')."
+        )
+    asked = query_mechanism(text, tables, keys=keys, at_least=at_least, fill=fill)
+    return asked.prepare(data)
 
 
 def _numbers(column: Any) -> Any:

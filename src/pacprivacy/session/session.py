@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -45,14 +44,13 @@ from pacprivacy.budget import (
 from pacprivacy.errors import (
     BudgetError,
     BudgetExceededError,
-    DataError,
     LedgerError,
     SecretError,
 )
 from pacprivacy.mechanism import as_mechanism, split_units, with_title
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_feasible
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.queries import AT_LEAST, Tables, query_mechanism
+from pacprivacy.queries import AT_LEAST
 from pacprivacy.release import (
     Bundle,
     Certificate,
@@ -73,7 +71,7 @@ from pacprivacy.release import (
 )
 from pacprivacy.session.account import Holder, open_account
 from pacprivacy.session.keeper import Keeper, Reading
-from pacprivacy.session.queries import QueryRelease
+from pacprivacy.session.queries import QueryRelease, query_of
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Rehearsal, information_of
 from pacprivacy.simulation import Outputs, scale_outputs
@@ -316,12 +314,7 @@ class Session(Keeper):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
@@ -420,17 +413,8 @@ class Session(Keeper):
 
         As :meth:`release`; for ``keys``, ``at_least`` and ``fill`` see :func:`pacprivacy.sql`.
         """
-        tables = self._rehearsal.data.parts[0]
-        if not isinstance(tables, Tables):
-            raise DataError(
-                f"data must be pac.Tables to be asked in SQL; got {type(tables).__name__}. "
-                "Make them of your frames: pac.Tables({'people': frame}, unit='people.id')."
-            )
-        asked = query_mechanism(query, tables, keys=keys, at_least=at_least, fill=fill)
-        prepared = asked.prepare(self._rehearsal.data)
-        found = self.release(prepared, budget, share=share, name=name)
-        parts = {part.name: getattr(found, part.name) for part in fields(found)}
-        return QueryRelease(**parts, mechanism=prepared)
+        asked = query_of(query, self._rehearsal.data, keys, at_least, fill)
+        return QueryRelease.of(self.release(asked, budget, share=share, name=name), asked)
 
     def refine(
         self,
