@@ -305,6 +305,7 @@ VERBS: Final = {
     "demo": "Privatise the Iris mean and a k-means fit at three budgets.",
     "plan": "Show privacy against utility for several budgets.",
     "release": "Release a statistic or a model of a table.",
+    "sql": "Answer a query over tables with keys.",
     "verify": "Recompute a certificate from the curator's bundle.",
     "audit": "Attack simulated releases, beside what is promised.",
     "report": "Write a page that says what a release promises.",

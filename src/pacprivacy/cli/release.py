@@ -30,7 +30,7 @@ from pacprivacy.tables import find_model, read_study
 
 SHOWN_NUMBERS: Final = 20
 
-_Budget = Annotated[
+BudgetText = Annotated[
     str,
     typer.Option(
         "--budget",
@@ -38,13 +38,13 @@ _Budget = Annotated[
         help='"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".',
     ),
 ]
-_Seed = Annotated[
+Seed = Annotated[
     int | None,
     typer.Option(
         "--seed", metavar="N", help="Of pool and proof; never of the secret or the noise."
     ),
 ]
-_Simulate = Annotated[
+Simulate = Annotated[
     bool, typer.Option("--simulate", help="Seed the noise too: for trials, protects nobody.")
 ]
 
@@ -52,7 +52,7 @@ _Simulate = Annotated[
 def _release(
     data: options.DataFile,
     model: options.ModelName,
-    budget: _Budget,
+    budget: BudgetText,
     output: options.Folder,
     target: options.Target = None,
     columns: options.Columns = None,
@@ -80,8 +80,8 @@ def _release(
     jobs: options.Jobs = None,
     checkpoint: options.Checkpoint = None,
     name: options.Name = None,
-    seed: _Seed = None,
-    simulate: _Simulate = False,
+    seed: Seed = None,
+    simulate: Simulate = False,
     ledger: options.LedgerPlace = None,
     dataset: options.Dataset = None,
     principal: options.Principal = None,
@@ -127,7 +127,7 @@ def _release(
     account: dict[str, Any] = {"dataset": dataset, "principal": principal, "state": state}
     account["total"] = None if total is None else parse_budget(total)
     if ledger is None:
-        _check_no_account(account)
+        check_no_account(account)
     check_folder(output)
     study = read_study(data, model, asked, reading)
     tell_curator(study.notes, quiet=quiet)
@@ -157,7 +157,7 @@ def _release(
         _show_release(found, files)
 
 
-def _check_no_account(options: dict[str, Any]) -> None:
+def check_no_account(options: dict[str, Any]) -> None:
     """Refuse options of a session without the ledger that keeps it."""
     for name, value in options.items():
         if value is not None:

@@ -68,7 +68,7 @@ class QueryMechanism(Mechanism):
         """Find the cells and the plan, which are facts of the universe or declared."""
         if self.cells is not None:
             return self
-        self._check_types()
+        self._check_numbers()
         found = as_sums(self.query, self.tables)
         sums, said = None, "one query per world"
         if isinstance(found, Sums):
@@ -170,18 +170,21 @@ class QueryMechanism(Mechanism):
             for j, name in enumerate(names)
         }
 
-    def _check_types(self) -> None:
-        """Refuse a query that the engine cannot run, or whose cells are not numbers."""
+    def _types(self) -> list[str]:
+        """Return the types of keys and columns; refuse a query that the engine cannot run."""
         import duckdb
 
         everyone = self.tables.take(np.arange(self.tables.n_units))
         try:
             with everyone as connection:
                 found = connection.execute(f"DESCRIBE {_with_share(self.query.core, 1.0)}")
-                types = [str(row[1]) for row in found.fetchall()][len(self.query.keys) :]
+                return [str(row[1]) for row in found.fetchall()]
         except duckdb.Error as error:
             line = str(error).splitlines()[0]
             raise QueryError(f"the query must be one that DuckDB can run: {line}") from None
+
+    def _check_numbers(self) -> None:
+        types = self._types()[len(self.query.keys) :]
         for column, kind in zip(self.query.columns, types, strict=True):
             if kind.split("(")[0] not in NUMERIC:
                 raise refuse(
@@ -203,7 +206,7 @@ class QueryMechanism(Mechanism):
                 f"Give keys={{{self.query.key_names[0]!r}: [...]}} or keys='universe'.",
             )
         if not isinstance(self.keys, str):
-            return _declared(self.query, self.keys), ()
+            return _declared(self.query, self.keys, self.tables, self._types()), ()
         if self.keys != "universe":
             raise QueryError(f"keys must be 'universe', lists or a mapping; got {self.keys!r}.")
         if self.sums is None and isinstance(as_sums(self.query, self.tables), str):
@@ -271,8 +274,13 @@ def _with_share(sql: str, share: float) -> str:
     return sql.replace(SHARE, repr(float(share)))
 
 
-def _declared(query: Query, keys: Any) -> tuple[tuple[Any, ...], ...]:
-    """Return the cells of declared keys: all combinations, or those that are listed."""
+def _declared(
+    query: Query, keys: Any, tables: Tables, types: Sequence[str]
+) -> tuple[tuple[Any, ...], ...]:
+    """Return the cells of declared keys: all combinations, or those that are listed.
+
+    Their values are read as the engine reads them: ``"1995-01-01"`` is a day where the key is one.
+    """
     import itertools
 
     if isinstance(keys, Mapping):
@@ -294,9 +302,22 @@ def _declared(query: Query, keys: Any) -> tuple[tuple[Any, ...], ...]:
             f"keys must have {len(query.keys)} values for each group; got others. "
             f"They are the values of {', '.join(query.key_names)}."
         )
+    cells = [
+        tuple(_cast(v, kind, tables) for v, kind in zip(c, types, strict=False)) for c in cells
+    ]
     if len(set(cells)) < len(cells):
         raise QueryError("keys must name every group once; got one twice. Leave it out.")
     return tuple(cells)
+
+
+def _cast(value: Any, kind: str, tables: Tables) -> Any:
+    import duckdb
+
+    try:
+        found = tables.connect().execute(f"SELECT CAST(? AS {kind})", [value]).fetchall()
+    except duckdb.Error:
+        raise QueryError(f"keys must be of type {kind}; got {str(value)[:40]!r}.") from None
+    return found[0][0]
 
 
 # --- sums per unit -------------------------------------------------------------------------------
@@ -357,7 +378,7 @@ def _floats(column: Any) -> npt.NDArray[np.float64]:
 # --- after the noise -----------------------------------------------------------------------------
 
 
-BESIDE: Final = ("noise", "low", "high")
+BESIDE: Final = ("error", "noise", "low", "high")
 
 
 def arranged(query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]) -> Any:

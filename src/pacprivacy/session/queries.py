@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +20,7 @@ from pacprivacy.queries import (
     column_names,
     query_mechanism,
 )
-from pacprivacy.release import Release
+from pacprivacy.release import Release, Row, plus_minus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,17 +57,49 @@ class QueryRelease(Release):
 
         HAVING, ORDER BY and LIMIT are taken of released numbers.
         """
+        low, high = self.interval(0.95)
+        beside = {"noise": self.noise_std, "low": low, "high": high}
+        return self._arranged(
+            {
+                f"c{i}_{name}": numbers
+                for name, found in beside.items()
+                for i, numbers in enumerate(self._columns(found))
+            }
+        )
+
+    def _columns(self, found: Any) -> list[Any]:
+        """Return what is known of every cell, column by column."""
+        return [_numbers(found[name]) for name in column_names(self.mechanism.query)]
+
+    def _arranged(self, beside: Mapping[str, Any]) -> Any:
         query, cells = self.mechanism.query, self.mechanism.cells or ((),)
-        columns: dict[str, Any] = {}
-        ends = self.interval(0.95)
-        beside = {"": self.value, "_noise": self.noise_std, "_low": ends[0], "_high": ends[1]}
-        for i, (column, name) in enumerate(zip(query.columns, column_names(query), strict=True)):
-            for suffix, found in beside.items():
-                numbers = _numbers(found[name])
-                if column.counts and not suffix:
-                    numbers = np.rint(numbers) + 0.0
-                columns[f"c{i}{suffix}"] = numbers
-        return arranged(query, cells, columns)
+        values = zip(query.columns, self._columns(self.value), strict=True)
+        shown = [np.rint(n) + 0.0 if column.counts else n for column, n in values]
+        return arranged(query, cells, {**{f"c{i}": n for i, n in enumerate(shown)}, **beside})
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the answer with its noise and intervals; may be published."""
+        frame = self.frame
+        rows = [frame.columns.tolist(), *frame.to_numpy(dtype=object).tolist()]
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(rows)
+
+    def lines(self) -> tuple[list[str], list[list[str]]]:
+        """Return the answer for people: headings, and every number as ``1,234 ± 56``."""
+        error = {f"c{i}_error": e for i, e in enumerate(self._columns(self.std_error))}
+        frame = self._arranged(error)
+        names = [name for _, name in self.mechanism.query.shown]
+        rows = []
+        for row in frame.to_dict("records"):
+            cells = []
+            for name in names:
+                if f"{name} error" in row:
+                    numbers = Row(name, row[name], row[f"{name} error"], 0.0, 0.0)
+                    cells.append(" ± ".join(plus_minus(numbers)))
+                else:
+                    cells.append(str(row[name]))
+            rows.append(cells)
+        return names, rows
 
     def _repr_html_(self) -> str:
         frame = self.frame

@@ -8,8 +8,10 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import pacprivacy as pac
+from pacprivacy.cli.main import app
 from pacprivacy.errors import DataError, MechanismError, QueryError
 from pacprivacy.mechanism import batch_of, coerce_data, flatten
 from pacprivacy.queries import query_mechanism
@@ -274,3 +276,56 @@ def test_rows_that_reach_two_people_are_told_with_counts(
     via: dict[str, Any] = {"visits": "person", "tests": ("visit", "visits.visit")}
     with pytest.raises(DataError, match=r"3 values of visits\.visit"):
         pac.Tables({**frames, "visits": twice}, unit="people.id", via=via)
+
+
+# --- on the command line -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(frames: dict[str, pd.DataFrame], tmp_path: Path) -> Path:
+    where = tmp_path / "clinic"
+    where.mkdir()
+    for name, frame in frames.items():
+        frame.to_parquet(where / f"{name}.parquet")
+    return where
+
+
+def run_sql(folder: Path, *words: str, code: int = 0) -> Any:
+    private = ["--unit", "people.id", "--via", "visits=person", "--budget", "mi<=1"]
+    few = ["--via", "tests=visit:visits.visit", "--subsets", "16"]
+    args = ["sql", str(folder), *words, *private, *few, "-o", str(folder.parent / "out")]
+    result = CliRunner().invoke(app, args)
+    assert result.exit_code == code, (result.stdout, result.stderr)
+    return result
+
+
+def test_one_command_answers_a_query_over_a_folder(folder: Path) -> None:
+    text = "SELECT kind, count(*) AS n, avg(cost) AS cost FROM visits GROUP BY kind ORDER BY n DESC"
+    shown = run_sql(folder, text, "--keys", "kind=a,b,c").stdout
+    assert "Answer ± standard error" in shown
+    assert "plan: sums per unit" in shown
+    out = folder.parent / "out"
+    lines = (out / "answer.csv").read_text().splitlines()
+    assert lines[0] == "kind,n,n noise,n low,n high,cost,cost noise,cost low,cost high"
+    assert len(lines) == 4
+    saved = pac.Release.load(out / "release.json")
+    assert saved.certificate.mechanism == text
+    assert {line.split(",")[0] for line in lines[1:]} == set(saved.value["n"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["SELECT cost FROM visits"], "«cost»"),
+        (["SELECT count(*) FROM visits", "--keys", "kind"], "--keys must be"),
+        (["SELECT count(*) FROM visits", "--via", "visits"], "--via must be"),
+        (["SELECT count(*) FROM visits", "--total", "mi<=1"], "--ledger"),
+        (["SELECT tests, count(*) FROM visits GROUP BY 1"], "DuckDB"),
+        (["SELECT person, count(*) FROM visits GROUP BY 1", "--keys", "person=x"], "BIGINT"),
+    ],
+)
+def test_wrong_use_is_one_line(words: list[str], said: str, folder: Path) -> None:
+    line = run_sql(folder, *words, code=2).stderr
+    assert len(line.splitlines()) == 1
+    assert said in line
+    assert not (folder.parent / "out").exists()

@@ -1,0 +1,163 @@
+"""``pac sql``: a private answer to a query over tables in a file or a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pacprivacy.budget import parse_budget
+from pacprivacy.cli import options
+from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json, show_status, show_table
+from pacprivacy.cli.release import (
+    BudgetText,
+    Seed,
+    Simulate,
+    check_folder,
+    check_no_account,
+    save_release,
+)
+from pacprivacy.errors import DataError
+from pacprivacy.privatizing import sql as answer
+from pacprivacy.queries import AT_LEAST, Tables
+from pacprivacy.session import QueryRelease, Session
+
+_Source = Annotated[
+    Path, typer.Argument(metavar="TABLES", help="DuckDB file, or folder of .parquet and .csv.")
+]
+_Query = Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT of aggregates.")]
+_Key = Annotated[
+    str, typer.Option("--unit", metavar="TABLE.COLUMN", help="Who is protected: one value each.")
+]
+_Via = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--via",
+        metavar="TABLE=COLUMN",
+        help="How a private table reaches the unit: orders=customer_id, or "
+        "lines=order_id:orders.id through another. Repeat it; other tables are public.",
+    ),
+]
+_Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keys",
+        metavar="KEY=A,B,...",
+        help="Groups of a GROUP BY: values of a key (repeat it), or 'universe' to let out which "
+        "groups there are.",
+    ),
+]
+_AtLeast = Annotated[
+    int,
+    typer.Option(
+        "--at-least", metavar="N", help="With --keys universe: units that a group must have."
+    ),
+]
+_Fill = Annotated[
+    float | None,
+    typer.Option("--fill", metavar="X", help="What a cell without a value is, as an average of 0."),
+]
+
+
+def _sql(
+    source: _Source,
+    query: _Query,
+    unit: _Key,
+    budget: BudgetText,
+    output: options.Folder,
+    via: _Via = None,
+    keys: _Keys = None,
+    at_least: _AtLeast = AT_LEAST,
+    fill: _Fill = None,
+    subsets: options.Subsets = None,
+    name: options.Name = None,
+    seed: Seed = None,
+    simulate: Simulate = False,
+    ledger: options.LedgerPlace = None,
+    dataset: options.Dataset = None,
+    principal: options.Principal = None,
+    total: options.Total = None,
+    state: options.State = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Answer a query over tables, every cell with noise and an interval, under one certificate.
+
+    Three files are written: answer.csv and release.json may be published; curator.npz is for the
+    curator alone. With --ledger it is one more release of a session, under one total budget.
+    """
+    limits = parse_budget(budget)
+    account: dict[str, Any] = {"dataset": dataset, "principal": principal, "state": state}
+    whole = None if total is None else parse_budget(total)
+    if ledger is None:
+        check_no_account({**account, "total": whole})
+    check_folder(output)
+    tables = Tables(source, unit=unit, via=_read_paths(via or []))
+    asked: dict[str, Any] = {"keys": _read_keys(keys or []), "at_least": at_least, "fill": fill}
+    drawn: dict[str, Any] = {"n_subsets": subsets, "rng": seed, "simulate": simulate}
+    drawn["progress"] = False if quiet else None
+    with show_status("asking every world", quiet=quiet):
+        if ledger is None:
+            found = answer(query, tables, limits, name=name, **asked, **drawn)
+        else:
+            settings = {"ledger": ledger, "budget": whole, **account, **drawn}
+            with Session(tables, **settings) as session:
+                found = session.sql(query, limits, name=name, **asked)
+    files = save_release(found, output)
+    files["answer"] = str(output / "answer.csv")
+    found.to_csv(files["answer"])
+    if as_json:
+        show_json({**found.to_public_dict(), "files": files})
+    elif not quiet:
+        _show(found, files)
+
+
+def _read_paths(texts: list[str]) -> dict[str, Any]:
+    paths: dict[str, Any] = {}
+    for text in texts:
+        table, sign, path = text.partition("=")
+        if not (sign and table and path):
+            raise DataError(
+                f"--via must be TABLE=COLUMN or TABLE=COLUMN:OTHER.COLUMN; got {text!r}. "
+                "For example --via orders=customer_id."
+            )
+        own, through, other = path.partition(":")
+        paths[table] = (own, other) if through else own
+    return paths
+
+
+def _read_keys(texts: list[str]) -> Any:
+    if not texts:
+        return None
+    if texts == ["universe"]:
+        return "universe"
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, sign, values = text.partition("=")
+        if not (sign and name and values):
+            raise DataError(
+                f"--keys must be KEY=A,B,... or universe; got {text!r}. "
+                "For example --keys region=north,south."
+            )
+        found[name] = values.split(",")
+    return found
+
+
+def _show(found: QueryRelease, files: dict[str, str]) -> None:
+    show(str(found.certificate))
+    show("\nAnswer ± standard error (as estimates for all units)", style="bold")
+    headings, rows = found.lines()
+    show_table(headings, rows)
+    show(f"\nplan: {found.plan}")
+    show(f"Wrote {files['answer']} and {files['release']} (may be published)")
+    show(f"      {files['bundle']} (curator only; 'pac verify' needs it)")
+
+
+sql = Verb(
+    function=_sql,
+    example="""\
+  pac sql shop.duckdb "SELECT region, avg(amount) AS amount FROM orders GROUP BY region" \\
+      --unit customer.id --via orders=customer_id --keys universe \\
+      --budget "membership<=0.6" -o out""",
+)
