@@ -11,20 +11,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy import mechanism as mechanisms
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed
 from pacprivacy._system import single_threaded
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import (
-    Batch,
-    Data,
-    Structure,
-    as_mechanism,
-    batch_of,
-    flatten,
-    published_of,
-    totals_of,
-)
 from pacprivacy.pool import Pool
 from pacprivacy.simulation.backends import (
     Job,
@@ -70,7 +61,7 @@ class Outputs:
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)
-    structure: Structure
+    structure: mechanisms.Structure
     mechanism_name: str
     public: tuple[str, ...] = ()
     published: tuple[str, ...] = ()
@@ -118,17 +109,19 @@ class Outputs:
         }
 
 
-def value_on_all(mechanism: Any, data: Data) -> Vector:
+def value_on_all(mechanism: Any, data: mechanisms.Data) -> Vector:
     """Return the mechanism's value on all records, flattened; curator-only."""
-    prepared = as_mechanism(mechanism).prepare(data)
+    prepared = mechanisms.as_mechanism(mechanism).prepare(data)
     everyone = data.take(np.arange(data.n_rows))
-    return flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
+    return mechanisms.flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
 
 
 _TOLERANCE: Final = 1e-8  # far above rounding, far below any real difference in the formula
 
 
-def run_at_once(batch: Batch, job: Job, pool: Pool) -> tuple[Matrix, Structure]:
+def run_at_once(
+    batch: mechanisms.Batch, job: Job, pool: Pool
+) -> tuple[Matrix, mechanisms.Structure]:
     """Return the values of all subsets and their structure, which is that of ``evaluate``.
 
     The shape, the finiteness, and the value on the first subset are checked.
@@ -208,7 +201,7 @@ def run_mechanism(
     """
     universe = coerce_for(pool, data)
     path = None if checkpoint is None else Path(checkpoint)
-    prepared = as_mechanism(mechanism).prepare(universe)
+    prepared = mechanisms.as_mechanism(mechanism).prepare(universe)
     header = None if path is None or rng is not None else read_header(path)
     seed = coerce_seed(rng) if header is None else header.seed
     job = Job(mechanism=prepared, data=universe, seed=seed)
@@ -216,7 +209,7 @@ def run_mechanism(
     own: list[Notice] = []
     try:
         with collect_notices(own), single_threaded():
-            batch = batch_of(prepared)
+            batch = mechanisms.batch_of(prepared)
             if batch is not None:
                 values, structure = run_at_once(batch, job, pool)
             else:
@@ -226,7 +219,7 @@ def run_mechanism(
             show_notices([*own, *run.notices])
         raise
     show_notices([*own, *run.notices])
-    totals, said = totals_of(prepared), prepared.public
+    totals, said = mechanisms.totals_of(prepared), prepared.public
     if totals is not None:
         share = pool.share
         values = values / share
@@ -236,7 +229,7 @@ def run_mechanism(
         structure=structure,
         mechanism_name=prepared.name,
         public=said,
-        published=published_of(prepared),
+        published=mechanisms.published_of(prepared),
         seed=seed,
         finish=prepared.finish,
         rounds=totals == "count",
