@@ -13,6 +13,7 @@ from pacprivacy import _version, adversary
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy._rounding import at_most
+from pacprivacy.adversary import information_draws, membership_draws
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.noise import NoisePlan, Proof, noise_limit
 from pacprivacy.pool import Pool
@@ -78,13 +79,13 @@ def assess(plan: NoisePlan, context: Context) -> NoisePlan:
     view = plan.view(context.outputs, context.log_p)
     gamma = context.gamma / (4 if heat is None else 8)
     if plan.information is None:
-        draws = adversary.information_draws(pool.n_subsets)
+        draws = information_draws(pool.n_subsets)
         plan = plan.proved(_proof("information", seed, draws, gamma), view)
     if plan.membership is None:
-        draws = adversary.membership_draws(pool.n_subsets)
+        draws = membership_draws(pool.n_subsets)
         plan = plan.proved(_proof("membership", seed, draws, gamma), view, pool)
     if heat is not None and plan.charges is None:
-        draws = max(adversary.membership_draws(pool.n_subsets), adversary.heat_draws(heat, gamma))
+        draws = max(membership_draws(pool.n_subsets), adversary.heat_draws(heat, gamma))
         plan = plan.proved(_proof("charges", seed, draws, gamma), view, pool, heat)
     return plan
 

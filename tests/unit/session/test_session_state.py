@@ -598,7 +598,7 @@ def test_the_belief_is_stored_before_the_users_code_sees_the_value(study: Path, 
 def test_what_fails_before_the_spend_costs_nothing(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules["pacprivacy.session.session"]
+    module = sys.modules["pacprivacy.release"]
     before = Ledger(study).entries()
     with begin(study) as session:
         with pytest.raises(pac.errors.MechanismError):
