@@ -152,20 +152,14 @@ def level_shares(share: Spent, levels: int | None) -> tuple[float, ...]:
 class Refinement:
     """Noise of one fixed shape at falling levels, and what was seen so far; curator-only.
 
-    Parameters
-    ----------
-    outputs : Outputs or array of shape (m, d)
-        The mechanism on every candidate.
-    share : Spent
-        What all steps together may spend; of success what the smallest balance may lose.
-    rule : str or rule object, optional
-        How the shape of the noise is found, at the whole share.
+    ``share`` is what all steps together may spend; the shape is found by the rule at the whole
+    share.
 
     Guarantee
     ---------
     Claim S-3. Every plan of :meth:`plan` meets its own limits under the belief it is given, so
-    Claims S-1 and H-1 hold for the transcript whatever rule ends it. The estimate is a function
-    of the observations.
+    Claims S-1 and H-1 hold for the transcript whatever rule ends it. The estimate is a function of
+    the observations.
     """
 
     def __init__(self, outputs: object, share: Spent, *, rule: noise.AnyRule | None = None) -> None:

@@ -36,28 +36,12 @@ def _unchanged(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outputs:
-    """Values of a mechanism on all subsets.
+    """Values of a mechanism on all subsets; ``values`` and ``seed`` are curator-only.
 
-    Parameters
-    ----------
-    values : float64 array of shape (m, d), read-only, curator-only
-        Row ``k`` is the flattened value on subset ``k``.
-    structure : Structure, public
-        How to build a value from a vector; equal for all subsets.
-    mechanism_name : str, public
-        Name for the certificate.
-    public : tuple of str, public
-        What was computed from the whole universe or declared.
-    published : tuple of str, public
-        Exact facts of the universe that the value shows.
-    seed : int, curator-only
-        Seed of the mechanism's public streams.
-    finish : callable, public
-        Post-processing of a released value.
-    scales : array of shape (d,), public, optional
-        What each number was divided by, powers of two; see :func:`scale_outputs`.
-    rounds : bool, public
-        Whether released numbers are counts, and rounded to whole ones.
+    Row ``k`` of ``values``, shape (m, d), is the flattened value on subset ``k``. ``public`` is
+    what was computed from the whole universe or declared, ``published`` what of the universe the
+    value shows. Each number was divided by its entry of ``scales``; see :func:`scale_outputs`. With
+    ``rounds``, released numbers are counts.
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)
@@ -158,41 +142,11 @@ def run_mechanism(
     rng: np.random.Generator | int | None = None,
     progress: bool | None = None,
 ) -> Outputs:
-    """Evaluate a mechanism on all subsets of a pool.
+    """Evaluate a mechanism on all subsets of a pool; none is left out.
 
-    Parameters
-    ----------
-    mechanism : callable or Mechanism
-        See :func:`pacprivacy.mechanism.as_mechanism`.
-    data : array, frame, list, or tuple of those
-        See :func:`pacprivacy.mechanism.coerce_data`.
-    pool : Pool
-        The subsets; its number of rows is that of the data.
-    n_jobs : int, optional
-        Workers, through joblib; -1 for all cores. None is one, or what
-        ``joblib.parallel_config`` says.
-    checkpoint : path, optional
-        A file (readable by its owner only) from which the same call goes on after a stop.
-        Mechanisms that evaluate all subsets at once do not need one and write none.
-    rng : Generator, int or None
-        Seed of the mechanism's public streams. None draws a fresh one, or takes that of the
-        checkpoint.
-    progress : bool, optional
-        Show a bar on stderr; None shows it if stderr is a terminal.
-
-    Returns
-    -------
-    Outputs
-
-    Raises
-    ------
-    MechanismError
-        If the mechanism fails on a subset, gives other results when run again, or returns
-        another structure on another subset. No subset is left out.
-    CheckpointError
-        If the checkpoint belongs to another run.
-    InterruptedRun
-        If the user pressed Ctrl-C; the message says how to go on.
+    ``n_jobs``, ``checkpoint`` and ``progress`` are those of :func:`pacprivacy.privatize`. ``rng``
+    seeds the mechanism's public streams; None draws a fresh seed, or takes that of the checkpoint.
+    Mechanisms that evaluate all subsets at once write no checkpoint.
 
     Guarantee
     ---------
