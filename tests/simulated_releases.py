@@ -554,7 +554,7 @@ def fit_in_a_grid_search() -> Any:
         "values": attributes(search.best_estimator_),
         "certificate": cost.certificate,
         "total": [cost.total.n_releases, cost.total.mi_nats, cost.total.success_level],
-        "doubt": cost.total.doubt,
+        "doubt": cost.total.gamma,
     }
 
 

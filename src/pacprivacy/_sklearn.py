@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -13,7 +13,6 @@ from pacprivacy._random import coerce_seed
 from pacprivacy.errors import DataError
 
 _LEAVES: Final = (type, str, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
-Kind = TypeVar("Kind")
 
 
 class Fitted(BaseEstimator):  # type: ignore[misc]
@@ -75,7 +74,7 @@ def read_seed(random_state: Any) -> int | None:
     return coerce_seed(random_state)
 
 
-def find_inside(root: Any, kind: type[Kind]) -> Iterator[Kind]:
+def find_inside(root: Any, kind: Any) -> Iterator[Any]:
     """Yield every object of a kind that can be reached from an object, not looking into it."""
     seen: set[int] = set()
     queue = [root]

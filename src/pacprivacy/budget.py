@@ -209,7 +209,7 @@ class Spent:
         What was added to it: 0.1 takes a prior of 0.5 to a level of 0.6.
     epsilon, delta : float, optional
         Differential privacy.
-    doubt : float
+    gamma : float
         Bound on the probability that one of the proofs is wrong.
 
     Examples
@@ -226,14 +226,14 @@ class Spent:
     success_increment: Amount | None = None
     epsilon: Amount | None = None
     delta: Amount | None = None
-    doubt: Amount = 0.0
+    gamma: Amount = 0.0
 
     def __add__(self, other: Spent) -> Spent:
         """Add up what adds up; of two levels the higher one counts."""
         return Spent(
             n_releases=self.n_releases + other.n_releases,
             success_level=_joined(max, self.success_level, other.success_level),
-            doubt=min(1.0, self.doubt + other.doubt),
+            gamma=min(1.0, self.gamma + other.gamma),
             **{name: _joined(add, getattr(self, name), getattr(other, name)) for name in SUMS},
         )
 

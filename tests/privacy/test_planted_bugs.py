@@ -28,7 +28,7 @@ Array = npt.NDArray[np.float64]
 
 ASSESS = importlib.import_module("pacprivacy.release.certify")
 BALANCED = importlib.import_module("pacprivacy.pool.strategies")
-SESSION = importlib.import_module("pacprivacy.session.session")
+RELEASE = importlib.import_module("pacprivacy.release")
 REHEARSAL = importlib.import_module("pacprivacy.session.rehearsal")
 WORKER = importlib.import_module("pacprivacy.simulation.backends")
 
@@ -348,13 +348,13 @@ def test_the_certificate_is_written_before_any_noise_is_drawn(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = Trace(monkeypatch)
-    real = SESSION.write_certificate
+    real = RELEASE.write_certificate
 
     def watched(*args: Any) -> Any:
         trace.events.append("certificate")
         return real(*args)
 
-    monkeypatch.setattr(SESSION, "write_certificate", watched)
+    monkeypatch.setattr(RELEASE, "write_certificate", watched)
     pac.privatize(trace.mean, DATA, pac.Information(1), pool=pool, rule="waterfill", rng=0)
     after = trace.events[trace.events.index("certificate") :]
     assert after.count("draw") >= 2  # the index and the noise come after

@@ -4,15 +4,13 @@ Nothing here comes from ``noise``: an auditor that shares the calibrator's code 
 mistakes.
 """
 
-from pacprivacy.audit.membership import (
+from pacprivacy.audit.attacks import (
     Bayes as Bayes,
-    LikelihoodRatio as LikelihoodRatio,
-    Precision as Precision,
-)
-from pacprivacy.audit.reconstruction import (
     FreeOverlap as FreeOverlap,
+    LikelihoodRatio as LikelihoodRatio,
     Naming as Naming,
     Overlap as Overlap,
+    Precision as Precision,
     Reconstruction as Reconstruction,
 )
 from pacprivacy.audit.run import (

@@ -11,8 +11,7 @@ import numpy as np
 from pacprivacy._plots import draw
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._rounding import percent_at_most, two_digits
-from pacprivacy.audit.membership import Bayes, LikelihoodRatio, Precision
-from pacprivacy.audit.reconstruction import FreeOverlap, Naming, Overlap, Reconstruction
+from pacprivacy.audit import attacks as known
 from pacprivacy.audit.target import Attack, Guess, Releases, Target, Trained
 from pacprivacy.errors import AuditError
 from pacprivacy.release import Bundle, Certificate, Release
@@ -162,14 +161,14 @@ MIN_SHADOW: Final = 2000
 ATTACKS: Final[dict[str, Attack]] = {
     attack.name: attack
     for attack in (
-        Bayes(),
-        LikelihoodRatio(),
-        LikelihoodRatio(score="empirical", name="empirical_ratio"),
-        Naming(),
-        Reconstruction(),
-        Overlap(),
-        FreeOverlap(),
-        Precision(),
+        known.Bayes(),
+        known.LikelihoodRatio(),
+        known.LikelihoodRatio(score="empirical", name="empirical_ratio"),
+        known.Naming(),
+        known.Reconstruction(),
+        known.Overlap(),
+        known.FreeOverlap(),
+        known.Precision(),
     )
 }
 DEFAULT_ATTACKS: Final = tuple(name for name in ATTACKS if name != "precision")

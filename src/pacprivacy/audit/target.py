@@ -58,23 +58,13 @@ class Releases:
 class Target:
     """A release procedure under attack; curator-only.
 
-    Parameters
-    ----------
-    centers : array of shape (m, q)
-        What each candidate would show without noise, in the coordinates of the release.
-    log_p : array of shape (m,)
-        Law of the index: uniform, or the belief before this release of a session.
-    draw : callable
-        ``draw(indices, rng)`` returns one release per index, shape (N, q).
-    noise_std : array of shape (q,) or None
-        Of the Gaussian noise that releases are simulated from. None: the attacker learns it.
-    declared_std : array of shape (q,) or None
-        The noise that a procedure says it adds, to the last bit. Trusted by no attack.
-    groups : integer array of shape (m,) or None
-        Candidates of different groups are told apart without noise.
-    known, held_out : integer arrays
-        Candidates that the attacker knows, and those that trials are made from. Both are the
-        whole pool, but for a secret that is *fresh*, outside the subsets known to anyone.
+    ``centers``, shape (m, q), are what each candidate would show without noise, and ``log_p`` is
+    the law of the index. ``draw(indices, rng)`` returns one release per index. ``noise_std`` is
+    that of the Gaussian noise that releases are simulated from; where it is None the attacker
+    learns it. ``declared_std`` is what a procedure says it adds, to the last bit; no attack trusts
+    it. Candidates of different ``groups`` are told apart without noise. The attacker knows the
+    candidates ``known``, and trials are made from ``held_out``: both are the whole pool, but for a
+    secret that is *fresh*, outside the subsets known to anyone.
     """
 
     centers: Matrix
@@ -137,18 +127,9 @@ class Target:
     ) -> Self:
         """Attack an arbitrary procedure, trusting nothing that it says about its noise.
 
-        Parameters
-        ----------
-        outputs : array of shape (m, d)
-            What the procedure would release for each candidate without noise: all of it.
-        pool : Pool
-            The candidate subsets.
-        release_fn : callable
-            ``release_fn(index, rng)`` returns one released vector of length d.
-        log_p : array of shape (m,), optional
-            Law of the index; uniform by default.
-        declared_std : array of shape (d,), optional
-            Standard deviations that the procedure multiplies its noise with.
+        ``outputs``, shape (m, d), are all that the procedure would release for each candidate
+        without noise; ``release_fn(index, rng)`` returns one released vector of length d.
+        ``declared_std`` are standard deviations that the procedure multiplies its noise with.
         """
         centers = as_outputs(outputs)
 

@@ -6,17 +6,7 @@ import numpy as np
 import typer
 
 from pacprivacy.budget import limits_of, parse_budget
-from pacprivacy.cli import options
-from pacprivacy.cli.main import (
-    AsJson,
-    Quiet,
-    Verb,
-    one_of,
-    read_pair,
-    show,
-    show_json,
-    show_status,
-)
+from pacprivacy.cli import main as console, options
 from pacprivacy.comparison import compare as run_comparison
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.tables import (
@@ -39,7 +29,7 @@ def _compare(
             "--model",
             metavar="NAME",
             help=f"What to fit: {', '.join(MODELS)}.",
-            autocompletion=one_of(MODELS),
+            autocompletion=console.one_of(MODELS),
         ),
     ],
     ranges: Annotated[
@@ -77,8 +67,8 @@ def _compare(
         int, typer.Option("--seed", min=0, metavar="N", help="Of the whole comparison.")
     ] = 0,
     plot: options.Plot = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: console.AsJson = False,
+    quiet: console.Quiet = False,
 ) -> None:
     """Compare every PAC rule and every DP method at the same guaranteed membership success.
 
@@ -100,7 +90,7 @@ def _compare(
     names = learned_columns(table, options.read_options(target=target, columns=columns))
     X = numeric_matrix(table, names)
     low, high = zip(*pairs_of(options.read_ranges("--ranges", ranges), names), strict=True)
-    with show_status("comparing", quiet=quiet):
+    with console.show_status("comparing", quiet=quiet):
         found = run_comparison(
             X,
             _read_target(table, target, model),
@@ -109,7 +99,7 @@ def _compare(
             ranges=(np.array(low), np.array(high)),
             target_range=None
             if target_range is None
-            else read_pair("--target-range", target_range),
+            else console.read_pair("--target-range", target_range),
             delta=delta,
             n_subsets=subsets,
             n_releases=releases,
@@ -119,11 +109,11 @@ def _compare(
     if plot is not None:
         found.plot(plot)
     if as_json:
-        show_json(found.to_public_dict())
+        console.show_json(found.to_public_dict())
     elif not quiet:
-        show(str(found))
+        console.show(str(found))
         if plot is not None:
-            show(f"\nWrote {plot}")
+            console.show(f"\nWrote {plot}")
 
 
 def _read_target(table: Table, target: str | None, model: str) -> Any:
@@ -134,7 +124,7 @@ def _read_target(table: Table, target: str | None, model: str) -> Any:
     return unit_labels(table, target)
 
 
-compare = Verb(
+compare = console.Verb(
     function=_compare,
     example="""\
   pac compare people.csv --model mean --columns age --ranges 0,120

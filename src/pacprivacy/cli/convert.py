@@ -5,30 +5,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from pacprivacy import theory
 from pacprivacy._rounding import at_least, at_most, percent_at_most
-from pacprivacy.cli.main import (
-    AsJson,
-    Quiet,
-    Verb,
-    format_number,
-    read_number,
-    show,
-    show_json,
-    show_table,
-)
+from pacprivacy.cli import main as console
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory import (
-    READ_AT_DELTA,
-    epsilon_equivalent,
-    gaussian_success,
-    membership_success,
-    mi_for_membership,
-    mi_for_success,
-    posterior_success,
-    read_as_dp,
-    success_at,
-    success_for_epsilon,
-)
 
 CAVEAT: Final = """\
 Success is the most that any guess with this prior can reach once the release is
@@ -45,30 +25,30 @@ SHOWN_PRIORS: Final = (0.5, 0.01)
 def _information(option: str, value: float, *, prior: float, delta: float, share: float) -> float:
     """Return the largest information budget that keeps the success at what was given."""
     if option == "--success":
-        return mi_for_success(value, prior)
+        return theory.mi_for_success(value, prior)
     if option == "--epsilon":
-        return mi_for_membership(success_for_epsilon(value, delta), share)
+        return theory.mi_for_membership(theory.success_for_epsilon(value, delta), share)
     if option == "--mu":
-        return mi_for_membership(gaussian_success(value), share)
+        return theory.mi_for_membership(theory.gaussian_success(value), share)
     return value
 
 
 def _read_as_all(mi_nats: float, *, prior: float, delta: float, share: float) -> dict[str, Any]:
     """Read an information budget as success rates, as an epsilon and as Gaussian DP."""
     priors = [prior, *(p for p in SHOWN_PRIORS if p != prior)]
-    reached = membership_success(mi_nats, share)
+    reached = theory.membership_success(mi_nats, share)
     advantage = min(1.0, 2 * reached - 1)
-    gaussian = read_as_dp(reached, delta or READ_AT_DELTA)
+    gaussian = theory.read_as_dp(reached, delta or theory.READ_AT_DELTA)
     return {
         "mi_nats": mi_nats,
-        "success": {format_number(p): posterior_success(mi_nats, p) for p in priors},
+        "success": {console.format_number(p): theory.posterior_success(mi_nats, p) for p in priors},
         "membership": {
             "share": share,
             "success": reached,
             "advantage": advantage,
-            "success_at_share": success_at(advantage, share),
+            "success_at_share": theory.success_at(advantage, share),
         },
-        "epsilon_equivalent": _finite(epsilon_equivalent(reached, delta)),
+        "epsilon_equivalent": _finite(theory.epsilon_equivalent(reached, delta)),
         "delta": delta,
         "gaussian": {
             "mu": _finite(gaussian.gaussian_mu),
@@ -111,26 +91,33 @@ def _convert(
             "--share", metavar="RATE", help="Share of the candidates that a record is in."
         ),
     ] = "1/2",
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: console.AsJson = False,
+    quiet: console.Quiet = False,
 ) -> None:
     """Read a budget as a success rate, as epsilon and as Gaussian DP, and back."""
     options = {"--mi": mi, "--success": success, "--epsilon": epsilon, "--mu": mu}
-    given = [(name, read_number(name, text)) for name, text in options.items() if text is not None]
+    given = [
+        (name, console.read_number(name, text))
+        for name, text in options.items()
+        if text is not None
+    ]
     if len(given) != 1:
         raise BudgetError(
             f"one of --mi, --success, --epsilon and --mu must be given; got {len(given)} of them. "
             "Try: pac convert --mi 1/64"
         )
-    at_prior, at_delta = read_number("--prior", prior), read_number("--delta", delta)
-    at_share = read_number("--share", share)
+    at_prior, at_delta = (
+        console.read_number("--prior", prior),
+        console.read_number("--delta", delta),
+    )
+    at_share = console.read_number("--share", share)
     mi_nats = _information(*given[0], prior=at_prior, delta=at_delta, share=at_share)
     found = _read_as_all(mi_nats, prior=at_prior, delta=at_delta, share=at_share)
     if as_json:
-        show_json(found)
+        console.show_json(found)
     elif not quiet:
-        show_table(["Read as", "at most"], _rows(found))
-        show(f"\n{CAVEAT}")
+        console.show_table(["Read as", "at most"], _rows(found))
+        console.show(f"\n{CAVEAT}")
 
 
 def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -150,8 +137,8 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
         ),
     ]
     delta, gaussian = found["delta"], found["gaussian"]
-    worst = f"DP at delta {format_number(delta)}, worst case" if delta else "pure DP"
-    at = format_number(gaussian["delta"])
+    worst = f"DP at delta {console.format_number(delta)}, worst case" if delta else "pure DP"
+    at = console.format_number(gaussian["delta"])
     for name, value in (
         (f"{worst}: epsilon", found["epsilon_equivalent"]),
         ("Gaussian DP: mu", gaussian["mu"]),
@@ -161,7 +148,7 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-convert = Verb(
+convert = console.Verb(
     function=_convert,
     example="""\
   pac convert --mi 1/64

@@ -264,7 +264,7 @@ def spent_by(certificate: Certificate) -> Spent:
         n_releases=1,
         mi_nats=certificate.mi_upper_nats,
         success_level=certificate.membership_bound,
-        doubt=1.0 - certificate.confidence,
+        gamma=1.0 - certificate.confidence,
     )
 
 

@@ -14,19 +14,9 @@ from sklearn.base import (
 )
 from sklearn.metrics.pairwise import euclidean_distances
 
+from pacprivacy import design
 from pacprivacy._checks import Array, Integers, Matrix, Vector
 from pacprivacy.budget import BudgetLike, Information, limits_of
-from pacprivacy.design import (
-    Descent,
-    JointRidge,
-    LogisticFit,
-    Objective,
-    OrthogonalRidge,
-    Penalty,
-    Shares,
-    Snr,
-    descend,
-)
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
 from pacprivacy.estimators.predictor import project_to_simplex
@@ -131,7 +121,7 @@ class PrivateLogisticRegression(_LinearClassifier):
     method: Literal["fit", "descent"] = "fit"
     max_iter: int = 50
     learning_rate: Literal["conscious", "post-hoc"] | float = "conscious"
-    shares: Shares = "uniform"
+    shares: design.Shares = "uniform"
     split: Literal["waterfill", "uniform"] = "waterfill"
 
     def predict_proba(self, X: Any) -> Matrix:
@@ -145,7 +135,7 @@ class PrivateLogisticRegression(_LinearClassifier):
         shares: Matrix = np.divide(chances, total, out=even, where=total > 0)
         return shares
 
-    def _mechanism(self, seed: int | None) -> LogisticFit:
+    def _mechanism(self, seed: int | None) -> design.LogisticFit:
         if self.method not in ("fit", "descent"):
             raise MechanismError(
                 f"method must be 'fit' or 'descent'; got {self.method!r}. Use 'fit'."
@@ -160,7 +150,7 @@ class PrivateLogisticRegression(_LinearClassifier):
                 f"budget must be Information for method='descent'; got "
                 f"{type(self._asked).__name__}. Use method='fit'."
             )
-        return LogisticFit(penalty=self.alpha, n_steps=self.max_iter)
+        return design.LogisticFit(penalty=self.alpha, n_steps=self.max_iter)
 
     def _release(
         self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
@@ -173,14 +163,14 @@ class PrivateLogisticRegression(_LinearClassifier):
         wanted = pool if self.pool is None else self.pool
         rehearsal = Rehearsal(universe, pool=wanted, n_subsets=self.n_subsets, units=units, rng=rng)
         candidates, notes = rehearsal.draw(fixed)
-        descent = Descent(
-            objective=Objective(loss="logistic", penalty=self.alpha),
+        descent = design.Descent(
+            objective=design.Objective(loss="logistic", penalty=self.alpha),
             n_steps=self.max_iter,
             step=self.learning_rate,
             shares=self.shares,
             split=self.split,
         )
-        run = descend(
+        run = design.descend(
             fixed.frame.read(data, fixed.name),
             self._asked,
             descent,
@@ -236,7 +226,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
     alpha: Literal["conscious", "post-hoc"] | float = "conscious"
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
-    snr: Snr = "universe"
+    snr: design.Snr = "universe"
     form: Literal["orthogonal", "joint"] = "orthogonal"
     universe_facts: bool = False
 
@@ -254,13 +244,13 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
                 "Use 'conscious'."
             )
         aim = limits_of(self._asked).mi_nats if self.alpha == "conscious" else None
-        return self._with_penalty(Penalty(mi_nats=aim, snr=self.snr))
+        return self._with_penalty(design.Penalty(mi_nats=aim, snr=self.snr))
 
-    def _with_penalty(self, penalty: Penalty | float) -> Mechanism:
+    def _with_penalty(self, penalty: design.Penalty | float) -> Mechanism:
         if self.form == "joint":
-            return JointRidge(penalty=penalty, universe_facts=self.universe_facts)
+            return design.JointRidge(penalty=penalty, universe_facts=self.universe_facts)
         if self.form == "orthogonal":
-            return OrthogonalRidge(penalty=penalty, universe_facts=self.universe_facts)
+            return design.OrthogonalRidge(penalty=penalty, universe_facts=self.universe_facts)
         raise MechanismError(
             f"form must be 'orthogonal' or 'joint'; got {self.form!r}. Use 'orthogonal'."
         )
@@ -272,7 +262,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         sampled = as_rule(self.rule).n_reserve > 0
         if self.alpha == "conscious" and by_membership and not sampled:
             pool, aim = self._noise_to_come(mechanism, data, units, rng)
-            mechanism = self._with_penalty(Penalty(mi_nats=aim, snr=self.snr))
+            mechanism = self._with_penalty(design.Penalty(mi_nats=aim, snr=self.snr))
             units = None  # they are in the pool
         super()._release(mechanism, data, pool=pool, units=units, rng=rng)
 

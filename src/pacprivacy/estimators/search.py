@@ -101,7 +101,7 @@ def search_cost(search: Any, *, delta: float | None = None) -> SearchCost | DPSe
     Claim E-2. The secrets of all fits together, and all that the search released, have mutual
     information at most ``total.mi_nats``; the best guess of one record's membership in one given
     fit succeeds at most with ``total.success_level``. Both hold except with probability
-    ``total.doubt`` over the draws of the proofs. Claim DP-23 for differential privacy: all fitted
+    ``total.gamma`` over the draws of the proofs. Claim DP-23 for differential privacy: all fitted
     models together are ``(epsilon, delta)``-private; the cost says whether that covers the choice.
 
     Examples
@@ -161,7 +161,7 @@ def _composition(cost: SearchCost) -> dict[str, Any]:
         "spent_nats_so_far": cost.total.mi_nats,
         "any_guess_at_prior_half": cost.any_inference,
         "session_success_bound": cost.total.success_level,
-        "probability_that_a_proof_is_wrong": cost.total.doubt,
+        "probability_that_a_proof_is_wrong": cost.total.gamma,
         "prior_of_ever_used": cost.ever_used_prior,
     }
 
@@ -177,7 +177,7 @@ def _candidate_costs(search: Any) -> Iterator[tuple[str, Spent]]:
 
 def _recorded(results: Mapping[str, Any], candidate: int, split: int) -> Spent | None:
     """Return the cost that :class:`ScoreWithCost` noted; ``None`` where there is no such note."""
-    names = ("n_releases", "mi_nats", "success_level", "doubt")
+    names = ("n_releases", "mi_nats", "success_level", "gamma")
     if f"split{split}_test_mi_nats" not in results:
         return None
     found = {name: float(results[f"split{split}_test_{name}"][candidate]) for name in names}
@@ -188,7 +188,7 @@ def _recorded(results: Mapping[str, Any], candidate: int, split: int) -> Spent |
         n_releases=int(found["n_releases"]),
         mi_nats=found["mi_nats"],
         success_level=found["success_level"],
-        doubt=found["doubt"],
+        gamma=found["gamma"],
     )
 
 
@@ -230,7 +230,7 @@ def _asked(model: PrivateBase) -> Spent:
     if success is None:
         even = model.pool is None or isinstance(model.pool, Balanced)
         success = posterior_success(nats, 0.5) if even else 1.0
-    return Spent(n_releases=1, mi_nats=nats, success_level=success, doubt=DEFAULT_GAMMA)
+    return Spent(n_releases=1, mi_nats=nats, success_level=success, gamma=DEFAULT_GAMMA)
 
 
 def _find_fitted(estimator: Any) -> Iterator[PrivateBase]:

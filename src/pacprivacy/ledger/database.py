@@ -52,14 +52,8 @@ _MEANINGS: Final = (
 class Database:
     """A place for a ledger: opens transactions, and says in one line what went wrong.
 
-    Parameters
-    ----------
-    where : path or URL
-        A file, ``sqlite:///file``, or ``postgresql://user@host/name``.
-    create : bool
-        Whether a file that is not there may be made.
-    timeout_s : float
-        How long to wait for the write lock.
+    ``where`` is a file, ``sqlite:///file``, or ``postgresql://user@host/name``; ``timeout_s`` is
+    how long to wait for the write lock.
     """
 
     def __init__(self, where: str | Path, *, create: bool, timeout_s: float) -> None:

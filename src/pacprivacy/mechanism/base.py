@@ -103,13 +103,7 @@ def fixed(value: Fixed | None, name: str) -> Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrapper(Mechanism):
-    """A mechanism around another one: what it does not change, it hands on.
-
-    Parameters
-    ----------
-    inner : Mechanism, public
-        What is computed.
-    """
+    """A mechanism around another one: what it does not change, it hands on."""
 
     inner: Mechanism
 
@@ -153,17 +147,10 @@ class Wrapper(Mechanism):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionMechanism(Mechanism):
-    """A user's function as a mechanism.
+    """A user's function as a mechanism, called with the parts of a subset.
 
-    Parameters
-    ----------
-    function : callable, public
-        Called with the parts of a subset: ``f(data)`` or ``f(X, y)``.
-    name : str, public
-        Name shown in the certificate.
-    takes_rng : bool, public
-        Whether the function receives the keyword ``rng``, a generator with a public seed of the
-        subset's own.
+    With ``takes_rng`` it receives the keyword ``rng``, a generator with a public seed of the
+    subset's own.
     """
 
     function: Callable[..., Any]
@@ -219,16 +206,8 @@ def with_title(mechanism: Any, title: Any) -> Any:
 def as_mechanism(obj: Any) -> Mechanism:
     """Return a mechanism for a function, or the object itself when it is one already.
 
-    Parameters
-    ----------
-    obj : callable or Mechanism
-        A function ``f(data)`` or ``f(X, y)`` of a subset. If it has a parameter called ``rng``
-        it receives a ``numpy.random.Generator`` with a public seed of the subset's own.
-
-    Raises
-    ------
-    MechanismError
-        If the object is neither.
+    A function is ``f(data)`` or ``f(X, y)`` of a subset. If it has a parameter called ``rng`` it
+    receives a ``numpy.random.Generator`` with a public seed of the subset's own.
     """
     if isinstance(obj, type) and hasattr(obj, "evaluate"):
         raise MechanismError(
@@ -359,16 +338,8 @@ class Columns:
 class Named(Wrapper):
     """A mechanism whose released value carries the names and the units of the columns.
 
-    Parameters
-    ----------
-    inner : Mechanism, public
-        What is computed, on the columns as ``columns`` scales them.
-    columns : Columns, public
-        Names, means and scales.
-    describe : callable, public
-        From the columns and the *released* value to what the user reads.
-    said, facts : tuple of str, public
-        What was declared, and what was read off the universe, of levels and gaps.
+    ``describe`` is a method of the columns. ``said`` was declared, and ``facts`` were read off the
+    universe, of levels and gaps.
     """
 
     columns: Columns = field(repr=False, compare=False)

@@ -29,14 +29,8 @@ _DIGEST_BYTES: Final = 16
 class Data:
     """The universe: one or several parts whose first axis counts the same rows.
 
-    Parameters
-    ----------
-    parts : tuple, curator-only
-        Arrays, data frames or series in their native types.
-    n_rows : int, public
-        Number of rows of every part.
-    single : bool, public
-        Whether the caller gave one object rather than a tuple.
+    ``parts`` are arrays, frames or series in their native types, curator-only; ``single`` says
+    whether the caller gave one object rather than a tuple.
     """
 
     parts: tuple[Any, ...] = field(repr=False)
@@ -67,18 +61,9 @@ class Data:
 def coerce_data(data: Any) -> Data:
     """Check the data once and put it in a :class:`Data` record.
 
-    Parameters
-    ----------
-    data : array, list, data frame, series, or a tuple of those
-        A tuple means several parts with the same number of rows, such as ``(X, y)``. Plain
-        numbers go in a list.
-
-    Raises
-    ------
-    DataError
-        If an array has missing or infinite values, if a part is too short, has another length
-        than the first one, or is of a type that cannot be subset by rows. Frames may have gaps:
-        they reach the function as they are, and mechanisms check what they use of them.
+    A tuple means several parts with the same number of rows, such as ``(X, y)``. Plain numbers go
+    in a list. Arrays must have no missing or infinite values. Frames may have gaps: they reach the
+    function as they are, and mechanisms check what they use of them.
     """
     if isinstance(data, Data):
         return data

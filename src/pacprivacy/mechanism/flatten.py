@@ -84,21 +84,9 @@ class Structure:
 def flatten(value: Any) -> tuple[Vector, Structure]:
     """Split a value into the numbers that are measured and the structure around them.
 
-    Parameters
-    ----------
-    value : number, array, series, frame, fitted estimator, or dict, tuple, list of those
-        Integers and booleans become floats: a noisy count is not an integer. Strings, bytes and
-        None are static.
-
-    Returns
-    -------
-    vector : array of shape (d,), curator-only
-    structure : Structure, public once it is known to be equal for all subsets
-
-    Raises
-    ------
-    MechanismError
-        If something inside cannot be measured; the message names the place.
+    Integers and booleans become floats: a noisy count is not an integer. Strings, bytes and None
+    are static. The vector is curator-only; the structure is public once it is known to be equal for
+    all subsets. What cannot be measured is refused, with its place.
     """
     pieces: list[Vector] = []
     root = _build(value, pieces, "value")

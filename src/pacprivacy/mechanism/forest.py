@@ -331,21 +331,10 @@ class Forest(Mechanism):
 class Layout:
     """Everything about a forest that does not depend on the subset; public.
 
-    Parameters
-    ----------
-    features : int array of shape (n_estimators, max_depth)
-        The column that each tree tests on each level.
-    low, width : arrays of shape (n_columns,)
-        Lower end and length of every column's range.
-    classes : array of shape (n_classes,)
-        The labels, in the order of the scores.
-    reference : int array of shape (n_trees, 2**depth - 1)
-        The grid point that every node is pulled to.
-    n_thresholds : int
-        Points of every grid.
-    columns, places, fences : arrays
-        The columns that are tested, the position among them of the one that each level (line) of
-        each tree tests, and their grids; they follow from the rest.
+    ``features`` is the column that each tree tests on each level, shape (n_estimators, max_depth);
+    ``low`` and ``width`` are the columns' ranges; ``reference`` is the grid point that every node
+    is pulled to. The last three follow from the rest: the columns that are tested, the position
+    among them of the one that each level (line) of each tree tests, and their grids.
     """
 
     features: Integers

@@ -121,15 +121,10 @@ class EstimatorNode(Node):
 
 
 def register_released(cls: type, names: Sequence[str]) -> None:
-    """Say which fitted attributes of an estimator class are released.
+    """Say which fitted attributes of an estimator class are released; subclasses inherit it.
 
-    Parameters
-    ----------
-    cls : type
-        The estimator class; subclasses without an entry of their own inherit it.
-    names : sequence of str
-        Attributes that hold floats and that ``predict`` or ``transform`` needs. Each of them
-        gets noise; all other fitted attributes are dropped.
+    They hold floats, and are what ``predict`` or ``transform`` needs. Each of them gets noise; all
+    other fitted attributes are dropped.
     """
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise MechanismError(
@@ -356,20 +351,10 @@ class EstimatorFit(Mechanism):
     """Fit a clone of an estimator on every subset.
 
     The value is the fitted estimator, of which only the released attributes are measured and
-    everything else fitted is dropped; see :mod:`pacprivacy.mechanism.sklearn`.
-
-    Parameters
-    ----------
-    estimator : scikit-learn estimator or pipeline, public
-        Never fitted itself. Where a ``random_state`` inside is None it becomes ``seed``, the
-        same for all subsets: what two fits differ in is then the records alone.
-    released : tuple of str, public, optional
-        Names of the fitted attributes that are released, for the last step if the estimator is
-        a pipeline. None looks them up by the estimator's class.
-    seed : int, public
-        See ``estimator``.
-    classes : tuple, public, optional
-        For a classifier, the labels that occur in the universe. Set by :meth:`prepare`.
+    everything else fitted is dropped; see :mod:`pacprivacy.mechanism.sklearn`. Where a
+    ``random_state`` inside is None it becomes ``seed``, the same for all subsets: what two fits
+    differ in is then the records alone. ``released`` names attributes of the last step of a
+    pipeline; None looks them up by class. :meth:`prepare` sets ``classes``.
     """
 
     estimator: Any

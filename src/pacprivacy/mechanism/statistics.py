@@ -20,21 +20,10 @@ _CACHED_NUMBERS: Final = 2**19
 
 
 def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
-    """Return the sum of the features over the rows of every subset.
+    """Return the sum of the features over the rows of every subset, shape (m, n_features).
 
-    Parameters
-    ----------
-    pool : Pool
-        The subsets.
-    features : callable
-        Maps row numbers to a float64 matrix with one line per row and ``n_features`` columns.
-    n_features : int
-        Width of the result.
-
-    Returns
-    -------
-    array of shape (m, n_features), curator-only
-        Never more than about 64 MB of temporary memory beyond it.
+    ``features`` maps row numbers to a float64 matrix with one line per row. Never more than about
+    64 MB of temporary memory beyond the result.
     """
     most = _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features)
     width = max(1, min(most, max(_CACHED_NUMBERS // pool.n_subsets, n_features)))

@@ -187,22 +187,14 @@ class Pool:
     def priors(self, log_belief: Vector | None = None) -> Vector:
         """Return the best guess of each unit's membership for whoever knows the pool.
 
-        Parameters
-        ----------
-        log_belief : array of shape (n_subsets,), optional
-            Logarithm of the adversary's belief over the subsets, up to a constant;
-            uniform when omitted.
-
-        Returns
-        -------
-        array of shape (n_units,), curator-only
-            ``max(Q, 1 - Q)`` with ``Q`` the believed probability that the unit is in.
+        Curator-only. It is ``max(Q, 1 - Q)`` with ``Q`` the believed probability that the unit is
+        in; ``log_belief`` is up to a constant, and uniform when omitted.
 
         Guarantee
         ---------
-        Claims P-1 and P-2. Assumes that the secret index follows the belief. No guess
-        made without a release succeeds more often; exact up to floating-point rounding
-        (exact to the last bit for a uniform belief and ``n_subsets`` a power of two).
+        Claims P-1 and P-2. Assumes that the secret index follows the belief. No guess made without
+        a release succeeds more often; exact up to floating-point rounding (exact to the last bit
+        for a uniform belief and ``n_subsets`` a power of two).
         """
         if log_belief is None:
             counts = self.counts()

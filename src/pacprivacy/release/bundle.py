@@ -12,18 +12,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy import budget as budgets
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._system import write_atomically
 from pacprivacy.adversary import Balances, Belief, Heat, Tilts, View, make_view
-from pacprivacy.budget import (
-    AnyBudget,
-    Combined,
-    EpsilonEquivalent,
-    Information,
-    Membership,
-    ResidualEntropy,
-    Spent,
-)
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Boxed, Empirical, IidRule, Kind, Observation, Proof
 from pacprivacy.pool import Pool
@@ -33,10 +25,10 @@ SCHEMA_VERSION: Final = 2
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Read = TypeVar("Read")
 _BUDGETS: Final = {
-    "information": Information,
-    "membership": Membership,
-    "epsilon": EpsilonEquivalent,
-    "residual": ResidualEntropy,
+    "information": budgets.Information,
+    "membership": budgets.Membership,
+    "epsilon": budgets.EpsilonEquivalent,
+    "residual": budgets.ResidualEntropy,
 }
 
 
@@ -73,17 +65,17 @@ def read_archive(
     )
 
 
-def plain_budget(budget: AnyBudget) -> list[dict[str, Any]]:
+def plain_budget(budget: budgets.AnyBudget) -> list[dict[str, Any]]:
     """Return a budget as plain JSON types."""
-    parts = budget.parts if isinstance(budget, Combined) else (budget,)
+    parts = budget.parts if isinstance(budget, budgets.Combined) else (budget,)
     names = {kind: name for name, kind in _BUDGETS.items()}
     return [{"kind": names[type(part)], **asdict(part)} for part in parts]
 
 
-def read_budget(plain: list[dict[str, Any]]) -> AnyBudget:
+def read_budget(plain: list[dict[str, Any]]) -> budgets.AnyBudget:
     """Rebuild a budget; whatever is wrong with it raises."""
     parts: tuple[Any, ...] = tuple(msgspec.convert(item, _BUDGETS[item["kind"]]) for item in plain)
-    return parts[0] if len(parts) == 1 else Combined(parts)
+    return parts[0] if len(parts) == 1 else budgets.Combined(parts)
 
 
 KIND: Final = "release"
@@ -117,9 +109,9 @@ class SessionPart:
     that left, once they have.
     """
 
-    total: Spent
-    before: Spent
-    share: Spent
+    total: budgets.Spent
+    before: budgets.Spent
+    share: budgets.Spent
     fresh: bool
     balances: Balances | None = None
     allowed: Vector | None = None
@@ -170,7 +162,7 @@ class Bundle:
     seed: int = field(repr=False)
     gamma: float
     simulation: bool
-    budget: AnyBudget
+    budget: budgets.AnyBudget
     stated: Stated
     iid_rule: IidRule | None = None
     session: SessionPart | None = None

@@ -9,34 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy import _version
+from pacprivacy import _version, adversary
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy._rounding import at_most
-from pacprivacy.adversary import (
-    DEFAULT_GAMMA,
-    Belief,
-    Direction,
-    Divergence,
-    Heat,
-    MembershipRisk,
-    SideKnowledge,
-    TradeOff,
-    View,
-    beliefs,
-    charges_by_information,
-    divergences,
-    heat_draws,
-    information_draws,
-    make_view,
-    membership_draws,
-    noiseless_charges,
-    noiseless_divergences,
-    noiseless_risk,
-    potential,
-    side_knowledge,
-    trade_off,
-)
+from pacprivacy.adversary import information_draws, membership_draws
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.noise import NoisePlan, Proof, noise_limit
 from pacprivacy.pool import Pool
@@ -49,7 +26,7 @@ from pacprivacy.theory import Estimate, membership_success
 SIDE_COST = 2 * 10**10
 DIVERGENCE_COST = 4 * 10**6  # posterior entries
 TRADE_OFF_COST = 1 << 24  # posterior entries
-DIVERGENCE_GAMMA = DEFAULT_GAMMA / 8  # and that of the trade-off
+DIVERGENCE_GAMMA = adversary.DEFAULT_GAMMA / 8  # and that of the trade-off
 TOLD = (1, 2, 4)
 ROUNDING = 1e-12
 
@@ -60,7 +37,7 @@ class Figures:
 
     log_det_nats: float
     information: Estimate | None
-    membership: MembershipRisk | None
+    membership: adversary.MembershipRisk | None
     charges: Vector | None = None
 
     @property
@@ -108,7 +85,7 @@ def assess(plan: NoisePlan, context: Context) -> NoisePlan:
         draws = membership_draws(pool.n_subsets)
         plan = plan.proved(_proof("membership", seed, draws, gamma), view, pool)
     if heat is not None and plan.charges is None:
-        draws = max(membership_draws(pool.n_subsets), heat_draws(heat, gamma))
+        draws = max(membership_draws(pool.n_subsets), adversary.heat_draws(heat, gamma))
         plan = plan.proved(_proof("charges", seed, draws, gamma), view, pool, heat)
     return plan
 
@@ -120,25 +97,25 @@ def _proof(claim: Any, seed: int, n_draws: int, gamma: float) -> Proof:
 
 
 def noiseless_paid(
-    pool: Pool, log_p: Vector, groups: npt.NDArray[np.int64] | None, heat: Heat | None
+    pool: Pool, log_p: Vector, groups: npt.NDArray[np.int64] | None, heat: adversary.Heat | None
 ) -> Vector | None:
     """Return what every unit pays for a release without noise; None where nothing limits it."""
     blind = np.zeros((pool.n_subsets, 1))
-    view = make_view(blind, log_p, groups=groups)
-    return None if heat is None else noiseless_charges(view, pool, heat)
+    view = adversary.make_view(blind, log_p, groups=groups)
+    return None if heat is None else adversary.noiseless_charges(view, pool, heat)
 
 
 def noiseless_membership(
     pool: Pool, log_p: Vector, groups: npt.NDArray[np.int64] | None
-) -> MembershipRisk:
+) -> adversary.MembershipRisk:
     """Return membership success of a release without noise: exact, no draws."""
     blind = np.zeros((pool.n_subsets, 1))
-    per_unit = noiseless_risk(make_view(blind, log_p, groups=groups), pool)
+    per_unit = adversary.noiseless_risk(adversary.make_view(blind, log_p, groups=groups), pool)
 
     def closed(value: float) -> Estimate:
         return Estimate(value=value, lower=value, upper=value, confidence=1.0, n_draws=0)
 
-    return MembershipRisk(
+    return adversary.MembershipRisk(
         worst=closed(float(per_unit.max())),
         mean=closed(float(per_unit.mean())),
         per_unit=per_unit,
@@ -221,7 +198,9 @@ def _bound_by_balances(bundle: Bundle) -> float:
     heat = bundle.heat
     if heat is None:
         return 1.0
-    return min(1.0, 0.5 + 0.5 * (float(potential(heat.before, heat.balance).max()) + heat.extra))
+    return min(
+        1.0, 0.5 + 0.5 * (float(adversary.potential(heat.before, heat.balance).max()) + heat.extra)
+    )
 
 
 def implied_success(mi_nats: float, bundle: Bundle) -> float:
@@ -231,17 +210,17 @@ def implied_success(mi_nats: float, bundle: Bundle) -> float:
         return membership_success(mi_nats, pool.prior)
     if np.ptp(log_p) == 0:  # claim T-6: the share furthest from one half
         return membership_success(mi_nats, pool.worst_prior)
-    share, inside = beliefs(pool, log_p, np.arange(pool.n_units))
+    share, inside = adversary.beliefs(pool, log_p, np.arange(pool.n_units))
     return min(1.0, float(membership_success(mi_nats, share, inside).max()) + ROUNDING)
 
 
-def trade_off_of(bundle: Bundle, proved: Proved) -> tuple[TradeOff, ...]:
+def trade_off_of(bundle: Bundle, proved: Proved) -> tuple[adversary.TradeOff, ...]:
     """Return true positives against false ones, for the worst-placed unit of a single release."""
     risk, view = proved.membership, bundle.view
     if bundle.session is not None or risk is None or view.points.shape[1] == 0:
         return ()
     draws = int(np.clip(TRADE_OFF_COST // view.n_subsets, 4096, 65536))
-    return trade_off(
+    return adversary.trade_off(
         view,
         bundle.pool,
         unit=int(np.argmax(np.round(risk.upper_per_unit, 6))),  # the same on every machine
@@ -293,13 +272,17 @@ def _session_notes(bundle: Bundle) -> tuple[str, ...]:
     )
 
 
-def side_knowledge_of(view: View, pool: Pool, *, seed: int) -> tuple[SideKnowledge, ...]:
+def side_knowledge_of(
+    view: adversary.View, pool: Pool, *, seed: int
+) -> tuple[adversary.SideKnowledge, ...]:
     """Return the success of attackers who are told 1, 2 and 4 memberships.
 
     Where a unit is in most candidates, being told that others are out or in are not the same.
     """
-    found: list[SideKnowledge] = []
-    directions: tuple[Direction | None, ...] = ("out", "in") if pool.folds > 2 else (None,)
+    found: list[adversary.SideKnowledge] = []
+    directions: tuple[adversary.Direction | None, ...] = (
+        ("out", "in") if pool.folds > 2 else (None,)
+    )
     for direction in directions:
         left = {None: 0.5, "out": 1 / pool.folds, "in": 1 - 1 / pool.folds}[direction]
         for told in TOLD:
@@ -309,18 +292,20 @@ def side_knowledge_of(view: View, pool: Pool, *, seed: int) -> tuple[SideKnowled
             draws = int(np.clip(SIDE_COST // (8 * int(kept) * pool.n_units), 128, 1024))
             rng = public_generator(seed, "side-knowledge", told)
             found.append(
-                side_knowledge(view, pool, n_told=told, direction=direction, n_draws=draws, rng=rng)
+                adversary.side_knowledge(
+                    view, pool, n_told=told, direction=direction, n_draws=draws, rng=rng
+                )
             )
     return tuple(found)
 
 
-def divergences_of(view: View, *, seed: int) -> tuple[Divergence, ...]:
+def divergences_of(view: adversary.View, *, seed: int) -> tuple[adversary.Divergence, ...]:
     """Return total variation, chi-square and squared Hellinger, for a share of the confidence."""
     if view.points.shape[1] == 0:
-        return noiseless_divergences(view)
+        return adversary.noiseless_divergences(view)
     draws = int(np.clip(DIVERGENCE_COST // view.n_subsets, 512, 16384))
     rng = public_generator(seed, "divergences")
-    return divergences(view, n_draws=draws, gamma=DIVERGENCE_GAMMA, rng=rng)
+    return adversary.divergences(view, n_draws=draws, gamma=DIVERGENCE_GAMMA, rng=rng)
 
 
 def _exact_facts(bundle: Bundle) -> tuple[str, ...]:
@@ -338,7 +323,7 @@ def paid(proved: Proved, bundle: Bundle) -> Vector | None:
     if (heat := bundle.heat) is None:
         return None
     pool, nats = bundle.pool, max(0.0, proved.mi_upper)
-    charges = charges_by_information(heat, pool.counts() / pool.n_subsets, nats)
+    charges = adversary.charges_by_information(heat, pool.counts() / pool.n_subsets, nats)
     return charges if proved.charges is None else np.minimum(charges, proved.charges)
 
 
@@ -394,7 +379,7 @@ def success_bound(total: Spent, prior: float) -> float:
     return min(bounds)
 
 
-def learned_facts(belief: Belief, pool: Pool) -> dict[str, float]:
+def learned_facts(belief: adversary.Belief, pool: Pool) -> dict[str, float]:
     """Return what readers of all releases so far can have learned.
 
     The belief is a function of the pool, the outputs and the values that left, all of which the

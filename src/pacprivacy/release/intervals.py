@@ -69,18 +69,9 @@ class Interval(NamedTuple):
 class ErrorBars:
     """Spread over the pool and noise of every released number, in its units; public.
 
-    Parameters
-    ----------
-    structure : Structure
-        Shape and labels of the released value, with dictionaries in the place of estimators.
-    spread : array of shape (k,)
-        Standard deviation of each number over the candidates, rounded up to two digits.
-    noise_std : array of shape (k,)
-        Standard deviation of its noise, rounded up to two digits.
-    share : float
-        Share of the units that is in a candidate.
-    rounds : bool
-        Whether the numbers were rounded to whole ones.
+    Both are standard deviations, rounded up to two digits. ``structure`` has dictionaries in the
+    place of estimators; ``share`` is that of the units in a candidate; ``rounds`` whether the
+    numbers were rounded to whole ones.
     """
 
     structure: Structure

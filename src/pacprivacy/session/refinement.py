@@ -10,21 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pacprivacy import noise
 from pacprivacy._checks import Vector, as_outputs
 from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most
 from pacprivacy.adversary import DEFAULT_GAMMA, Balances, Candidates, Heat
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.noise import (
-    AnyRule,
-    NoisePlan,
-    Observation,
-    as_rule,
-    calibrate,
-    rescale,
-    spread_of,
-)
 from pacprivacy.release import (
     NAMED,
     Certificate,
@@ -160,26 +152,22 @@ def level_shares(share: Spent, levels: int | None) -> tuple[float, ...]:
 class Refinement:
     """Noise of one fixed shape at falling levels, and what was seen so far; curator-only.
 
-    Parameters
-    ----------
-    outputs : Outputs or array of shape (m, d)
-        The mechanism on every candidate.
-    share : Spent
-        What all steps together may spend; of success what the smallest balance may lose.
-    rule : str or rule object, optional
-        How the shape of the noise is found, at the whole share.
+    ``share`` is what all steps together may spend; the shape is found by the rule at the whole
+    share.
 
     Guarantee
     ---------
     Claim S-3. Every plan of :meth:`plan` meets its own limits under the belief it is given, so
-    Claims S-1 and H-1 hold for the transcript whatever rule ends it. The estimate is a function
-    of the observations.
+    Claims S-1 and H-1 hold for the transcript whatever rule ends it. The estimate is a function of
+    the observations.
     """
 
-    def __init__(self, outputs: object, share: Spent, *, rule: AnyRule | None = None) -> None:
+    def __init__(self, outputs: object, share: Spent, *, rule: noise.AnyRule | None = None) -> None:
         self._values, self._share, self._rule = as_outputs(outputs), share, rule
-        self._base: NoisePlan | None = None
-        self._spread = spread_of(self._values, np.full(len(self._values), 1 / len(self._values)))
+        self._base: noise.NoisePlan | None = None
+        self._spread = noise.spread_of(
+            self._values, np.full(len(self._values), 1 / len(self._values))
+        )
         self._weighted: Vector = np.zeros(self._values.shape[1])
         self._precision = 0.0
         self.n_observations = 0
@@ -206,8 +194,8 @@ class Refinement:
         """
         self._first(information_of(self._share), given)
 
-    def _first(self, budget: AnyBudget, given: dict[str, Any]) -> NoisePlan:
-        plan = calibrate(self._values, budget, rule=self._rule, **given)
+    def _first(self, budget: AnyBudget, given: dict[str, Any]) -> noise.NoisePlan:
+        plan = noise.calibrate(self._values, budget, rule=self._rule, **given)
         self._base = None if plan.is_noiseless else plan
         return plan
 
@@ -221,21 +209,21 @@ class Refinement:
         heat: Heat | None = None,
         gamma: float = 1e-9,
         rng: np.random.Generator | int | None = None,
-    ) -> NoisePlan:
+    ) -> noise.NoisePlan:
         """Return the plan of the next observation."""
         seed = coerce_seed(rng)
         terms: Any = {"pool": pool, "log_belief": log_belief, "caps": caps, "heat": heat}
         terms |= {"gamma": gamma, "rng": seed}
         if self._base is None:
             return self._first(budget, terms)
-        rule = as_rule(self._rule)
+        rule = noise.as_rule(self._rule)
         problem = rule.pose(self._values, budget, **terms, measured=self._spread)
         free = problem.noiseless_plan(self._base.rule)
         if free is not None:  # little is left to be learned
             return free
-        return rescale(self._base, problem, simulated=rule.is_simulated)
+        return noise.rescale(self._base, problem, simulated=rule.is_simulated)
 
-    def add(self, plan: NoisePlan, observation: Observation) -> Vector:
+    def add(self, plan: noise.NoisePlan, observation: noise.Observation) -> Vector:
         """Return the estimate with one more observation."""
         self.n_observations += 1
         value = plan.value_of(observation)
@@ -247,7 +235,7 @@ class Refinement:
         return np.asarray(self._weighted / self._precision, dtype=np.float64)
 
 
-Settings = tuple[AnyRule | None, int | None, str | Path | None]
+Settings = tuple[noise.AnyRule | None, int | None, str | Path | None]
 _TINY = 1e-12
 
 
@@ -303,10 +291,10 @@ def refine(
     public data only.
     """
     rule, levels, checkpoint = settings
-    if as_rule(rule).n_reserve:
+    if noise.as_rule(rule).n_reserve:
         raise BudgetError(
             f"rule must work for a secret from the pool when there is a target; got "
-            f"{as_rule(rule).name}. Leave the rule out."
+            f"{noise.as_rule(rule).name}. Leave the rule out."
         )
     if not isinstance(target, Accuracy):
         raise BudgetError(

@@ -17,19 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from pacprivacy import adversary, release as releases
 from pacprivacy._checks import Vector
 from pacprivacy._plots import draw
 from pacprivacy._random import SimulatedSource, SystemSource, public_generator
 from pacprivacy._rounding import at_most
 from pacprivacy._system import few_threads
-from pacprivacy.adversary import (
-    DEFAULT_GAMMA,
-    RESERVE,
-    Balances,
-    Belief,
-    Tilts,
-    balance_advantage,
-)
 from pacprivacy.budget import (
     BLIND,
     AnyBudget,
@@ -51,24 +44,6 @@ from pacprivacy.mechanism import as_mechanism, split_units, with_title
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_feasible
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST
-from pacprivacy.release import (
-    Bundle,
-    Certificate,
-    Context,
-    ErrorBars,
-    Release,
-    SessionPart,
-    assess,
-    bundle_of,
-    charge_of,
-    drowned_note,
-    learned_facts,
-    measure,
-    paid,
-    times_least,
-    warn_if_noisy,
-    write_certificate,
-)
 from pacprivacy.session.account import Holder, open_account
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.queries import QueryRelease, query_of
@@ -92,7 +67,7 @@ class Share:
     """
 
     limits: Spent
-    balances: Balances | None = None
+    balances: adversary.Balances | None = None
     allowed: Vector | None = None
     part: float = 1.0
 
@@ -140,14 +115,14 @@ class Plan:
     True
     """
 
-    certificate: Certificate
+    certificate: releases.Certificate
     charge: Spent
     noise: NoisePlan = field(repr=False)
     outputs: Outputs = field(repr=False)
-    bundle: Bundle = field(repr=False)
-    belief: Belief = field(repr=False)
-    error_bars: ErrorBars | None = field(default=None, repr=False)
-    balances: Balances | None = field(default=None, repr=False)
+    bundle: releases.Bundle = field(repr=False)
+    belief: adversary.Belief = field(repr=False)
+    error_bars: releases.ErrorBars | None = field(default=None, repr=False)
+    balances: adversary.Balances | None = field(default=None, repr=False)
 
     @property
     def times_least(self) -> float | None:
@@ -155,7 +130,7 @@ class Plan:
 
         None where nothing is known. For outputs of many numbers the bound is loose (claim N-9).
         """
-        return times_least(self.bundle)
+        return releases.times_least(self.bundle)
 
     def __str__(self) -> str:
         text = f"PLAN: nothing was released or spent.\n{self.certificate}"
@@ -271,13 +246,13 @@ class Session(Keeper):
             )
         simulated = SimulatedSource(public_generator(self._rehearsal.seed, "simulation"))
         super().__init__(total, simulated if simulate else SystemSource(), book)
-        self._releases: list[Release] = []
+        self._releases: list[releases.Release] = []
         self._planned: Plan | None = None
         self._n_proofs = 0
         if (found := self._book.state) is not None:
             self._total, self._pool, self._secret = found.total, found.pool, found.secret
             self._rehearsal.pool = found.pool
-            self._belief, self._balances = Belief(log_p=found.log_p), found.balances
+            self._belief, self._balances = adversary.Belief(log_p=found.log_p), found.balances
         elif budget is None:
             self.close()
             raise BudgetError(
@@ -318,7 +293,7 @@ class Session(Keeper):
         self.close()
 
     @property
-    def releases(self) -> tuple[Release, ...]:
+    def releases(self) -> tuple[releases.Release, ...]:
         """The releases made through this object; those before a restart are not kept."""
         return tuple(self._releases)
 
@@ -344,7 +319,7 @@ class Session(Keeper):
         rule: AnyRule | None = None,
         checkpoint: str | Path | None = None,
         name: str | None = None,
-    ) -> Release:
+    ) -> releases.Release:
         """Release one more function of the secret subset.
 
         Parameters
@@ -377,7 +352,7 @@ class Session(Keeper):
                 mechanism, budget, share=share, rule=rule, checkpoint=checkpoint, name=name
             )
             found = self.publish(plan)[0]
-        warn_if_noisy(found.value, found.error_bars, plan.outputs.values)
+        releases.warn_if_noisy(found.value, found.error_bars, plan.outputs.values)
         return found
 
     def plan(
@@ -464,7 +439,7 @@ class Session(Keeper):
         prepared = as_mechanism(mechanism)
         pool, notes = self._rehearsal.draw(prepared, limit, rule=rule, checkpoint=checkpoint)
         if self._pool is None:
-            self._pool, self._belief = pool, Belief.uniform(pool.n_subsets)
+            self._pool, self._belief = pool, adversary.Belief.uniform(pool.n_subsets)
             self._total = self._read_total(pool.n_subsets)
             self._balances = self._first_balances(pool.n_units)
         self._share(limit, share, rule)  # refused here, before the mechanism runs
@@ -482,7 +457,7 @@ class Session(Keeper):
         pool, share, belief = self._pool, evaluated.share, self.belief
         given, part, asked = self.calibration(share), None, evaluated.budget
         if not self._alone:
-            part = SessionPart(
+            part = releases.SessionPart(
                 total=self._total,
                 before=self._spent,
                 share=share.limits,
@@ -492,29 +467,32 @@ class Session(Keeper):
                 part=share.part,
             )
             asked = information_of(share.limits)
-        noise, outputs = calibrate(asked, gamma=DEFAULT_GAMMA / 2, **given), evaluated.outputs
-        bars, said = measure(outputs, noise, pool), outputs.published
-        context = Context(
+        noise, outputs = (
+            calibrate(asked, gamma=adversary.DEFAULT_GAMMA / 2, **given),
+            evaluated.outputs,
+        )
+        bars, said = releases.measure(outputs, noise, pool), outputs.published
+        context = releases.Context(
             outputs=outputs if bars is None else replace(outputs, published=(*said, bars.sentence)),
             pool=pool,
             budget=evaluated.budget,
             log_p=belief.log_p,
-            gamma=DEFAULT_GAMMA,
+            gamma=adversary.DEFAULT_GAMMA,
             seed=given["rng"],
             simulation=self._simulate,
-            notes=(*evaluated.notes, *drowned_note(bars)),
+            notes=(*evaluated.notes, *releases.drowned_note(bars)),
             session=part,
         )
         with few_threads(pool.n_subsets * pool.n_units):
-            noise = assess(noise, context)  # the charge is the best bound that is proved
-            bundle = bundle_of(noise, context)
-            certificate = write_certificate(bundle, noise)
-        charges, left = paid(noise, bundle), share.balances
+            noise = releases.assess(noise, context)  # the charge is the best bound that is proved
+            bundle = releases.bundle_of(noise, context)
+            certificate = releases.write_certificate(bundle, noise)
+        charges, left = releases.paid(noise, bundle), share.balances
         if left is not None and charges is not None:
             left = left.after(charges, share.part)
         self._planned = Plan(
             certificate=certificate,
-            charge=charge_of(noise, part, charges),
+            charge=releases.charge_of(noise, part, charges),
             balances=left,
             noise=noise,
             outputs=outputs,
@@ -524,7 +502,7 @@ class Session(Keeper):
         )
         return self._planned
 
-    def publish(self, plan: Plan) -> tuple[Release, Observation]:
+    def publish(self, plan: Plan) -> tuple[releases.Release, Observation]:
         """Spend, draw the noise, remember what was seen, and build the released value.
 
         Guarantee
@@ -542,7 +520,7 @@ class Session(Keeper):
             self._planned = None
             return self._publish(plan)
 
-    def _publish(self, plan: Plan) -> tuple[Release, Observation]:
+    def _publish(self, plan: Plan) -> tuple[releases.Release, Observation]:
         unspent = self._spent
         if self._fresh:
             self._secret = None
@@ -557,11 +535,15 @@ class Session(Keeper):
                 self.close()  # something was drawn that the belief does not know
             raise
         bars = plan.error_bars
-        release = Release(value=value, certificate=certificate, proof=bundle, error_bars=bars)
+        release = releases.Release(
+            value=value, certificate=certificate, proof=bundle, error_bars=bars
+        )
         self._releases.append(release)
         return release, seen
 
-    def _remember(self, plan: Plan, seen: Observation) -> tuple[Certificate, Bundle]:
+    def _remember(
+        self, plan: Plan, seen: Observation
+    ) -> tuple[releases.Certificate, releases.Bundle]:
         """Keep the belief after a release, and say in its certificate what was learned."""
         assert self._pool is not None  # drawn in evaluate()
         certificate, bundle, part = plan.certificate, plan.bundle, plan.bundle.session
@@ -569,7 +551,7 @@ class Session(Keeper):
         if part is not None:
             belief = belief.updated(plan.noise.log_likelihood(seen))
         if part is not None and not self._fresh:
-            learned = learned_facts(belief, self._pool)
+            learned = releases.learned_facts(belief, self._pool)
             facts = {**(certificate.composition or {}), **learned}
             certificate = replace(certificate, composition=facts)
             bundle = replace(bundle, session=replace(part, observation=seen))
@@ -581,10 +563,10 @@ class Session(Keeper):
     # --- what the steps are held to -------------------------------------------------------------
 
     @property
-    def belief(self) -> Belief:
+    def belief(self) -> adversary.Belief:
         """What the secret of the next release is drawn from, in the eyes of every attacker."""
         assert self._belief is not None  # set with the pool
-        return Belief.uniform(len(self._belief.log_p)) if self._fresh else self._belief
+        return adversary.Belief.uniform(len(self._belief.log_p)) if self._fresh else self._belief
 
     def calibration(self, share: Share) -> dict[str, Any]:
         """Return what a calibration is told besides the budget: belief, balances, its own seed."""
@@ -593,7 +575,7 @@ class Session(Keeper):
         assert self._pool is not None  # drawn in evaluate()
         log_p, heat = self.belief.log_p, None
         if share.balances is not None and share.allowed is not None:
-            before = Tilts(self._pool).before(log_p, np.arange(self._pool.n_units))
+            before = adversary.Tilts(self._pool).before(log_p, np.arange(self._pool.n_units))
             heat = share.balances.heat(before, share.allowed, share.part)
         return {"pool": self._pool, "log_belief": log_p, "heat": heat, "rng": self.proof_seed()}
 
@@ -621,19 +603,19 @@ class Session(Keeper):
             )
         return total
 
-    def _first_balances(self, n_units: int) -> Balances | None:
+    def _first_balances(self, n_units: int) -> adversary.Balances | None:
         """Return full balances under the session's total and what the ledger leaves; or None."""
         left = self._total.above().tightest(self._book.left()).success_increment
         if self._alone or left is None:
             return None
-        return Balances.begin(2 * max(left, 0.0), n_units)
+        return adversary.Balances.begin(2 * max(left, 0.0), n_units)
 
     def _said(self, given: Share) -> AnyBudget:
         """Return a share in words, for the certificate: never more than was allowed."""
         nats, allowed = given.limits.mi_nats, given.allowed
         told: AnyBudget | None = None if nats is None else Information(nats)
         if allowed is not None:
-            advantage = balance_advantage(float(allowed.max())) / (1 - RESERVE)
+            advantage = adversary.balance_advantage(float(allowed.max())) / (1 - adversary.RESERVE)
             member = Membership(min(BLIND + 0.5 * advantage * (1 + ROUNDING), 1 - 1e-12))
             told = member if told is None else told & member
         assert told is not None  # a session limits something
@@ -677,7 +659,7 @@ class Session(Keeper):
             return Share(limits=limits)
         if balances is None:  # nothing is totalled: the release is held to what it asked for
             assert level is not None  # or there would be nothing to hold it to
-            balances = Balances.begin(2 * level - 1, self._pool.n_units)
+            balances = adversary.Balances.begin(2 * level - 1, self._pool.n_units)
             return Share(
                 limits=replace(limits, success_increment=balances.increment_left),
                 balances=balances,
@@ -690,7 +672,7 @@ class Session(Keeper):
         _check_left("membership", wanted, most)
         allowed = balances.per_unit if whole else part * balances.per_unit
         if level is not None:
-            cap = Balances.begin(2 * level - 1, 1).worst
+            cap = adversary.Balances.begin(2 * level - 1, 1).worst
             allowed = np.minimum(allowed, cap)
             part = min(1.0, cap / balances.worst)
         allowed = np.minimum(allowed, balances.per_unit - balances.least_after(most))

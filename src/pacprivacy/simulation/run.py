@@ -11,20 +11,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy import mechanism as mechanisms
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed
 from pacprivacy._system import single_threaded
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import (
-    Batch,
-    Data,
-    Structure,
-    as_mechanism,
-    batch_of,
-    flatten,
-    published_of,
-    totals_of,
-)
 from pacprivacy.pool import Pool
 from pacprivacy.simulation.backends import (
     Job,
@@ -45,32 +36,16 @@ def _unchanged(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outputs:
-    """Values of a mechanism on all subsets.
+    """Values of a mechanism on all subsets; ``values`` and ``seed`` are curator-only.
 
-    Parameters
-    ----------
-    values : float64 array of shape (m, d), read-only, curator-only
-        Row ``k`` is the flattened value on subset ``k``.
-    structure : Structure, public
-        How to build a value from a vector; equal for all subsets.
-    mechanism_name : str, public
-        Name for the certificate.
-    public : tuple of str, public
-        What was computed from the whole universe or declared.
-    published : tuple of str, public
-        Exact facts of the universe that the value shows.
-    seed : int, curator-only
-        Seed of the mechanism's public streams.
-    finish : callable, public
-        Post-processing of a released value.
-    scales : array of shape (d,), public, optional
-        What each number was divided by, powers of two; see :func:`scale_outputs`.
-    rounds : bool, public
-        Whether released numbers are counts, and rounded to whole ones.
+    Row ``k`` of ``values``, shape (m, d), is the flattened value on subset ``k``. ``public`` is
+    what was computed from the whole universe or declared, ``published`` what of the universe the
+    value shows. Each number was divided by its entry of ``scales``; see :func:`scale_outputs`. With
+    ``rounds``, released numbers are counts.
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)
-    structure: Structure
+    structure: mechanisms.Structure
     mechanism_name: str
     public: tuple[str, ...] = ()
     published: tuple[str, ...] = ()
@@ -118,17 +93,19 @@ class Outputs:
         }
 
 
-def value_on_all(mechanism: Any, data: Data) -> Vector:
+def value_on_all(mechanism: Any, data: mechanisms.Data) -> Vector:
     """Return the mechanism's value on all records, flattened; curator-only."""
-    prepared = as_mechanism(mechanism).prepare(data)
+    prepared = mechanisms.as_mechanism(mechanism).prepare(data)
     everyone = data.take(np.arange(data.n_rows))
-    return flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
+    return mechanisms.flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
 
 
 _TOLERANCE: Final = 1e-8  # far above rounding, far below any real difference in the formula
 
 
-def run_at_once(batch: Batch, job: Job, pool: Pool) -> tuple[Matrix, Structure]:
+def run_at_once(
+    batch: mechanisms.Batch, job: Job, pool: Pool
+) -> tuple[Matrix, mechanisms.Structure]:
     """Return the values of all subsets and their structure, which is that of ``evaluate``.
 
     The shape, the finiteness, and the value on the first subset are checked.
@@ -165,41 +142,11 @@ def run_mechanism(
     rng: np.random.Generator | int | None = None,
     progress: bool | None = None,
 ) -> Outputs:
-    """Evaluate a mechanism on all subsets of a pool.
+    """Evaluate a mechanism on all subsets of a pool; none is left out.
 
-    Parameters
-    ----------
-    mechanism : callable or Mechanism
-        See :func:`pacprivacy.mechanism.as_mechanism`.
-    data : array, frame, list, or tuple of those
-        See :func:`pacprivacy.mechanism.coerce_data`.
-    pool : Pool
-        The subsets; its number of rows is that of the data.
-    n_jobs : int, optional
-        Workers, through joblib; -1 for all cores. None is one, or what
-        ``joblib.parallel_config`` says.
-    checkpoint : path, optional
-        A file (readable by its owner only) from which the same call goes on after a stop.
-        Mechanisms that evaluate all subsets at once do not need one and write none.
-    rng : Generator, int or None
-        Seed of the mechanism's public streams. None draws a fresh one, or takes that of the
-        checkpoint.
-    progress : bool, optional
-        Show a bar on stderr; None shows it if stderr is a terminal.
-
-    Returns
-    -------
-    Outputs
-
-    Raises
-    ------
-    MechanismError
-        If the mechanism fails on a subset, gives other results when run again, or returns
-        another structure on another subset. No subset is left out.
-    CheckpointError
-        If the checkpoint belongs to another run.
-    InterruptedRun
-        If the user pressed Ctrl-C; the message says how to go on.
+    ``n_jobs``, ``checkpoint`` and ``progress`` are those of :func:`pacprivacy.privatize`. ``rng``
+    seeds the mechanism's public streams; None draws a fresh seed, or takes that of the checkpoint.
+    Mechanisms that evaluate all subsets at once write no checkpoint.
 
     Guarantee
     ---------
@@ -208,7 +155,7 @@ def run_mechanism(
     """
     universe = coerce_for(pool, data)
     path = None if checkpoint is None else Path(checkpoint)
-    prepared = as_mechanism(mechanism).prepare(universe)
+    prepared = mechanisms.as_mechanism(mechanism).prepare(universe)
     header = None if path is None or rng is not None else read_header(path)
     seed = coerce_seed(rng) if header is None else header.seed
     job = Job(mechanism=prepared, data=universe, seed=seed)
@@ -216,7 +163,7 @@ def run_mechanism(
     own: list[Notice] = []
     try:
         with collect_notices(own), single_threaded():
-            batch = batch_of(prepared)
+            batch = mechanisms.batch_of(prepared)
             if batch is not None:
                 values, structure = run_at_once(batch, job, pool)
             else:
@@ -226,7 +173,7 @@ def run_mechanism(
             show_notices([*own, *run.notices])
         raise
     show_notices([*own, *run.notices])
-    totals, said = totals_of(prepared), prepared.public
+    totals, said = mechanisms.totals_of(prepared), prepared.public
     if totals is not None:
         share = pool.share
         values = values / share
@@ -236,7 +183,7 @@ def run_mechanism(
         structure=structure,
         mechanism_name=prepared.name,
         public=said,
-        published=published_of(prepared),
+        published=mechanisms.published_of(prepared),
         seed=seed,
         finish=prepared.finish,
         rounds=totals == "count",

@@ -23,15 +23,16 @@ from pacprivacy.audit import (
     audit,
     results_text,
 )
-from pacprivacy.audit.membership import (
+from pacprivacy.audit.attacks import (
+    blind_bounds,
     empirical_guess,
     fit_empirical,
     fit_gaussian,
     gaussian_guess,
     mean_shifts,
+    nearest_candidates,
     reachable,
 )
-from pacprivacy.audit.reconstruction import blind_bounds, nearest_candidates
 from pacprivacy.audit.target import (
     NoiseModel,
     learn_noise_model,

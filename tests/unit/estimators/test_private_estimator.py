@@ -537,7 +537,7 @@ def test_a_search_shows_what_each_candidate_costs() -> None:
     refit_bound = search.best_estimator_.certificate_.membership_bound
     assert cost.total.success_level == max(worst, refit_bound)
     assert cost.ever_used_prior == 1 - 2**-7
-    assert 0 < cost.total.doubt < 1e-7
+    assert 0 < cost.total.gamma < 1e-7
 
 
 def test_the_certificate_says_the_total() -> None:
@@ -643,7 +643,7 @@ def test_fits_that_raised_are_counted_at_what_they_may_have_released(error_score
     assert failed.mi_nats == pytest.approx(2 * 1.0)  # the whole budget of each
     assert good.mi_nats <= failed.mi_nats
     assert cost.total.success_level >= failed.success_level > 0.5
-    assert cost.total.doubt >= failed.doubt > 0
+    assert cost.total.gamma >= failed.gamma > 0
 
 
 @pytest.mark.claim("E-2")

@@ -1,6 +1,7 @@
 """A session with a ledger: the order of its writes, and how it goes on after a restart."""
 
 import copy
+import hashlib
 import os
 import pickle
 import re
@@ -13,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -393,6 +395,20 @@ def test_a_state_that_others_can_read_is_refused(study: Path, mode: int) -> None
         begin(study)
 
 
+def test_a_state_with_the_old_name_of_gamma_opens(study: Path) -> None:
+    content = state_path(study.parent).read_bytes()
+    version, _, packed = msgspec.msgpack.decode(content)
+    stored = msgspec.msgpack.decode(packed)
+    stored["total"]["doubt"] = stored["total"].pop("gamma")
+    packed = msgspec.msgpack.encode(stored)
+    old = msgspec.msgpack.encode([version, hashlib.sha256(packed).digest(), packed])
+    state_path(study.parent).write_bytes(old)
+    assert old != content
+    with begin(study) as session:
+        assert session.spent.n_releases == 2
+        session.release(mean, pac.Information(0.125))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -582,7 +598,7 @@ def test_the_belief_is_stored_before_the_users_code_sees_the_value(study: Path, 
 def test_what_fails_before_the_spend_costs_nothing(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules["pacprivacy.session.session"]
+    module = sys.modules["pacprivacy.release"]
     before = Ledger(study).entries()
     with begin(study) as session:
         with pytest.raises(pac.errors.MechanismError):
