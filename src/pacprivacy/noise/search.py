@@ -46,7 +46,7 @@ LARGEST_LOG_SCALE = 60.0
 FIRST_STEP = 0.05
 LINE_STEP = 0.05  # of the noise, for outputs of rank 1
 N_WORST = 128  # units that a search looks at
-COARSE = 2048  # draws of a search by membership; the place that it finds is measured on more
+COARSE = 1024  # draws of a search by membership; the place that it finds is measured on more
 MEASURED = 1 << 15
 RANKING = (48, 256)  # draws that rank all units
 RANKING_COST = 3 * 10**10  # multiplications
@@ -542,6 +542,8 @@ def _group_starts(
 
 MI_LEVELS = (0.1, 1.5)
 POWERS = (1.0, 0.8, 0.6)  # flatter versions of the hiding ellipsoid do better for large caps
+N_TRIED = 512  # draws that tell shapes apart
+HIDDEN = (5, 1024)  # after so many steps the search for an ellipsoid goes on with so many units
 SMALL_STEP = 1e-6  # shifts rank units within caps that are alike
 
 
@@ -563,7 +565,7 @@ def risk_shapes(
     ]
     scaled = []
     for shape in shapes[:1] if spread.rank == 1 else shapes:
-        draws = Probe(shape.view(spread, log_p), rng, n_draws=1024)
+        draws = Probe(shape.view(spread, log_p), rng, n_draws=N_TRIED)
         probe = risk_probe(draws, tilts, limits)
         lengths = np.square(shifts @ shape.rotation) @ (1 / shape.noise_var)
         probe.look_at(SMALL_STEP * np.sqrt(lengths / max(float(lengths.max()), 1e-300)))
@@ -595,7 +597,10 @@ def _hiding_shape(spread: Spread, shifts: Matrix, n_steps: int = 30) -> Shape:
         return Shape(rotation=np.eye(spread.rank), noise_var=spread.eigenvalues)
     ridge = 1e-9 * typical
     values, vectors = np.ones(spread.rank), np.eye(spread.rank)
-    for _ in range(n_steps):
+    for step in range(n_steps):
+        if step == HIDDEN[0] and len(shifts) > HIDDEN[1]:
+            kept = np.argpartition(importance, -HIDDEN[1])[-HIDDEN[1] :]
+            shifts, importance = shifts[kept], importance[kept] / importance[kept].sum()
         second = (shifts.T * importance) @ shifts + ridge * np.eye(spread.rank)
         values, vectors = np.linalg.eigh(second)
         values = np.sqrt(np.maximum(values, ridge))
