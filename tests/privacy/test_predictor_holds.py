@@ -128,7 +128,7 @@ def test_every_unit_pays_enough_for_a_vote(pool, seed):
     source = SimulatedSource(seed)
     answered = VoteQuestions(vote[:, None], log_p, 1e-3, tracked=True).observe(0, source)
     units = VoteBalances(pool, ADVANTAGE, 1e-3)
-    before, reserve = units.balance, units.reserve
+    before, reserve = units.balance.copy(), units.reserve.copy()
     units.pay(answered.moves, answered.cubes * units.most)
     ones = p @ vote
     at = int(np.argmax(np.abs(answered.moves[0])))
@@ -189,8 +189,8 @@ def test_answers_about_one_unit_end_below_the_promise_and_use_it_up(pool):
 def test_half_of_the_charge_is_caught(pool, monkeypatch):
     pay = VoteBalances.pay
 
-    def half(units, moves, cubes):
-        pay(units, moves * math.sqrt(0.5), cubes)
+    def half(units, moves, cubes, more):
+        pay(units, moves * math.sqrt(0.5), cubes, more)
 
     monkeypatch.setattr(VoteBalances, "pay", half)
     sizes, _ = transcripts(pool, 200)
