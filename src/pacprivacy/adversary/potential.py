@@ -53,7 +53,7 @@ CUBES = 5.3  # of the largest move of a vote, in units of its information's root
 WORST_VOTE = 1.3  # (e^x - 1)/x at WIDEST_VOTE
 WIDEST_VOTE = 0.5  # squared distance of two votes in units of the noise, at most
 WIDEST_ANSWER = 0.044  # the same for other answers: e^(3x) (1 + 3x) <= WORST_VOTE
-MOST_RESERVE = 0.3
+LEAST_RESERVE = 0.005
 WATCHED = 1024  # units that are worst off, and pay at every batch of votes
 
 
@@ -266,7 +266,9 @@ class VoteBalances:
         self.most = float((0.5 / np.minimum(share, 1 - share)).max())
         self._scale = float(self._tilts.scale.max())
         self.cubes = CUBES * math.sqrt(math.expm1(2 * query_nats)) * self.most
-        kept = min(max(BEND * self.cubes / advantage, RESERVE), MOST_RESERVE)
+        # 2k of the balance goes into a reserve k, and e^(-k/cost) is left over when it is empty
+        cost = min(BEND * self.cubes / (3 * advantage), 0.1)
+        kept = max(cost * math.log(0.5 / cost), LEAST_RESERVE)
         self._full = first_balance((1 - kept) * advantage)
         self.balance = np.full(pool.n_units, self._full)
         self.reserve = np.full(pool.n_units, kept * advantage)

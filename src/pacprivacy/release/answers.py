@@ -8,7 +8,9 @@ from typing import Annotated, Any, Final, Self
 import msgspec
 
 from pacprivacy import _version
+from pacprivacy.adversary import VoteBalances
 from pacprivacy.budget import AnyBudget, Information, limits_of
+from pacprivacy.errors import BudgetError
 from pacprivacy.noise import UNITS
 from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import Arrays, plain_budget, read_budget, write_archive
@@ -112,6 +114,11 @@ def certify_answers(terms: AnswerBundle) -> Certificate:
     bound = membership_success(total, pool.worst_prior)
     if advantage is not None:
         bound = min(bound, 0.5 + 0.5 * advantage)
+        if not VoteBalances(pool, advantage, terms.query_nats).fits(1, terms.query_nats):
+            raise BudgetError(
+                f"query_budget must leave room for one answer at least within {terms.budget}, "
+                f"whatever it is; got {terms.query_budget}. Use pac.Information(2**-20)."
+            )
     return Certificate.about(
         pool,
         mi_upper=total,
