@@ -33,11 +33,11 @@ from papers.responses.models import load_answers, split_dataset
 from tests.privacy import test_sessions_hold as hold
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "heat.json"
-TOTAL, M, N_UNITS, N_EQUAL = 0.588, 64, 40, 20
+TOTAL, M, N_UNITS, N_EQUAL = 0.588, 64, 40, 30
 
 
 def fits(quick: bool) -> dict[str, Any]:
-    """Count equal releases until a balance is used up; the joint law of all allows 20."""
+    """Count equal releases until a balance is used up; beside what the joint law allows."""
     rng = np.random.default_rng(0)
     pool = Balanced(n_subsets=M).draw(N_UNITS, rng=1)
     data = rng.normal(size=(N_UNITS, 4))
@@ -45,12 +45,30 @@ def fits(quick: bool) -> dict[str, Any]:
     for d in (1, 4):
         values = pool.masks() @ data[:, :d] / (N_UNITS / 2)
         alone = calibrate(values, Membership(TOTAL), pool=pool, rng=2)
-        points = alone.whitened(values) / math.sqrt(N_EQUAL)  # 20 of these are like one of those
-        runs = 3 if d == 4 or quick else 10
-        counts = [_equal(pool, points, seed) for seed in range(runs)]
-        found[f"mean_d{d}"] = {"exact": N_EQUAL, "fit": float(np.mean(counts)), "runs": counts}
-    found["votes"] = _equal_votes(5 if quick else 40)
+        points = alone.whitened(values) / math.sqrt(N_EQUAL)  # as many as that are like one
+        counts = [_equal(pool, points, seed) for seed in range(3 if quick else 12 // d)]
+        exact = _joint_law(pool, points)
+        share = float(np.mean(counts)) / exact
+        found[f"mean_d{d}"] = {"exact": exact, "fit": float(np.mean(counts)), "share": share}
+        found[f"mean_d{d}"]["runs"] = counts
+    for bits in (16, 20):
+        found[f"votes_{bits}_bits"] = _equal_votes(5 if quick else 40, 2.0**-bits)
     return found
+
+
+def _joint_law(pool: Any, points: Any) -> float:
+    """Return how many equal releases the law of all together allows, by simulation."""
+    rng, n, low, high = np.random.default_rng(0), 400_000, 0.5 * N_EQUAL, 2.0 * N_EQUAL
+    secret, noise = rng.integers(M, size=n), rng.standard_normal((n, points.shape[1]))
+    for _ in range(12):
+        middle = 0.5 * (low + high)
+        many = points * math.sqrt(middle)
+        logs = (many[secret] + noise) @ many.T - 0.5 * np.square(many).sum(axis=1)
+        belief = np.exp(logs - logs.max(axis=1, keepdims=True))
+        belief /= belief.sum(axis=1, keepdims=True)
+        known = np.abs(2 * belief @ pool.masks() - 1).mean(axis=0).max()
+        low, high = (middle, high) if known <= 2 * TOTAL - 1 else (low, middle)
+    return low
 
 
 def _equal(pool: Any, points: Any, seed: int) -> int:
@@ -72,8 +90,8 @@ def _equal(pool: Any, points: Any, seed: int) -> int:
     return count
 
 
-def _equal_votes(runs: int) -> dict[str, Any]:
-    advantage, nats = 0.1, 2.0**-16
+def _equal_votes(runs: int, nats: float) -> dict[str, Any]:
+    advantage = 0.1
     pool = Balanced(n_subsets=16).draw(6, rng=0)
     vote = pool.masks()[:, :1].astype(np.int64)
     apart = math.sqrt(4 * math.expm1(2 * nats))
@@ -87,7 +105,7 @@ def _equal_votes(runs: int) -> dict[str, Any]:
             source=SimulatedSource(seed),
             advantage=advantage,
         )
-        batch = np.repeat(vote, 16, axis=1)
+        batch = np.repeat(vote, max(4, int(exact / 100)), axis=1)
         while batch.shape[1]:
             try:
                 responder.answer_votes(batch, n_classes=2)
@@ -99,10 +117,18 @@ def _equal_votes(runs: int) -> dict[str, Any]:
 
 def noise(quick: bool) -> dict[str, Any]:
     """Compare total noise variance at 30 releases with flat increments of success."""
-    pool = Balanced(n_subsets=16).draw(6, rng=7)
-    masks = pool.masks()
-    lines = np.array([[q(hold.MEMBER_DATA[mask]) for mask in masks] for q in hold.MEMBER_QUERIES])
-    signs, n, n_releases = np.where(masks, 1.0, -1.0), 40 if quick else 200, 30
+    found: dict[str, Any] = {}
+    for m, n_units, n in ((16, 6, 200), (64, 40, 40)):
+        pool = Balanced(n_subsets=m).draw(n_units, rng=7)
+        data = hold.MEMBER_DATA if n_units == 6 else np.random.default_rng(6).gamma(2.0, size=40)
+        found[f"m{m}_n{n_units}"] = _against_flat(pool, data, n // 5 if quick else n)
+    return found
+
+
+def _against_flat(pool: Any, data: Any, n: int) -> dict[str, Any]:
+    masks, n_releases = pool.masks(), 30
+    lines = np.array([[q(data[mask]) for mask in masks] for q in hold.MEMBER_QUERIES])
+    signs = np.where(masks, 1.0, -1.0)
     found: dict[str, Any] = {}
     for name in ("repeated", "diverse"):
         totals = {}
@@ -137,7 +163,7 @@ def _total_noise(pool: Any, choose: Any, n: int, n_releases: int, *, flat: bool)
         points, _ = choose(k, bulk.log_p, now)
         spread = np.maximum(np.ptp(points, axis=1), 1e-12)
         low, high = np.full(n, -4.0), np.full(n, 6.0)
-        for _ in range(11):
+        for _ in range(hold.N_HALVINGS):
             middle = (low + high) / 2
             scaled = points / (spread * np.exp(middle))[:, None]
             after, mass = hold.tilts_after(scaled, bulk.log_p, signs)
@@ -193,7 +219,7 @@ def answers(quick: bool) -> dict[str, Any]:
                 advantage=most,
             )
             rng, batch, spent = np.random.default_rng(0), 2048, 0.0
-            while batch and spent < (8 if quick else 600):
+            while batch and spent < (20 if quick else 600):
                 asked = table[:, rng.integers(table.shape[1], size=batch)]
                 started = time.process_time()
                 try:

@@ -1,19 +1,21 @@
 """Simulated transcripts of many answers: the optimal attacker stays under the bound."""
 
+import importlib
 import math
 
 import numpy as np
 import pytest
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.adversary import VoteBalances, potential
+from pacprivacy.adversary import WIDEST_ANSWER, VoteBalances, potential
 from pacprivacy.errors import BudgetExceededError
-from pacprivacy.noise.query import UnitNoise, vote_gap
+from pacprivacy.noise.query import UNITS, UnitNoise, plan_query, vote_gap
 from pacprivacy.pool import Balanced
 from pacprivacy.session import answers as answering
 from pacprivacy.session.answers import Responder, ScoreQuestions, VoteQuestions
 from pacprivacy.theory import posterior_success
 
+potentials = importlib.import_module("pacprivacy.adversary.potential")
 M, N_UNITS, N_TRANSCRIPTS, N_QUESTIONS = 16, 10, 2000, 40
 
 
@@ -128,7 +130,7 @@ def test_every_unit_pays_enough_for_a_vote(pool, seed):
     source = SimulatedSource(seed)
     answered = VoteQuestions(vote[:, None], log_p, 1e-3, tracked=True).observe(0, source)
     units = VoteBalances(pool, ADVANTAGE, 1e-3)
-    before, reserve = units.balance, units.reserve
+    before, reserve = units.balance.copy(), units.reserve.copy()
     units.pay(answered.moves, answered.cubes * units.most)
     ones = p @ vote
     at = int(np.argmax(np.abs(answered.moves[0])))
@@ -142,6 +144,90 @@ def test_every_unit_pays_enough_for_a_vote(pool, seed):
     assert (mass @ np.square(after - now) <= paid).all()
     assert (mass @ potential(after, units.balance) <= potential(now, before) + taken + 1e-9).all()
     assert (mass @ np.square(after - now) >= 0.9 * paid).all()  # and hardly more than enough
+
+
+@pytest.mark.claim("H-3")
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("seed", range(2))
+def test_every_unit_pays_enough_for_an_answer_of_several_classes(pool, seed, few, monkeypatch):
+    """The same in two dimensions: votes among three classes, and scores with many values."""
+    rng, nats = np.random.default_rng(seed), 1e-3
+    log_p = np.log(rng.dirichlet(np.full(M, 3.0)))
+    p, signs = np.exp(log_p), 2.0 * pool.masks() - 1
+    if few:
+        table, outputs, n_classes = rng.integers(3, size=(M, 1)), np.eye(3), 3
+        table[:3, 0], groups = (0, 1, 2), table[:, 0]
+    else:
+        table, n_classes, groups = rng.dirichlet(np.full(3, 2.0), size=(M, 1)), None, np.arange(M)
+        outputs = table[:, 0]
+        monkeypatch.setattr(answering, "FEW_OUTPUTS", 3)
+    questions = ScoreQuestions(table, log_p, nats, n_classes=n_classes, tracked=True)
+    answered = questions.observe(0, SimulatedSource(seed))
+    units = VoteBalances(pool, ADVANTAGE, nats)
+    before, reserve = units.balance.copy(), units.reserve.copy()
+    units.pay(answered.moves, answered.cubes * units.most, answered.more)
+    mass = np.bincount(groups, p, minlength=len(outputs)) / p.sum()
+    plan = plan_query(outputs, mass, mi_nats=nats, n_subsets=M, widest=WIDEST_ANSWER)
+    points = (plan.points / UNITS)[groups]
+    assert np.square(points - points[:, None]).sum(axis=2).max() <= WIDEST_ANSWER
+    line = np.linspace(-7, 7, 141)
+    z = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 1, 2)
+    joint = p * np.exp(-0.5 * np.square(z - points).sum(axis=2))
+    weight = joint.sum(axis=1)
+    after, now = joint @ signs / weight[:, None], p @ signs
+    weight /= weight.sum()
+    paid, taken = before - units.balance, reserve - units.reserve
+    square = weight @ np.square(after - now)
+    cube = weight @ np.abs(after - now) ** 3
+    assert (square <= paid).all()
+    assert (cube <= answered.cubes * units.most * square * 1.05).all()  # paid for a larger square
+    assert (weight @ potential(after, units.balance) <= potential(now, before) + taken + 1e-9).all()
+    assert square.sum() >= (0.9 if few else 0.7) * paid.sum()  # and hardly more than enough
+    assert paid.sum() < 1.5 * square.sum()
+
+
+@pytest.mark.claim("H-3")
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_units_that_pay_later_pay_as_much(n_classes, monkeypatch):
+    """The balances of the worst-placed units are the same as if all paid at every batch."""
+    pool = Balanced(n_subsets=16).draw(200, rng=1)
+    rng = np.random.default_rng(2)
+    tables = [rng.integers(n_classes, size=(16, 20)) for _ in range(12)]
+
+    def spend(watched):
+        monkeypatch.setattr(potentials, "WATCHED", watched)
+        source = SimulatedSource(0)
+        responder = Responder(
+            pool, query_nats=1e-5, total_nats=math.inf, source=source, advantage=ADVANTAGE
+        )
+        units, settled, settle = responder._units, [], VoteBalances.settle
+        with monkeypatch.context() as patch:
+            patch.setattr(VoteBalances, "settle", lambda own: settled.append(settle(own)))
+            left = []
+            for table in tables:
+                responder.answer_votes(table, n_classes=n_classes)
+                left.append(units.increment_left)
+        count = len(settled)
+        units.settle()
+        return left, units.balance, count
+
+    at_once, balance, _ = spend(200)
+    later, late_balance, n_settled = spend(60)
+    assert 0 < n_settled < len(tables)
+    np.testing.assert_allclose(later, at_once, rtol=1e-3)
+    np.testing.assert_allclose(late_balance, balance, rtol=1e-3)
+    assert (late_balance <= balance * (1 + 1e-5)).all()  # one price for several batches is more
+
+
+def test_an_interrupted_batch_is_paid_in_full(pool, votes):
+    units = VoteBalances(pool, ADVANTAGE, 1e-4)
+    full = units.increment_left
+    units.book(3, 1e-4)
+    once = units.increment_left
+    assert once < full
+    units.book(3, 1e-4)
+    assert units.fits(1, 1e-4)
+    assert units.increment_left < once
 
 
 @pytest.mark.claim("H-3")
@@ -189,8 +275,8 @@ def test_answers_about_one_unit_end_below_the_promise_and_use_it_up(pool):
 def test_half_of_the_charge_is_caught(pool, monkeypatch):
     pay = VoteBalances.pay
 
-    def half(units, moves, cubes):
-        pay(units, moves * math.sqrt(0.5), cubes)
+    def half(units, moves, cubes, more):
+        pay(units, moves * math.sqrt(0.5), cubes, more)
 
     monkeypatch.setattr(VoteBalances, "pay", half)
     sizes, _ = transcripts(pool, 200)

@@ -267,6 +267,7 @@ MEMBER_M = 16
 MEMBER_UNITS = 6
 MEMBER_SESSIONS = 600
 MEMBER_TOTAL = 0.588
+N_HALVINGS = 10  # of the range in which a noise level is searched
 GRID = np.arange(-9.0, 9.1, 0.25)
 FINE = np.arange(-12.0, 12.0, 0.005)
 MEMBER_DATA = np.random.default_rng(6).gamma(2.0, size=MEMBER_UNITS)
@@ -367,7 +368,7 @@ def run_heat(
         terms = here.terms(tilt(known, signs), share[going])
         low, high = np.full(len(going), -4.0), np.full(len(going), 6.0)
         spread = np.maximum(np.ptp(points, axis=1), 1e-12)
-        for _ in range(9):
+        for _ in range(N_HALVINGS):
             middle = (low + high) / 2
             std = spread * np.exp(middle)
             broken = np.maximum(*overcharged(points / std[:, None], known, signs, terms))
@@ -377,6 +378,11 @@ def run_heat(
         after, mass = tilts_after(points / std[:, None], known, signs)
         square = np.einsum("sz,szu->su", mass, np.square(after - tilt(known, signs)[:, None]))
         charge = np.minimum(terms.quick(square.ravel()), terms.allowed).reshape(square.shape)
+        for step in (1.2, 1.0):
+            tried = replace(terms, allowed=step * np.maximum(square, 1e-12).ravel())
+            grown, _ = overcharged(points / std[:, None], known, signs, tried)
+            enough = np.where(grown <= 1e-9, tried.allowed.reshape(square.shape), np.inf)
+            charge = np.minimum(charge, enough)
         state.balance[going] = np.maximum(
             state.balance[going] - charge * (0.5 if plant == "wrong side" else 1.0), 0.0
         )

@@ -40,7 +40,9 @@ from pacprivacy.adversary.membership import (
 )
 from pacprivacy.adversary.potential import (
     RESERVE as RESERVE,
+    WIDEST_ANSWER as WIDEST_ANSWER,
     WIDEST_VOTE as WIDEST_VOTE,
+    WORST_VOTE as WORST_VOTE,
     Balances as Balances,
     Heat as Heat,
     VoteBalances as VoteBalances,

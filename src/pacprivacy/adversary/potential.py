@@ -13,7 +13,7 @@ gives, so that no run goes far (claim H-2).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -41,15 +41,20 @@ RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
 HEAT_PILOT = 4096  # simulated releases that tell who needs a test of their own
 NODES = 8000  # of a grid, for outputs of rank 1
 FINEST, COARSEST = 1 / 400, 1 / 20  # of the noise's standard deviation
-WASTE = 1.25  # a quick charge this far above the mean square is worth a test
-N_BOUNDS = 2  # that one unit's charge rests on: the mean square and the test
+TIGHT = 1.02  # a quick charge further above the mean square is worth a test
+HEAVY = 0.3  # of what the worst-placed unit must bear: less is not worth a test
+MOST_TESTED = 1024  # units, beyond those that could not pay a quick charge
+LADDER = (1.0, 1.05, 1.3, 2.0)  # of the mean square: charges that are tested
+CLOSE = (0.985, 1.02)  # the same where draws test, and one that leaves room
+N_BOUNDS = 2 + len(CLOSE)  # that one unit's charge rests on: the mean square and the tests
 CHUNK = 1 << 22
 BEND = 2 * TOP * math.exp(-0.5) / 6  # sup |d³Phi/da³| V / 6: what a cube adds to the potential
 CUBES = 5.3  # of the largest move of a vote, in units of its information's root
 WORST_VOTE = 1.3  # (e^x - 1)/x at WIDEST_VOTE
 WIDEST_VOTE = 0.5  # squared distance of two votes in units of the noise, at most
-MOST_RESERVE = 0.3
-MASK_BYTES = 1 << 27
+WIDEST_ANSWER = 0.044  # the same for other answers: e^(3x) (1 + 3x) <= WORST_VOTE
+LEAST_RESERVE = 0.005
+WATCHED = 1024  # units that are worst off, and pay at every batch of votes
 
 
 def potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
@@ -244,15 +249,15 @@ class Balances:
 
 
 class VoteBalances:
-    """Membership balances of every unit under very many small votes; curator-only.
+    """Membership balances of every unit under very many small answers; curator-only.
 
-    A vote moves the belief along one line, ``p' - p = r p (v - P(v))`` with a number ``r`` for all
-    units, so the mean squares of a batch are one quadratic form in the masks.
+    The mean squares of a batch are one quadratic form in the masks. The units that are worst off
+    pay it at once; the others when a bound of what they owe no longer shows that they are not.
 
     Guarantee
     ---------
-    Claim H-3. With ``square`` the sum of ``E (a' - a)²`` over a batch and ``cubes`` a bound of
-    ``E |a' - a|³ / E (a' - a)²`` of each answer, what :meth:`pay` takes is enough for (7).
+    Claim H-3. With ``square`` the sum of ``E (a' - a)²`` over answers and ``cubes`` a bound of
+    ``E |a' - a|³ / E (a' - a)²`` of each answer, what a unit pays is enough for (7).
     """
 
     def __init__(self, pool: Candidates, advantage: float, query_nats: float) -> None:
@@ -261,61 +266,123 @@ class VoteBalances:
         self.most = float((0.5 / np.minimum(share, 1 - share)).max())
         self._scale = float(self._tilts.scale.max())
         self.cubes = CUBES * math.sqrt(math.expm1(2 * query_nats)) * self.most
-        kept = min(max(BEND * self.cubes / advantage, RESERVE), MOST_RESERVE)
+        # 2k of the balance goes into a reserve k, and e^(-k/cost) is left over when it is empty
+        cost = min(BEND * self.cubes / (3 * advantage), 0.1)
+        kept = max(cost * math.log(0.5 / cost), LEAST_RESERVE)
         self._full = first_balance((1 - kept) * advantage)
         self.balance = np.full(pool.n_units, self._full)
         self.reserve = np.full(pool.n_units, kept * advantage)
-        small = 8 * self._tilts.rows * pool.n_units <= MASK_BYTES
-        self._masks = self._tilts.masks(slice(0, pool.n_units), np.float64) if small else None
+        self._watch()
+
+    def _watch(self) -> None:
+        """Choose the units that are worst off; from here on the others owe."""
+        order = np.argsort(self.balance)
+        self._watched, self._others = order[:WATCHED], np.sort(order[WATCHED:])
+        self._others_lowest = self._lowest(self._others)
+        self._masks = self._tilts.masks(self._watched, np.float64)
+        self._owed = np.zeros((self._tilts.rows, self._tilts.rows))
+        self._owed_cubes = self._owed_more = self._booked = 0.0
 
     def fits(self, n_answers: int, query_nats: float) -> bool:
         """Whether so many answers can be paid for, whatever they turn out to be."""
         square = self._worst_square(n_answers, query_nats)
-        worst = float(self.balance.min())
-        if square > 0.38 * worst:
-            return False
-        return BEND * self.cubes * square * 3 / worst <= float(self.reserve.min())
+        if self._booked or not self._holds(square):
+            self.settle()
+        return self._holds(square)
+
+    def _holds(self, square: float) -> bool:
+        for (worst, reserve), owed in (
+            (self._lowest(self._watched), 0.0),
+            (self._others_lowest, self._most_owed()),
+        ):
+            if square + owed > 0.38 * worst:
+                return False
+            if BEND * self.cubes * (square + owed) * 3 / worst > reserve:
+                return False
+        return True
+
+    def _lowest(self, units: Units) -> tuple[float, float]:
+        """Return the smallest balance and the smallest reserve."""
+        least = (array[units].min(initial=math.inf) for array in (self.balance, self.reserve))
+        balance, reserve = (float(value) for value in least)
+        return balance, reserve
+
+    def book(self, n_answers: int, query_nats: float) -> None:
+        """Write down the worst of a batch before its first draw; :meth:`pay` replaces it."""
+        self._booked += self._worst_square(n_answers, query_nats)
 
     def _worst_square(self, n_answers: int, query_nats: float) -> float:
         # Var(s) <= scale²/4, and the distance of two votes is set by their information
         return n_answers * WORST_VOTE * 0.25 * self._scale**2 * math.expm1(2 * query_nats)
 
+    def _most_owed(self) -> float:
+        """Return a bound of what any unit owes: no entry of its masks is above ``most``."""
+        return self.most**2 * float(np.abs(self._owed).sum()) * (1 + 1e-9) + self._owed_more
+
     @property
     def increment_left(self) -> float:
         """What the smallest balance would add to a blind guess; public."""
-        return 0.5 * self.advantage * math.sqrt(float(self.balance.min()) / self._full)
+        if self._booked:
+            self.settle()
+        worst = float(self.balance[self._watched].min())
+        return 0.5 * self.advantage * math.sqrt(worst / self._full)
 
-    def worst_after(self, n_answers: int, query_nats: float) -> Vector:
-        """Return what would be left of every balance, whatever so many answers turn out to be."""
-        square = self._worst_square(n_answers, query_nats)
-        return np.maximum(self.balance - math.sqrt(3) * square, 0.0)
-
-    def fold(self, moves: Matrix) -> Matrix:
-        """Return rows whose products with the masks of a unit have its mean square as length."""
-        folded = self._tilts.fold(moves)
-        if len(folded) <= folded.shape[1]:
-            return folded
-        values, vectors = np.linalg.eigh(folded.T @ folded)
-        found: Matrix = (vectors * np.sqrt(np.maximum(values, 0.0))).T
-        return found
-
-    def pay(self, moves: Matrix, cubes: float) -> None:
-        """Charge every unit for a batch whose moves have these rows."""
-        rows, square = self.fold(moves), np.empty(len(self.balance))
-        if self._masks is not None:
-            square[:] = np.square(rows @ self._masks).sum(axis=0)
+    def pay(self, moves: Matrix, cubes: float, more: float = 0.0) -> None:
+        """Charge a batch: rows of its moves, and ``more`` times the largest variance of ``s``."""
+        folded, more = self._tilts.fold(moves), 0.25 * self._scale**2 * more
+        kernel = folded.T @ folded
+        if len(folded) < self._tilts.rows:
+            square = np.square(folded @ self._masks).sum(axis=0)
         else:
-            for place, masks in self._tilts.blocks(np.arange(len(square)), np.float64):
-                square[place] = np.square(rows @ masks).sum(axis=0)
-        square = square * (1 + 1e-9) + 1e-18
-        charge = square.copy()
-        for _ in range(60):  # c sqrt((V - c)/V) >= square, from below
-            left = np.maximum(self.balance - charge, 0.25 * self.balance)
-            charge = square * np.sqrt(self.balance / left)
-        charge *= 1 + 1e-6
-        left = self.balance - charge
-        self.reserve = self.reserve - BEND * cubes * square / left
-        self.balance = left
+            square = np.einsum("ij,ij->j", self._masks, kernel @ self._masks)
+        self._charge(self._watched, square + more, float(np.abs(kernel).sum()), cubes)
+        self._owed += kernel
+        self._owed_more += more
+        self._owed_cubes, self._booked = max(self._owed_cubes, cubes), 0.0
+        if len(self._others):
+            worst, _ = self._others_lowest
+            lowest = worst - float(vote_price(worst, self._most_owed()))
+            if lowest < float(self.balance[self._watched].min()):
+                self.settle()
+
+    def settle(self) -> None:
+        """Let all units pay what they owe, and what was booked and never replaced."""
+        booked, cubes = self._booked, self._owed_cubes
+        if booked:  # an interruption: nobody knows what it would have been
+            cubes = self.cubes
+            self._charge(self._watched, np.full(len(self._watched), booked), 0.0, cubes)
+        size, more = float(np.abs(self._owed).sum()), booked + self._owed_more
+        if len(self._others) and (size or more):
+            for place, masks in self._tilts.blocks(self._others, np.float64):
+                square = np.einsum("ij,ij->j", masks, self._owed @ masks) + more
+                self._charge(self._others[place], square, size, cubes)
+        self._watch()
+
+    def _charge(self, units: Units, square: Vector, size: float, cubes: float) -> None:
+        """Charge units for mean squares; ``size`` bounds what was added up, for its rounding."""
+        square = np.maximum(square, 0.0) * (1 + 1e-9) + 1e-12 * self.most**2 * size + 1e-18
+        left = self.balance[units] - vote_price(self.balance[units], square)
+        with np.errstate(divide="ignore"):
+            self.reserve[units] -= BEND * cubes * square / left
+        self.balance[units] = left
+
+
+def vote_price(balance: npt.ArrayLike, square: npt.ArrayLike) -> Vector:
+    """Return ``c`` with ``c sqrt((V - c)/V) >= square``, hardly more than the least; else ``V``.
+
+    Newton's method stays below the root of a concave function; what it misses is then added.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        goal = np.nan_to_num(np.asarray(square) / balance, nan=np.inf)
+    goal = np.minimum(goal, 1.0)
+    x = np.minimum(goal, 0.38)
+    for _ in range(5):
+        root = np.sqrt(1 - x)
+        x = np.minimum(x + (goal - x * root) * 2 * root / (2 - 3 * x), 0.66)
+    x = x * (1 + 1e-6)
+    x = np.where(x * np.sqrt(1 - x) >= goal, x, np.minimum(math.sqrt(3) * goal, 2 / 3))
+    price: Vector = np.where(goal <= 0.3849, x, 1.0) * balance
+    return price
 
 
 def charges_by_information(heat: Heat, share: Vector, nats: float) -> Vector:
@@ -394,42 +461,47 @@ def _by_sums(
     parts = [(tilts.fold(weights), mass) for weights, mass in rows]
     folded = np.concatenate([part for part, _ in parts])
     mass = np.concatenate([part for _, part in parts])
-    units, charges = np.arange(tilts.n_units), np.empty(tilts.n_units)
     most = 0.5 / np.minimum(tilts.share, 1 - tilts.share)
     error = step**2 / 4 * CURVATURE
     lost = slack + (2 * _tail(REACH) if step else 0.0)
     typical = np.abs(heat.before) + most  # of |s|, and more than enough
     per_chunk = max(1, CHUNK // len(mass))
-    for start in range(0, tilts.n_units, per_chunk):
-        chosen = units[start : start + per_chunk]
-        here = heat.of(chosen)
-        tilted = folded @ tilts.masks(chosen, np.float64)
-        square = mass @ np.square(tilted - here.before)
-        square += error * (typical[chosen] ** 2 + 2 * most[chosen] ** 2)
-        square += lost * (most[chosen] + np.abs(here.before)) ** 2 + 1e-14
 
+    def chunks(units: Units) -> Iterator[tuple[Units, Matrix]]:
+        for start in range(0, len(units), per_chunk):
+            chosen = units[start : start + per_chunk]
+            yield chosen, folded @ tilts.masks(chosen, np.float64)
+
+    square = error * (typical**2 + 2 * most**2) + lost * (most + np.abs(heat.before)) ** 2 + 1e-14
+    for chosen, tilted in chunks(np.arange(tilts.n_units)):
+        square[chosen] += mass @ np.square(tilted - heat.before[chosen])
+    floor, charges = np.maximum(square - heat.extra_square, 0.0), heat.quick(square)
+    for chosen, tilted in chunks(_worth_a_test(heat, floor, charges)):
+        here = heat.of(chosen)
         slope = potential_slope(here.before, here.balance)
         wide = typical[chosen] + np.sqrt(here.balance)
         bound = error * (wide + most[chosen]) + lost * 2 * wide + 1e-12
         bound -= potential(here.before, here.balance) - slope * here.before * mass.sum()
         bound -= slope * (mass @ tilted)
-        tried = _candidate(here, square)
-        over = mass @ potential(tilted, np.maximum(here.balance - tried, 0.0)) + bound
-        charges[chosen] = _cheapest(here, square, tried, over)
+        for step_up in (*LADDER, None):
+            tried = here.allowed if step_up is None else step_up * floor[chosen]
+            tried = np.maximum(tried, floor[chosen])
+            open_ = np.flatnonzero(tried < charges[chosen])
+            left = np.maximum(here.balance - tried, 0.0)[open_]
+            over = mass @ potential(tilted[:, open_], left) + bound[open_]
+            proved = open_[over <= here.extra]
+            charges[chosen[proved]] = tried[proved]
     return charges
 
 
-def _candidate(heat: Heat, square: Vector) -> Vector:
-    """Return the charge that is worth a test: some way above the mean square, or all."""
-    some = np.maximum(2 * square, heat.allowed / 16)
-    return np.where(some < heat.allowed / 2, some, heat.allowed)
-
-
-def _cheapest(heat: Heat, square: Vector, tried: Vector, over: Vector) -> Vector:
-    """Return the least charge that is known to be enough: by the mean square, or as tested."""
-    floor = np.maximum(square - heat.extra_square, 0.0)
-    tested = np.where(over <= heat.extra, np.maximum(tried, floor), np.inf)
-    return np.minimum(heat.quick(square), tested)
+def _worth_a_test(heat: Heat, floor: Vector, quick: Vector) -> Units:
+    """Return units whose quick charge is too much, or is wasteful where the worst-placed pay."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        burden = np.nan_to_num(quick / heat.balance, nan=0.0)
+        most = np.nanmax(floor / heat.balance)
+    wasted = (quick > TIGHT * floor) & (burden > HEAVY * most)
+    wasted[np.argsort(burden)[:-MOST_TESTED]] = False
+    return np.flatnonzero(wasted | (quick > 0.8 * heat.allowed))
 
 
 def _by_draws(
@@ -447,13 +519,19 @@ def _by_draws(
     """
     n = tilts.n_units
     pilot = _squares(view, tilts, np.arange(n), HEAT_PILOT, rng)
-    quick = heat.quick(pilot * 1.3)
-    wasted = (quick > WASTE * 1.3 * pilot) & (quick > 0.1 * heat.allowed)
-    near = np.flatnonzero(wasted | (quick > 0.8 * heat.allowed))
-    far = np.setdiff1d(np.arange(n), near)
     per_test = gamma / (n * N_BOUNDS)
+    widest = (0.5 / np.minimum(tilts.share, 1 - tilts.share) + np.abs(heat.before)) ** 2
+    room = widest * math.log(1 / per_test) / (2 * n_draws)
+
+    def plain(square: Vector) -> Vector:
+        bound: Vector = (np.sqrt(room) + np.sqrt(square + room)) ** 2 + view.slack * widest
+        return bound
+
+    near = _worth_a_test(heat, pilot, heat.quick(plain(1.05 * pilot)))
+    far = np.setdiff1d(np.arange(n), near)
     own = heat.of(near)
-    tests = _Tests(own, tilts.share[near], pilot[near])
+    finer = _squares(view, tilts, near, max(HEAT_PILOT, min(4 * HEAT_PILOT, n_draws // 8)), rng)
+    tests = _Tests(own, tilts.share[near], finer)
     kernel = np.zeros((tilts.rows, tilts.rows)) if len(far) > 2 * tilts.rows else None
     sums = np.zeros(len(far))
     center = tilts.fold(np.exp(view.log_prior)[None, :])
@@ -473,10 +551,8 @@ def _by_draws(
     if len(near):
         charges[near] = tests.charges(n_draws, per_test, view.slack)
     if len(far):
-        widest = (0.5 / np.minimum(tilts.share, 1 - tilts.share) + np.abs(heat.before))[far] ** 2
-        room = widest * math.log(1 / per_test) / (2 * n_draws)
-        upper = (np.sqrt(room) + np.sqrt(sums / n_draws + room)) ** 2 + view.slack * widest
-        charges[far] = heat.of(far).quick(upper + 1e-14)
+        room, widest = room[far], widest[far]
+        charges[far] = heat.of(far).quick(plain(sums / n_draws) + 1e-14)
     return charges
 
 
@@ -498,23 +574,27 @@ class _Tests:
 
     def __init__(self, heat: Heat, share: Vector, pilot: Vector) -> None:
         self._heat, self._pilot = heat, pilot
-        self._tried = _candidate(heat, 1.05 * pilot)
+        roomy = np.maximum(2.1 * pilot, heat.allowed / 16)
+        roomy = np.where(roomy < heat.allowed / 2, roomy, heat.allowed)
+        self._tried = [*(np.minimum(step * pilot, heat.allowed) for step in CLOSE), roomy]
         self._ends: Matrix = np.stack([-0.5 / (1 - share), 0.5 / share]) - heat.before
         self._slope = potential_slope(heat.before, heat.balance)
         self._goal = potential(heat.before, heat.balance)
-        self._guess: Vector = self._over(np.zeros((1, len(pilot))))[0]
-        self._sums = np.zeros((2, 2, len(pilot)))
+        start = np.zeros((1, len(pilot)))
+        self._guess = [pilot, *(self._over(start, tried)[0] for tried in self._tried)]
+        self._sums = np.zeros((N_BOUNDS, 2, len(pilot)))
 
-    def _over(self, moved: Matrix) -> Matrix:
+    def _over(self, moved: Matrix, tried: Vector) -> Matrix:
         """Return by how much the potential grows, less what averages out to nothing."""
-        left = np.maximum(self._heat.balance - self._tried, 0.0)
+        left = np.maximum(self._heat.balance - tried, 0.0)
         after: Matrix = potential(self._heat.before + moved, left)
         return after - self._slope * moved - self._goal
 
     def add(self, moved: Matrix) -> None:
         """Add a block of moves, shape (N, u)."""
-        columns = np.square(moved) - self._pilot, self._over(moved) - self._guess
-        for place, values in enumerate(columns):
+        columns = [np.square(moved), *(self._over(moved, tried) for tried in self._tried)]
+        for place, (values, guess) in enumerate(zip(columns, self._guess, strict=True)):
+            values -= guess
             self._sums[place, 0] += values.sum(axis=0)
             self._sums[place, 1] += np.einsum("ij,ij->j", values, values)
 
@@ -522,12 +602,18 @@ class _Tests:
         """Return the least charge of each unit that is proved; every test fails at most gamma."""
         level = math.log(len(RATES) / gamma) / n_draws
 
-        def upper(place: int, guess: Vector, highest: Vector) -> Vector:
+        def upper(place: int, highest: Vector) -> Vector:
             mean, squares = self._sums[place] / n_draws
+            guess = self._guess[place]
             width = np.maximum(highest - guess, 1e-9)
             bound: Vector = guess + mean + deviation(squares, width, level) + slack * width
             return bound
 
-        square = upper(0, self._pilot, np.square(self._ends).max(axis=0))
-        over = upper(1, self._guess, self._over(self._ends).max(axis=0))  # convex: largest at ends
-        return _cheapest(self._heat, square, self._tried, over)
+        square = upper(0, np.square(self._ends).max(axis=0))
+        floor = np.maximum(square - self._heat.extra_square, 0.0)
+        charges = self._heat.quick(square)
+        for place, tried in enumerate(self._tried, start=1):
+            over = upper(place, self._over(self._ends, tried).max(axis=0))  # convex: at an end
+            enough = np.where(over <= self._heat.extra, np.maximum(tried, floor), np.inf)
+            charges = np.minimum(charges, enough)
+        return charges

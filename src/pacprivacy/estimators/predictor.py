@@ -52,8 +52,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What one answer may give away.
     budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
         What all answers together may give away; then queries are refused. A limit on membership
-        is charged unit by unit for votes between two classes (claim H-3), else met through the
-        information that implies it.
+        is charged unit by unit (claim H-3).
     output : {"one_hot", "score"}
         Whether the vote of a model is released or its class probabilities. Votes need far less
         noise on average, because models mostly agree on them.

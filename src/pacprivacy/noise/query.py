@@ -116,11 +116,19 @@ class QueryPlan:
         return log_likelihood
 
 
-def plan_query(values: Matrix, weights: Vector, *, mi_nats: float, n_subsets: int) -> QueryPlan:
+def plan_query(
+    values: Matrix,
+    weights: Vector,
+    *,
+    mi_nats: float,
+    n_subsets: int,
+    widest: float = math.inf,
+) -> QueryPlan:
     """Find the noise of one answer by the rule ``waterfill``.
 
     ``values`` of shape (g, c) are the possible outputs, not all equal, and ``weights`` the belief
-    in each; ``n_subsets`` is for the lattice's slack.
+    in each; ``n_subsets`` is for the lattice's slack. No two possible outputs are further apart
+    than ``widest``, squared, in units of the noise; for that there is more of it.
 
     Guarantee
     ---------
@@ -137,6 +145,7 @@ def plan_query(values: Matrix, weights: Vector, *, mi_nats: float, n_subsets: in
     usable, slack = usable_nats(mi_nats, n_directions=len(variances), n_subsets=n_subsets)
     for attempt in range(40):
         grid_step = np.sqrt(waterfill_level(variances, mi_nats=usable)) / UNITS
+        grid_step *= _too_wide(coordinates / (grid_step * UNITS), widest)
         points = _round(coordinates / grid_step)
         charge = _charge(points, weights) + slack
         if charge <= mi_nats:
@@ -145,6 +154,18 @@ def plan_query(values: Matrix, weights: Vector, *, mi_nats: float, n_subsets: in
             )
         usable *= min(1.0, mi_nats / charge) * (1 - 1e-9 * 2**attempt)
     raise BudgetError(f"mi_nats must be large enough for the lattice; got {mi_nats!r}. Use 2**-20.")
+
+
+def _too_wide(points: Matrix, widest: float) -> float:
+    """Return by how much points must be drawn together, at least 1; a little is left for rounding.
+
+    All are held to it, likely or not.
+    """
+    if math.isinf(widest):
+        return 1.0
+    size = np.square(points).sum(axis=1)
+    apart = float((size[:, None] + size - 2 * points @ points.T).max())
+    return max(1.0, math.sqrt(apart / widest) * (1 + 1e-6))
 
 
 def _round(scaled: Matrix) -> Integers:

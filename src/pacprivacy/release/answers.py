@@ -8,12 +8,14 @@ from typing import Annotated, Any, Final, Self
 import msgspec
 
 from pacprivacy import _version
+from pacprivacy.adversary import VoteBalances
 from pacprivacy.budget import AnyBudget, Information, limits_of
+from pacprivacy.errors import BudgetError
 from pacprivacy.noise import UNITS
 from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import Arrays, plain_budget, read_budget, write_archive
 from pacprivacy.release.certificate import Certificate, NoiseSummary
-from pacprivacy.theory import membership_success, mi_for_membership
+from pacprivacy.theory import membership_success
 
 _NOTES = (
     "Every answer is calibrated to the belief that all earlier answers leave; the noise figures "
@@ -63,22 +65,15 @@ class AnswerBundle(_Words):
 
     @property
     def advantage(self) -> float | None:
-        """What is promised about one unit where it is charged unit by unit: for two-class votes."""
+        """What is promised about one unit, which is charged unit by unit."""
         level = limits_of(self.budget, self.pool.n_subsets).success_level
-        by_unit = self.n_classes == 2 and self.output.startswith("one_hot")
-        return 2 * level - 1 if by_unit and level is not None else None
+        return None if level is None else 2 * level - 1
 
     @property
     def total_nats(self) -> float:
-        """What all answers together may give away; a limit on membership through (1).
-
-        Infinite where membership alone is limited, and charged unit by unit.
-        """
-        limits, prior = limits_of(self.budget, self.pool.n_subsets), self.pool.worst_prior
-        totals = [math.inf] if limits.mi_nats is None else [limits.mi_nats]
-        if limits.success_level is not None and self.advantage is None:
-            totals.append(mi_for_membership(limits.success_level, prior))
-        return min(totals)
+        """What all answers together may give away; infinite where membership alone is limited."""
+        nats = limits_of(self.budget, self.pool.n_subsets).mi_nats
+        return math.inf if nats is None else nats
 
     def save(self, path: str | Path) -> None:
         """Write the bundle to a file that only its owner can read."""
@@ -119,6 +114,11 @@ def certify_answers(terms: AnswerBundle) -> Certificate:
     bound = membership_success(total, pool.worst_prior)
     if advantage is not None:
         bound = min(bound, 0.5 + 0.5 * advantage)
+        if not VoteBalances(pool, advantage, terms.query_nats).fits(1, terms.query_nats):
+            raise BudgetError(
+                f"query_budget must leave room for one answer at least within {terms.budget}, "
+                f"whatever it is; got {terms.query_budget}. Use pac.Information(2**-20)."
+            )
     return Certificate.about(
         pool,
         mi_upper=total,

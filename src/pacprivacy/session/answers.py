@@ -6,14 +6,14 @@ Nothing here is kept: the caller takes over the belief when the answers leave, o
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
 from pacprivacy._random import BitSource
-from pacprivacy.adversary import WIDEST_VOTE, Belief, VoteBalances
+from pacprivacy.adversary import WIDEST_ANSWER, WIDEST_VOTE, WORST_VOTE, Belief, VoteBalances
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError
 from pacprivacy.noise import (
@@ -35,6 +35,7 @@ Labels = npt.NDArray[np.integer]
 Mask = npt.NDArray[np.bool_]
 
 _BLOCK = 4096  # questions whose votes are unpacked at a time
+FEW_OUTPUTS = 24  # whose distances are summed over in threes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,8 @@ class Answered:
     """One vector per question, what each cost in nats, and the log belief after the last one.
 
     Where membership is charged, ``moves`` (q, m) are how the belief may move at each question, in
-    root mean square, and ``cubes`` bounds the cube of a move over its square.
+    root mean square, with ``more`` for what no row describes; ``cubes`` bounds the cube of a move
+    over its square.
     """
 
     values: Matrix
@@ -50,6 +52,7 @@ class Answered:
     log_p: Vector
     moves: Matrix | None = None
     cubes: float = 0.0
+    more: float = 0.0
 
     def __post_init__(self) -> None:
         for array in (self.values, self.charges, self.log_p, self.moves):
@@ -130,16 +133,17 @@ def _answer_votes(
     Returns a bound of ``E |a' - a|³ / E (a' - a)²`` over the answers, for ``|s| <= 1``.
     """
     answers, charges, where = out
-    largest, widest = int(UNITS * math.sqrt(WIDEST_VOTE)), 0.0
+    largest, tracked = int(UNITS * math.sqrt(WIDEST_VOTE)), moves is not None
     usable, slack = usable_nats(budget, n_directions=1, n_subsets=len(log_p))
-    others = 1.0 - rows
+    others, limit = 1.0 - rows, math.expm1(2 * usable) / WIDEST_VOTE
     belief, scratch = np.exp(log_p), np.empty(len(log_p))
+    gaps, shares = np.zeros(len(rows)), np.zeros(len(rows))
     for i, (vote, drawn) in enumerate(zip(mine, noise, strict=True)):
         row = rows[i]
         ones, zeros = float(belief @ row), float(belief @ others[i])
         least = min(ones, zeros)
         # The entropy of the vote is at least ``least``, so this asks for it only when it may pay.
-        if moves is None and least <= budget and (nats := _vote_entropy(least)) <= budget:
+        if not tracked and least <= budget and (nats := _vote_entropy(least)) <= budget:
             answers[where[i]], charges[where[i]] = vote, nats
             if least > 0:
                 np.copyto(log_p, -np.inf, where=row != vote)
@@ -149,16 +153,9 @@ def _answer_votes(
         if least <= 0:  # nobody who is still possible votes otherwise
             answers[where[i]] = vote
             continue
-        near = moves is not None and math.expm1(2 * usable) >= WIDEST_VOTE * ones * zeros
-        gap = largest if near else vote_gap(ones, zeros, usable)
+        gap = largest if tracked and limit >= ones * zeros else vote_gap(ones, zeros, usable)
         if moves is not None:
-            apart = (gap / UNITS) ** 2
-            square = math.expm1(apart)  # of r: chi-square of one vote's noise from the other's
-            np.subtract(row, ones, out=scratch)
-            scratch *= belief
-            np.multiply(scratch, math.sqrt(square), out=moves[i])
-            fourth = math.expm1(6 * apart) - 4 * math.expm1(3 * apart) + 6 * square
-            widest = max(widest, math.sqrt(fourth / square * ones * zeros))
+            moves[i], gaps[i], shares[i] = belief, gap, ones
         charges[where[i]] = vote_charge(ones, zeros, gap, slack)
         seen = gap * vote + drawn
         answers[where[i]] = seen / gap
@@ -168,7 +165,16 @@ def _answer_votes(
         log_p += scratch
         log_p -= _log_mix(zeros, ones, ratio)
         np.exp(log_p, out=belief)
-    return widest
+    if moves is None:
+        return 0.0
+    apart = np.square(gaps / UNITS)
+    square = np.expm1(apart)  # of r: chi-square of one vote's noise from the other's
+    moves *= rows - shares[:, None]
+    moves *= np.sqrt(square)[:, None]
+    fourth = np.expm1(6 * apart) - 4 * np.expm1(3 * apart) + 6 * square
+    kept = square > 0
+    spread = (shares * (1 - shares) + 1e-15)[kept]
+    return math.sqrt(float((fourth[kept] / square[kept] * spread).max(initial=0.0)))
 
 
 def _vote_entropy(least: float) -> float:
@@ -193,9 +199,10 @@ class ScoreQuestions:
         noise: UnitNoise | None = None,
         *,
         n_classes: int | None = None,
+        tracked: bool = False,
     ) -> None:
         self._table, self._log_p, self._noise = table, log_p, noise
-        self._budget, self._n_classes = query_nats, n_classes
+        self._budget, self._n_classes, self._tracked = query_nats, n_classes, tracked
 
     def observe(self, index: int, source: BitSource) -> Answered:
         """Answer every question from candidate ``index``."""
@@ -204,10 +211,21 @@ class ScoreQuestions:
         free = unanimous(self._table)
         values = np.array([self._outputs(i)[0][self._group(i, index)] for i in range(n_questions)])
         charges, log_p = np.zeros(n_questions), self._log_p.copy()
+        steps: list[_Step] = []
         for i in np.flatnonzero(~free).tolist():
             outputs, groups = self._outputs(i)
-            values[i], charges[i], log_p = self._answer(outputs, groups, index, log_p, noise)
-        return Answered(values=values, charges=charges, log_p=log_p)
+            values[i], charges[i], log_p, step = self._answer(outputs, groups, index, log_p, noise)
+            steps += [] if step is None else [step]
+        return Answered(
+            values=values,
+            charges=charges,
+            log_p=log_p,
+            moves=np.concatenate([np.zeros((0, len(log_p))), *(step.moves for step in steps)])
+            if self._tracked
+            else None,
+            cubes=max((step.cubes for step in steps), default=0.0),
+            more=math.fsum(step.more for step in steps),
+        )
 
     def _outputs(self, i: int) -> tuple[Matrix, Labels]:
         """Return the possible outputs of question ``i``, and which one each candidate gives."""
@@ -220,20 +238,51 @@ class ScoreQuestions:
 
     def _answer(
         self, outputs: Matrix, groups: Labels, index: int, log_p: Vector, noise: UnitNoise
-    ) -> tuple[Vector, float, Vector]:
+    ) -> tuple[Vector, float, Vector, "_Step | None"]:
         belief = np.exp(log_p)
         totals = np.bincount(groups, belief, minlength=len(outputs)).astype(np.float64)
         mass: Vector = totals / totals.sum()
-        exact = _as_it_is(outputs, mass, self._budget)
+        exact = None if self._tracked else _as_it_is(outputs, mass, self._budget)
         if exact is not None:
             classes, nats = exact
             told = log_p.copy()
             told[classes[groups] != classes[groups[index]]] = -np.inf
-            return outputs[groups[index]], nats, check_log_belief(told, len(log_p))
-        plan = plan_query(outputs, mass, mi_nats=self._budget, n_subsets=len(log_p))
+            return outputs[groups[index]], nats, check_log_belief(told, len(log_p)), None
+        widest = WIDEST_ANSWER if self._tracked else math.inf
+        plan = plan_query(outputs, mass, mi_nats=self._budget, n_subsets=len(log_p), widest=widest)
+        step = _step_of(plan.points / UNITS, mass, belief, groups) if self._tracked else None
         seen = plan.points[groups[index]] + noise.take(plan.points.shape[1])
         learned = log_p + plan.log_likelihood(seen)[groups]
-        return plan.value_of(seen), plan.charge, check_log_belief(learned, len(log_p))
+        return plan.value_of(seen), plan.charge, check_log_belief(learned, len(log_p)), step
+
+
+class _Step(NamedTuple):
+    """How one answer may move the belief; as in :class:`Answered`."""
+
+    moves: Matrix
+    cubes: float
+    more: float
+
+
+def _step_of(points: Matrix, mass: Vector, belief: Vector, groups: Labels) -> _Step:
+    """Return the move of an answer whose outputs lie at ``points``, in units of the noise.
+
+    Few outputs are summed over one by one. Of many the part that is linear in the distance is,
+    and the rest is bounded (claim H-3).
+    """
+    centred = points - mass @ points
+    cubes = 3 * math.sqrt(WORST_VOTE * float(mass @ np.square(centred).sum(axis=1)))
+    if len(points) > FEW_OUTPUTS:
+        size = np.square(centred).sum(axis=1)
+        apart = 3 * np.maximum(size[:, None] + size - 2 * centred @ centred.T, 0.0)
+        rest = float(mass @ (np.expm1(apart) - apart) @ mass) / 3
+        return _Step((belief[:, None] * centred[groups]).T, cubes, rest * (1 + 1e-9) + 1e-18)
+    away = points - points[:, None]
+    kernel = np.einsum("l,lij->ij", mass, np.expm1(3 * away @ away.transpose(0, 2, 1))) / 3
+    center = np.eye(len(mass)) - mass
+    values, vectors = np.linalg.eigh(center @ kernel @ center.T)
+    roots = vectors * np.sqrt(np.maximum(values, 0.0))
+    return _Step((belief[:, None] * roots[groups]).T, cubes, 1e-12 * float(values.max()))
 
 
 def _as_it_is(
@@ -262,7 +311,7 @@ class Responder(Keeper):
     query_nats, total_nats : float, public
         Budget of each question, and of all of them; infinite where only membership is limited.
     advantage : float, optional
-        Of guessing one unit's membership after all answers; then only two-class votes are answered.
+        Of guessing one unit's membership after all answers.
     source : BitSource
         The operating system for real answers.
 
@@ -332,11 +381,12 @@ class Responder(Keeper):
             )
         with self._lock:
             state = (self.belief.log_p, self._query_nats, self._noise)
+            tracked = self._units is not None
             if n_classes == 2:
-                tracked = self._units is not None
                 return self._release(table, VoteQuestions(table, *state, tracked=tracked))
-            self._refuse_vectors()
-            return self._release(table, ScoreQuestions(table, *state, n_classes=n_classes))
+            return self._release(
+                table, ScoreQuestions(table, *state, n_classes=n_classes, tracked=tracked)
+            )
 
     def answer_scores(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Release one noisy vector of class probabilities per question.
@@ -348,17 +398,10 @@ class Responder(Keeper):
             raise MechanismError(
                 "scores must be finite; got NaN or infinite entries. Use models that always answer."
             )
-        self._refuse_vectors()
         with self._lock:
             state = (self.belief.log_p, self._query_nats, self._noise)
-            return self._release(table, ScoreQuestions(table, *state))
-
-    def _refuse_vectors(self) -> None:
-        if self._units is not None:
-            raise BudgetError(
-                "advantage must be left out for answers that are not votes between two classes. "
-                "Limit the information instead."
-            )
+            tracked = self._units is not None
+            return self._release(table, ScoreQuestions(table, *state, tracked=tracked))
 
     def odometer(self) -> Reading:
         """Return what was spent in the worst case and what was really learned."""
@@ -391,7 +434,7 @@ class Responder(Keeper):
                 f"{int(left / self._query_nats)} that the candidates disagree on; got {costly} of "
                 f"those. Nothing was drawn or spent. Ask fewer, or end here."
             )
-        units, kept = self._units, None
+        units, had = self._units, 0.0
         if units is not None:
             if not units.fits(costly, self._query_nats):
                 raise BudgetExceededError(
@@ -399,13 +442,12 @@ class Responder(Keeper):
                     f"whatever the answers are; got {costly} that the candidates disagree on. "
                     f"Nothing was drawn or spent. Ask fewer at a time, or end here."
                 )
-            kept, units.balance = units.balance, units.worst_after(costly, self._query_nats)
+            had = units.increment_left
+            units.book(costly, self._query_nats)
         # The worst is charged first: an interruption must not make answers free.
         answered: Answered = self.observe(questions, worst, "answers")
-        if units is not None and kept is not None and answered.moves is not None:
-            units.balance = kept
-            had = units.increment_left
-            units.pay(answered.moves, answered.cubes * units.most)
+        if units is not None and answered.moves is not None:
+            units.pay(answered.moves, answered.cubes * units.most, answered.more)
             before = before + Spent(success_increment=max(0.0, had - units.increment_left))
         self._spent = before + Spent(mi_nats=float(answered.charges.sum()))
         self.keep(Belief(log_p=answered.log_p), n_releases=len(answered.charges))

@@ -358,19 +358,11 @@ def test_scores_become_probabilities(data):
     assert "score of 2 classes" in str(model.certificate_)
 
 
-def test_membership_total_of_scores_is_met_through_information(data):
-    model = fitted(data, budget=pac.Membership(0.6), output="score")
-    assert posterior_success(model.odometer().total.mi_nats, 0.5) == pytest.approx(0.6)
-    with pytest.raises(BudgetExceededError):
-        model.predict(data[2])
-    model.predict(data[2][:10])
-    assert model.odometer().success_bound == pytest.approx(0.6)
-
-
 @pytest.mark.claim("H-3")
-def test_membership_total_of_votes_is_charged_unit_by_unit(data, tmp_path):
-    query = pac.Information(1e-4)
-    model = fitted(data, budget=pac.Membership(0.6), query_budget=query)
+@pytest.mark.parametrize("output", ["one_hot", "score"])
+def test_a_total_on_membership_is_charged_unit_by_unit(data, output):
+    query = pac.Information(1e-4 if output == "one_hot" else 1e-5)
+    model = fitted(data, budget=pac.Membership(0.6), query_budget=query, output=output)
     with pytest.raises(BudgetExceededError, match="membership balance"):
         model.predict(np.tile(data[2], (200, 1)))
     assert model.odometer().spent.n_releases == 0
@@ -381,7 +373,8 @@ def test_membership_total_of_votes_is_charged_unit_by_unit(data, tmp_path):
     assert model.certificate_.membership_bound == pytest.approx(0.6)
     assert 0 < seen.spent.success_increment < 0.1
     assert pac.verify(model.certificate_, model.bundle_).digest == model.certificate_.digest
-    both = fitted(data, budget=pac.Membership(0.6) & pac.Information(0.001), query_budget=query)
+    limits = pac.Membership(0.6) & pac.Information(10 * query.mi_nats)
+    both = fitted(data, budget=limits, query_budget=query, output=output)
     with pytest.raises(BudgetExceededError, match="nats"):
         both.predict(data[2])
 
