@@ -15,9 +15,9 @@ import numpy as np
 
 from pacprivacy._checks import Array, Integers, Matrix, Vector
 from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.descent import Batch, DescentPlan, Steps, private_descent, read_start
+from pacprivacy.dp.descent import Batch, Steps, read_start, release_descent
 from pacprivacy.dp.losses import LinearLoss
-from pacprivacy.dp.noise import check_count, read_source
+from pacprivacy.dp.noise import check_count
 from pacprivacy.dp.records import (
     CHUNK_ROWS,
     EMPTY_RECORDS,
@@ -94,24 +94,21 @@ def dp_sgd(
     n_records, n_features = rows.whole.shape
     sums = LinearSums(rows, loss.encode(y, n_records), loss, clip_norm=steps.clip_norm)
     shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
-    first = read_start(start, shape)
-    plan = DescentPlan.find(
-        batch, steps, n_records=n_records, n_weights=len(first), epsilon=epsilon, delta=delta
-    )
-    source = read_source(simulate)
-    weights, std = private_descent(
-        sums, first, batch=batch, steps=steps, noise=plan.noise, source=source
-    )
-    return plan.publish(
-        weights.reshape(shape),
-        f"linear model with {type(loss).__name__.lower()} loss",
-        (
+    return release_descent(
+        sums,
+        read_start(start, shape),
+        lambda weights: weights.reshape(shape),
+        batch=batch,
+        steps=steps,
+        epsilon=epsilon,
+        delta=delta,
+        simulate=simulate,
+        what=f"linear model with {type(loss).__name__.lower()} loss",
+        assumptions=(
             f"Rows are clipped to norm {x_bound:g}; that bound and {_declared(loss)} were fixed "
             "without looking at the records.",
             EMPTY_RECORDS,
         ),
-        std=std,
-        simulation=source.is_simulation,
     )
 
 
@@ -232,24 +229,17 @@ def dp_sgd_jax(
     (2,)
     """
     sums = _JaxSums(loss, start, data, clip_norm=steps.clip_norm, chunk=chunk)
-    plan = DescentPlan.find(
-        batch,
-        steps,
-        n_records=sums.n_records,
-        n_weights=len(sums.start),
+    return release_descent(
+        sums,
+        sums.start,
+        sums.restore,
+        batch=batch,
+        steps=steps,
         epsilon=epsilon,
         delta=delta,
-    )
-    source = read_source(simulate)
-    weights, std = private_descent(
-        sums, sums.start, batch=batch, steps=steps, noise=plan.noise, source=source
-    )
-    return plan.publish(
-        sums.restore(weights),
-        f"JAX model of {len(weights)} weights",
-        sums.assumptions(),
-        std=std,
-        simulation=source.is_simulation,
+        simulate=simulate,
+        what=f"JAX model of {len(sums.start)} weights",
+        assumptions=sums.assumptions(),
     )
 
 
