@@ -41,7 +41,6 @@ from pacprivacy.theory import membership_success
 from pacprivacy.theory.design import (
     descent_shares,
     descent_step,
-    descent_step_exact,
     noise_ratio,
     subset_mean_variance,
 )
@@ -88,14 +87,14 @@ class StepRule:
         ratio = 0.0
         if self.mi_nats is not None:
             ratio = float(noise_ratio(self.mi_nats, n_dimensions=start.size, n_steps=n_steps))
-        find = descent_step_exact if self.exact else descent_step
-        steps = find(
+        steps = descent_step(
             start_error=self._start_error(objective, X, targets),
             gradient_var=subset_mean_variance(spread, len(X)),
             convexity=objective.penalty,
             n_steps=n_steps,
             ratio=ratio,
             largest=1.0 / objective.smoothness(X),
+            exact=self.exact,
         )
         return np.broadcast_to(steps, start.shape).copy()
 
