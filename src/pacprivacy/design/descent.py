@@ -13,13 +13,7 @@ import numpy as np
 
 from pacprivacy import _version
 from pacprivacy._checks import ArrayLike, Matrix, Vector, check_positive, freeze
-from pacprivacy._random import (
-    BitSource,
-    SimulatedSource,
-    SystemSource,
-    coerce_seed,
-    public_generator,
-)
+from pacprivacy._random import BitSource, secret_source
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import Information, as_budget
 from pacprivacy.design.logistic import MeanGradient, Objective, read_targets
@@ -374,9 +368,6 @@ def descend(
     template = MeanGradient(objective=plan.objective, weights=np.zeros(steps.shape))
     rehearsal = Rehearsal(universe, pool=pool, n_subsets=n_subsets, units=units, rng=rng)
     candidates, notes = rehearsal.draw(template)
-    source: BitSource = SystemSource()
-    if simulate:
-        source = SimulatedSource(public_generator(coerce_seed(rng), "simulation"))
 
     def gradients(weights: Matrix) -> Matrix:
         here = MeanGradient(objective=plan.objective, weights=weights)
@@ -387,7 +378,7 @@ def descend(
         steps,
         plan.budgets(asked.mi_nats, steps),
         n_subsets=candidates.n_subsets,
-        source=source,
+        source=secret_source(rehearsal.seed, simulate=simulate),
         split=plan.split,
     )
     notes = (*notes, *candidates.notes)
