@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import public_generator
-from pacprivacy.theory.design import descent_step_exact, noise_ratio, subset_mean_variance
+from pacprivacy.theory.design import descent_step, noise_ratio, subset_mean_variance
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import load_binary
 from papers.design.descent import N_STEPS
@@ -89,7 +89,8 @@ def _row(dataset: str, mi_nats: float, mode: Mode, n_trials: int, seed: int) -> 
     start_var = share * float(objective.gradient_spread(split.X, split.y, np.zeros(d)).sum())
     start_error, column = float(best @ best), split.y[:, None]
     step = float(
-        descent_step_exact(
+        descent_step(
+            exact=True,
             start_error=start_error,
             gradient_var=start_var,
             convexity=objective.penalty,

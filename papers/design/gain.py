@@ -111,7 +111,11 @@ def _errors(
 def _bounds() -> list[GainRow]:
     rows = []
     for start_error in START_ERRORS:
-        problem = {"start_error": start_error, "gradient_var": 1.0, "convexity": 1.0}
+        problem: dict[str, Any] = {
+            "start_error": start_error,
+            "gradient_var": 1.0,
+            "convexity": 1.0,
+        }
         for mi_nats in BUDGETS:
             ratio = noise_ratio(mi_nats, n_steps=N_STEPS)
             conscious, post_hoc = (

@@ -195,3 +195,8 @@ def public_generator(seed: int, stream: str, *indices: int) -> np.random.Generat
     """
     name = int.from_bytes(hashlib.blake2b(stream.encode(), digest_size=4).digest(), "little")
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(name, *indices)))
+
+
+def secret_source(seed: int, *, simulate: bool) -> BitSource:
+    """Return the operating system's words, or, in a simulation, those of a public seed."""
+    return SimulatedSource(public_generator(seed, "simulation")) if simulate else SystemSource()

@@ -10,7 +10,6 @@ from pacprivacy.errors import BudgetError
 from pacprivacy.theory.design import (
     descent_shares,
     descent_step,
-    descent_step_exact,
     mean_inverse_size,
     noise_ratio,
     ridge_penalty,
@@ -40,7 +39,7 @@ def golden_minimum(
 def test_exact_step_differs_from_the_formula_as_printed() -> None:
     problem = {"start_error": 10.0, "gradient_var": 1.0, "convexity": 1.0, "n_steps": 50}
     assert round(float(descent_step(**problem)), 4) == 0.1241
-    assert round(float(descent_step_exact(**problem)), 4) == 0.1189
+    assert round(float(descent_step(exact=True, **problem)), 4) == 0.1189
 
 
 # --- brute force ------------------------------------------------------------------------------
@@ -108,7 +107,7 @@ def test_exact_step_minimises_the_bound(n_steps: int) -> None:
         left = n_steps * np.log1p(-shrink)
         return np.expm1(left) * (e0 - shrink / mu**2 * spread)  # less e0, its value at zero
 
-    exact = descent_step_exact(**problem, n_steps=n_steps)
+    exact = descent_step(exact=True, **problem, n_steps=n_steps)
     top = np.minimum(np.log(exact * mu) + 8.0, -1e-12)
     brute = golden_minimum(objective, np.log(exact * mu) - 8.0, top)
     np.testing.assert_allclose(exact * mu, np.exp(brute), rtol=1e-6)
@@ -122,13 +121,15 @@ def test_exact_step_minimises_the_bound(n_steps: int) -> None:
 def test_exact_step_of_a_single_step_and_at_the_cap() -> None:
     # T = 1: the bound is quadratic in the step, with its minimum at e0² μ / 2σ² (μ = 1 here).
     problem = {"gradient_var": 1.0, "convexity": 1.0, "n_steps": 1}
-    assert float(descent_step_exact(start_error=0.5, **problem)) == pytest.approx(0.25, rel=1e-14)
-    assert float(descent_step_exact(start_error=9.0, **problem)) == 1.0
-    assert float(descent_step_exact(start_error=9.0, largest=0.3, **problem)) == 0.3
-    assert float(descent_step_exact(start_error=0.0, **problem)) == 0.0
+    assert float(descent_step(exact=True, start_error=0.5, **problem)) == pytest.approx(
+        0.25, rel=1e-14
+    )
+    assert float(descent_step(exact=True, start_error=9.0, **problem)) == 1.0
+    assert float(descent_step(exact=True, start_error=9.0, largest=0.3, **problem)) == 0.3
+    assert float(descent_step(exact=True, start_error=0.0, **problem)) == 0.0
     assert float(descent_step(start_error=9.0, largest=0.3, **problem)) == 0.3
     noiseless = {"start_error": 1.0, "gradient_var": 0.0, "convexity": 2.0, "n_steps": 5}
-    assert float(descent_step_exact(**noiseless)) == 0.5
+    assert float(descent_step(exact=True, **noiseless)) == 0.5
     assert float(descent_step(**noiseless, largest=0.4)) == 0.4
 
 
@@ -152,8 +153,8 @@ def test_formulas_broadcast_over_dimensions_and_budgets() -> None:
         "convexity": 0.1,
         "n_steps": 10,
     }
-    for choose in (descent_step, descent_step_exact):
-        steps = choose(**common, ratio=ratio, largest=0.5)
+    for exact in (False, True):
+        steps = descent_step(**common, ratio=ratio, largest=0.5, exact=exact)
         assert steps.shape == (3, 5)
         assert (np.diff(steps, axis=0) < 0).all()  # smaller budgets, smaller steps
     assert ridge_penalty(np.ones(5), 1.0, ratio=ratio).shape == (3, 5)

@@ -28,7 +28,7 @@ from pacprivacy.dp import (
 )
 from pacprivacy.dp.accounting import amplified_profile
 from pacprivacy.dp.accuracy_first import CovNR, NoiseReduction
-from pacprivacy.dp.descent import DescentPlan
+from pacprivacy.dp.descent import plan_noise
 from pacprivacy.dp.events import events_of
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.estimators import ScoreWithCost, search_cost
@@ -163,16 +163,16 @@ def test_a_fitted_pate_says_no_more_than_its_certificate() -> None:
 def test_a_million_weights_in_five_thousand_steps_are_not_refused(
     epsilon: float, delta: float
 ) -> None:
-    plan = DescentPlan.find(
+    noise, _ = plan_noise(
         dp.FullBatch(n_public=50_000),
-        dp.Steps(n_steps=5000, learning_rate=0.1, clip_norm=1.0),
-        n_records=50_000,
+        50_000,
+        n_steps=5000,
         n_weights=10**6,
         epsilon=epsilon,
         delta=delta,
     )
     fewer = math.sqrt(5000) / gaussian_parameter(epsilon, delta)
-    assert plan.noise == pytest.approx(fewer, rel=1e-6)  # and the grid costs no noise
+    assert noise == pytest.approx(fewer, rel=1e-6)  # and the grid costs no noise
 
 
 # --- certificates that are composed ---------------------------------------------------------

@@ -13,13 +13,7 @@ import numpy as np
 
 from pacprivacy import _version
 from pacprivacy._checks import ArrayLike, Matrix, Vector, check_positive, freeze
-from pacprivacy._random import (
-    BitSource,
-    SimulatedSource,
-    SystemSource,
-    coerce_seed,
-    public_generator,
-)
+from pacprivacy._random import BitSource, secret_source
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import Information, as_budget
 from pacprivacy.design.logistic import MeanGradient, Objective, read_targets
@@ -41,7 +35,6 @@ from pacprivacy.theory import membership_success
 from pacprivacy.theory.design import (
     descent_shares,
     descent_step,
-    descent_step_exact,
     noise_ratio,
     subset_mean_variance,
 )
@@ -88,14 +81,14 @@ class StepRule:
         ratio = 0.0
         if self.mi_nats is not None:
             ratio = float(noise_ratio(self.mi_nats, n_dimensions=start.size, n_steps=n_steps))
-        find = descent_step_exact if self.exact else descent_step
-        steps = find(
+        steps = descent_step(
             start_error=self._start_error(objective, X, targets),
             gradient_var=subset_mean_variance(spread, len(X)),
             convexity=objective.penalty,
             n_steps=n_steps,
             ratio=ratio,
             largest=1.0 / objective.smoothness(X),
+            exact=self.exact,
         )
         return np.broadcast_to(steps, start.shape).copy()
 
@@ -375,9 +368,6 @@ def descend(
     template = MeanGradient(objective=plan.objective, weights=np.zeros(steps.shape))
     rehearsal = Rehearsal(universe, pool=pool, n_subsets=n_subsets, units=units, rng=rng)
     candidates, notes = rehearsal.draw(template)
-    source: BitSource = SystemSource()
-    if simulate:
-        source = SimulatedSource(public_generator(coerce_seed(rng), "simulation"))
 
     def gradients(weights: Matrix) -> Matrix:
         here = MeanGradient(objective=plan.objective, weights=weights)
@@ -388,7 +378,7 @@ def descend(
         steps,
         plan.budgets(asked.mi_nats, steps),
         n_subsets=candidates.n_subsets,
-        source=source,
+        source=secret_source(rehearsal.seed, simulate=simulate),
         split=plan.split,
     )
     notes = (*notes, *candidates.notes)

@@ -22,19 +22,8 @@ from scipy.optimize import brentq
 from pacprivacy._random import ProcessBound
 from pacprivacy._rounding import at_most
 from pacprivacy.budget import Spent
-from pacprivacy.dp import accounting
+from pacprivacy.dp import accounting, events
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.events import (
-    ApproximateEvent,
-    Composed,
-    Event,
-    Told,
-    covers,
-    gaussian_square,
-    grid_distance,
-    pure_loss,
-    read_composed,
-)
 from pacprivacy.dp.noise import check_epsilon_delta, grid_price, lattice_distance
 from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.theory import gaussian_parameter
@@ -87,15 +76,15 @@ class Filter(ProcessBound):
         epsilon: float,
         delta: float,
         neighbours: Neighbours,
-        reserved: Event | Iterable[Event] = (),
+        reserved: events.Event | Iterable[events.Event] = (),
     ) -> None:
         self._lock = threading.Lock()
         self._epsilon, self._delta = check_epsilon_delta(epsilon, delta)
         listed = list(reserved) if isinstance(reserved, Iterable) else [reserved]
         check_neighbours(neighbours)
-        tokens = read_composed(listed, neighbours).events if listed else ()
+        tokens = events.read_composed(listed, neighbours).events if listed else ()
         self._neighbours: Neighbours = neighbours
-        distance = lattice_distance(MOST_NUMBERS) + grid_distance(tokens)
+        distance = lattice_distance(MOST_NUMBERS) + events.grid_distance(tokens)
         left = self._delta * (1.0 - HAIR) - grid_price(self._epsilon, distance)
         if left <= self._delta / 2.0:
             raise BudgetError(
@@ -116,17 +105,17 @@ class Filter(ProcessBound):
         return self._parameter * math.sqrt(left)
 
     @property
-    def reserved_left(self) -> tuple[Event, ...]:
+    def reserved_left(self) -> tuple[events.Event, ...]:
         """Events that were reserved and are not used yet."""
         return tuple(replace(token, count=n) for token, n in self._tokens.items() if n)
 
-    def spend(self, what: Told | Iterable[Told]) -> None:
+    def spend(self, what: events.Told | Iterable[events.Told]) -> None:
         """Take events, or those of certificates or releases, from the budget: all or nothing.
 
         Refused if what is left does not cover them; such a release must not be used.
         """
         self.check_process()
-        composed = read_composed(what, self._neighbours)
+        composed = events.read_composed(what, self._neighbours)
         with self._lock:
             self._take(composed)
 
@@ -151,16 +140,16 @@ class Filter(ProcessBound):
             lines.append("SIMULATION: seeded randomness; nobody is protected.")
         return "\n".join(lines)
 
-    def _take(self, composed: Composed) -> None:
+    def _take(self, composed: events.Composed) -> None:
         tokens, taken = dict(self._tokens), self._taken
         numbers = self._numbers + sum(e.count * e.n_numbers for e in composed.events)
         for event in composed.events:
             wanted = int(event.count)
             for token, count in tokens.items():
-                if wanted and count and covers(token, event):
+                if wanted and count and events.covers(token, event):
                     used = min(wanted, count)
                     tokens[token], wanted = count - used, wanted - used
-            cost = gaussian_square(event)
+            cost = events.gaussian_square(event)
             if wanted and cost is not None:
                 taken, wanted = taken + wanted * cost, 0
             if wanted or taken > self._pool or numbers > MOST_NUMBERS:
@@ -216,15 +205,15 @@ class Odometer(ProcessBound):
         """The reading as a record."""
         return Spent(epsilon=self.epsilon, delta=self._delta)
 
-    def peek(self, what: Told | Iterable[Told]) -> float:
+    def peek(self, what: events.Told | Iterable[events.Told]) -> float:
         """Return what the reading would be after these events; nothing is spent."""
         self.check_process()
-        return self._read(*self._after(read_composed(what, self._neighbours)))
+        return self._read(*self._after(events.read_composed(what, self._neighbours)))
 
-    def spend(self, what: Told | Iterable[Told]) -> float:
+    def spend(self, what: events.Told | Iterable[events.Told]) -> float:
         """Add events, or those of certificates or releases; return the reading."""
         self.check_process()
-        composed = read_composed(what, self._neighbours)
+        composed = events.read_composed(what, self._neighbours)
         with self._lock:
             self._divergences, self._pure, self._numbers = self._after(composed)
             self._simulation = self._simulation or composed.simulation
@@ -238,18 +227,18 @@ class Odometer(ProcessBound):
             f"{warning if self._simulation else ''}"
         )
 
-    def _after(self, composed: Composed) -> tuple[np.ndarray, float, int]:
+    def _after(self, composed: events.Composed) -> tuple[np.ndarray, float, int]:
         divergences, pure, numbers = self._divergences, self._pure, self._numbers
         for event in composed.events:
             more = None
-            if not isinstance(event, ApproximateEvent):
+            if not isinstance(event, events.ApproximateEvent):
                 more = accounting.renyi_divergences(event, self._neighbours)
             if more is None:
                 raise BudgetError(
                     "events must have known Rényi divergences for an odometer: one (ε, δ) says "
                     f"nothing about the loss itself; got {event}. Use a Filter, and reserve it."
                 )
-            loss = pure_loss(event)
+            loss = events.pure_loss(event)
             divergences = divergences + more
             pure += math.inf if loss is None else event.count * loss
             # Without sampling, discrete noise has the divergences of continuous noise.
@@ -285,7 +274,7 @@ def _crossing(divergences: np.ndarray, delta: float) -> float:
 
 
 def _pool_beside(
-    tokens: tuple[Event, ...], neighbours: Neighbours, epsilon: float, delta: float
+    tokens: tuple[events.Event, ...], neighbours: Neighbours, epsilon: float, delta: float
 ) -> float:
     """Return the largest Gaussian parameter that fits into ``(ε, δ)`` beside what is reserved."""
     most = gaussian_parameter(epsilon, delta)

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
@@ -39,6 +39,7 @@ from pacprivacy.dp.noise import (
     check_count,
     check_epsilon_delta,
     lattice_slack,
+    read_source,
 )
 from pacprivacy.dp.records import SUM_BITS
 from pacprivacy.errors import BudgetError, DataError, MechanismError
@@ -352,83 +353,66 @@ class StepNoise(ProcessBound):
         return np.ldexp(noisy.astype(np.float64), self.shift - SUM_BITS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescentPlan:
-    """A descent with the noise that its promise needs; found before the data are looked at.
+def release_descent(
+    sums: GradientSums,
+    start: Vector,
+    restore: Callable[[Vector], Any],
+    *,
+    batch: Batch,
+    steps: Steps,
+    epsilon: float,
+    delta: float,
+    simulate: np.random.Generator | int | None,
+    what: str,
+    assumptions: tuple[str, ...],
+) -> DPRelease:
+    """Find the noise that the promise needs, descend, and release the weights, restored."""
+    n_records, n_weights, n_steps = sums.n_records, len(start), steps.n_steps
+    noise, left = plan_noise(
+        batch, n_records, n_steps=n_steps, n_weights=n_weights, epsilon=epsilon, delta=delta
+    )
+    source = read_source(simulate)
+    weights, std = private_descent(
+        sums, start, batch=batch, steps=steps, noise=noise, source=source
+    )
+    told: dict[str, Any] = {"n_steps": n_steps, "noise": noise}
+    event = descent_event(batch, n_records, **told, n_weights=n_weights)
+    figures: dict[str, Any] = {
+        "method": METHODS[type(batch)],
+        "epsilon": descent_epsilon(batch, n_records, **told, delta=left),
+        "noise multiplier": noise,
+        "steps": n_steps,
+    }
+    by_renyi = _renyi(event, batch.neighbours, left)
+    if by_renyi is not None:
+        figures["Rényi epsilon"] = by_renyi
+    return publish(
+        restore(weights),
+        (epsilon, delta, batch.neighbours),
+        event,
+        simulation=source.is_simulation,
+        mechanism=f"{what} by {describe_steps(batch, steps, n_records)}",
+        assumptions=(*assumptions, PUBLIC),
+        advantage=_advantage(event, batch.neighbours),
+        accounting=figures,
+        noise={"sum of gradients": std * steps.clip_norm},
+    )
 
-    ``n_records`` is used only where it is public. ``delta_left`` is what the price of discrete
-    noise leaves of ``delta``; ``noise`` is the standard deviation of a sum's noise over the
-    clipping norm, continuous noise assumed; each step adds noise to ``n_weights`` numbers.
-    """
 
-    batch: Batch
-    steps: Steps
-    n_records: int
-    n_weights: int
-    epsilon: float
-    delta: float
-    delta_left: float
-    noise: float
-
-    @classmethod
-    def find(
-        cls,
-        batch: Batch,
-        steps: Steps,
-        *,
-        n_records: int,
-        n_weights: int,
-        epsilon: float,
-        delta: float,
-    ) -> Self:
-        """Find the noise."""
-        epsilon, delta = check_epsilon_delta(epsilon, delta)
-        left = delta * (1.0 - HAIR) - lattice_slack(epsilon, n_weights * steps.n_steps)
-        if not left > 0.5 * delta:
-            raise BudgetError(
-                f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "
-                "Use a larger delta or a smaller epsilon."
-            )
-        batch.size_for(n_records)
-        noise = descent_noise(batch, n_records, n_steps=steps.n_steps, epsilon=epsilon, delta=left)
-        return cls(
-            batch=batch,
-            steps=steps,
-            n_records=n_records,
-            n_weights=n_weights,
-            epsilon=epsilon,
-            delta=delta,
-            delta_left=left,
-            noise=noise,
+def plan_noise(
+    batch: Batch, n_records: int, *, n_steps: int, n_weights: int, epsilon: float, delta: float
+) -> tuple[float, float]:
+    """Return the noise over the clipping norm, and what discrete noise leaves of ``δ``."""
+    epsilon, delta = check_epsilon_delta(epsilon, delta)
+    left = delta * (1.0 - HAIR) - lattice_slack(epsilon, n_weights * n_steps)
+    if not left > 0.5 * delta:
+        raise BudgetError(
+            f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "
+            "Use a larger delta or a smaller epsilon."
         )
-
-    def publish(
-        self, value: Any, what: str, assumptions: tuple[str, ...], *, std: float, simulation: bool
-    ) -> DPRelease:
-        """Return released weights; ``std`` is the noise of a sum, over the clipping norm."""
-        steps, batch = self.steps, self.batch
-        told: dict[str, Any] = {"n_steps": steps.n_steps, "noise": self.noise}
-        event = descent_event(batch, self.n_records, **told, n_weights=self.n_weights)
-        figures: dict[str, Any] = {
-            "method": METHODS[type(batch)],
-            "epsilon": descent_epsilon(batch, self.n_records, **told, delta=self.delta_left),
-            "noise multiplier": self.noise,
-            "steps": steps.n_steps,
-        }
-        by_renyi = _renyi(event, batch.neighbours, self.delta_left)
-        if by_renyi is not None:
-            figures["Rényi epsilon"] = by_renyi
-        return publish(
-            value,
-            (self.epsilon, self.delta, batch.neighbours),
-            event,
-            simulation=simulation,
-            mechanism=f"{what} by {describe_steps(batch, steps, self.n_records)}",
-            assumptions=(*assumptions, PUBLIC),
-            advantage=_advantage(event, batch.neighbours),
-            accounting=figures,
-            noise={"sum of gradients": std * steps.clip_norm},
-        )
+    batch.size_for(n_records)
+    noise = descent_noise(batch, n_records, n_steps=n_steps, epsilon=epsilon, delta=left)
+    return noise, left
 
 
 def private_descent(

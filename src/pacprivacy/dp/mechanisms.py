@@ -16,20 +16,10 @@ import numpy as np
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
+from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import advantage, noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import GaussianEvent, PureEvent, gaussian_event, noise_event, publish
-from pacprivacy.dp.noise import (
-    Perturbed,
-    Sampler,
-    add_gaussian,
-    add_laplace,
-    check_epsilon_delta,
-    check_promise,
-    lattice_parameter,
-    lattice_slack,
-    read_source,
-)
 from pacprivacy.dp.records import EMPTY_RECORDS, as_array, read_rows, sum_clipped
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import bernoulli_exp
@@ -44,7 +34,7 @@ def laplace(
     sensitivity: float,
     epsilon: float,
     neighbours: Neighbours,
-    sampler: Sampler = "lattice",
+    sampler: noise.Sampler = "lattice",
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
     """Release numbers with Laplace noise; the value has the shape of ``values``.
@@ -70,8 +60,8 @@ def laplace(
     (0.0, 2.0)
     """
     check_neighbours(neighbours)
-    source = read_source(simulate)
-    noisy = add_laplace(
+    source = noise.read_source(simulate)
+    noisy = noise.add_laplace(
         values, sensitivity=sensitivity, epsilon=epsilon, source=source, sampler=sampler
     )
     return publish(
@@ -99,7 +89,7 @@ def gaussian(
     delta: float,
     neighbours: Neighbours,
     calibration: Literal["analytic", "classical"] = "analytic",
-    sampler: Sampler = "lattice",
+    sampler: noise.Sampler = "lattice",
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
     """Release numbers with Gaussian noise; the value has the shape of ``values``.
@@ -122,8 +112,8 @@ def gaussian(
     3.7306
     """
     check_neighbours(neighbours)
-    epsilon, delta = check_epsilon_delta(epsilon, delta)
-    parameter = lattice_parameter(epsilon, delta, np.size(values))
+    epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
+    parameter = noise.lattice_parameter(epsilon, delta, np.size(values))
     method = "the exact privacy curve of the Gaussian mechanism"
     if calibration == "classical":
         if not epsilon < 1.0:
@@ -131,7 +121,7 @@ def gaussian(
                 f"epsilon must be below 1 for the classical formula; got {epsilon:g}. "
                 "Use calibration='analytic'."
             )
-        left = delta - lattice_slack(epsilon, np.size(values))
+        left = delta - noise.lattice_slack(epsilon, np.size(values))
         if not left > 0.5 * delta:
             raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
         parameter = epsilon / math.sqrt(2.0 * math.log(1.25 / left))
@@ -140,8 +130,8 @@ def gaussian(
         raise BudgetError(
             f"calibration must be 'analytic' or 'classical'; got {calibration!r}. Leave it out."
         )
-    source = read_source(simulate)
-    noisy = add_gaussian(
+    source = noise.read_source(simulate)
+    noisy = noise.add_gaussian(
         values, sensitivity=sensitivity, parameter=parameter, source=source, sampler=sampler
     )
     n_numbers = noisy.values.size
@@ -161,7 +151,7 @@ def gaussian(
     )
 
 
-def _as_given(noisy: Perturbed) -> Any:
+def _as_given(noisy: noise.Perturbed) -> Any:
     """Return a float for one number, an array for several."""
     return noisy.values if noisy.values.ndim else float(noisy.values)
 
@@ -197,7 +187,7 @@ def private_sum(
     >>> round(release.certificate.noise["laplace scale"], 4)
     100.0
     """
-    check_promise(epsilon, delta, neighbours)
+    noise.check_promise(epsilon, delta, neighbours)
     values = as_array(rows)
     flat = values.ndim == 1
     total: Any = sum_clipped(
@@ -250,9 +240,9 @@ def private_mean(
         neighbours=neighbours,
         simulate=simulate,
     )
-    noise = {name: scale / n for name, scale in (release.certificate.noise or {}).items()}
+    scales = {name: scale / n for name, scale in (release.certificate.noise or {}).items()}
     notes = (f"The sum was divided by {n:g}, which is public.",)
-    certificate = replace(release.certificate, noise=noise, notes=notes)
+    certificate = replace(release.certificate, noise=scales, notes=notes)
     return DPRelease(value=release.value / n, certificate=certificate)
 
 
@@ -294,7 +284,7 @@ def exponential(
             "monotone must be False for neighbours='replace': what is removed lowers scores that "
             "what is added may raise; got True. Use 'add_remove', or leave monotone out."
         )
-    source = read_source(simulate)
+    source = noise.read_source(simulate)
     chosen = choose_candidate(
         scores, sensitivity=sensitivity, epsilon=epsilon, monotone=monotone, source=source
     )

@@ -11,17 +11,10 @@ from scipy import special
 
 from pacprivacy._checks import Array, Integers, Vector
 from pacprivacy._random import BitSource
-from pacprivacy.dp import aggregate
+from pacprivacy.dp import aggregate, noise
 from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import gaussian_event, publish
-from pacprivacy.dp.noise import (
-    UNITS_PER_SCALE,
-    add_gaussian,
-    lattice_epsilon,
-    lattice_parameter,
-    read_source,
-)
 from pacprivacy.dp.records import as_array, encode_labels
 from pacprivacy.errors import BudgetError, DataError
 
@@ -128,10 +121,10 @@ def label_by_votes(
             f"votes must be whole numbers of shape (n_questions, n_classes); got {counts.shape} "
             f"and dtype {counts.dtype}. Use count_votes."
         )
-    parameter = lattice_parameter(epsilon, delta, counts.size)
-    source = read_source(simulate)
+    parameter = noise.lattice_parameter(epsilon, delta, counts.size)
+    source = noise.read_source(simulate)
     reach = math.sqrt(2.0 * len(counts)) * (1 + 1e-12)
-    noisy = add_gaussian(
+    noisy = noise.add_gaussian(
         counts.astype(np.float64), sensitivity=reach, parameter=parameter, source=source
     )
     return publish(
@@ -195,7 +188,7 @@ def data_dependent_loss(votes: Integers, *, noise_std: float, delta: float) -> D
     found = float(compute_epsilon(orders, total, delta)[0])
     # Not by Rényi divergences: they give more than the exact curve that the noise came from.
     reach = math.sqrt(2.0 * len(counts))
-    independent = lattice_epsilon(reach / noise_std, delta, counts.size)
+    independent = noise.lattice_epsilon(reach / noise_std, delta, counts.size)
     return DataDependentLoss(
         epsilon=min(found, independent), delta=float(delta), independent_epsilon=independent
     )
@@ -208,8 +201,8 @@ def _chance_of_upset(row: Integers, noise_std: float) -> float:
     chance = 0.5 * float(special.erfc(gaps / (2.0 * noise_std)).sum())
     # Discrete noise is within this total variation of a rounded continuous one, and rounding can
     # make a tie of a small difference.
-    tie = len(gaps) / (noise_std * math.sqrt(4.0 * math.pi)) * noise_std / UNITS_PER_SCALE
-    return min(1.0, chance + tie + len(row) / (16.0 * float(UNITS_PER_SCALE) ** 2))
+    tie = len(gaps) / (noise_std * math.sqrt(4.0 * math.pi)) * noise_std / noise.UNITS_PER_SCALE
+    return min(1.0, chance + tie + len(row) / (16.0 * float(noise.UNITS_PER_SCALE) ** 2))
 
 
 def _renyi_of_majority(upset: float, noise_std: float) -> Vector:

@@ -15,20 +15,11 @@ from scipy import linalg
 from scipy.optimize import brentq
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.dp import records
+from pacprivacy.dp import noise, records
 from pacprivacy.dp.accounting import advantage, noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, noise_event, publish
 from pacprivacy.dp.losses import MarginLoss, read_margin_loss
-from pacprivacy.dp.noise import (
-    add_gaussian,
-    add_laplace,
-    add_noise,
-    check_epsilon_delta,
-    check_promise,
-    lattice_slack,
-    read_source,
-)
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
@@ -208,7 +199,7 @@ def objective_perturbation(
     True
     """
     check_neighbours(neighbours)
-    epsilon, delta = check_epsilon_delta(epsilon, delta)
+    epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     known = read_margin_loss(loss)
     signed = sign_rows(X, y, x_bound=x_bound, classes=classes)
@@ -221,18 +212,18 @@ def objective_perturbation(
             f"penalty must be above {least:.6g} for epsilon {epsilon:g}: one record adds "
             f"curvature {curvature:.6g}; got {penalty:g}. Use {3 * least:.3g}."
         )
-    slack = lattice_slack(epsilon, d)
+    slack = noise.lattice_slack(epsilon, d)
     if not delta > 2.0 * slack:
         raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
     parameter = _parameter(left, delta - slack, neighbours)
-    source = read_source(simulate)
-    tilt = add_gaussian(np.zeros(d), sensitivity=x_bound, parameter=parameter, source=source)
+    source = noise.read_source(simulate)
+    tilt = noise.add_gaussian(np.zeros(d), sensitivity=x_bound, parameter=parameter, source=source)
     point, gradient = minimise_margins(
         signed, known, penalty=penalty, tilt=tilt.values, x_bound=x_bound
     )
     # Distance from the minimiser under continuous noise: the solver's, and that of rounding it.
     distance = (gradient + tilt.grid_step * math.sqrt(d)) / penalty * (1 + 1e-12)
-    final = add_laplace(
+    final = noise.add_laplace(
         point,
         sensitivity=2.0 * distance * math.sqrt(d) * (1 + 1e-12),
         epsilon=SOLVER_SHARE * epsilon,
@@ -280,7 +271,7 @@ def _advantage(
     heads = 1.0 / (1.0 + shrink)
     likely = 1.0 - shrink * (1.0 - plain)
     unlikely = gaussian_delta(solver_epsilon, parameter)
-    one = heads * likely + (1.0 - heads) * unlikely + lattice_slack(0.0, n_numbers)
+    one = heads * likely + (1.0 - heads) * unlikely + noise.lattice_slack(0.0, n_numbers)
     # A replacement is a removal and an addition.
     return min(1.0, (1.0 if neighbours == "add_remove" else 2.0) * one * (1 + 1e-12))
 
@@ -326,7 +317,7 @@ def output_perturbation(
     sensitivity. The expected excess of the sum is at most :func:`expected_excess`. Claim DP-17:
     what is refused is public.
     """
-    check_promise(epsilon, delta, neighbours)
+    noise.check_promise(epsilon, delta, neighbours)
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     known = read_margin_loss(loss)
     signed = sign_rows(X, y, x_bound=x_bound, classes=classes)
@@ -376,7 +367,7 @@ def ridge_output_perturbation(
     of the sum over its minimum is at most the figure in the certificate. Claim DP-17: what is
     refused is public.
     """
-    check_promise(epsilon, delta, "replace")
+    noise.check_promise(epsilon, delta, "replace")
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     limit = check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
@@ -427,8 +418,8 @@ def _release_point(
 ) -> DPRelease:
     """Add noise to a minimiser; the sensitivity is Euclidean, also where the noise is Laplace."""
     epsilon, delta, _ = promise
-    source = read_source(simulate)
-    noisy = add_noise(
+    source = noise.read_source(simulate)
+    noisy = noise.add_noise(
         point,
         sensitivity=sensitivity if delta else sensitivity * math.sqrt(point.size) * (1 + 1e-12),
         epsilon=epsilon,

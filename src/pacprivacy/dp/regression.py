@@ -13,16 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import PureEvent, noise_event, publish
-from pacprivacy.dp.noise import (
-    add_gaussian,
-    add_laplace,
-    check_promise,
-    lattice_parameter,
-    read_source,
-)
 from pacprivacy.dp.records import CHUNK_ROWS, EMPTY_RECORDS, ExactTotal, norms_of, read_regression
 from pacprivacy.errors import BudgetError
 
@@ -78,12 +72,12 @@ def adassp(
     d = len(products)
     upper = np.triu_indices(d)
     n_numbers = 1 + len(upper[0]) + d
-    share = lattice_parameter(epsilon, delta, n_numbers) / float(np.sqrt(3))
-    source = read_source(simulate)
+    share = noise.lattice_parameter(epsilon, delta, n_numbers) / float(np.sqrt(3))
+    source = noise.read_source(simulate)
     least: Vector = np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64)
     reach = sensitivities(x_bound, y_bound, neighbours)
     noisy = [
-        add_gaussian(
+        noise.add_gaussian(
             values, sensitivity=sensitivity * _FLOAT_MARGIN, parameter=share, source=source
         )
         for values, sensitivity in zip((least, gram[upper], products), reach, strict=True)
@@ -140,28 +134,30 @@ def regression_from_statistics(
     Claim DP-13. ``(epsilon, delta)``-differential privacy, for ``n d <= 10^8``. Claim DP-17: what
     is refused is public.
     """
-    check_promise(epsilon, delta, neighbours)
+    noise.check_promise(epsilon, delta, neighbours)
     if penalty != 0.0:
         check_positive("penalty", penalty, advice="Use about the size of the noise.")
     gram, products = _moments(X, y, x_bound, y_bound)
     d = len(products)
     upper = np.triu_indices(d)
     n_numbers = len(upper[0]) + d
-    source = read_source(simulate)
+    source = noise.read_source(simulate)
     if delta == 0.0:
         twice = 1.0 if neighbours == "add_remove" else 2.0
         reach = (x_bound**2 * (twice * (d + 1) / 2.0), x_bound * y_bound * (twice * math.sqrt(d)))
         noisy = [
-            add_laplace(
+            noise.add_laplace(
                 values, sensitivity=part * _FLOAT_MARGIN, epsilon=epsilon / 2.0, source=source
             )
             for values, part in zip((gram[upper], products), reach, strict=True)
         ]
     else:
-        share = lattice_parameter(epsilon, delta, n_numbers) / math.sqrt(2.0)
+        share = noise.lattice_parameter(epsilon, delta, n_numbers) / math.sqrt(2.0)
         reach = sensitivities(x_bound, y_bound, neighbours)[1:]
         noisy = [
-            add_gaussian(values, sensitivity=part * _FLOAT_MARGIN, parameter=share, source=source)
+            noise.add_gaussian(
+                values, sensitivity=part * _FLOAT_MARGIN, parameter=share, source=source
+            )
             for values, part in zip((gram[upper], products), reach, strict=True)
         ]
     moments = _symmetric(noisy[0].values, d)

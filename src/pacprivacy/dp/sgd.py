@@ -14,22 +14,11 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Array, Integers, Matrix, Vector
+from pacprivacy.dp import records
 from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.descent import Batch, DescentPlan, Steps, private_descent, read_start
+from pacprivacy.dp.descent import Batch, Steps, read_start, release_descent
 from pacprivacy.dp.losses import LinearLoss
-from pacprivacy.dp.noise import check_count, read_source
-from pacprivacy.dp.records import (
-    CHUNK_ROWS,
-    EMPTY_RECORDS,
-    ROW_BITS,
-    SLACK,
-    SUM_BITS,
-    ExactTotal,
-    WholeRows,
-    add_gradients,
-    finite_rows,
-    whole_rows,
-)
+from pacprivacy.dp.noise import check_count
 from pacprivacy.errors import BudgetError, DataError, MechanismError, PacPrivacyError
 
 WEIGHT_BITS: Final = 32
@@ -90,28 +79,25 @@ def dp_sgd(
     >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.9)
     True
     """
-    rows = whole_rows(X, x_bound)
+    rows = records.whole_rows(X, x_bound)
     n_records, n_features = rows.whole.shape
     sums = LinearSums(rows, loss.encode(y, n_records), loss, clip_norm=steps.clip_norm)
     shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
-    first = read_start(start, shape)
-    plan = DescentPlan.find(
-        batch, steps, n_records=n_records, n_weights=len(first), epsilon=epsilon, delta=delta
-    )
-    source = read_source(simulate)
-    weights, std = private_descent(
-        sums, first, batch=batch, steps=steps, noise=plan.noise, source=source
-    )
-    return plan.publish(
-        weights.reshape(shape),
-        f"linear model with {type(loss).__name__.lower()} loss",
-        (
+    return release_descent(
+        sums,
+        read_start(start, shape),
+        lambda weights: weights.reshape(shape),
+        batch=batch,
+        steps=steps,
+        epsilon=epsilon,
+        delta=delta,
+        simulate=simulate,
+        what=f"linear model with {type(loss).__name__.lower()} loss",
+        assumptions=(
             f"Rows are clipped to norm {x_bound:g}; that bound and {_declared(loss)} were fixed "
             "without looking at the records.",
-            EMPTY_RECORDS,
+            records.EMPTY_RECORDS,
         ),
-        std=std,
-        simulation=source.is_simulation,
     )
 
 
@@ -125,17 +111,17 @@ class LinearSums:
     """
 
     def __init__(
-        self, rows: WholeRows, target: Array, loss: LinearLoss, *, clip_norm: float
+        self, rows: records.WholeRows, target: Array, loss: LinearLoss, *, clip_norm: float
     ) -> None:
         self._rows, self._target, self._loss, self._clip = rows, target, loss, clip_norm
-        bound = rows.unit * (1 << ROW_BITS)
+        bound = rows.unit * (1 << records.ROW_BITS)
         if not 1e-100 < clip_norm / bound < 1e100:
             raise BudgetError(
                 f"clip_norm must be of the order of x_bound; got {clip_norm:g} for {bound:g}. "
                 "Rescale the features."
             )
         # Times the unit of the rows, this is 2^-40 of the clipping norm.
-        self._slope_unit = clip_norm * 2.0**-SUM_BITS / rows.unit
+        self._slope_unit = clip_norm * 2.0**-records.SUM_BITS / rows.unit
 
     @property
     def n_records(self) -> int:
@@ -146,9 +132,9 @@ class LinearSums:
         """Return the sum over the records at these places."""
         shape = (self._loss.n_scores, self._rows.whole.shape[1])
         grid, unit = _whole_weights(weights.reshape(shape))
-        total = ExactTotal(shape)
-        for start in range(0, len(places), CHUNK_ROWS):
-            chosen = places[start : start + CHUNK_ROWS]
+        total = records.ExactTotal(shape)
+        for start in range(0, len(places), records.CHUNK_ROWS):
+            chosen = places[start : start + records.CHUNK_ROWS]
             rows = self._rows.whole[chosen]
             # Whole numbers below 2^53: exact, so no record's score depends on the others.
             scores = (rows @ grid.T) * (unit * self._rows.unit)
@@ -159,9 +145,9 @@ class LinearSums:
 
     def _factors(self, scores: Matrix, chosen: Integers) -> Matrix:
         """Return slopes, clipped so that slope times row is within the norm, as whole numbers."""
-        slopes = finite_rows(self._loss.slopes(scores, self._target[chosen]))
+        slopes = records.finite_rows(self._loss.slopes(scores, self._target[chosen]))
         lengths = self._rows.norms[chosen] * np.sqrt((slopes**2).sum(axis=1))
-        shrink = SLACK * np.minimum(1.0, self._clip / np.maximum(lengths, _TINY))
+        shrink = records.SLACK * np.minimum(1.0, self._clip / np.maximum(lengths, _TINY))
         whole = np.trunc(slopes * (shrink / self._slope_unit)[:, None])
         factors: Matrix = np.clip(whole, -LARGEST_FACTOR, LARGEST_FACTOR)
         return factors
@@ -232,24 +218,17 @@ def dp_sgd_jax(
     (2,)
     """
     sums = _JaxSums(loss, start, data, clip_norm=steps.clip_norm, chunk=chunk)
-    plan = DescentPlan.find(
-        batch,
-        steps,
-        n_records=sums.n_records,
-        n_weights=len(sums.start),
+    return release_descent(
+        sums,
+        sums.start,
+        sums.restore,
+        batch=batch,
+        steps=steps,
         epsilon=epsilon,
         delta=delta,
-    )
-    source = read_source(simulate)
-    weights, std = private_descent(
-        sums, sums.start, batch=batch, steps=steps, noise=plan.noise, source=source
-    )
-    return plan.publish(
-        sums.restore(weights),
-        f"JAX model of {len(weights)} weights",
-        sums.assumptions(),
-        std=std,
-        simulation=source.is_simulation,
+        simulate=simulate,
+        what=f"JAX model of {len(sums.start)} weights",
+        assumptions=sums.assumptions(),
     )
 
 
@@ -284,9 +263,9 @@ class _JaxSums:
         def gradient(weights: Any, record: tuple[Any, ...]) -> Any:
             return flatten(jax.grad(lambda tree: loss(tree, *record))(self._restore(weights)))[0]
 
-        def gradients(weights: Any, records: tuple[Any, ...]) -> Any:
+        def gradients(weights: Any, rows: tuple[Any, ...]) -> Any:
             size = None if chunk == 1 else chunk
-            return jax.lax.map(lambda record: gradient(weights, record), records, batch_size=size)
+            return jax.lax.map(lambda record: gradient(weights, record), rows, batch_size=size)
 
         self._gradients = jax.jit(gradients)
         self._try_once(jax, gradients)
@@ -298,7 +277,7 @@ class _JaxSums:
 
     def whole_sum(self, weights: Vector, places: Integers) -> Integers:
         """Return the sum over the records at these places."""
-        total = ExactTotal((len(weights),))
+        total = records.ExactTotal((len(weights),))
         at = np.asarray(weights, dtype=self._dtype)
         for begin in range(0, len(places), self._most()):
             chosen = places[begin : begin + self._most()]
@@ -306,7 +285,7 @@ class _JaxSums:
             padded = np.resize(chosen, n_padded)
             with without_checks(self._jax):  # or a record that makes a NaN would raise
                 found = self._gradients(at, tuple(column[padded] for column in self._columns))
-            add_gradients(total, np.asarray(found)[: len(chosen)], self._clip)
+            records.add_gradients(total, np.asarray(found)[: len(chosen)], self._clip)
         return total.held()
 
     def restore(self, weights: Vector) -> Any:

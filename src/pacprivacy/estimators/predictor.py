@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
-from pacprivacy._random import SimulatedSource, SystemSource, coerce_seed, public_generator
+from pacprivacy._random import coerce_seed, public_generator, secret_source
 from pacprivacy._system import single_threaded
 from pacprivacy.budget import BudgetLike, Information, as_budget
 from pacprivacy.errors import BudgetError, MechanismError, SecretError
@@ -169,13 +169,12 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         certificate = certify_answers(terms)  # first: it refuses a budget that cannot be met
         models = train_subsets(mechanism.evaluate, data, pool, n_jobs=self.n_jobs, rng=root)
         self._models, self.classes_ = models, classes
-        source = SimulatedSource(public_generator(root, "simulation"))
         self._responder = Responder(
             pool,
             query_nats=terms.query_nats,
             total_nats=terms.total_nats,
             advantage=terms.advantage,
-            source=source if self.simulate else SystemSource(),
+            source=secret_source(root, simulate=self.simulate),
         )
         self.bundle_, self.certificate_ = terms, certificate
         return self

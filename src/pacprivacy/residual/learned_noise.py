@@ -203,17 +203,7 @@ class LearningStep:
 Report = Callable[[LearningStep], None]
 
 
-def learn_noise(
-    outputs: object,
-    mi_nats: float,
-    *,
-    family: str | families.NoiseFamily = "gaussian_diagonal",
-    follower: str = "mlp",
-    training: Training | None = None,
-    log_belief: Vector | None = None,
-    report: Report | None = None,
-    rng: np.random.Generator | int | None = None,
-) -> LearnedNoise:
+def learn_noise(outputs: object, mi_nats: float, **settings: Any) -> LearnedNoise:
     """Learn noise for one information budget; needs ``pacprivacy[jax]``.
 
     Parameters
@@ -242,16 +232,7 @@ def learn_noise(
     LearnedNoise
         Marked *not certified*: the budget is met in the follower's eyes only.
     """
-    return learn_noise_curve(
-        outputs,
-        [mi_nats],
-        family=family,
-        follower=follower,
-        training=training,
-        log_belief=log_belief,
-        report=report,
-        rng=rng,
-    )[0]
+    return learn_noise_curve(outputs, [mi_nats], **settings)[0]
 
 
 def learn_noise_curve(
@@ -265,7 +246,7 @@ def learn_noise_curve(
     report: Report | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> tuple[LearnedNoise, ...]:
-    """Learn noise for several budgets side by side; see :func:`learn_noise`."""
+    """Learn noise for several budgets side by side; parameters are those of :func:`learn_noise`."""
     values = as_outputs(outputs)
     log_p = check_log_belief(log_belief, len(values))
     spread = spread_of(values, np.exp(log_p))

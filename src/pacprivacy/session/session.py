@@ -20,7 +20,7 @@ import numpy as np
 from pacprivacy import adversary, release as releases
 from pacprivacy._checks import Vector
 from pacprivacy._plots import draw
-from pacprivacy._random import SimulatedSource, SystemSource, public_generator
+from pacprivacy._random import public_generator, secret_source
 from pacprivacy._rounding import at_most
 from pacprivacy._system import few_threads
 from pacprivacy.budget import (
@@ -244,8 +244,7 @@ class Session(Keeper):
                 "ledger must be given with dataset, principal or state; got none. "
                 "Add ledger='study.db'."
             )
-        simulated = SimulatedSource(public_generator(self._rehearsal.seed, "simulation"))
-        super().__init__(total, simulated if simulate else SystemSource(), book)
+        super().__init__(total, secret_source(self._rehearsal.seed, simulate=simulate), book)
         self._releases: list[releases.Release] = []
         self._planned: Plan | None = None
         self._n_proofs = 0

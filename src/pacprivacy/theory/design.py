@@ -52,14 +52,21 @@ def descent_step(
     n_steps: int,
     ratio: ArrayLike = 0.0,
     largest: ArrayLike = np.inf,
+    exact: bool = False,
 ) -> Array:
     """Step size by formula: the minimiser of ``J`` with ``(1-ημ)^T`` replaced by ``exp(-ημT)``.
 
+    If ``exact``, the minimiser of ``J`` itself, on ``[0, min(largest, 1/μ)]``.
+
     Guarantee
     ---------
-    Claim D-4.
+    Claim D-4. ``J`` has one stationary point on ``(0, 1/μ)``, a minimum; exactly, it is bracketed
+    and halved down to neighbouring doubles.
     """
     pull, alpha = _pull(start_error, gradient_var, convexity, n_steps=n_steps, ratio=ratio)
+    most, mu = _above_zero("largest", largest, advice="Pass 1/L."), _convexity(convexity)
+    if exact:
+        return np.asarray(_least_point(pull, np.minimum(most * mu, 1.0), n_steps) / mu)
     with np.errstate(invalid="ignore", divide="ignore"):
         scaled = np.log(np.real(special.wrightomega(pull + 1.0)))
         # e^u + u = z; near u = 0 the logarithm has lost digits that Newton's steps bring back.
@@ -68,33 +75,11 @@ def descent_step(
                 scaled < 1.0, (np.expm1(scaled) + scaled - pull) / (np.exp(scaled) + 1.0), 0.0
             )
     scaled = np.where(np.isinf(pull), np.inf, scaled)
-    return np.asarray(
-        np.minimum(scaled / alpha, _above_zero("largest", largest, advice="Pass 1/L."))
-    )
+    return np.asarray(np.minimum(scaled / alpha, most))
 
 
-def descent_step_exact(
-    *,
-    start_error: ArrayLike,
-    gradient_var: ArrayLike,
-    convexity: ArrayLike,
-    n_steps: int,
-    ratio: ArrayLike = 0.0,
-    largest: ArrayLike = np.inf,
-) -> Array:
-    """Step size that minimises ``J`` itself, on ``[0, min(largest, 1/μ)]``.
-
-    Takes and returns the same as :func:`descent_step`.
-
-    Guarantee
-    ---------
-    Claim D-4. ``J`` has one stationary point on ``(0, 1/μ)``, a minimum; it is bracketed and
-    halved down to neighbouring doubles.
-    """
-    pull, _ = _pull(start_error, gradient_var, convexity, n_steps=n_steps, ratio=ratio)
-    mu = _convexity(convexity)
-    cap = np.minimum(_above_zero("largest", largest, advice="Pass 1/L.") * mu, 1.0)
-    pull, cap, mu = np.broadcast_arrays(pull, cap, mu)
+def _least_point(pull: Array, cap: Array, n_steps: int) -> Array:
+    pull, cap = np.broadcast_arrays(pull, cap)
     flat, edge = pull.ravel(), cap.ravel()
     # Non-negative doubles are ordered like their bit patterns: bisecting those ends on the
     # smallest double at which J no longer falls, in at most 62 steps.
@@ -103,8 +88,7 @@ def descent_step_exact(
         middle = low + (high - low) // 2
         falls = _stationarity(middle.view(np.float64), n_steps) < flat
         low, high = np.where(falls, middle, low), np.where(falls, high, middle)
-    best = np.where(flat > 0.0, high.view(np.float64), 0.0)
-    return np.asarray(best.reshape(pull.shape) / mu)
+    return np.where(flat > 0.0, high.view(np.float64), 0.0).reshape(pull.shape)
 
 
 def descent_shares(step: float, *, convexity: float, n_steps: int) -> Array:

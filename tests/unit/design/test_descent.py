@@ -15,7 +15,7 @@ from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise.formulas import log_det_of_plan
 from pacprivacy.pool import Balanced, Poisson
 from pacprivacy.theory import posterior_success
-from pacprivacy.theory.design import descent_step_exact, noise_ratio, subset_mean_variance
+from pacprivacy.theory.design import descent_step, noise_ratio, subset_mean_variance
 
 LOSSES = [Objective(loss="squared", penalty=0.3), Objective(loss="logistic", penalty=0.3)]
 
@@ -126,7 +126,8 @@ def test_steps_follow_the_formula() -> None:
     best = objective.minimise(X, y)
     gradients = -0.5 * y[:, None] * X
     rule = StepRule(mi_nats=1 / 8, exact=True)
-    expected = descent_step_exact(
+    expected = descent_step(
+        exact=True,
         start_error=best**2,
         gradient_var=subset_mean_variance(gradients.var(axis=0, ddof=1), 200),
         convexity=0.2,
