@@ -198,7 +198,7 @@ class Certificate:
         exact = said["kind"] == "exact"
         return cls(
             scheme=pool.scheme,
-            unit="group of rows" if pool.row_units is not None else "record",
+            unit=pool.unit,
             n_subsets=pool.n_subsets,
             n_units=pool.n_units,
             prior=pool.worst_prior if exact else pool.prior,
