@@ -33,7 +33,7 @@ Pair = namedtuple("Pair", "first rest")
 
 SHAPES: dict[str, tuple[Any, Any, list[str]]] = {
     "number": (np.mean, X[:, 0], ["value"]),
-    "array": (lambda x: x.mean(axis=0), X, ["[0]", "[1]"]),
+    "array": (lambda x: x.mean(axis=0), X, ["value[0]", "value[1]"]),
     "dict": (lambda x: {"b": x.mean(), "a": {"c": x.max()}}, X, ["a.c", "b"]),
     "named tuple": (
         lambda x: Pair(float(x.mean()), [x.std(axis=0)]),
