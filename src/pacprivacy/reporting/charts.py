@@ -17,8 +17,14 @@ from typing import Any, Final
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import CertificateError, DataError
-from pacprivacy.release import Release, Row
-from pacprivacy.reporting.contents import LEARNED, SessionFigures, UtilityCurve, session_figures
+from pacprivacy.release import Release
+from pacprivacy.reporting.contents import (
+    LEARNED,
+    Row,
+    SessionFigures,
+    UtilityCurve,
+    session_figures,
+)
 from pacprivacy.reporting.style import (
     BLUE,
     GREEN,
@@ -79,9 +85,7 @@ def draw_priors(
     axes.set_yticks(*RATES)
 
 
-def draw_trade_off(
-    axes: Any, advantage: float, drawn: Sequence[tuple[float, float]] = ()
-) -> None:
+def draw_trade_off(axes: Any, advantage: float, drawn: Sequence[tuple[float, float]] = ()) -> None:
     """Draw the most true positives against false ones: for every unit, and for the worst-placed."""
     rates, most = (0.0, 1.0 - advantage, 1.0), (advantage, 1.0, 1.0)
     axes.fill_between(rates, rates, most, color=ROOM, lw=0)
@@ -107,7 +111,7 @@ def draw_noise(axes: Any, rows: Sequence[Row], units: str) -> None:
     for place, row in enumerate(shown):
         square = row.noise_std**2 + row.spread**2
         share = row.noise_std**2 / square if square else 0.0
-        names = ("noise", f"choice of the {units}") if place == 0 else ("", "")
+        names = ("noise", f"choice of the {_short(units)}") if place == 0 else ("", "")
         axes.barh(place, share, height=0.62, color=BLUE, label=names[0])
         axes.barh(place, 1 - share, left=share, height=0.62, color=GREY, label=names[1])
         aside = {"transform": axes.get_yaxis_transform(), "va": "center"}

@@ -21,7 +21,7 @@ from pacprivacy.noise import propose_variance
 from pacprivacy.release import (
     Bundle,
     Certificate,
-    Row,
+    Row as Row,
     noise_summary,
     noiseless_membership,
     times_least,

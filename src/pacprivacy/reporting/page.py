@@ -42,7 +42,7 @@ from pacprivacy.reporting.contents import (
 from pacprivacy.reporting.style import PAGE_WIDTH, new_figure, number_text, page_svg, styled
 
 BUNDLE_NAME: Final = "curator.npz"
-SHOWN_VALUES: Final = 12  # numbers before the rest is folded
+SHOWN_VALUES: Final = 10  # numbers before the rest is folded
 SHOWN_ERRORS: Final = 6  # numbers below the slider
 MOST_VALUES: Final = 400  # numbers on a page
 KINDS: Final = {

@@ -57,7 +57,7 @@ SHAPES: dict[str, tuple[Any, Any, list[str]]] = {
         [],
     ),
     "histogram": (Histogram(bins=3, ranges=(0.0, 9.0)), X[:, 0], []),
-    "covariance": (Covariance(), X, ["[0, 0]", "[0, 1]", "[1, 0]", "[1, 1]"]),
+    "covariance": (Covariance(), X, [f"value[{i}, {j}]" for i in (0, 1) for j in (0, 1)]),
 }
 
 
