@@ -4,6 +4,7 @@ from pacprivacy.pool.pool import (
     Pool as Pool,
     encode_labels as encode_labels,
     named as named,
+    unit_name as unit_name,
 )
 from pacprivacy.pool.strategies import (
     DEFAULT_SUBSETS as DEFAULT_SUBSETS,

@@ -420,17 +420,19 @@ def named(labels: npt.ArrayLike, name: str) -> Named:
     return found
 
 
-def unit_name(units: Any) -> str:
-    """Return what a unit is called, by the column of its labels: ``patient`` for ``Patient_ID``.
+def unit_name(column: str) -> str:
+    """Return what a unit is called, by the column of its labels, or by the key of its table.
 
-    Empty where the name says nothing, as ``id``, or is no word.
+    ``patient`` for ``Patient_ID`` and for ``patients.id``; empty where the name says nothing, as
+    ``id``, or is no word.
     """
-    words = re.sub(r"([a-z])([A-Z])", r"\1 \2", str(getattr(units, "name", ""))).lower()
-    found = re.fullmatch(
-        r"([a-z][a-z _.-]{1,30}?)([ _.-]+(ids?|nr|no|number|key|code))?", words.strip()
-    )
-    name = "" if found is None else re.sub(r"[_.-]+", " ", found[1]).strip()
-    return "" if name in ("id", "none", "unit", "units", "index", "") else name
+    words = re.sub(r"([a-z])([A-Z])", r"\1 \2", column).lower().strip()
+    table, dot, _ = words.partition(".")
+    if dot:
+        words = re.sub(r"(?<=[^s])s$", "", re.sub(r"ies$", "y", table)).replace("people", "person")
+    found = re.fullmatch(r"([a-z][a-z _-]{1,30}?)([ _-]+(ids?|nr|no|number|key|code))?", words)
+    name = "" if found is None else re.sub(r"[ _-]+", " ", found[1])
+    return "" if name in ("id", "none", "unit", "units", "index") else name
 
 
 def resolve_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int, Codes | None]:

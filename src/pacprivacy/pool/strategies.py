@@ -114,7 +114,7 @@ class _Strategy(ABC):
             labels = resolve_strata(strata, n_records, row_units, wanted_by=wanted_by)
         seed = coerce_seed(rng)
         law = self._law(seed, self.n_subsets or DEFAULT_SUBSETS, n_units, labels)
-        called = unit_name(units)
+        called = unit_name(str(getattr(units, "name", "")))
         return Pool(n_units=n_units, row_units=row_units, unit=called, seed=seed, **law)
 
     def _wants_strata(self) -> str:

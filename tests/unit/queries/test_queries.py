@@ -274,3 +274,8 @@ def test_rows_that_reach_two_people_are_told_with_counts(
     via: dict[str, Any] = {"visits": "person", "tests": ("visit", "visits.visit")}
     with pytest.raises(DataError, match=r"3 values of visits\.visit"):
         pac.Tables({**frames, "visits": twice}, unit="people.id", via=via)
+
+
+def test_a_unit_is_called_as_its_table(clinic: pac.Tables) -> None:
+    made = pac.sql("SELECT avg(cost) AS cost FROM visits", clinic, pac.Membership(0.8))
+    assert made.certificate.unit == "person"
