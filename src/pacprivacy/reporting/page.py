@@ -219,13 +219,15 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         "shape": Markup,  # pictures, whose texts are escaped already
     }
     cert = data.certificate
+    asked = cert.mechanism.replace("<lambda>", "A function")
     return environment.get_template("officer.html" if officer else "report.html").render(
         css=Markup(css),
         js=Markup(js),
         policy=f"default-src 'none'; style-src '{_source(css)}'; script-src '{_source(js)}'",
         data=data,
         cert=cert,
-        title=data.about.title or cert.mechanism,
+        asked=asked,
+        title=data.about.title or asked,
         kind=KINDS[cert.kind],
         units=cert.units,
         shown_values=SHOWN_VALUES,
@@ -304,7 +306,7 @@ def _utility_picture(curve: UtilityCurve) -> tuple[str, list[tuple[float, float]
 
 def _pictures(data: ReportData) -> dict[str, str | None]:
     cert, curator = data.certificate, data.curator
-    said = f"one {cert.unit} in or out: {percent_at_most(cert.membership_bound)} %"
+    said = f"one {cert.unit}: {percent_at_most(cert.membership_bound)} %"
     dot = (0.5, cert.membership_bound)
     found: dict[str, str | None] = dict.fromkeys(
         ("trade_off_chart", "noise_chart", "session_chart", "audit_chart", "unit_chart")

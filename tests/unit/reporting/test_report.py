@@ -273,7 +273,7 @@ def test_who_what_and_when_are_said_and_are_text(release: Release, tmp_path: Pat
     page = pac.report(release, tmp_path / "page.html", **said).read_text(encoding="utf-8")
     head = page.split("</header>")[0].split("<header>")[1]
     assert all(text in head for text in said.values())
-    assert "column_means of 60 records" in head
+    assert "column_means of 60 records in <b>people.csv</b>" in head
     today = pac.report(release, tmp_path / "page.html").read_text(encoding="utf-8")
     assert re.search(r"20\d\d-\d\d-\d\d", today.split("</header>")[0])
     hostile = pac.report(release, tmp_path / "page.html", title=HOSTILE, by=HOSTILE, date=HOSTILE)
