@@ -1,24 +1,29 @@
-"""The report in a real browser: no errors, a slider that moves numbers, no network.
+"""The report in a real browser: no errors, no network, what is seen first, on paper, and by axe.
 
 The browser is driven over its debugging pipe, so nothing but the browser itself is needed.
 ``PACPRIVACY_TEST_BROWSER`` names one that is not on the path.
 """
 
+import base64
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pacprivacy.release import Certificate
+from pacprivacy.audit import AuditResult
+from pacprivacy.release import Certificate, Row
 from pacprivacy.reporting import (
+    About,
     CuratorFigures,
     CurvePoint,
     ReportData,
@@ -26,6 +31,7 @@ from pacprivacy.reporting import (
     build_report,
     render_page,
 )
+from pacprivacy.theory import clopper_pearson
 
 CERTIFICATE = Path(__file__).parents[1] / "golden" / "data" / "report_certificate.json"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -108,6 +114,21 @@ class Browser:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
+    def screen(self, name: str) -> None:
+        """Show the page on a desktop, a phone, a dark desktop or a dark phone."""
+        width, height = (390, 844) if "phone" in name else (1280, 800)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if "dark" in name else "light"}
+        self.call("Emulation.setEmulatedMedia", media="", features=[scheme])
+        size = {"width": width, "height": height, "deviceScaleFactor": 1}
+        self.call("Emulation.setDeviceMetricsOverride", mobile="phone" in name, **size)
+
+    def n_printed_pages(self) -> int:
+        """Print the page and count the sheets."""
+        self.call("Emulation.clearDeviceMetricsOverride")
+        self.call("Emulation.setEmulatedMedia", media="", features=[])
+        printed = self.call("Page.printToPDF", preferCSSPageSize=True, printBackground=True)
+        return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed["data"])))
+
     def press(self, key: str) -> None:
         """Press a key."""
         code = {"Home": 36, "End": 35, "ArrowRight": 39}[key]
@@ -166,34 +187,58 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     opened.close()
 
 
+ROWS = tuple(
+    Row(f"mean income of region {i}", 31_400.0 + i, 650.0, 30_126.0, 32_674.0, 250.0, 600.0)
+    for i in range(20)
+)
+ATTACK = AuditResult(
+    attack="bayes",
+    question="one unit: in or out",
+    n_trials=1000,
+    successes=570,
+    success=clopper_pearson(570, 1000, gamma=0.01),
+    prior=0.5,
+    bound=0.6,
+)
+
+
 def data(**changes: Any) -> ReportData:
-    certificate = replace(Certificate.read(CERTIFICATE), **changes)
-    variances = {0.55: 0.0324, 0.60: 0.0121, 0.75: 0.0016}
-    points = tuple(
-        CurvePoint(success=success, total_variance=variance, noise_rms=variance**0.5 / 2)
-        for success, variance in variances.items()
+    """Return a page with everything on it, and long lists of what real certificates say."""
+    certificate = Certificate.read(CERTIFICATE)
+    changes = {
+        "published": [f"{certificate.not_promised[0][:110]} {i}" for i in range(5)],
+        "not_promised": 5 * certificate.not_promised,
+        "unit": "person",
+    } | changes
+    stops = {0.55: 2.0, 0.5998: 1.0, 0.75: 0.4}
+    points = tuple(CurvePoint(success=s, times_noise=times) for s, times in stops.items())
+    figures = CuratorFigures(unit_success_edges=(0.5, 0.55, 0.6), unit_success_counts=(90, 60))
+    plain = build_report(
+        replace(certificate, **changes),
+        about=About(title="Incomes by region", by="A. Curator", dataset="people.csv"),
+        values=ROWS,
+        audit=[ATTACK],
     )
-    figures = CuratorFigures(
-        noise_std=(0.0775, 0.05),
-        n_directions=2,
-        unit_success_edges=(0.5, 0.55, 0.6),
-        unit_success_counts=(90, 60),
-        typical_errors=(0.11, 0.08, 0.06),
-        sampling_error=0.055,
-    )
-    plain = build_report(certificate)
     return replace(plain, curve=UtilityCurve(points=points, start=1), curator=figures)
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
+    public = render_page(replace(data().to_public(), curve=None))
+    curator = render_page(data())
+    hostile = replace(data(mechanism=INJECTED, notes=(INJECTED,)), values=(), audit=(), curve=None)
     contents = {
-        "public": render_page(data().to_public()),
-        "curator": render_page(data()),
-        "hostile": render_page(data(mechanism=INJECTED, notes=(INJECTED,))),
+        "public": public,
+        "curve": render_page(data().to_public()),
+        "curator": curator,
+        "officer": render_page(data().to_public(), officer=True),
+        "hostile": render_page(hostile),
         # What a flaw in escaping would let through must still not run.
-        "injected": render_page(data().to_public()).replace("</h1>", f"</h1>{INJECTED}"),
+        "injected": public.replace("</h1>", f"</h1>{INJECTED}"),
+        "flawed": curator.replace('<label for="bound">', "<label>").replace(
+            'role="img" aria-label=', 'role="img" data-label='
+        ),
     }
     for name, content in contents.items():
         (folder / f"{name}.html").write_text(content, encoding="utf-8")
@@ -219,7 +264,7 @@ def test_errors_would_be_seen(browser: Browser, pages: dict[str, Path]) -> None:
 
 
 def read(browser: Browser) -> dict[str, str]:
-    names = ["bound-text", "noise-text", "variance-text", "error-text"]
+    names = ["bound-text", "noise-text", "error-0"]
     found = browser.run(
         f"{json.dumps(names)}.map(n => (document.getElementById(n) || {{}}).textContent)"
     )
@@ -234,22 +279,24 @@ def test_slider_moves_the_numbers(browser: Browser, pages: dict[str, Path]) -> N
     for key in ("Home", "ArrowRight", "End"):
         browser.press(key)
         seen.append(read(browser))
-    assert [state["bound-text"] for state in seen] == ["≤ 60 %", "≤ 55 %", "≤ 60 %", "≤ 75 %"]
-    assert [state["noise-text"] for state in seen] == ["0.055", "0.09", "0.055", "0.02"]
-    assert [state["error-text"] for state in seen] == ["0.08", "0.11", "0.08", "0.06"]
+    assert [s["bound-text"] for s in seen] == ["≤ 59.98 %", "≤ 55 %", "≤ 59.98 %", "≤ 75 %"]
+    assert [s["noise-text"] for s in seen] == ["1 ×", "2 ×", "1 ×", "0.4 ×"]
+    assert [s["error-0"] for s in seen] == ["± 700", "± 1,300", "± 700", "± 350"]
     assert float(seen[1]["marker"]) < float(seen[0]["marker"]) < float(seen[3]["marker"])
     assert seen[2] == seen[0]
     assert browser.complaints() == []
 
 
-def test_public_slider_has_no_curator_reading(browser: Browser, pages: dict[str, Path]) -> None:
+def test_public_page_has_no_curator_reading(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["public"])
-    assert browser.run("document.getElementById('error-text')") is None
-    assert "curator" not in browser.run("document.body.innerText").lower()
+    assert browser.run("document.getElementById('bound')") is None
+    assert "curator's" not in browser.run("document.body.innerText").lower()
 
 
 def test_certificate_is_copied(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["public"])
+    assert not browser.run("document.getElementById('certificate').checkVisibility()")
+    browser.run("document.getElementById('json').open = true")
     browser.run("document.getElementById('copy').scrollIntoView()")
     box = browser.run(
         "(r => [r.x + r.width / 2, r.y + r.height / 2])"
@@ -267,25 +314,125 @@ def test_certificate_is_copied(browser: Browser, pages: dict[str, Path]) -> None
     )
 
 
-def test_light_dark_paper_and_narrow(browser: Browser, pages: dict[str, Path]) -> None:
+SCREENS = ("desktop", "phone", "dark desktop", "dark phone")
+
+
+def test_light_dark_and_paper(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["curator"])
     paper = "getComputedStyle(document.body).backgroundColor"
     seen = {}
-    for scheme in ("light", "dark"):
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        browser.call("Emulation.setEmulatedMedia", media="", features=features)
-        seen[scheme] = browser.run(paper)
-    assert seen["light"] != seen["dark"]
+    for name in SCREENS:
+        browser.screen(name)
+        seen[name] = browser.run(paper)
+    assert len(set(seen.values())) == 2
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
     browser.call("Emulation.setEmulatedMedia", media="print", features=features)
     assert browser.run(paper) == "rgb(255, 255, 255)"
-    assert browser.run("getComputedStyle(document.getElementById('bound')).display") == "none"
-    browser.call("Emulation.setEmulatedMedia", media="", features=[])
-    browser.call(
-        "Emulation.setDeviceMetricsOverride",
-        width=400,
-        height=800,
-        deviceScaleFactor=1,
-        mobile=True,
+    assert not browser.run("document.getElementById('bound').checkVisibility()")
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_values_are_in_the_first_screen(
+    browser: Browser, pages: dict[str, Path], name: str
+) -> None:
+    """Every value of the first table, with its interval, before anything is scrolled."""
+    browser.screen(name)
+    browser.open(pages["public"])
+    cells = "[...document.querySelectorAll('#values > .wide td, #values > .wide th[scope=row]')]"
+    boxes = browser.run(
+        f"{cells}.map(c => c.getBoundingClientRect()).map(r => [r.right, r.bottom])"
     )
-    assert browser.run("document.documentElement.scrollWidth") <= 400
-    browser.call("Emulation.clearDeviceMetricsOverride")
+    assert len(boxes) == 4 * 10
+    width, height = browser.run("[innerWidth, innerHeight]")
+    assert max(right for right, _ in boxes) <= width
+    assert max(bottom for _, bottom in boxes) <= height
+    assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+def test_what_is_not_hidden_is_as_large_as_the_promise(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
+    sizes = "['promise', 'not-hidden'].map(i => document.querySelector(`#${i} p`))"
+    sizes += ".map(p => getComputedStyle(p)).map(s => [s.fontSize, s.fontWeight, s.color])"
+    boxes = "['promise', 'not-hidden'].map(i => document.getElementById(i).getBoundingClientRect())"
+    for name in SCREENS:
+        browser.screen(name)
+        browser.open(pages["public"])
+        promise, hidden = browser.run(sizes)
+        assert promise == hidden
+        one, other = browser.run(f"{boxes}.map(b => [b.width, b.height, b.top])")
+        assert one[0] == other[0]
+        if "desktop" in name:
+            assert one[1:] == other[1:]
+
+
+@pytest.mark.parametrize(
+    ("version", "most"), [("public", 2), ("curve", 2), ("curator", 2), ("officer", 1)]
+)
+def test_sheets_of_paper(browser: Browser, pages: dict[str, Path], version: str, most: int) -> None:
+    browser.open(pages[version])
+    assert 1 <= browser.n_printed_pages() <= most
+    browser.run("document.querySelectorAll('details').forEach(d => d.open = true)")
+    browser.run("document.body.insertAdjacentHTML('beforeend', '<p>x</p>'.repeat(400))")
+    assert browser.n_printed_pages() > 3  # they are counted
+
+
+def flaws(browser: Browser) -> list[str]:
+    """What axe finds on the page, everything unfolded."""
+    browser.run("document.querySelectorAll('details').forEach(d => d.open = true)")
+    browser.run(resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8"))
+    found = browser.run("axe.run().then(found => JSON.stringify(found.violations))")
+    return [f"{flaw['id']}: {flaw['nodes'][0]['html'][:200]}" for flaw in json.loads(found)]
+
+
+@pytest.mark.parametrize("name", SCREENS)
+@pytest.mark.parametrize("version", ["curator", "officer"])
+def test_axe_finds_no_flaw(
+    browser: Browser, pages: dict[str, Path], version: str, name: str
+) -> None:
+    browser.screen(name)
+    browser.open(pages[version])
+    assert flaws(browser) == []
+
+
+def test_axe_would_find_one(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.screen("dark desktop")
+    browser.open(pages["flawed"])
+    browser.run("document.querySelector('.legend').style.color = '#333'")
+    found = {flaw.partition(":")[0] for flaw in flaws(browser)}
+    assert {"color-contrast", "label", "svg-img-alt"} <= found
+
+
+CONTRAST = """
+(() => {
+  const light = text => {
+    const canvas = document.createElement('canvas').getContext('2d');
+    canvas.fillStyle = text;
+    const parts = canvas.fillStyle.slice(1).match(/../g).map(part => parseInt(part, 16) / 255);
+    const linear = parts.map(x => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const style = getComputedStyle(document.documentElement);
+  const read = name => light(style.getPropertyValue(`--${name}`).trim());
+  const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  return ['ink', 'soft', 'blue', 'green', 'orange'].flatMap(
+    name => ['card', 'paper'].map(behind => ratio(read(name), read(behind))));
+})()
+"""
+
+
+@pytest.mark.parametrize("name", [*SCREENS[1:3], "paper"])
+def test_texts_in_pictures_stand_out(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    """Axe does not look at texts in pictures; their colours are those of the style sheet."""
+    browser.screen(name)
+    browser.open(pages["public"])
+    if name == "paper":
+        browser.call("Emulation.setEmulatedMedia", media="print", features=[])
+    found = browser.run(CONTRAST)
+    assert len(found) == 10
+    assert min(found) >= 4.5
+    sizes = browser.run(
+        "[...document.querySelectorAll('svg text')].filter(t => t.checkVisibility())"
+        ".map(t => t.getBoundingClientRect().height)"
+    )
+    assert name == "paper" or min(sizes) >= 9

@@ -6,13 +6,26 @@ from typing import Annotated
 import typer
 
 from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json, show_status
-from pacprivacy.reporting import BUNDLE_NAME, report as write_report
+from pacprivacy.reporting import report as write_report
 
 
 def _report(
     release: Annotated[
         Path, typer.Argument(metavar="RELEASE", help="The release.json to explain.")
     ],
+    title: Annotated[
+        str, typer.Option("--title", metavar="TEXT", help="What the page is called.")
+    ] = "",
+    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who answers for it.")] = "",
+    dataset: Annotated[
+        str, typer.Option("--dataset", metavar="NAME", help="What the data are called.")
+    ] = "",
+    date: Annotated[
+        str | None, typer.Option("--date", metavar="TEXT", help="When; today by default.")
+    ] = None,
+    officer: Annotated[
+        bool, typer.Option("--officer", help="One printed page for a privacy officer.")
+    ] = False,
     bundle: Annotated[
         Path | None,
         typer.Option(
@@ -35,9 +48,12 @@ def _report(
             "--session", metavar="FILE", help="Another release of the same session; may repeat."
         ),
     ] = None,
-    no_curve: Annotated[
-        bool, typer.Option("--no-curve", help="Leave out noise against budget: faster.")
-    ] = False,
+    curve: Annotated[
+        bool | None,
+        typer.Option(
+            "--curve/--no-curve", help="Noise against budget: a fact of all records, not noised."
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -47,37 +63,40 @@ def _report(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a page that says what a release promises, for readers of all kinds.
+    """Write a page that says what was released and promised, for readers of all kinds.
 
-    One HTML file that works offline and prints well. The public version holds what the
-    certificate says and, if the bundle is at hand, noise against budget: a function of all records
-    and the pool, not of the secret. The curator's version adds the risk per unit and the noise
-    per direction.
+    One HTML file that works offline and prints on two pages. The public version is a function of
+    the release file. The curator's version adds the risk per unit and noise against budget, from
+    the bundle; the officer's is a certificate on one page, with a glossary.
     """
     with show_status("gathering the figures", quiet=quiet):
         page = write_report(
             release,
             output,
-            bundle=bundle,
+            title=title,
+            by=by,
+            dataset=dataset,
+            date=date,
+            officer=officer,
             curator=curator,
+            curve=curve,
+            bundle=bundle,
             audit=audit or (),
             session=session or (),
-            curve=not no_curve,
         )
     size = page.stat().st_size
     if as_json:
-        version = "curator" if curator else "public"
+        version = "officer" if officer else "curator" if curator else "public"
         show_json({"report": str(page), "version": version, "bytes": size})
     elif not quiet:
         who = "curator only" if curator else "may be published"
         show(f"Wrote {page} ({who}, {size / 1024:.0f} kB)")
-        if not no_curve and not (bundle or release.parent / BUNDLE_NAME).is_file():
-            show("No bundle beside the release, so the page has no noise against budget.")
 
 
 report = Verb(
     function=_report,
     example="""\
-  pac report out/release.json
+  pac report out/release.json --title "Incomes by region" --by "A. Curator"
+  pac report out/release.json --officer
   pac report out/release.json --curator --audit audit.json -o curator.html""",
 )

@@ -13,7 +13,7 @@ from narwhals.exceptions import NarwhalsError
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.pool import Balanced, encode_labels
+from pacprivacy.pool import Balanced, encode_labels, named
 
 Codes = npt.NDArray[np.int64]
 Labels = npt.NDArray[Any]
@@ -108,7 +108,7 @@ def split_units(data: Any, units: Any) -> tuple[Any, Any]:
         frame = read_table(part) if is_table(part) else None
         if isinstance(frame, nw.DataFrame) and units in frame.columns:
             rest = (*parts[:i], frame.drop(units).to_native(), *parts[i + 1 :])
-            labels: Any = frame[units].to_numpy()
+            labels = named(frame[units].to_numpy(), units)
             return rest if isinstance(data, tuple) else rest[0], labels
     raise DataError(
         f"units must hold a label for each row, or name a column of a frame; got {units[:60]!r}, "

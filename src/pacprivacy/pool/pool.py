@@ -3,6 +3,7 @@
 import hashlib
 import math
 import operator
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -61,6 +62,7 @@ def draw_fixed_size(rng: np.random.Generator, n_units: int, size: int) -> Bits:
 
 
 MIN_UNITS: Final = 4
+GROUP: Final = "group of rows"
 SCHEMA_VERSION: Final = 2
 _CHUNK_CELLS: Final = 2**21  # subset-unit cells unpacked at a time: bounds temporary memory
 
@@ -91,6 +93,8 @@ class Pool:
         Two for halves and their complements, one where subsets have no such structure.
     row_units : integer array of shape (n_rows,) or None, curator-only
         Unit number of each row; None when every row is its own unit.
+    unit : str, public
+        What a unit is called: ``record``, ``group of rows``, or as its column is: ``person``.
     seed : int or None, curator-only
         Seed of the pool. No claim rests on its secrecy.
     notes : tuple of str, public
@@ -118,10 +122,13 @@ class Pool:
     independent: bool
     folds: int
     row_units: npt.NDArray[np.integer[Any]] | None = None
+    unit: str = ""
     seed: int | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        called = self.unit or ("record" if self.row_units is None else GROUP)
+        object.__setattr__(self, "unit", called)
         object.__setattr__(self, "bits", _read_only(self.bits))
         if self.row_units is not None:
             object.__setattr__(self, "row_units", _read_only(self.row_units))
@@ -257,7 +264,7 @@ class Pool:
             "scheme": self.scheme,
             "n_subsets": self.n_subsets,
             "n_units": self.n_units,
-            "unit": "one row" if self.row_units is None else "one group of rows",
+            "unit": "one row" if self.unit == "record" else f"one {self.unit}",
             "prior": self.prior,
             "notes": list(self.notes),
         }
@@ -297,6 +304,7 @@ class Pool:
             independent=bool(metadata["independent"]),
             folds=int(metadata["folds"]),
             row_units=np.asarray(arrays["row_units"]) if "row_units" in arrays else None,
+            unit=str(metadata["unit"]).removeprefix("one row").removeprefix("one "),
             seed=None if seed is None else int(seed),
             notes=tuple(str(note) for note in metadata["notes"]),
         )
@@ -389,6 +397,34 @@ def _numbers_every_unit(row_units: npt.NDArray[np.integer[Any]], n_units: int) -
 
 
 Codes = npt.NDArray[np.int32]
+
+
+class Named(np.ndarray[Any, Any]):
+    """Labels that know the name of their column."""
+
+    name = ""
+
+
+def named(labels: npt.ArrayLike, name: str) -> Named:
+    """Return labels of units with the name of their column."""
+    found = np.asarray(labels).view(Named)
+    found.name = name
+    return found
+
+
+def unit_name(column: str) -> str:
+    """Return what a unit is called, by the column of its labels, or by the key of its table.
+
+    ``patient`` for ``Patient_ID`` and for ``patients.id``; empty where the name says nothing, as
+    ``id``, or is no word.
+    """
+    words = re.sub(r"([a-z])([A-Z])", r"\1 \2", column).lower().strip()
+    table, dot, _ = words.partition(".")
+    if dot:
+        words = re.sub(r"(?<=[^s])s$", "", re.sub(r"ies$", "y", table)).replace("people", "person")
+    found = re.fullmatch(r"([a-z][a-z _-]{1,30}?)([ _-]+(ids?|nr|no|number|key|code))?", words)
+    name = "" if found is None else re.sub(r"[ _-]+", " ", found[1])
+    return "" if name in ("id", "none", "unit", "units", "index") else name
 
 
 def resolve_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int, Codes | None]:

@@ -22,6 +22,7 @@ from pacprivacy.pool.pool import (
     draw_fixed_size,
     resolve_strata,
     resolve_units,
+    unit_name,
 )
 
 DEFAULT_SUBSETS: Final = 256
@@ -113,7 +114,8 @@ class _Strategy(ABC):
             labels = resolve_strata(strata, n_records, row_units, wanted_by=wanted_by)
         seed = coerce_seed(rng)
         law = self._law(seed, self.n_subsets or DEFAULT_SUBSETS, n_units, labels)
-        return Pool(n_units=n_units, row_units=row_units, seed=seed, **law)
+        called = unit_name(str(getattr(units, "name", "")))
+        return Pool(n_units=n_units, row_units=row_units, unit=called, seed=seed, **law)
 
     def _wants_strata(self) -> str:
         """Return the setting that needs strata; empty if none does."""

@@ -23,7 +23,9 @@ from pacprivacy.release.text import (
     advantage_of,
     certificate_html,
     certificate_text,
+    not_hidden_text,
     not_promised,
+    plural,
     promise_text,
 )
 from pacprivacy.theory import (
@@ -198,7 +200,7 @@ class Certificate:
         exact = said["kind"] == "exact"
         return cls(
             scheme=pool.scheme,
-            unit="group of rows" if pool.row_units is not None else "record",
+            unit=pool.unit,
             n_subsets=pool.n_subsets,
             n_units=pool.n_units,
             prior=pool.worst_prior if exact else pool.prior,
@@ -234,6 +236,16 @@ class Certificate:
     def promise(self) -> str:
         """What is promised about one unit, as one sentence."""
         return promise_text(self.to_public_dict())
+
+    @property
+    def not_hidden(self) -> str:
+        """What is not hidden, as short as the promise; ``not_promised`` has the whole of it."""
+        return not_hidden_text(self.to_public_dict())
+
+    @property
+    def units(self) -> str:
+        """What several units are called: ``records``, ``people``."""
+        return plural(self.unit)
 
     @property
     def advantage(self) -> float:

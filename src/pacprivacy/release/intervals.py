@@ -249,6 +249,8 @@ class Row(NamedTuple):
     std_error: float
     lower: float
     upper: float
+    spread: float = 0.0
+    noise_std: float = 0.0
 
 
 def rows_of(value: Any, bars: ErrorBars | None, *, most: int) -> list[Row]:
@@ -261,8 +263,9 @@ def rows_of(value: Any, bars: ErrorBars | None, *, most: int) -> list[Row]:
         return []
     error, ends = bars.std_error(), bars.interval(numbers, 0.95, "records")
     shown = np.flatnonzero(_measured(bars))[:most]
-    names = bars.structure.names()
-    return [Row(names[i], numbers[i], error[i], ends[0][i], ends[1][i]) for i in shown]
+    names = [f"value{name}" if name[:1] in ("", "[") else name for name in bars.structure.names()]
+    figures = (numbers, error, *ends, bars.spread, bars.noise_std)
+    return [Row(names[i], *(float(column[i]) for column in figures)) for i in shown]
 
 
 def _measured(bars: ErrorBars) -> Any:

@@ -108,6 +108,25 @@ def _promise_text(cert: dict[str, Any]) -> str:
     return text
 
 
+def not_hidden_text(cert: dict[str, Any]) -> str:
+    """Return what no release hides, as short as the promise beside which it stands."""
+    return (
+        f"Who is in the table at all is not hidden, nor is what is true of its "
+        f"{plural(cert['unit'])} as a whole: what the values say about all of them, they say about "
+        f"each."
+    )
+
+
+def plural(unit: str) -> str:
+    """Return the name of several units."""
+    if unit == "person":
+        return "people"
+    head, of, tail = unit.partition(" of ")
+    if head.endswith("y") and head[-2:-1] not in tuple("aeiou"):
+        return f"{head[:-1]}ies{of}{tail}"
+    return f"{head}{'es' if head.endswith(('s', 'x', 'ch', 'sh')) else 's'}{of}{tail}"
+
+
 def advantage_of(cert: dict[str, Any]) -> float:
     """Return how much better than even odds an attacker does: over the session, if there is one."""
     session = cert["composition"] or {}

@@ -10,6 +10,7 @@ from pacprivacy.reporting.charts import (
     plot_tune as plot_tune,
 )
 from pacprivacy.reporting.contents import (
+    About as About,
     CuratorFigures as CuratorFigures,
     CurvePoint as CurvePoint,
     ReportData as ReportData,
@@ -17,7 +18,6 @@ from pacprivacy.reporting.contents import (
     build_report as build_report,
 )
 from pacprivacy.reporting.page import (
-    BUNDLE_NAME as BUNDLE_NAME,
     render_page as render_page,
     report as report,
 )

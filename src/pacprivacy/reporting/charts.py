@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,13 @@ from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.release import Release
-from pacprivacy.reporting.contents import SessionFigures, UtilityCurve, session_figures
+from pacprivacy.reporting.contents import (
+    LEARNED,
+    Row,
+    SessionFigures,
+    UtilityCurve,
+    session_figures,
+)
 from pacprivacy.reporting.style import (
     BLUE,
     GREEN,
@@ -38,7 +45,7 @@ from pacprivacy.reporting.style import (
 
 RATES: Final = ([share / 5 for share in range(6)], [f"{20 * share} %" for share in range(6)])
 WIDE: Final = 30.0  # ratio of utilities beyond which a logarithmic axis shows more
-MOST_NAMES: Final = 8
+MOST_NAMES: Final = 8  # rows of a picture
 LONGEST: Final = 34  # characters of a name beside a row
 
 
@@ -78,41 +85,73 @@ def draw_priors(
     axes.set_yticks(*RATES)
 
 
-def draw_noise(axes: Any, bars: Sequence[tuple[str, float]], label: str) -> None:
-    """Draw standard deviations of the noise as bars."""
-    values = [value for _, value in bars]
-    top = max(values, default=0.0) or 1.0
-    drawn = axes.bar(range(len(bars)), values, color=BLUE, width=0.72)
-    few = len(bars) <= MOST_NAMES
-    if few:
-        texts = [number_text(value) for value in values]
-        axes.bar_label(drawn, texts, padding=3, weight="bold", color=INK)
-    axes.set_xticks(range(len(bars) if few else 0), [name for name, _ in bars] if few else [])
-    axes.set_xlim(min(-0.6, -2 + len(bars) / 2), max(len(bars) - 0.4, 1 + len(bars) / 2))
-    axes.set_ylim(0, 1.18 * top)
-    name_axes(axes, label, "standard deviation of the noise")
-    axes.set_yticks([0, top / 2, top], [number_text(top * share / 2) for share in range(3)])
+def draw_trade_off(axes: Any, advantage: float, drawn: Sequence[tuple[float, float]] = ()) -> None:
+    """Draw the most true positives against false ones: for every unit, and for the worst-placed."""
+    rates, most = (0.0, 1.0 - advantage, 1.0), (advantage, 1.0, 1.0)
+    axes.fill_between(rates, rates, most, color=ROOM, lw=0)
+    axes.plot([0, 1], [0, 1], color=SOFT, lw=1.4, ls="--", marker="")
+    axes.plot(rates, most, color=BLUE, marker="")
+    if drawn:
+        axes.plot(*zip(*drawn, strict=True), "o", color=GREEN, ms=8)
+    axes.text(0.62, 0.5, "blind guess", c=SOFT)
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02))
+    name_axes(axes, "called used, of those not used", "called used, of those used, at most")
+    axes.set_xticks(*RATES)
+    axes.set_yticks(*RATES)
+
+
+def noise_height(rows: Sequence[Row]) -> float:
+    """Return how high a picture of the noise is, in inches."""
+    return 1.1 + 0.34 * min(len(rows), MOST_NAMES)
+
+
+def draw_noise(axes: Any, rows: Sequence[Row], units: str) -> None:
+    """Draw what of each number's error is noise, with the noise in the number's own units."""
+    shown = rows[:MOST_NAMES]
+    for place, row in enumerate(shown):
+        square = row.noise_std**2 + row.spread**2
+        share = row.noise_std**2 / square if square else 0.0
+        names = ("noise", f"choice of the {_short(units)}") if place == 0 else ("", "")
+        axes.barh(place, share, height=0.62, color=BLUE, label=names[0])
+        axes.barh(place, 1 - share, left=share, height=0.62, color=GREY, label=names[1])
+        aside = {"transform": axes.get_yaxis_transform(), "va": "center"}
+        axes.text(-0.015, place, _short(row.name), ha="right", **aside)
+        said = f"noise ± {number_text(row.noise_std)}"
+        axes.text(1.015, place, said, ha="left", weight="bold", **aside)
+    more = len(rows) - len(shown)
+    title = "share of the squared error" + f"; the first {len(shown)} numbers" * bool(more)
+    name_axes(axes, "", title)
+    axes.set(xlim=(0, 1), ylim=(len(shown) - 0.5, -0.6), yticks=[])
+    axes.set_xticks(*RATES)
+    axes.grid(axis="x")
+    axes.legend(loc="upper center", ncols=2, bbox_to_anchor=(0.5, -0.32 * 3 / (2 + len(shown))))
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
 
 
 @styled
 def plot_release(release: Release, path: str | Path | None = None) -> Any:
-    """Draw what a release promises, and its noise per direction; for the curator's eyes.
+    """Draw what a release promises, and how much of each number's error is noise.
 
     Returns a matplotlib figure; ``path`` is a file to write besides: .png, .svg or .pdf.
     """
-    figure, cert = new_figure(4.6), release.certificate
-    above, below = figure.subplots(2, 1, height_ratios=(1, 3))
+    cert, rows = release.certificate, release.rows()
+    figure = new_figure(1.7 + noise_height(rows))
+    above, below = figure.subplots(2, 1, height_ratios=(1.2, noise_height(rows)))
     draw_odds(above, 0.5, cert.membership_bound)
     title = f"success of guessing one {cert.unit}"
     if cert.membership_mean is not None:
         title += f"; on average at most {percent_at_most(cert.membership_mean.upper)} %"
     above.set_title(title)
-    std = sorted((release.bundle.grid_step * release.bundle.units_per_std).tolist(), reverse=True)
-    draw_noise(below, [(str(i + 1), value) for i, value in enumerate(std)], "direction")
+    draw_noise(below, rows, cert.units)
     return save(figure, path)
 
 
-def draw_units(axes: Any, edges: Sequence[float], counts: Sequence[int], bound: float) -> None:
+def draw_units(
+    axes: Any, edges: Sequence[float], counts: Sequence[int], bound: float, units: str
+) -> None:
     """Draw how many units are at which risk, with the promise beside."""
     high = max(edges[-1], bound) + 0.01
     top = float(max(counts, default=1) or 1)
@@ -126,32 +165,26 @@ def draw_units(axes: Any, edges: Sequence[float], counts: Sequence[int], bound: 
     axes.set_xticks([tick / 100 for tick in ticks], [f"{tick} %" for tick in ticks])
     axes.set_yticks([0, top / 2, top], [number_text(top * share / 2) for share in range(3)])
     axes.set(xlim=(edges[0], high), ylim=(0, 1.2 * top))
-    name_axes(axes, "best attacker's success", "units")
+    name_axes(axes, "best attacker's success", units)
 
 
 # --- noise against budget -------------------------------------------------------------------
 
 
-def draw_utility(
-    axes: Any, curve: UtilityCurve, errors: Sequence[float], floor: float | None
-) -> None:
-    """Draw noise, and for the curator the error, against the bound."""
+def draw_utility(axes: Any, curve: UtilityCurve) -> None:
+    """Draw noise against the bound."""
     bounds = [point.success for point in curve.points]
-    noise = [point.noise_rms for point in curve.points]
+    noise = [point.times_noise for point in curve.points]
     axes.set_yscale("log")
-    axes.plot(bounds, noise, color=BLUE, ms=6, label="noise")
-    if errors:
-        axes.plot(bounds, errors, color=GREEN, ls="--", marker="")
-    shown = [value for value in (*noise, *errors) if value > 0]
+    axes.plot(bounds, noise, color=BLUE, ms=6)
+    shown = [value for value in noise if value > 0]
     axes.set_ylim(0.7 * min(shown), 1.4 * max(shown))
-    if floor is not None and min(shown) <= floor <= max(shown):
-        axes.axhline(floor, color=SOFT, lw=1.4, ls="--", marker="")
-        axes.text(bounds[-1], floor, "sampling alone, without noise", ha="right", va="top", c=SOFT)
     room = 0.1 * (bounds[-1] - bounds[0])
     ticks = bounds[:1]
-    ticks += [bound for last, bound in itertools.pairwise(bounds) if bound - last > room]
+    for bound in bounds[1:]:
+        ticks += [bound] * (bound - ticks[-1] > room)
     axes.set_xticks(ticks, [f"{100 * tick:.3g} %" for tick in ticks])
-    name_axes(axes, "bound on membership success", "root mean square per number")
+    name_axes(axes, "bound on membership success", "noise, in times that of this release")
     log_axis(axes.yaxis)
 
 
@@ -181,7 +214,7 @@ def plot_plan(rows: Sequence[PlanRow], path: str | Path | None = None, *, title:
     axes.plot([row.distance for row in rows], "s--", color=GREEN, label="distance from full answer")
     turned = {"rotation": 20, "ha": "right"} if len(rows) > 4 else {}
     axes.set_xticks(range(len(rows)), [row.budget for row in rows], **turned)
-    axes.set(ylabel="root mean square per number", title=title)
+    axes.set(ylabel="root mean square per number, its units", title=title)
     if all(row.noise_rms > 0 for row in rows):
         axes.set_yscale("log")
         log_axis(axes.yaxis)
@@ -219,7 +252,7 @@ def draw_session(axes: Any, session: SessionFigures) -> None:
         axes.text(end, total_nats, text, ha="right", va="bottom", weight="bold")
     axes.set_xticks(numbers[:: 1 + len(numbers) // 20])
     axes.set_xlim(numbers[0] - 1, end)
-    name_axes(axes, "release number", "nats")
+    name_axes(axes, "release number", "information, nats")
     axes.set_ylim(0, 1.15 * max(total_nats or 0.0, *spent, *learned) or 1.0)
 
 
@@ -234,8 +267,10 @@ def plot_session(releases: Sequence[Release], path: str | Path | None = None) ->
         raise CertificateError(
             "releases must be those of a session; got none, or others. Release something first."
         )
-    figure = new_figure(3.2)
+    figure = new_figure(3.9)
     draw_session(figure.subplots(), found)
+    if all(step.learned_nats is not None for step in found.steps):
+        figure.supxlabel(textwrap.fill(LEARNED, 100), x=0.012, ha="left", fontsize=11, color=SOFT)
     return save(figure, path)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from pacprivacy.noise import propose_variance
 from pacprivacy.release import (
     Bundle,
     Certificate,
-    Row,
+    Row as Row,
     noise_summary,
     noiseless_membership,
     times_least,
@@ -30,24 +30,31 @@ from pacprivacy.theory import posterior_success
 
 N_PRIORS: Final = 100
 STOPS: Final = (0.52, 0.55, 0.60, 0.65, 0.70, 0.80, 0.90)
-ROOM: Final = 0.01  # a stop so near to the blind guess would need noise without end
-SHOWN_DIRECTIONS: Final = 64
+ROOM: Final = 0.01  # a stop that is nearer to the release's own bound shows nothing new
+LEARNED: Final = (
+    "The promise is an average over secrets and noise: in one run readers may learn more than it "
+    "says, in another less. What they really learned follows from the released values, so that "
+    "saying it tells nothing more."
+)
+CURVE: Final = "noise against budget: estimated from all {units}, rounded up to two digits"
 RISK_BINS: Final = 24
 RISK_DRAWS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """Noise that one bound on membership success asks for, in all and per number; public."""
+    """Noise under one bound on membership success, in times that of the release; public."""
 
     success: float
-    total_variance: float
-    noise_rms: float
+    times_noise: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilityCurve:
-    """Noise against budget, by increasing success; ``start`` is nearest to the release; public."""
+    """Noise against budget, by increasing success; ``start`` is the release itself; public.
+
+    An exact fact of all records but for its rounding: a page that shows it says so.
+    """
 
     points: tuple[CurvePoint, ...]
     start: int
@@ -83,41 +90,38 @@ class SessionFigures:
 class CuratorFigures:
     """What only the curator may see; curator-only.
 
-    Parameters
-    ----------
-    noise_std : tuple of float
-        Standard deviation of the noise along each of ``n_directions`` directions, largest first;
-        where they are many, some of them, evenly picked.
-    unit_success_edges, unit_success_counts : tuple
-        Histogram of the best attacker's success over the units.
-    typical_errors : tuple of float
-        For each stop of the slider, root mean square distance of a released number from its mean
-        over all candidate subsets: sampling and noise together.
-    sampling_error : float
-        The same without noise.
-    times_least : float or None
-        How many times the least variance of any noise this one has, at most.
+    ``unit_success_edges`` and ``unit_success_counts`` are a histogram of the best attacker's
+    success over the units; ``times_least`` is how many times the least variance of any noise this
+    one has, at most.
     """
 
-    noise_std: tuple[float, ...] = ()
-    n_directions: int = 0
     unit_success_edges: tuple[float, ...] = ()
     unit_success_counts: tuple[int, ...] = ()
-    typical_errors: tuple[float, ...] = ()
-    sampling_error: float | None = None
     times_least: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a reader asks first and no certificate knows; each may be empty; public."""
+
+    title: str = ""
+    by: str = ""
+    dataset: str = ""
+    date: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
     """Everything that a report shows; public but for ``curator`` and the units of ``audit``.
 
-    ``values`` are the first released numbers by name, with their error bars; ``any_inference`` is
-    the bound on an arbitrary guess over a grid of priors.
+    ``values`` are the released numbers by name, with their error bars, and ``value_text`` stands
+    for what has none; ``any_inference`` is the bound on an arbitrary guess over a grid of priors.
     """
 
     certificate: Certificate
+    about: About = About()
     values: tuple[Row, ...] = ()
+    value_text: str = ""
     any_inference: tuple[tuple[float, float], ...]
     curve: UtilityCurve | None = None
     session: SessionFigures | None = None
@@ -133,28 +137,28 @@ class ReportData:
 def build_report(
     certificate: Certificate,
     *,
-    values: Sequence[Row] = (),
     bundle: Bundle | None = None,
-    curve: bool = True,
+    curve: bool = False,
     curator: bool = False,
     session: Sequence[Certificate] = (),
     audit: Sequence[AuditResult] = (),
+    **shown: Any,
 ) -> ReportData:
-    """Return the data of a report."""
-    drawn = None
-    if bundle is not None and curve and bundle.iid_rule is None:
-        drawn = _utility_curve(certificate, bundle)
-    figures = None
-    if curator and bundle is not None:
-        figures = _curator_figures(certificate, bundle, drawn)
+    """Return the data of a report; ``shown`` are other fields of it, as they are.
+
+    Guarantee
+    ---------
+    Claim R-9. Without ``curve`` and ``curator`` the bundle is not looked at: what is shown is a
+    function of what was published.
+    """
     found = ReportData(
         certificate=certificate,
-        values=tuple(values),
         any_inference=_any_inference(certificate.mi_upper_nats),
-        curve=drawn,
+        curve=None if bundle is None or not curve else _utility_curve(certificate, bundle),
         session=session_figures([certificate, *session]),
         audit=tuple(audit),
-        curator=figures,
+        curator=None if bundle is None or not curator else _curator_figures(certificate, bundle),
+        **shown,
     )
     return found if curator else found.to_public()
 
@@ -181,41 +185,34 @@ def check_belongs(certificate: Certificate, bundle: Bundle) -> None:
 
 
 def _utility_curve(certificate: Certificate, bundle: Bundle) -> UtilityCurve | None:
-    """Propose noise for a grid of bounds; about a fresh secret, before any release."""
-    least = 0.5 + ROOM
-    bounds = [stop for stop in STOPS if stop >= least]
-    points = []
-    for success in bounds:
-        # A fixed seed: the bundle's is not for readers, not even through the last digits.
-        found = propose_variance(bundle.outputs, Membership(success), pool=bundle.pool, rng=0)
-        variance = two_digits(found)
-        rms = two_digits(float(np.sqrt(variance / bundle.outputs.shape[1])))
-        points.append(CurvePoint(success=success, total_variance=variance, noise_rms=rms))
-    if len(points) < 2 or not points[0].noise_rms > 0:
+    """Propose noise for a grid of bounds, beside what is proposed for the release's own.
+
+    None in a session, where noise depends on what was released before, and where there is none.
+    """
+    own = certificate.membership_bound
+    if certificate.composition or bundle.iid_rule is not None or not 0.5 < own < 1:
         return None
-    distance = [abs(point.success - certificate.membership_bound) for point in points]
-    return UtilityCurve(points=tuple(points), start=int(np.argmin(distance)))
+    bounds = sorted([own, *(stop for stop in STOPS if abs(stop - own) > ROOM)])
+    variances = [
+        # A fixed seed: the bundle's is not for readers, not even through the last digits.
+        propose_variance(bundle.outputs, Membership(bound), pool=bundle.pool, rng=0)
+        for bound in bounds
+    ]
+    start = bounds.index(own)
+    if not variances[start] > 0:
+        return None
+    times = [two_digits(float(np.sqrt(variance / variances[start]))) for variance in variances]
+    points = [
+        CurvePoint(success=bound, times_noise=factor)
+        for bound, factor in zip(bounds, times, strict=True)
+    ]
+    return UtilityCurve(points=tuple(points), start=start)
 
 
-def _curator_figures(
-    certificate: Certificate, bundle: Bundle, curve: UtilityCurve | None
-) -> CuratorFigures:
-    std = np.sort(bundle.grid_step * bundle.units_per_std)[::-1]
-    picked = np.linspace(0, len(std) - 1, min(len(std), SHOWN_DIRECTIONS)).round().astype(int)
-    weights = np.exp(bundle.log_p)
-    centred = bundle.outputs - weights @ bundle.outputs
-    sampling = float((weights @ np.square(centred)).mean())
+def _curator_figures(certificate: Certificate, bundle: Bundle) -> CuratorFigures:
     edges, counts = _unit_histogram(certificate, bundle)
     return CuratorFigures(
-        noise_std=tuple(std[picked].tolist()),
-        n_directions=len(std),
-        unit_success_edges=edges,
-        unit_success_counts=counts,
-        typical_errors=()
-        if curve is None
-        else tuple(float(np.sqrt(sampling + p.noise_rms**2)) for p in curve.points),
-        sampling_error=float(np.sqrt(sampling)),
-        times_least=times_least(bundle),
+        unit_success_edges=edges, unit_success_counts=counts, times_least=times_least(bundle)
     )
 
 

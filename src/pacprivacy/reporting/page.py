@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import math
+import time
 from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pacprivacy._certificates import SHOWN_CHARACTERS, plain_value
 from pacprivacy._rounding import at_most, failure_text, percent_at_most
 from pacprivacy._system import write_atomically
 from pacprivacy.audit import AuditResult
@@ -27,10 +30,21 @@ from pacprivacy.release import (
     trade_off_rows,
 )
 from pacprivacy.reporting import charts
-from pacprivacy.reporting.contents import ReportData, UtilityCurve, build_report, check_belongs
-from pacprivacy.reporting.style import new_figure, number_text, page_svg, styled
+from pacprivacy.reporting.contents import (
+    CURVE,
+    LEARNED,
+    About,
+    ReportData,
+    UtilityCurve,
+    build_report,
+    check_belongs,
+)
+from pacprivacy.reporting.style import PAGE_WIDTH, new_figure, number_text, page_svg, styled
 
 BUNDLE_NAME: Final = "curator.npz"
+SHOWN_VALUES: Final = 10  # numbers before the rest is folded
+SHOWN_ERRORS: Final = 6  # numbers below the slider
+MOST_VALUES: Final = 400  # numbers on a page
 KINDS: Final = {
     "exact": "proved",
     "confidence": "proved with stated confidence",
@@ -42,40 +56,54 @@ def report(
     release: Release | str | Path,
     output: str | Path | None = None,
     *,
-    bundle: str | Path | None = None,
+    title: str = "",
+    by: str = "",
+    dataset: str = "",
+    date: str | None = None,
+    officer: bool = False,
     curator: bool = False,
+    curve: bool | None = None,
+    bundle: str | Path | None = None,
     audit: Sequence[AuditResult] | str | Path = (),
     session: Sequence[Release | str | Path] = (),
-    curve: bool = True,
 ) -> Path:
-    """Write a page that says what a release promises, for readers of all kinds.
+    """Write a page that says what was released and what is promised, for readers of all kinds.
 
-    One HTML file that works offline, on phones and on paper. The public page holds what the
-    certificate says and noise against budget: a function of all records and the pool, not of the
-    secret.
+    One HTML file that works offline, on phones and on paper. The public page is a function of what
+    was published: value, error bars and certificate.
 
     Parameters
     ----------
     release : Release or path
         A release, or its ``release.json``.
     output : path, optional
-        The page; by default ``report.html`` (for the curator ``curator.html``) beside the file, or
-        in the current folder.
-    bundle : path, optional
-        The curator's file; by default ``curator.npz`` beside the release, if it is there.
+        The page; by default ``report.html`` (``officer.html``, ``curator.html``) beside the file,
+        or in the current folder.
+    title, by, dataset, date : str, optional
+        What the page is called, who answers for it, the name of the data, and when: today if None.
+    officer : bool
+        Whether to write the certificate for a privacy officer instead: one printed page, with a
+        glossary.
     curator : bool
-        Whether to add the risk per unit and the noise per direction; not for publication.
+        Whether to add the risk per unit; not for publication.
+    curve : bool, optional
+        Whether to add noise against budget, which needs the bundle and is a fact of all records
+        that was not published before; the page lists it so. By default for the curator only.
+    bundle : path, optional
+        The curator's file; by default ``curator.npz`` beside the release.
     audit : sequence of AuditResult or path
         What attacks achieved, or the file that ``pac audit --json`` printed.
     session : sequence of Release or path
         Other releases of the same session.
-    curve : bool
-        Whether to draw noise against budget, which takes a few seconds.
 
     Returns
     -------
     Path
         The page.
+
+    Guarantee
+    ---------
+    Claim R-9. Without ``curator`` and ``curve`` the page is a function of public files.
 
     Examples
     --------
@@ -85,49 +113,56 @@ def report(
     >>> data = np.random.default_rng(0).normal(size=40)
     >>> release = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16)
     >>> folder = tempfile.mkdtemp()
-    >>> pac.report(release, f"{folder}/report.html", curve=False).name
+    >>> pac.report(release, f"{folder}/report.html", title="Mean", by="A. Curator").name
     'report.html'
     """
     folder = Path() if isinstance(release, Release) else Path(release).parent
-    target = Path(output or folder / ("curator.html" if curator else "report.html"))
+    kind = "officer" if officer else "curator" if curator else "report"
+    target = Path(output or folder / f"{kind}.html")
     if target.is_dir() or not target.parent.is_dir():
         wrong = "a folder" if target.is_dir() else "a file in a folder that is not there"
         raise DataError(
             f"output must be a file in an existing folder; got {str(target)[:60]!r}, {wrong}. "
             "Name it report.html."
         )
-    certificate = _certificate_of(release)
-    values = (release if isinstance(release, Release) else Release.load(release)).rows()
-    found = _bundle_of(release, bundle, needed=curator)
-    if found is not None:
-        check_belongs(certificate, found)
+    if officer and curator:
+        raise DataError("officer and curator must not both be set; got both. Write two pages.")
+    loaded = release if isinstance(release, Release) else Release.load(release)
+    needed = curator if curve is None else curve or curator
+    found = None
+    if needed or bundle is not None:
+        found = _bundle_of(release, bundle)
+        check_belongs(loaded.certificate, found)
+    rows = loaded.rows(MOST_VALUES)
     data = build_report(
-        certificate,
-        values=values,
+        loaded.certificate,
+        about=About(title=title, by=by, dataset=dataset, date=_today() if date is None else date),
+        values=tuple(rows),
+        value_text="" if rows else json.dumps(plain_value(loaded.value))[:SHOWN_CHARACTERS],
         bundle=found,
-        curve=curve,
+        curve=curator if curve is None else curve,
         curator=curator,
         session=[_certificate_of(other) for other in session],
         audit=_read_audit(audit) if isinstance(audit, str | Path) else audit,
     )
-    page = render_page(data).encode()
+    page = render_page(data, officer=officer).encode()
     write_atomically(target, page, mode=0o600 if curator else 0o644, error=DataError)
     return target
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d")
 
 
 def _certificate_of(release: Release | str | Path) -> Certificate:
     return release.certificate if isinstance(release, Release) else Certificate.read(release)
 
 
-def _bundle_of(
-    release: Release | str | Path, bundle: str | Path | None, *, needed: bool
-) -> Bundle | None:
+def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> Bundle:
     if bundle is None and isinstance(release, Release):
-        return release.bundle if needed else release.proof
+        return release.bundle
     path = Path(bundle or Path(str(release)).parent / BUNDLE_NAME)
     if not path.is_file():
-        if bundle is None and not needed:
-            return None
         raise CertificateError(
             f"bundle must be a file; got {path}, which is not there. "
             f"Name the curator.npz of the release, or ask for the public page."
@@ -135,12 +170,10 @@ def _bundle_of(
     found = load_bundle(path)
     if isinstance(found, Bundle):
         return found
-    if needed:  # a predictor's: it holds no outputs to draw
-        raise CertificateError(
-            "bundle must be of a release for the curator's page; got that of a predictor, which "
-            "holds no outputs. Ask for the public page."
-        )
-    return None
+    raise CertificateError(  # a predictor's
+        "bundle must be of a release; got that of a predictor, which holds no outputs. "
+        "Ask for the public page."
+    )
 
 
 def _read_audit(path: str | Path) -> tuple[AuditResult, ...]:
@@ -159,17 +192,22 @@ def _read_audit(path: str | Path) -> tuple[AuditResult, ...]:
 
 
 @styled
-def render_page(data: ReportData) -> str:
+def render_page(data: ReportData, *, officer: bool = False) -> str:
     """Return the report as HTML: the curator's version if ``data.curator`` is there, else public.
 
-    The page loads nothing; it is for screens and for paper, light and dark.
+    The page loads nothing; it is for screens and for paper, light and dark. For an ``officer`` it
+    is the certificate on one printed page, with a glossary.
     """
-    from jinja2 import Environment, StrictUndefined  # slow to import, not always needed
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # slow, not always needed
     from markupsafe import Markup
 
     css, js = _read("report.css"), _read("report.js")
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(_read),
     )
     environment.filters |= {
         "at_most": at_most,
@@ -181,22 +219,27 @@ def render_page(data: ReportData) -> str:
         "shape": Markup,  # pictures, whose texts are escaped already
     }
     cert = data.certificate
-    return environment.from_string(_read("report.html")).render(
+    asked = cert.mechanism.replace("<lambda>", "A function")
+    return environment.get_template("officer.html" if officer else "report.html").render(
         css=Markup(css),
         js=Markup(js),
         policy=f"default-src 'none'; style-src '{_source(css)}'; script-src '{_source(js)}'",
         data=data,
         cert=cert,
+        asked=asked,
+        title=data.about.title or asked,
         kind=KINDS[cert.kind],
-        units="records" if cert.unit == "record" else "groups of rows",
+        units=cert.units,
+        shown_values=SHOWN_VALUES,
         promised=_promised(data),
+        published=[*cert.published, *([CURVE.format(units=cert.units)] if data.curve else [])],
         trade_off=trade_off_rows(cert.to_public_dict()),
         told_out=TOLD_OUT,
+        learned=LEARNED,
         readings=cert.dp_readings,
         infinity=math.inf,
         draws=[e.n_draws for e in (cert.membership, cert.information) if e and e.n_draws],
-        **_pictures(data),
-        **_utility(data),
+        **({} if officer else _pictures(data) | _utility(data)),
     )
 
 
@@ -216,46 +259,41 @@ def _promised(data: ReportData) -> float:
 
 
 def _utility(data: ReportData) -> dict[str, Any]:
-    curve, curator = data.curve, data.curator
+    """Return the stops of the slider: at each the noise, and the error of the first numbers."""
+    curve = data.curve
     if curve is None:
         return {}
-    errors = () if curator is None else curator.typical_errors
-    floor = None if curator is None else curator.sampling_error
-    picture, places = _utility_picture(curve, errors, floor)
+    picture, places = _utility_picture(curve)
     stops = []
-    for number, (point, (x, y)) in enumerate(zip(curve.points, places, strict=True)):
+    for point, (x, y) in zip(curve.points, places, strict=True):
         texts = {
-            "bound-text": f"≤ {at_most(point.success, significant=3, percent=True)} %",
-            "noise-text": number_text(point.noise_rms),
-            "variance-text": number_text(point.total_variance),
+            "bound-text": f"≤ {at_most(point.success, significant=4, percent=True)} %",
+            "noise-text": f"{number_text(point.times_noise)} ×",
         }
-        if errors:
-            texts["error-text"] = number_text(errors[number])
+        for number, row in enumerate(data.values[:SHOWN_ERRORS]):
+            added = (point.times_noise**2 - 1) * row.noise_std**2
+            error = math.sqrt(max(0.0, row.std_error**2 + added))
+            texts[f"error-{number}"] = f"± {plus_minus(row._replace(std_error=error))[1]}"
         stops.append({"texts": texts, "x": round(x, 2), "y": round(y, 2)})
-    return {
-        "stops": stops,
-        "now": stops[curve.start]["texts"],
-        "utility_chart": picture,
-        "errors": bool(errors),
-    }
+    return {"stops": stops, "now": stops[curve.start]["texts"], "utility_chart": picture}
 
 
-def _picture(title: str, height: float, draw: Callable[..., None], *what: Any) -> str:
-    figure = new_figure(height)
+def _picture(
+    title: str, height: float, draw: Callable[..., None], *what: Any, width: float = PAGE_WIDTH
+) -> str:
+    figure = new_figure(height, width)
     draw(figure.subplots(), *what)
     return page_svg(figure, title)
 
 
-def _utility_picture(
-    curve: UtilityCurve, errors: Sequence[float], floor: float | None
-) -> tuple[str, list[tuple[float, float]]]:
+def _utility_picture(curve: UtilityCurve) -> tuple[str, list[tuple[float, float]]]:
     """Draw noise against the bound; return where the stops of the slider are, too."""
-    figure = new_figure(3.6)
+    figure = new_figure(2.6, PAGE_WIDTH)
     axes = figure.subplots()
-    charts.draw_utility(axes, curve, errors, floor)
+    charts.draw_utility(axes, curve)
     figure.draw_without_rendering()  # settles where things are
     top = 72 * figure.get_figheight()
-    values = [(point.success, max(point.noise_rms, axes.get_ylim()[0])) for point in curve.points]
+    values = [(point.success, max(point.times_noise, axes.get_ylim()[0])) for point in curve.points]
     places = [(x, top - y) for x, y in axes.transData.transform(values).tolist()]
     x, y = places[curve.start]
     _, low, _, high = axes.get_window_extent().extents
@@ -268,19 +306,29 @@ def _utility_picture(
 
 def _pictures(data: ReportData) -> dict[str, str | None]:
     cert, curator = data.certificate, data.curator
-    said = f"one {cert.unit} in or out: {percent_at_most(cert.membership_bound)} %"
+    said = f"one {cert.unit}: {percent_at_most(cert.membership_bound)} %"
     dot = (0.5, cert.membership_bound)
-    bars, label = _noise_bars(data)
     found: dict[str, str | None] = dict.fromkeys(
-        ("noise_chart", "session_chart", "audit_chart", "unit_chart")
+        ("trade_off_chart", "noise_chart", "session_chart", "audit_chart", "unit_chart")
     )
     room = "Room between a blind guess and the promise"
     found["odds"] = _picture(room, 0.95, charts.draw_odds, 0.5, _promised(data))
     found["prior_chart"] = _picture(
         "Success against prior", 4.0, charts.draw_priors, data.any_inference, dot, said
     )
-    if bars:
-        found["noise_chart"] = _picture("Noise per direction", 3.2, charts.draw_noise, bars, label)
+    if cert.advantage < 1:
+        drawn = [
+            (rate, worst)
+            for rate, _, worst in trade_off_rows(cert.to_public_dict())
+            if worst is not None
+        ]
+        found["trade_off_chart"] = _picture(
+            "True against false positives", 3.0, charts.draw_trade_off, cert.advantage, drawn,
+            width=4.6,
+        )  # fmt: skip
+    if data.values and cert.noise.n_directions:
+        title, height = "How much of each error is noise", charts.noise_height(data.values)
+        found["noise_chart"] = _picture(title, height, charts.draw_noise, data.values, cert.units)
     if (session := data.session) is not None:
         title = "What the session has spent"
         found["session_chart"] = _picture(title, 3.2, charts.draw_session, session)
@@ -289,24 +337,5 @@ def _pictures(data: ReportData) -> dict[str, str | None]:
         found["audit_chart"] = _picture(title, height, charts.draw_audit, data.audit)
     if curator is not None and curator.unit_success_counts:
         risks = (curator.unit_success_edges, curator.unit_success_counts, cert.membership_bound)
-        found["unit_chart"] = _picture("Risk per unit", 3.2, charts.draw_units, *risks)
+        found["unit_chart"] = _picture("Risk", 3.2, charts.draw_units, *risks, cert.units)
     return found
-
-
-def _noise_bars(data: ReportData) -> tuple[list[tuple[str, float]], str]:
-    noise, curator = data.certificate.noise, data.curator
-    if noise.n_directions == 0:
-        return [], ""
-    if curator is not None and curator.noise_std:
-        shown = len(curator.noise_std)
-        label = "direction, largest noise first"
-        if shown < curator.n_directions:
-            label += f" ({shown} of {curator.n_directions}, evenly picked)"
-        return [(str(i + 1), std) for i, std in enumerate(curator.noise_std)], label
-    typical = (noise.total_variance / noise.n_directions) ** 0.5
-    bars = [
-        ("smallest", noise.smallest_std),
-        ("typical", typical),
-        ("largest", noise.largest_std),
-    ]
-    return bars, f"over {noise.n_directions} direction{'s' * (noise.n_directions != 1)}"

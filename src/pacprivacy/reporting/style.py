@@ -35,6 +35,7 @@ ON_PAGE: Final = {
 
 FORMATS: Final = (".png", ".svg", ".pdf")
 WIDTH: Final = 8.8
+PAGE_WIDTH: Final = 6.6  # narrower: its texts are read on a phone too
 STYLE: Final[dict[Any, Any]] = {
     "axes.axisbelow": True,
     "axes.edgecolor": GREY,
@@ -90,11 +91,24 @@ def styled(draw: Callable[P, Drawn]) -> Callable[P, Drawn]:
     return draw_styled
 
 
-def new_figure(height: float) -> Any:
-    """Return an empty figure of the house's width; nothing is shown on a screen."""
+@functools.cache
+def _figure_class() -> Any:
     from matplotlib.figure import Figure  # slow to import, and needed for pictures only
 
-    return Figure(figsize=(WIDTH, height), layout="constrained")
+    class NotebookFigure(Figure):
+        """A figure that a notebook shows, whatever its settings are."""
+
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png", dpi=110)
+            return buffer.getvalue()
+
+    return NotebookFigure
+
+
+def new_figure(height: float, width: float = WIDTH) -> Any:
+    """Return an empty figure of the house's width; a notebook shows it, no window opens."""
+    return _figure_class()(figsize=(width, height), layout="constrained")
 
 
 def save(figure: Any, path: str | Path | None) -> Any:

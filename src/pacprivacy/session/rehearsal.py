@@ -18,7 +18,7 @@ from pacprivacy.budget import AnyBudget, Information, Membership, Spent, limits_
 from pacprivacy.errors import PoolError
 from pacprivacy.mechanism import Mechanism, as_mechanism, batch_of, coerce_data
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
-from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices
+from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices, unit_name
 from pacprivacy.simulation import (
     Outputs,
     read_checkpoint_seed,
@@ -95,6 +95,9 @@ class Rehearsal:
             strategy = replace(strategy, folds=folds)
         labels = self.data.parts[-1] if len(self.data.parts) > 1 else None
         pool = strategy.draw(self.data.n_rows, rng=seed, units=self._units, strata=labels)
+        key = getattr(self.data.parts[0], "unit", None)  # of tables, whose rows are their units
+        if self._units is None and isinstance(key, str) and (called := unit_name(key)):
+            pool = replace(pool, unit=called)
         self.pool = replace(pool, notes=(*pool.notes, *chosen)) if chosen else pool
         return self.pool, notes
 

@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import is_identity
+from pacprivacy.pool import named
 
 Vector = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
@@ -557,7 +558,7 @@ def unit_labels(table: Table, name: str) -> Labels:
             f"column {name!r} must have no missing values; got one in record {first}. "
             "Give each of those records a label of its own, or leave them out of the file."
         )
-    return column.labels
+    return named(column.labels, name)
 
 
 def check_known(table: Table, names: Sequence[str]) -> None:

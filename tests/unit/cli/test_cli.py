@@ -127,7 +127,7 @@ def test_units_are_read_from_a_column(people: Path, tmp_path: Path) -> None:
     run_pac(*release_args(people, "-o", out, "--unit", "person", "-q"))
     certificate = Certificate.read(out / "release.json")
     assert certificate.n_units == N_ROWS // 2
-    assert certificate.unit == "group of rows"
+    assert certificate.unit == "person"
 
 
 def test_histogram_of_the_target_has_edges_and_counts(people: Path, tmp_path: Path) -> None:

@@ -480,3 +480,27 @@ def test_drawing_needs_little_more_than_the_packed_bits(strategy):
     # 400 MB for 320 MB of bits, in proportion, plus 9 MB of fixed blocks. One permutation of
     # the units in 64-bit integers would be 8 MB more, unpacked masks 64 MB.
     assert after - before <= 1.25 * bits + 9e6
+
+
+@pytest.mark.parametrize(
+    ("column", "unit"),
+    [
+        ("person", "person"),
+        ("Patient_ID", "patient"),
+        ("customerId", "customer"),
+        ("people.id", "person"),
+        ("big_countries.key", "big country"),
+        ("valid", "valid"),
+        ("id", "group of rows"),
+        ("<b>", "group of rows"),
+        ("x" * 50, "group of rows"),
+        (None, "group of rows"),
+    ],
+)
+def test_a_unit_is_called_as_its_column(column: str | None, unit: str) -> None:
+    labels = pd.Series(np.arange(40) // 2, name=column)
+    pool = Balanced(n_subsets=8).draw(40, rng=0, units=labels)
+    assert pool.unit == unit
+    arrays, metadata = pool.to_arrays()
+    assert Pool.from_arrays(arrays, json.loads(json.dumps(metadata))).unit == unit
+    assert Balanced(n_subsets=8).draw(40, rng=0).unit == "record"

@@ -329,3 +329,8 @@ def test_wrong_use_is_one_line(words: list[str], said: str, folder: Path) -> Non
     assert len(line.splitlines()) == 1
     assert said in line
     assert not (folder.parent / "out").exists()
+
+
+def test_a_unit_is_called_as_its_table(clinic: pac.Tables) -> None:
+    made = pac.sql("SELECT avg(cost) AS cost FROM visits", clinic, pac.Membership(0.8))
+    assert made.certificate.unit == "person"

@@ -33,7 +33,7 @@ Pair = namedtuple("Pair", "first rest")
 
 SHAPES: dict[str, tuple[Any, Any, list[str]]] = {
     "number": (np.mean, X[:, 0], ["value"]),
-    "array": (lambda x: x.mean(axis=0), X, ["[0]", "[1]"]),
+    "array": (lambda x: x.mean(axis=0), X, ["value[0]", "value[1]"]),
     "dict": (lambda x: {"b": x.mean(), "a": {"c": x.max()}}, X, ["a.c", "b"]),
     "named tuple": (
         lambda x: Pair(float(x.mean()), [x.std(axis=0)]),
@@ -57,7 +57,7 @@ SHAPES: dict[str, tuple[Any, Any, list[str]]] = {
         [],
     ),
     "histogram": (Histogram(bins=3, ranges=(0.0, 9.0)), X[:, 0], []),
-    "covariance": (Covariance(), X, ["[0, 0]", "[0, 1]", "[1, 0]", "[1, 1]"]),
+    "covariance": (Covariance(), X, [f"value[{i}, {j}]" for i in (0, 1) for j in (0, 1)]),
 }
 
 

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy._rounding import percent_at_most, two_digits
+from pacprivacy._rounding import percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.cli import app
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.ledger import Ledger
-from pacprivacy.release import Certificate, Release
+from pacprivacy.release import Certificate, Release, plus_minus
 from pacprivacy.reporting import (
     CuratorFigures,
     PlanRow,
@@ -109,7 +110,12 @@ class Page(HTMLParser):
 def full(release: Release) -> ReportData:
     """The curator's report, with an audit."""
     return build_report(
-        release.certificate, bundle=release.bundle, curator=True, audit=[audit_result(570)]
+        release.certificate,
+        values=tuple(release.rows()),
+        bundle=release.bundle,
+        curve=True,
+        curator=True,
+        audit=[audit_result(570)],
     )
 
 
@@ -121,9 +127,10 @@ def test_page_says_what_is_promised_and_what_is_not(full: ReportData) -> None:
     certificate = full.certificate
     found = Page(page)
     assert len(set(found.ids)) == len(found.ids)
-    for section in ("promise", "prior", "noise", "utility", "audit", "assumptions", "provenance"):
-        assert section in found.ids
-    assert certificate.promise in page
+    wanted = ["values", "promise", "not-hidden", "odds", "trade-off", "noise", "utility", "audit"]
+    wanted += ["side", "published", "not-promised", "details", "prior", "assumptions", "json"]
+    assert [name for name in found.ids if name in wanted] == wanted
+    assert page.count(certificate.promise) == page.count(certificate.not_hidden) == 1
     for item in certificate.not_promised:
         assert item.split("'")[0] in page
     assert "holds" in page
@@ -191,13 +198,96 @@ def test_stops_are_ordered_and_more_privacy_is_more_noise(full: ReportData) -> N
     curve = full.curve
     assert curve is not None
     success = [point.success for point in curve.points]
-    noise = [point.noise_rms for point in curve.points]
+    noise = [point.times_noise for point in curve.points]
     assert success == sorted(success)
     assert noise == sorted(noise, reverse=True)
-    assert success[curve.start] == 0.7
-    # The proposal is near what the release proved for the same budget.
-    found = curve.points[curve.start].total_variance
-    assert 0.6 < found / full.certificate.noise.total_variance < 1.2
+    assert (success[curve.start], noise[curve.start]) == (full.certificate.membership_bound, 1.0)
+
+
+def test_the_slider_starts_at_what_the_table_says(full: ReportData) -> None:
+    page = render_page(full)
+    for number, row in enumerate(full.values):
+        error = plus_minus(row)[1]
+        assert f'<td class="number">± {error}</td>' in page
+        assert f'<b id="error-{number}">± {error}</b' in page
+
+
+def test_tiles_have_no_epsilon(full: ReportData) -> None:
+    page = render_page(full)
+    tiles = re.findall(r'<div class="tile">(.*?)</div>', page, re.DOTALL)
+    assert len(tiles) >= 4
+    assert not [tile for tile in tiles if "ε" in tile or "epsilon" in tile]
+    assert "ε" in page.split('id="details"')[1]
+
+
+def test_many_values_are_folded(release: Release) -> None:
+    row = release.rows()[0]
+    rows = tuple(row._replace(name=f"number {i}") for i in range(30))
+    page = render_page(build_report(release.certificate, values=rows))
+    first = page.split("<details>")[0]
+    assert "number 9<" in first
+    assert "number 10<" not in first
+    assert "20 more numbers" in page
+    assert "number 29<" in page
+    assert page.index("number 0<") < page.index('id="promise"')
+    plain = render_page(build_report(release.certificate, value_text='{"model": "tree"}'))
+    assert "{&#34;model&#34;: &#34;tree&#34;}" in plain
+
+
+def test_a_unit_is_called_by_its_column(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(40, 9, 80), "Person_ID": np.arange(80) // 2})
+    made = pac.privatize(
+        lambda f: {"mean age": f["age"].mean()},
+        frame,
+        pac.Membership(0.8),
+        units="Person_ID",
+        n_subsets=32,
+    )
+    assert made.certificate.unit == "person"
+    saved = made.save(tmp_path)
+    pac.verify(Certificate.read(saved), tmp_path / "curator.npz")
+    page = pac.report(saved).read_text(encoding="utf-8")
+    assert "whether one given person was used" in page
+    assert "of 40 people" in page
+    assert "group" not in page.split("</style>")[1]
+
+
+@pytest.mark.parametrize(
+    ("unit", "units"),
+    [
+        ("record", "records"),
+        ("group of rows", "groups of rows"),
+        ("person", "people"),
+        ("country", "countries"),
+        ("day", "days"),
+        ("bus", "buses"),
+    ],
+)
+def test_plurals(unit: str, units: str, release: Release) -> None:
+    assert replace(release.certificate, unit=unit).units == units
+
+
+def test_who_what_and_when_are_said_and_are_text(release: Release, tmp_path: Path) -> None:
+    said = {"title": "Ages", "by": "A. Curator", "dataset": "people.csv", "date": "May 2026"}
+    page = pac.report(release, tmp_path / "page.html", **said).read_text(encoding="utf-8")
+    head = page.split("</header>")[0].split("<header>")[1]
+    assert all(text in head for text in said.values())
+    assert "column_means of 60 records in <b>people.csv</b>" in head
+    today = pac.report(release, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert re.search(r"20\d\d-\d\d-\d\d", today.split("</header>")[0])
+    hostile = pac.report(release, tmp_path / "page.html", title=HOSTILE, by=HOSTILE, date=HOSTILE)
+    assert HOSTILE not in hostile.read_text(encoding="utf-8")
+
+
+def test_the_officers_page_has_the_whole_promise_and_a_glossary(full: ReportData) -> None:
+    page, cert = render_page(full.to_public(), officer=True), full.certificate
+    assert {"promise", "not-hidden", "figures", "glossary"} <= set(Page(page).ids)
+    said = html.unescape(page)
+    for item in (cert.promise, cert.not_hidden, *cert.not_promised, *cert.published, cert.digest):
+        assert item in said
+    assert "<svg" not in page
+    assert page.count("<dt>") >= 8
 
 
 @pytest.mark.parametrize(
@@ -262,14 +352,9 @@ def test_estimates_are_written_with_three_digits() -> None:
 
 CURATOR_WORDS = ("curator", "per unit", "unit_success", "per_unit", "sampling", "outputs", "seed")
 
-# Figures that occur nowhere else; the page writes them with three digits.
+# Figures that occur nowhere else; the page writes them with two or three digits.
 MARKED = CuratorFigures(
-    noise_std=(7.71e-31,),
-    n_directions=1,
-    unit_success_edges=(0.5, 0.6),
-    unit_success_counts=(777_000_000_000,),
-    typical_errors=(7.72e-31,) * 7,
-    sampling_error=7.73e-31,
+    unit_success_edges=(0.5, 0.6), unit_success_counts=(777_000_000_000,), times_least=7.7e30
 )
 
 
@@ -278,11 +363,11 @@ def test_public_page_has_no_curator_field(full: ReportData) -> None:
     body = public.split("</style>")[1].lower()
     for word in CURATOR_WORDS:
         assert word not in body, word
-    for word in ("curator", "sampling", "risk per unit"):
+    for word in ("curator", "risk per record"):
         assert word in curator.lower()
     marked = replace(full, curator=MARKED)
     assert render_page(marked.to_public()) == public
-    for figure in ("7.71e-31", "7.72e-31", "7.77e11"):
+    for figure in ("7.7e+30", "7.77e11"):
         assert figure in render_page(marked)
         assert figure not in public
 
@@ -291,11 +376,8 @@ def test_curator_figures_are_of_the_release(release: Release, full: ReportData) 
     figures = full.curator
     assert figures is not None
     assert sum(figures.unit_success_counts) == release.certificate.n_units
-    noise = release.certificate.noise
-    shown = (noise.largest_std, noise.smallest_std)
-    assert tuple(map(two_digits, figures.noise_std)) == shown
-    assert figures.sampling_error is not None
-    assert min(figures.typical_errors) > figures.sampling_error > 0
+    assert figures.times_least is not None
+    assert figures.times_least >= 1
 
 
 def test_public_data_has_no_curator_field(full: ReportData) -> None:
@@ -304,6 +386,25 @@ def test_public_data_has_no_curator_field(full: ReportData) -> None:
     assert public.curator is None
     assert public.audit[0].unit is None
     assert replace(public, curator=full.curator, audit=full.audit) == full
+
+
+@pytest.mark.claim("R-9")
+def test_the_public_page_is_a_function_of_the_public_file(release: Release, tmp_path: Path) -> None:
+    saved = release.save(tmp_path)
+    bundle = tmp_path / "curator.npz"
+    with_bundle = pac.report(saved, date="").read_bytes()
+    officer = pac.report(saved, officer=True, date="").read_bytes()
+    shown = pac.report(saved, curve=True, date="").read_text(encoding="utf-8")
+    bundle.write_bytes(b"not even a bundle")
+    assert pac.report(saved, date="").read_bytes() == with_bundle
+    assert pac.report(saved, officer=True, date="").read_bytes() == officer
+    bundle.unlink()
+    assert pac.report(saved, date="").read_bytes() == with_bundle
+    # What comes from the bundle is asked for, and is named among what has no noise.
+    assert b"noise against budget" not in with_bundle
+    assert "noise against budget" in shown.split('id="published"')[1].split("</section>")[0]
+    with pytest.raises(CertificateError, match="bundle must be a file"):
+        pac.report(saved, curve=True)
 
 
 # --- the function and the verb --------------------------------------------------------------
@@ -353,15 +454,22 @@ def test_report_verb(release: Release, tmp_path: Path) -> None:
     assert run_pac("report", public, "--curator", "--no-curve", "--quiet").stdout == ""
     private = tmp_path / "curator.html"
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
-    assert "Risk per unit" in private.read_text(encoding="utf-8")
+    assert "Risk per record" in private.read_text(encoding="utf-8")
 
 
 def test_report_works_without_a_bundle(release: Release, tmp_path: Path) -> None:
     public = release.save(tmp_path)
     (tmp_path / "curator.npz").unlink()
-    assert "no noise against budget" in run_pac("report", public).stdout
+    run_pac("report", public, "--title", "Means", "--by", "me")
     assert 'id="bound"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "bundle must be a file" in run_pac("report", public, "--curator", code=2).stderr
+    for asked in ("--curator", "--curve"):
+        assert "bundle must be a file" in run_pac("report", public, asked, code=2).stderr
+    assert (
+        json.loads(run_pac("report", public, "--officer", "--json").stdout)["version"] == "officer"
+    )
+    assert "Glossary" in (tmp_path / "officer.html").read_text(encoding="utf-8")
+    both = run_pac("report", public, "--officer", "--curator", code=2).stderr
+    assert "must not both be set" in both
 
 
 def test_report_refuses_what_does_not_belong(release: Release, tmp_path: Path) -> None:
@@ -495,6 +603,12 @@ def test_models_refuse_what_does_not_fit(
 def test_pictures(release: Release, session_releases: tuple[Release, ...], tmp_path: Path) -> None:
     assert len(plot_release(release, tmp_path / "release.svg").axes) == 2
     assert len(plot_session(session_releases).axes) == 1
+    said = [text.get_text() for text in plot_release(release).axes[1].texts]
+    assert said[::2] == ["value[0]", "value[1]"]
+    assert all(text.startswith("noise ± ") for text in said[1::2])
+    assert plot_release(release)._repr_png_().startswith(b"\x89PNG")
+    learned = plot_session(session_releases)
+    assert "in one run readers may learn more" in " ".join(learned.get_supxlabel().split())
     row = PlanRow(budget="b", total_variance=0.0, noise_rms=0.0, distance=1.0)
     assert len(plot_plan([row]).axes) == 1
     assert (tmp_path / "release.svg").stat().st_size > 1000
