@@ -33,15 +33,12 @@ class Column:
         As the query calls it.
     sql : str
         Its expression, of aggregates.
-    total : bool
-        Whether it is zero where there are no rows: a count or a sum.
     counts : bool
         Whether it is a count, which is rounded after the noise.
     """
 
     name: str
     sql: str
-    total: bool
     counts: bool
 
 
@@ -59,6 +56,8 @@ class Query:
         Numbers of a cell; ``c0``, ``c1`` and so on.
     body : str
         FROM and WHERE of the core, with what comes before it (WITH).
+    none : str
+        The same without any row.
     with_ : str
         Common table expressions.
     shown : tuple of pairs
@@ -74,6 +73,7 @@ class Query:
     key_names: tuple[str, ...]
     columns: tuple[Column, ...]
     body: str
+    none: str
     with_: str
     shown: tuple[tuple[str, str], ...]
     tail: str
@@ -85,6 +85,12 @@ class Query:
         cells = [f"{column.sql} AS c{i}" for i, column in enumerate(self.columns)]
         grouped = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""
         return f"{self.with_}SELECT {', '.join((*keys, *cells))} {self.body}{grouped}"
+
+    @property
+    def nothing(self) -> str:
+        """The cells of a group without rows: zero for counts and sums, NULL for most others."""
+        cells = [f"{column.sql} AS c{i}" for i, column in enumerate(self.columns)]
+        return f"{self.with_}SELECT {', '.join(cells)} {self.none}"
 
 
 def refuse(text: str, node: Node | str, reason: str, advice: str) -> QueryError:
@@ -183,7 +189,7 @@ def _unstable() -> frozenset[str]:
     return frozenset(named | {"current_date", "current_time", "current_timestamp", "localtime"})
 
 
-ORDERED: Final = {"first", "last", "any_value", "arbitrary", "list", "array_agg"}
+ORDERED: Final = {"first", "last", "any_value", "arbitrary", "list", "array_agg", "mode"}
 
 
 def _check_functions(text: str, tree: Node, tables: Tables) -> None:
@@ -205,7 +211,7 @@ def _check_functions(text: str, tree: Node, tables: Tables) -> None:
                 text,
                 node,
                 "aggregates must not depend on the order of rows, and must give numbers",
-                "Use min, max, median or mode.",
+                "Use min, max or median.",
             )
     for node in tree.find_all(exp.TableSample, exp.Placeholder, exp.Parameter):
         raise refuse(text, node, "the query must say everything itself", "Write it out.")
@@ -264,12 +270,11 @@ def _take_apart(text: str, tree: Node, tables: Tables) -> Query:
 
     def column_of(node: Node, name: str) -> str:
         counted = node.copy()
-        total, counts = _is_total(counted)
         sql = _with_totals(counted).sql(dialect=DIALECT)
         for i, known in enumerate(columns):
             if known.sql == sql:
                 return f"c{i}"
-        columns.append(Column(name=name, sql=sql, total=total, counts=counts))
+        columns.append(Column(name=name, sql=sql, counts=_counts(counted)))
         return f"c{len(columns) - 1}"
 
     def over_cells(node: Node) -> Node:
@@ -353,6 +358,7 @@ def _take_apart(text: str, tree: Node, tables: Tables) -> Query:
         key_names=key_names,
         columns=tuple(columns),
         body=_body(tree),
+        none=_body(_without_rows(tree)),
         with_=_with(tree),
         shown=tuple(shown),
         tail=tail,
@@ -389,22 +395,28 @@ def _body(tree: Node) -> str:
     return " ".join(texts)
 
 
+def _without_rows(tree: Node) -> Node:
+    from sqlglot import exp
+
+    empty = tree.copy()
+    empty.set("where", exp.Where(this=exp.false()))
+    return empty
+
+
 def _with(tree: Node) -> str:
     found = tree.args.get("with_") or tree.args.get("with")
     return "" if found is None else found.sql(dialect=DIALECT) + " "
 
 
-def _is_total(node: Node) -> tuple[bool, bool]:
-    """Return whether an expression is zero where there are no rows, and whether it is a count."""
+def _counts(node: Node) -> bool:
+    """Whether an expression is a count, or counts added up."""
     from sqlglot import exp
 
     while isinstance(node, exp.Paren | exp.Filter | exp.Cast):
         node = node.this
-    counts = isinstance(node, exp.Count | exp.CountIf)
     if isinstance(node, exp.Add | exp.Sub):
-        sides = [_is_total(side) for side in (node.left, node.right)]
-        return all(s[0] for s in sides), all(s[1] for s in sides)
-    return counts or isinstance(node, exp.Sum), counts
+        return _counts(node.left) and _counts(node.right)
+    return isinstance(node, exp.Count | exp.CountIf)
 
 
 def _with_totals(node: Node) -> Node:
@@ -502,7 +514,6 @@ def _inlined(tree: Node, tables: Tables) -> Node:
             dialect=DIALECT,
             quote_identifiers=False,
             validate_qualify_columns=False,
-            expand_stars=False,
         )
         return optimizer.merge_subqueries.merge_subqueries(named)
     except errors.SqlglotError:
@@ -637,8 +648,13 @@ def _aggregate(
 
 
 def _middles(arguments: list[str], tree: Node, tables: Tables) -> list[str]:
+    import duckdb
+
     means = ", ".join(f"avg(({argument})::DOUBLE)" for argument in arguments)
-    (found,) = tables.rows(f"SELECT {means} {_over_all(tree, tables)}")
+    try:
+        (found,) = tables.rows(f"SELECT {means} {_over_all(tree, tables)}")
+    except duckdb.Error:  # names that could not be moved out of a subquery
+        raise _NoSumError("it cannot be written as sums") from None
     return [f"({0.0 if value is None else value!r}::DOUBLE)" for value in found]
 
 

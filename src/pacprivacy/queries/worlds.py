@@ -56,6 +56,7 @@ class QueryMechanism(Mechanism):
     fill: float | None = None
     cells: tuple[tuple[Any, ...], ...] | None = None
     sums: Sums | None = field(default=None, repr=False)
+    nothing: tuple[float, ...] | None = None
     plan: str = ""
     published: tuple[str, ...] = ()
 
@@ -72,14 +73,14 @@ class QueryMechanism(Mechanism):
         found = as_sums(self.query, self.tables)
         sums, said = None, "one query per world"
         if isinstance(found, Sums):
-            if _rows_of_two(found, self.tables):
-                said += ": rows of the join belong to two units"
-            else:
-                sums, said = found, "sums per unit, once, then products with the subsets"
+            found = _why_not(found, self.tables) or found
+        if isinstance(found, Sums):
+            sums, said = found, "sums per unit, once, then products with the subsets"
         else:
             said += f": {found}"
-        cells, told = self._find_cells()
-        return replace(self, cells=cells, sums=sums, plan=said, published=told)
+        cells, told = self._find_cells(sums)
+        ready = replace(self, cells=cells, sums=sums, plan=said, published=told)
+        return replace(ready, nothing=self._nothing())
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -131,14 +132,11 @@ class QueryMechanism(Mechanism):
         """Put the rows of a world in the order of the cells; others are left out."""
         cells, k = fixed(self.cells, self.name), len(self.query.keys)
         places = {cell: i for i, cell in enumerate(cells)}
-        found = np.full((len(cells), len(self.query.columns)), np.nan)
-        for j, column in enumerate(self.query.columns):
-            if column.total:
-                found[:, j] = 0.0
+        found = np.tile(np.array(fixed(self.nothing, self.name)), (len(cells), 1))
         for row in rows:
             place = places.get(tuple(row[:k]))
             if place is not None:
-                found[place] = [np.nan if v is None else _number(self.query, v) for v in row[k:]]
+                found[place] = [np.nan if v is None else float(v) for v in row[k:]]
         return np.asarray(self._checked(found[None])[0])
 
     def _checked(self, values: Matrix) -> Matrix:
@@ -183,6 +181,18 @@ class QueryMechanism(Mechanism):
             line = str(error).splitlines()[0]
             raise QueryError(f"the query must be one that DuckDB can run: {line}") from None
 
+    def _nothing(self) -> tuple[float, ...]:
+        """Return the cells of a group without rows, which no world shows."""
+        import duckdb
+
+        nobody = self.tables.take(np.arange(0))
+        try:
+            with nobody as connection:
+                (row,) = connection.execute(_with_share(self.query.nothing, 1.0)).fetchall()
+        except duckdb.Error:  # an expression of keys beside aggregates has no value without a key
+            return (np.nan,) * len(self.query.columns)
+        return tuple(np.nan if value is None else float(value) for value in row)
+
     def _check_numbers(self) -> None:
         types = self._types()[len(self.query.keys) :]
         for column, kind in zip(self.query.columns, types, strict=True):
@@ -194,7 +204,7 @@ class QueryMechanism(Mechanism):
                     "Count it, or group by it.",
                 )
 
-    def _find_cells(self) -> tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]:
+    def _find_cells(self, sums: Sums | None) -> tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]:
         """Return the group keys: declared, or those of the universe with enough units behind."""
         if not self.query.keys:
             return ((),), ()
@@ -209,18 +219,16 @@ class QueryMechanism(Mechanism):
             return _declared(self.query, self.keys, self.tables, self._types()), ()
         if self.keys != "universe":
             raise QueryError(f"keys must be 'universe', lists or a mapping; got {self.keys!r}.")
-        if self.sums is None and isinstance(as_sums(self.query, self.tables), str):
+        if sums is None:
             raise refuse(
                 self.query.text,
                 self.query.keys[0],
                 "group keys must be declared where units behind a group cannot be counted",
                 f"Give keys={{{self.query.key_names[0]!r}: [...]}}.",
             )
-        return self._supported()
+        return self._supported(sums)
 
-    def _supported(self) -> tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]:
-        sums = as_sums(self.query, self.tables)
-        assert isinstance(sums, Sums)  # asked before
+    def _supported(self, sums: Sums) -> tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]:
         k = len(self.query.keys)
         keys = ", ".join(f"k{i}" for i in range(k))
         rows = self.tables.rows(
@@ -258,16 +266,6 @@ def column_names(query: Query) -> list[str]:
 def cell_name(cell: tuple[Any, ...]) -> str:
     """Write the keys of a cell for people."""
     return ", ".join(str(key) for key in cell)
-
-
-def _number(query: Query, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise QueryError(
-            f"every output must be a number or a group key; got {type(value).__name__}. "
-            "Count it, or group by it."
-        ) from None
 
 
 def _with_share(sql: str, share: float) -> str:
@@ -323,9 +321,15 @@ def _cast(value: Any, kind: str, tables: Tables) -> Any:
 # --- sums per unit -------------------------------------------------------------------------------
 
 
-def _rows_of_two(sums: Sums, tables: Tables) -> bool:
-    query = f"SELECT coalesce(bool_or(pac_two), false) FROM ({sums.query})"
-    return bool(tables.rows(query)[0][0])
+def _why_not(sums: Sums, tables: Tables) -> str:
+    """Return why sums per unit do not give the query's cells; empty if they do."""
+    import duckdb
+
+    try:
+        found = tables.rows(f"SELECT coalesce(bool_or(pac_two), false) FROM ({sums.query})")
+    except duckdb.Error:  # its names could not be moved out of a subquery
+        return "it cannot be written as sums"
+    return "rows of the join belong to two units" if found[0][0] else ""
 
 
 def _totals(
