@@ -34,28 +34,24 @@ def _compare(
     ],
     ranges: Annotated[
         str,
-        typer.Option(
+        console.option(
             "--ranges",
-            metavar="LIST",
-            help='What features can be, known without the file: "0,1" for all of them, or '
+            "LIST",
+            'What features can be, known without the file: "0,1" for all of them, or '
             '"age=0,120;income=0,1e6".',
         ),
     ],
     budget: Annotated[
         str,
-        typer.Option(
-            "--budget", metavar="TEXT", help='Attacker success of all rows: "membership<=0.588".'
-        ),
+        console.option("--budget", "TEXT", 'Attacker success of all rows: "membership<=0.588".'),
     ] = "membership<=0.588",
     target: options.Target = None,
     columns: options.Columns = None,
     target_range: Annotated[
-        str | None,
-        typer.Option("--target-range", metavar="LO,HI", help="What the target of ridge can be."),
+        str | None, console.option("--target-range", "LO,HI", "What the target of ridge can be.")
     ] = None,
     delta: Annotated[
-        float | None,
-        typer.Option("--delta", metavar="D", help="Where epsilon is read; n^-1.5 if left out."),
+        float | None, console.option("--delta", "D", "Where epsilon is read; n^-1.5 if left out.")
     ] = None,
     subsets: Annotated[
         int, typer.Option("--subsets", metavar="N", min=2, help="Candidate subsets of PAC.")

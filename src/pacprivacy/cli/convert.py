@@ -3,8 +3,6 @@
 import math
 from typing import Annotated, Any, Final
 
-import typer
-
 from pacprivacy import theory
 from pacprivacy._rounding import at_least, at_most, percent_at_most
 from pacprivacy.cli import main as console
@@ -64,32 +62,25 @@ def _finite(value: float) -> float | None:
 
 def _convert(
     mi: Annotated[
-        str | None, typer.Option("--mi", metavar="NATS", help="Information budget, e.g. 1/64.")
+        str | None, console.option("--mi", "NATS", "Information budget, e.g. 1/64.")
     ] = None,
     success: Annotated[
-        str | None,
-        typer.Option("--success", metavar="RATE", help="Success rate at --prior, e.g. 0.588."),
+        str | None, console.option("--success", "RATE", "Success rate at --prior, e.g. 0.588.")
     ] = None,
     epsilon: Annotated[
-        str | None,
-        typer.Option("--epsilon", metavar="EPS", help="The epsilon of differential privacy."),
+        str | None, console.option("--epsilon", "EPS", "The epsilon of differential privacy.")
     ] = None,
     mu: Annotated[
-        str | None,
-        typer.Option("--mu", metavar="MU", help="Sensitivity over noise of a Gaussian mechanism."),
+        str | None, console.option("--mu", "MU", "Sensitivity over noise of a Gaussian mechanism.")
     ] = None,
     prior: Annotated[
-        str,
-        typer.Option("--prior", metavar="RATE", help="Success of the best guess without release."),
+        str, console.option("--prior", "RATE", "Success of the best guess without release.")
     ] = "1/2",
     delta: Annotated[
-        str, typer.Option("--delta", metavar="DELTA", help="The delta that goes with epsilon.")
+        str, console.option("--delta", "DELTA", "The delta that goes with epsilon.")
     ] = "0",
     share: Annotated[
-        str,
-        typer.Option(
-            "--share", metavar="RATE", help="Share of the candidates that a record is in."
-        ),
+        str, console.option("--share", "RATE", "Share of the candidates that a record is in.")
     ] = "1/2",
     as_json: console.AsJson = False,
     quiet: console.Quiet = False,

@@ -93,6 +93,11 @@ class Verb:
         group.command(name, epilog=examples)(self.function)
 
 
+def option(flag: str, metavar: str, help: str) -> Any:
+    """Return an option of a verb: what is typed, what stands for its value, what it does."""
+    return typer.Option(flag, metavar=metavar, help=help)
+
+
 def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
     """Return what a shell calls to complete a word that must be one of ``names``."""
     known = tuple(names)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pacprivacy.cli.main import one_of, read_number, read_pair
+from pacprivacy.cli.main import one_of, option, read_number, read_pair
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.noise import RULES
 from pacprivacy.reporting import FORMATS
@@ -33,30 +33,24 @@ ModelName = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--target",
-        metavar="COL",
-        help="Column to predict; for a model without one, the only column to describe.",
+        "COL",
+        "Column to predict; for a model without one, the only column to describe.",
     ),
 ]
-Columns = Annotated[
-    str | None, typer.Option("--columns", metavar="A,B", help="Columns to use; default all.")
-]
+Columns = Annotated[str | None, option("--columns", "A,B", "Columns to use; default all.")]
 GroupBy = Annotated[
-    str | None,
-    typer.Option("--group-by", metavar="A,B", help="One result for every level of categories."),
+    str | None, option("--group-by", "A,B", "One result for every level of categories.")
 ]
-Where = Annotated[
-    str | None,
-    typer.Option("--where", metavar="TEXT", help='Condition on rows: "age >= 18".'),
-]
-Weights = Annotated[str | None, typer.Option("--weights", metavar="COL", help="Column of weights.")]
+Where = Annotated[str | None, option("--where", "TEXT", 'Condition on rows: "age >= 18".')]
+Weights = Annotated[str | None, option("--weights", "COL", "Column of weights.")]
 DeclaredLevels = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--levels",
-        metavar="LIST",
-        help="Levels of categories, public: 'region=north,south;sex=f,m'. Default: the data's.",
+        "LIST",
+        "Levels of categories, public: 'region=north,south;sex=f,m'. Default: the data's.",
     ),
 ]
 MissingValues = Annotated[
@@ -68,35 +62,24 @@ MissingValues = Annotated[
         autocompletion=one_of(POLICIES),
     ),
 ]
-Fill = Annotated[
-    float | None, typer.Option("--fill", metavar="X", help="Stands for the mean of nobody.")
-]
+Fill = Annotated[float | None, option("--fill", "X", "Stands for the mean of nobody.")]
 Quantiles = Annotated[
-    str | None,
-    typer.Option("--quantiles", metavar="LIST", help="Of quantiles; default 0.25,0.5,0.75."),
+    str | None, option("--quantiles", "LIST", "Of quantiles; default 0.25,0.5,0.75.")
 ]
 Decimal = Annotated[
-    str | None,
-    typer.Option("--decimal", metavar="MARK", help="Decimal mark of the file, . or ,; if unclear."),
+    str | None, option("--decimal", "MARK", "Decimal mark of the file, . or ,; if unclear.")
 ]
-Delimiter = Annotated[
-    str | None, typer.Option("--delimiter", metavar="MARK", help="Of a CSV file; found out.")
-]
-Encoding = Annotated[
-    str | None, typer.Option("--encoding", metavar="NAME", help="Of a CSV file; found out.")
-]
+Delimiter = Annotated[str | None, option("--delimiter", "MARK", "Of a CSV file; found out.")]
+Encoding = Annotated[str | None, option("--encoding", "NAME", "Of a CSV file; found out.")]
 Unit = Annotated[
-    str | None,
-    typer.Option(
-        "--unit", metavar="COL", help="Column that says whose row it is, if people have several."
-    ),
+    str | None, option("--unit", "COL", "Column that says whose row it is, if people have several.")
 ]
 Subsets = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--subsets",
-        metavar="N",
-        help="Candidate subsets, even; default 2000, or 256 for a model fitted one by one.",
+        "N",
+        "Candidate subsets, even; default 2000, or 256 for a model fitted one by one.",
     ),
 ]
 RuleName = Annotated[
@@ -108,13 +91,13 @@ RuleName = Annotated[
         autocompletion=one_of(RULES),
     ),
 ]
-Bins = Annotated[int | None, typer.Option("--bins", metavar="N", help="Histogram bins.")]
+Bins = Annotated[int | None, option("--bins", "N", "Histogram bins.")]
 Ranges = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--ranges",
-        metavar="LIST",
-        help="Of histogram (needed) and forest, public: 0,120 or 'age=0,120;pay=0,1e6'.",
+        "LIST",
+        "Of histogram (needed) and forest, public: 0,120 or 'age=0,120;pay=0,1e6'.",
     ),
 ]
 UniverseFacts = Annotated[
@@ -124,64 +107,37 @@ UniverseFacts = Annotated[
         help="Let exact ranges, means and scales of all records out; the certificate names them.",
     ),
 ]
-Name = Annotated[
-    str | None, typer.Option("--name", metavar="TEXT", help="What the release is called.")
-]
-Clusters = Annotated[int | None, typer.Option("--clusters", metavar="N", help="Of kmeans.")]
-Components = Annotated[
-    int | None, typer.Option("--components", metavar="N", help="Directions that pca keeps.")
-]
+Name = Annotated[str | None, option("--name", "TEXT", "What the release is called.")]
+Clusters = Annotated[int | None, option("--clusters", "N", "Of kmeans.")]
+Components = Annotated[int | None, option("--components", "N", "Directions that pca keeps.")]
 Cost = Annotated[
-    float | None,
-    typer.Option("--C", metavar="X", help="Inverse regularisation of svm; less is stabler."),
+    float | None, option("--C", "X", "Inverse regularisation of svm; less is stabler.")
 ]
-Trees = Annotated[int | None, typer.Option("--trees", metavar="N", help="Of forest; default 3.")]
-Depth = Annotated[
-    int | None, typer.Option("--depth", metavar="N", help="Of the forest's trees; default 3.")
-]
-Jobs = Annotated[int | None, typer.Option("--jobs", metavar="N", help="Worker processes.")]
-Checkpoint = Annotated[
-    Path | None,
-    typer.Option("--checkpoint", metavar="FILE", help="Go on from here after a stop."),
-]
+Trees = Annotated[int | None, option("--trees", "N", "Of forest; default 3.")]
+Depth = Annotated[int | None, option("--depth", "N", "Of the forest's trees; default 3.")]
+Jobs = Annotated[int | None, option("--jobs", "N", "Worker processes.")]
+Checkpoint = Annotated[Path | None, option("--checkpoint", "FILE", "Go on from here after a stop.")]
 Folder = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the release files.")
 ]
-Plot = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result: .png, .svg or .pdf.")
-]
+Plot = Annotated[Path | None, option("--plot", "FILE", "Draw the result: .png, .svg or .pdf.")]
 BundleFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--bundle", metavar="FILE", help="The curator's bundle; curator.npz beside the release."
-    ),
+    Path | None, option("--bundle", "FILE", "The curator's bundle; curator.npz beside the release.")
 ]
 LedgerPlace = Annotated[
     str | None,
-    typer.Option(
-        "--ledger", metavar="PLACE", help="Spend from a ledger: SQLite file or postgresql:// URL."
-    ),
+    option("--ledger", "PLACE", "Spend from a ledger: SQLite file or postgresql:// URL."),
 ]
 Dataset = Annotated[
-    str | None,
-    typer.Option("--dataset", metavar="NAME", help="Name in the ledger; the file's by default."),
+    str | None, option("--dataset", "NAME", "Name in the ledger; the file's by default.")
 ]
-Principal = Annotated[
-    str | None, typer.Option("--principal", metavar="NAME", help="Who spends, in the ledger.")
-]
+Principal = Annotated[str | None, option("--principal", "NAME", "Who spends, in the ledger.")]
 Total = Annotated[
     str | None,
-    typer.Option(
-        "--total",
-        metavar="TEXT",
-        help="Budget of all releases together; the ledger's by default.",
-    ),
+    option("--total", "TEXT", "Budget of all releases together; the ledger's by default."),
 ]
 State = Annotated[
-    Path | None,
-    typer.Option(
-        "--state", metavar="FILE", help="Of the session's secret; beside the ledger by default."
-    ),
+    Path | None, option("--state", "FILE", "Of the session's secret; beside the ledger by default.")
 ]
 
 

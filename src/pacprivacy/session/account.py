@@ -1,4 +1,4 @@
-"""A session's place in a ledger: what is left, what it reserves, what it leaves on disk."""
+"""What a release may spend, and the place of a session in a ledger."""
 
 from __future__ import annotations
 
@@ -11,17 +11,118 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 # The ledger is imported on first use, through its package: SQLAlchemy takes a while.
 from pacprivacy import ledger as ledgers
+from pacprivacy._checks import Vector
 from pacprivacy._random import ProcessBound, fresh_seed
-from pacprivacy.budget import AnyBudget, Spent, limits_of
-from pacprivacy.errors import BudgetError, DataError, LedgerError, PoolError, SecretError
+from pacprivacy.adversary import RESERVE, Balances, balance_advantage
+from pacprivacy.budget import BLIND, AnyBudget, Information, Membership, Spent, limits_of
+from pacprivacy.errors import (
+    BudgetError,
+    BudgetExceededError,
+    DataError,
+    LedgerError,
+    PoolError,
+    SecretError,
+)
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate
 from pacprivacy.session.keeper import Book, Marks, SessionState, StateFile
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger, Reservation
+
+
+ROUNDING = 1e-9
+UNASKED = 0.25  # part of the reserve for a release that says nothing about membership
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Share:
+    """What a release may spend; curator-only but for ``limits``.
+
+    ``allowed`` is the most that each unit may pay of its balance in ``balances``, and ``part`` how
+    much of the reserve that is left; None and unused where membership is not limited.
+    """
+
+    limits: Spent
+    balances: Balances | None = None
+    allowed: Vector | None = None
+    part: float = 1.0
+
+    def said(self) -> AnyBudget:
+        """Return a share in words, for the certificate: never more than was allowed."""
+        nats, allowed = self.limits.mi_nats, self.allowed
+        told: AnyBudget | None = None if nats is None else Information(nats)
+        if allowed is not None:
+            advantage = balance_advantage(float(allowed.max())) / (1 - RESERVE)
+            member = Membership(min(BLIND + 0.5 * advantage * (1 + ROUNDING), 1 - 1e-12))
+            told = member if told is None else told & member
+        assert told is not None  # a session limits something
+        return told
+
+
+def share_of(
+    asked: Spent | None, share: float | None, left: Spent, balances: Balances | None, n_units: int
+) -> Share:
+    """Return what a release may spend: what was asked, never more than what is left.
+
+    Where nothing was asked it is a share of what is left, or all of that.
+    """
+    wanted = Spent() if asked is None else asked
+    _check_left("information", wanted.mi_nats, left.mi_nats)
+    nats = left.mi_nats
+    if nats is not None and asked is None:
+        nats *= 1.0 if share is None else share
+    if wanted.mi_nats is not None:
+        nats = wanted.mi_nats if nats is None else min(nats, wanted.mi_nats)
+    limits, level = Spent(mi_nats=nats), wanted.success_level
+    if balances is None and level is None:
+        return Share(limits=limits)
+    if balances is None:  # nothing is totalled: the release is held to what it asked for
+        assert level is not None  # or there would be nothing to hold it to
+        balances = Balances.begin(2 * level - 1, n_units)
+        return Share(
+            limits=replace(limits, success_increment=balances.increment_left),
+            balances=balances,
+            allowed=balances.per_unit,
+        )
+    if asked is None:
+        part = 1.0 if share is None else share
+    else:
+        part = UNASKED if nats is None or not left.mi_nats else min(1.0, nats / left.mi_nats)
+    most = balances.increment_left
+    if left.success_increment is not None:
+        most = min(most, left.success_increment)
+    _check_left("membership", None if level is None else level - BLIND, most)
+    allowed = balances.per_unit if share is None else part * balances.per_unit
+    if level is not None:
+        cap = Balances.begin(2 * level - 1, 1).worst
+        allowed = np.minimum(allowed, cap)
+        part = min(1.0, cap / balances.worst)
+    allowed = np.minimum(allowed, balances.per_unit - balances.least_after(most))
+    lost = balances.increment_left - balances.after(allowed, part).increment_left
+    return Share(
+        limits=replace(limits, success_increment=max(lost, 0.0)),
+        balances=balances,
+        allowed=allowed,
+        part=part,
+    )
+
+
+def _check_left(name: str, wanted: float | None, left: float | None) -> None:
+    """Refuse a share that is not left."""
+    if left is not None and left <= ROUNDING:
+        raise BudgetExceededError(
+            f"the session's {name} budget is used up. Nothing was drawn or spent."
+        )
+    if wanted is not None and left is not None and wanted > left * (1 + ROUNDING):
+        raise BudgetExceededError(
+            f"{name} must be at most what is left, {left:.6g}; got {wanted:.6g}. Nothing was "
+            f"drawn or spent. Ask for less or end the session."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,8 @@ from pacprivacy.session.rehearsal import information_of
 from pacprivacy.theory import empirical_bernstein, membership_success, posterior_success
 
 if TYPE_CHECKING:
-    from pacprivacy.session.session import Session, Share
+    from pacprivacy.session.account import Share
+    from pacprivacy.session.session import Session
 
 FEW_ROWS: Final = 2
 

@@ -17,18 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from pacprivacy import adversary, release as releases
-from pacprivacy._checks import Vector
+from pacprivacy import adversary, release as releasing
 from pacprivacy._plots import draw
 from pacprivacy._random import public_generator, secret_source
 from pacprivacy._rounding import at_most
 from pacprivacy._system import few_threads
 from pacprivacy.budget import (
-    BLIND,
     AnyBudget,
     BudgetLike,
-    Information,
-    Membership,
     Spent,
     as_budget,
     limits_of,
@@ -36,7 +32,6 @@ from pacprivacy.budget import (
 )
 from pacprivacy.errors import (
     BudgetError,
-    BudgetExceededError,
     LedgerError,
     SecretError,
 )
@@ -44,7 +39,7 @@ from pacprivacy.mechanism import as_mechanism, split_units, with_title
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_feasible
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST
-from pacprivacy.session.account import Holder, open_account
+from pacprivacy.session.account import Holder, Share, open_account, share_of
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.queries import QueryRelease, query_of
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
@@ -53,23 +48,6 @@ from pacprivacy.simulation import Outputs, scale_outputs
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
-
-ROUNDING = 1e-9
-UNASKED = 0.25  # part of the reserve for a release that says nothing about membership
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Share:
-    """What a release may spend; curator-only but for ``limits``.
-
-    ``allowed`` is the most that each unit may pay of its balance in ``balances``, and ``part`` how
-    much of the reserve that is left; None and unused where membership is not limited.
-    """
-
-    limits: Spent
-    balances: adversary.Balances | None = None
-    allowed: Vector | None = None
-    part: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,13 +93,13 @@ class Plan:
     True
     """
 
-    certificate: releases.Certificate
+    certificate: releasing.Certificate
     charge: Spent
     noise: NoisePlan = field(repr=False)
     outputs: Outputs = field(repr=False)
-    bundle: releases.Bundle = field(repr=False)
+    bundle: releasing.Bundle = field(repr=False)
     belief: adversary.Belief = field(repr=False)
-    error_bars: releases.ErrorBars | None = field(default=None, repr=False)
+    error_bars: releasing.ErrorBars | None = field(default=None, repr=False)
     balances: adversary.Balances | None = field(default=None, repr=False)
 
     @property
@@ -130,7 +108,7 @@ class Plan:
 
         None where nothing is known. For outputs of many numbers the bound is loose (claim N-9).
         """
-        return releases.times_least(self.bundle)
+        return releasing.times_least(self.bundle)
 
     def __str__(self) -> str:
         text = f"PLAN: nothing was released or spent.\n{self.certificate}"
@@ -245,7 +223,7 @@ class Session(Keeper):
                 "Add ledger='study.db'."
             )
         super().__init__(total, secret_source(self._rehearsal.seed, simulate=simulate), book)
-        self._releases: list[releases.Release] = []
+        self._releases: list[releasing.Release] = []
         self._planned: Plan | None = None
         self._n_proofs = 0
         if (found := self._book.state) is not None:
@@ -292,7 +270,7 @@ class Session(Keeper):
         self.close()
 
     @property
-    def releases(self) -> tuple[releases.Release, ...]:
+    def releases(self) -> tuple[releasing.Release, ...]:
         """The releases made through this object; those before a restart are not kept."""
         return tuple(self._releases)
 
@@ -318,7 +296,7 @@ class Session(Keeper):
         rule: AnyRule | None = None,
         checkpoint: str | Path | None = None,
         name: str | None = None,
-    ) -> releases.Release:
+    ) -> releasing.Release:
         """Release one more function of the secret subset.
 
         Parameters
@@ -351,24 +329,19 @@ class Session(Keeper):
                 mechanism, budget, share=share, rule=rule, checkpoint=checkpoint, name=name
             )
             found = self.publish(plan)[0]
-        releases.warn_if_noisy(found.value, found.error_bars, plan.outputs.values)
+        releasing.warn_if_noisy(found.value, found.error_bars, plan.outputs.values)
         return found
 
-    def plan(
-        self,
-        mechanism: Any,
-        budget: BudgetLike | None = None,
-        *,
-        share: float | None = None,
-        rule: AnyRule | None = None,
-        checkpoint: str | Path | None = None,
-        name: str | None = None,
-    ) -> Plan:
-        """Return what :meth:`release` would release; nothing is drawn or spent."""
+    def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
+        """Return what :meth:`release`, with the same options, would release.
+
+        Nothing is drawn or spent.
+        """
         self.check_process()
         with self._lock:
-            titled = with_title(mechanism, name)
-            evaluated = self.evaluate(titled, budget, share=share, rule=rule, checkpoint=checkpoint)
+            titled = with_title(mechanism, options.pop("name", None))
+            evaluated = self.evaluate(titled, budget, **options)
+            rule = options.get("rule")
             calibrate = partial(self._rehearsal.calibrate, evaluated.outputs, rule=rule)
             return self.prepare(evaluated, calibrate)
 
@@ -447,7 +420,7 @@ class Session(Keeper):
             outputs = scale_outputs(outputs)
         # What is left now: a mechanism may have made a release of its own.
         given = self._share(limit, share, rule)
-        asked = self._said(given) if limit is None else limit
+        asked = given.said() if limit is None else limit
         return Evaluated(outputs=outputs, budget=asked, share=given, notes=notes)
 
     def prepare(self, evaluated: Evaluated, calibrate: Callable[..., NoisePlan]) -> Plan:
@@ -456,7 +429,7 @@ class Session(Keeper):
         pool, share, belief = self._pool, evaluated.share, self.belief
         given, part, asked = self.calibration(share), None, evaluated.budget
         if not self._alone:
-            part = releases.SessionPart(
+            part = releasing.SessionPart(
                 total=self._total,
                 before=self._spent,
                 share=share.limits,
@@ -470,8 +443,8 @@ class Session(Keeper):
             calibrate(asked, gamma=adversary.DEFAULT_GAMMA / 2, **given),
             evaluated.outputs,
         )
-        bars, said = releases.measure(outputs, noise, pool), outputs.published
-        context = releases.Context(
+        bars, said = releasing.measure(outputs, noise, pool), outputs.published
+        context = releasing.Context(
             outputs=outputs if bars is None else replace(outputs, published=(*said, bars.sentence)),
             pool=pool,
             budget=evaluated.budget,
@@ -479,19 +452,19 @@ class Session(Keeper):
             gamma=adversary.DEFAULT_GAMMA,
             seed=given["rng"],
             simulation=self._simulate,
-            notes=(*evaluated.notes, *releases.drowned_note(bars)),
+            notes=(*evaluated.notes, *releasing.drowned_note(bars)),
             session=part,
         )
         with few_threads(pool.n_subsets * pool.n_units):
-            noise = releases.assess(noise, context)  # the charge is the best bound that is proved
-            bundle = releases.bundle_of(noise, context)
-            certificate = releases.write_certificate(bundle, noise)
-        charges, left = releases.paid(noise, bundle), share.balances
+            noise = releasing.assess(noise, context)  # the charge is the best bound that is proved
+            bundle = releasing.bundle_of(noise, context)
+            certificate = releasing.write_certificate(bundle, noise)
+        charges, left = releasing.paid(noise, bundle), share.balances
         if left is not None and charges is not None:
             left = left.after(charges, share.part)
         self._planned = Plan(
             certificate=certificate,
-            charge=releases.charge_of(noise, part, charges),
+            charge=releasing.charge_of(noise, part, charges),
             balances=left,
             noise=noise,
             outputs=outputs,
@@ -501,7 +474,7 @@ class Session(Keeper):
         )
         return self._planned
 
-    def publish(self, plan: Plan) -> tuple[releases.Release, Observation]:
+    def publish(self, plan: Plan) -> tuple[releasing.Release, Observation]:
         """Spend, draw the noise, remember what was seen, and build the released value.
 
         Guarantee
@@ -519,7 +492,7 @@ class Session(Keeper):
             self._planned = None
             return self._publish(plan)
 
-    def _publish(self, plan: Plan) -> tuple[releases.Release, Observation]:
+    def _publish(self, plan: Plan) -> tuple[releasing.Release, Observation]:
         unspent = self._spent
         if self._fresh:
             self._secret = None
@@ -534,7 +507,7 @@ class Session(Keeper):
                 self.close()  # something was drawn that the belief does not know
             raise
         bars = plan.error_bars
-        release = releases.Release(
+        release = releasing.Release(
             value=value, certificate=certificate, proof=bundle, error_bars=bars
         )
         self._releases.append(release)
@@ -542,7 +515,7 @@ class Session(Keeper):
 
     def _remember(
         self, plan: Plan, seen: Observation
-    ) -> tuple[releases.Certificate, releases.Bundle]:
+    ) -> tuple[releasing.Certificate, releasing.Bundle]:
         """Keep the belief after a release, and say in its certificate what was learned."""
         assert self._pool is not None  # drawn in evaluate()
         certificate, bundle, part = plan.certificate, plan.bundle, plan.bundle.session
@@ -550,7 +523,7 @@ class Session(Keeper):
         if part is not None:
             belief = belief.updated(plan.noise.log_likelihood(seen))
         if part is not None and not self._fresh:
-            learned = releases.learned_facts(belief, self._pool)
+            learned = releasing.learned_facts(belief, self._pool)
             facts = {**(certificate.composition or {}), **learned}
             certificate = replace(certificate, composition=facts)
             bundle = replace(bundle, session=replace(part, observation=seen))
@@ -609,17 +582,6 @@ class Session(Keeper):
             return None
         return adversary.Balances.begin(2 * max(left, 0.0), n_units)
 
-    def _said(self, given: Share) -> AnyBudget:
-        """Return a share in words, for the certificate: never more than was allowed."""
-        nats, allowed = given.limits.mi_nats, given.allowed
-        told: AnyBudget | None = None if nats is None else Information(nats)
-        if allowed is not None:
-            advantage = adversary.balance_advantage(float(allowed.max())) / (1 - adversary.RESERVE)
-            member = Membership(min(BLIND + 0.5 * advantage * (1 + ROUNDING), 1 - 1e-12))
-            told = member if told is None else told & member
-        assert told is not None  # a session limits something
-        return told
-
     def _share(self, budget: AnyBudget | None, share: float | None, rule: AnyRule | None) -> Share:
         """Return what a release may spend: what was asked, never more than what is left."""
         assert self._pool is not None  # drawn in evaluate()
@@ -630,69 +592,11 @@ class Session(Keeper):
             )
         if share is not None and not 0 < share <= 1:
             raise BudgetError(f"share must be above 0 and at most 1; got {share!r}. Use 0.2.")
-        asked = Spent() if budget is None else limits_of(budget, self._pool.n_subsets)
+        asked = None if budget is None else limits_of(budget, self._pool.n_subsets)
         if self._alone:
             assert budget is not None  # a session of one release has its budget
+            assert asked is not None  # with it
             check_feasible(budget, rule, self._pool)
             return Share(limits=asked.above())
         left = self._spent.left_of(self._total).tightest(self._book.left())
-        _check_left("information", asked.mi_nats, left.mi_nats)
-        nats = left.mi_nats
-        if nats is not None and budget is None:
-            nats *= 1.0 if share is None else share
-        if asked.mi_nats is not None:
-            nats = asked.mi_nats if nats is None else min(nats, asked.mi_nats)
-        if budget is None:
-            part = 1.0 if share is None else share
-        else:
-            part = UNASKED if nats is None or not left.mi_nats else min(1.0, nats / left.mi_nats)
-        return self._charged(Spent(mi_nats=nats), asked.success_level, part, left, share is None)
-
-    def _charged(
-        self, limits: Spent, level: float | None, part: float, left: Spent, whole: bool
-    ) -> Share:
-        """Add what every unit may pay of its balance."""
-        assert self._pool is not None  # drawn in evaluate()
-        balances = self._balances
-        if balances is None and level is None:
-            return Share(limits=limits)
-        if balances is None:  # nothing is totalled: the release is held to what it asked for
-            assert level is not None  # or there would be nothing to hold it to
-            balances = adversary.Balances.begin(2 * level - 1, self._pool.n_units)
-            return Share(
-                limits=replace(limits, success_increment=balances.increment_left),
-                balances=balances,
-                allowed=balances.per_unit,
-            )
-        most = balances.increment_left
-        if left.success_increment is not None:
-            most = min(most, left.success_increment)
-        wanted = None if level is None else level - BLIND
-        _check_left("membership", wanted, most)
-        allowed = balances.per_unit if whole else part * balances.per_unit
-        if level is not None:
-            cap = adversary.Balances.begin(2 * level - 1, 1).worst
-            allowed = np.minimum(allowed, cap)
-            part = min(1.0, cap / balances.worst)
-        allowed = np.minimum(allowed, balances.per_unit - balances.least_after(most))
-        after = balances.after(allowed, part)
-        lost = balances.increment_left - after.increment_left
-        return Share(
-            limits=replace(limits, success_increment=max(lost, 0.0)),
-            balances=balances,
-            allowed=allowed,
-            part=part,
-        )
-
-
-def _check_left(name: str, wanted: float | None, left: float | None) -> None:
-    """Refuse a share that is not left."""
-    if left is not None and left <= ROUNDING:
-        raise BudgetExceededError(
-            f"the session's {name} budget is used up. Nothing was drawn or spent."
-        )
-    if wanted is not None and left is not None and wanted > left * (1 + ROUNDING):
-        raise BudgetExceededError(
-            f"{name} must be at most what is left, {left:.6g}; got {wanted:.6g}. Nothing was "
-            f"drawn or spent. Ask for less or end the session."
-        )
+        return share_of(asked, share, left, self._balances, self._pool.n_units)
