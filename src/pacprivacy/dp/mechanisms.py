@@ -1,7 +1,7 @@
 """Mechanisms for numbers of declared sensitivity, for sums of clipped rows, and for choices.
 
 Choices are made by permute-and-flip (McKenna and Sheldon 2020): look at the candidates in random
-order, take each with probability ``exp(-γ)``, ``γ`` its scaled distance from the best score. That
+order, take each with probability ``exp(-d)``, ``d`` its scaled distance from the best score. That
 is the law of the largest score with exponential noise, and every coin can be tossed exactly.
 Parameters that all mechanisms share are explained in :mod:`pacprivacy.dp`.
 """
@@ -271,7 +271,7 @@ def exponential(
     Guarantee
     ---------
     Claim DP-8. ``(epsilon, 0)``-differential privacy, exactly, for the float64 scores as given.
-    With probability ``1 - p`` the score is within :func:`score_loss` of the best.
+    With probability ``1 - gamma`` the score is within :func:`score_loss` of the best.
 
     Examples
     --------

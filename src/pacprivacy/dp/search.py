@@ -61,7 +61,7 @@ class RandomRuns:
 
     @property
     def stop(self) -> float:
-        """The law's other parameter ``γ``; for shape 1 the chance of stopping after a run."""
+        """The law's other parameter; for shape 1 the chance of stopping after a run."""
         if self.shape == 1.0:
             return 1.0 / self.mean
         return 1.0 / descent.least_number(

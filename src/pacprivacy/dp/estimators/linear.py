@@ -1,6 +1,7 @@
 """Linear models under differential privacy: classifiers by descent or perturbation, regression."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, Literal, Self
@@ -45,7 +46,7 @@ def _has_probabilities(model: Any) -> bool:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPLinearClassifier(ClassifierMixin, DPLinear):  # type: ignore[misc]
+class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
     """What linear classifiers share: inputs, intercept, descent, predictions."""
 
     classes: Sequence[Any] | str | None = None
@@ -93,9 +94,9 @@ class DPLinearClassifier(ClassifierMixin, DPLinear):  # type: ignore[misc]
         chances = special.expit(scores)
         return np.column_stack([1.0 - chances, chances])
 
+    @abstractmethod
     def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease:
         """Release the weights of rows of norm at most ``row_bound``."""
-        raise NotImplementedError
 
     @property
     def _row_bound(self) -> float:
