@@ -332,5 +332,6 @@ def test_wrong_use_is_one_line(words: list[str], said: str, folder: Path) -> Non
 
 
 def test_a_unit_is_called_as_its_table(clinic: pac.Tables) -> None:
-    made = pac.sql("SELECT avg(cost) AS cost FROM visits", clinic, pac.Membership(0.8))
+    query = "SELECT avg(cost) AS cost FROM visits"
+    made = pac.sql(query, clinic, pac.Information(1), n_subsets=16)
     assert made.certificate.unit == "person"
