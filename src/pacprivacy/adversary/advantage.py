@@ -32,8 +32,7 @@ SINGLE_LOSS = 1e-3  # of the largest advantage: what single precision may cost a
 SCREEN_SPREADS = (2.0, 4.0, 6.0, 10.0)  # times the candidates' variance
 SCREEN_REST = 1e-4  # of a squared advantage, for what a root of few rows leaves out
 LARGEST_TRACE = 1e3
-LIKE_NORMAL = math.sqrt(2 / math.pi)  # the mean size of a normal number over its deviation
-LARGE_GUESS = 0.25
+GUESS = 0.2  # an advantage, before anything is known
 PILOT = 256  # simulated releases that rank the units
 CACHED = 1 << 18  # posterior entries at a time
 GATHERED = 2048  # posteriors that are multiplied at once, where units are many
@@ -267,13 +266,10 @@ def advantage_bounds(
     before = tilts.before(view.log_prior, everyone)
     if is_line(view):
         return _on_a_line(view, tilts, everyone, before)
-    screen = second_moments(view, tilts)
-    found = None
-    if screen is not None and is_plane(view):
-        found = _on_a_plane(view, tilts, before, screen)
+    screen = second_moments(view, tilts) if is_plane(view) else None
+    found = None if screen is None else _on_a_plane(view, tilts, before, screen)
     if found is None:
-        settings: Any = {"screen": screen, "n_draws": n_draws, "gamma": gamma, "rng": rng}
-        found = _by_draws(view, tilts, everyone, before, **settings)
+        found = _by_draws(view, tilts, everyone, before, n_draws=n_draws, gamma=gamma, rng=rng)
     return found
 
 
@@ -283,24 +279,21 @@ def _by_draws(
     units: Units,
     before: Vector,
     *,
-    screen: Vector | None,
     n_draws: int,
     gamma: float,
     rng: np.random.Generator,
 ) -> Bounds:
     """Bound the likely worst units on all draws, and everybody else until they cannot be worse.
 
-    All units are bounded by second moments, and looked at on a few draws, which ranks them. The
-    first few are bounded as sharply as the draws allow. The others are bounded on more draws only
-    while their bound is above that of the first. Every look at a unit uses fresh draws and pays
-    its share of ``gamma``.
+    All units are looked at on a few draws, which ranks them. The first few are bounded as sharply
+    as the draws allow. The others are bounded by second moments, where that can help, and on more
+    draws only while their bound is above that of the first. Every look at a unit uses fresh draws
+    and pays its share of ``gamma``.
     """
     per_side = gamma / (4 * len(units) * _looks(n_draws))
     gained = np.abs(before)
     lower, upper = gained.copy(), 0.5 / np.minimum(tilts.share, 1 - tilts.share)
-    if screen is not None:
-        upper = np.minimum(upper, np.maximum(screen, gained))
-    value = np.maximum(np.minimum(LIKE_NORMAL * upper, LARGE_GUESS), gained)
+    value = np.maximum(GUESS, gained)
     dtype: npt.DTypeLike = np.float32
 
     def sums_of(chosen: Units, n: int) -> _Sums:
@@ -324,28 +317,32 @@ def _by_draws(
 
     pilot = look(units, PILOT).sums / PILOT
     variance = float(np.median(pilot[2] - pilot[0] ** 2))
-    guess = pilot[0] if screen is None else 0.5 * (pilot[0] + np.minimum(LIKE_NORMAL * screen, 1.0))
-    few = np.sort(np.argsort(gained - guess)[:CHAMPIONS]).astype(np.int64)
+    few = np.sort(np.argsort(gained - pilot[0])[:CHAMPIONS]).astype(np.int64)
     lost = ((tilts.rows + 8) + single_loss(view.n_subsets)) * HALF_PRECISION
     dtype = np.float32 if lost < SINGLE_LOSS * float(value.max()) else np.float64
     value[few] = np.maximum(sums_of(few, FIRST_STAGE).sums[0] / FIRST_STAGE, gained[few])
     first = np.sort(few[np.argsort(gained[few] - value[few])[:FINALISTS]])
     look(first, n_draws)
-    goal = float((upper - gained)[first].max())
+    goal, sharp = float((upper - gained)[first].max()), value[first]
     room = goal - float(np.median(value - gained))
     seen = np.zeros(len(units), dtype=np.bool_)
     seen[first] = True
     n_seen = FIRST_STAGE
     while n_seen < n_draws and _half_width(variance, n_seen, per_side) > room:
         n_seen = min(2 * n_seen, n_draws)
+    if len(units) > CHAMPIONS:
+        screen = second_moments(view, tilts, goal, every=len(units) // CHAMPIONS + 1)
+        upper = upper if screen is None else np.minimum(upper, np.maximum(screen, gained))
+        n_seen = n_seen if screen is None else FIRST_STAGE
     while True:
         left = np.flatnonzero(~seen & (upper - gained > goal))
         if not len(left):
             break
-        look(left, n_seen)
+        look(units if 2 * len(left) > len(units) else left, n_seen)
         if n_seen >= n_draws:
             break
         n_seen = min(2 * n_seen, n_draws)
+    value[first] = sharp
     slack = 2 * view.slack * tilts.weight(before, units) + ROUNDING
     return Bounds(
         value=np.clip(value, lower, upper),
@@ -370,10 +367,13 @@ def _block(n_units: int) -> int:
     return BLOCK_CELLS // 4 if n_units > CHAMPIONS else BLOCK_CELLS // 16
 
 
-def second_moments(view: View, tilts: Tilts) -> Vector | None:
+def second_moments(
+    view: View, tilts: Tilts, most: float = math.inf, every: int = 1
+) -> Vector | None:
     """Bound ``E |a|`` for all units by one quadratic form, without draws (math §18).
 
-    None where candidates are told apart exactly, or are so uneven that the form overflows.
+    None where candidates are told apart exactly, or are so uneven that the form overflows. With
+    ``every`` also where more than half of a sample, one unit in so many, is above ``most``.
 
     Guarantee
     ---------
@@ -384,18 +384,24 @@ def second_moments(view: View, tilts: Tilts) -> Vector | None:
         return None
     largest = float(np.square(view.points).sum(axis=1).max())
     lost = float(kernel.sum()) * (view.points.shape[1] + 8) * 2.0**-51 * (1 + largest)
-    folded = tilts.fold(np.ascontiguousarray(tilts.fold(kernel).T))
-    root, rest = _root(folded)
-    trace = float(np.square(root).sum())
-    worst = 0.5 / np.minimum(tilts.share, 1 - tilts.share)
-    moment, single = np.empty(tilts.n_units), root.astype(np.float32)
-    for place, masks in tilts.blocks(np.arange(tilts.n_units), np.float32):
-        image = single @ masks
-        moment[place] = np.einsum("ij,ij->j", image, image)
-    rounding = (tilts.rows + 8) * math.sqrt(tilts.rows * trace) * HALF_PRECISION
-    moment = (np.sqrt(moment * (1 + 2 * tilts.rows * HALF_PRECISION)) + rounding * worst) ** 2
-    found: Vector = np.sqrt(moment + (rest + lost) * worst**2)
-    return found
+    root, rest = _root(tilts.fold(np.ascontiguousarray(tilts.fold(kernel).T)))
+    rounding = (tilts.rows + 8) * HALF_PRECISION * math.sqrt(tilts.rows * np.square(root).sum())
+    single = root.astype(np.float32)
+
+    def bounds(units: Units) -> Vector:
+        moment = np.empty(len(units))
+        for place, masks in tilts.blocks(units, np.float32):
+            image = single @ masks
+            moment[place] = np.einsum("ij,ij->j", image, image)
+        worst = 0.5 / np.minimum(tilts.share, 1 - tilts.share)[units]
+        moment = (np.sqrt(moment * (1 + 2 * tilts.rows * HALF_PRECISION)) + rounding * worst) ** 2
+        found: Vector = np.sqrt(moment + (rest + lost) * worst**2)
+        return found
+
+    units = np.arange(tilts.n_units, dtype=np.int64)
+    if every > 1 and np.median(bounds(units[::every])) > most:
+        return None
+    return bounds(units)
 
 
 def _kernel(view: View) -> Matrix | None:
