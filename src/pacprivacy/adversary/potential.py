@@ -43,9 +43,9 @@ NODES = 8000  # of a grid, for outputs of rank 1
 FINEST, COARSEST = 1 / 400, 1 / 20  # of the noise's standard deviation
 TIGHT = 1.02  # a quick charge further above the mean square is worth a test
 HEAVY = 0.3  # of what the worst-placed unit must bear: less is not worth a test
-MOST_TESTED = 1024  # units, beyond those that could not pay a quick charge
+MOST_TESTED = 128  # units, beyond those that could not pay a quick charge
 LADDER = (1.0, 1.05, 1.3, 2.0)  # of the mean square: charges that are tested
-CLOSE = (0.985, 1.02)  # the same where draws test, and one that leaves room
+CLOSE = (1.01,)  # the same where draws test, and one that leaves room
 N_BOUNDS = 2 + len(CLOSE)  # that one unit's charge rests on: the mean square and the tests
 CHUNK = 1 << 22
 BEND = 2 * TOP * math.exp(-0.5) / 6  # sup |d³Phi/da³| V / 6: what a cube adds to the potential
@@ -372,16 +372,15 @@ def vote_price(balance: npt.ArrayLike, square: npt.ArrayLike) -> Vector:
 
     Newton's method stays below the root of a concave function; what it misses is then added.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        goal = np.nan_to_num(np.asarray(square) / balance, nan=np.inf)
-    goal = np.minimum(goal, 1.0)
+    whole = np.asarray(balance, dtype=np.float64)
+    goal: Vector = np.minimum(np.asarray(square, dtype=np.float64) / np.maximum(whole, 1e-300), 1.0)
     x = np.minimum(goal, 0.38)
     for _ in range(5):
         root = np.sqrt(1 - x)
         x = np.minimum(x + (goal - x * root) * 2 * root / (2 - 3 * x), 0.66)
     x = x * (1 + 1e-6)
     x = np.where(x * np.sqrt(1 - x) >= goal, x, np.minimum(math.sqrt(3) * goal, 2 / 3))
-    price: Vector = np.where(goal <= 0.3849, x, 1.0) * balance
+    price: Vector = np.where(goal <= 0.3849, x, 1.0) * whole
     return price
 
 
