@@ -189,7 +189,7 @@ class Statistic(Mechanism):
         whole = replace(self, layout=layout)
         if self.missing == "error":
             whole._check_gaps(frame)
-        rows = whole._read(data.parts)
+        rows = whole.read(data.parts)
         return replace(whole, layout=_steady(layout, rows))
 
     def _columns(self, frame: Frame) -> tuple[str, ...]:
@@ -257,7 +257,7 @@ class Statistic(Mechanism):
             return code_levels(column, levels) < 0
         return np.isnan(column)
 
-    def _read(self, parts: tuple[Any, ...]) -> Rows:
+    def read(self, parts: tuple[Any, ...]) -> Rows:
         """Return the rows of one candidate; looks at no other row."""
         layout, frame = fixed(self.layout, "layout"), Frame(parts, wanted_by=self.kind)
         X = np.ones((frame.n_rows, len(layout.terms)))
