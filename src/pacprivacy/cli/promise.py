@@ -43,9 +43,12 @@ def check_promise(promise: str, delta: float | None, others: dict[str, Any]) -> 
         return
     for name, value in others.items():
         if value not in (None, False, "drop"):
+            advice = "It belongs to --promise pac."
+            if name == "unit":
+                advice = "A row is protected there: make one row per person, or use --promise pac."
             raise DataError(
                 f"--{name.replace('_', '-')} must be left out with --promise dp; got a value. "
-                "It belongs to --promise pac."
+                f"{advice}"
             )
 
 

@@ -52,7 +52,7 @@ BudgetText = Annotated[
 Seed = Annotated[
     int | None,
     typer.Option(
-        "--seed", metavar="N", help="Of pool and proof; never of the secret or the noise."
+        "--seed", min=0, metavar="N", help="Of pool and proof; never of the secret or the noise."
     ),
 ]
 _Promise = Annotated[

@@ -118,6 +118,10 @@ class Statistic(Mechanism):
                 f"weights must be left out for {self.kind}; got {self.weights!r}. "
                 "Means, sums, counts and regressions take weights."
             )
+        if self.target is not None and self.target in (self.columns or ()):
+            raise MechanismError(
+                f"columns must leave out the target; got {self.target!r} in both. Drop it there."
+            )
         if self.where is not None:
             Condition(self.where)
 
