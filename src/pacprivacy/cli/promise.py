@@ -70,7 +70,8 @@ def release_dp(
             "For models see 'pac compare' and pacprivacy.dp."
         )
     limit = parse_budget(budget)
-    given: dict[str, Any] = {} if delta is None else {"delta": delta}
+    own = {"delta": delta, "bins": asked.bins, "q": asked.q}
+    given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
     if isinstance(limit, Membership):
         given["success"] = limit.success
     elif isinstance(limit, EpsilonEquivalent):
@@ -104,8 +105,6 @@ def release_dp(
         cell_names=labels,
         simulate=simulate,
         **given,
-        **({} if asked.bins is None else {"bins": asked.bins}),
-        **({} if asked.q is None else {"q": asked.q}),
     )
     if name is None:
         return found
@@ -131,9 +130,9 @@ def value_rows(found: DPRelease) -> list[Row]:
     rows = []
     for column, value in values.items():
         cells = value if isinstance(value, dict) else {"": value}
-        noise = cells if errors is None else errors[column]
         for cell, number in cells.items():
-            error = math.nan if errors is None else noise[cell] if cell else noise
+            noise: Any = math.nan if errors is None else errors[column]
+            error = noise[cell] if isinstance(noise, dict) else noise
             label = f"{column}, {cell}" if cell else column
             rows.append(Row(label, number, error, number - 2 * error, number + 2 * error))
     return rows
@@ -167,8 +166,12 @@ def find_hint(study: Study, model: str, asked: ModelOptions, budget: Any, error:
     where = "" if model == "count" else ", with declared ranges even twice as wide as the data"
     return (
         "differential privacy would give less error at this success: about "
-        f"{noise:.2g} instead of {error:.2g}{where}. See --promise dp of 'pac release'."
+        f"{_short(noise)} instead of {_short(error)}{where}. See --promise dp of 'pac release'."
     )
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def _wide(values: Any) -> tuple[float, float]:

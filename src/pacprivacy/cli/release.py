@@ -128,7 +128,12 @@ def _release(
     """
     # What can be refused without the data is refused before the data are read.
     limits = parse_budget(budget)
-    others = {"unit": unit, "subsets": subsets, "rule": rule, "universe_facts": universe_facts}
+    others: dict[str, Any] = {
+        "unit": unit,
+        "subsets": subsets,
+        "rule": rule,
+        "universe_facts": universe_facts,
+    }
     others |= {"clusters": clusters, "components": components, "C": cost, "trees": trees}
     others |= {"depth": depth, "weights": weights, "missing": missing, "fill": fill, "jobs": jobs}
     others |= {"checkpoint": checkpoint, "ledger": ledger, "dataset": dataset, "state": state}

@@ -160,8 +160,7 @@ def release_statistic(
         value, error = _finish(column, part.reshape(shape), statistic, std)
         labels = names if statistic != "histogram" else _bin_names(column, names, bins)
         values[column.name], errors[column.name] = _named(value, labels), _named(error, labels)
-    value = {statistic: values, "noise_std": errors}
-    return DPRelease(value=value, certificate=certificate)
+    return DPRelease(value={statistic: values, "noise_std": errors}, certificate=certificate)
 
 
 def _read(

@@ -75,7 +75,7 @@ def check_n_subsets(n_subsets: object, *, folds: int = 1) -> None:
         )
     if n_subsets > MOST_SUBSETS:  # type: ignore[operator]
         raise PoolError(
-            f"n_subsets must be at most {MOST_SUBSETS:,}; got {n_subsets:,}. Use 2000."  # type: ignore[str-format]
+            f"n_subsets must be at most {MOST_SUBSETS:,}; got {n_subsets:,}. Use 2000."
         )
 
 
