@@ -74,9 +74,7 @@ def check_n_subsets(n_subsets: object, *, folds: int = 1) -> None:
             f"Use {-(-256 // folds) * folds}, or more when the mechanism is cheap."
         )
     if n_subsets > MOST_SUBSETS:  # type: ignore[operator]
-        raise PoolError(
-            f"n_subsets must be at most {MOST_SUBSETS:,}; got {n_subsets:,}. Use 2000."
-        )
+        raise PoolError(f"n_subsets must be at most {MOST_SUBSETS:,}; got {n_subsets:,}. Use 2000.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
