@@ -46,7 +46,9 @@ def validate(estimator: Any, *, least: int = 1, **data: Any) -> Any:
     except ValueError as error:
         problem = str(error)
         if not any(quoting in problem for quoting in ("array=", "convert string", "bytes/str")):
-            raise
+            if "\n" not in problem:
+                raise
+            raise DataError(f"{problem.partition(chr(10))[0]} Drop or fill such rows.") from None
     if "array=" in problem:
         raise DataError(
             "X must have two axes, records and features; got another number of axes. Reshape your "

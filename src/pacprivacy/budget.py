@@ -39,7 +39,10 @@ class _Joins:
 
     def __and__(self, other: AnyBudget) -> Combined:
         if not isinstance(other, _Joins):
-            return NotImplemented
+            raise BudgetError(
+                f"a budget must be joined with another one; got {type(other).__name__}. "
+                "Write pac.Membership(0.6) & pac.Information(1)."
+            )
         mine = self.parts if isinstance(self, Combined) else (self,)
         theirs = other.parts if isinstance(other, Combined) else (other,)
         return Combined(mine + theirs)  # type: ignore[arg-type]

@@ -79,7 +79,7 @@ def _compare(
     if success is None:
         raise BudgetError(f'budget must limit membership; got {budget!r}. Try "membership<=0.588".')
     if model not in MODELS:
-        raise DataError(f"model must be one of {', '.join(MODELS)}; got {model!r}.")
+        raise DataError(f"model must be one of {', '.join(MODELS)}; got {model!r}. Choose one.")
     if model != "mean" and target is None:
         raise DataError(f"target must be named for {model}. Add --target COL.")
     table = read_table(data)

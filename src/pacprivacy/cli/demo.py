@@ -15,7 +15,7 @@ from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.budget import Membership
 from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json, show_status, show_table
 from pacprivacy.cli.options import Folder
-from pacprivacy.cli.release import save_release
+from pacprivacy.cli.release import check_folder, save_release
 from pacprivacy.mechanism import KMeans, Mean, Mechanism, coerce_data
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release
@@ -59,6 +59,7 @@ def _demo(
     Prints one certificate in full and a table of all six releases, and writes the files of each.
     Takes under a minute on two cores. Files of an earlier demo are replaced.
     """
+    check_folder(output)
     begin = time.perf_counter()
     flowers = load_iris().data
     models: dict[str, Mechanism] = {"mean": Mean(), "kmeans": KMeans(n_clusters=3)}

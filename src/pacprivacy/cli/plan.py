@@ -25,6 +25,7 @@ from pacprivacy.cli.main import (
     show_table,
     tell_curator,
 )
+from pacprivacy.cli.promise import find_hint
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import batch_of
 from pacprivacy.noise import as_rule, check_feasible, noise_limit, propose_variance
@@ -151,6 +152,10 @@ def _plan(
             _row(text, limit, rehearsal, outputs, goal, rule=rule, certify=certify)
             for text, limit in limits.items()
         ]
+    if model == "mean":  # of the others a candidate's value is no estimate yet
+        hint = find_hint(study, model, asked, first, rows[0].distance)
+        hint = hint.replace("this success", rows[0].budget)
+        tell_curator([hint] if hint else [], quiet=quiet)
     if plot is not None:
         plot_plan(rows, plot, title=f"{outputs.mechanism_name}: cost of a budget")
     sampling = _rms(outputs.values, goal)

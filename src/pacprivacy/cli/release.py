@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import warnings
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import numpy as np
 import typer
 
 from pacprivacy.budget import limits_of, parse_budget
@@ -15,16 +17,25 @@ from pacprivacy.cli.main import (
     AsJson,
     Quiet,
     Verb,
+    one_of,
     show,
     show_json,
     show_status,
     tell_curator,
 )
+from pacprivacy.cli.promise import (
+    PROMISES,
+    check_promise,
+    find_hint,
+    release_dp,
+    value_rows,
+)
+from pacprivacy.dp import DPRelease
 from pacprivacy.errors import DataError, LedgerError
 from pacprivacy.mechanism import batch_of
 from pacprivacy.noise import as_rule
 from pacprivacy.privatizing import privatize
-from pacprivacy.release import Release, plus_minus
+from pacprivacy.release import Release, Row, plus_minus
 from pacprivacy.session import SUBSETS_BATCHED
 from pacprivacy.tables import find_model, read_study
 
@@ -41,8 +52,20 @@ BudgetText = Annotated[
 Seed = Annotated[
     int | None,
     typer.Option(
-        "--seed", metavar="N", help="Of pool and proof; never of the secret or the noise."
+        "--seed", min=0, metavar="N", help="Of pool and proof; never of the secret or the noise."
     ),
+]
+_Promise = Annotated[
+    str,
+    typer.Option(
+        "--promise",
+        metavar="KIND",
+        help="pac, or dp: differential privacy of count, sum, mean, histogram, median, quantiles.",
+        autocompletion=one_of(PROMISES),
+    ),
+]
+_Delta = Annotated[
+    float | None, typer.Option("--delta", metavar="D", help="Of --promise dp; default 1e-6.")
 ]
 Simulate = Annotated[
     bool, typer.Option("--simulate", help="Seed the noise too: for trials, protects nobody.")
@@ -54,6 +77,8 @@ def _release(
     model: options.ModelName,
     budget: BudgetText,
     output: options.Folder,
+    promise: _Promise = "pac",
+    delta: _Delta = None,
     target: options.Target = None,
     columns: options.Columns = None,
     unit: options.Unit = None,
@@ -97,9 +122,22 @@ def _release(
 
     With --ledger it is one more release of a session: the same secret half for all of them, under
     one total budget, which is spent before the release leaves.
+
+    With --promise dp it is computed on all records, each clipped to the declared --ranges; there
+    is no curator.npz. That promise is another one, and has a certificate of its own.
     """
     # What can be refused without the data is refused before the data are read.
     limits = parse_budget(budget)
+    others: dict[str, Any] = {
+        "unit": unit,
+        "subsets": subsets,
+        "rule": rule,
+        "universe_facts": universe_facts,
+    }
+    others |= {"clusters": clusters, "components": components, "C": cost, "trees": trees}
+    others |= {"depth": depth, "weights": weights, "missing": missing, "fill": fill, "jobs": jobs}
+    others |= {"checkpoint": checkpoint, "ledger": ledger, "dataset": dataset, "state": state}
+    check_promise(promise, delta, others | {"principal": principal, "total": total})
     asked = options.read_options(
         target=target,
         columns=columns,
@@ -122,6 +160,15 @@ def _release(
         mi_nats=limits_of(limits, subsets or SUBSETS_BATCHED).mi_nats,
     )
     reading = options.read_reading(decimal, delimiter, encoding)
+    if promise == "dp":
+        check_folder(output)
+        seeded = (seed or 0) if simulate else None
+        told = release_dp(
+            data, model, asked, reading, budget, delta=delta, name=name, simulate=seeded
+        )
+        files = save_release(told, output)
+        _tell(told, files, value_rows(told), as_json=as_json, quiet=quiet)
+        return
     find_model(model, asked)
     as_rule(rule)
     account: dict[str, Any] = {"dataset": dataset, "principal": principal, "state": state}
@@ -150,11 +197,13 @@ def _release(
         else:
             with study.open_session(ledger=ledger, **account, **drawn) as session:
                 found = study.release_in(session, limits, **run)
+    rows = found.rows(SHOWN_NUMBERS + 1)
+    if rows:
+        error = float(np.sqrt(np.mean([row.std_error**2 for row in rows])))
+        hint = find_hint(study, model, asked, limits, error)
+        tell_curator([hint] if hint else [], quiet=quiet)
     files = save_release(found, output)
-    if as_json:
-        show_json({**found.to_public_dict(), "files": files})
-    elif not quiet:
-        _show_release(found, files)
+    _tell(found, files, rows, as_json=as_json, quiet=quiet)
 
 
 def check_no_account(options: dict[str, Any]) -> None:
@@ -194,32 +243,47 @@ def _unwritable(folder: Path, error: Exception) -> DataError:
     )
 
 
-def save_release(found: Release, folder: Path) -> dict[str, str]:
-    """Write the two files and return their names."""
+def save_release(found: Release | DPRelease, folder: Path) -> dict[str, str]:
+    """Write the files and return their names."""
     try:
         public = found.save(folder)
     except OSError as error:
         raise _unwritable(folder, error) from None
-    return {"release": str(public), "bundle": str(public.parent / "curator.npz")}
+    kept = {"bundle": str(public.parent / "curator.npz")} if isinstance(found, Release) else {}
+    return {"release": str(public), **kept}
 
 
-def _show_release(found: Release, files: dict[str, str]) -> None:
+def _tell(
+    found: Release | DPRelease,
+    files: dict[str, str],
+    rows: list[Row],
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    if as_json:
+        show_json({**found.to_public_dict(), "files": files})
+    if as_json or quiet:
+        return
     show(str(found.certificate))
-    if lines := _value_lines(found):
-        show("\nReleased value ± standard error (as estimates for all records)", style="bold")
-        show("\n".join(lines))
+    if rows:
+        what = " ± standard error (as estimates for all records)"
+        if isinstance(found, DPRelease):
+            what = "" if math.isnan(rows[0].std_error) else " ± standard deviation of the noise"
+        show(f"\nReleased value{what}", style="bold")
+        show("\n".join(_value_lines(rows)))
     show(f"\nWrote {files['release']} (may be published)")
-    show(f"      {files['bundle']} (curator only; 'pac verify' needs it)")
+    if "bundle" in files:
+        show(f"      {files['bundle']} (curator only; 'pac verify' needs it)")
 
 
-def _value_lines(found: Release) -> list[str]:
-    """Return the released numbers with their standard errors, aligned, by name."""
-    rows = found.rows(SHOWN_NUMBERS + 1)
+def _value_lines(rows: list[Row]) -> list[str]:
+    """Return the released numbers with their errors, aligned, by name."""
     lines = [(row.name, *plus_minus(row)) for row in rows[:SHOWN_NUMBERS]]
-    if not lines:
-        return []
     widths = [max(len(line[column]) for line in lines) for column in range(3)]
     shown = [f"  {n:<{widths[0]}}  {v:>{widths[1]}} ± {e:<{widths[2]}}" for n, v, e in lines]
+    if math.isnan(rows[0].std_error):  # a choice has no error in units
+        shown = [line.partition(" ± ")[0] for line in shown]
     if len(rows) > SHOWN_NUMBERS:
         shown.append("  ... all numbers are in the file")
     return [line.rstrip() for line in shown]
@@ -234,5 +298,7 @@ release = Verb(
   pac release people.csv --model svm --target smoker --C 0.1 \\
       --budget "membership<=0.6 & mi<=0.5" -o out-svm
   pac release people.csv --model mean --budget "mi<=1/16" \\
-      --ledger study.db --total "mi<=1" -o out-1""",
+      --ledger study.db --total "mi<=1" -o out-1
+  pac release people.csv --model mean --columns age --promise dp \\
+      --ranges 0,120 --budget "membership<=0.6" -o out-dp""",
 )

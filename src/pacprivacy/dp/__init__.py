@@ -108,6 +108,10 @@ from pacprivacy.dp.search import (
     search_noise as search_noise,
 )
 from pacprivacy.dp.sgd import dp_sgd as dp_sgd, dp_sgd_jax as dp_sgd_jax
+from pacprivacy.dp.statistics import (
+    STATISTICS as STATISTICS,
+    release_statistic as release_statistic,
+)
 from pacprivacy.dp.verification import verify_dp as verify_dp
 
 if typing.TYPE_CHECKING:

@@ -26,6 +26,7 @@ from pacprivacy.pool.pool import (
 )
 
 DEFAULT_SUBSETS: Final = 256
+MOST_SUBSETS: Final = 1 << 20
 MIN_OUTSIDE: Final = 100  # subsets that a unit should be out of
 MAX_TRIES: Final = 1000  # redraws of one subset before a conditioned strategy gives up
 _BLOCK_UNITS: Final = 4096  # a multiple of 8; part of the definition of what a seed draws
@@ -72,6 +73,8 @@ def check_n_subsets(n_subsets: object, *, folds: int = 1) -> None:
             f"n_subsets must be {kind} of at least 2; got {n_subsets!r}. "
             f"Use {-(-256 // folds) * folds}, or more when the mechanism is cheap."
         )
+    if n_subsets > MOST_SUBSETS:  # type: ignore[operator]
+        raise PoolError(f"n_subsets must be at most {MOST_SUBSETS:,}; got {n_subsets:,}. Use 2000.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -289,7 +289,8 @@ class Certificate:
             found = version if isinstance(version, int | str) else type(plain).__name__
             raise CertificateError(
                 f"certificate must have schema version {SCHEMA_VERSION}; got {found!r}. "
-                f"Use the version of pacprivacy that wrote it."
+                "Use the version of pacprivacy that wrote it; 'dp-1' is differential privacy, for "
+                "'pac verify' and dp.DPCertificate."
             )
         try:
             certificate = msgspec.convert(plain, cls)

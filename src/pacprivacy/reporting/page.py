@@ -116,6 +116,11 @@ def report(
     >>> pac.report(release, f"{folder}/report.html", title="Mean", by="A. Curator").name
     'report.html'
     """
+    if not isinstance(release, Release | str | Path):
+        raise DataError(
+            f"release must be a Release or a path; got {type(release).__name__}. "
+            "Pass what pac.privatize returned, or a release.json."
+        )
     folder = Path() if isinstance(release, Release) else Path(release).parent
     kind = "officer" if officer else "curator" if curator else "report"
     target = Path(output or folder / f"{kind}.html")

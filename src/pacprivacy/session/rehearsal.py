@@ -109,6 +109,11 @@ class Rehearsal:
         ``n_reserve`` more are drawn for a secret that must be independent of the others.
         """
         strategy: Any = Balanced(folds="auto") if self._wanted is None else self._wanted
+        if isinstance(strategy, type) or not hasattr(strategy, "with_subsets"):
+            raise PoolError(
+                f"pool must be a Pool or a strategy; got {strategy!r}. "
+                "Write pac.Half() or pac.Balanced()."
+            )
         notes: tuple[str, ...] = ()
         if self._n_subsets is not None:
             strategy = strategy.with_subsets(self._n_subsets)

@@ -92,7 +92,7 @@ class SubsetRun:
     def _evaluate_first(self) -> tuple[Vector, Structure]:
         try:
             return self.job.evaluate(0, self.pool.rows(0))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise explain(0, error).to_error() from error
 
     def _open_checkpoint(self, stack: ExitStack, n_outputs: int) -> Checkpoint | None:
@@ -209,7 +209,7 @@ def _run_batch(
             rows = np.flatnonzero(np.unpackbits(line, count=job.data.n_rows)).astype(np.int64)
             try:
                 vector, found = job.evaluate(k, rows)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 failure = explain(k, error)
                 break
             where = structure.difference(found)
@@ -301,7 +301,7 @@ def _train_one(train: Train, data: Data, rows: Integers, seed: int, k: int) -> A
     with single_threaded():
         try:
             return train(data.take(rows), public_generator(seed, "mechanism", k))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return explain(k, error)
 
 
@@ -356,7 +356,7 @@ def count_workers(n_jobs: int | None) -> int:
     """Return how many subsets will be evaluated at a time."""
     whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
     if n_jobs is not None and (not whole or n_jobs == 0):
-        raise ValueError(
+        raise DataError(
             f"n_jobs must be None or an integer other than 0; got {n_jobs!r}. Use -1 for all cores."
         )
     return int(joblib.effective_n_jobs(n_jobs))

@@ -118,6 +118,10 @@ class Statistic(Mechanism):
                 f"weights must be left out for {self.kind}; got {self.weights!r}. "
                 "Means, sums, counts and regressions take weights."
             )
+        if self.target is not None and self.target in (self.columns or ()):
+            raise MechanismError(
+                f"columns must leave out the target; got {self.target!r} in both. Drop it there."
+            )
         if self.where is not None:
             Condition(self.where)
 
@@ -189,7 +193,7 @@ class Statistic(Mechanism):
         whole = replace(self, layout=layout)
         if self.missing == "error":
             whole._check_gaps(frame)
-        rows = whole._read(data.parts)
+        rows = whole.read(data.parts)
         return replace(whole, layout=_steady(layout, rows))
 
     def _columns(self, frame: Frame) -> tuple[str, ...]:
@@ -257,7 +261,7 @@ class Statistic(Mechanism):
             return code_levels(column, levels) < 0
         return np.isnan(column)
 
-    def _read(self, parts: tuple[Any, ...]) -> Rows:
+    def read(self, parts: tuple[Any, ...]) -> Rows:
         """Return the rows of one candidate; looks at no other row."""
         layout, frame = fixed(self.layout, "layout"), Frame(parts, wanted_by=self.kind)
         X = np.ones((frame.n_rows, len(layout.terms)))

@@ -109,7 +109,7 @@ class _Newton(_Regression):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the coefficients of one candidate."""
-        rows = self._complete(self._read(parts))
+        rows = self._complete(self.read(parts))
         assert rows.y is not None
         Z, y, weights = self._design(rows), rows.y, rows.weights
         used = weights > 0

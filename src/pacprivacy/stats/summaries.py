@@ -22,7 +22,7 @@ class Summed(Statistic):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the numbers of one candidate."""
-        sums = self._features(self._read(parts)).sum(axis=0)
+        sums = self._features(self.read(parts)).sum(axis=0)
         return self._combine(sums[None])[0]
 
     @property
@@ -31,7 +31,7 @@ class Summed(Statistic):
         return None if self.missing == "mean" else self._at_once
 
     def _at_once(self, data: Data, pool: Pool) -> Matrix:
-        rows = self._read(data.parts)
+        rows = self.read(data.parts)
         width = self._features(rows.take(np.arange(1))).shape[1]
         return self._combine(subset_sums(pool, lambda i: self._features(rows.take(i)), width))
 
@@ -184,7 +184,7 @@ class Quantiles(Statistic):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the quantiles of one candidate."""
-        found = [_quantile(values, self.q) for _, values in self._sorted(self._read(parts))]
+        found = [_quantile(values, self.q) for _, values in self._sorted(self.read(parts))]
         values = np.concatenate(found)[None]
         return self._check(values)[0]
 
@@ -194,7 +194,7 @@ class Quantiles(Statistic):
         return None if self.missing == "mean" else self._at_once
 
     def _at_once(self, data: Data, pool: Pool) -> Matrix:
-        cells = list(self._sorted(self._read(data.parts)))
+        cells = list(self._sorted(self.read(data.parts)))
         values = np.empty((pool.n_subsets, len(cells) * len(self.q)))
         for k in range(pool.n_subsets):
             mask = pool.row_mask(k)

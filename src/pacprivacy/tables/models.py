@@ -99,7 +99,7 @@ class Model:
 
     def build(self, table: Table, options: ModelOptions) -> Built:
         """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
-        used = (learned_columns if self.learns else _described_columns)(table, options)
+        used = (learned_columns if self.learns else described_columns)(table, options)
         check_known(table, used)
         found = Categories.find(table, used, options, reference=self.predicts is not None)
         names, X = found.expand(table, used)
@@ -195,7 +195,7 @@ class Built:
     notes: tuple[str, ...] = field(repr=False)
 
 
-def _described_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
+def described_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
     """Return the columns to describe: the target, those named, or all but the unit's."""
     if options.target is not None and options.columns is not None:
         raise DataError(
@@ -290,12 +290,12 @@ _FITTED: Final = ("weights",)
 MODELS: Final[dict[str, Model | StatisticModel]] = {
     "mean": StatisticModel(
         statistic=lambda o, names, shared: stats.mean(names, **shared),
-        described=_described_columns,
+        described=described_columns,
         takes=_GROUPED,
     ),
     "sum": StatisticModel(
         statistic=lambda o, names, shared: stats.sum(names, **shared),
-        described=_described_columns,
+        described=described_columns,
         takes=("by", "weights"),
     ),
     "count": StatisticModel(
@@ -304,19 +304,19 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     ),
     "median": StatisticModel(
         statistic=lambda o, names, shared: stats.median(names, **shared),
-        described=_described_columns,
+        described=described_columns,
         takes=("by", "fill"),
     ),
     "quantiles": StatisticModel(
         statistic=lambda o, names, shared: stats.quantiles(
             names, q=(0.25, 0.5, 0.75) if o.q is None else o.q, **shared
         ),
-        described=_described_columns,
+        described=described_columns,
         takes=("by", "fill", "q"),
     ),
     "variance": StatisticModel(
         statistic=lambda o, names, shared: stats.variance(names, **shared),
-        described=_described_columns,
+        described=described_columns,
         takes=("by", "fill"),
     ),
     "crosstab": StatisticModel(

@@ -1,0 +1,316 @@
+"""Counts, sums, means, histograms and quantiles of columns with declared ranges.
+
+A record is in one cell at most, so it moves the numbers of one cell only: groups cost nothing. The
+numbers of all columns leave together, as one vector with Gaussian noise for a success or Laplace
+noise for a pure ``epsilon``; quantiles are choices among the points of a declared grid.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from pacprivacy._checks import Integers, Vector
+from pacprivacy.dp.accounting import advantage, calibrate_to_advantage, noise_advantage
+from pacprivacy.dp.certificate import DPCertificate, DPRelease
+from pacprivacy.dp.events import PureEvent, carried
+from pacprivacy.dp.mechanisms import choose_candidate, gaussian, laplace, score_loss
+from pacprivacy.dp.noise import check_promise, read_source
+from pacprivacy.dp.records import EMPTY_RECORDS, sum_clipped
+from pacprivacy.errors import BudgetError, DataError
+
+STATISTICS: Final = ("count", "sum", "mean", "histogram", "median", "quantiles")
+DELTA: Final = 1e-6  # where the ε of Gaussian noise is read; the noise follows from the success
+GRID: Final = 1001  # points among which a quantile is chosen
+COUNTED: Final = 0.5  # what a record adds to the count behind a mean, beside up to 1 to the sum
+ROUNDED: Final = 1 + 1e-6  # scores of quantiles are rounded
+GAMMA: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    """A column as it is summed; curator-only but for name and range."""
+
+    name: str
+    values: Vector  # clipped to the range; NaN is a gap
+    cells: Integers  # -1 where there is none
+    low: float
+    high: float
+
+    def counts(self, codes: Integers, size: int) -> Vector:
+        """Count records by a code of their own; -1 is not counted."""
+        return np.bincount(codes[codes >= 0], minlength=size).astype(np.float64)
+
+    def sums(self, values: Vector, size: int) -> Vector:
+        """Sum values within -1 and 1 in every cell, exactly."""
+        cells = range(size)
+        return np.array(
+            [sum_clipped(values[self.cells == c, None], clip_norm=1.0)[0] for c in cells]
+        )
+
+
+def release_statistic(
+    columns: Mapping[str, Any],
+    *,
+    statistic: str,
+    ranges: Sequence[tuple[float, float]] = (),
+    cells: Any = None,
+    cell_names: Sequence[str] = (),
+    success: float | None = None,
+    epsilon: float | None = None,
+    delta: float = DELTA,
+    bins: int = 10,
+    q: Sequence[float] = (0.25, 0.5, 0.75),
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release a statistic of every column, in all or by cells, under ``add_remove``.
+
+    Parameters
+    ----------
+    columns : mapping of str to array, curator-only
+        Numbers of every record, NaN where one is missing; names are public. For a count of records
+        rather than of entries, one column of zeros.
+    statistic : {"count", "sum", "mean", "histogram", "median", "quantiles"}
+        What is released.
+    ranges : sequence of pairs, public
+        What each column can be, known without the records. Values are clipped to it, but those
+        outside a histogram are not counted. A count needs none.
+    cells : array of int, curator-only, and cell_names : sequence of str, public
+        The group of every record, -1 for none; the names were declared.
+    success, epsilon : float
+        One of them: the success of the best guess about a record, for which the noise is Gaussian
+        and ``epsilon`` is read at ``delta``; or a pure ``epsilon``.
+    bins, q : public
+        Of a histogram, of quantiles.
+
+    Returns
+    -------
+    DPRelease
+        The value has the statistic by column and cell and, but for quantiles, ``noise_std``.
+
+    Guarantee
+    ---------
+    Claim DP-40. Differential privacy with the ``epsilon`` and ``delta`` of the certificate; no
+    attacker's success is above ``success`` where that was asked for.
+
+    Examples
+    --------
+    >>> ages = np.random.default_rng(0).uniform(20, 60, size=5000)
+    >>> found = release_statistic(
+    ...     {"age": ages}, statistic="mean", ranges=[(0, 120)], success=0.6
+    ... )
+    >>> bool(abs(found.value["mean"]["age"] - ages.mean()) < 1), found.certificate.delta
+    (True, 1e-06)
+    """
+    if statistic not in STATISTICS:
+        raise DataError(
+            f"statistic must be one of {', '.join(STATISTICS)}; got {statistic!r}. Choose one."
+        )
+    if (success is None) == (epsilon is None):
+        raise BudgetError("success or epsilon must be given, and only one; got both or neither.")
+    if success is not None and not 0.5 < success < 1:
+        raise BudgetError(f"success must be above 1/2 and below 1; got {success!r}. Use 0.6.")
+    names = tuple(cell_names) or ("",)
+    read = _read(columns, statistic, ranges, cells, names)
+    if not all(0 <= each <= 1 for each in q) or not q:
+        raise DataError(f"q must be numbers between 0 and 1; got {q!r}. Write 0.25,0.5,0.75.")
+    if bins < 1:
+        raise DataError(f"bins must be at least 1; got {bins}. Use about 10.")
+    if statistic in ("median", "quantiles"):
+        levels = (0.5,) if statistic == "median" else tuple(q)
+        return _choices(read, names, levels, statistic, success, epsilon, simulate)
+    totals, each = _totals(read, statistic, len(names), bins)
+    vector = np.concatenate([np.ravel(block) for block in totals])
+    reach = (len(read) if epsilon is not None else math.sqrt(len(read))) * each[epsilon is None]
+    given: dict[str, Any] = {
+        "sensitivity": math.nextafter(reach * (1 + 2.0**-50), math.inf),
+        "neighbours": "add_remove",
+        "simulate": simulate,
+    }
+    if epsilon is not None:
+        noisy = laplace(vector, epsilon=epsilon, **given)
+    else:
+        check_promise(1.0, delta, "add_remove")
+        found = calibrate_to_advantage(
+            lambda trial: noise_advantage(trial, delta, vector.size),
+            2 * float(success or 0) - 1,
+            delta=delta,
+        )
+        noisy = gaussian(vector, epsilon=found, delta=delta, **given)
+    said = f"A record is in one group at most, and moves the numbers by {reach:.6g} in length."
+    certificate = replace(
+        noisy.certificate,
+        mechanism=f"{statistic} of {len(read)} column{'s' * (len(read) != 1)}"
+        f"{f' in {len(names)} groups' if len(names) > 1 else ''}; {noisy.certificate.mechanism}",
+        assumptions=(
+            *_declared(read, statistic),
+            said,
+            *noisy.certificate.assumptions[1:],
+            EMPTY_RECORDS,
+        ),
+    )
+    shapes = [block.shape for block in totals]
+    parts = np.split(noisy.value, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+    std = float((noisy.certificate.noise or {})["std"])
+    values, errors = {}, {}
+    for column, part, shape in zip(read, parts, shapes, strict=True):
+        value, error = _finish(column, part.reshape(shape), statistic, std)
+        labels = names if statistic != "histogram" else _bin_names(column, names, bins)
+        values[column.name], errors[column.name] = _named(value, labels), _named(error, labels)
+    return DPRelease(value={statistic: values, "noise_std": errors}, certificate=certificate)
+
+
+def _read(
+    columns: Mapping[str, Any],
+    statistic: str,
+    ranges: Sequence[tuple[float, float]],
+    cells: Any,
+    names: Sequence[str],
+) -> list[_Column]:
+    if statistic == "count":
+        ranges = [(-math.inf, math.inf)] * len(columns)
+    if not columns or len(ranges) != len(columns):
+        raise DataError(
+            f"ranges must be one pair for each of {len(columns)} columns; got {len(ranges)}. "
+            "Declare what values can be, without looking at them."
+        )
+    read = []
+    for (name, given), (low, high) in zip(columns.items(), ranges, strict=True):
+        if not low < high:
+            raise DataError(f"ranges must be pairs low < high; got {low, high}. Write (0, 120).")
+        numbers = np.asarray(given, dtype=np.float64)
+        own = np.zeros(len(numbers), dtype=np.int64) if cells is None else np.asarray(cells)
+        if own.shape != numbers.shape or (own.size and own.max() >= len(names)):
+            raise DataError("cells must be one number below that of names for each record.")
+        inside = statistic != "histogram"
+        values = np.clip(numbers, low, high) if inside else numbers
+        codes = np.where(np.isfinite(numbers), own, -1)
+        read.append(_Column(name=name, values=values, cells=codes, low=low, high=high))
+    return read
+
+
+def _totals(
+    read: list[_Column], statistic: str, n_cells: int, bins: int
+) -> tuple[list[Any], tuple[float, float]]:
+    """Return what is summed, by column; and how far a record moves it: L1 and L2."""
+    totals: list[Any] = []
+    for column in read:
+        counts = column.counts(column.cells, n_cells)
+        middle, half = (column.low + column.high) / 2, (column.high - column.low) / 2
+        if statistic == "count":
+            totals.append(counts)
+        elif statistic == "sum":
+            totals.append(column.sums(column.values / _bound(column), n_cells))
+        elif statistic == "mean":
+            sums = column.sums((column.values - middle) / half, n_cells)
+            totals.append(np.stack([sums, COUNTED * counts]))
+        else:
+            edges = np.linspace(column.low, column.high, bins + 1)
+            place = np.searchsorted(edges, column.values, side="right") - 1
+            place = np.where(column.values == column.high, bins - 1, place)
+            good = (column.cells >= 0) & (place >= 0) & (place < bins)
+            codes = np.where(good, column.cells * bins + place, -1)
+            totals.append(column.counts(codes, n_cells * bins))
+    each = (1.0, 1.0) if statistic != "mean" else (1 + COUNTED, math.hypot(1, COUNTED))
+    return totals, each
+
+
+def _bound(column: _Column) -> float:
+    return max(abs(column.low), abs(column.high))
+
+
+def _finish(column: _Column, noisy: Any, statistic: str, std: float) -> tuple[Vector, Vector]:
+    """Return released numbers in the units of the column, and the noise in them."""
+    if statistic == "mean":
+        count = np.maximum(noisy[1] / COUNTED, 1.0)
+        share = np.clip(noisy[0] / count, -1.0, 1.0)
+        half = (column.high - column.low) / 2
+        spread = std * np.sqrt(1 + np.square(share) / COUNTED**2) / count
+        return column.low + half * (1 + share), half * np.minimum(spread, 2.0)
+    if statistic == "sum":
+        return _bound(column) * noisy, np.full(len(noisy), _bound(column) * std)
+    return np.rint(noisy), np.full(len(noisy), std)
+
+
+def _bin_names(column: _Column, names: Sequence[str], bins: int) -> list[str]:
+    edges = np.linspace(column.low, column.high, bins + 1)
+    inner = [f"{a:g} to {b:g}" for a, b in pairwise(edges)]
+    return [f"{name}, {each}".removeprefix(", ") for name in names for each in inner]
+
+
+def _named(values: Vector, names: Sequence[str]) -> Any:
+    """Return one number as it is, several by name."""
+    numbers = [float(value) for value in values]
+    return numbers[0] if list(names) == [""] else dict(zip(names, numbers, strict=True))
+
+
+def _declared(read: list[_Column], statistic: str) -> tuple[str, ...]:
+    if statistic == "count":
+        return ()
+    pairs = "; ".join(f"{column.name} {column.low:g} to {column.high:g}" for column in read)
+    how = "not counted" if statistic == "histogram" else "clipped"
+    return (f"Declared ranges, outside which values are {how}: {pairs}.",)
+
+
+def _choices(
+    read: list[_Column],
+    names: Sequence[str],
+    levels: tuple[float, ...],
+    statistic: str,
+    success: float | None,
+    epsilon: float | None,
+    simulate: np.random.Generator | int | None,
+) -> DPRelease:
+    """Choose every quantile on a grid; a score is how far its rank is from the right one."""
+    count = len(read) * len(levels)
+    if epsilon is None:
+        epsilon = calibrate_to_advantage(
+            lambda trial: advantage(PureEvent(epsilon=trial / count, count=count)),
+            2 * float(success or 0) - 1,
+        )
+    check_promise(epsilon, 0.0, "add_remove")
+    event = PureEvent(epsilon=epsilon / count, count=count)
+    source, values = read_source(simulate), {}
+    for column in read:
+        grid = np.linspace(column.low, column.high, GRID)
+        found: dict[str, Any] = {}
+        for cell, name in enumerate(names):
+            own = np.sort(column.values[column.cells == cell])
+            below = np.searchsorted(own, grid, side="left")
+            above = len(own) - np.searchsorted(own, grid, side="right")
+            for level in levels:
+                place = choose_candidate(
+                    -np.abs((1 - level) * below - level * above),
+                    sensitivity=max(level, 1 - level) * ROUNDED,
+                    epsilon=event.epsilon,
+                    monotone=False,
+                    source=source,
+                )
+                label = f"{name}, {level:g}".removeprefix(", ") if len(levels) > 1 else name
+                found[label] = float(grid[place])
+        values[column.name] = _named(np.array(list(found.values())), list(found))
+    off = score_loss(GRID, sensitivity=ROUNDED, epsilon=event.epsilon, gamma=GAMMA)
+    certificate = DPCertificate(
+        epsilon=float(epsilon),
+        delta=0.0,
+        neighbours="add_remove",
+        advantage=advantage(event),
+        mechanism=f"{statistic} of {len(read)} columns, each chosen from {GRID} points of a grid "
+        "by permute-and-flip",
+        assumptions=(
+            *_declared(read, statistic),
+            "A record is in one group at most, and moves the rank of a point by one at most.",
+            EMPTY_RECORDS,
+        ),
+        accounting={"method": "one choice for each quantile of each column", "choices": count},
+        events=carried(event),
+        notes=(
+            f"With probability {1 - GAMMA:g} the rank of a point is within about {off:.3g} records "
+            "of the best point of the grid; no error bar in units follows from that.",
+        ),
+        simulation=source.is_simulation,
+    )
+    return DPRelease(value={statistic: values}, certificate=certificate)

@@ -1,0 +1,115 @@
+"""Statistics of declared ranges: what is promised, what comes out, and how far a record reaches."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pacprivacy.dp import STATISTICS, release_statistic, verify_dp
+from pacprivacy.dp.statistics import _read, _totals
+from pacprivacy.errors import BudgetError, DataError
+
+RNG = np.random.default_rng(0)
+AGES = np.append(RNG.uniform(20, 60, size=2999), np.nan)
+CELLS = RNG.integers(-1, 2, size=3000)
+GIVEN: dict[str, Any] = {"ranges": [(0.0, 100.0)], "cells": CELLS, "cell_names": ["f", "m"]}
+
+
+@pytest.mark.claim("DP-40")
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("budget", [{"success": 0.6}, {"epsilon": 0.7}])
+def test_the_certificate_keeps_what_was_asked(statistic: str, budget: dict[str, float]) -> None:
+    found = release_statistic({"age": AGES}, statistic=statistic, **GIVEN, **budget).certificate
+    assert verify_dp(found).digest
+    if "success" in budget:
+        assert 0.598 < found.membership_bound <= 0.6
+    else:
+        assert (found.epsilon, found.delta) == (0.7, 0.0)
+
+
+@pytest.mark.claim("DP-40")
+@pytest.mark.parametrize("statistic", ["count", "sum", "mean", "histogram"])
+def test_a_record_moves_the_totals_by_what_is_paid_for(statistic: str) -> None:
+    """Remove each of some records, the extreme ones among them, and measure the move."""
+    two = {"a": np.append(AGES[:200], [1e9, -1e9, 0.0, 100.0]), "b": np.arange(204.0) % 101}
+    cells = np.append(CELLS[:200], [0, 1, 0, 1])
+    ranges = [(0.0, 100.0), (0.0, 100.0)]
+
+    def totals(keep: Any) -> Any:
+        read = _read(
+            {name: column[keep] for name, column in two.items()},
+            statistic,
+            ranges,
+            cells[keep],
+            ["f", "m"],
+        )
+        blocks, each = _totals(read, statistic, 2, 10)
+        return np.concatenate([np.ravel(block) for block in blocks]), each
+
+    everyone = np.arange(204)
+    whole, (l1, l2) = totals(everyone)
+    moves = [whole - totals(np.delete(everyone, i))[0] for i in (0, 9, 77, *range(200, 204))]
+    assert max(np.abs(move).sum() for move in moves) <= 2 * l1 + 1e-12
+    farthest = max(float(np.linalg.norm(move)) for move in moves)
+    assert farthest <= math.sqrt(2) * l2 + 1e-12
+    assert farthest > 0.9 * math.sqrt(2) * l2  # no more noise than is needed
+
+
+@pytest.mark.claim("DP-40")
+def test_values_are_right_within_their_noise() -> None:
+    truth = {name: AGES[(k == CELLS) & ~np.isnan(AGES)] for k, name in enumerate(("f", "m"))}
+    of = {"count": len, "sum": np.sum, "mean": np.mean}
+    for statistic, compute in of.items():
+        misses = []
+        for seed in range(60):
+            found = release_statistic(
+                {"age": AGES}, statistic=statistic, success=0.6, simulate=seed, **GIVEN
+            ).value
+            misses += [
+                (found[statistic]["age"][name] - compute(truth[name]))
+                / found["noise_std"]["age"][name]
+                for name in truth
+            ]
+        assert 0.75 < np.std(misses) < 1.25
+        assert abs(np.mean(misses)) < 0.5
+    found = release_statistic({"age": AGES}, statistic="median", success=0.6, simulate=0, **GIVEN)
+    for name, values in truth.items():
+        assert abs(found.value["median"]["age"][name] - np.median(values)) < 3
+
+
+def test_a_histogram_counts_what_is_inside() -> None:
+    found = release_statistic(
+        {"x": np.array([-1.0, 0.0, 5.0, 10.0, 11.0] * 1000)},
+        statistic="histogram",
+        ranges=[(0, 10)],
+        bins=2,
+        success=0.9,
+        simulate=0,
+    ).value["histogram"]["x"]
+    assert list(found) == ["0 to 5", "5 to 10"]
+    assert abs(found["0 to 5"] - 1000) < 10
+    assert abs(found["5 to 10"] - 2000) < 10
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"statistic": "mode", "success": 0.6}, "statistic must be one of"),
+        ({"statistic": "mean"}, "only one"),
+        ({"statistic": "mean", "success": 0.6, "epsilon": 1.0}, "only one"),
+        ({"statistic": "mean", "success": 0.4}, "above 1/2"),
+        ({"statistic": "mean", "success": 0.6, "ranges": []}, "one pair for each"),
+        ({"statistic": "mean", "success": 0.6, "ranges": [(1, 0)]}, "low < high"),
+        ({"statistic": "mean", "success": 0.6, "delta": 2.0}, "delta must be"),
+        ({"statistic": "mean", "epsilon": -1.0}, "epsilon must be"),
+        ({"statistic": "mean", "success": 0.6, "cells": CELLS[:5]}, "cells must be"),
+        ({"statistic": "quantiles", "success": 0.6, "q": (2.0,)}, "between 0 and 1"),
+        ({"statistic": "histogram", "success": 0.6, "bins": 0}, "bins must be"),
+    ],
+)
+def test_what_cannot_be_promised_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises((BudgetError, DataError), match=said):
+        release_statistic({"age": AGES}, **{**GIVEN, **given})
