@@ -220,7 +220,7 @@ def _run_batch(
     return BatchResult(values=values, failure=failure)
 
 
-def explain(k: int, error: Exception) -> Failure:
+def explain(k: int, error: BaseException) -> Failure:
     """Describe an exception by type and message; it may not survive the way to the caller."""
     if isinstance(error, MechanismError):
         return Failure(subset=k, reason=str(error), details="")
@@ -240,7 +240,7 @@ def _explain_difference(where: str) -> str:
     )
 
 
-def _short_traceback(error: Exception) -> str:
+def _short_traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)[-6:]).rstrip()
 
 
