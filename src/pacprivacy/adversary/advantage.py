@@ -26,8 +26,8 @@ from pacprivacy.errors import PoolError
 Units = npt.NDArray[np.int64]
 
 FIRST_STAGE = 2048  # simulated releases on which others are bounded first
-CHAMPIONS = 256  # units among which the likely worst are found
-FINALISTS = 48  # likely worst units, bounded on all draws
+CHAMPIONS = 512  # units among which the likely worst are found
+FINALISTS = 64  # likely worst units, bounded on all draws
 SINGLE_LOSS = 1e-3  # of the largest advantage: what single precision may cost a bound
 SCREEN_SPREADS = (2.0, 4.0, 6.0, 10.0)  # times the candidates' variance
 SCREEN_REST = 1e-4  # of a squared advantage, for what a root of few rows leaves out
@@ -40,6 +40,7 @@ MASK_CELLS = 1 << 21  # of a block of masks, so that it fits in the cache
 BLOCK_CELLS = 1 << 24  # of a block of posteriors
 GRID_STEPS = (0.2, 0.05, 0.0125)  # of the noise's standard deviation, for outputs of rank 1
 LONGEST_LINE = 400.0  # of the noise's standard deviation
+LINE_CELLS = 1 << 20  # a longer line is fine where candidates are few
 PLANE_NODES = 1 << 19
 PLANE_REACH = 6.5
 PLANE_BATCH = 64  # units
@@ -567,7 +568,8 @@ def is_line(view: View) -> bool:
     """Whether an integral over a grid is the better way: rank 1, and no candidate far away."""
     if view.points.shape[1] != 1 or view.groups is not None or view.gaps is not None:
         return False
-    return float(np.ptp(view.points)) <= LONGEST_LINE
+    length = float(np.ptp(view.points))
+    return length <= LONGEST_LINE or length * view.n_subsets <= LINE_CELLS
 
 
 def _tail(reach: float) -> float:

@@ -196,15 +196,17 @@ class _Search:
             risk_draws = max(risk_draws, min(needed, HEAT_COST // max(m, FEW_SUBSETS)))
         if self._risk is not None and problem.caps is not None and problem.pool is not None:
             priors = np.full(len(problem.caps), 0.5) if problem.priors is None else problem.priors
+            room = float((problem.caps - priors).min())
+            margin = min(room, max(1 - float(problem.caps.min()), 0.1 * room))  # of a cap near one
             risk_draws, risk_room = _draws_for(
-                MEMBERSHIP_MARGIN * float((problem.caps - priors).min()),
+                MEMBERSHIP_MARGIN * margin,
                 partial(success_room, view.scaled(self._near), problem.pool, gamma=gamma),
                 variance,
                 most=max(4096, POSTERIOR_COST // max(m, FEW_SUBSETS)),
             )
             if not (is_line(view.scaled(self._near)) or is_plane(view.scaled(self._near))):
                 risk_room += 2 * math.sqrt(variance / risk_draws)  # the draws may be unlucky
-            risk_room = min(risk_room, 0.5 * float((problem.caps - priors).min()))
+            risk_room = min(risk_room, 0.5 * room)
         return Effort(
             information_draws=info_draws,
             information_room=info_room,

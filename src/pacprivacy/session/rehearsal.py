@@ -28,8 +28,8 @@ from pacprivacy.simulation import (
 )
 
 SUBSETS_BATCHED = 2000  # by default, where all are evaluated by matrix products
-SUBSETS_OF_MANY = 512  # where the proof for so many records would take minutes
-MANY_RECORDS = 5_000
+SUBSETS_OF_MANY = 512  # where masks and proofs for so many records would take long
+MANY_RECORDS = 200_000
 SUBSETS_BLACK_BOX = 256
 AS_GOOD = 1.05  # an error that pilots do not tell from the least
 
