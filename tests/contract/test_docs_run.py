@@ -144,6 +144,12 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed == there
 
 
+def test_the_sidebar_has_five_titles() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert len(re.findall(r"^  - ", text.partition("\nnav:\n")[2], re.MULTILINE)) == 5
+    assert "navigation.sections" not in text  # it would unfold all of them
+
+
 def test_every_public_name_is_in_the_reference() -> None:
     import pacprivacy
 

@@ -294,6 +294,8 @@ MEAN = "release p.csv --model mean --columns a --budget mi<=1 -o out -q --subset
 OTHER = "release p.csv --budget mi<=1 -o out -q --subsets 16 --model"
 PROMISE = "release p.csv --budget membership<=0.6 -o out -q --promise dp --model"
 
+SQL = "sql tables 'SELECT avg(a) FROM people' --unit people.patient --budget mi<=1 -o out"
+
 
 def of(file: str) -> str:
     return MEAN.replace(FILE, file)
@@ -403,6 +405,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "an unknown comparison": ("compare p.csv --model tree --ranges 0,1", "Choose one"),
     "a comparison without target": ("compare p.csv --model ridge --ranges 0,1", "--target COL"),
+    "no tables": (SQL.replace("tables", "none"), "a file or folder that is there"),
+    "no SQL": (SQL.replace("SELECT", "SELEC"), "SQL that can be read"),
+    "rows of people": (SQL.replace("avg(a)", "a"), "aggregate"),
+    "a unit without a table": (SQL.replace("people.patient", "patient"), "table.column"),
+    "a unit that is no column": (SQL.replace("people.patient", "people.who"), "'who'"),
+    "a query that writes": (SQL.replace("SELECT avg(a) FROM", "DROP TABLE"), "must be a SELECT"),
     "nothing to convert": ("convert", "got 0 of them"),
     "two things to convert": ("convert --success 0.6 --mi 1", "got 2 of them"),
     "a number in words": ("convert --mi x", "--mi must be a number"),
@@ -439,6 +447,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, content in files.items():
         (folder / name).write_bytes(content)
+    (folder / "tables").mkdir()
+    TABLE.to_csv(folder / "tables" / "people.csv", index=False)
     good = release().save(folder / "good")
     plain, bundle = good.read_text(), (folder / "good" / "curator.npz").read_bytes()
     changed = json.loads(plain)
