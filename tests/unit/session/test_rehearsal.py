@@ -186,4 +186,6 @@ def test_nothing_is_said_of_more_where_it_was_not_left_open(
 
 
 def test_a_value_as_long_as_the_subset_keeps_halves() -> None:
-    assert drawn(LIMIT, mechanism=lambda x: np.sort(x[:, 0])[: len(x) // 4], n_subsets=800).folds == 2
+    assert (
+        drawn(LIMIT, mechanism=lambda x: np.sort(x[:, 0])[: len(x) // 4], n_subsets=800).folds == 2
+    )
