@@ -220,19 +220,18 @@ class Rehearsal:
         """
         pool, strategy = self.pool, self._wanted or Balanced(folds="auto")
         assert pool is not None  # the outputs are those of its subsets
-        asked = self._n_subsets or not isinstance(strategy, Balanced)
-        if asked or strategy.n_subsets or strategy.folds != "auto":
+        if not isinstance(strategy, Balanced) or strategy.folds != "auto" or strategy.independent:
             return None
-        if not _weighs_folds(budget, rule, pool.n_subsets):
+        if self._n_subsets or strategy.n_subsets or not _weighs_folds(budget, rule, pool.n_subsets):
             return None
         if not pool.folds < MORE_FOLDS <= pool.n_units or pool.n_subsets >= SUBSETS_BATCHED:
             return None
         prepared, size = as_mechanism(mechanism), pool.n_subsets // 4
-        goal = value_on_all(prepared, self.data)
         try:
             more, wider = self._pilot(prepared, strategy, MORE_FOLDS, size, self.seed)
         except MechanismError:
             return None
+        goal = value_on_all(prepared, self.data)
         if not goal.shape == more.values.shape[1:] == outputs.values.shape[1:]:
             return None
         some = np.arange(pool.n_subsets).reshape(pool.folds, -1)[:, : wider.n_subsets // pool.folds]
