@@ -420,13 +420,14 @@ TABLES: dict[str, Callable[[bool], Iterator[dict[str, Any]]]] = {
 def main(names: list[str], *, long: bool) -> int:
     """Measure, print and store, table by table."""
     TEMPORARY.mkdir(exist_ok=True)
-    content = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for name in names or list(TABLES):
         for row in TABLES[name](long):
             print(json.dumps(row), flush=True)
+            content = json.loads(RESULT.read_text()) if RESULT.exists() else {}
             kept = [other for other in content.get(name, []) if _key(other) != _key(row)]
             content[name] = [*kept, row]
             RESULT.write_text(json.dumps(content, indent=2) + "\n")
+    content = json.loads(RESULT.read_text())
     met = all(row["met"] for rows in content.values() for row in rows)
     print(f"requirements: {'met' if met else 'NOT met'}")
     return 0 if met else 1
