@@ -41,8 +41,8 @@ class Settings:
         Independent halves of the paper's protocol: as many for the variances as for releases.
     n_noises : int
         Noise draws per released half in the paper's protocol.
-    n_subsets : int
-        Subsets of our pool.
+    n_subsets, n_folds : int
+        Subsets of our pool; folds of the pool that leaves one out, beside halves.
     n_releases : int
         Simulated releases per cell on our pool.
     n_trials : int
@@ -59,6 +59,7 @@ class Settings:
     n_halves: int = 4000
     n_noises: int = 4
     n_subsets: int = 512
+    n_folds: int = 4
     n_releases: int = 4000
     n_trials: int = 500
     n_repeats: int = 8

@@ -20,7 +20,9 @@ PROTOCOL: Final = (
     "*Ours*: a balanced, stratified pool of halves and their complements; the secret is uniform "
     "on the pool; noise is certified before the secret is drawn. `exact` meets the information "
     "budget of the row. `risk` meets the *membership success* that this budget implies, and "
-    "nothing else: the information it gives away is larger and stands in the noise table.",
+    "nothing else: the information it gives away is larger and stands in the noise table. "
+    "*All but a fold* is `risk` on a pool whose subsets leave out one of a few folds; the promise "
+    "is the same.",
     "Our rules look for the least total noise variance, not for the least loss of accuracy: noise "
     "that is smaller in total but turned into a direction that decides can cost more.",
     "Success is of the best possible guess whether one given record was used; a coin has 50 %. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -22,7 +23,7 @@ from papers.simulate import budget_of, simulate_fresh, simulate_pool
 
 __all__ = ["Row", "Rule", "measure_ours", "measure_paper", "measure_task"]
 
-Rule = Literal["diagonal", "isotropic_max", "pool diagonal", "exact", "risk"]
+Rule = Literal["diagonal", "isotropic_max", "pool diagonal", "exact", "risk", "risk folds"]
 
 _PAPER_FORMULAS: Final[dict[Rule, Callable[..., Vector]]] = {
     "diagonal": proportional,
@@ -45,7 +46,8 @@ class Row:
     rule : str
         ``diagonal`` and ``isotropic_max`` follow the paper's protocol: variances estimated on
         independent halves, releases of fresh halves. ``pool diagonal`` is the paper's formula on
-        our pool, ``exact`` and ``risk`` are our rules on that pool.
+        our pool, ``exact`` and ``risk`` are our rules on that pool; ``risk folds`` is ``risk`` on
+        a pool whose subsets leave out a fold instead of a half.
     mi_nats : float
         The budget of the row.
     success : float
@@ -57,11 +59,11 @@ class Row:
     utility, standard_error : float
         Mean over the simulated releases, and its standard error.
     no_noise : float
-        The same model without noise, on the same halves.
+        The same model without noise, on the same subsets.
     noise_variance : float
         Total variance of the noise.
     n_subsets, n_releases : int
-        Halves that the noise was calibrated on; releases that were simulated.
+        Subsets that the noise was calibrated on; releases that were simulated.
     published : float or None
         The published figure of this cell, where it is known.
     """
@@ -128,25 +130,24 @@ def measure_ours(
     split: Split,
     settings: Settings,
     *,
-    rules: tuple[Rule, ...] = ("pool diagonal", "exact", "risk"),
+    rules: tuple[Rule, ...] = ("pool diagonal", "exact", "risk", "risk folds"),
 ) -> Iterator[Row]:
-    """Release from a balanced, stratified pool, certified; ``risk`` at the same success."""
-    n_subsets = min(settings.n_subsets, task.max_subsets)
-    n_releases = min(settings.n_releases, task.max_releases)
-    strategy = Balanced(n_subsets=n_subsets, stratify=True)
-    outputs, pool = _Runner(task, split, settings).outputs(task.ours, strategy, "pool")
-    no_noise = _scores(task, split, outputs, outputs.values).mean()
-    for rule in rules:
-        for mi_nats in settings.mi_budgets:
-            if rule == "risk" and posterior_success(mi_nats) >= 1.0:
+    """Release from balanced, stratified pools, certified; ``risk`` at the same success."""
+    run, n_releases = _Runner(task, split, settings), min(settings.n_releases, task.max_releases)
+    for folds, stream in ((2, "pool"), (settings.n_folds, f"pool-{settings.n_folds}-folds")):
+        here = [rule for rule in rules if rule.endswith(" folds") == (folds > 2)]
+        if not here:
+            continue
+        n_subsets = min(settings.n_subsets, task.max_subsets) // folds * folds
+        strategy = Balanced(n_subsets=n_subsets, stratify=True, folds=folds)
+        outputs, pool = run.outputs(task.ours, strategy, stream)
+        no_noise = _scores(task, split, outputs, outputs.values).mean()
+        for rule, mi_nats in itertools.product(here, settings.mi_budgets):
+            used = rule.removeprefix("pool ").removesuffix(" folds")
+            if used == "risk" and posterior_success(mi_nats) >= 1.0:
                 continue  # every guess is allowed: there is nothing to calibrate to
-            plan = calibrate(
-                outputs.values,
-                budget_of(rule, mi_nats),
-                rule=rule.removeprefix("pool "),
-                pool=pool,
-                rng=settings.seed,
-            )
+            budget = budget_of(used, mi_nats)
+            plan = calibrate(outputs.values, budget, rule=used, pool=pool, rng=settings.seed)
             rng = public_generator(settings.seed, f"{task.name} {rule}", _index(mi_nats))
             values = simulate_pool(plan, n_releases, rng)
             yield _row(

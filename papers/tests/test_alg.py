@@ -188,7 +188,8 @@ def test_rows_have_every_column_and_rule(run: tuple[Path, list[Progress]]) -> No
     rules = {(row["rule"], float(row["mi_nats"])) for row in rows}
     paper = {(rule, mi) for rule in ("diagonal", "isotropic_max") for mi in TINY.mi_budgets}
     ours = {(rule, mi) for rule in ("pool diagonal", "exact") for mi in TINY.mi_budgets}
-    assert rules == paper | ours | {("risk", 1 / 4)}, "from ln 2 nats on risk has no limit"
+    risk = {("risk", 1 / 4), ("risk folds", 1 / 4)}
+    assert rules == paper | ours | risk, "from ln 2 nats on risk has no limit"
     for row in rows:
         assert float(row["success"]) == pytest.approx(posterior_success(float(row["mi_nats"])))
         assert 0.0 <= float(row["utility"]) <= 1.0
@@ -252,7 +253,7 @@ def test_published_figures_are_looked_up_by_every_key(
     assert table.value("acc", dataset="rice", C=1.0, mi=0.5) is None
 
 
-def test_picture_has_both_rules(
+def test_picture_has_the_papers_rule_halves_and_folds(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, require_data: Require
 ) -> None:
     require_data(RICE)
@@ -261,7 +262,7 @@ def test_picture_has_both_rules(
     path = picture.draw_picture(tmp_path, n_jobs=1, settings=settings)
     assert is_picture(path)
     rows = read_csv(tmp_path / "accuracy.csv")
-    assert {row["rule"] for row in rows} == {"pool diagonal", "risk"}
+    assert {row["rule"] for row in rows} == {"pool diagonal", "risk", "risk folds"}
 
 
 # --- the command ----------------------------------------------------------------------------

@@ -152,6 +152,7 @@ def _plan(
             _row(text, limit, rehearsal, outputs, goal, rule=rule, certify=certify)
             for text, limit in limits.items()
         ]
+        more = rehearsal.prospect(study.mechanism, first, outputs, rule=rule)
     if model == "mean":  # of the others a candidate's value is no estimate yet
         hint = find_hint(study, model, asked, first, rows[0].distance)
         hint = hint.replace("this success", rows[0].budget)
@@ -167,10 +168,15 @@ def _plan(
                 "certified": certify,
                 "distance_without_noise": sampling,
                 "rows": [asdict(row) for row in rows],
+                "more": None if more is None else more._asdict(),
             }
         )
     elif not quiet:
-        _show(rows, outputs, pool, sampling, plot)
+        _show(rows, outputs, pool, sampling)
+        if more is not None:
+            show(f"\nAt {rows[0].budget}, {more}.")
+        if plot is not None:
+            show(f"Plot: {plot}")
 
 
 def read_budgets(text: str) -> dict[str, AnyBudget]:
@@ -222,9 +228,7 @@ def _rms(values: Any, goal: Any) -> float:
     return float(np.sqrt(np.square(values - goal).mean()))
 
 
-def _show(
-    rows: list[PlanRow], outputs: Outputs, pool: Pool, sampling: float, plot: Path | None
-) -> None:
+def _show(rows: list[PlanRow], outputs: Outputs, pool: Pool, sampling: float) -> None:
     show(
         f"{outputs.mechanism_name}: {outputs.n_outputs} numbers, {pool.n_subsets} candidate "
         f"subsets of {pool.n_units} units\n",
@@ -243,8 +247,6 @@ def _show(
     cells.append(("no promise", "0", "0", format_number(sampling), ""))
     show_table(["budget", "total variance", "noise", "distance", "× least"], cells)
     show(f"\n{LEGEND}")
-    if plot is not None:
-        show(f"Plot: {plot}")
 
 
 plan = Verb(

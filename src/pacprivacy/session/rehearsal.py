@@ -8,14 +8,14 @@ import math
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pacprivacy._checks import Vector
+from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, limits_of
-from pacprivacy.errors import PoolError
+from pacprivacy.errors import MechanismError, PoolError
 from pacprivacy.mechanism import Mechanism, as_mechanism, batch_of, coerce_data
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
 from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices, unit_name
@@ -32,6 +32,25 @@ SUBSETS_OF_MANY = 512  # where masks and proofs for so many records would take l
 MANY_RECORDS = 200_000
 SUBSETS_BLACK_BOX = 256
 AS_GOOD = 1.05  # an error that pilots do not tell from the least
+MORE_FOLDS = 10  # what a default pool is compared with
+
+
+class Prospect(NamedTuple):
+    """What more candidates would buy; curator-only.
+
+    ``error`` is the predicted error against the value on all records, as a share of that of the
+    pool at hand.
+    """
+
+    n_subsets: int
+    folds: int
+    error: float
+
+    def __str__(self) -> str:
+        return (
+            f"with {self.n_subsets} subsets and {self.folds} folds the error against the value on\n"
+            f"all records would be about {self.error:.2f} of this, as far as few subsets tell"
+        )
 
 
 class Rehearsal:
@@ -90,7 +109,7 @@ class Rehearsal:
         chosen: tuple[str, ...] = ()
         if isinstance(strategy, Balanced) and strategy.folds == "auto":
             folds = 2
-            if rule is None or rule == "risk":
+            if budget is not None and _weighs_folds(budget, rule, strategy.n_subsets):
                 folds, chosen = self._settle_folds(prepared, budget, strategy, seed)
             strategy = replace(strategy, folds=folds)
         labels = self.data.parts[-1] if len(self.data.parts) > 1 else None
@@ -139,7 +158,7 @@ class Rehearsal:
         return strategy, notes
 
     def _settle_folds(
-        self, mechanism: Mechanism, budget: AnyBudget | None, strategy: Balanced, seed: int
+        self, mechanism: Mechanism, budget: AnyBudget, strategy: Balanced, seed: int
     ) -> tuple[int, tuple[str, ...]]:
         """Predict the error of a release for a few numbers of folds; return the best, and say so.
 
@@ -154,35 +173,20 @@ class Rehearsal:
         Claim P-4. A function of the universe and of public randomness, which the note says.
         """
         assert strategy.n_subsets is not None  # known before the folds are
-        if budget is None or limits_of(budget, strategy.n_subsets).success_level is None:
-            return 2, ()
         choices = fold_choices(strategy.n_subsets, self.data.n_rows, self._units)
         if len(choices) == 1:
             return choices[0], ()
-        goal = value_on_all(mechanism, self.data)
         part = 4 if batch_of(mechanism) is None else 2
         size = strategy.n_subsets // (part * len(choices))
-        errors: list[float] = []
-        scales: Vector | None = None
-        for k in choices:
-            pilot = replace(strategy, folds=k, n_subsets=max(2, size // k) * k)
-            rehearsal = Rehearsal(
-                self.data,
-                pool=pilot,
-                units=self._units,
-                n_jobs=self._n_jobs,
-                rng=public_generator(seed, "pilot", k),
-                progress=False,
-            )
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the run itself says it again
-                outputs = rehearsal.run(mechanism)
-            if scales is None:  # in units that the release has too, the same for all
-                found = scale_outputs(outputs).scales
-                scales = np.ones(outputs.n_outputs) if found is None else found
-            values = outputs.values / scales
-            noise = propose_variance(values, budget, pool=rehearsal.pool, rng=rehearsal.seed)
-            errors.append(noise + float(np.square(values - goal / scales).sum(axis=1).mean()))
+        pilots = [self._pilot(mechanism, strategy, k, size, seed) for k in choices]
+        goal = value_on_all(mechanism, self.data)
+        if any(goal.shape != outputs.values.shape[1:] for outputs, _ in pilots):
+            return 2, ()  # a value whose size is that of the subset: nothing to compare
+        found = scale_outputs(pilots[0][0]).scales  # units that the release has too
+        scales = np.ones(goal.size) if found is None else found
+        errors = [
+            _error(outputs.values / scales, goal / scales, budget, pool) for outputs, pool in pilots
+        ]
         near = [e <= AS_GOOD**2 * min(errors) for e in errors]
         best = choices[near.index(True)]
         gain = math.sqrt(errors[choices.index(best)] / errors[0]) if errors[0] > 0 else 1.0
@@ -191,6 +195,60 @@ class Rehearsal:
             f"of each on the whole universe, which makes the choice a public fact about it; the "
             f"predicted error against the value on all records is {gain:.2f} of that of halves.",
         )
+
+    def _pilot(
+        self, mechanism: Mechanism, strategy: Balanced, folds: int, size: int, seed: int
+    ) -> tuple[Outputs, Pool]:
+        """Run a mechanism on a pool of few candidates; the run itself repeats its warnings."""
+        rehearsal = Rehearsal(
+            self.data,
+            pool=replace(strategy, folds=folds, n_subsets=max(2, size // folds) * folds),
+            units=self._units,
+            n_jobs=self._n_jobs,
+            rng=public_generator(seed, "pilot", folds),
+            progress=False,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            outputs = rehearsal.run(mechanism)
+        assert rehearsal.pool is not None  # drawn by the run
+        return outputs, rehearsal.pool
+
+    def prospect(
+        self, mechanism: Any, budget: AnyBudget, outputs: Outputs, *, rule: AnyRule | None = None
+    ) -> Prospect | None:
+        """Return what 2000 candidates and ten folds would buy, where fewer are the default.
+
+        One pilot, a quarter of the run, is compared with as many of the outputs at hand. None
+        where the number of candidates was asked for, where folds are not weighed, where nothing is
+        gained, and where the mechanism does not run on more records.
+        """
+        pool, strategy = self.pool, self._wanted or Balanced(folds="auto")
+        assert pool is not None  # the outputs are those of its subsets
+        if not isinstance(strategy, Balanced) or strategy.folds != "auto" or strategy.independent:
+            return None
+        if self._n_subsets or strategy.n_subsets or not _weighs_folds(budget, rule, pool.n_subsets):
+            return None
+        if not pool.folds < MORE_FOLDS <= pool.n_units or pool.n_subsets >= SUBSETS_BATCHED:
+            return None
+        prepared, size = as_mechanism(mechanism), pool.n_subsets // 4
+        try:
+            more, wider = self._pilot(prepared, strategy, MORE_FOLDS, size, self.seed)
+        except MechanismError:
+            return None
+        goal = value_on_all(prepared, self.data)
+        if not goal.shape == more.values.shape[1:] == outputs.values.shape[1:]:
+            return None
+        some = np.arange(pool.n_subsets).reshape(pool.folds, -1)[:, : wider.n_subsets // pool.folds]
+        fewer = replace(pool, bits=pool.bits[some.ravel()])
+        scales = scale_outputs(outputs).scales if outputs.scales is None else outputs.scales
+        unit = np.ones(goal.size) if scales is None else scales
+        own = outputs.values[some.ravel()] / (unit if outputs.scales is None else 1.0)
+        here = _error(own, goal / unit, budget, fewer)
+        there = _error(more.values / unit, goal / unit, budget, wider)
+        if not AS_GOOD**2 * there < here:
+            return None
+        return Prospect(SUBSETS_BATCHED, MORE_FOLDS, math.sqrt(there / here))
 
     def run(
         self, mechanism: Any, *, checkpoint: str | Path | None = None, rng: int | None = None
@@ -217,6 +275,18 @@ class Rehearsal:
         """
         settings = {"pool": self.pool, "rng": self.seed} | options
         return calibrate(outputs, budget, rule=rule, **settings)
+
+
+def _weighs_folds(budget: AnyBudget, rule: AnyRule | None, n_subsets: int | None) -> bool:
+    """Return whether the number of folds is chosen: membership is limited, by the default rule."""
+    default = rule is None or rule == "risk"
+    return default and limits_of(budget, n_subsets).success_level is not None
+
+
+def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float:
+    """Return about the mean square error of one release against the value on all records."""
+    noise = propose_variance(values, budget, pool=pool, rng=pool.seed)
+    return noise + float(np.square(values - goal).sum(axis=1).mean())
 
 
 def information_of(share: Spent) -> AnyBudget:

@@ -43,7 +43,7 @@ from pacprivacy.session.account import Holder, Share, open_account, share_of
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.queries import QueryRelease, query_of
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
-from pacprivacy.session.rehearsal import Rehearsal, information_of
+from pacprivacy.session.rehearsal import Prospect, Rehearsal, information_of
 from pacprivacy.simulation import Outputs, scale_outputs
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ class Plan:
         How sure each number would be.
     balances : Balances, curator-only
         What the charge leaves of every unit's membership balance, where there are any.
+    more : Prospect, curator-only, optional
+        What more candidates and folds would buy, where a black box has the default number.
 
     Examples
     --------
@@ -101,6 +103,7 @@ class Plan:
     belief: adversary.Belief = field(repr=False)
     error_bars: releasing.ErrorBars | None = field(default=None, repr=False)
     balances: adversary.Balances | None = field(default=None, repr=False)
+    more: Prospect | None = field(default=None, repr=False)
 
     @property
     def times_least(self) -> float | None:
@@ -113,12 +116,12 @@ class Plan:
     def __str__(self) -> str:
         text = f"PLAN: nothing was released or spent.\n{self.certificate}"
         ratio = self.times_least
-        if ratio is None:
-            return text
-        return (
-            f"{text}\nfor the curator: the noise has at most {at_most(ratio, significant=2)} times "
-            f"the least variance that noise of any law needs here."
-        )
+        if ratio is not None:
+            text += (
+                f"\nfor the curator: the noise has at most {at_most(ratio, significant=2)} times "
+                f"the least variance that noise of any law needs here."
+            )
+        return text if self.more is None else f"{text}\nfor the curator: {self.more}."
 
 
 class Session(Keeper):
@@ -325,8 +328,8 @@ class Session(Keeper):
         """
         self.check_process()  # before the lock, which a fork may have inherited while it was held
         with self._lock:
-            plan = self.plan(
-                mechanism, budget, share=share, rule=rule, checkpoint=checkpoint, name=name
+            plan = self._plan(
+                with_title(mechanism, name), budget, share=share, rule=rule, checkpoint=checkpoint
             )
             found = self.publish(plan)[0]
         releasing.warn_if_noisy(found.value, found.error_bars, plan.outputs.values)
@@ -340,10 +343,17 @@ class Session(Keeper):
         self.check_process()
         with self._lock:
             titled = with_title(mechanism, options.pop("name", None))
-            evaluated = self.evaluate(titled, budget, **options)
-            rule = options.get("rule")
-            calibrate = partial(self._rehearsal.calibrate, evaluated.outputs, rule=rule)
-            return self.prepare(evaluated, calibrate)
+            found = self._plan(titled, budget, **options)
+            if self._alone and budget is not None:
+                limit, rule = as_budget(budget), options.get("rule")
+                more = self._rehearsal.prospect(titled, limit, found.outputs, rule=rule)
+                found = self._planned = replace(found, more=more)
+            return found
+
+    def _plan(self, mechanism: Any, budget: BudgetLike | None, **asked: Any) -> Plan:
+        evaluated = self.evaluate(mechanism, budget, **asked)
+        calibrate = partial(self._rehearsal.calibrate, evaluated.outputs, rule=asked.get("rule"))
+        return self.prepare(evaluated, calibrate)
 
     def sql(
         self,

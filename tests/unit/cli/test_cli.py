@@ -443,9 +443,10 @@ def test_demo_writes_six_releases_and_a_table(
     real = demo_verb.privatize
 
     def quick(mechanism: Any, data: Any, budget: Any, **options: Any) -> Any:
-        return real(mechanism, data, budget, n_subsets=16, rule="waterfill", **options)
+        return real(mechanism, data, budget, rule="waterfill", **options)
 
     monkeypatch.setattr(demo_verb, "privatize", quick)
+    monkeypatch.setattr(demo_verb, "N_SUBSETS", 16)
     monkeypatch.setattr(demo_verb, "N_JOBS", 1)
     result = run_pac("demo", "-o", tmp_path)
     assert result.stdout.count("No attacker") == 1
@@ -457,6 +458,11 @@ def test_demo_writes_six_releases_and_a_table(
     assert [row["asked"] for row in rows] == [0.55, 0.6, 0.75] * 2
     assert all(row["proved"] <= row["asked"] for row in rows)
     assert all(row["distance"] > 0 for row in rows)
+    # 16 subsets are halves, with the noise of another rule.
+    assert [row["folds"] for row in rows] == [2] * 6
+    for row in rows:
+        noise = row["typical_distance_of_halves"] - row["typical_distance_of_halves_without_noise"]
+        assert noise > 0
 
 
 # --- the program itself ---------------------------------------------------------------------
