@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from pacprivacy._certificates import read_key
 from pacprivacy.budget import limits_of, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.main import (
@@ -43,6 +44,10 @@ Seed = Annotated[
     typer.Option(
         "--seed", metavar="N", help="Of pool and proof; never of the secret or the noise."
     ),
+]
+Sign = Annotated[
+    Path | None,
+    typer.Option("--sign", metavar="FILE", help="Sign with the ed25519 key in this PEM file."),
 ]
 Simulate = Annotated[
     bool, typer.Option("--simulate", help="Seed the noise too: for trials, protects nobody.")
@@ -82,6 +87,7 @@ def _release(
     name: options.Name = None,
     seed: Seed = None,
     simulate: Simulate = False,
+    sign: Sign = None,
     ledger: options.LedgerPlace = None,
     dataset: options.Dataset = None,
     principal: options.Principal = None,
@@ -129,6 +135,8 @@ def _release(
     if ledger is None:
         check_no_account(account)
     check_folder(output)
+    if sign is not None:
+        read_key(sign, private=True)
     study = read_study(data, model, asked, reading)
     tell_curator(study.notes, quiet=quiet)
     # A mechanism that runs subset by subset has a progress bar of its own.
@@ -150,7 +158,7 @@ def _release(
         else:
             with study.open_session(ledger=ledger, **account, **drawn) as session:
                 found = study.release_in(session, limits, **run)
-    files = save_release(found, output)
+    files = save_release(found, output, sign=sign)
     if as_json:
         show_json({**found.to_public_dict(), "files": files})
     elif not quiet:
@@ -194,10 +202,10 @@ def _unwritable(folder: Path, error: Exception) -> DataError:
     )
 
 
-def save_release(found: Release, folder: Path) -> dict[str, str]:
+def save_release(found: Release, folder: Path, *, sign: Path | None = None) -> dict[str, str]:
     """Write the two files and return their names."""
     try:
-        public = found.save(folder)
+        public = found.save(folder, sign=sign)
     except OSError as error:
         raise _unwritable(folder, error) from None
     return {"release": str(public), "bundle": str(public.parent / "curator.npz")}

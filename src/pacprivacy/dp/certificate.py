@@ -16,6 +16,7 @@ from pacprivacy._certificates import (
     readings_text,
     release_html,
     rows_html,
+    write_release,
 )
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.errors import BudgetError, CertificateError
@@ -279,6 +280,5 @@ class DPRelease:
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         public = target / "release.json"
-        text = json.dumps(self.to_public_dict(), indent=2, allow_nan=False)
-        public.write_text(text + "\n", encoding="utf-8")
+        write_release(public, self.to_public_dict())
         return public

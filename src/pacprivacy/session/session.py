@@ -533,9 +533,12 @@ class Session(Keeper):
             if self._spent is not unspent and self._spent.n_releases == unspent.n_releases:
                 self.close()  # something was drawn that the belief does not know
             raise
-        bars = plan.error_bars
         release = releases.Release(
-            value=value, certificate=certificate, proof=bundle, error_bars=bars
+            value=value,
+            certificate=certificate,
+            proof=bundle,
+            error_bars=plan.error_bars,
+            model=plan.outputs.model,
         )
         self._releases.append(release)
         return release, seen

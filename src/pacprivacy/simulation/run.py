@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,7 +41,7 @@ class Outputs:
     Row ``k`` of ``values``, shape (m, d), is the flattened value on subset ``k``. ``public`` is
     what was computed from the whole universe or declared, ``published`` what of the universe the
     value shows. Each number was divided by its entry of ``scales``; see :func:`scale_outputs`. With
-    ``rounds``, released numbers are counts.
+    ``rounds``, released numbers are counts. ``model`` says how the value is applied to new rows.
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)
@@ -53,6 +53,7 @@ class Outputs:
     finish: Callable[[Any], Any] = field(default=_unchanged, repr=False)
     scales: Vector | None = field(default=None, repr=False)
     rounds: bool = field(default=False, repr=False)
+    model: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         values = np.ascontiguousarray(self.values, dtype=np.float64).view()
@@ -187,6 +188,7 @@ def run_mechanism(
         seed=seed,
         finish=prepared.finish,
         rounds=totals == "count",
+        model=mechanisms.model_of(prepared),
     )
 
 
