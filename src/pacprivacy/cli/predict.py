@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pacprivacy.cli.console import Quiet, Verb, tell_curator
+from pacprivacy.cli.main import Quiet, Verb, tell_curator
 from pacprivacy.cli.options import (
     DataFile,
     Decimal,

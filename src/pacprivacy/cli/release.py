@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -18,16 +20,15 @@ from pacprivacy.cli.main import (
     Verb,
     show,
     show_json,
-    show_status,
     tell_curator,
 )
-from pacprivacy.errors import DataError, LedgerError
+from pacprivacy.errors import DataError, InterruptedRun, LedgerError
 from pacprivacy.mechanism import batch_of
 from pacprivacy.noise import as_rule
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release, plus_minus
 from pacprivacy.session import SUBSETS_BATCHED
-from pacprivacy.tables import find_model, read_study
+from pacprivacy.tables import Study, find_model, read_study
 
 SHOWN_NUMBERS: Final = 20
 
@@ -139,9 +140,7 @@ def _release(
         read_key(sign, private=True)
     study = read_study(data, model, asked, reading)
     tell_curator(study.notes, quiet=quiet)
-    # A mechanism that runs subset by subset has a progress bar of its own.
-    silent = quiet or batch_of(study.mechanism) is None
-    with warnings.catch_warnings(), show_status("finding the noise", quiet=silent):
+    with warnings.catch_warnings(), _kept(checkpoint, output, study) as checkpoint:
         if quiet:
             warnings.simplefilter("ignore")
         drawn: dict[str, Any] = {
@@ -163,6 +162,35 @@ def _release(
         show_json({**found.to_public_dict(), "files": files})
     elif not quiet:
         _show_release(found, files)
+
+
+@contextmanager
+def _kept(checkpoint: Path | None, output: Path, study: Study) -> Iterator[Path | None]:
+    """Yield where finished candidates are kept: beside the release, until there is one.
+
+    A mechanism that evaluates all candidates at once needs no such file.
+    """
+    own = checkpoint is None and batch_of(study.mechanism) is None
+    if not own:
+        yield checkpoint
+        return
+    made = not output.exists()
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / "checkpoint.pac"
+    try:
+        yield path
+    except KeyboardInterrupt as error:
+        done = str(error).partition(";")[0] or "stopped before it was done"
+        raise InterruptedRun(
+            f"{done}; type the same command again to go on from {path} (curator only)."
+        ) from None
+    except BaseException:
+        path.unlink(missing_ok=True)
+        if made:
+            with suppress(OSError):  # something else is in it
+                output.rmdir()
+        raise
+    path.unlink(missing_ok=True)
 
 
 def check_no_account(options: dict[str, Any]) -> None:

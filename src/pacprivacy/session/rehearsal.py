@@ -5,6 +5,7 @@ is spent, and what is found is for the curator alone.
 """
 
 import math
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pacprivacy._checks import Vector
+from pacprivacy._progress import begin, expect
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, limits_of
 from pacprivacy.errors import PoolError
@@ -20,10 +22,13 @@ from pacprivacy.mechanism import Mechanism, as_mechanism, batch_of, coerce_data
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
 from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices, unit_name
 from pacprivacy.simulation import (
+    EVALUATING,
     Outputs,
+    count_workers,
     read_checkpoint_seed,
     run_mechanism,
     scale_outputs,
+    seconds_after,
     value_on_all,
 )
 
@@ -31,6 +36,7 @@ SUBSETS_BATCHED = 2000  # by default, where all are evaluated by matrix products
 SUBSETS_OF_MANY = 512  # where the proof for so many records would take minutes
 MANY_RECORDS = 5_000
 SUBSETS_BLACK_BOX = 256
+TRYING = "trying folds"
 AS_GOOD = 1.05  # an error that pilots do not tell from the least
 
 
@@ -56,7 +62,7 @@ class Rehearsal:
         self.pool: Pool | None = None
         self._given = None if rng is None else self.seed
         self._wanted, self._n_subsets, self._units = pool, n_subsets, units
-        self._n_jobs, self._progress = n_jobs, progress
+        self._n_jobs, self.progress = n_jobs, progress
 
     def draw(
         self,
@@ -154,8 +160,14 @@ class Rehearsal:
         choices = fold_choices(strategy.n_subsets, self.data.n_rows, self._units)
         if len(choices) == 1:
             return choices[0], ()
+        advance, started = begin(TRYING, len(choices)), time.perf_counter()
         goal = value_on_all(mechanism, self.data)
-        part = 4 if batch_of(mechanism) is None else 2
+        part, runs = 2, 1.0
+        if batch_of(mechanism) is None:
+            each = time.perf_counter() - started
+            part, runs = 4, strategy.n_subsets * each / count_workers(self._n_jobs)
+        after = seconds_after(strategy.n_subsets, self.data.n_rows)
+        expect({TRYING: runs / part, EVALUATING: runs, **after})
         size = strategy.n_subsets // (part * len(choices))
         errors: list[float] = []
         scales: Vector | None = None
@@ -177,6 +189,7 @@ class Rehearsal:
                 scales = np.ones(outputs.n_outputs) if found is None else found
             values = outputs.values / scales
             noise = propose_variance(values, budget, pool=rehearsal.pool, rng=rehearsal.seed)
+            advance(1)
             errors.append(noise + float(np.square(values - goal / scales).sum(axis=1).mean()))
         near = [e <= AS_GOOD**2 * min(errors) for e in errors]
         best = choices[near.index(True)]
@@ -200,7 +213,7 @@ class Rehearsal:
             n_jobs=self._n_jobs,
             checkpoint=checkpoint,
             rng=self._given if rng is None or self._given is None else rng,
-            progress=self._progress,
+            progress=self.progress,
         )
 
     def calibrate(

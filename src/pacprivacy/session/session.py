@@ -20,6 +20,7 @@ import numpy as np
 from pacprivacy import adversary, release as releases
 from pacprivacy._checks import Vector
 from pacprivacy._plots import draw
+from pacprivacy._progress import begin, show_stages
 from pacprivacy._random import public_generator, secret_source
 from pacprivacy._rounding import at_most
 from pacprivacy._system import few_threads
@@ -49,7 +50,7 @@ from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.queries import QueryRelease, query_of
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Rehearsal, information_of
-from pacprivacy.simulation import Outputs, scale_outputs
+from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_outputs
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
@@ -366,7 +367,7 @@ class Session(Keeper):
     ) -> Plan:
         """Return what :meth:`release` would release; nothing is drawn or spent."""
         self.check_process()
-        with self._lock:
+        with self._lock, show_stages(self._rehearsal.progress):  # it is gone before the draw
             titled = with_title(mechanism, name)
             evaluated = self.evaluate(titled, budget, share=share, rule=rule, checkpoint=checkpoint)
             calibrate = partial(self._rehearsal.calibrate, evaluated.outputs, rule=rule)
@@ -466,6 +467,7 @@ class Session(Keeper):
                 part=share.part,
             )
             asked = information_of(share.limits)
+        begin(SEARCHING)
         noise, outputs = (
             calibrate(asked, gamma=adversary.DEFAULT_GAMMA / 2, **given),
             evaluated.outputs,
@@ -483,7 +485,9 @@ class Session(Keeper):
             session=part,
         )
         with few_threads(pool.n_subsets * pool.n_units):
+            begin(PROVING)
             noise = releases.assess(noise, context)  # the charge is the best bound that is proved
+            begin(WRITING)
             bundle = releases.bundle_of(noise, context)
             certificate = releases.write_certificate(bundle, noise)
         charges, left = releases.paid(noise, bundle), share.balances

@@ -13,16 +13,19 @@ import numpy.typing as npt
 
 from pacprivacy import mechanism as mechanisms
 from pacprivacy._checks import Matrix, Vector
+from pacprivacy._progress import begin, expect, show_stages
 from pacprivacy._random import coerce_seed
 from pacprivacy._system import single_threaded
 from pacprivacy.errors import MechanismError
 from pacprivacy.pool import Pool
 from pacprivacy.simulation.backends import (
+    EVALUATING,
     Job,
     Notice,
     SubsetRun,
     coerce_for,
     collect_notices,
+    seconds_after,
     show_notices,
 )
 from pacprivacy.simulation.checkpoint import read_header
@@ -163,12 +166,14 @@ def run_mechanism(
     run = SubsetRun(job=job, pool=pool, path=path)
     own: list[Notice] = []
     try:
-        with collect_notices(own), single_threaded():
+        with show_stages(progress), collect_notices(own), single_threaded():
             batch = mechanisms.batch_of(prepared)
             if batch is not None:
+                expect({EVALUATING: 1.0, **seconds_after(pool.n_subsets, pool.n_units)})
+                begin(EVALUATING)
                 values, structure = run_at_once(batch, job, pool)
             else:
-                values, structure = run.execute(n_jobs=n_jobs, progress=progress)
+                values, structure = run.execute(n_jobs=n_jobs)
     except BaseException:
         with suppress(Warning):  # a filter that makes warnings errors must not hide this one
             show_notices([*own, *run.notices])

@@ -11,6 +11,7 @@ from pacprivacy.tables.files import (
 )
 from pacprivacy.tables.models import (
     MODELS as MODELS,
+    Study as Study,
     find_model as find_model,
     learned_columns as learned_columns,
     pairs_of as pairs_of,
