@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from pacprivacy._certificates import read_key
+from pacprivacy._certificates import read_key, read_release
 from pacprivacy.budget import limits_of, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.main import (
@@ -159,7 +159,7 @@ def _release(
                 found = study.release_in(session, limits, **run)
     files = save_release(found, output, sign=sign)
     if as_json:
-        show_json({**found.to_public_dict(), "files": files})
+        show_json({**read_release(files["release"]), "files": files})
     elif not quiet:
         _show_release(found, files)
 
