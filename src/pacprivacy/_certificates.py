@@ -61,7 +61,7 @@ def read_release(path: str | Path, *, public_key: str | Path | None = None) -> A
 
     Guarantee
     ---------
-    Claim R-9. A file with a digest is refused if a byte of it has changed, and, given a public key,
+    Claim R-10. A file with a digest is refused if a byte of it has changed, and, given a public key,
     if it is not signed by its owner. Files of before version 0.3 have no digest.
     """
     try:
@@ -100,7 +100,7 @@ def read_key(path: str | Path, *, private: bool) -> Any:
             "Run: pip install 'pacprivacy[sign]'"
         ) from None
     kind = ed25519.Ed25519PrivateKey if private else ed25519.Ed25519PublicKey
-    key = None
+    key: Any = None
     with suppress(OSError, ValueError, TypeError, UnsupportedAlgorithm):
         content = Path(path).read_bytes()
         if private:

@@ -58,6 +58,8 @@ class _Line:
         """Note work that is done."""
         with self._lock:
             self._done += count
+            if self._done >= self._total:
+                self.draw()
 
     def left(self) -> float:
         """Return about how many seconds there are to go."""

@@ -2,8 +2,9 @@
 
 import csv
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -73,10 +74,10 @@ def _predict(
     tell_curator((*table.notes, *notes), quiet=quiet)
 
 
-def _write(file: object, columns: dict[str, object]) -> None:
-    writer = csv.writer(file, lineterminator="\n")  # type: ignore[call-overload]
+def _write(file: TextIO, columns: Mapping[str, Any]) -> None:
+    writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))  # type: ignore[call-overload]
+    writer.writerows(zip(*columns.values(), strict=True))
 
 
 predict = Verb(

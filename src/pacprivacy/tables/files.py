@@ -387,7 +387,7 @@ def _all_thousands(cells: Cells) -> bool:
 def _read_cells(cells: Cells, decimal: str) -> Column:
     """Return the column with these entries: numbers if all are, else dates, else text."""
     if isinstance(cells, tuple):
-        return _read_coded(*cells, decimal)
+        return _read_coded(cells[0], cells[1], decimal)
     import pyarrow as pa
     import pyarrow.compute as pc
 

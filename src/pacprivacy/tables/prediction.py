@@ -51,7 +51,7 @@ def predict(release: Release, table: Table) -> tuple[Predicted, npt.NDArray[np.b
             f"{release.certificate.mechanism!r}. Release one with 'pac release --model ols'."
         )
     X = _design(model, table)
-    known = ~np.isnan(X).any(axis=1)
+    known: npt.NDArray[np.bool_] = np.logical_not(np.isnan(X).any(axis=1))
     try:
         found = APPLIES[model["kind"]](model, release.value, X[known])
     except (KeyError, TypeError, ValueError, IndexError):

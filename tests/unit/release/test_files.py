@@ -134,7 +134,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.claim("R-9")
+@pytest.mark.claim("R-10")
 def test_one_changed_byte_is_refused(folder: Path, tmp_path: Path) -> None:
     content = (folder / "release.json").read_bytes()
     read_release(folder / "release.json")
@@ -149,7 +149,7 @@ def test_one_changed_byte_is_refused(folder: Path, tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.claim("R-9")
+@pytest.mark.claim("R-10")
 @pytest.mark.parametrize(
     "change",
     [
@@ -185,7 +185,7 @@ def test_the_verbs_check_it_first(folder: Path, tmp_path: Path) -> None:
         pac.Release.load(path)
 
 
-@pytest.mark.claim("R-9")
+@pytest.mark.claim("R-10")
 def test_only_the_owner_of_the_key_can_sign(folder: Path, tmp_path: Path) -> None:
     signed, plain = folder / "release.json", folder / "plain" / "release.json"
     assert pac.Release.load(signed, public_key=folder / "key.pub").value["mean"].shape == (2,)
