@@ -1,10 +1,11 @@
-"""What certificates of both promises share: digest, file, HTML, and what a check of them found."""
+"""What certificates of both promises share: digest, file, signature, HTML, what a check found."""
 
 import hashlib
 import html
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import singledispatch
 from pathlib import Path
@@ -30,15 +31,114 @@ def digest_of(plain: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def read_certificate(path: str | Path) -> Any:
-    """Return the certificate in a release file, or in a file of its own, as plain JSON types."""
+MARKS: Final = ("digest", "signature")
+_UNSEALED: Final = {"schema_version", "value", "error_bars", "certificate"}  # before digests
+_SIGNED: Final = b"pacprivacy release "
+
+
+def write_release(
+    path: Path, content: Mapping[str, Any], *, sign: str | Path | None = None
+) -> None:
+    """Write a release file: everything in it under one digest, signed by the key in ``sign``."""
+    sealed = dict(content)
+    if sign is not None:
+        key = read_key(sign, private=True)
+        sealed["signature"] = {
+            "algorithm": "ed25519",
+            "public_key": key.public_key().public_bytes_raw().hex(),
+            "value": key.sign(_SIGNED + digest_of(content).encode()).hex(),
+        }
+    sealed["digest"] = digest_of(sealed)
+    path.write_text(_text(sealed), encoding="utf-8", newline="\n")
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def read_release(path: str | Path, *, public_key: str | Path | None = None) -> Any:
+    """Return a release file, or a certificate in a file of its own, as plain JSON types.
+
+    Guarantee
+    ---------
+    Claim R-10. A file with a digest is refused if a byte of it has changed and, given a public
+    key, if its owner has not signed it. Files of before version 0.3 have no digest.
+    """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_bytes().decode("utf-8")
+        content = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not valid JSON"
         raise CertificateError(
             f"{path} must be a readable JSON file; {reason}. Pass a release.json."
         ) from None
+    plain = content if isinstance(content, dict) else {}
+    if "digest" in plain or ("certificate" in plain and not plain.keys() <= _UNSEALED):
+        body = {name: item for name, item in plain.items() if name != "digest"}
+        same = False
+        with suppress(ValueError):  # NaN is no JSON
+            same = plain.get("digest") == digest_of(body) and text == _text(plain)
+        if not same:
+            raise CertificateError(
+                f"{path} must be as it was written; its digest is of another content: something "
+                "in it was changed. Get the file again from whoever released it."
+            )
+    if public_key is not None:
+        _check_signature(plain, public_key, path)
+    return content
+
+
+def read_key(path: str | Path, *, private: bool) -> Any:
+    """Return an ed25519 key from a PEM file, as OpenSSL and ``cryptography`` write it."""
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise CertificateError(
+            "signatures must be made and checked with cryptography; it is not installed. "
+            "Run: pip install 'pacprivacy[sign]'"
+        ) from None
+    kind = ed25519.Ed25519PrivateKey if private else ed25519.Ed25519PublicKey
+    key: Any = None
+    with suppress(OSError, ValueError, TypeError, UnsupportedAlgorithm):
+        content = Path(path).read_bytes()
+        if private:
+            key = serialization.load_pem_private_key(content, password=None)
+        else:
+            key = serialization.load_pem_public_key(content)
+    if not isinstance(key, kind):
+        end = "" if private else f" -in key.pem -pubout -out {Path(path).name[:40]}"
+        make = (
+            f"genpkey -algorithm ed25519 -out {Path(path).name[:40]}" if private else f"pkey{end}"
+        )
+        raise CertificateError(
+            f"{path} must be a PEM file with an ed25519 {'private' if private else 'public'} key "
+            f"without a password; got something else. Make one: openssl {make}"
+        )
+    return key
+
+
+def _check_signature(plain: Mapping[str, Any], public_key: str | Path, path: str | Path) -> None:
+    key, found = read_key(public_key, private=False), plain.get("signature")
+    if found is None:
+        raise CertificateError(
+            f"{path} must be signed to be checked with a key; it is not. Ask for a signed release, "
+            "or leave out --public-key."
+        )
+    body = {name: item for name, item in plain.items() if name not in MARKS}
+    try:
+        key.verify(bytes.fromhex(found["value"]), _SIGNED + digest_of(body).encode())
+    except Exception:  # InvalidSignature, or no signature at all
+        raise CertificateError(
+            f"{path} must be signed by the owner of {public_key}; its signature is not of that "
+            "key. Do not trust the file."
+        ) from None
+
+
+def read_certificate(path: str | Path) -> Any:
+    """Return the certificate in a release file, or in a file of its own, as plain JSON types."""
+    content = read_release(path)
     return content.get("certificate", content) if isinstance(content, dict) else content
 
 

@@ -60,7 +60,8 @@ def numbers_in(content: Any, path: str = "") -> Iterator[tuple[str, float]]:
     if isinstance(content, dict):
         for key, value in content.items():
             yield from numbers_in(value, f"{path}.{key}")
-        if "coef" in content and "intercept" in content and np.ndim(content["intercept"]) == 0:
+        scalar = isinstance(content.get("intercept"), float)
+        if "coef" in content and scalar:
             at_the_mean = np.dot(content["coef"], X.mean(axis=0)) + content["intercept"]
             yield f"{path}: prediction at the mean", float(at_the_mean)
     elif isinstance(content, list):

@@ -26,13 +26,13 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from pacprivacy import _version
+from pacprivacy._progress import begin, show_stages, wipe
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, PacPrivacyError
 
 # --- what verbs read and print -------------------------------------------------------------
@@ -120,16 +120,11 @@ def show_json(content: Any) -> None:
 
 
 @contextmanager
-def show_status(text: str, *, quiet: bool) -> Iterator[None]:
-    """Show that work is going on, and since when, on a terminal only."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        bar.add_task(text, total=None)
-        yield
+def show_status(text: str, *, quiet: bool) -> Iterator[Callable[[str], object]]:
+    """Show that work is going on, and since when; yields what names the next stage."""
+    with show_stages(False if quiet else None):
+        begin(text)
+        yield begin
 
 
 def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -144,6 +139,7 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def complain(message: str, *, kind: Literal["error", "warning"] = "error") -> None:
     """Print one line on stderr, whatever line breaks the message has."""
+    wipe()
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     line = Text.assemble("pac: ", (f"{kind}:", _STYLES[kind]), " ", " ".join(message.split()))
     console.print(line)
@@ -311,6 +307,7 @@ VERBS: Final = {
     "plan": "Show privacy against utility for several budgets.",
     "release": "Release a statistic or a model of a table.",
     "sql": "Answer a query over tables with keys.",
+    "predict": "Apply a released model to new rows.",
     "verify": "Recompute a certificate from the curator's bundle.",
     "audit": "Attack simulated releases, beside what is promised.",
     "report": "Write a page that says what a release promises.",

@@ -152,9 +152,9 @@ def read_options(
 ) -> ModelOptions:
     """Collect what belongs to the model, as typed by the user."""
     return ModelOptions(
-        columns=None if columns is None else _split("--columns", columns),
+        columns=None if columns is None else split_names("--columns", columns),
         ranges=None if ranges is None else read_ranges("--ranges", ranges),
-        by=None if group_by is None else _split("--group-by", group_by),
+        by=None if group_by is None else split_names("--group-by", group_by),
         levels={} if levels is None else read_levels(levels),
         q=None if quantiles is None else _read_numbers("--quantiles", quantiles),
         **options,  # type: ignore[arg-type]
@@ -227,7 +227,8 @@ def check_plot(plot: Path | None) -> None:
         )
 
 
-def _split(name: str, columns: str) -> tuple[str, ...]:
+def split_names(name: str, columns: str) -> tuple[str, ...]:
+    """Read names with commas between, each once."""
     names = tuple(part.strip() for part in columns.split(","))
     if not all(names) or len(set(names)) != len(names):
         raise DataError(

@@ -27,7 +27,6 @@ from pacprivacy.cli.main import (
 )
 from pacprivacy.cli.promise import find_hint
 from pacprivacy.errors import BudgetError
-from pacprivacy.mechanism import batch_of
 from pacprivacy.noise import as_rule, check_feasible, noise_limit, propose_variance
 from pacprivacy.pool import Pool
 from pacprivacy.reporting import PlanRow, plot_plan
@@ -129,8 +128,7 @@ def _plan(
     options.check_plot(plot)
     study = read_study(data, model, asked, reading)
     tell_curator(study.notes, quiet=quiet)
-    silent = quiet or batch_of(study.mechanism) is None
-    with warnings.catch_warnings(), show_status("trying the budgets", quiet=silent):
+    with warnings.catch_warnings(), show_status("drawing the candidates", quiet=quiet) as begin:
         if quiet:
             warnings.simplefilter("ignore")
         rehearsal = Rehearsal(
@@ -147,6 +145,7 @@ def _plan(
         for limit in limits.values():
             check_feasible(limit, rule, pool)
         outputs = rehearsal.run(study.mechanism, checkpoint=checkpoint)
+        begin("trying the budgets")
         goal = value_on_all(study.mechanism, rehearsal.data)
         rows = [
             _row(text, limit, rehearsal, outputs, goal, rule=rule, certify=certify)

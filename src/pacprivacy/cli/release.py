@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
 import typer
 
+from pacprivacy._certificates import read_key, read_release
 from pacprivacy.budget import limits_of, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.main import (
@@ -20,7 +23,6 @@ from pacprivacy.cli.main import (
     one_of,
     show,
     show_json,
-    show_status,
     tell_curator,
 )
 from pacprivacy.cli.promise import (
@@ -31,13 +33,13 @@ from pacprivacy.cli.promise import (
     value_rows,
 )
 from pacprivacy.dp import DPRelease
-from pacprivacy.errors import DataError, LedgerError
+from pacprivacy.errors import DataError, InterruptedRun, LedgerError
 from pacprivacy.mechanism import batch_of
 from pacprivacy.noise import as_rule
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release, Row, plus_minus
 from pacprivacy.session import SUBSETS_BATCHED
-from pacprivacy.tables import find_model, read_study
+from pacprivacy.tables import Study, find_model, read_study
 
 SHOWN_NUMBERS: Final = 20
 
@@ -66,6 +68,10 @@ _Promise = Annotated[
 ]
 _Delta = Annotated[
     float | None, typer.Option("--delta", metavar="D", help="Of --promise dp; default 1e-6.")
+]
+Sign = Annotated[
+    Path | None,
+    typer.Option("--sign", metavar="FILE", help="Sign with the ed25519 key in this PEM file."),
 ]
 Simulate = Annotated[
     bool, typer.Option("--simulate", help="Seed the noise too: for trials, protects nobody.")
@@ -107,6 +113,7 @@ def _release(
     name: options.Name = None,
     seed: Seed = None,
     simulate: Simulate = False,
+    sign: Sign = None,
     ledger: options.LedgerPlace = None,
     dataset: options.Dataset = None,
     principal: options.Principal = None,
@@ -160,13 +167,15 @@ def _release(
         mi_nats=limits_of(limits, subsets or SUBSETS_BATCHED).mi_nats,
     )
     reading = options.read_reading(decimal, delimiter, encoding)
+    if sign is not None:
+        read_key(sign, private=True)
     if promise == "dp":
         check_folder(output)
         seeded = (seed or 0) if simulate else None
         told = release_dp(
             data, model, asked, reading, budget, delta=delta, name=name, simulate=seeded
         )
-        files = save_release(told, output)
+        files = save_release(told, output, sign=sign)
         _tell(told, files, value_rows(told), as_json=as_json, quiet=quiet)
         return
     find_model(model, asked)
@@ -178,9 +187,7 @@ def _release(
     check_folder(output)
     study = read_study(data, model, asked, reading)
     tell_curator(study.notes, quiet=quiet)
-    # A mechanism that runs subset by subset has a progress bar of its own.
-    silent = quiet or batch_of(study.mechanism) is None
-    with warnings.catch_warnings(), show_status("finding the noise", quiet=silent):
+    with warnings.catch_warnings(), _kept(checkpoint, output, study) as checkpoint:
         if quiet:
             warnings.simplefilter("ignore")
         drawn: dict[str, Any] = {
@@ -202,8 +209,37 @@ def _release(
         error = float(np.sqrt(np.mean([row.std_error**2 for row in rows])))
         hint = find_hint(study, model, asked, limits, error)
         tell_curator([hint] if hint else [], quiet=quiet)
-    files = save_release(found, output)
+    files = save_release(found, output, sign=sign)
     _tell(found, files, rows, as_json=as_json, quiet=quiet)
+
+
+@contextmanager
+def _kept(checkpoint: Path | None, output: Path, study: Study) -> Iterator[Path | None]:
+    """Yield where finished candidates are kept: beside the release, until there is one.
+
+    A mechanism that evaluates all candidates at once needs no such file.
+    """
+    own = checkpoint is None and batch_of(study.mechanism) is None
+    if not own:
+        yield checkpoint
+        return
+    made = not output.exists()
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / "checkpoint.pac"
+    try:
+        yield path
+    except KeyboardInterrupt as error:
+        done = str(error).partition(";")[0] or "stopped before it was done"
+        raise InterruptedRun(
+            f"{done}; type the same command again to go on from {path} (curator only)."
+        ) from None
+    except BaseException:
+        path.unlink(missing_ok=True)
+        if made:
+            with suppress(OSError):  # something else is in it
+                output.rmdir()
+        raise
+    path.unlink(missing_ok=True)
 
 
 def check_no_account(options: dict[str, Any]) -> None:
@@ -243,10 +279,12 @@ def _unwritable(folder: Path, error: Exception) -> DataError:
     )
 
 
-def save_release(found: Release | DPRelease, folder: Path) -> dict[str, str]:
+def save_release(
+    found: Release | DPRelease, folder: Path, *, sign: Path | None = None
+) -> dict[str, str]:
     """Write the files and return their names."""
     try:
-        public = found.save(folder)
+        public = found.save(folder, sign=sign)
     except OSError as error:
         raise _unwritable(folder, error) from None
     kept = {"bundle": str(public.parent / "curator.npz")} if isinstance(found, Release) else {}
@@ -262,7 +300,7 @@ def _tell(
     quiet: bool,
 ) -> None:
     if as_json:
-        show_json({**found.to_public_dict(), "files": files})
+        show_json({**read_release(files["release"]), "files": files})
     if as_json or quiet:
         return
     show(str(found.certificate))

@@ -2,11 +2,11 @@
 
 import textwrap
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from pacprivacy._certificates import DP_SCHEMA, read_certificate
+from pacprivacy._certificates import DP_SCHEMA, read_release
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json
 from pacprivacy.cli.options import BundleFile, find_bundle
@@ -29,6 +29,12 @@ ANSWERS: Final = "the answers, and that no more of them were given than the tota
 def _verify(
     release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The release.json to check.")],
     bundle: BundleFile = None,
+    public_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--public-key", metavar="FILE", help="Refuse a release that its owner has not signed."
+        ),
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -39,7 +45,9 @@ def _verify(
     subsets. It does not hold the secret or the noise, so the released value is not checked. A
     certificate of differential privacy has no bundle: it is checked against the events it carries.
     """
-    certificate = _read(release)
+    content = read_release(release, public_key=public_key)
+    certificate = _read(content)
+    sealed = _sealed(content, public_key)
     if not isinstance(certificate, Certificate):
         found, items = verify_certificate(certificate), _recomputed_dp(certificate)
         source, unproved = "the events that it carries", {**found.not_checkable, "value": VALUE}
@@ -55,6 +63,7 @@ def _verify(
                 "verified": True,
                 "release": str(release),
                 "digest": found.digest,
+                "file": sealed,
                 "recomputed": items,
                 "recomputed_fields": list(found.recomputed),
                 "not_checked": unproved,
@@ -63,14 +72,28 @@ def _verify(
     elif not quiet:
         show(f"{release}: the certificate follows from {source}.", style="green")
         show(f"SHA-256 of the certificate, as in the ledger: {found.digest}")
+        show(sealed)
         show("Recomputed and equal:")
         show(_lines(items))
         show(NOT_CHECKED)
         show(_lines(unproved))
 
 
-def _read(path: Path) -> Certificate | DPCertificate:
-    plain = read_certificate(path)
+def _sealed(content: Any, public_key: Path | None) -> str:
+    """Say what binds value and certificate together."""
+    if not (isinstance(content, dict) and "digest" in content):
+        return "The file has no digest: it is of an earlier version, or a certificate alone."
+    whole = f"Value and certificate are as they were written: SHA-256 {content['digest']}"
+    if "signature" not in content:
+        return f"{whole}, not signed"
+    how = (
+        "not checked: give --public-key" if public_key is None else f"by the owner of {public_key}"
+    )
+    return f"{whole}, signed ({how})"
+
+
+def _read(content: Any) -> Certificate | DPCertificate:
+    plain = content.get("certificate", content) if isinstance(content, dict) else content
     if not (isinstance(plain, dict) and plain.get("schema_version") == DP_SCHEMA):
         return Certificate.from_dict(plain)
     return DPCertificate.from_dict(plain)
@@ -137,5 +160,6 @@ verify = Verb(
     function=_verify,
     example="""\
   pac verify out/release.json
-  pac verify release.json --bundle safe/curator.npz""",
+  pac verify release.json --bundle safe/curator.npz
+  pac verify out/release.json --public-key key.pub""",
 )

@@ -16,6 +16,7 @@ from pacprivacy._certificates import (
     readings_text,
     release_html,
     rows_html,
+    write_release,
 )
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.errors import BudgetError, CertificateError
@@ -274,11 +275,13 @@ class DPRelease:
             "certificate": self.certificate.to_public_dict(),
         }
 
-    def save(self, folder: str | Path) -> Path:
-        """Write ``release.json`` into a folder; there is nothing for the curator to keep."""
+    def save(self, folder: str | Path, *, sign: str | Path | None = None) -> Path:
+        """Write ``release.json`` into a folder; there is nothing for the curator to keep.
+
+        ``sign`` is a file with an ed25519 key.
+        """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         public = target / "release.json"
-        text = json.dumps(self.to_public_dict(), indent=2, allow_nan=False)
-        public.write_text(text + "\n", encoding="utf-8")
+        write_release(public, self.to_public_dict(), sign=sign)
         return public

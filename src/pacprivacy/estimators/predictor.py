@@ -1,6 +1,5 @@
 """A private model that never leaves: it answers queries, and every answer is a release."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, Self
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
+from pacprivacy._certificates import write_release
 from pacprivacy._random import coerce_seed, public_generator, secret_source
 from pacprivacy._system import single_threaded
 from pacprivacy.budget import BudgetLike, Information, as_budget
@@ -195,7 +195,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.bundle_.save(target / "curator.npz")  # first: no public file without its proof
         public = target / "release.json"
         plain = {"certificate": self.certificate_.to_public_dict()}
-        public.write_text(json.dumps(plain, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        write_release(public, plain)
         return public
 
     def answer(self, X: Any) -> npt.NDArray[np.float64]:

@@ -12,6 +12,7 @@ from pacprivacy.mechanism.base import (
     as_mechanism as as_mechanism,
     batch_of as batch_of,
     fixed as fixed,
+    model_of as model_of,
     published_of as published_of,
     totals_of as totals_of,
     with_title as with_title,
@@ -47,6 +48,11 @@ from pacprivacy.mechanism.frames import (
     shorten as shorten,
 )
 from pacprivacy.mechanism.kmeans import KMeans as KMeans
+from pacprivacy.mechanism.nodes import (
+    Reader as Reader,
+    TableNode as TableNode,
+    build_table as build_table,
+)
 from pacprivacy.mechanism.pca import PCA as PCA
 from pacprivacy.mechanism.sklearn import (
     EstimatorFit as EstimatorFit,

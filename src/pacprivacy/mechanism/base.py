@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol, Self, TypeVar, runtime_checkable
 
@@ -91,6 +91,16 @@ def published_of(mechanism: Mechanism) -> tuple[str, ...]:
     return found
 
 
+def model_of(mechanism: Mechanism) -> Mapping[str, Any] | None:
+    """Return what is needed besides the released value to apply it: an optional property.
+
+    ``model`` holds public facts as JSON types: kind, target, terms and levels; see
+    :func:`pacprivacy.tables.predict`. None where there is nothing to apply.
+    """
+    found: Mapping[str, Any] | None = getattr(mechanism, "model", None)
+    return found
+
+
 def fixed(value: Fixed | None, name: str) -> Fixed:
     """Return what ``prepare`` has fixed; refuse a mechanism that was not prepared."""
     if value is None:
@@ -129,6 +139,11 @@ class Wrapper(Mechanism):
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the value for one subset."""
         return self.inner.evaluate(parts, rng)
+
+    @property
+    def model(self) -> Mapping[str, Any] | None:
+        """How the released value is applied."""
+        return model_of(self.inner)
 
     @property
     def totals(self) -> Literal["sum", "count"] | None:
@@ -339,13 +354,19 @@ class Named(Wrapper):
     """A mechanism whose released value carries the names and the units of the columns.
 
     ``describe`` is a method of the columns. ``said`` was declared, and ``facts`` were read off the
-    universe, of levels and gaps.
+    universe, of levels and gaps. ``applied`` says how the value is applied; see :func:`model_of`.
     """
 
     columns: Columns = field(repr=False, compare=False)
     describe: Callable[[Columns, Any], dict[str, Any]]
     said: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
+    applied: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def model(self) -> Mapping[str, Any] | None:
+        """How the released value is applied to new rows."""
+        return self.applied
 
     @property
     def name(self) -> str:

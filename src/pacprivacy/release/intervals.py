@@ -38,6 +38,7 @@ from pacprivacy.errors import (
 from pacprivacy.mechanism import Mechanism, Structure, flatten
 from pacprivacy.noise import NoisePlan, noise_factor, noise_variances
 from pacprivacy.pool import Pool
+from pacprivacy.release.values import with_type
 from pacprivacy.simulation import Outputs
 
 Of = Literal["records", "population"]
@@ -144,14 +145,14 @@ class ErrorBars:
         return {**plain, "share": self.share, "rounds": self.rounds}
 
     @classmethod
-    def from_dict(cls, plain: Any, *, named: Sequence[str]) -> Self:
-        """Rebuild error bars; refuse others than those that a certificate names."""
-        with suppress(KeyError, TypeError, ValueError, MechanismError):
-            spread, structure = flatten(plain["spread"])
+    def from_dict(cls, plain: Any, *, named: Sequence[str], kind: Any = None) -> Self:
+        """Rebuild error bars, in the types of a value; refuse others than a certificate names."""
+        with suppress(KeyError, TypeError, ValueError, AttributeError, MechanismError):
+            spread, structure = flatten(with_type(plain["spread"], kind, floats=True))
             found = cls(
                 structure=structure,
                 spread=spread,
-                noise_std=flatten(plain["noise_std"])[0],
+                noise_std=flatten(with_type(plain["noise_std"], kind, floats=True))[0],
                 share=float(plain["share"]),
                 rounds=bool(plain["rounds"]),
             )

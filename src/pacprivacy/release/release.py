@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
-from pacprivacy._certificates import plain_value, release_html
+from pacprivacy._certificates import plain_value, read_release, release_html, write_release
 from pacprivacy._plots import draw
 from pacprivacy._random import BitSource, ProcessBound, uniform_below
 from pacprivacy.errors import CertificateError, SecretError
@@ -23,6 +23,7 @@ from pacprivacy.release.intervals import (
     picked,
     rows_of,
 )
+from pacprivacy.release.values import type_of, with_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,6 +42,8 @@ class Release:
     error_bars : ErrorBars, public, optional
         Spread over the pool and noise of every number. ``std_error``, ``noise_std`` and
         :meth:`interval` give them the shape and the labels of the value.
+    model : mapping, public, optional
+        How the value is applied to new rows, by ``pac predict``: names and levels of the columns.
 
     Examples
     --------
@@ -54,13 +57,14 @@ class Release:
     >>> bool((lower < release.value).all() and (release.value < upper).all())
     True
     >>> sorted(release.to_public_dict())
-    ['certificate', 'error_bars', 'schema_version', 'value']
+    ['certificate', 'error_bars', 'schema_version', 'types', 'value']
     """
 
     value: Any
     certificate: Certificate
     proof: Bundle | None = field(repr=False)
     error_bars: ErrorBars | None = field(default=None, repr=False)
+    model: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @property
     def bundle(self) -> Bundle:
@@ -139,16 +143,21 @@ class Release:
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return value, error bars and certificate as plain JSON types."""
-        bars = self.error_bars
+        bars, kind = self.error_bars, type_of(self.value)
         return {
             "schema_version": SCHEMA_VERSION,
             "value": plain_value(self.value),
+            **({} if kind is None else {"types": kind}),
+            **({} if self.model is None else {"model": dict(self.model)}),
             **({} if bars is None else {"error_bars": bars.to_public_dict()}),
             "certificate": self.certificate.to_public_dict(),
         }
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, *, sign: str | Path | None = None) -> Path:
         """Write ``release.json`` (public) and ``curator.npz`` (mode 0600) into a folder.
+
+        Value and certificate are under one digest. ``sign`` is a PEM file with an ed25519 private
+        key, for a signature that anyone can check who has the public one.
 
         Returns
         -------
@@ -158,28 +167,45 @@ class Release:
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         public = target / "release.json"
-        text = json.dumps(self.to_public_dict(), indent=2, allow_nan=False)
+        content = self.to_public_dict()
         if self.proof is not None:
             self.proof.save(target / "curator.npz")  # first: no public file without its proof
-        public.write_text(text + "\n", encoding="utf-8")
+        write_release(public, content, sign=sign)
         return public
 
     @classmethod
-    def load(cls, path: str | Path) -> Release:
+    def load(cls, path: str | Path, *, public_key: str | Path | None = None) -> Release:
         """Read a public file: value, error bars and certificate, without the curator's bundle.
 
-        The value comes in JSON types: lists for arrays and frames, for an estimator a dictionary
-        of its released attributes. Error bars that the certificate does not name are refused.
+        The value comes as it was released: arrays, frames, dictionaries and tuples with their
+        names; of an estimator a dictionary of its released attributes. A file that was changed is
+        refused, and, given a public key (PEM, ed25519), one that its owner has not signed.
         """
-        certificate = Certificate.read(path)
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = read_release(path, public_key=public_key)
+        if not (isinstance(content, dict) and "certificate" in content):
+            content = {"certificate": content}
+        certificate = Certificate.from_dict(content["certificate"])
         value, plain = content.get("value"), content.get("error_bars")
-        bars = None
-        if plain is not None:
-            bars = ErrorBars.from_dict(plain, named=certificate.published)
-            value = picked(value, plain["spread"])
+        kind, bars = content.get("types"), None
+        try:
+            if plain is not None:
+                bars = ErrorBars.from_dict(plain, named=certificate.published, kind=kind)
+                value = picked(value, plain["spread"])
+            value = with_type(value, kind)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise CertificateError(
+                f"{path} must have a value of the types that it names; got another. "
+                "Use the file as it was written."
+            ) from None
+        if bars is not None:
             bars.numbers_of(value)
-        return Release(value=value, certificate=certificate, proof=None, error_bars=bars)
+        return Release(
+            value=value,
+            certificate=certificate,
+            proof=None,
+            error_bars=bars,
+            model=content.get("model"),
+        )
 
 
 Seen_co = TypeVar("Seen_co", covariant=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pacprivacy import noise
+from pacprivacy._certificates import write_release
 from pacprivacy._checks import Vector, as_outputs
 from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most
@@ -266,17 +266,16 @@ class GradualRelease(Release):
     spent: Spent
     steps: tuple[Release, ...] = field(repr=False)
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, *, sign: str | Path | None = None) -> Path:
         """Write ``release.json`` (public), and every step in a folder of its own.
 
         The steps can be verified one by one; their ``curator.npz`` are for the curator alone.
         """
         target = Path(folder)
         for number, step in enumerate(self.steps, start=1):
-            step.save(target / f"step-{number:02d}")
+            step.save(target / f"step-{number:02d}", sign=sign)
         public = target / "release.json"
-        text = json.dumps(self.to_public_dict(), indent=2, allow_nan=False)
-        public.write_text(text + "\n", encoding="utf-8")
+        write_release(public, self.to_public_dict(), sign=sign)
         return public
 
 

@@ -5,6 +5,7 @@ is spent, and what is found is for the curator alone.
 """
 
 import math
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
+from pacprivacy._progress import begin, expect
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, limits_of
 from pacprivacy.errors import MechanismError, PoolError
@@ -20,10 +22,12 @@ from pacprivacy.mechanism import Mechanism, as_mechanism, batch_of, coerce_data
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
 from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices, unit_name
 from pacprivacy.simulation import (
+    EVALUATING,
     Outputs,
     read_checkpoint_seed,
     run_mechanism,
     scale_outputs,
+    seconds_after,
     value_on_all,
 )
 
@@ -31,6 +35,7 @@ SUBSETS_BATCHED = 2000  # by default, where all are evaluated by matrix products
 SUBSETS_OF_MANY = 512  # where masks and proofs for so many records would take long
 MANY_RECORDS = 200_000
 SUBSETS_BLACK_BOX = 256
+TRYING = "trying folds"
 AS_GOOD = 1.05  # an error that pilots do not tell from the least
 MORE_FOLDS = 10  # what a default pool is compared with
 
@@ -75,7 +80,7 @@ class Rehearsal:
         self.pool: Pool | None = None
         self._given = None if rng is None else self.seed
         self._wanted, self._n_subsets, self._units = pool, n_subsets, units
-        self._n_jobs, self._progress = n_jobs, progress
+        self._n_jobs, self.progress = n_jobs, progress
 
     def draw(
         self,
@@ -176,9 +181,19 @@ class Rehearsal:
         choices = fold_choices(strategy.n_subsets, self.data.n_rows, self._units)
         if len(choices) == 1:
             return choices[0], ()
-        part = 4 if batch_of(mechanism) is None else 2
+        advance, started = begin(TRYING, len(choices)), time.perf_counter()
+        alone = batch_of(mechanism) is None
+        part = 4 if alone else 2
         size = strategy.n_subsets // (part * len(choices))
-        pilots = [self._pilot(mechanism, strategy, k, size, seed) for k in choices]
+        pilots: list[tuple[Outputs, Pool]] = []
+        for k in choices:
+            pilots.append(self._pilot(mechanism, strategy, k, size, seed))
+            advance(1)
+            if len(pilots) == 1:
+                each = (time.perf_counter() - started) / pilots[0][1].n_subsets
+                runs = strategy.n_subsets * each if alone else 1.0
+                after = seconds_after(strategy.n_subsets, self.data.n_rows)
+                expect({TRYING: runs / part, EVALUATING: runs, **after})
         goal = value_on_all(mechanism, self.data)
         if any(goal.shape != outputs.values.shape[1:] for outputs, _ in pilots):
             return 2, ()  # a value whose size is that of the subset: nothing to compare
@@ -263,7 +278,7 @@ class Rehearsal:
             n_jobs=self._n_jobs,
             checkpoint=checkpoint,
             rng=self._given if rng is None or self._given is None else rng,
-            progress=self._progress,
+            progress=self.progress,
         )
 
     def calibrate(

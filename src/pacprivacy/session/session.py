@@ -19,6 +19,7 @@ import numpy as np
 
 from pacprivacy import adversary, release as releasing
 from pacprivacy._plots import draw
+from pacprivacy._progress import begin, show_stages
 from pacprivacy._random import public_generator, secret_source
 from pacprivacy._rounding import at_most
 from pacprivacy._system import few_threads
@@ -44,7 +45,7 @@ from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.queries import QueryRelease, query_of
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Prospect, Rehearsal, information_of
-from pacprivacy.simulation import Outputs, scale_outputs
+from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_outputs
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
@@ -351,9 +352,11 @@ class Session(Keeper):
             return found
 
     def _plan(self, mechanism: Any, budget: BudgetLike | None, **asked: Any) -> Plan:
-        evaluated = self.evaluate(mechanism, budget, **asked)
-        calibrate = partial(self._rehearsal.calibrate, evaluated.outputs, rule=asked.get("rule"))
-        return self.prepare(evaluated, calibrate)
+        with show_stages(self._rehearsal.progress):  # it is gone before the draw
+            evaluated = self.evaluate(mechanism, budget, **asked)
+            outputs, rule = evaluated.outputs, asked.get("rule")
+            calibrate = partial(self._rehearsal.calibrate, outputs, rule=rule)
+            return self.prepare(evaluated, calibrate)
 
     def sql(
         self,
@@ -449,6 +452,7 @@ class Session(Keeper):
                 part=share.part,
             )
             asked = information_of(share.limits)
+        begin(SEARCHING)
         noise, outputs = (
             calibrate(asked, gamma=adversary.DEFAULT_GAMMA / 2, **given),
             evaluated.outputs,
@@ -466,7 +470,9 @@ class Session(Keeper):
             session=part,
         )
         with few_threads(pool.n_subsets * pool.n_units):
+            begin(PROVING)
             noise = releasing.assess(noise, context)  # the charge is the best bound that is proved
+            begin(WRITING)
             bundle = releasing.bundle_of(noise, context)
             certificate = releasing.write_certificate(bundle, noise)
         charges, left = releasing.paid(noise, bundle), share.balances
@@ -516,9 +522,12 @@ class Session(Keeper):
             if self._spent is not unspent and self._spent.n_releases == unspent.n_releases:
                 self.close()  # something was drawn that the belief does not know
             raise
-        bars = plan.error_bars
         release = releasing.Release(
-            value=value, certificate=certificate, proof=bundle, error_bars=bars
+            value=value,
+            certificate=certificate,
+            proof=bundle,
+            error_bars=plan.error_bars,
+            model=plan.outputs.model,
         )
         self._releases.append(release)
         return release, seen

@@ -1,6 +1,14 @@
 """Run a mechanism on every subset of a pool: in parallel, restartable, reproducible."""
 
-from pacprivacy.simulation.backends import train_subsets as train_subsets
+from pacprivacy.simulation.backends import (
+    EVALUATING as EVALUATING,
+    PROVING as PROVING,
+    SEARCHING as SEARCHING,
+    WRITING as WRITING,
+    count_workers as count_workers,
+    seconds_after as seconds_after,
+    train_subsets as train_subsets,
+)
 from pacprivacy.simulation.checkpoint import read_checkpoint_seed as read_checkpoint_seed
 from pacprivacy.simulation.run import (
     Outputs as Outputs,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,16 +13,19 @@ import numpy.typing as npt
 
 from pacprivacy import mechanism as mechanisms
 from pacprivacy._checks import Matrix, Vector
+from pacprivacy._progress import begin, expect, show_stages
 from pacprivacy._random import coerce_seed
 from pacprivacy._system import single_threaded
 from pacprivacy.errors import MechanismError
 from pacprivacy.pool import Pool
 from pacprivacy.simulation.backends import (
+    EVALUATING,
     Job,
     Notice,
     SubsetRun,
     coerce_for,
     collect_notices,
+    seconds_after,
     show_notices,
 )
 from pacprivacy.simulation.checkpoint import read_header
@@ -41,7 +44,7 @@ class Outputs:
     Row ``k`` of ``values``, shape (m, d), is the flattened value on subset ``k``. ``public`` is
     what was computed from the whole universe or declared, ``published`` what of the universe the
     value shows. Each number was divided by its entry of ``scales``; see :func:`scale_outputs`. With
-    ``rounds``, released numbers are counts.
+    ``rounds``, released numbers are counts. ``model`` says how the value is applied to new rows.
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)
@@ -53,6 +56,7 @@ class Outputs:
     finish: Callable[[Any], Any] = field(default=_unchanged, repr=False)
     scales: Vector | None = field(default=None, repr=False)
     rounds: bool = field(default=False, repr=False)
+    model: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         values = np.ascontiguousarray(self.values, dtype=np.float64).view()
@@ -162,12 +166,14 @@ def run_mechanism(
     run = SubsetRun(job=job, pool=pool, path=path)
     own: list[Notice] = []
     try:
-        with collect_notices(own), single_threaded():
+        with show_stages(progress), collect_notices(own), single_threaded():
             batch = mechanisms.batch_of(prepared)
             if batch is not None:
+                expect({EVALUATING: 1.0, **seconds_after(pool.n_subsets, pool.n_units)})
+                begin(EVALUATING)
                 values, structure = run_at_once(batch, job, pool)
             else:
-                values, structure = run.execute(n_jobs=n_jobs, progress=progress)
+                values, structure = run.execute(n_jobs=n_jobs)
     except BaseException:
         with suppress(Warning):  # a filter that makes warnings errors must not hide this one
             show_notices([*own, *run.notices])
@@ -187,6 +193,7 @@ def run_mechanism(
         seed=seed,
         finish=prepared.finish,
         rounds=totals == "count",
+        model=mechanisms.model_of(prepared),
     )
 
 

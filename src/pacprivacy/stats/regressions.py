@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -56,6 +57,19 @@ class _Regression(Statistic):
     @property
     def _shape(self) -> tuple[int, ...]:
         return (1 + len(fixed(self.layout, "layout").terms),)
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        """How released coefficients are applied to new rows."""
+        layout = fixed(self.layout, "layout")
+        used = {column for _, column, level in layout.terms if level is not None}
+        return {
+            "kind": self.kind,
+            "target": self.target,
+            "terms": [list(term) for term in layout.terms],
+            "levels": {name: list(layout.levels[name]) for name in sorted(used)},
+            "classes": layout.target_levels and list(layout.target_levels),
+        }
 
     def finish(self, value: Any) -> Any:
         """Put names on released coefficients."""

@@ -8,6 +8,7 @@ from pacprivacy.tables.categories import (
 from pacprivacy.tables.files import (
     Reading as Reading,
     Table as Table,
+    check_known as check_known,
     numeric_matrix as numeric_matrix,
     read_table as read_table,
     unit_labels as unit_labels,
@@ -22,3 +23,4 @@ from pacprivacy.tables.models import (
     pairs_of as pairs_of,
     read_study as read_study,
 )
+from pacprivacy.tables.prediction import predict as predict

@@ -91,23 +91,34 @@ class Categories:
 
     def expand(self, table: Table, names: Sequence[str]) -> tuple[tuple[str, ...], Matrix]:
         """Return all columns as numbers, categories as one of zeros and ones for each level."""
-        labels: list[str] = []
+        terms = self.terms(names)
         columns: list[Vector] = []
-        for name in names:
+        coded: dict[str, Any] = {}
+        for _, name, level in terms:
             column = table.columns[name]
-            if name not in self.levels:
+            if level is None:
                 assert column.numbers is not None
-                labels.append(name)
                 columns.append(column.numbers)
                 continue
             levels = self.levels[name]
-            own = levels[-1] == GAP_LEVEL
-            codes = code_levels(column.labels, levels[:-1] if own else levels, gap_level=own)
-            for number, level in enumerate(levels):
-                if number or not self.reference:
-                    labels.append(f"{name}={level}")
-                    columns.append(np.where(codes < 0, np.nan, (codes == number).astype(float)))
-        return tuple(labels), np.column_stack(columns)
+            if name not in coded:
+                own = levels[-1] == GAP_LEVEL
+                known = levels[:-1] if own else levels
+                coded[name] = code_levels(column.labels, known, gap_level=own)
+            met = (coded[name] == levels.index(level)).astype(float)
+            columns.append(np.where(coded[name] < 0, np.nan, met))
+        return tuple(label for label, _, _ in terms), np.column_stack(columns)
+
+    def terms(self, names: Sequence[str]) -> list[tuple[str, str, str | None]]:
+        """Return name, column and level of every number that stands for a row."""
+        found: list[tuple[str, str, str | None]] = []
+        for name in names:
+            if name not in self.levels:
+                found.append((name, name, None))
+                continue
+            levels = self.levels[name][1:] if self.reference else self.levels[name]
+            found += [(f"{name}={level}", name, level) for level in levels]
+        return found
 
     @property
     def said(self) -> tuple[str, ...]:

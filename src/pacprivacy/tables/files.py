@@ -1,8 +1,9 @@
 """Tables from files: CSV, packed or not, Parquet, Excel, standard input.
 
 Text is split into cells by pyarrow where it is installed and pays, else by the standard library;
-what a cell means is decided here, once, from the distinct entries of a column: numbers with a point
-or a comma, ISO or German dates, gaps, and text for everything else.
+what a cell means is decided here: numbers with a point or a comma, ISO or German dates, gaps, and
+text for everything else. pyarrow reads the plain cases, column by column; whatever it does not is
+read from the distinct entries, as all columns are without it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import hashlib
 import io
 import re
 import sys
-import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +44,7 @@ NAMED: Final = 6  # columns that a message names before it only counts them
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
 _SNIFFED_LINES: Final = 20
 _COMMA: Final = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
+_POINT: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?|[\d.]+")
 _THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")
 _ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
 _GERMAN_DATE: Final = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
@@ -65,8 +68,8 @@ class Column:
     ----------
     numbers : array or None
         The entries as numbers, NaN where one is missing; dates are days since 1970. None is text.
-    levels, codes : array, array or None
-        Distinct entries as they are written, and which of them each row has; -1 is a gap.
+    coded : callable or None
+        Gives the distinct entries as they are written, and which of them each row has; -1 is a gap.
     is_date : bool
         Whether the numbers are dates.
     unclear : bool
@@ -74,10 +77,19 @@ class Column:
     """
 
     numbers: Vector | None
-    levels: Labels | None = None
-    codes: Codes | None = None
+    coded: Callable[[], tuple[Labels, Codes]] | None = None
     is_date: bool = False
     unclear: bool = False
+
+    @property
+    def levels(self) -> Labels | None:
+        """Distinct entries as they are written, in the order of the file."""
+        return None if self.coded is None else self.coded()[0]
+
+    @property
+    def codes(self) -> Codes | None:
+        """Which of the levels each row has; -1 is a gap."""
+        return None if self.coded is None else self.coded()[1]
 
     @property
     def gaps(self) -> npt.NDArray[np.bool_]:
@@ -157,7 +169,8 @@ def read_table(path: Path, reading: Reading | None = None) -> Table:
         columns = _read_excel(content, path)
     else:
         columns, notes = _read_csv(content, path, reading or Reading())
-    n_rows = len(next(iter(columns.values())).gaps)
+    plain = [column.numbers for column in columns.values() if column.numbers is not None]
+    n_rows = len(plain[0] if plain else next(iter(columns.values())).gaps)
     if n_rows == 0:
         raise DataError(f"{path} must have records; got column names only. Export it again.")
     return Table(columns=columns, n_rows=n_rows, digest=digest, notes=notes)
@@ -250,10 +263,11 @@ def _is_number(text: str) -> bool:
     return True
 
 
-Cells = tuple[list[str], Codes]  # distinct entries, and which of them each row has
+Coded = tuple[Sequence[str], Codes]  # distinct entries, and which of them each row has
+Cells = Coded | Any  # or a column of pyarrow
 
 
-def _split(reader: Any, n_columns: int, path: Path) -> list[Cells]:
+def _split(reader: Any, n_columns: int, path: Path) -> list[Coded]:
     """Collect the cells of every column; refuse rows of another length."""
     found: list[defaultdict[str, int]] = []
     for _ in range(n_columns):
@@ -285,7 +299,7 @@ def _near(reader: Any, rows: list[list[str]], wrong: list[str]) -> str:
     return f"in line {reader.line_num - after}"
 
 
-def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[Cells] | None:
+def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[Any] | None:
     """Let pyarrow split the cells; None where it is not installed, or finds something wrong."""
     try:
         import pyarrow as pa
@@ -304,10 +318,10 @@ def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[
         )
     except pa.ArrowException:  # the other reader says what and where
         return None
-    return [_encode(column) for column in content.columns]
+    return list(content.columns)
 
 
-def _encode(column: Any) -> Cells:
+def _encode(column: Any) -> Coded:
     """Return the distinct entries of an Arrow column, and which of them each row has."""
     coded = column.combine_chunks().dictionary_encode()
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
@@ -319,45 +333,97 @@ def _encode(column: Any) -> Cells:
 
 def _understand(cells: Mapping[str, Cells], decimal: str | None) -> dict[str, Column]:
     """Decide what every column holds; a comma is decimal if declared, or if it can be no other."""
-    columns = {name: _read_cells(*found, decimal or ".") for name, found in cells.items()}
+    columns = {name: _read_cells(found, decimal or ".") for name, found in cells.items()}
     if decimal is not None:
         return columns
     by_comma = {
-        name: _read_cells(*cells[name], ",")
+        name: _read_cells(cells[name], ",")
         for name, column in columns.items()
-        if column.numbers is None and column.levels is not None and _starts_by_comma(column.levels)
+        if column.numbers is None and _COMMA.fullmatch(_first(cells[name]))
     }
     certain = {
         name: column
         for name, column in by_comma.items()
-        if column.numbers is not None and not column.is_date and not _all_thousands(column)
+        if column.numbers is not None and not column.is_date and not _all_thousands(cells[name])
     }
     unclear = {name for name, column in by_comma.items() if column.numbers is not None}
     if certain:  # then a lone point may part thousands elsewhere
         unclear |= {
             name
             for name, column in columns.items()
-            if column.numbers is not None and not column.is_date and _all_thousands(column)
+            if column.numbers is not None and not column.is_date and _all_thousands(cells[name])
         }
     for name in unclear - certain.keys():
         columns[name] = replace(columns[name], numbers=None, unclear=True)
     return columns | certain
 
 
-def _starts_by_comma(levels: Labels) -> bool:
-    """Whether it is worth reading all entries with a decimal comma."""
-    return len(levels) > 0 and _COMMA.fullmatch(levels[0]) is not None
+def _first(cells: Cells) -> str:
+    """Return the first entry that is no gap; empty if there is none."""
+    texts = cells[0] if isinstance(cells, tuple) else (item.as_py() for item in cells)
+    stripped = ((text or "").strip() for text in texts)
+    return next((text for text in stripped if text.lower() not in MISSING), "")
 
 
-def _all_thousands(column: Column) -> bool:
+def _all_thousands(cells: Cells) -> bool:
     """Whether every mark in the column may part thousands, and there is one."""
-    assert column.levels is not None
-    marked = [text for text in column.levels.tolist() if "," in text or "." in text]
-    return bool(marked) and all(_THOUSANDS.fullmatch(text) for text in marked)
+    if isinstance(cells, tuple):
+        texts = cells[0]
+    else:
+        import pyarrow.compute as pc
+
+        marked = cells.filter(pc.match_substring_regex(cells, "[.,]"))
+        texts = (item.as_py() for item in marked)
+    found = False
+    for text in (text.strip() for text in texts):
+        if text.lower() in MISSING or not ("," in text or "." in text):
+            continue
+        if not _THOUSANDS.fullmatch(text):
+            return False
+        found = True
+    return found
 
 
-def _read_cells(distinct: Sequence[str], codes: Codes, decimal: str) -> Column:
+def _read_cells(cells: Cells, decimal: str) -> Column:
     """Return the column with these entries: numbers if all are, else dates, else text."""
+    if isinstance(cells, tuple):
+        return _read_coded(cells[0], cells[1], decimal)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    stripped = pc.utf8_trim_whitespace(cells)
+    gaps = pc.is_in(pc.utf8_lower(stripped), value_set=pa.array([*sorted(MISSING), None]))
+    filled = pc.if_else(gaps, None, stripped)
+
+    @cache
+    def coded() -> tuple[Labels, Codes]:
+        distinct, codes = _encode(filled)
+        return np.array([*distinct, None], dtype=object)[:-1], codes
+
+    def all_match(form: str) -> bool:
+        return bool(pc.all(pc.match_substring_regex(filled, f"^({form})$")).as_py())
+
+    first, comma = _first(filled), decimal == ","
+    readers = (_by_comma if comma else _by_point, _as_days)
+    hopeless = "," in first and not all_match(_COMMA.pattern if comma else _POINT.pattern)
+    if first and not _COMMA.fullmatch(first):
+        hopeless |= all(_parse([first], read) is None for read in readers)
+    if hopeless:
+        return Column(numbers=None, coded=coded)  # every reader needs all entries
+    texts = filled
+    if comma and all_match(_COMMA.pattern):
+        texts = pc.replace_substring(pc.replace_substring(filled, ".", ""), ",", ".")
+    if texts is not filled or not comma:
+        with suppress(pa.ArrowInvalid):
+            numbers = texts.cast(pa.float64())
+            if not pc.any(pc.is_nan(numbers)).as_py():
+                return Column(numbers=np.asarray(numbers.to_numpy(), np.float64), coded=coded)
+    distinct, codes = _encode(filled)
+    return _read_coded([*distinct, ""], np.where(codes < 0, len(distinct), codes), decimal)
+
+
+def _read_coded(distinct: Sequence[str], codes: Codes, decimal: str) -> Column:
+    """Return the column with these entries, without pyarrow."""
     stripped = [text.strip() for text in distinct]
     filled = [text for text in stripped if text.lower() not in MISSING]
     numbers = _parse(filled, (_by_point, _by_comma)[decimal == ","])
@@ -371,12 +437,9 @@ def _read_cells(distinct: Sequence[str], codes: Codes, decimal: str) -> Column:
     if values is not None:
         by_level = dict(zip(filled, values.tolist(), strict=True))
         spread = np.array([*(by_level[text] for text in place), np.nan])[new_codes]
-    return Column(
-        numbers=spread,
-        levels=np.array([*place, None], dtype=object)[:-1],
-        codes=np.where(new_codes == gap, -1, new_codes).astype(np.int32),
-        is_date=dates is not None,
-    )
+    levels = np.array([*place, None], dtype=object)[:-1]
+    written = levels, np.where(new_codes == gap, -1, new_codes).astype(np.int32)
+    return Column(numbers=spread, coded=lambda: written, is_date=dates is not None)
 
 
 def _parse(filled: list[str], read: Callable[[list[str]], Any]) -> Vector | None:
@@ -390,7 +453,7 @@ def _by_point(texts: list[str]) -> Any:
     try:
         return np.array(texts, dtype=np.float64)
     except ValueError:  # 1,234,567.5
-        if not all(re.fullmatch(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?|[\d.]+", text) for text in texts):
+        if not all(_POINT.fullmatch(text) for text in texts):
             raise
         if not any("." in text or text.count(",") > 1 for text in texts if "," in text):
             raise  # 1,234 alone says nothing
@@ -460,8 +523,7 @@ def _read_parquet(content: bytes, path: Path) -> dict[str, Column]:
             days = np.asarray(numbers.to_numpy(), np.float64) / (1000 * _SECONDS_A_DAY)
             columns[name] = Column(numbers=days, is_date=True)
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            distinct, codes = _encode(column)
-            texts[name] = ([*distinct, ""], np.where(codes < 0, len(distinct), codes))
+            texts[name] = column.cast(pa.string())
         elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind):
             texts[name] = _index([str(item) for item in column.to_pylist()])
         else:
@@ -471,26 +533,44 @@ def _read_parquet(content: bytes, path: Path) -> dict[str, Column]:
     return {name: columns[name] for name in names}
 
 
-def _index(cells: Sequence[str]) -> Cells:
+def _index(cells: Sequence[str]) -> Coded:
     index = {text: number for number, text in enumerate(dict.fromkeys(cells))}
     return list(index), np.fromiter(map(index.__getitem__, cells), np.int32, len(cells))
+
+
+def _sheet(content: bytes) -> list[Sequence[Any]]:
+    """Return the rows of the first sheet that are not empty, None for empty cells."""
+    try:
+        from python_calamine import CalamineWorkbook as Book  # a tenth of openpyxl's time
+    except ImportError:
+        import openpyxl
+
+        sheet = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+        rows: Any = sheet.worksheets[0].iter_rows(values_only=True)
+    else:
+        found = Book.from_filelike(io.BytesIO(content)).get_sheet_by_index(0)
+        cells = found.to_python(skip_empty_area=False)
+        rows = ([_as_openpyxl(cell) for cell in row] for row in cells)
+    header = next(rows, ())
+    return [header, *(row for row in rows if any(cell is not None for cell in row))]
+
+
+def _as_openpyxl(cell: Any) -> Any:
+    if isinstance(cell, float) and cell.is_integer():
+        return int(cell)
+    return None if cell == "" else cell
 
 
 def _read_excel(content: bytes, path: Path) -> dict[str, Column]:
     """Read the first sheet; its first row holds the names."""
     try:
-        import openpyxl
+        header, *body = _sheet(content)
     except ImportError:
         raise DataError(
             f"{path} is an Excel file, which must be read with openpyxl; it is not installed. "
             "Run: pip install 'pacprivacy[excel]'"
         ) from None
-    try:
-        book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
-        rows = book.worksheets[0].iter_rows(values_only=True)
-        header = next(rows, ())
-        body = [row for row in rows if any(cell is not None for cell in row)]
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError, IndexError) as error:
+    except Exception as error:  # each reader has exceptions of its own
         raise DataError(
             f"{path} must be a readable Excel file (.xlsx); got {type(error).__name__}. "
             "Save it again, or export it as CSV."

@@ -87,6 +87,8 @@ class Model:
         Options of its own; given to another model they are refused.
     needs : tuple of str
         Options that it cannot do without.
+    kind : str, optional
+        How :func:`pacprivacy.tables.predict` applies it to new rows.
     """
 
     mechanism: Callable[[ModelOptions, tuple[str, ...]], Mechanism]
@@ -96,6 +98,7 @@ class Model:
     learns: bool = True
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    kind: str | None = None
 
     def build(self, table: Table, options: ModelOptions) -> Built:
         """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
@@ -129,6 +132,7 @@ class Model:
             describe=self.describe,
             said=found.said,
             facts=found.facts,
+            applied=self._applied(columns, found, used, options),
         )
         return Built(
             mechanism=mechanism,
@@ -136,6 +140,20 @@ class Model:
             kept=kept,
             notes=gap_notes(table, (*used, *((options.target,) if y is not None else ())), kept),
         )
+
+    def _applied(
+        self, columns: Columns, found: Categories, used: tuple[str, ...], options: ModelOptions
+    ) -> dict[str, Any] | None:
+        """Return how the released value is applied; the levels and scales are public."""
+        if self.kind is None:
+            return None
+        return {
+            "kind": self.kind,
+            "target": options.target,
+            "terms": [list(term) for term in found.terms(used)],
+            "levels": {name: list(found.levels[name]) for name in used if name in found.levels},
+            "scales": columns.scales.tolist(),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,6 +380,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         scaling="standardise",
         takes=("clusters",),
         needs=("clusters",),
+        kind="kmeans",
     ),
     "pca": Model(
         mechanism=lambda o, _: PCA(n_components=_count(o.components, 0)),
@@ -369,6 +388,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         scaling="standardise",
         takes=("components",),
         needs=("components",),
+        kind="pca",
     ),
     "svm": Model(
         mechanism=lambda o, _: LinearSVM(C=1.0 if o.C is None else o.C),
@@ -377,6 +397,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         predicts="class",
         takes=("C",),
         needs=("target",),
+        kind="svm",
     ),
     "forest": Model(
         mechanism=lambda o, names: Forest(
@@ -389,6 +410,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         predicts="class",
         takes=("trees", "depth", "ranges"),
         needs=("target",),
+        kind="forest",
     ),
     "ridge": Model(
         mechanism=lambda o, _: OrthogonalRidge(
@@ -397,6 +419,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         describe=Columns.plain,
         predicts="number",
         needs=("target",),
+        kind="ridge",
     ),
 }
 

@@ -14,6 +14,7 @@ from sklearn.dummy import DummyClassifier
 from typer.testing import CliRunner
 
 import pacprivacy as pac
+from pacprivacy._certificates import write_release
 from pacprivacy.cli import app, demo as demo_verb, release as release_verb
 from pacprivacy.dp import laplace
 from pacprivacy.errors import BudgetExceededError, InterruptedRun, PoolError
@@ -331,6 +332,9 @@ def test_verify_fails_on_an_edited_certificate(people: Path, tmp_path: Path) -> 
     content = json.loads(path.read_text())
     content["certificate"]["noise"]["total_variance"] *= 2
     path.write_text(json.dumps(content))
+    assert "must be as it was written" in refused("verify", path)
+    del content["digest"]
+    write_release(path, content)
     assert "noise.total_variance must follow from the bundle" in refused("verify", path)
     (out / "curator.npz").rename(out / "moved.npz")
     assert "Name it with --bundle" in refused("verify", path)

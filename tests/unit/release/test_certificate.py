@@ -127,7 +127,8 @@ def test_a_release_file_holds_its_certificate(release: Release, tmp_path: Path) 
     assert Certificate.read(path) == release.certificate
     assert (tmp_path / "out" / "curator.npz").stat().st_mode & 0o077 == 0
     content = json.loads(path.read_text())
-    assert set(content) == {"schema_version", "value", "error_bars", "certificate"}
+    named = {"schema_version", "value", "types", "error_bars", "certificate", "digest"}
+    assert set(content) == named
     np.testing.assert_array_equal(content["value"], release.value)
 
 

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from pacprivacy.errors import DataError
@@ -53,6 +54,70 @@ def test_both_ways_to_split_cells_agree(
     assert np.flatnonzero(table.columns["b"].gaps).tolist() == [1, 2]
 
 
+CELLS = {
+    "blanks": [" 1", "2 ", "\u00a03", "NA "],
+    "plus": ["+1", "2", "1_000"],
+    "infinite": ["inf", "-Infinity", "1"],
+    "not nan": ["nan(1)", "2", "3"],
+    "gaps": ["N/A", "-", "None", "<NA>"],
+    "comma": ["1,5", "", "-2,25"],
+    "padded comma": ["1,5 ", "?", " 3"],
+    "German": ["1.234,5", "2.000", "7"],
+    "English": ["1,234.5", "2,000,000", "7"],
+    "unclear": ["1,234", "2,500", "n/a"],
+    "thousands": ["1.234", "2.500", ""],
+    "late word": ["1", "2", "kg"],
+    "late comma": ["1", "2,5", "3"],
+    "early word": ["kg", "1", "2"],
+    "ISO": ["2024-05-31", "", "2024-06-01 10:15"],
+    "dates": ["31.5.2024", "1.12.1999", "NA"],
+    "mixed dates": ["2024-05-31", "31.5.2024", ""],
+    "ids": ["007", "7", "07"],
+    "versions": ["1.2.3", "1.2", "4"],
+    "words": ["Ärger", " Ärger ", "none"],
+    "digits": ["\u0663", "4", ""],
+}
+
+
+@pytest.mark.parametrize("decimal", [None, ",", "."])
+@pytest.mark.parametrize("beside", ["", "1,5", "1.25"])
+def test_pyarrow_reads_as_the_standard_library_does(
+    decimal: str | None, beside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {**CELLS, "beside": [beside] * 4}
+    rows = [[f"{(column + [''] * 4)[i]}" for column in columns.values()] for i in range(4)]
+    text = "\n".join(";".join(row) for row in [list(columns), *rows]) + "\n"
+    path, found = write(tmp_path, text), []
+    for quick in (True, False):
+        monkeypatch.setattr(tables, "QUICK_BYTES", 0 if quick else 1 << 40)
+        found.append(read_table(path, Reading(decimal=decimal, delimiter=";")))
+    for name in columns:
+        one, other = (table.columns[name] for table in found)
+        assert (one.is_date, one.unclear) == (other.is_date, other.unclear), name
+        assert (one.numbers is None) == (other.numbers is None), name
+        if one.numbers is not None:
+            np.testing.assert_array_equal(one.numbers, other.numbers, err_msg=name)
+        assert one.levels.tolist() == other.levels.tolist(), name
+        assert one.codes.tolist() == other.codes.tolist(), name
+
+
+@pytest.mark.parametrize("library", ["python_calamine", "openpyxl"])
+def test_both_readers_of_sheets_agree(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if library == "openpyxl":
+        monkeypatch.setitem(sys.modules, "python_calamine", None)
+    moments = [pd.Timestamp("2024-05-31"), None, pd.Timestamp("2024-06-01 12:00")]
+    frame = {"n": [1, 2, 3], "x": [1.5, None, 2], "when": moments, "word": ["a", None, "1"]}
+    pd.DataFrame(frame).to_excel(tmp_path / "t.xlsx", index=False)
+    table = read_table(tmp_path / "t.xlsx")
+    assert table.columns["n"].numbers.tolist() == [1, 2, 3]
+    np.testing.assert_array_equal(table.columns["x"].numbers, [1.5, np.nan, 2])
+    np.testing.assert_array_equal(table.columns["when"].numbers, [19874, np.nan, 19875.5])
+    assert table.columns["when"].is_date
+    assert table.columns["word"].labels.tolist() == ["a", None, "1"]
+
+
 def numeric(table: Table) -> set[str]:
     return {name for name, column in table.columns.items() if column.numbers is not None}
 
@@ -75,7 +140,7 @@ def test_messages_name_columns_but_no_values(tmp_path: Path) -> None:
 
 def test_many_columns_are_counted_not_listed() -> None:
     names = tuple(f"c{i}" for i in range(40))
-    word = Column(numbers=None, levels=np.array(["x"]), codes=np.zeros(1, np.int32))
+    word = Column(numbers=None, coded=lambda: (np.array(["x"]), np.zeros(1, np.int32)))
     table = Table(columns=dict.fromkeys(names, word), n_rows=1)
     with pytest.raises(DataError, match="'c0', 'c1', 'c2', 'c3', 'c4', 'c5' and 34 more"):
         numeric_matrix(table, names)
@@ -184,7 +249,8 @@ def test_excel_sheet(tmp_path: Path) -> None:
 def test_excel_without_openpyxl_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    for library in ("python_calamine", "openpyxl"):
+        monkeypatch.setitem(sys.modules, library, None)
     path = tmp_path / "data.xlsx"
     path.write_bytes(b"PK\x03\x04")
     with pytest.raises(DataError, match=r"pip install 'pacprivacy\[excel\]'"):

@@ -1,0 +1,88 @@
+"""``pac predict``: a released model on new rows."""
+
+import csv
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from pacprivacy.cli.main import Quiet, Verb, tell_curator
+from pacprivacy.cli.options import (
+    DataFile,
+    Decimal,
+    Delimiter,
+    Encoding,
+    read_reading,
+    split_names,
+)
+from pacprivacy.errors import DataError
+from pacprivacy.release import Release
+from pacprivacy.tables import check_known, predict as apply_model, read_table
+
+
+def _predict(
+    release: Annotated[
+        Path, typer.Argument(metavar="RELEASE", help="The release.json of a model.")
+    ],
+    data: DataFile,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="CSV to write; default stdout."),
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option("--keep", metavar="A,B", help="Columns of the file to copy.")
+    ] = None,
+    public_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--public-key", metavar="FILE", help="Refuse a release that its owner has not signed."
+        ),
+    ] = None,
+    decimal: Decimal = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
+    quiet: Quiet = False,
+) -> None:
+    """Apply a released model to new rows.
+
+    For ols, ridge, logistic, poisson, svm, forest (predictions), kmeans (the nearest centre) and
+    pca (coordinates). One line for every row of the file; rows with gaps have empty predictions.
+
+    Only what was released is used, so this costs no privacy and no budget, however often it is
+    done. What is predicted tells about the new rows, which no certificate protects.
+    """
+    found = Release.load(release, public_key=public_key)
+    if output is not None and not output.parent.is_dir():
+        raise DataError(
+            f"--output must be in a folder that is there; got {str(output.parent)[:60]!r}. "
+            "Make it, or choose another."
+        )
+    table = read_table(data, read_reading(decimal, delimiter, encoding))
+    kept = () if keep is None else split_names("--keep", keep)
+    check_known(table, kept)
+    predicted, known = apply_model(found, table)
+    columns = {name: table.columns[name].labels.tolist() for name in kept} | predicted
+    if output is None:
+        _write(sys.stdout, columns)
+    else:
+        with output.open("w", encoding="utf-8", newline="") as file:
+            _write(file, columns)
+    left = len(known) - int(known.sum())
+    notes = [f"{left:,} of {len(known):,} rows have gaps and no prediction"] if left else []
+    tell_curator((*table.notes, *notes), quiet=quiet)
+
+
+def _write(file: TextIO, columns: Mapping[str, Any]) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+
+
+predict = Verb(
+    function=_predict,
+    example="""\
+  pac predict out/release.json new.csv -o predicted.csv
+  pac predict out/release.json new.parquet --keep id""",
+)

@@ -1,0 +1,140 @@
+"""A released model on new rows.
+
+Only what was released is used: post-processing, which costs no privacy and needs no budget. What
+is predicted tells about the *new* rows, which nobody has promised to protect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from pacprivacy._checks import Matrix
+from pacprivacy.errors import DataError
+from pacprivacy.mechanism import GAP_LEVEL, Forest, LinearSVM, code_levels
+from pacprivacy.release import Release
+from pacprivacy.tables.files import Table, check_finite, check_known, listed
+
+Predicted = dict[str, npt.NDArray[Any]]
+MOST: Final = 700.0  # exponents beyond are infinite
+
+
+def predict(release: Release, table: Table) -> tuple[Predicted, npt.NDArray[np.bool_]]:
+    """Apply a released model to the rows of a table.
+
+    Parameters
+    ----------
+    release : Release
+        Of a model that ``pac release`` knows how to apply.
+    table : Table
+        Rows with the columns that the model was fitted on; their order does not matter.
+
+    Returns
+    -------
+    predicted : dict of str to array
+        Columns, with an entry for every row.
+    known : array of bool
+        Which rows have one; those with gaps have none.
+
+    Guarantee
+    ---------
+    Claim M-1. A function of the released value and of the new rows alone.
+    """
+    model = release.model
+    if model is None:
+        raise DataError(
+            f"release must be of a model that predicts ({', '.join(sorted(APPLIES))}); got "
+            f"{release.certificate.mechanism!r}. Release one with 'pac release --model ols'."
+        )
+    X = _design(model, table)
+    known: npt.NDArray[np.bool_] = np.logical_not(np.isnan(X).any(axis=1))
+    try:
+        found = APPLIES[model["kind"]](model, release.value, X[known])
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise DataError(
+            "release must hold the value of its model; got another. Use the file as it was written."
+        ) from None
+    predicted: Predicted = {}
+    for name, column in found.items():
+        predicted[name] = np.full(len(X), None, dtype=object)
+        predicted[name][known] = column.tolist()
+    return predicted, known
+
+
+def _design(model: Mapping[str, Any], table: Table) -> Matrix:
+    """Return the terms of the model for every row, NaN where something is missing."""
+    terms, levels = model["terms"], model["levels"]
+    used = list(dict.fromkeys(column for _, column, _ in terms))
+    check_known(table, used)
+    text = [name for name in used if name not in levels and table.columns[name].numbers is None]
+    if text:
+        raise DataError(
+            f"columns must hold numbers, as when the model was fitted; got text in {listed(text)}. "
+            "Correct the file, or say --decimal."
+        )
+    coded = {name: _codes(table, name, levels[name]) for name in used if name in levels}
+    X = np.empty((table.n_rows, len(terms)))
+    for j, (_, name, level) in enumerate(terms):
+        if level is None:
+            X[:, j] = table.columns[name].numbers
+        else:
+            codes, place = coded[name], levels[name].index(level)
+            X[:, j] = np.where(codes < 0, np.nan, codes == place)
+    check_finite(X, [label for label, _, _ in terms])
+    return X
+
+
+def _codes(table: Table, name: str, levels: Sequence[str]) -> npt.NDArray[np.int64]:
+    own, column = levels[-1] == GAP_LEVEL, table.columns[name]
+    codes = code_levels(column.labels, levels[:-1] if own else levels, gap_level=own)
+    new = (codes < 0) & ~column.gaps
+    if new.any():
+        raise DataError(
+            f"column {name!r} must hold levels that the model knows, {listed(levels)}; got another "
+            f"in record {int(np.flatnonzero(new)[0]) + 1}. Leave those records out, or empty."
+        )
+    return codes
+
+
+def _line(model: Mapping[str, Any], value: Any, X: Matrix) -> Any:
+    if "coef" in value:
+        return value["intercept"] + X @ np.asarray(value["coef"])
+    return value["intercept"] + X @ np.array([value[label] for label, _, _ in model["terms"]])
+
+
+def _named(model: Mapping[str, Any], predicted: Any) -> Predicted:
+    return {f"predicted_{model['target']}": predicted}
+
+
+def _odds(model: Mapping[str, Any], value: Any, X: Matrix) -> Predicted:
+    probability, classes = expit(_line(model, value, X)), np.array(model["classes"])
+    likely = classes[(probability >= 0.5).astype(np.int64)]
+    return {**_named(model, likely), f"probability_{classes[1]}": probability}
+
+
+def _cluster(model: Mapping[str, Any], value: Any, X: Matrix) -> Predicted:
+    scales = np.asarray(model["scales"])
+    apart = (X / scales)[:, None, :] - (np.asarray(value["centres"]) / scales)[None]
+    return {"cluster": np.square(apart).sum(axis=2).argmin(axis=1)}
+
+
+def _scores(model: Mapping[str, Any], value: Any, X: Matrix) -> Predicted:
+    scaled = (X - np.asarray(value["mean"])) / np.asarray(value["scales"])
+    scores = scaled @ np.asarray(value["components"]).T
+    return {f"component_{j + 1}": scores[:, j] for j in range(scores.shape[1])}
+
+
+APPLIES: Final = {
+    "ols": lambda m, v, X: _named(m, _line(m, v, X)),
+    "ridge": lambda m, v, X: _named(m, _line(m, v, X)),
+    "poisson": lambda m, v, X: _named(m, np.exp(np.minimum(_line(m, v, X), MOST))),
+    "logistic": _odds,
+    "svm": lambda m, v, X: _named(m, LinearSVM().predict(v, X)),
+    "forest": lambda m, v, X: _named(m, Forest().predict(v, X)),
+    "kmeans": _cluster,
+    "pca": _scores,
+}
