@@ -62,7 +62,7 @@ def read_release(path: str | Path, *, public_key: str | Path | None = None) -> A
     Guarantee
     ---------
     Claim R-10. A file with a digest is refused if a byte of it has changed and, given a public
-    key, if its owner has not signed it. Files of before version 0.3 have no digest.
+    key, if its owner has not signed it. Files of version 0.1 have no digest.
     """
     try:
         text = Path(path).read_bytes().decode("utf-8")
