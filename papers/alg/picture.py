@@ -81,7 +81,7 @@ def draw_rows(path: Path, panels: Sequence[Sequence[Row]]) -> Path:
         fontsize=9,
         color=INK,
     )
-    grid[0].legend(loc="lower right", frameon=False, fontsize=9.5, labelcolor=INK)
+    grid[0].legend(loc="center right", frameon=False, fontsize=9.5, labelcolor=INK)
     figure.savefig(path)
     return path
 
