@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pacprivacy as pac
+from pacprivacy._certificates import write_release
 from pacprivacy.cli import app
 
 
@@ -60,7 +61,7 @@ def test_a_broken_promise_ends_with_4(folder: Path, tmp_path: Path) -> None:
     content["certificate"]["membership_bound"] = 0.5
     content["certificate"]["mi_upper_nats"] = 1e-6
     forged = tmp_path / "release.json"
-    forged.write_text(json.dumps(content))
+    write_release(forged, {key: item for key, item in content.items() if key != "digest"})
     options = ["--bundle", folder / "curator.npz", "--trials", 4000, "--seed", 1]
     text = run_audit(forged, *options, code=4).stdout
     assert "VIOLATED: an attack beats the promise. Do not publish." in text

@@ -261,8 +261,9 @@ def bundle_changes(bundle: Bundle) -> Iterator[tuple[str, Bundle]]:
         other[2] = other[9] + 0.5
         yield "one output replaced", replace(bundle, outputs=other)
         if bundle.proofs:
-            first = replace(bundle.proofs[0], seed=bundle.proofs[0].seed + 1)
-            yield "other draws", replace(bundle, proofs=(first, *bundle.proofs[1:]))
+            # Of every proof: at rank 1 and 2 membership is integrated, and has no draws.
+            others = tuple(replace(proof, seed=proof.seed + 1) for proof in bundle.proofs)
+            yield "other draws", replace(bundle, proofs=others)
             yield "no proofs", replace(bundle, proofs=())
     if bundle.groups is not None:
         yield "one group", replace(bundle, groups=np.zeros_like(bundle.groups))
