@@ -658,8 +658,9 @@ def _middles(arguments: list[str], tree: Node, tables: Tables) -> list[str]:
     return [f"({0.0 if value is None else value!r}::DOUBLE)" for value in found]
 
 
-_XX: Final = "greatest({xx} - {x}*{x}/{n}, 0)"
-_YY: Final = "greatest({yy} - {y}*{y}/{n}, 0)"
+# A difference at the level of rounding is zero: its root would not be small.
+_XX: Final = "(CASE WHEN {xx} - {x}*{x}/{n} > 1e-13*{xx} THEN {xx} - {x}*{x}/{n} ELSE 0 END)"
+_YY: Final = "(CASE WHEN {yy} - {y}*{y}/{n} > 1e-13*{yy} THEN {yy} - {y}*{y}/{n} ELSE 0 END)"
 _XY: Final = "({xy} - {x}*{y}/{n})"
 _MOMENTS: Final = {
     "Variance": f"CASE WHEN {{n}} > 1 THEN {_XX}/({{n}} - 1) END",
