@@ -171,6 +171,10 @@ class Tables:
             self._local.latest = found
         return found[1]
 
+    def forget(self) -> None:
+        """Drop what :meth:`remember` keeps."""
+        self._local.latest = None
+
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return the answer to a query of ours over all units; curator-only."""
         return list(self.connect().execute(query).fetchall())

@@ -1,0 +1,126 @@
+"""TPC-H, customers as units: what private answers cost, and how exact they are.
+
+Usage: python benchmarks/queries/tpch.py [scale factor] [part ...]
+
+Parts: ``time`` (matrix of all worlds over the plain query, same process and threads), ``utility``
+(median relative error of the sums and averages of Q1, Q5 and Q6 at membership 0.6, beside the
+published rule, noise of variance Var/(2 MI) at 1/128 nats on the same cells). ``tpchgen-cli`` makes
+the tables in a temporary folder. What is run is merged into benchmarks/results/tpch.json.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve()
+sys.path.insert(0, str(HERE.parents[2]))
+
+import pacprivacy as pac  # noqa: E402
+from pacprivacy.mechanism import batch_of, coerce_data, flatten  # noqa: E402
+from pacprivacy.queries import query_mechanism  # noqa: E402
+from tests.tpch import EXPECTED, FILL, KEYS, QUERIES, shop  # noqa: E402
+
+RESULTS = HERE.parents[1] / "results" / "tpch.json"
+SIZES = (128, 1024)
+MOST = {128: 3.0, 1024: 6.0}
+USEFUL = (1, 5, 6)
+PUBLISHED_NATS = 1 / 128
+
+
+def prepared(number: int, tables: pac.Tables) -> Any:
+    keys = KEYS.get(number, "universe")
+    asked = query_mechanism(QUERIES[number], tables, keys=keys, at_least=2, fill=FILL.get(number))
+    return asked.prepare(coerce_data(tables))
+
+
+def time_plans(tables: pac.Tables) -> dict[str, Any]:
+    """Compare the matrix of all worlds with the plain query, where sums per unit give it."""
+    data, rows = coerce_data(tables), {}
+    for number in EXPECTED["noise"]:
+        started = time.perf_counter()
+        mechanism = prepared(number, tables)
+        planned = time.perf_counter() - started
+        batch = batch_of(mechanism)
+        if batch is None:
+            rows[f"Q{number}"] = {"plan": mechanism.plan}
+            continue
+        plain = []
+        connection = tables.connect()
+        connection.execute("SET search_path = 'pac_base'")
+        for _ in range(3):
+            started = time.perf_counter()
+            connection.execute(QUERIES[number]).fetchall()
+            plain.append(time.perf_counter() - started)
+        connection.execute("SET search_path = 'main'")
+        row: dict[str, Any] = {"plain_s": round(min(plain), 3), "planning_s": round(planned, 3)}
+        for m in SIZES:
+            pool = pac.Balanced(n_subsets=m).draw(tables.n_units, rng=0)
+            tables.forget()
+            started = time.perf_counter()
+            batch(data, pool)
+            spent = time.perf_counter() - started
+            row[f"m={m}"] = round(spent / min(plain), 2)
+        rows[f"Q{number}"] = row
+        print(f"Q{number}", row, flush=True)
+    ratios = {m: [r[f"m={m}"] for r in rows.values() if f"m={m}" in r] for m in SIZES}
+    medians = {f"m={m}": statistics.median(ratios[m]) for m in SIZES}
+    met = all(medians[f"m={m}"] <= MOST[m] for m in SIZES)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return {"queries": rows, "median": medians, "met": met, "peak_gb": round(memory, 2)}
+
+
+def utility(tables: pac.Tables) -> dict[str, Any]:
+    """Return the relative error of one release, beside noise by the published rule."""
+    data, found = coerce_data(tables), {}
+    for number in USEFUL:
+        mechanism = prepared(number, tables)
+        truth = flatten(mechanism.evaluate(data.take(np.arange(tables.n_units)), None))[0]
+        started = time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            release = pac.privatize(mechanism, tables, pac.Membership(0.6), rng=number)
+        spent = time.process_time() - started
+        errors = np.abs(flatten(release.value)[0] - truth) / np.abs(truth)
+        pool = pac.Balanced(n_subsets=128).draw(tables.n_units, rng=1)
+        batch = batch_of(mechanism)
+        assert batch is not None
+        values = batch(data, pool)
+        noise = np.sqrt(values.var(axis=0) / (2 * PUBLISHED_NATS))
+        rule = np.abs(np.random.default_rng(0).normal(size=(1000, len(truth)))) * noise
+        found[f"Q{number}"] = {
+            "cells": len(truth),
+            "median_error": float(np.median(errors)),
+            "published_rule": float(np.median(rule / np.abs(truth))),
+            "cpu_s": round(spent, 1),
+        }
+        print(f"Q{number}", found[f"Q{number}"], flush=True)
+    return {"queries": found, "met": all(r["median_error"] <= 0.01 for r in found.values())}
+
+
+def main(scale: str, parts: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(sys.executable).parent / "tpchgen-cli"
+        subprocess.run([str(program), "parquet", "-s", scale, "-o", folder, "--quiet"], check=True)
+        tables = shop(folder)
+        found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        for part in parts:
+            run = {"time": time_plans, "utility": utility}[part]
+            found[part] = {"scale_factor": float(scale), **run(tables)}
+            RESULTS.write_text(json.dumps(found, indent=2) + "\n")
+            print(part, {k: v for k, v in found[part].items() if k != "queries"}, flush=True)
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    main(given[0] if given else "1", given[1:] or ["time", "utility"])
