@@ -102,6 +102,9 @@ release people.csv --model mean --columns age --budget mi<=1/8 -o new --ledger n
   mi<=1/2 --subsets 8
 release people.csv --model mean --columns age --unit person --budget membership<=0.7 -o new \
   --subsets 8
+sql shop SELECT/**/count(*)/**/AS/**/n/**/FROM/**/people --unit people.person --budget mi<=1 \
+  --subsets 8 -o new
+predict third/release.json people.csv
 plan people.csv --model mean --columns age,income --subsets 8 --budgets 60%,90%
 plan people.csv --model svm --columns age,income --target smoker --subsets 8 --budgets 70%
 verify out/release.json
@@ -122,7 +125,10 @@ ledger export study.db -o log.json
 """.strip().splitlines()
 )
 VERBS = (
-    *((verb,) for verb in ("release", "plan", "verify", "audit", "report", "convert")),
+    *(
+        (verb,)
+        for verb in ("release", "plan", "verify", "audit", "report", "convert", "sql", "predict")
+    ),
     *(("ledger", verb) for verb in ("create", "show", "spend-log", "verify", "export")),
     ("reproduce",),
     ("demo",),
@@ -162,14 +168,18 @@ def make_world(folder: Path) -> None:
             f"{rng.normal(40, 9):.1f},{rng.normal(3e4, 4e3):.0f},{'ny'[i % 3 > 0]},{i // 2}"
         )
     (folder / "people.csv").write_text("\n".join(lines) + "\n")
+    (folder / "shop").mkdir()
+    (folder / "shop" / "people.csv").write_text("\n".join(lines) + "\n")
     (folder / "people.parquet").write_bytes(b"PAR1 this is not one PAR1")
     (folder / "pac.toml").write_text('[release]\nsubsets = 8\nmodel = "mean"\n')
     mean = ("--model", "mean", "--columns", "age,income", "--subsets", "8", "-q")
+    fit = ("--model", "ridge", "--columns", "age", "--target", "income", "--subsets", "8", "-q")
     booked = ("--ledger", "study.db", "--state", "study.session")
     for words in (
         ("ledger", "create", "study.db", "--dataset", "people", "--mi", "1", "-q"),
         ("release", "people.csv", *mean, "--budget", "mi<=1/8", "-o", "out", *booked),
         ("release", "people.csv", *mean, "--budget", "membership<=0.7", "-o", "second"),
+        ("release", "people.csv", *fit, "--budget", "mi<=1", "-o", "third"),
     ):
         _invoke(folder, words)
     code, audit, _ = _invoke(folder, ("audit", "second/release.json", "--trials", "100", "--json"))

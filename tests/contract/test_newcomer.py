@@ -17,7 +17,7 @@ def run_here(*words: object, stdin: Path | None = None) -> tuple[float, str]:
     given = None if stdin is None else stdin.read_bytes()
     result = CliRunner().invoke(app, [str(word) for word in words], input=given)
     assert result.exit_code == 0, result.stderr
-    assert "error" not in result.stderr
+    assert "error:" not in result.stderr
     assert "warning" not in result.stderr
     return 0.0, result.stdout
 

@@ -390,7 +390,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "no release": ("verify none.json", "Pass a release.json"),
     "a release that is text": ("verify p.csv", "not valid JSON"),
     "half a release": ("verify half.json", "not valid JSON"),
-    "a release that was changed": ("verify changed/release.json", "Do not rely on"),
+    "a release that was changed": (
+        "verify changed/release.json",
+        "its digest is of another content",
+    ),
     "a bundle that is not there": ("verify alone/release.json", "ask the curator"),
     "half a bundle": ("verify cut/release.json", "damaged"),
     "an audit without a bundle": ("audit alone/release.json", "ask the curator"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from pacprivacy.cli.main import Quiet, Verb, tell_curator
+from pacprivacy.cli.main import AsJson, Quiet, Verb, show_json, tell_curator
 from pacprivacy.cli.options import (
     DataFile,
     Decimal,
@@ -43,6 +43,7 @@ def _predict(
     decimal: Decimal = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Apply a released model to new rows.
@@ -64,9 +65,13 @@ def _predict(
     check_known(table, kept)
     predicted, known = apply_model(found, table)
     columns = {name: table.columns[name].labels.tolist() for name in kept} | predicted
-    if output is None:
+    if as_json:
+        show_json(
+            {name: [None if v == "" else v for v in items] for name, items in columns.items()}
+        )
+    elif output is None:
         _write(sys.stdout, columns)
-    else:
+    if output is not None:
         with output.open("w", encoding="utf-8", newline="") as file:
             _write(file, columns)
     left = len(known) - int(known.sum())
