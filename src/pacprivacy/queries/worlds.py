@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from pacprivacy._checks import Matrix
@@ -28,6 +27,7 @@ Keys = Literal["universe"] | Mapping[str, Sequence[Any]] | Sequence[Any] | None
 AT_LEAST: Final = 20  # units behind a key that is found in the universe
 NAMED_CELLS: Final = 1000  # more are arrays, without a name for each
 ROWS_AT_ONCE: Final = 2**20
+NUMBERS_AT_ONCE: Final = 2**23
 WIDTHS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMERIC: Final = {*WIDTHS, *(f"U{w}" for w in WIDTHS), "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN"}
 DENSE: Final = 0.05  # share of units with a cell, from which dense products are faster
@@ -349,34 +349,34 @@ def _totals(
 
 def _unit_sums(sums: Sums, tables: Tables, places: Mapping[tuple[Any, ...], int]) -> Any:
     """Return the sums of every cell for every unit: a sparse matrix, units x (cells x sums)."""
-    table = tables.connect().sql(sums.query).to_arrow_table()
-    units, n_keys = table["u"].to_numpy(), table.column_names.index("u")
-    keys = zip(*(table[f"k{i}"].to_pylist() for i in range(n_keys)), strict=True)
-    found = [places.get(key, -1) for key in keys] if n_keys else [0] * len(units)
-    cells = np.array(found, dtype=np.int64)
-    kept, n_sums = cells >= 0, sums.n_sums
-    values = np.stack([_floats(table[f"s{i}"])[kept] for i in range(n_sums)], axis=1)
-    columns = cells[kept][:, None] * n_sums + np.arange(n_sums)
-    rows = np.repeat(units[kept].astype(np.int64), n_sums)
+    connection, n_sums = tables.connect(), sums.n_sums
+    keys = [f"k{i}" for i in range(len(next(iter(places))))]
+    cells = {key: [cell[i] for cell in places] for i, key in enumerate(keys)}
+    numbers = np.fromiter(places.values(), dtype=np.int32, count=len(places))
+    connection.register("pac_places", arrow_table({**cells, "cell": numbers}))
+    same = " AND ".join(f"q.{key} IS NOT DISTINCT FROM p.{key}" for key in keys) or "true"
+    shown = ", ".join(f"q.s{i}::DOUBLE AS s{i}" for i in range(n_sums))
+    found = connection.execute(
+        f"SELECT p.cell, q.u, {shown} FROM ({sums.query}) q JOIN pac_places p ON {same}"
+    ).fetchnumpy()
+    connection.unregister("pac_places")
+    values = np.stack([np.asarray(found[f"s{i}"], dtype=np.float64) for i in range(n_sums)], axis=1)
+    columns = found["cell"].astype(np.int64)[:, None] * n_sums + np.arange(n_sums)
+    rows = np.repeat(found["u"].astype(np.int64), n_sums)
     shape = (tables.n_units, len(places) * n_sums)
     return csr_array((values.ravel(), (rows, columns.ravel())), shape=shape)
 
 
 def _sparse_sums(pool: Pool, matrix: Any) -> Matrix:
     """Return the sums over every subset, where few units have a cell."""
-    total = np.zeros((pool.n_subsets, matrix.shape[1]))
-    step = 2**16
-    for start in range(0, pool.n_units, step):
-        stop = min(start + step, pool.n_units)
-        inside = csr_array(pool.inside(slice(start, stop)).astype(np.float64))
-        total += (inside @ matrix[start:stop]).toarray()
-    return total
-
-
-def _floats(column: Any) -> npt.NDArray[np.float64]:
-    import pyarrow as pa
-
-    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    units = np.flatnonzero(np.diff(matrix.indptr))
+    total = np.zeros((matrix.shape[1], pool.n_subsets))
+    step = max(1, NUMBERS_AT_ONCE // pool.n_subsets)
+    for start in range(0, len(units), step):
+        some = units[start : start + step]
+        inside = pool.inside(some).T.astype(np.float64)
+        total += matrix[some].T @ inside
+    return total.T
 
 
 # --- after the noise -----------------------------------------------------------------------------
