@@ -171,9 +171,20 @@ class Tables:
             self._local.latest = found
         return found[1]
 
+    def kept(self, query: str) -> str:
+        """Run a query of ours once, and return the name of the table that holds its answer.
+
+        Asking for parts of it anew would let the engine choose another order of joins each time.
+        """
+        if getattr(self._local, "query", None) != query:
+            self._local.query = None
+            self.connect().execute(f"CREATE OR REPLACE TEMP TABLE pac_kept AS {query}")
+            self._local.query = query
+        return "pac_kept"
+
     def forget(self) -> None:
-        """Drop what :meth:`remember` keeps."""
-        self._local.latest = None
+        """Drop what :meth:`remember` and :meth:`kept` keep."""
+        self._local.latest = self._local.query = None
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return the answer to a query of ours over all units; curator-only."""
@@ -192,7 +203,7 @@ class Tables:
             base = f"{BASE}.{quote(name)} t"
             if name in self._paths:
                 how = self._codes(name)
-                body = f"SELECT t.*, c.code AS {UNIT} FROM {base} LEFT JOIN {how}"
+                body = f"SELECT t.*, c.code AS {UNIT} FROM {base} JOIN {how}"
                 connection.execute(f"CREATE VIEW {WHOLE}.{quote(name)} AS {body}")
             else:
                 connection.execute(f"CREATE VIEW {quote(name)} AS SELECT * FROM {base}")
@@ -236,14 +247,6 @@ class Tables:
 
     def _check_rows(self) -> None:
         for name, (own, other) in self._paths.items():
-            (lost,) = self.rows(f"SELECT count(*) FROM {WHOLE}.{quote(name)} WHERE {UNIT} IS NULL")[
-                0
-            ]
-            if lost:
-                raise DataError(
-                    f"every row of {name!r} must belong to a unit of {self.unit}; got {lost} rows "
-                    f"whose {own!r} is missing or leads to none. Drop them or mend the key."
-                )
             if other is not None:
                 table, column = other
                 (double,) = self.rows(
@@ -255,6 +258,16 @@ class Tables:
                         f"every row of {name!r} must reach one unit; got {double} values of "
                         f"{table}.{column} that belong to several. Use a key that does not."
                     )
+            # Every row that has a unit has one; those that have none are not in the join.
+            (lost,) = self.rows(
+                f"SELECT (SELECT count(*) FROM {BASE}.{quote(name)}) "
+                f"- (SELECT count(*) FROM {WHOLE}.{quote(name)})"
+            )[0]
+            if lost:
+                raise DataError(
+                    f"every row of {name!r} must belong to a unit of {self.unit}; got {lost} rows "
+                    f"whose {own!r} is missing or leads to none. Drop them or mend the key."
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -232,7 +232,8 @@ class QueryMechanism(Mechanism):
         k = len(self.query.keys)
         keys = ", ".join(f"k{i}" for i in range(k))
         rows = self.tables.rows(
-            f"SELECT {keys}, count(DISTINCT u) FROM ({sums.query}) GROUP BY ALL ORDER BY ALL"
+            f"SELECT {keys}, count(DISTINCT u) FROM {self.tables.kept(sums.query)} "
+            "GROUP BY ALL ORDER BY ALL"
         )
         kept = tuple(tuple(row[:k]) for row in rows if row[k] >= self.at_least)
         if not kept:
@@ -326,7 +327,9 @@ def _why_not(sums: Sums, tables: Tables) -> str:
     import duckdb
 
     try:
-        found = tables.rows(f"SELECT coalesce(bool_or(pac_two), false) FROM ({sums.query})")
+        found = tables.rows(
+            f"SELECT coalesce(bool_or(pac_two), false) FROM {tables.kept(sums.query)}"
+        )
     except duckdb.Error:  # its names could not be moved out of a subquery
         return "it cannot be written as sums"
     return "rows of the join belong to two units" if found[0][0] else ""
@@ -357,7 +360,7 @@ def _unit_sums(sums: Sums, tables: Tables, places: Mapping[tuple[Any, ...], int]
     same = " AND ".join(f"q.{key} IS NOT DISTINCT FROM p.{key}" for key in keys) or "true"
     shown = ", ".join(f"q.s{i}::DOUBLE AS s{i}" for i in range(n_sums))
     found = connection.execute(
-        f"SELECT p.cell, q.u, {shown} FROM ({sums.query}) q JOIN pac_places p ON {same}"
+        f"SELECT p.cell, q.u, {shown} FROM {tables.kept(sums.query)} q JOIN pac_places p ON {same}"
     ).fetchnumpy()
     connection.unregister("pac_places")
     values = np.stack([np.asarray(found[f"s{i}"], dtype=np.float64) for i in range(n_sums)], axis=1)
