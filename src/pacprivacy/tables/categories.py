@@ -219,6 +219,25 @@ def gap_notes(
     return tuple(notes)
 
 
+def range_notes(table: Table, options: ModelOptions) -> tuple[str, ...]:
+    """Return how many entries lie outside their declared range, for the curator alone."""
+    ranges = options.ranges
+    if ranges is None:
+        return ()
+    if isinstance(ranges, tuple):
+        named = options.columns or ((options.target,) if options.target else tuple(table.columns))
+        ranges = {name: ranges for name in named if name != options.unit}
+    said = []
+    for name, (low, high) in ranges.items():
+        numbers = table.columns[name].numbers if name in table.columns else None
+        if numbers is not None and (n := int(((numbers < low) | (numbers > high)).sum())):
+            said.append(f"{name} {n:,}")
+    if not said:
+        return ()
+    more = f" and {len(said) - SHOWN_COUNTS} more columns" if len(said) > SHOWN_COUNTS else ""
+    return (f"values outside the declared range: {', '.join(said[:SHOWN_COUNTS])}{more}",)
+
+
 def as_fields(
     table: Table, names: Sequence[str], levels: Mapping[str, tuple[str, ...]]
 ) -> npt.NDArray[Any]:

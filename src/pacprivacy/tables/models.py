@@ -54,6 +54,7 @@ from pacprivacy.tables.categories import (
     check_numbers,
     check_rows,
     gap_notes,
+    range_notes,
     rows_where,
 )
 from pacprivacy.tables.files import (
@@ -561,7 +562,7 @@ def read_study(
         digest=table.digest,
         units=units,
         pool=pool,
-        notes=(*table.notes, *built.notes),
+        notes=(*table.notes, *built.notes, *range_notes(table, options)),
     )
 
 

@@ -141,6 +141,19 @@ def test_histogram_of_the_target_has_edges_and_counts(people: Path, tmp_path: Pa
     assert sum(value["age"]["counts"]) == pytest.approx(N_ROWS, abs=N_ROWS)
 
 
+def test_values_outside_a_declared_range_are_counted_for_the_curator(
+    people: Path, tmp_path: Path
+) -> None:
+    args = ["--model", "histogram", "--target", "age", "--bins", 3, "--ranges", "30,40"]
+    common = ["--budget", "mi<=1", "--subsets", 16, "--rule", "waterfill", "-o", tmp_path / "out"]
+    said = run_pac("release", people, *args, *common).stderr
+    heads, *lines = (line.split(",") for line in people.read_text().splitlines())
+    ages = [float(line[heads.index("age")]) for line in lines]
+    outside = sum(not 30 <= age <= 40 for age in ages)
+    assert f"curator only: values outside the declared range: age {outside}" in said
+    assert "outside the declared range" not in (tmp_path / "out" / "release.json").read_text()
+
+
 def test_every_column_of_a_histogram_can_have_its_range(people: Path, tmp_path: Path) -> None:
     common = ["--columns", "age,income", "--bins", 2, "--budget", "mi<=1", "--subsets", 16]
     args = ["release", people, "--model", "histogram", *common, "--json", "-o", tmp_path / "out"]
