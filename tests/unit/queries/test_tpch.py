@@ -14,7 +14,7 @@ from pacprivacy.mechanism import batch_of, coerce_data, flatten
 from pacprivacy.queries import query_mechanism
 from tests.tpch import EXPECTED, FILL, KEYS, QUERIES, shop
 
-N_WORLDS = 4
+N_WORLDS = 2
 
 
 @pytest.fixture(scope="module")
