@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import QueryError
-from pacprivacy.mechanism import Batch, Data, Mechanism, fixed, flatten, subset_sums
+from pacprivacy.mechanism import Batch, Data, Mechanism, fixed, flatten
 from pacprivacy.pool import Pool
 from pacprivacy.queries.query import CELLS, SHARE, Query, Sums, as_sums, parse, refuse
 from pacprivacy.queries.tables import Tables, World, arrow_table, frame_of, quote
@@ -340,13 +340,8 @@ def _totals(
 ) -> Matrix:
     """Return the sums of every cell over the units of every world, shape (m, cells, sums)."""
     matrix = tables.remember((sums, tuple(places)), lambda: _unit_sums(sums, tables, places))
-    if matrix.nnz > DENSE * matrix.shape[0] * matrix.shape[1]:
-        # A slice: the rows that are asked for follow one another where every row is a unit.
-        products = subset_sums(
-            pool, lambda rows: matrix[rows[0] : rows[-1] + 1].toarray(), matrix.shape[1]
-        )
-    else:
-        products = _sparse_sums(pool, matrix)
+    dense = matrix.nnz > DENSE * matrix.shape[0] * matrix.shape[1]
+    products = _dense_sums(pool, matrix) if dense else _sparse_sums(pool, matrix)
     return products.reshape(pool.n_subsets, len(places), sums.n_sums)
 
 
@@ -368,6 +363,21 @@ def _unit_sums(sums: Sums, tables: Tables, places: Mapping[tuple[Any, ...], int]
     rows = np.repeat(found["u"].astype(np.int64), n_sums)
     shape = (tables.n_units, len(places) * n_sums)
     return csr_array((values.ravel(), (rows, columns.ravel())), shape=shape)
+
+
+def _dense_sums(pool: Pool, matrix: Any) -> Matrix:
+    """Return the sums over every subset, where most units have most cells.
+
+    Units that are in are added up; a total minus those that are out would have the rounding of the
+    total, and a cell may be a small part of it.
+    """
+    total = np.zeros((pool.n_subsets, matrix.shape[1]))
+    step = max(8, NUMBERS_AT_ONCE // (pool.n_subsets + matrix.shape[1]))
+    for start in range(0, pool.n_units, step):
+        stop = min(start + step, pool.n_units)
+        inside = pool.inside(slice(start, stop)).astype(np.float64)
+        total += inside @ matrix[start:stop].toarray()
+    return total
 
 
 def _sparse_sums(pool: Pool, matrix: Any) -> Matrix:
