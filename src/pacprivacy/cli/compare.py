@@ -83,7 +83,7 @@ def _compare(
     if model != "mean" and target is None:
         raise DataError(f"target must be named for {model}. Add --target COL.")
     table = read_table(data)
-    names = learned_columns(table, options.read_options(target=target, columns=columns))
+    names = learned_columns(table, options.TableOptions(target=target, columns=columns).model())
     X = numeric_matrix(table, names)
     low, high = zip(*pairs_of(options.read_ranges("--ranges", ranges), names), strict=True)
     with console.show_status("comparing", quiet=quiet):

@@ -8,6 +8,7 @@ program, 2 bad input, 3 budget refused, 4 an audit found a broken promise, 130 s
 ``[study]`` for those that several verbs share. What is typed goes before what is in the file.
 """
 
+import inspect
 import json
 import math
 import os
@@ -18,11 +19,11 @@ import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import typer
 from rich.console import Console
@@ -90,7 +91,34 @@ class Verb:
     def join(self, group: typer.Typer, name: str) -> None:
         """Make this a command of a group."""
         examples = f"\b\nExample:\n{self.example}"  # the first character: not to be wrapped
-        group.command(name, epilog=examples)(self.function)
+        group.command(name, epilog=examples)(_spread(self.function))
+
+
+def _spread(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a verb's function with the fields of its records of options as options of its own."""
+    signature = inspect.signature(function, eval_str=True)
+    records: dict[str, Any] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        kind, record = inspect.Parameter.KEYWORD_ONLY, parameter.annotation
+        if not is_dataclass(record):
+            parameters.append(parameter.replace(kind=kind))
+            continue
+        records[parameter.name], hints = record, get_type_hints(record, include_extras=True)
+        for field in fields(record):
+            typed = inspect.Parameter(
+                field.name, kind, default=field.default, annotation=hints[field.name]
+            )
+            parameters.append(typed)
+
+    def verb(**given: Any) -> None:
+        for name, record in records.items():
+            given[name] = record(**{field.name: given.pop(field.name) for field in fields(record)})
+        function(**given)
+
+    verb.__doc__ = function.__doc__
+    verb.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return verb
 
 
 def option(flag: str, metavar: str, help: str) -> Any:

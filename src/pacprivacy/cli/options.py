@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from pacprivacy.budget import parse_budget
 from pacprivacy.cli.main import one_of, option, read_number, read_pair
-from pacprivacy.errors import CertificateError, DataError
+from pacprivacy.errors import CertificateError, DataError, LedgerError
 from pacprivacy.noise import RULES
 from pacprivacy.reporting import FORMATS
 from pacprivacy.stats import POLICIES
@@ -141,24 +143,87 @@ State = Annotated[
 ]
 
 
-def read_options(
-    *,
-    columns: str | None,
-    ranges: str | None = None,
-    group_by: str | None = None,
-    levels: str | None = None,
-    quantiles: str | None = None,
-    **options: object,
-) -> ModelOptions:
-    """Collect what belongs to the model, as typed by the user."""
-    return ModelOptions(
-        columns=None if columns is None else split_names("--columns", columns),
-        ranges=None if ranges is None else read_ranges("--ranges", ranges),
-        by=None if group_by is None else split_names("--group-by", group_by),
-        levels={} if levels is None else read_levels(levels),
-        q=None if quantiles is None else _read_numbers("--quantiles", quantiles),
-        **options,  # type: ignore[arg-type]
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """What is computed of a table, and how the file is read; as typed, options of a verb each."""
+
+    target: Target = None
+    columns: Columns = None
+    unit: Unit = None
+    subsets: Subsets = None
+    rule: RuleName = None
+    bins: Bins = None
+    ranges: Ranges = None
+    universe_facts: UniverseFacts = False
+    clusters: Clusters = None
+    components: Components = None
+    cost: Cost = None
+    trees: Trees = None
+    depth: Depth = None
+    group_by: GroupBy = None
+    where: Where = None
+    weights: Weights = None
+    levels: DeclaredLevels = None
+    missing: MissingValues = "drop"
+    fill: Fill = None
+    quantiles: Quantiles = None
+    decimal: Decimal = None
+    delimiter: Delimiter = None
+    encoding: Encoding = None
+    jobs: Jobs = None
+    checkpoint: Checkpoint = None
+
+    def model(self, mi_nats: float | None = None) -> ModelOptions:
+        """Return what belongs to the model."""
+        return ModelOptions(
+            target=self.target,
+            columns=None if self.columns is None else split_names("--columns", self.columns),
+            unit=self.unit,
+            bins=self.bins,
+            ranges=None if self.ranges is None else read_ranges("--ranges", self.ranges),
+            universe_facts=self.universe_facts,
+            clusters=self.clusters,
+            components=self.components,
+            C=self.cost,
+            trees=self.trees,
+            depth=self.depth,
+            by=None if self.group_by is None else split_names("--group-by", self.group_by),
+            where=self.where,
+            weights=self.weights,
+            levels={} if self.levels is None else read_levels(self.levels),
+            missing=self.missing,  # type: ignore[arg-type]
+            fill=self.fill,
+            q=None if self.quantiles is None else _read_numbers("--quantiles", self.quantiles),
+            mi_nats=mi_nats,
+        )
+
+    def reading(self) -> Reading:
+        """Return how the file is to be read."""
+        return read_reading(self.decimal, self.delimiter, self.encoding)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountOptions:
+    """The session that a release belongs to; as typed, options of a verb each."""
+
+    ledger: LedgerPlace = None
+    dataset: Dataset = None
+    principal: Principal = None
+    total: Total = None
+    state: State = None
+
+    def session(self) -> dict[str, Any]:
+        """Return what a session is opened with; refuse options of one without its ledger."""
+        given: dict[str, Any] = {"dataset": self.dataset, "principal": self.principal}
+        given["state"] = self.state
+        given["total"] = None if self.total is None else parse_budget(self.total)
+        for name, value in given.items():
+            if self.ledger is None and value is not None:
+                raise LedgerError(
+                    f"--ledger must be given with --{name}; got none. "
+                    "Name the ledger, for example --ledger study.db."
+                )
+        return given
 
 
 def read_reading(decimal: str | None, delimiter: str | None, encoding: str | None) -> Reading:

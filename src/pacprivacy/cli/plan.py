@@ -46,6 +46,7 @@ they are for the curator, who chooses a budget with them."""
 
 
 def _plan(
+    *,
     data: options.DataFile,
     model: options.ModelName,
     budgets: Annotated[
@@ -56,31 +57,7 @@ def _plan(
             help='Success bounds such as 55%,60%, or budgets such as "mi<=1/16".',
         ),
     ] = BUDGETS,
-    target: options.Target = None,
-    columns: options.Columns = None,
-    unit: options.Unit = None,
-    subsets: options.Subsets = None,
-    rule: options.RuleName = None,
-    bins: options.Bins = None,
-    ranges: options.Ranges = None,
-    universe_facts: options.UniverseFacts = False,
-    clusters: options.Clusters = None,
-    components: options.Components = None,
-    cost: options.Cost = None,
-    trees: options.Trees = None,
-    depth: options.Depth = None,
-    group_by: options.GroupBy = None,
-    where: options.Where = None,
-    weights: options.Weights = None,
-    levels: options.DeclaredLevels = None,
-    missing: options.MissingValues = "drop",
-    fill: options.Fill = None,
-    quantiles: options.Quantiles = None,
-    decimal: options.Decimal = None,
-    delimiter: options.Delimiter = None,
-    encoding: options.Encoding = None,
-    jobs: options.Jobs = None,
-    checkpoint: options.Checkpoint = None,
+    table: options.TableOptions,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, metavar="N", help="Of the pool and the draws.")
     ] = None,
@@ -101,27 +78,7 @@ def _plan(
     No secret is drawn and nothing is released. Without --certify the noise is an estimate, up to
     about a tenth below what a release will need.
     """
-    asked = options.read_options(
-        target=target,
-        columns=columns,
-        unit=unit,
-        bins=bins,
-        ranges=ranges,
-        universe_facts=universe_facts,
-        clusters=clusters,
-        components=components,
-        C=cost,
-        trees=trees,
-        depth=depth,
-        group_by=group_by,
-        where=where,
-        weights=weights,
-        levels=levels,
-        missing=missing,
-        fill=fill,
-        quantiles=quantiles,
-    )
-    reading = options.read_reading(decimal, delimiter, encoding)
+    asked, reading, rule = table.model(), table.reading(), table.rule
     find_model(model, asked)
     limits = read_budgets(budgets)
     as_rule(rule)
@@ -134,17 +91,17 @@ def _plan(
         rehearsal = Rehearsal(
             study.universe,
             pool=study.pool,
-            n_subsets=subsets,
+            n_subsets=table.subsets,
             units=study.units,
-            n_jobs=jobs,
+            n_jobs=table.jobs,
             rng=seed,
             progress=False if quiet else None,
         )
         first = next(iter(limits.values()))
-        pool, _ = rehearsal.draw(study.mechanism, first, rule=rule, checkpoint=checkpoint)
+        pool, _ = rehearsal.draw(study.mechanism, first, rule=rule, checkpoint=table.checkpoint)
         for limit in limits.values():
             check_feasible(limit, rule, pool)
-        outputs = rehearsal.run(study.mechanism, checkpoint=checkpoint)
+        outputs = rehearsal.run(study.mechanism, checkpoint=table.checkpoint)
         begin("trying the budgets")
         goal = value_on_all(study.mechanism, rehearsal.data)
         rows = [

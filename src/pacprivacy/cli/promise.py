@@ -31,9 +31,14 @@ from pacprivacy.tables import (
 )
 
 PROMISES: Final = ("pac", "dp")
+ONLY_PAC: Final = (
+    *("unit", "subsets", "rule", "universe_facts", "clusters", "components", "C", "trees", "depth"),
+    *("weights", "missing", "fill", "jobs", "checkpoint"),
+    *("ledger", "dataset", "principal", "total", "state"),
+)
 
 
-def check_promise(promise: str, delta: float | None, others: dict[str, Any]) -> None:
+def check_promise(promise: str, delta: float | None, given: dict[str, Any]) -> None:
     """Refuse an unknown promise, and options that belong to the other one."""
     if promise not in PROMISES:
         raise DataError(f"--promise must be pac or dp; got {promise!r}. Leave it out for pac.")
@@ -41,15 +46,14 @@ def check_promise(promise: str, delta: float | None, others: dict[str, Any]) -> 
         if delta is not None:
             raise DataError("--delta must be left out with --promise pac; got a value. Drop it.")
         return
-    for name, value in others.items():
+    for option in ONLY_PAC:
+        name = option.replace("_", "-")
+        value = given["cost" if option == "C" else option]
         if value not in (None, False, "drop"):
             advice = "It belongs to --promise pac."
             if name == "unit":
                 advice = "A row is protected there: make one row per person, or use --promise pac."
-            raise DataError(
-                f"--{name.replace('_', '-')} must be left out with --promise dp; got a value. "
-                f"{advice}"
-            )
+            raise DataError(f"--{name} must be left out with --promise dp; got a value. {advice}")
 
 
 def release_dp(

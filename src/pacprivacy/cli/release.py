@@ -7,6 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -33,7 +34,7 @@ from pacprivacy.cli.promise import (
     value_rows,
 )
 from pacprivacy.dp import DPRelease
-from pacprivacy.errors import DataError, InterruptedRun, LedgerError
+from pacprivacy.errors import DataError, InterruptedRun
 from pacprivacy.mechanism import batch_of
 from pacprivacy.noise import as_rule
 from pacprivacy.privatizing import privatize
@@ -79,46 +80,19 @@ Simulate = Annotated[
 
 
 def _release(
+    *,
     data: options.DataFile,
     model: options.ModelName,
     budget: BudgetText,
     output: options.Folder,
     promise: _Promise = "pac",
     delta: _Delta = None,
-    target: options.Target = None,
-    columns: options.Columns = None,
-    unit: options.Unit = None,
-    subsets: options.Subsets = None,
-    rule: options.RuleName = None,
-    bins: options.Bins = None,
-    ranges: options.Ranges = None,
-    universe_facts: options.UniverseFacts = False,
-    clusters: options.Clusters = None,
-    components: options.Components = None,
-    cost: options.Cost = None,
-    trees: options.Trees = None,
-    depth: options.Depth = None,
-    group_by: options.GroupBy = None,
-    where: options.Where = None,
-    weights: options.Weights = None,
-    levels: options.DeclaredLevels = None,
-    missing: options.MissingValues = "drop",
-    fill: options.Fill = None,
-    quantiles: options.Quantiles = None,
-    decimal: options.Decimal = None,
-    delimiter: options.Delimiter = None,
-    encoding: options.Encoding = None,
-    jobs: options.Jobs = None,
-    checkpoint: options.Checkpoint = None,
+    table: options.TableOptions,
     name: options.Name = None,
     seed: Seed = None,
     simulate: Simulate = False,
     sign: Sign = None,
-    ledger: options.LedgerPlace = None,
-    dataset: options.Dataset = None,
-    principal: options.Principal = None,
-    total: options.Total = None,
-    state: options.State = None,
+    account: options.AccountOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -135,38 +109,10 @@ def _release(
     """
     # What can be refused without the data is refused before the data are read.
     limits = parse_budget(budget)
-    others: dict[str, Any] = {
-        "unit": unit,
-        "subsets": subsets,
-        "rule": rule,
-        "universe_facts": universe_facts,
-    }
-    others |= {"clusters": clusters, "components": components, "C": cost, "trees": trees}
-    others |= {"depth": depth, "weights": weights, "missing": missing, "fill": fill, "jobs": jobs}
-    others |= {"checkpoint": checkpoint, "ledger": ledger, "dataset": dataset, "state": state}
-    check_promise(promise, delta, others | {"principal": principal, "total": total})
-    asked = options.read_options(
-        target=target,
-        columns=columns,
-        unit=unit,
-        bins=bins,
-        ranges=ranges,
-        universe_facts=universe_facts,
-        clusters=clusters,
-        components=components,
-        C=cost,
-        trees=trees,
-        depth=depth,
-        group_by=group_by,
-        where=where,
-        weights=weights,
-        levels=levels,
-        missing=missing,
-        fill=fill,
-        quantiles=quantiles,
-        mi_nats=limits_of(limits, subsets or SUBSETS_BATCHED).mi_nats,
-    )
-    reading = options.read_reading(decimal, delimiter, encoding)
+    check_promise(promise, delta, {**asdict(table), **asdict(account)})
+    rule, checkpoint = table.rule, table.checkpoint
+    mi_nats = limits_of(limits, table.subsets or SUBSETS_BATCHED).mi_nats
+    asked, reading = table.model(mi_nats), table.reading()
     if sign is not None:
         read_key(sign, private=True)
     if promise == "dp":
@@ -180,10 +126,7 @@ def _release(
         return
     find_model(model, asked)
     as_rule(rule)
-    account: dict[str, Any] = {"dataset": dataset, "principal": principal, "state": state}
-    account["total"] = None if total is None else parse_budget(total)
-    if ledger is None:
-        check_no_account(account)
+    session_of = account.session()
     check_folder(output)
     study = read_study(data, model, asked, reading)
     tell_curator(study.notes, quiet=quiet)
@@ -191,18 +134,18 @@ def _release(
         if quiet:
             warnings.simplefilter("ignore")
         drawn: dict[str, Any] = {
-            "n_subsets": subsets,
-            "n_jobs": jobs,
+            "n_subsets": table.subsets,
+            "n_jobs": table.jobs,
             "rng": seed,
             "progress": False if quiet else None,
             "simulate": simulate,
         }
         run: dict[str, Any] = {"rule": rule, "checkpoint": checkpoint, "name": name}
-        if ledger is None:
+        if account.ledger is None:
             drawn |= {"pool": study.pool, "units": study.units}
             found = privatize(study.mechanism, study.universe, limits, **drawn, **run)
         else:
-            with study.open_session(ledger=ledger, **account, **drawn) as session:
+            with study.open_session(ledger=account.ledger, **session_of, **drawn) as session:
                 found = study.release_in(session, limits, **run)
     rows = found.rows(SHOWN_NUMBERS + 1)
     if rows:
@@ -240,16 +183,6 @@ def _kept(checkpoint: Path | None, output: Path, study: Study) -> Iterator[Path 
                 output.rmdir()
         raise
     path.unlink(missing_ok=True)
-
-
-def check_no_account(options: dict[str, Any]) -> None:
-    """Refuse options of a session without the ledger that keeps it."""
-    for name, value in options.items():
-        if value is not None:
-            raise LedgerError(
-                f"--ledger must be given with --{name}; got none. "
-                "Name the ledger, for example --ledger study.db."
-            )
 
 
 def check_folder(folder: Path) -> None:

@@ -15,7 +15,6 @@ from pacprivacy.cli.release import (
     Seed,
     Simulate,
     check_folder,
-    check_no_account,
     save_release,
 )
 from pacprivacy.errors import DataError
@@ -61,6 +60,7 @@ _Fill = Annotated[
 
 
 def _sql(
+    *,
     source: _Source,
     query: _Query,
     unit: _Key,
@@ -74,11 +74,7 @@ def _sql(
     name: options.Name = None,
     seed: Seed = None,
     simulate: Simulate = False,
-    ledger: options.LedgerPlace = None,
-    dataset: options.Dataset = None,
-    principal: options.Principal = None,
-    total: options.Total = None,
-    state: options.State = None,
+    account: options.AccountOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -88,20 +84,18 @@ def _sql(
     curator alone. With --ledger it is one more release of a session, under one total budget.
     """
     limits = parse_budget(budget)
-    account: dict[str, Any] = {"dataset": dataset, "principal": principal, "state": state}
-    whole = None if total is None else parse_budget(total)
-    if ledger is None:
-        check_no_account({**account, "total": whole})
+    session_of = account.session()
     check_folder(output)
     tables = Tables(source, unit=unit, via=_read_paths(via or []))
     asked: dict[str, Any] = {"keys": _read_keys(keys or []), "at_least": at_least, "fill": fill}
     drawn: dict[str, Any] = {"n_subsets": subsets, "rng": seed, "simulate": simulate}
     drawn["progress"] = False if quiet else None
     with show_status("asking every world", quiet=quiet):
-        if ledger is None:
+        if account.ledger is None:
             found = answer(query, tables, limits, name=name, **asked, **drawn)
         else:
-            settings = {"ledger": ledger, "budget": whole, **account, **drawn}
+            total = session_of.pop("total")
+            settings = {"ledger": account.ledger, "budget": total, **session_of, **drawn}
             with Session(tables, **settings) as session:
                 found = session.sql(query, limits, name=name, **asked)
     files = save_release(found, output)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pacprivacy.errors import QueryError
 from pacprivacy.queries.tables import UNIT, WHOLE, Tables
@@ -447,8 +447,6 @@ def _with_totals(node: Node) -> Node:
 
 # --- the first plan: sums per unit ---------------------------------------------------------------
 
-Moment = Literal["count", "sum"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
@@ -555,8 +553,6 @@ def _unit_of_rows(tree: Node, tables: Tables) -> tuple[str, str] | str:
         kind = "" if join is None else (join.kind or "").upper()
         if kind not in ("", "INNER", "CROSS", "OUTER") or side not in ("", "LEFT"):
             return f"it has a join of the kind {side} {kind}".rstrip()
-        if join is not None and join.args.get("using"):
-            pass
         if side == "LEFT" and not certain:
             return "it keeps rows of a public table that match none of a private one"
         if source.name.lower() in private and not source.db:
