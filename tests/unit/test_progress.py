@@ -7,6 +7,7 @@ import re
 import sys
 import threading
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +122,21 @@ def test_what_is_silent_inside_stays_so(terminal: Watched) -> None:
     assert "again" in shown
 
 
+def ask(folder: Path) -> None:
+    rows = [f"{i},{a}" for i, (a, _) in enumerate(X)]
+    (folder / "people.csv").write_text("\n".join(["id,a", *rows]) + "\n")
+    words = ["sql", str(folder), "SELECT avg(a) AS a FROM people", "--unit", "people.id"]
+    words += ["--budget", "mi<=1", "--subsets", "16", "-o", str(folder / "out")]
+    assert CliRunner().invoke(app, words).exit_code == 0
+
+
 @pytest.mark.claim("R-2")
+@pytest.mark.parametrize("make", [lambda _: release(), ask])
 def test_it_is_gone_before_the_secret_is_drawn(
-    terminal: Watched, monkeypatch: pytest.MonkeyPatch
+    make: Callable[[Path], Any],
+    tmp_path: Path,
+    terminal: Watched,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = []
     init = Secret.__init__
@@ -135,11 +148,11 @@ def test_it_is_gone_before_the_secret_is_drawn(
         init(self, *args, **options)
 
     monkeypatch.setattr(Secret, "__init__", record)
-    release()
+    make(tmp_path)
     (line, ticking, before) = seen[0]
     assert line is None
     assert ticking == []
-    assert before
+    assert before or make is ask, "the runner of commands has a terminal of its own"
     assert terminal.getvalue() == before, "nothing was shown since"
 
 

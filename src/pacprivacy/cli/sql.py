@@ -9,7 +9,7 @@ import typer
 
 from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json, show_status, show_table
+from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json, show_table
 from pacprivacy.cli.release import (
     BudgetText,
     Seed,
@@ -90,14 +90,13 @@ def _sql(
     asked: dict[str, Any] = {"keys": _read_keys(keys or []), "at_least": at_least, "fill": fill}
     drawn: dict[str, Any] = {"n_subsets": subsets, "rng": seed, "simulate": simulate}
     drawn["progress"] = False if quiet else None
-    with show_status("asking every world", quiet=quiet):
-        if account.ledger is None:
-            found = answer(query, tables, limits, name=name, **asked, **drawn)
-        else:
-            total = session_of.pop("total")
-            settings = {"ledger": account.ledger, "budget": total, **session_of, **drawn}
-            with Session(tables, **settings) as session:
-                found = session.sql(query, limits, name=name, **asked)
+    if account.ledger is None:
+        found = answer(query, tables, limits, name=name, **asked, **drawn)
+    else:
+        total = session_of.pop("total")
+        settings = {"ledger": account.ledger, "budget": total, **session_of, **drawn}
+        with Session(tables, **settings) as session:
+            found = session.sql(query, limits, name=name, **asked)
     files = save_release(found, output)
     files["answer"] = str(output / "answer.csv")
     found.to_csv(files["answer"])
