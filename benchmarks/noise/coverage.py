@@ -18,7 +18,7 @@ import numpy as np
 
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
-from pacprivacy.noise import NoisePlan, noise_factor
+from pacprivacy.noise import NoisePlan
 from pacprivacy.release import ErrorBars, measure
 from pacprivacy.simulation import run_mechanism
 
@@ -90,7 +90,7 @@ def population(
         pool = pac.Balanced(n_subsets=SUBSETS[folds], folds=folds).draw(N, rng=rng)
         outputs = run_mechanism(statistics, rows, pool, rng=0)
         for q, law in laws.items():
-            factor = noise_factor(law)
+            factor = law.noise_factor()
             y = outputs.values[rng.integers(pool.n_subsets)]
             y = y + rng.normal(size=len(factor)) @ factor
             bars = measure(outputs, law, pool)

@@ -287,10 +287,9 @@ def plan_pools(mechanism: Any, data: Any, n_subsets: int) -> dict[str, Any]:
 
 def own_variance(plan: Any) -> float:
     """Return the total variance of a plan's noise in the units of the released value."""
-    from pacprivacy.noise import noise_variances
 
     scales = 1.0 if plan.outputs.scales is None else plan.outputs.scales
-    return float((noise_variances(plan.noise) * np.square(scales)).sum())
+    return float((plan.noise.noise_variances() * np.square(scales)).sum())
 
 
 def mean_universes() -> dict[str, Any]:

@@ -24,7 +24,6 @@ from pacprivacy.noise import (
     calibrate,
     distinct_outputs,
     exact_shapes,
-    noise_covariance,
     spread_of,
     weigh,
 )
@@ -120,7 +119,7 @@ def find_equilibrium(
 def _cost(plan: NoisePlan, rule: Exact | Protect | None) -> float:
     if rule is None:
         return plan.total_variance
-    covariance = noise_covariance(plan)
+    covariance = plan.noise_covariance()
     return float(np.sum(covariance * rule.cost_matrix(len(covariance))))
 
 
@@ -199,7 +198,7 @@ def joint_plan(
         for array in arrays
     ]
     dimensions = tuple(array.shape[1] for array in arrays)
-    diagonal = np.diag(noise_covariance(plan))
+    diagonal = np.diag(plan.noise_covariance())
     return JointPlan(
         plan=plan,
         dimensions=dimensions,

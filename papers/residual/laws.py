@@ -17,7 +17,7 @@ from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import View, exact_information, make_view
 from pacprivacy.budget import Information
-from pacprivacy.noise import AnyRule, calibrate, noise_covariance
+from pacprivacy.noise import AnyRule, calibrate
 from pacprivacy.noise.search import Probe, smallest_scale
 from pacprivacy.residual import LearnedNoise, Training
 from pacprivacy.theory import Estimate, gaussian_equivalent, posterior_success
@@ -105,7 +105,7 @@ class Law:
 def law_of_rule(method: str, values: Matrix, rule: AnyRule, mi_nats: float, seed: int) -> Law:
     """Return the noise of one of the library's rules at an information budget."""
     plan = calibrate(values, Information(mi_nats), rule=rule, rng=seed)
-    return Law(method=method, covariance=noise_covariance(plan), claimed_nats=plan.mi_upper)
+    return Law(method=method, covariance=plan.noise_covariance(), claimed_nats=plan.mi_upper)
 
 
 def law_of_dp(dimension: int, mi_nats: float, *, sensitivity: float) -> Law:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
 from pacprivacy.mechanism import Mean
-from pacprivacy.noise import calibrate, noise_covariance
+from pacprivacy.noise import calibrate
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.residual import Training, learn_noise_curve
 from pacprivacy.simulation import run_mechanism
@@ -88,7 +88,7 @@ def _differential(values: Matrix, n_records: int, mi_nats: float) -> Law:
 
 def _risk(values: Matrix, pool: Pool, mi_nats: float, seed: int) -> Law:
     plan = calibrate(values, budget_of("risk", mi_nats), rule="risk", pool=pool, rng=seed)
-    return Law(method="risk", covariance=noise_covariance(plan), claimed_nats=None)
+    return Law(method="risk", covariance=plan.noise_covariance(), claimed_nats=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

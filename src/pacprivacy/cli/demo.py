@@ -17,7 +17,6 @@ from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json, show_statu
 from pacprivacy.cli.options import Folder
 from pacprivacy.cli.release import check_folder, save_release
 from pacprivacy.mechanism import KMeans, Mean, Mechanism, coerce_data
-from pacprivacy.noise import noise_variances
 from pacprivacy.pool import Balanced
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release
@@ -101,7 +100,7 @@ def _privatize(
     found = privatize(mechanism, flowers, budget, n_subsets=N_SUBSETS, progress=False)
     halves = Rehearsal(flowers, pool=Balanced(n_subsets=N_SUBSETS), progress=False)
     outputs = halves.run(mechanism)
-    return found, (outputs.values, noise_variances(halves.calibrate(outputs, budget)))
+    return found, (outputs.values, halves.calibrate(outputs, budget).noise_variances())
 
 
 def _answer_on_all(mechanism: Mechanism, flowers: Matrix) -> Matrix:

@@ -8,6 +8,12 @@ from pacprivacy.noise.formulas import (
     log_det_of_points as log_det_of_points,
     waterfill as waterfill,
 )
+from pacprivacy.noise.frames import (
+    AxisFrame as AxisFrame,
+    Spread as Spread,
+    spread_of as spread_of,
+    weighted_mean as weighted_mean,
+)
 from pacprivacy.noise.iid import (
     Boxed as Boxed,
     Empirical as Empirical,
@@ -25,18 +31,11 @@ from pacprivacy.noise.lattice import (
 )
 from pacprivacy.noise.limit import Limit as Limit, noise_limit as noise_limit
 from pacprivacy.noise.plan import (
-    AxisFrame as AxisFrame,
     Kind as Kind,
     NoisePlan as NoisePlan,
     Observation as Observation,
     Proof as Proof,
-    Spread as Spread,
     make_plan as make_plan,
-    noise_covariance as noise_covariance,
-    noise_factor as noise_factor,
-    noise_variances as noise_variances,
-    spread_of as spread_of,
-    weighted_mean as weighted_mean,
 )
 from pacprivacy.noise.problem import (
     Problem as Problem,

@@ -17,7 +17,8 @@ from pacprivacy.adversary import Candidates
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise.formulas import isotropic, isotropic_max, proportional
-from pacprivacy.noise.plan import AxisFrame, Kind, NoisePlan, make_plan
+from pacprivacy.noise.frames import AxisFrame
+from pacprivacy.noise.plan import Kind, NoisePlan, make_plan
 from pacprivacy.noise.problem import Problem, Rule, Terms
 from pacprivacy.theory import (
     information_slack,

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary import Candidates, Tilts
 from pacprivacy.budget import AnyBudget
-from pacprivacy.noise.plan import Spread
+from pacprivacy.noise.frames import Spread
 from pacprivacy.noise.rules import RULES
 from pacprivacy.noise.search import unit_shifts
 

@@ -2,18 +2,14 @@
 
 Along each direction the outputs are rounded to multiples of a power of two (the grid step) and
 the noise is a discrete Gaussian in those multiples, so the release is a function of integers
-whose law is known exactly (math §11). The directions are the output's own axes, a public basis, or
-the principal directions of the outputs over the pool (the *spread*). That has rank at most
-``m - 1`` whatever the dimension is: for tall problems the ``m × m`` Gram matrix gives everything,
-and a direction is kept as a combination of the outputs instead of as a column of length ``d``.
+whose law is known exactly (math §11). The directions are those of a frame.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +27,7 @@ from pacprivacy.adversary import (
     membership_risk,
 )
 from pacprivacy.errors import BudgetError, MechanismError
+from pacprivacy.noise.frames import Frame
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.theory import Estimate, lattice_total_variation
 
@@ -42,196 +39,6 @@ Integers = npt.NDArray[np.int64]
 
 UNITS_PER_STD = 1 << 20  # the grid is at most a millionth of the noise
 LARGEST_POINT = 2.0**61
-CHUNK_ELEMENTS = 1 << 18  # two megabytes at a time stay in the cache
-WIDE = 4  # dimension beyond this multiple of m goes through the Gram matrix
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """Belief-weighted mean and principal directions of the outputs; curator-only.
-
-    ``eigenvalues`` are the variances along the ``r`` directions, largest first, all positive;
-    ``coordinates`` of shape (m, r) the centred outputs along them. The directions are the columns
-    of ``basis``, or, where that is None, ``Σ_k mixing[k, j] (Y_k - center)``.
-    """
-
-    center: Vector
-    eigenvalues: Vector
-    coordinates: Matrix
-    basis: Matrix | None
-    mixing: Matrix | None
-    values: Matrix
-
-    def __post_init__(self) -> None:
-        for array in (self.center, self.eigenvalues, self.coordinates, self.basis, self.mixing):
-            if array is not None:
-                freeze(array)
-
-    @property
-    def rank(self) -> int:
-        """Number of directions along which the output moves."""
-        return len(self.eigenvalues)
-
-    def expand(self, coordinates: Vector) -> Vector:
-        """Return the vector of length ``d`` with these coordinates (without the centre)."""
-        if self.basis is not None:
-            expanded: Vector = self.basis @ coordinates
-            return expanded
-        assert self.mixing is not None  # one of the two is always given
-        weights = self.mixing @ coordinates
-        result = np.empty(len(self.center))
-        for cols in _column_chunks(self.values):
-            result[cols] = weights @ (self.values[:, cols] - self.center[cols])
-        return result
-
-    def project(self, vectors: Matrix) -> Matrix:
-        """Return coordinates of centred vectors of shape (n, d) along the directions."""
-        if self.basis is not None:
-            projected: Matrix = vectors @ self.basis
-            return projected
-        assert self.mixing is not None  # one of the two is always given
-        inner = np.zeros((len(vectors), len(self.values)))
-        for cols in _column_chunks(self.values):
-            inner += vectors[:, cols] @ (self.values[:, cols] - self.center[cols]).T
-        combined: Matrix = inner @ self.mixing
-        return combined
-
-
-def _column_chunks(values: Matrix) -> Iterator[slice]:
-    n_subsets, dimension = values.shape
-    width = max(1, CHUNK_ELEMENTS // n_subsets)
-    return (slice(start, start + width) for start in range(0, dimension, width))
-
-
-def weighted_mean(values: Matrix, weights: Vector) -> Vector:
-    """Return the weighted mean of the rows; a column that never moves keeps its exact value."""
-    anchor = values[int(np.argmax(weights))]
-    mean: Vector = anchor.copy()
-    for cols in _column_chunks(values):
-        mean[cols] += weights @ (values[:, cols] - anchor[cols])
-    return mean
-
-
-def spread_of(values: Matrix, weights: Vector) -> Spread:
-    """Find the principal directions of the outputs under belief weights.
-
-    Directions whose variance is below the rounding error of the decomposition are left out.
-    """
-    n_subsets, dimension = values.shape
-    if dimension > WIDE * n_subsets:
-        return _wide_spread(values, weights)
-    center, root = weighted_mean(values, weights), np.sqrt(weights)
-    centred = values - center
-    centred -= weights @ centred  # what rounding left of a centre far from the origin
-    _, singular, right = np.linalg.svd(root[:, None] * centred, full_matrices=False)
-    tiny = max(centred.shape) * np.finfo(np.float64).eps * singular.max(initial=0.0)
-    keep = singular > tiny
-    basis = np.ascontiguousarray(right[keep].T)
-    return Spread(
-        center=center,
-        eigenvalues=singular[keep] ** 2,
-        coordinates=centred @ basis,
-        basis=basis,
-        mixing=None,
-        values=values,
-    )
-
-
-def _wide_spread(values: Matrix, weights: Vector) -> Spread:
-    """Directions from the Gram matrix of the weighted, centred outputs.
-
-    One pass over the outputs: they are taken relative to the likeliest one, which is within the
-    spread, and the Gram matrix is centred afterwards.
-    """
-    n_subsets = len(values)
-    anchor = values[int(np.argmax(weights))]
-    center: Vector = anchor.copy()
-    gram = np.zeros((n_subsets, n_subsets))
-    for cols in _column_chunks(values):
-        block = values[:, cols] - anchor[cols]
-        gram += block @ block.T
-        center[cols] += weights @ block
-    gram -= weights @ gram  # from <a, b> to <a, b - center>, then to <a - center, b - center>
-    gram -= (gram @ weights)[:, None]
-    gram = 0.5 * (gram + gram.T)
-    root = np.sqrt(weights)
-    eigenvalues, vectors = np.linalg.eigh(root[:, None] * gram * root)
-    order = np.argsort(eigenvalues)[::-1]
-    eigenvalues, vectors = eigenvalues[order], vectors[:, order]
-    keep = eigenvalues > n_subsets * np.finfo(np.float64).eps * max(eigenvalues[0], 0.0)
-    eigenvalues, vectors = eigenvalues[keep], vectors[:, keep]
-    mixing = root[:, None] * vectors / np.sqrt(eigenvalues)
-    return Spread(
-        center=center,
-        eigenvalues=eigenvalues,
-        coordinates=gram @ mixing,
-        basis=None,
-        mixing=mixing,
-        values=values,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AxisFrame:
-    """A selection of the output's own coordinates."""
-
-    axes: npt.NDArray[np.int64]
-    center: Vector
-
-    def coordinates(self, values: Matrix) -> Matrix:
-        """Return centred coordinates along the selected axes."""
-        return values[:, self.axes] - self.center[self.axes]
-
-    def expand(self, coordinates: Vector) -> Vector:
-        """Return the vector that is zero outside the selected axes."""
-        full = np.zeros(len(self.center))
-        full[self.axes] = coordinates
-        return full
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublicFrame:
-    """Columns of an orthonormal basis that was fixed without looking at the outputs."""
-
-    basis: Matrix
-    center: Vector
-
-    def __post_init__(self) -> None:
-        freeze(self.basis)
-
-    def coordinates(self, values: Matrix) -> Matrix:
-        """Return centred coordinates along the basis."""
-        projected: Matrix = (values - self.center) @ self.basis
-        return projected
-
-    def expand(self, coordinates: Vector) -> Vector:
-        """Return the vector with these coordinates."""
-        expanded: Vector = self.basis @ coordinates
-        return expanded
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpreadFrame:
-    """The principal directions of the outputs, or the combinations that ``rotation`` gives."""
-
-    spread: Spread
-    rotation: Matrix | None = None
-
-    def coordinates(self, values: Matrix) -> Matrix:
-        """Return centred coordinates; those of the calibrated outputs are already known."""
-        if values is self.spread.values:
-            own = self.spread.coordinates
-        else:
-            own = self.spread.project(values - self.spread.center)
-        return own if self.rotation is None else own @ self.rotation
-
-    def expand(self, coordinates: Vector) -> Vector:
-        """Return the vector with these coordinates."""
-        own = coordinates if self.rotation is None else self.rotation @ coordinates
-        return self.spread.expand(own)
-
-
-Frame: TypeAlias = AxisFrame | PublicFrame | SpreadFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,6 +148,24 @@ class NoisePlan:
     def total_variance(self) -> float:
         """Expected squared length of the noise."""
         return float(np.square(self.noise_std).sum())
+
+    def noise_covariance(self) -> Matrix:
+        """Return the covariance of the noise in the output's own coordinates; curator-only."""
+        factor = self.noise_factor()
+        covariance: Matrix = factor.T @ factor
+        return covariance
+
+    def noise_factor(self) -> Matrix:
+        """Return one row of length d per direction: its noise, one standard deviation long."""
+        columns = [
+            self.frame.expand(std * row)
+            for std, row in zip(self.noise_std, np.eye(self.n_directions), strict=True)
+        ]
+        return np.stack(columns) if columns else np.zeros((0, len(self.center)))
+
+    def noise_variances(self) -> Vector:
+        """Return the variance of the noise in each of the output's own coordinates."""
+        return self.frame.variances(np.square(self.noise_std))
 
     @property
     def is_noiseless(self) -> bool:
@@ -487,39 +312,3 @@ def make_plan(
         outputs=values,
         notes=notes,
     )
-
-
-def noise_covariance(plan: NoisePlan) -> Matrix:
-    """Return the covariance of a plan's noise in the output's own coordinates; curator-only."""
-    factor = noise_factor(plan)
-    covariance: Matrix = factor.T @ factor
-    return covariance
-
-
-def noise_factor(plan: NoisePlan) -> Matrix:
-    """Return one row of length d per direction: its noise, one standard deviation long."""
-    columns = [
-        plan.frame.expand(std * row)
-        for std, row in zip(plan.noise_std, np.eye(plan.n_directions), strict=True)
-    ]
-    return np.stack(columns) if columns else np.zeros((0, len(plan.center)))
-
-
-def noise_variances(plan: NoisePlan) -> Vector:
-    """Return the variance of the noise in each of the output's own coordinates; curator-only."""
-    frame, variances, found = plan.frame, np.square(plan.noise_std), np.zeros(len(plan.center))
-    if isinstance(frame, AxisFrame):
-        found[frame.axes] = variances
-        return found
-    basis = frame.basis if isinstance(frame, PublicFrame) else frame.spread.basis
-    turn = None if isinstance(frame, PublicFrame) else frame.rotation
-    if basis is not None:
-        return np.asarray(np.square(basis if turn is None else basis @ turn) @ variances)
-    assert isinstance(frame, SpreadFrame)  # only its directions may be combinations of outputs
-    spread, mixing = frame.spread, frame.spread.mixing
-    assert mixing is not None  # where there is no basis
-    mixing = mixing if turn is None else mixing @ turn
-    for cols in _column_chunks(spread.values):
-        centred = spread.values[:, cols] - spread.center[cols]
-        found[cols] = variances @ np.square(mixing.T @ centred)
-    return found

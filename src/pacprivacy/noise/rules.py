@@ -31,7 +31,8 @@ from pacprivacy.noise.formulas import (
     proportional,
     waterfill,
 )
-from pacprivacy.noise.plan import NoisePlan, Spread
+from pacprivacy.noise.frames import Spread
+from pacprivacy.noise.plan import NoisePlan
 from pacprivacy.noise.problem import PoolRule, Problem, Rule
 from pacprivacy.noise.proof import certify
 from pacprivacy.noise.search import Shape, axis_shape, exact_shapes, risk_shapes

@@ -36,7 +36,7 @@ from pacprivacy.errors import (
     PacPrivacyError,
 )
 from pacprivacy.mechanism import Mechanism, Structure, flatten
-from pacprivacy.noise import NoisePlan, noise_factor, noise_variances
+from pacprivacy.noise import NoisePlan
 from pacprivacy.pool import Pool
 from pacprivacy.release.values import with_type
 from pacprivacy.simulation import Outputs
@@ -184,7 +184,7 @@ def measure(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBars | None:
     not released is not shown to it.
     """
     values = outputs.values
-    sampling, noise = values.std(axis=0), np.sqrt(noise_variances(plan))
+    sampling, noise = values.std(axis=0), np.sqrt(plan.noise_variances())
     moving = np.hypot(sampling, noise) > FLAT * np.abs(values).max(axis=0)
     owner = getattr(outputs.finish, "__self__", None)
     if owner is None or type(owner).finish is Mechanism.finish:  # it changes nothing
@@ -236,7 +236,7 @@ def _through(
         shifted[i] += steps[i]
         slopes[:, i] = (finished(shifted) - base) / (shifted[i] - centre[i])
     spread = ((outputs.values - centre) @ slopes.T).std(axis=0)
-    return spread, np.linalg.norm(noise_factor(plan) @ slopes.T, axis=0), structure
+    return spread, np.linalg.norm(plan.noise_factor() @ slopes.T, axis=0), structure
 
 
 # --- for people ----------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from pacprivacy.noise import (
     Protect,
     calibrate,
     contrasts,
-    noise_covariance,
     propose_variance,
 )
 
@@ -20,7 +19,7 @@ OUTPUTS = RNG.normal(size=(128, 4)) @ RNG.normal(size=(4, 4))
 
 
 def cost_of(plan: object, cost: np.ndarray) -> float:
-    return float(np.trace(cost @ noise_covariance(plan)))  # type: ignore[arg-type]
+    return float(np.trace(cost @ plan.noise_covariance()))  # type: ignore[arg-type]
 
 
 @pytest.mark.claim("RP-5")
@@ -33,7 +32,7 @@ def test_a_weighted_plan_costs_least_and_is_proved(budget: float) -> None:
     assert exact_information(plan.view(OUTPUTS), n_draws=50_000, rng=1).lower <= budget
     assert cost_of(plan, cost) < 0.6 * cost_of(plain, cost)
     assert plan.total_variance > plain.total_variance
-    assert np.isclose(np.trace(noise_covariance(plan)), plan.total_variance)
+    assert np.isclose(np.trace(plan.noise_covariance()), plan.total_variance)
 
 
 def test_weights_matrix_and_subspace_say_the_same() -> None:
@@ -56,9 +55,9 @@ def test_protected_directions_get_noise_last() -> None:
     differences = contrasts(3)
     noise = {
         weight: differences
-        @ noise_covariance(
-            calibrate(logits, pac.Information(0.25), rule=Protect(differences, weight), rng=0)
-        )
+        @ calibrate(
+            logits, pac.Information(0.25), rule=Protect(differences, weight), rng=0
+        ).noise_covariance()
         @ differences.T
         for weight in (1.0, 10.0, 1000.0)
     }
@@ -69,7 +68,7 @@ def test_protected_directions_get_noise_last() -> None:
 def test_atoms_are_released_almost_exactly_where_they_are_protected() -> None:
     votes = np.eye(4)[np.arange(120) % 4]
     plan = calibrate(votes, pac.Information(1.2), rule=Protect([[1.0, -1.0, 0.0, 0.0]]), rng=0)
-    noise = noise_covariance(plan)
+    noise = plan.noise_covariance()
     assert abs(noise[0, 0] + noise[1, 1] - 2 * noise[0, 1]) < 0.01 * np.trace(noise)
     assert exact_information(plan.view(votes), n_draws=50_000, rng=1).lower <= 1.2
 

@@ -21,7 +21,7 @@ from pacprivacy._certificates import write_release
 from pacprivacy._random import SimulatedSource
 from pacprivacy.errors import BudgetError, CertificateError, NoisyWarning
 from pacprivacy.mechanism import Covariance, Histogram, Mean, Mechanism
-from pacprivacy.noise import NoisePlan, calibrate, noise_covariance
+from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.release import ErrorBars, Row, measure, plus_minus
 from pacprivacy.release.intervals import round_up
 from pacprivacy.simulation import Outputs, run_mechanism
@@ -115,7 +115,7 @@ def test_the_figures_are_those_of_the_pool_and_the_noise_rounded_up() -> None:
     bars = found.error_bars
     assert bars is not None
     spread = found.outputs.values.std(axis=0)
-    noise = np.sqrt(np.diag(noise_covariance(found.noise)))
+    noise = np.sqrt(np.diag(found.noise.noise_covariance()))
     for said, true in ((bars.spread, spread), (bars.noise_std, noise)):
         assert (said >= true * (1 - 1e-12)).all()
         assert (said <= 1.1 * true).all()

@@ -9,7 +9,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.adversary import exact_information
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise import Shaped, calibrate, noise_covariance, propose_variance, spread_of
+from pacprivacy.noise import Shaped, calibrate, propose_variance, spread_of
 from pacprivacy.residual import (
     FlowNoise,
     GaussianNoise,
@@ -167,7 +167,7 @@ def test_a_given_shape_is_scaled_and_proved() -> None:
     plan = calibrate(outputs, pac.Information(0.4), rule=Shaped(learned.covariance()), rng=0)
     assert plan.mi_upper <= 0.4
     wanted = learned.covariance() / np.trace(learned.covariance())
-    got = noise_covariance(plan)
+    got = plan.noise_covariance()
     np.testing.assert_allclose(got / np.trace(got), wanted, atol=1e-6)
     asked = propose_variance(outputs, pac.Information(0.4), rule=Shaped(learned.covariance()))
     assert asked == pytest.approx(plan.total_variance, rel=0.05)
