@@ -17,7 +17,8 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.frames import AxisFrame, Frame, PublicFrame, SpreadFrame, weighted_mean
-from pacprivacy.noise.plan import Integers, NoisePlan, make_plan
+from pacprivacy.noise.lattice import Integers
+from pacprivacy.noise.plan import NoisePlan, make_plan
 from pacprivacy.noise.problem import PoolRule, Problem
 from pacprivacy.theory import entropy, information_slack, log_det_bound
 

@@ -8,6 +8,8 @@ The rejection scheme is that of Canonne, Kamath and Steinke (2020): a discrete L
 of the same integer scale ``s``, kept with probability ``exp(-(|y| - s)² / 2s²)``.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -17,6 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource
 from pacprivacy.errors import BudgetError
 
@@ -255,3 +258,22 @@ def _enclose_exp(gamma: Fraction, bits: int) -> tuple[int, int]:
     for _ in range(halvings):
         lower, upper = lower * lower >> work, -(-upper * upper >> work)
     return lower >> (work - bits), -(-upper >> (work - bits))
+
+
+UNITS_PER_STD = 1 << 20  # the grid is at most a millionth of the noise
+
+
+def lattice_grid(noise_std: Vector) -> tuple[Vector, Integers]:
+    """Choose a power-of-two grid step per direction, and the noise in multiples of it.
+
+    The noise is rounded up to a whole number of steps, at least ``UNITS_PER_STD`` of them.
+    """
+    if not (np.isfinite(noise_std).all() and (noise_std > 1e-280).all()):
+        raise BudgetError(
+            "noise_std must be positive, finite and not below 1e-280 in every direction. "
+            "Rescale the mechanism's output."
+        )
+    _, exponent = np.frexp(noise_std / UNITS_PER_STD)
+    grid_step = np.ldexp(1.0, exponent - 1)
+    units = np.ceil(noise_std / grid_step).astype(np.int64)
+    return grid_step, units

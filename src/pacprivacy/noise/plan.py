@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, as_outputs, freeze
 from pacprivacy._random import BitSource, public_generator
@@ -28,16 +27,14 @@ from pacprivacy.adversary import (
 )
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise.frames import Frame
-from pacprivacy.noise.lattice import sample_discrete_gaussian
+from pacprivacy.noise.lattice import Integers, lattice_grid, sample_discrete_gaussian
 from pacprivacy.theory import Estimate, lattice_total_variation
 
 if TYPE_CHECKING:
     from pacprivacy.noise.iid import IidRule
 
 Kind = Literal["exact", "confidence", "empirical"]
-Integers = npt.NDArray[np.int64]
 
-UNITS_PER_STD = 1 << 20  # the grid is at most a millionth of the noise
 LARGEST_POINT = 2.0**61
 
 
@@ -259,22 +256,6 @@ class NoisePlan:
         if self.revealed is not None and observation.group is not None:
             log_likelihood[self.revealed.groups != observation.group] = -np.inf
         return log_likelihood
-
-
-def lattice_grid(noise_std: Vector) -> tuple[Vector, Integers]:
-    """Choose a power-of-two grid step per direction, and the noise in multiples of it.
-
-    The noise is rounded up to a whole number of steps, at least ``UNITS_PER_STD`` of them.
-    """
-    if not (np.isfinite(noise_std).all() and (noise_std > 1e-280).all()):
-        raise BudgetError(
-            "noise_std must be positive, finite and not below 1e-280 in every direction. "
-            "Rescale the mechanism's output."
-        )
-    _, exponent = np.frexp(noise_std / UNITS_PER_STD)
-    grid_step = np.ldexp(1.0, exponent - 1)
-    units = np.ceil(noise_std / grid_step).astype(np.int64)
-    return grid_step, units
 
 
 def _round_to_grid(coordinates: Matrix, grid_step: Vector) -> Integers:

@@ -26,7 +26,8 @@ from pacprivacy.adversary import (
 from pacprivacy.budget import AnyBudget, Spent, limits_of
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise.frames import AxisFrame, Spread, spread_of
-from pacprivacy.noise.plan import Integers, Kind, NoisePlan, Revealed
+from pacprivacy.noise.lattice import Integers
+from pacprivacy.noise.plan import Kind, NoisePlan, Revealed
 from pacprivacy.theory import Estimate, entropy, mi_for_membership
 
 SAMPLED_COORDINATES = 64

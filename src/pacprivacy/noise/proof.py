@@ -30,7 +30,8 @@ from pacprivacy.adversary import (
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.frames import Spread
-from pacprivacy.noise.plan import Integers, NoisePlan, Proof, make_plan
+from pacprivacy.noise.lattice import Integers
+from pacprivacy.noise.plan import NoisePlan, Proof, make_plan
 from pacprivacy.noise.problem import Problem
 from pacprivacy.noise.search import COARSE, Probe, RiskProbe, Shape, risk_probe, smallest_scale
 from pacprivacy.theory import empirical_bernstein

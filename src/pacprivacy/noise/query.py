@@ -15,8 +15,8 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.lattice import sample_discrete_gaussian
-from pacprivacy.noise.plan import LARGEST_POINT, Integers
+from pacprivacy.noise.lattice import Integers, sample_discrete_gaussian
+from pacprivacy.noise.plan import LARGEST_POINT
 from pacprivacy.theory import information_slack, lattice_total_variation
 
 UNITS: Final = 1 << 30

@@ -12,14 +12,8 @@ from pacprivacy.adversary import exact_information
 from pacprivacy.budget import Information
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise import AxisFrame, calibrate
-from pacprivacy.noise.plan import (
-    UNITS_PER_STD,
-    NoisePlan,
-    Observation,
-    Revealed,
-    lattice_grid,
-    make_plan,
-)
+from pacprivacy.noise.lattice import UNITS_PER_STD, lattice_grid
+from pacprivacy.noise.plan import NoisePlan, Observation, Revealed, make_plan
 
 Matrix = npt.NDArray[np.float64]
 
