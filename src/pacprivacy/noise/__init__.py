@@ -34,7 +34,6 @@ from pacprivacy.noise.plan import (
     Kind as Kind,
     NoisePlan as NoisePlan,
     Observation as Observation,
-    Proof as Proof,
     make_plan as make_plan,
 )
 from pacprivacy.noise.problem import (
@@ -42,7 +41,7 @@ from pacprivacy.noise.problem import (
     Rule as Rule,
     distinct_outputs as distinct_outputs,
 )
-from pacprivacy.noise.proof import certify as certify, rescale as rescale
+from pacprivacy.noise.proof import Proof as Proof, certify as certify, rescale as rescale
 from pacprivacy.noise.query import (
     LEAST_NATS as LEAST_NATS,
     UNITS as UNITS,

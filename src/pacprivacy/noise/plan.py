@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, as_outputs, freeze
-from pacprivacy._random import BitSource, public_generator
+from pacprivacy._random import BitSource
 from pacprivacy.adversary import (
     Candidates,
     Heat,
     MembershipRisk,
     View,
-    exact_information,
-    heat_charges,
     make_view,
-    membership_risk,
 )
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise.frames import Frame
@@ -32,6 +29,7 @@ from pacprivacy.theory import Estimate, lattice_total_variation
 
 if TYPE_CHECKING:
     from pacprivacy.noise.iid import IidRule
+    from pacprivacy.noise.proof import Proof
 
 Kind = Literal["exact", "confidence", "empirical"]
 
@@ -60,34 +58,6 @@ class Observation:
 
     integers: Integers
     group: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """The simulated draws behind one Monte-Carlo claim, so that it can be recomputed."""
-
-    claim: Literal["information", "membership", "charges"]
-    stream: str
-    seed: int
-    attempt: int
-    n_draws: int
-    gamma: float
-
-    def information(self, view: View) -> Estimate:
-        """Return the exact information, estimated on these draws."""
-        return exact_information(view, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
-
-    def membership(self, view: View, pool: Candidates) -> MembershipRisk:
-        """Return the membership risk, estimated on these draws."""
-        return membership_risk(view, pool, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
-
-    def charges(self, view: View, pool: Candidates, heat: Heat) -> Vector:
-        """Return what every unit pays of its balance, proved on these draws."""
-        settings: Any = {"n_draws": self.n_draws, "gamma": self.gamma, "rng": self._rng()}
-        return heat_charges(view, pool, heat, **settings)
-
-    def _rng(self) -> np.random.Generator:
-        return public_generator(self.seed, self.stream, self.attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,19 +11,26 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from pacprivacy._checks import Vector
+from pacprivacy._random import public_generator
 from pacprivacy.adversary import (
+    Candidates,
+    Heat,
+    MembershipRisk,
     Tilts,
     View,
+    exact_information,
+    heat_charges,
     heat_draws,
     heat_room,
     is_line,
     is_plane,
     make_view,
+    membership_risk,
     pilot_of_view,
     success_room,
 )
@@ -31,10 +38,10 @@ from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.frames import Spread
 from pacprivacy.noise.lattice import Integers
-from pacprivacy.noise.plan import NoisePlan, Proof, make_plan
+from pacprivacy.noise.plan import NoisePlan, make_plan
 from pacprivacy.noise.problem import Problem
 from pacprivacy.noise.search import COARSE, Probe, RiskProbe, Shape, risk_probe, smallest_scale
-from pacprivacy.theory import empirical_bernstein
+from pacprivacy.theory import Estimate, empirical_bernstein
 
 INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
 POSTERIOR_COST = 10**8  # posterior entries in one verification of membership
@@ -378,3 +385,31 @@ def _by_log_det(template: _Template, problem: Problem) -> NoisePlan:
         f"mi_nats must be large enough for the lattice of {plan.n_directions} directions; got "
         f"{nats:.3g}. Use a larger budget or fewer levels."
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """The simulated draws behind one Monte-Carlo claim, so that it can be recomputed."""
+
+    claim: Literal["information", "membership", "charges"]
+    stream: str
+    seed: int
+    attempt: int
+    n_draws: int
+    gamma: float
+
+    def information(self, view: View) -> Estimate:
+        """Return the exact information, estimated on these draws."""
+        return exact_information(view, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
+
+    def membership(self, view: View, pool: Candidates) -> MembershipRisk:
+        """Return the membership risk, estimated on these draws."""
+        return membership_risk(view, pool, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
+
+    def charges(self, view: View, pool: Candidates, heat: Heat) -> Vector:
+        """Return what every unit pays of its balance, proved on these draws."""
+        settings: Any = {"n_draws": self.n_draws, "gamma": self.gamma, "rng": self._rng()}
+        return heat_charges(view, pool, heat, **settings)
+
+    def _rng(self) -> np.random.Generator:
+        return public_generator(self.seed, self.stream, self.attempt)
