@@ -1,8 +1,6 @@
 """From a budget and the outputs on every subset to a noise plan."""
 
 from pacprivacy.noise.formulas import (
-    AutoConfidence as AutoConfidence,
-    Basis as Basis,
     axis_variances as axis_variances,
     log_det_of_plan as log_det_of_plan,
     log_det_of_points as log_det_of_points,
@@ -36,11 +34,7 @@ from pacprivacy.noise.plan import (
     Observation as Observation,
     make_plan as make_plan,
 )
-from pacprivacy.noise.problem import (
-    Problem as Problem,
-    Rule as Rule,
-    distinct_outputs as distinct_outputs,
-)
+from pacprivacy.noise.problem import Problem as Problem, distinct_outputs as distinct_outputs
 from pacprivacy.noise.proof import Proof as Proof, certify as certify, rescale as rescale
 from pacprivacy.noise.query import (
     LEAST_NATS as LEAST_NATS,
@@ -54,14 +48,16 @@ from pacprivacy.noise.query import (
 from pacprivacy.noise.rules import (
     RULES as RULES,
     AnyRule as AnyRule,
+    AutoConfidence as AutoConfidence,
+    Basis as Basis,
     Exact as Exact,
     Protect as Protect,
+    Rule as Rule,
     Shaped as Shaped,
     as_rule as as_rule,
     calibrate as calibrate,
     check_feasible as check_feasible,
-    contrasts as contrasts,
     propose_variance as propose_variance,
-    weigh as weigh,
 )
 from pacprivacy.noise.search import Shape as Shape, exact_shapes as exact_shapes
+from pacprivacy.noise.weighting import contrasts as contrasts, weigh as weigh

@@ -6,26 +6,22 @@ some directions, applies a formula, and is proved by the log-determinant bound.
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, check_positive, freeze
+from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.frames import AxisFrame, Frame, PublicFrame, SpreadFrame, weighted_mean
 from pacprivacy.noise.lattice import Integers
-from pacprivacy.noise.plan import NoisePlan, make_plan
-from pacprivacy.noise.problem import PoolRule, Problem
+from pacprivacy.noise.plan import NoisePlan
+from pacprivacy.noise.problem import Problem
 from pacprivacy.theory import entropy, information_slack, log_det_bound
 
 ADVICE = "Use about 0.02 to keep any membership guess below 60 %."
 ROUND_UP = 1 + 1e-12
 COLUMN_BLOCK = 4096
-LARGEST_FULL_DIMENSION = 2048
 
 Formula: TypeAlias = Callable[..., Vector]
 Planner: TypeAlias = Callable[[float], NoisePlan]
@@ -165,44 +161,6 @@ def log_det_of_plan(plan: NoisePlan, weights: Vector) -> float:
     return bound * (1 + 1e-12) + information_slack(plan.total_variation_slack, plan.n_subsets)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """Variances of the outputs along directions, and the frame of those that get noise."""
-
-    center: Vector
-    variances: Vector
-    frame: Callable[[npt.NDArray[np.bool_]], Frame]
-    notes: tuple[str, ...] = ()
-
-
-class CovarianceRule(PoolRule):
-    """Noise from the covariance of the outputs over the pool, by a formula."""
-
-    formula: Formula
-
-    @abstractmethod
-    def measure(self, problem: Problem) -> Measured:
-        """Measure the outputs along the directions of the rule."""
-
-    def noisy_plan(self, problem: Problem) -> NoisePlan:
-        """Return noise that the log-determinant bound proves."""
-        measured = self.measure(problem)
-
-        def plan_for(mi_nats: float) -> NoisePlan:
-            noise_var = self.formula(measured.variances, mi_nats=mi_nats)
-            noisy = noise_var > 0
-            return make_plan(
-                rule=self.name,
-                frame=measured.frame(noisy),
-                center=measured.center,
-                noise_std=np.sqrt(noise_var[noisy]),
-                values=problem.values,
-                notes=measured.notes,
-            )
-
-        return closed_plan(plan_for, problem)
-
-
 def closed_plan(plan_for: Planner, problem: Problem) -> NoisePlan:
     """Return the plan of a formula at the budget that implies every limit.
 
@@ -227,24 +185,6 @@ def closed_plan(plan_for: Planner, problem: Problem) -> NoisePlan:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class AxisRule(CovarianceRule):
-    """A formula of the variances along the output's own coordinates."""
-
-    family: str
-    formula: Formula
-
-    def measure(self, problem: Problem) -> Measured:
-        """Measure the variance of every coordinate."""
-        weights = np.exp(problem.log_p)
-        center = weighted_mean(problem.values, weights)
-        return Measured(
-            center=center,
-            variances=axis_variances(problem.values, center, weights),
-            frame=lambda noisy: AxisFrame(axes=np.flatnonzero(noisy), center=center),
-        )
-
-
 def axis_variances(values: Matrix, center: Vector, weights: Vector) -> Vector:
     """Return the belief-weighted variance of each output coordinate; zero where it is constant."""
     variances = np.empty(values.shape[1])
@@ -252,128 +192,3 @@ def axis_variances(values: Matrix, center: Vector, weights: Vector) -> Vector:
         cols = slice(start, start + COLUMN_BLOCK)
         variances[cols] = weights @ np.square(values[:, cols] - center[cols])
     return variances
-
-
-@dataclass(frozen=True, slots=True)
-class SpreadRule(CovarianceRule):
-    """A formula of the variances along the principal directions of the outputs."""
-
-    family: str
-    formula: Formula
-
-    def measure(self, problem: Problem) -> Measured:
-        """Find the principal directions; the outputs move along all of them."""
-        spread = problem.spread
-        return Measured(
-            center=spread.center,
-            variances=spread.eigenvalues,
-            frame=lambda noisy: SpreadFrame(spread=spread),
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Basis(CovarianceRule):
-    """Noise in proportion to the spread along the columns of a public orthogonal matrix.
-
-    The matrix must be fixed without looking at the outputs.
-    """
-
-    matrix: Matrix
-
-    family = "basis"
-
-    def __post_init__(self) -> None:
-        matrix = np.array(self.matrix, dtype=np.float64)
-        square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
-        if not square or np.abs(matrix.T @ matrix - np.eye(len(matrix))).max() > 1e-9:
-            raise BudgetError(
-                f"matrix must be square and orthogonal; got shape {matrix.shape}. "
-                f"Orthogonalise it first, for example with numpy.linalg.qr."
-            )
-        freeze(matrix)
-        object.__setattr__(self, "matrix", matrix)
-
-    def formula(self, variances: Vector, *, mi_nats: float) -> Vector:
-        """Return noise in proportion to the spread."""
-        return proportional(variances, mi_nats=mi_nats)
-
-    def measure(self, problem: Problem) -> Measured:
-        """Measure the variance along each column."""
-        values, weights = problem.values, np.exp(problem.log_p)
-        check_rows("matrix", self.matrix, values.shape[1])
-        center = weighted_mean(values, weights)
-        return Measured(
-            center=center,
-            variances=weights @ np.square((values - center) @ self.matrix),
-            frame=lambda noisy: PublicFrame(
-                basis=np.ascontiguousarray(self.matrix[:, noisy]), center=center
-            ),
-        )
-
-
-def check_rows(name: str, array: Matrix, dimension: int) -> None:
-    """Refuse an array for outputs of another dimension."""
-    if len(array) != dimension:
-        raise BudgetError(
-            f"{name} must have one row per output coordinate ({dimension}); got {len(array)}. "
-            f"Build it for this output."
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoConfidence(CovarianceRule):
-    """The papers' Auto-PAC with confidence, as a shape of noise.
-
-    The papers relate ``security`` to the number of simulations only up to an unnamed constant,
-    so their formula proves nothing by itself. Here it only proposes: the secret is one of the
-    pool, whose covariance is known, and the noise is checked with the log-determinant bound like
-    that of any other rule. So the certificate is of kind *exact*, without failure probability, and
-    not of kind *confidence* or *empirical* (:class:`Boxed`, :class:`Empirical`). ``share`` of the
-    budget is the main term; the rest pays for estimation.
-    """
-
-    security: float = 1e-3
-    share: float = 0.9
-    radius: float = 1.0
-
-    family = "confidence"
-
-    def __post_init__(self) -> None:
-        check_positive("security", self.security, advice="Use 1e-3.")
-        check_positive("radius", self.radius, advice="Use a bound on the output's norm.")
-        if not 0 < self.share < 1:
-            raise BudgetError(f"share must be between 0 and 1; got {self.share!r}. Use 0.9.")
-
-    def measure(self, problem: Problem) -> Measured:
-        """Decompose the covariance."""
-        values, weights = problem.values, np.exp(problem.log_p)
-        dimension = values.shape[1]
-        if dimension > LARGEST_FULL_DIMENSION:
-            raise BudgetError(
-                f"the rule 'confidence' must decompose a {dimension} by {dimension} matrix; the "
-                f"most it does is {LARGEST_FULL_DIMENSION}. Use 'waterfill'."
-            )
-        center = weighted_mean(values, weights)
-        centred = values - center
-        eigenvalues, vectors = np.linalg.eigh((centred.T * weights) @ centred)
-        eigenvalues = np.maximum(eigenvalues, 0.0)
-        found = "separated" if self._are_separated(eigenvalues) else "close: isotropic noise"
-        return Measured(
-            center=center,
-            variances=eigenvalues,
-            frame=lambda noisy: PublicFrame(basis=np.ascontiguousarray(vectors), center=center),
-            notes=(f"eigenvalues are {found}",),
-        )
-
-    def formula(self, eigenvalues: Vector, *, mi_nats: float) -> Vector:
-        """Inflate the eigenvalues where they are well separated; else isotropic noise."""
-        main, rest = self.share * mi_nats, (1 - self.share) * mi_nats
-        if self._are_separated(eigenvalues):
-            return proportional(eigenvalues + 10 * self.security * main / rest, mi_nats=main)
-        dimension = len(eigenvalues)
-        return np.full(dimension, (eigenvalues.sum() + dimension * self.security) / (2 * main))
-
-    def _are_separated(self, eigenvalues: Vector) -> bool:
-        large = np.sort(eigenvalues[eigenvalues > self.security])
-        gap = self.radius * np.sqrt(len(eigenvalues) * self.security) + 2 * self.security
-        return len(large) > 0 and (len(large) == 1 or float(np.diff(large).min()) > gap)

@@ -1,20 +1,17 @@
-"""What a noise plan must satisfy, and what a rule is: an object that plans."""
+"""What a noise plan must satisfy: the problem that a rule solves."""
 
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from pacprivacy._checks import SMALLEST_RANGE, Matrix, Vector, as_outputs, check_log_belief
-from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy._checks import SMALLEST_RANGE, Matrix, Vector
+from pacprivacy._random import public_generator
 from pacprivacy.adversary import (
-    DEFAULT_GAMMA,
     Belief,
     Candidates,
     Heat,
@@ -23,17 +20,15 @@ from pacprivacy.adversary import (
     noiseless_charges,
     noiseless_risk,
 )
-from pacprivacy.budget import AnyBudget, Spent, limits_of
+from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise.frames import AxisFrame, Spread, spread_of
 from pacprivacy.noise.lattice import Integers
-from pacprivacy.noise.plan import Kind, NoisePlan, Revealed
+from pacprivacy.noise.plan import NoisePlan, Revealed
 from pacprivacy.theory import Estimate, entropy, mi_for_membership
 
 SAMPLED_COORDINATES = 64
 NOISELESS = "the output meets the budget as it is; no noise was added"
-
-Terms: TypeAlias = tuple[float | None, Vector | None, Vector | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,89 +194,3 @@ def resolve_caps(
             f"Use a Balanced pool (prior exactly 1/2), more subsets, or a larger success."
         )
     return caps, priors
-
-
-class Rule(ABC):
-    """How noise is found.
-
-    Attributes
-    ----------
-    family : str
-        Public name of the rule, without its settings.
-    kind : {"exact", "confidence", "empirical"}
-        What a certificate of its plans can promise.
-    n_reserve : int
-        Subsets that must be drawn beside the pool, for a fresh secret; 0 for a secret from the
-        pool.
-    is_simulated : bool
-        Whether its plans are proved on simulated draws.
-    """
-
-    family: str
-    kind: ClassVar[Kind] = "exact"
-    n_reserve: ClassVar[int] = 0
-    is_simulated: ClassVar[bool] = False
-
-    @property
-    def name(self) -> str:
-        """What certificates call the rule."""
-        return self.family
-
-    def terms(
-        self, limits: Spent, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
-    ) -> Terms:
-        """Return ``mi_nats``, caps and priors of a problem; refuse limits that cannot be met."""
-        return limits.mi_nats, *resolve_caps(limits, caps, pool, log_p)
-
-    def pose(
-        self,
-        outputs: object,
-        budget: AnyBudget,
-        *,
-        pool: Candidates | None = None,
-        log_belief: Vector | None = None,
-        caps: Vector | None = None,
-        heat: Heat | None = None,
-        gamma: float = DEFAULT_GAMMA,
-        rng: np.random.Generator | int | None = None,
-        measured: Spread | None = None,
-    ) -> Problem:
-        """Return what a plan must satisfy; the arguments are those of :func:`calibrate`."""
-        values = as_outputs(outputs)
-        log_p = check_log_belief(log_belief, len(values))
-        limits = limits_of(budget, len(values))
-        if heat is not None:  # the balances limit membership, and nothing else does
-            limits = Spent(mi_nats=limits.mi_nats)
-        mi_nats, caps, priors = self.terms(limits, pool, log_p, caps)
-        return Problem(
-            values=values,
-            log_p=log_p,
-            gamma=gamma,
-            seed=coerce_seed(rng),
-            mi_nats=mi_nats,
-            pool=pool,
-            caps=caps,
-            priors=priors,
-            heat=heat,
-            measured=measured,
-        )
-
-    @abstractmethod
-    def plan(self, problem: Problem) -> NoisePlan:
-        """Return noise that meets the problem's limits."""
-
-    def propose(self, problem: Problem) -> float:
-        """Return about the total variance of the plan; nothing may be released on it."""
-        return self.plan(problem).total_variance
-
-
-class PoolRule(Rule):
-    """A rule for a secret from the pool: an output that may leave as it is gets no noise."""
-
-    def plan(self, problem: Problem) -> NoisePlan:
-        """Return the plan without noise where the limits allow it, or else one with noise."""
-        return problem.noiseless_plan(self.name) or self.noisy_plan(problem)
-
-    @abstractmethod
-    def noisy_plan(self, problem: Problem) -> NoisePlan:
-        """Return noise that meets the problem's limits."""

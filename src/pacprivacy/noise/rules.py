@@ -1,4 +1,4 @@
-"""The rules by name, the searching ones, and :func:`calibrate`: budget and outputs in, plan out.
+"""What a rule is: an object that plans. The rules by name; :func:`calibrate`: a plan for a budget.
 
 Three families of rules are for a secret from the pool: formulas of the outputs' covariance
 (:mod:`pacprivacy.noise.formulas`); searches, proved on simulated draws; and a given shape of
@@ -7,87 +7,317 @@ noise, scaled until it is proved. A fourth is for a fresh secret (:mod:`pacpriva
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
+from pacprivacy._checks import (
+    Matrix,
+    Vector,
+    as_outputs,
+    check_log_belief,
+    check_positive,
+    freeze,
+)
+from pacprivacy._random import coerce_seed
 from pacprivacy._system import few_threads
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, Heat
-from pacprivacy.budget import AnyBudget, limits_of
+from pacprivacy.budget import AnyBudget, Spent, limits_of
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import (
-    AutoConfidence,
-    AxisRule,
-    SpreadRule,
-    check_rows,
+    Formula,
+    axis_variances,
     closed_plan,
     isotropic,
     isotropic_max,
     proportional,
     waterfill,
 )
-from pacprivacy.noise.frames import Spread
-from pacprivacy.noise.plan import NoisePlan
-from pacprivacy.noise.problem import PoolRule, Problem, Rule
+from pacprivacy.noise.frames import (
+    AxisFrame,
+    Frame,
+    PublicFrame,
+    Spread,
+    SpreadFrame,
+    weighted_mean,
+)
+from pacprivacy.noise.plan import Kind, NoisePlan, make_plan
+from pacprivacy.noise.problem import Problem, resolve_caps
 from pacprivacy.noise.proof import certify
 from pacprivacy.noise.search import Shape, axis_shape, exact_shapes, risk_shapes
+from pacprivacy.noise.weighting import Weighting, weigh
 
-FLAT = 1e-12  # variances below this share of the largest are rounding error
 LEAST_SHARE = 1e-9  # of the largest variance, for a direction that a given shape leaves out
+LARGEST_FULL_DIMENSION = 2048
+
+Terms: TypeAlias = tuple[float | None, Vector | None, Vector | None]
+
+
+class Rule(ABC):
+    """How noise is found.
+
+    Attributes
+    ----------
+    family : str
+        Public name of the rule, without its settings.
+    kind : {"exact", "confidence", "empirical"}
+        What a certificate of its plans can promise.
+    n_reserve : int
+        Subsets that must be drawn beside the pool, for a fresh secret; 0 for a secret from the
+        pool.
+    is_simulated : bool
+        Whether its plans are proved on simulated draws.
+    """
+
+    family: str
+    kind: ClassVar[Kind] = "exact"
+    n_reserve: ClassVar[int] = 0
+    is_simulated: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """What certificates call the rule."""
+        return self.family
+
+    def terms(
+        self, limits: Spent, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
+    ) -> Terms:
+        """Return ``mi_nats``, caps and priors of a problem; refuse limits that cannot be met."""
+        return limits.mi_nats, *resolve_caps(limits, caps, pool, log_p)
+
+    def pose(
+        self,
+        outputs: object,
+        budget: AnyBudget,
+        *,
+        pool: Candidates | None = None,
+        log_belief: Vector | None = None,
+        caps: Vector | None = None,
+        heat: Heat | None = None,
+        gamma: float = DEFAULT_GAMMA,
+        rng: np.random.Generator | int | None = None,
+        measured: Spread | None = None,
+    ) -> Problem:
+        """Return what a plan must satisfy; the arguments are those of :func:`calibrate`."""
+        values = as_outputs(outputs)
+        log_p = check_log_belief(log_belief, len(values))
+        limits = limits_of(budget, len(values))
+        if heat is not None:  # the balances limit membership, and nothing else does
+            limits = Spent(mi_nats=limits.mi_nats)
+        mi_nats, caps, priors = self.terms(limits, pool, log_p, caps)
+        return Problem(
+            values=values,
+            log_p=log_p,
+            gamma=gamma,
+            seed=coerce_seed(rng),
+            mi_nats=mi_nats,
+            pool=pool,
+            caps=caps,
+            priors=priors,
+            heat=heat,
+            measured=measured,
+        )
+
+    @abstractmethod
+    def plan(self, problem: Problem) -> NoisePlan:
+        """Return noise that meets the problem's limits."""
+
+    def propose(self, problem: Problem) -> float:
+        """Return about the total variance of the plan; nothing may be released on it."""
+        return self.plan(problem).total_variance
+
+
+class PoolRule(Rule):
+    """A rule for a secret from the pool: an output that may leave as it is gets no noise."""
+
+    def plan(self, problem: Problem) -> NoisePlan:
+        """Return the plan without noise where the limits allow it, or else one with noise."""
+        return problem.noiseless_plan(self.name) or self.noisy_plan(problem)
+
+    @abstractmethod
+    def noisy_plan(self, problem: Problem) -> NoisePlan:
+        """Return noise that meets the problem's limits."""
+
 
 AnyRule: TypeAlias = str | Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighting:
-    """The spread in coordinates in which the cost of noise is its total variance.
+class Measured:
+    """Variances of the outputs along directions, and the frame of those that get noise."""
 
-    ``back`` maps a direction of the weighted coordinates to those of the unweighted spread.
+    center: Vector
+    variances: Vector
+    frame: Callable[[npt.NDArray[np.bool_]], Frame]
+    notes: tuple[str, ...] = ()
+
+
+class CovarianceRule(PoolRule):
+    """Noise from the covariance of the outputs over the pool, by a formula."""
+
+    formula: Formula
+
+    @abstractmethod
+    def measure(self, problem: Problem) -> Measured:
+        """Measure the outputs along the directions of the rule."""
+
+    def noisy_plan(self, problem: Problem) -> NoisePlan:
+        """Return noise that the log-determinant bound proves."""
+        measured = self.measure(problem)
+
+        def plan_for(mi_nats: float) -> NoisePlan:
+            noise_var = self.formula(measured.variances, mi_nats=mi_nats)
+            noisy = noise_var > 0
+            return make_plan(
+                rule=self.name,
+                frame=measured.frame(noisy),
+                center=measured.center,
+                noise_std=np.sqrt(noise_var[noisy]),
+                values=problem.values,
+                notes=measured.notes,
+            )
+
+        return closed_plan(plan_for, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRule(CovarianceRule):
+    """A formula of the variances along the output's own coordinates."""
+
+    family: str
+    formula: Formula
+
+    def measure(self, problem: Problem) -> Measured:
+        """Measure the variance of every coordinate."""
+        weights = np.exp(problem.log_p)
+        center = weighted_mean(problem.values, weights)
+        return Measured(
+            center=center,
+            variances=axis_variances(problem.values, center, weights),
+            frame=lambda noisy: AxisFrame(axes=np.flatnonzero(noisy), center=center),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadRule(CovarianceRule):
+    """A formula of the variances along the principal directions of the outputs."""
+
+    family: str
+    formula: Formula
+
+    def measure(self, problem: Problem) -> Measured:
+        """Find the principal directions; the outputs move along all of them."""
+        spread = problem.spread
+        return Measured(
+            center=spread.center,
+            variances=spread.eigenvalues,
+            frame=lambda noisy: SpreadFrame(spread=spread),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Basis(CovarianceRule):
+    """Noise in proportion to the spread along the columns of a public orthogonal matrix.
+
+    The matrix must be fixed without looking at the outputs.
     """
 
-    spread: Spread
-    plain: Spread
-    cost: Matrix
-    back: Matrix
+    matrix: Matrix
 
-    def unweighted(self, shape: Shape) -> Shape:
-        """Return a shape found in the weighted coordinates as one of the unweighted spread."""
-        factor = self.back @ (shape.rotation * np.sqrt(shape.noise_var))
-        rotation, noise_std, _ = np.linalg.svd(factor, full_matrices=False)
-        return Shape(rotation=rotation, noise_var=noise_std**2, groups=shape.groups)
+    family = "basis"
 
-    def cost_of(self, plan: NoisePlan) -> float:
-        """Return the weighted cost of a plan along directions of the unweighted spread."""
-        rotation = getattr(plan.frame, "rotation", None)
-        turn = np.eye(self.plain.rank) if rotation is None else rotation
-        along = np.einsum("rq,rs,sq->q", turn, self.cost, turn)
-        return float(np.square(plan.noise_std) @ along)
+    def __post_init__(self) -> None:
+        matrix = np.array(self.matrix, dtype=np.float64)
+        square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+        if not square or np.abs(matrix.T @ matrix - np.eye(len(matrix))).max() > 1e-9:
+            raise BudgetError(
+                f"matrix must be square and orthogonal; got shape {matrix.shape}. "
+                f"Orthogonalise it first, for example with numpy.linalg.qr."
+            )
+        freeze(matrix)
+        object.__setattr__(self, "matrix", matrix)
+
+    def formula(self, variances: Vector, *, mi_nats: float) -> Vector:
+        """Return noise in proportion to the spread."""
+        return proportional(variances, mi_nats=mi_nats)
+
+    def measure(self, problem: Problem) -> Measured:
+        """Measure the variance along each column."""
+        values, weights = problem.values, np.exp(problem.log_p)
+        _check_rows("matrix", self.matrix, values.shape[1])
+        center = weighted_mean(values, weights)
+        return Measured(
+            center=center,
+            variances=weights @ np.square((values - center) @ self.matrix),
+            frame=lambda noisy: PublicFrame(
+                basis=np.ascontiguousarray(self.matrix[:, noisy]), center=center
+            ),
+        )
 
 
-def weigh(spread: Spread, weights: Vector, cost: Matrix) -> Weighting:
-    """Return the spread seen through a cost of noise along its directions."""
-    values, vectors = np.linalg.eigh(cost)
-    root = (vectors * np.sqrt(values)) @ vectors.T
-    inverse = (vectors / np.sqrt(values)) @ vectors.T
-    stretched = spread.coordinates @ root
-    eigenvalues, turn = np.linalg.eigh((stretched.T * weights) @ stretched)
-    order = np.argsort(eigenvalues)[::-1]
-    eigenvalues, turn = np.maximum(eigenvalues[order], 0.0), turn[:, order]
-    back = inverse @ turn
-    weighted = Spread(
-        center=spread.center,
-        eigenvalues=np.maximum(eigenvalues, FLAT**2 * eigenvalues[0]),
-        coordinates=stretched @ turn,
-        basis=None if spread.basis is None else spread.basis @ back,
-        mixing=spread.mixing,
-        values=spread.values,
-    )
-    return Weighting(spread=weighted, plain=spread, cost=cost, back=back)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoConfidence(CovarianceRule):
+    """The papers' Auto-PAC with confidence, as a shape of noise.
+
+    The papers relate ``security`` to the number of simulations only up to an unnamed constant,
+    so their formula proves nothing by itself. Here it only proposes: the secret is one of the
+    pool, whose covariance is known, and the noise is checked with the log-determinant bound like
+    that of any other rule. So the certificate is of kind *exact*, without failure probability, and
+    not of kind *confidence* or *empirical* (:class:`Boxed`, :class:`Empirical`). ``share`` of the
+    budget is the main term; the rest pays for estimation.
+    """
+
+    security: float = 1e-3
+    share: float = 0.9
+    radius: float = 1.0
+
+    family = "confidence"
+
+    def __post_init__(self) -> None:
+        check_positive("security", self.security, advice="Use 1e-3.")
+        check_positive("radius", self.radius, advice="Use a bound on the output's norm.")
+        if not 0 < self.share < 1:
+            raise BudgetError(f"share must be between 0 and 1; got {self.share!r}. Use 0.9.")
+
+    def measure(self, problem: Problem) -> Measured:
+        """Decompose the covariance."""
+        values, weights = problem.values, np.exp(problem.log_p)
+        dimension = values.shape[1]
+        if dimension > LARGEST_FULL_DIMENSION:
+            raise BudgetError(
+                f"the rule 'confidence' must decompose a {dimension} by {dimension} matrix; the "
+                f"most it does is {LARGEST_FULL_DIMENSION}. Use 'waterfill'."
+            )
+        center = weighted_mean(values, weights)
+        centred = values - center
+        eigenvalues, vectors = np.linalg.eigh((centred.T * weights) @ centred)
+        eigenvalues = np.maximum(eigenvalues, 0.0)
+        found = "separated" if self._are_separated(eigenvalues) else "close: isotropic noise"
+        return Measured(
+            center=center,
+            variances=eigenvalues,
+            frame=lambda noisy: PublicFrame(basis=np.ascontiguousarray(vectors), center=center),
+            notes=(f"eigenvalues are {found}",),
+        )
+
+    def formula(self, eigenvalues: Vector, *, mi_nats: float) -> Vector:
+        """Inflate the eigenvalues where they are well separated; else isotropic noise."""
+        main, rest = self.share * mi_nats, (1 - self.share) * mi_nats
+        if self._are_separated(eigenvalues):
+            return proportional(eigenvalues + 10 * self.security * main / rest, mi_nats=main)
+        dimension = len(eigenvalues)
+        return np.full(dimension, (eigenvalues.sum() + dimension * self.security) / (2 * main))
+
+    def _are_separated(self, eigenvalues: Vector) -> bool:
+        large = np.sort(eigenvalues[eigenvalues > self.security])
+        gap = self.radius * np.sqrt(len(eigenvalues) * self.security) + 2 * self.security
+        return len(large) > 0 and (len(large) == 1 or float(np.diff(large).min()) > gap)
 
 
 class SearchingRule(PoolRule):
@@ -239,13 +469,13 @@ class Exact(SearchingRule):
     def cost_matrix(self, dimension: int) -> Matrix:
         """Return ``W`` as a matrix."""
         cost = np.asarray(self.cost, dtype=np.float64)
-        check_rows("cost", cost, dimension)
+        _check_rows("cost", cost, dimension)
         return np.diag(cost) if cost.ndim == 1 else cost
 
     def cost_along(self, spread: Spread) -> Matrix:
         """Return ``UᵀWU``."""
         cost = np.asarray(self.cost, dtype=np.float64)
-        check_rows("cost", cost, len(spread.center))
+        _check_rows("cost", cost, len(spread.center))
         directions = np.stack([spread.expand(row) for row in np.eye(spread.rank)])
         applied = directions * cost if cost.ndim == 1 else directions @ cost
         inner: Matrix = applied @ directions.T
@@ -308,16 +538,6 @@ class Protect(SearchingRule):
         return cost
 
 
-def contrasts(n: int) -> Matrix:
-    """Return ``n - 1`` orthonormal rows that span all differences of ``n`` numbers."""
-    if n < 2:
-        raise BudgetError(f"n must be at least 2; got {n}. Give the number of classes.")
-    rows = np.tril(np.ones((n, n)), -1)[1:]
-    rows[np.arange(n - 1), np.arange(1, n)] = -np.arange(1.0, n)
-    normalised: Matrix = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return normalised
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Shaped(PoolRule):
     """Noise of a given shape, scaled until the budget is proved.
@@ -355,7 +575,7 @@ class Shaped(PoolRule):
         """Scale the shape; a direction without noise gets a little, since outputs may differ."""
         spread, matrix = problem.spread, np.asarray(self.covariance, dtype=np.float64)
         with few_threads(_size(problem)):
-            check_rows("covariance", matrix, len(spread.center))
+            _check_rows("covariance", matrix, len(spread.center))
             across = np.ascontiguousarray(spread.project(matrix).T)
             noise_var, rotation = np.linalg.eigh(spread.project(across))
             noise_var = np.maximum(noise_var, LEAST_SHARE * noise_var[-1])
@@ -467,3 +687,12 @@ def propose_variance(
     """
     chosen = as_rule(rule)
     return chosen.propose(chosen.pose(outputs, budget, pool=pool, log_belief=log_belief, rng=rng))
+
+
+def _check_rows(name: str, array: Matrix, dimension: int) -> None:
+    """Refuse an array for outputs of another dimension."""
+    if len(array) != dimension:
+        raise BudgetError(
+            f"{name} must have one row per output coordinate ({dimension}); got {len(array)}. "
+            f"Build it for this output."
+        )

@@ -16,7 +16,7 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError, SecretError
 from pacprivacy.estimators.predictor import project_to_simplex
 from pacprivacy.noise import NoisePlan, Problem
-from pacprivacy.noise.formulas import SpreadRule, log_det_of_points, waterfill
+from pacprivacy.noise.formulas import log_det_of_points, waterfill
 from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.query import (
     LEAST_NATS,
@@ -28,6 +28,7 @@ from pacprivacy.noise.query import (
     vote_gap,
     waterfill_level,
 )
+from pacprivacy.noise.rules import SpreadRule
 from pacprivacy.pool import Balanced
 from pacprivacy.session.answers import Responder, ScoreQuestions, VoteQuestions
 from pacprivacy.theory import binary_entropy, posterior_success
