@@ -18,7 +18,8 @@ from pacprivacy._random import public_generator
 from pacprivacy.adversary import View, exact_information, make_view
 from pacprivacy.budget import Information
 from pacprivacy.noise import AnyRule, calibrate
-from pacprivacy.noise.search import Probe, smallest_scale
+from pacprivacy.noise.probes import Probe
+from pacprivacy.noise.shapes import shape_scale
 from pacprivacy.residual import LearnedNoise, Training
 from pacprivacy.theory import Estimate, gaussian_equivalent, posterior_success
 from papers.charts import Line, Panel, Style
@@ -98,7 +99,7 @@ class Law:
     def at_true_information(self, values: Matrix, mi_nats: float, seed: int) -> Law:
         """Return the law scaled until the exact adversary learns ``mi_nats``."""
         probe = Probe(self.view(values), public_generator(seed, "residual scale"))
-        scale = smallest_scale(lambda c: probe.information(c)[0] - mi_nats)
+        scale = shape_scale(lambda c: probe.information(c)[0] - mi_nats)
         return replace(self.scaled(scale), claimed_nats=mi_nats)
 
 

@@ -18,7 +18,7 @@ from pacprivacy._random import public_generator
 from pacprivacy.mechanism import Mean
 from pacprivacy.noise import spread_of
 from pacprivacy.noise.formulas import waterfill
-from pacprivacy.noise.search import axis_shape, refine
+from pacprivacy.noise.shapes import axis_shape, refine_shape
 from pacprivacy.pool import Balanced
 from pacprivacy.residual import Training, check_learned_noise, learn_noise_curve
 from pacprivacy.simulation import run_mechanism
@@ -121,7 +121,7 @@ def _fixed_point(values: Matrix, mi_nats: float, seed: int) -> float:
     start = axis_shape(waterfill(spread.eigenvalues, mi_nats=mi_nats))
     rng = public_generator(seed, "iris residual fixed point")
     log_p = np.full(N_SUBSETS, -np.log(N_SUBSETS))
-    found = refine(start, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=24)
+    found = refine_shape(start, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=24)
     return found.total_variance
 
 

@@ -9,7 +9,8 @@ import pytest
 
 import pacprivacy.adversary.view
 import pacprivacy.noise.proof
-import pacprivacy.noise.search
+import pacprivacy.noise.probes
+import pacprivacy.noise.shapes
 from pacprivacy.budget import Information, Membership
 from pacprivacy.errors import BudgetError, MechanismError, PacPrivacyError
 from pacprivacy.noise import AutoConfidence, Basis, Boxed, Empirical, calibrate, propose_variance
@@ -42,9 +43,9 @@ def of_size(size: float, n_subsets: int) -> dict[str, Matrix]:
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacprivacy.noise.proof, "INFORMATION_COST", 10**5)
     monkeypatch.setattr(pacprivacy.noise.proof, "POSTERIOR_COST", 10**5)
-    monkeypatch.setattr(pacprivacy.noise.search, "N_DRAWS", 128)
-    monkeypatch.setattr(pacprivacy.noise.search, "GAP_COST", 1 << 15)
-    monkeypatch.setattr(pacprivacy.noise.search, "PROBE_ELEMENTS", 1 << 12)
+    monkeypatch.setattr(pacprivacy.noise.shapes, "N_DRAWS", 128)
+    monkeypatch.setattr(pacprivacy.noise.shapes, "GAP_COST", 1 << 15)
+    monkeypatch.setattr(pacprivacy.noise.probes, "PROBE_ELEMENTS", 1 << 12)
 
 
 def is_calibrated(values: Matrix, budget: Any, **options: Any) -> bool:

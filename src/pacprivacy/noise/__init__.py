@@ -59,5 +59,5 @@ from pacprivacy.noise.rules import (
     check_feasible as check_feasible,
     propose_variance as propose_variance,
 )
-from pacprivacy.noise.search import Shape as Shape, exact_shapes as exact_shapes
+from pacprivacy.noise.shapes import Shape as Shape, exact_shapes as exact_shapes
 from pacprivacy.noise.weighting import contrasts as contrasts, weigh as weigh

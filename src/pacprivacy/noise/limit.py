@@ -27,7 +27,7 @@ from pacprivacy.adversary import Candidates, Tilts
 from pacprivacy.budget import AnyBudget
 from pacprivacy.noise.frames import Spread
 from pacprivacy.noise.rules import RULES
-from pacprivacy.noise.search import unit_shifts
+from pacprivacy.noise.shapes import unit_shifts
 
 WAVES = 3.0 * np.geomspace(1 / 4, 6, 28)  # the best is 3 for a small advantage on a shift
 UNITS_PER_DIRECTION = 8

@@ -162,7 +162,7 @@ def _digest(row: Vector) -> bytes:
     return hashlib.blake2b(row.tobytes(), digest_size=32, key=b"whole row").digest()
 
 
-def resolve_caps(
+def problem_caps(
     limits: Spent, caps: Vector | None, pool: Candidates | None, log_p: Vector
 ) -> tuple[Vector | None, Vector | None]:
     """Return success caps and priors per unit, or None where membership is not limited.

@@ -39,8 +39,9 @@ from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.frames import Spread
 from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, make_plan
+from pacprivacy.noise.probes import COARSE, Probe, RiskProbe, risk_probe
 from pacprivacy.noise.problem import Problem
-from pacprivacy.noise.search import COARSE, Probe, RiskProbe, Shape, risk_probe, smallest_scale
+from pacprivacy.noise.shapes import Shape, shape_scale
 from pacprivacy.theory import Estimate, empirical_bernstein
 
 INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
@@ -187,9 +188,9 @@ class _Search:
             )
         variance = 0.0
         if self._risk is not None:
-            scale = smallest_scale(lambda c: self._excess(c), tolerance=0.02)
+            scale = shape_scale(lambda c: self._excess(c), tolerance=0.02)
             self._risk.focus(scale)
-            self._near = smallest_scale(lambda c: self._excess(c), start=scale, tolerance=0.02)
+            self._near = shape_scale(lambda c: self._excess(c), start=scale, tolerance=0.02)
             variance = self._risk.excess(self._near)[1]
         if self._risk is not None and problem.heat is not None:
             width, heat = self._risk.width, problem.heat
@@ -231,11 +232,9 @@ class _Search:
             scale = max(scale, self._information_scale(self._problem.mi_nats, room))
         if self._risk is not None:
             room = effort.membership_room
-            found = smallest_scale(
-                lambda c: self._excess(c) + room, start=self._near, tolerance=0.01
-            )
+            found = shape_scale(lambda c: self._excess(c) + room, start=self._near, tolerance=0.01)
             self._risk.measure(found, self._problem.rng("measure"))
-            scale = max(scale, smallest_scale(lambda c: self._excess(c) + room, start=found))
+            scale = max(scale, shape_scale(lambda c: self._excess(c) + room, start=found))
         return scale
 
     def enlarged(self, failed: NoisePlan, effort: Effort) -> float:
@@ -259,7 +258,7 @@ class _Search:
             left = SAFE_SHARE * (problem.mi_nats - proved.information.upper)
             here = self._probe.information(scale)[0]
             candidates.append(
-                smallest_scale(
+                shape_scale(
                     lambda c: self._probe.information(c)[0] - here - left,
                     start=scale,
                     tolerance=SCALE_TOLERANCE,
@@ -269,7 +268,7 @@ class _Search:
             assert proved.membership is not None  # membership was proved
             left = SAFE_SHARE * float((problem.caps - proved.membership.upper_per_unit).min())
             here = self._excess(scale)
-            candidates.append(smallest_scale(lambda c: self._excess(c) - here - left, start=scale))
+            candidates.append(shape_scale(lambda c: self._excess(c) - here - left, start=scale))
         if self._risk is not None and problem.heat is not None:
             return scale  # a charge that is proved is either nearly all or far below
         return min(scale, max(candidates))
@@ -280,7 +279,7 @@ class _Search:
         if room >= beta:
             return by_bound
         truth = self._probe
-        by_truth = smallest_scale(
+        by_truth = shape_scale(
             lambda c: truth.information(c)[0] - beta + room, tolerance=SCALE_TOLERANCE
         )
         # The bound needs no draws; a scale smaller by a hair would need millions.
@@ -303,7 +302,7 @@ def _log_det_scale(shape: Scalable, problem: Problem, nats: float) -> float:
     """Return the scale at which the log-determinant bound holds, before rounding to the grid."""
     weights = np.exp(problem.log_p)
     points = shape.view(problem.spread, problem.log_p).points
-    return smallest_scale(
+    return shape_scale(
         lambda c: log_det_of_points(points / c, weights, shape.groups) - nats * (1 - 1e-6),
         tolerance=1e-9,
     )

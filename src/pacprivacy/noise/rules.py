@@ -48,9 +48,9 @@ from pacprivacy.noise.frames import (
     weighted_mean,
 )
 from pacprivacy.noise.plan import Kind, NoisePlan, make_plan
-from pacprivacy.noise.problem import Problem, resolve_caps
+from pacprivacy.noise.problem import Problem, problem_caps
 from pacprivacy.noise.proof import certify
-from pacprivacy.noise.search import Shape, axis_shape, exact_shapes, risk_shapes
+from pacprivacy.noise.shapes import Shape, axis_shape, exact_shapes, risk_shapes
 from pacprivacy.noise.weighting import Weighting, weigh
 
 LEAST_SHARE = 1e-9  # of the largest variance, for a direction that a given shape leaves out
@@ -89,7 +89,7 @@ class Rule(ABC):
         self, limits: Spent, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
     ) -> Terms:
         """Return ``mi_nats``, caps and priors of a problem; refuse limits that cannot be met."""
-        return limits.mi_nats, *resolve_caps(limits, caps, pool, log_p)
+        return limits.mi_nats, *problem_caps(limits, caps, pool, log_p)
 
     def pose(
         self,

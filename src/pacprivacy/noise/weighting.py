@@ -10,7 +10,7 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.frames import Spread
 from pacprivacy.noise.plan import NoisePlan
-from pacprivacy.noise.search import Shape
+from pacprivacy.noise.shapes import Shape
 
 FLAT = 1e-12  # variances below this share of the largest are rounding error
 

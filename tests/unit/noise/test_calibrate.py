@@ -31,7 +31,7 @@ from pacprivacy.noise import (
 from pacprivacy.noise.iid import N_RESERVE, iid_log_det
 from pacprivacy.noise.problem import NOISELESS, distinct_outputs
 from pacprivacy.noise.rules import check_feasible
-from pacprivacy.noise.search import unit_shifts
+from pacprivacy.noise.shapes import unit_shifts
 from pacprivacy.pool import Balanced, Half, Pool
 from pacprivacy.theory import mi_for_success
 

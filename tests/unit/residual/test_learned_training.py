@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris
 from pacprivacy.errors import BudgetError, PacPrivacyError
 from pacprivacy.noise import spread_of
 from pacprivacy.noise.formulas import waterfill
-from pacprivacy.noise.search import axis_shape, refine
+from pacprivacy.noise.shapes import axis_shape, refine_shape
 from pacprivacy.pool import Balanced
 from pacprivacy.residual import (
     FlowNoise,
@@ -63,7 +63,7 @@ def test_the_exact_follower_claims_the_truth_and_finds_the_fixed_point() -> None
         assert learned.claimed_nats == pytest.approx(found.true_nats.value, rel=0.02)
         assert found.true_nats.value == pytest.approx(mi_nats, rel=0.02)
         start = axis_shape(waterfill(spread.eigenvalues, mi_nats=mi_nats))
-        fixed = refine(
+        fixed = refine_shape(
             start, spread, log_p, mi_nats=mi_nats, rng=np.random.default_rng(0), n_steps=24
         )
         assert learned.total_variance == pytest.approx(fixed.total_variance, rel=0.05)
