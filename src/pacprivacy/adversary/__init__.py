@@ -5,7 +5,6 @@ posterior computed here, so its success is a certificate and not the result of o
 """
 
 from pacprivacy.adversary.advantage import (
-    Candidates as Candidates,
     Tilts as Tilts,
     beliefs as beliefs,
     finest_step as finest_step,
@@ -15,6 +14,7 @@ from pacprivacy.adversary.advantage import (
     plane_advantage as plane_advantage,
     success_room as success_room,
 )
+from pacprivacy.adversary.candidates import Candidates as Candidates
 from pacprivacy.adversary.information import (
     DEFAULT_GAMMA as DEFAULT_GAMMA,
     Divergence as Divergence,
@@ -26,7 +26,6 @@ from pacprivacy.adversary.information import (
 )
 from pacprivacy.adversary.membership import (
     FALSE_POSITIVES as FALSE_POSITIVES,
-    Belief as Belief,
     Direction as Direction,
     MembershipRisk as MembershipRisk,
     SideKnowledge as SideKnowledge,
@@ -58,6 +57,7 @@ from pacprivacy.adversary.potential import (
     potential_slope as potential_slope,
 )
 from pacprivacy.adversary.view import (
+    Belief as Belief,
     View as View,
     draw_blocks as draw_blocks,
     draw_releases as draw_releases,

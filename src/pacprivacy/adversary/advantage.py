@@ -14,16 +14,15 @@ A-5 and A-8).
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
+from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.adversary.view import View, draw_blocks, posterior
 from pacprivacy.errors import PoolError
-
-Units = npt.NDArray[np.int64]
 
 FIRST_STAGE = 2048  # simulated releases on which others are bounded first
 CHAMPIONS = 512  # units among which the likely worst are found
@@ -51,33 +50,6 @@ REACH = 8.5  # of a grid beyond the outermost candidates
 CURVATURE = 4 / math.sqrt(2 * math.pi * math.e)  # integral of |phi''|
 HALF_PRECISION = 2.0**-24
 ROUNDING = 1e-12  # sums of a few thousand products of double precision
-
-
-class Candidates(Protocol):
-    """A pool, as far as the attacker cares."""
-
-    @property
-    def n_subsets(self) -> int:
-        """Number of candidate subsets."""
-        ...
-
-    @property
-    def n_units(self) -> int:
-        """Number of units."""
-        ...
-
-    @property
-    def folds(self) -> int:
-        """Candidates ``r, r + m/k, r + 2m/k, ...`` leave out the ``k`` folds of one partition."""
-        ...
-
-    def counts(self) -> npt.NDArray[np.int32]:
-        """Return the number of subsets that contain each unit."""
-        ...
-
-    def inside(self, units: Units | slice, subset: int | None = None) -> npt.NDArray[np.uint8]:
-        """Return 1 where a unit is in a subset and 0 where not: all subsets, or one of them."""
-        ...
 
 
 class Tilts:

@@ -15,17 +15,12 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Count, Matrix, Share, Vector, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.advantage import (
-    RATES,
-    Candidates,
-    Tilts,
-    advantage_bounds,
-    deviation,
-)
+from pacprivacy.adversary.advantage import RATES, Tilts, advantage_bounds, deviation
+from pacprivacy.adversary.candidates import Candidates
 from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
 from pacprivacy.adversary.view import View, draw_blocks, draws_generator, make_view, posterior
 from pacprivacy.errors import PoolError
-from pacprivacy.theory import Estimate, bernstein_estimate, entropy
+from pacprivacy.theory import Estimate, bernstein_estimate
 
 ROUNDING = 1e-12  # sums of a few thousand weights that add up to one
 SIDE_UNITS = 2048  # units looked at when an attacker is told others; a sample where there are more
@@ -267,42 +262,6 @@ def criterion_success(
     found = bernstein_estimate(mean, variance, n_draws, low=0.0, high=1.0, gamma=gamma)
     upper = min(1.0, found.upper + view.slack)
     return replace(found, lower=max(0.0, found.lower - view.slack), upper=upper)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Belief:
-    """Log probabilities over the candidates, given everything released so far.
-
-    A function of the pool and of what was released, so showing it to whoever knows the pool
-    leaks nothing more.
-    """
-
-    log_p: Vector
-
-    def __post_init__(self) -> None:
-        freeze(self.log_p)
-
-    @classmethod
-    def uniform(cls, n_subsets: int) -> Belief:
-        """Return the belief before any release."""
-        return cls(log_p=check_log_belief(None, n_subsets))
-
-    def updated(self, log_likelihood: Vector) -> Belief:
-        """Return the belief after an observation with this log likelihood per candidate."""
-        return Belief(log_p=check_log_belief(self.log_p + log_likelihood, len(self.log_p)))
-
-    @property
-    def learned_nats(self) -> float:
-        """``KL(belief || uniform)``: what has been learned about the secret so far."""
-        return max(0.0, math.log(len(self.log_p)) - float(entropy(self.log_p)))
-
-    def success_per_unit(self, pool: Candidates) -> Vector:
-        """Return the attacker's success on each unit, had both cases been equally likely."""
-        _check_same_subsets(len(self.log_p), pool)
-        tilts = Tilts(pool)
-        if not np.ptp(self.log_p):
-            return np.full(pool.n_units, 0.5)
-        return np.minimum(0.5 + 0.5 * tilts.sizes(np.exp(self.log_p)[None, :]), 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,15 +25,14 @@ from pacprivacy.adversary.advantage import (
     CURVATURE,
     RATES,
     REACH,
-    Candidates,
     Tilts,
-    Units,
     _block,
     _tail,
     deviation,
     is_line,
     line_posteriors,
 )
+from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.adversary.view import View, draw_blocks, posterior
 
 TOP: float = 1 / math.sqrt(2 * math.pi)  # of the normal density
