@@ -15,7 +15,6 @@ from pacprivacy.adversary.advantage import (
     CURVATURE,
     GRID_STEPS,
     RATES,
-    Tilts,
     _by_draws,
     _kernel,
     _on_a_line,
@@ -27,6 +26,7 @@ from pacprivacy.adversary.advantage import (
     plane_advantage,
     second_moments,
 )
+from pacprivacy.adversary.beliefs import Tilts
 from pacprivacy.adversary.view import View
 from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.theory import success_at

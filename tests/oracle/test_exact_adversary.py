@@ -16,7 +16,7 @@ from pacprivacy.adversary import (
     membership_risk,
     side_knowledge,
 )
-from pacprivacy.adversary.advantage import Tilts
+from pacprivacy.adversary.beliefs import Tilts
 from pacprivacy.adversary.information import fit_controls
 from pacprivacy.adversary.membership import noiseless_risk
 from pacprivacy.adversary.view import View, draw_releases, make_view, posterior_entropy

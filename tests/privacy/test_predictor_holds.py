@@ -15,7 +15,7 @@ from pacprivacy.session import answers as answering
 from pacprivacy.session.answers import Responder, ScoreQuestions, VoteQuestions
 from pacprivacy.theory import posterior_success
 
-potentials = importlib.import_module("pacprivacy.adversary.potential")
+potentials = importlib.import_module("pacprivacy.adversary.heat")
 M, N_UNITS, N_TRANSCRIPTS, N_QUESTIONS = 16, 10, 2000, 40
 
 

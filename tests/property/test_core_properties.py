@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-import pacprivacy.noise.proof
 import pacprivacy.noise.probes
+import pacprivacy.noise.proof
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import Belief, exact_information, membership_risk
 from pacprivacy.budget import (

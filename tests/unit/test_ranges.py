@@ -8,8 +8,8 @@ import numpy.typing as npt
 import pytest
 
 import pacprivacy.adversary.view
-import pacprivacy.noise.proof
 import pacprivacy.noise.probes
+import pacprivacy.noise.proof
 import pacprivacy.noise.shapes
 from pacprivacy.budget import Information, Membership
 from pacprivacy.errors import BudgetError, MechanismError, PacPrivacyError

@@ -5,8 +5,6 @@ posterior computed here, so its success is a certificate and not the result of o
 """
 
 from pacprivacy.adversary.advantage import (
-    Tilts as Tilts,
-    beliefs as beliefs,
     finest_step as finest_step,
     is_line as is_line,
     is_plane as is_plane,
@@ -14,7 +12,29 @@ from pacprivacy.adversary.advantage import (
     plane_advantage as plane_advantage,
     success_room as success_room,
 )
+from pacprivacy.adversary.balances import (
+    RESERVE as RESERVE,
+    WIDEST_ANSWER as WIDEST_ANSWER,
+    WIDEST_VOTE as WIDEST_VOTE,
+    WORST_VOTE as WORST_VOTE,
+    Balances as Balances,
+    VoteBalances as VoteBalances,
+    balance_advantage as balance_advantage,
+    first_balance as first_balance,
+)
+from pacprivacy.adversary.beliefs import Belief as Belief, Tilts as Tilts, beliefs as beliefs
 from pacprivacy.adversary.candidates import Candidates as Candidates
+from pacprivacy.adversary.heat import (
+    Heat as Heat,
+    charges_by_information as charges_by_information,
+    heat_charges as heat_charges,
+    heat_draws as heat_draws,
+    heat_room as heat_room,
+    least_charge as least_charge,
+    noiseless_charges as noiseless_charges,
+    potential as potential,
+    potential_slope as potential_slope,
+)
 from pacprivacy.adversary.information import (
     DEFAULT_GAMMA as DEFAULT_GAMMA,
     Divergence as Divergence,
@@ -37,27 +57,7 @@ from pacprivacy.adversary.membership import (
     side_knowledge as side_knowledge,
     trade_off as trade_off,
 )
-from pacprivacy.adversary.potential import (
-    RESERVE as RESERVE,
-    WIDEST_ANSWER as WIDEST_ANSWER,
-    WIDEST_VOTE as WIDEST_VOTE,
-    WORST_VOTE as WORST_VOTE,
-    Balances as Balances,
-    Heat as Heat,
-    VoteBalances as VoteBalances,
-    balance_advantage as balance_advantage,
-    charges_by_information as charges_by_information,
-    first_balance as first_balance,
-    heat_charges as heat_charges,
-    heat_draws as heat_draws,
-    heat_room as heat_room,
-    least_charge as least_charge,
-    noiseless_charges as noiseless_charges,
-    potential as potential,
-    potential_slope as potential_slope,
-)
 from pacprivacy.adversary.view import (
-    Belief as Belief,
     View as View,
     draw_blocks as draw_blocks,
     draw_releases as draw_releases,

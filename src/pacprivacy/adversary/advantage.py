@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
+from pacprivacy.adversary.beliefs import Tilts
 from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.adversary.view import View, draw_blocks, posterior
-from pacprivacy.errors import PoolError
 
 FIRST_STAGE = 2048  # simulated releases on which others are bounded first
 CHAMPIONS = 512  # units among which the likely worst are found
@@ -35,7 +35,6 @@ GUESS = 0.2  # an advantage, before anything is known
 PILOT = 256  # simulated releases that rank the units
 CACHED = 1 << 18  # posterior entries at a time
 GATHERED = 2048  # posteriors that are multiplied at once, where units are many
-MASK_CELLS = 1 << 21  # of a block of masks, so that it fits in the cache
 BLOCK_CELLS = 1 << 24  # of a block of posteriors
 GRID_STEPS = (0.2, 0.05, 0.0125)  # of the noise's standard deviation, for outputs of rank 1
 LONGEST_LINE = 400.0  # of the noise's standard deviation
@@ -50,85 +49,6 @@ REACH = 8.5  # of a grid beyond the outermost candidates
 CURVATURE = 4 / math.sqrt(2 * math.pi * math.e)  # integral of |phi''|
 HALF_PRECISION = 2.0**-24
 ROUNDING = 1e-12  # sums of a few thousand products of double precision
-
-
-class Tilts:
-    """Turns posteriors into ``a`` for any units, by one product.
-
-    The ``k`` candidates of a partition hold ``k - 1`` free numbers, since their centred masks add
-    up to zero: ``m (k-1)/k`` multiplications for one unit and draw, half of ``m`` for halves.
-    """
-
-    def __init__(self, pool: Candidates) -> None:
-        self._pool = pool
-        self.n_units, self.n_subsets = pool.n_units, pool.n_subsets
-        m = self.n_subsets
-        self._parts = m // pool.folds if pool.folds > 1 else 0
-        self.rows = m - self._parts
-        self.share: Vector = pool.counts() / m
-        if not ((self.share > 0) & (self.share < 1)).all():
-            raise PoolError(
-                "pool must have every unit in some subsets and out of others; one is in all or "
-                "in none, so there is nothing to guess. Use Balanced, or more subsets."
-            )
-        self.scale: Vector = 0.5 / (self.share * (1 - self.share))
-        self.step = max(8, MASK_CELLS // m // 8 * 8)
-
-    def fold(self, weights: Matrix) -> Matrix:
-        """Bring posteriors of shape (N, m) to the rows that the masks have."""
-        if not self._parts:
-            return weights
-        kept = weights[:, : self.rows].reshape(len(weights), -1, self._parts)
-        return (kept - weights[:, None, self.rows :]).reshape(len(weights), self.rows)
-
-    def masks(
-        self, units: Units | slice, dtype: npt.DTypeLike, *, whole: bool = False
-    ) -> npt.NDArray[Any]:
-        """Return centred and scaled masks of these units, shape (rows, n_listed), or all ``m``."""
-        masks = self._pool.inside(units)[: None if whole else self.rows].astype(dtype)
-        masks -= self.share[units].astype(dtype)
-        masks *= self.scale[units].astype(dtype)
-        return masks
-
-    def blocks(
-        self, units: Units, dtype: npt.DTypeLike, *, whole: bool = False
-    ) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Yield places in ``units``, in ascending order, and their masks, in blocks."""
-        everyone = len(units) == self.n_units
-        for start in range(0, len(units), self.step):
-            place = slice(start, min(start + self.step, len(units)))
-            yield place, self.masks(place if everyone else units[place], dtype, whole=whole)
-
-    def sizes(self, weights: Matrix) -> Vector:
-        """Return the sum of ``|a|`` over the rows of ``weights``, for every unit."""
-        folded, found = self.fold(weights), np.empty(self.n_units)
-        for place, masks in self.blocks(np.arange(self.n_units), folded.dtype):
-            found[place] = np.abs(folded @ masks).sum(axis=0, dtype=np.float64)
-        return found
-
-    def weight(self, before: Vector, units: Units) -> Vector:
-        """Return ``Σ p_k |mask_k|`` for units with this ``a`` before the release; 1 if it is 0."""
-        share, scale = self.share[units], self.scale[units]
-        inside = share + before / scale
-        found: Vector = (inside * (1 - share) + (1 - inside) * share) * scale
-        return found
-
-    def before(self, log_prior: Vector, units: Units) -> Vector:
-        """Return ``a`` before the release; zero under a uniform belief."""
-        if not np.ptp(log_prior):
-            return np.zeros(len(units))
-        weights, found = self.fold(np.exp(log_prior)[None, :]), np.empty(len(units))
-        for place, masks in self.blocks(units, np.float64):
-            found[place] = (weights @ masks)[0]
-        return found
-
-
-def beliefs(pool: Candidates, log_prior: Vector, units: Units) -> tuple[Vector, Vector]:
-    """Return the share of the candidates that hold each unit, and the belief that it is in."""
-    tilts = Tilts(pool)
-    share = tilts.share[units]
-    inside = share + tilts.before(log_prior, units) / tilts.scale[units]
-    return share, np.clip(inside, 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

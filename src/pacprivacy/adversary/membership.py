@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Count, Matrix, Share, Vector, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.advantage import RATES, Tilts, advantage_bounds, deviation
+from pacprivacy.adversary.advantage import RATES, advantage_bounds, deviation
+from pacprivacy.adversary.beliefs import Tilts, check_same_subsets
 from pacprivacy.adversary.candidates import Candidates
 from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
 from pacprivacy.adversary.view import View, draw_blocks, draws_generator, make_view, posterior
@@ -95,7 +96,7 @@ def membership_risk(
     the universe, the pool, the mechanism and the noise law guesses the membership of any unit
     with success above ``upper``.
     """
-    _check_same_subsets(view.n_subsets, pool)
+    check_same_subsets(view.n_subsets, pool)
     n_draws = n_draws or membership_draws(pool.n_subsets)
     rng = draws_generator(rng, "membership")
     found = advantage_bounds(view, pool, n_draws=n_draws, gamma=gamma, rng=rng)
@@ -115,14 +116,6 @@ def membership_risk(
     )
 
 
-def _check_same_subsets(n_outputs: int, pool: Candidates) -> None:
-    if pool.n_subsets != n_outputs:
-        raise PoolError(
-            f"pool must have one subset per output; got {pool.n_subsets} subsets for "
-            f"{n_outputs} outputs. Pass the pool the outputs were computed on."
-        )
-
-
 def membership_draws(n_subsets: int) -> int:
     """Draws that take a second or two."""
     return int(np.clip(5 * 10**7 // n_subsets, 8192, 1 << 17))
@@ -130,7 +123,7 @@ def membership_draws(n_subsets: int) -> int:
 
 def noiseless_risk(view: View, pool: Candidates) -> Vector:
     """Success per unit when nothing but the group of the secret is seen; exact, no draws."""
-    _check_same_subsets(view.n_subsets, pool)
+    check_same_subsets(view.n_subsets, pool)
     tilts = Tilts(pool)
     weights = np.exp(view.log_prior)
     groups = view.groups if view.groups is not None else np.zeros(view.n_subsets, dtype=np.int64)

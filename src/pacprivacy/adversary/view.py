@@ -7,7 +7,6 @@ released without noise is an exact observation: only candidates of the same *gro
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,9 +16,6 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.advantage import Tilts
-from pacprivacy.adversary.candidates import Candidates
-from pacprivacy.adversary.membership import _check_same_subsets
 from pacprivacy.theory import entropy
 
 LARGE_SQUARE = 1e8  # squared positions beyond this lose digits that matter in |a|² - 2ab + |b|²
@@ -214,39 +210,3 @@ def draw_blocks(
     block = max(16, min(4096, (block_elements or BLOCK_ELEMENTS) // view.n_subsets))
     for start in range(0, n_draws, block):
         yield draw_releases(view, min(block, n_draws - start), rng)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Belief:
-    """Log probabilities over the candidates, given everything released so far.
-
-    A function of the pool and of what was released, so showing it to whoever knows the pool
-    leaks nothing more.
-    """
-
-    log_p: Vector
-
-    def __post_init__(self) -> None:
-        freeze(self.log_p)
-
-    @classmethod
-    def uniform(cls, n_subsets: int) -> Belief:
-        """Return the belief before any release."""
-        return cls(log_p=check_log_belief(None, n_subsets))
-
-    def updated(self, log_likelihood: Vector) -> Belief:
-        """Return the belief after an observation with this log likelihood per candidate."""
-        return Belief(log_p=check_log_belief(self.log_p + log_likelihood, len(self.log_p)))
-
-    @property
-    def learned_nats(self) -> float:
-        """``KL(belief || uniform)``: what has been learned about the secret so far."""
-        return max(0.0, math.log(len(self.log_p)) - float(entropy(self.log_p)))
-
-    def success_per_unit(self, pool: Candidates) -> Vector:
-        """Return the attacker's success on each unit, had both cases been equally likely."""
-        _check_same_subsets(len(self.log_p), pool)
-        tilts = Tilts(pool)
-        if not np.ptp(self.log_p):
-            return np.full(pool.n_units, 0.5)
-        return np.minimum(0.5 + 0.5 * tilts.sizes(np.exp(self.log_p)[None, :]), 1.0)

@@ -1,0 +1,231 @@
+"""Balances: what each unit may still lose, in a session and by votes (math §14)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy.adversary.beliefs import Tilts
+from pacprivacy.adversary.candidates import Candidates, Units
+from pacprivacy.adversary.heat import TOP, Heat
+
+RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
+CUBES = 5.3  # of the largest move of a vote, in units of its information's root
+WORST_VOTE = 1.3  # (e^x - 1)/x at WIDEST_VOTE
+WIDEST_VOTE = 0.5  # squared distance of two votes in units of the noise, at most
+WIDEST_ANSWER = 0.044  # the same for other answers: e^(3x) (1 + 3x) <= WORST_VOTE
+LEAST_RESERVE = 0.005
+WATCHED = 1024  # units that are worst off, and pay at every batch of votes
+
+
+def first_balance(advantage: float) -> float:
+    """Return ``V_0 = (pi/2) adv²``, with which ``Phi(0, V_0)`` is the advantage."""
+    return 0.5 * math.pi * advantage**2
+
+
+def balance_advantage(balance: float) -> float:
+    """Return the advantage that a balance allows from the start: the inverse of the above."""
+    return math.sqrt(max(balance, 0.0) * 2 / math.pi)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Balances:
+    """What is left of a membership budget after some releases, unit by unit; curator-only.
+
+    Parameters
+    ----------
+    per_unit : array of shape (n_units,)
+        ``V`` of every unit. It is carried, never computed again from where the unit stands.
+    advantage : float
+        What all releases together may reach, the reserve included.
+    reserve : float
+        Share of the reserve that is left.
+    """
+
+    per_unit: Vector
+    advantage: float
+    reserve: float = 1.0
+
+    def __post_init__(self) -> None:
+        freeze(self.per_unit)
+
+    @classmethod
+    def begin(cls, advantage: float, n_units: int) -> Self:
+        """Return full balances: all but the reserve."""
+        full = first_balance((1 - RESERVE) * advantage)
+        return cls(per_unit=np.full(n_units, full), advantage=advantage)
+
+    @property
+    def worst(self) -> float:
+        """The smallest balance."""
+        return float(self.per_unit.min())
+
+    @property
+    def increment_left(self) -> float:
+        """What the smallest balance would add to a blind guess; public."""
+        return 0.5 * balance_advantage(self.worst) / (1 - RESERVE)
+
+    def least_after(self, increment: float) -> float:
+        """Return the balance below which more than ``increment`` of that would be gone."""
+        return first_balance(2 * (1 - RESERVE) * max(self.increment_left - increment, 0.0))
+
+    def heat(self, before: Vector, allowed: Vector, part: float) -> Heat:
+        """Return the terms of a release that takes a ``part`` of the reserve that is left."""
+        taken = part * self.reserve
+        kept = first_balance(self.advantage) - first_balance((1 - RESERVE) * self.advantage)
+        return Heat(
+            before=before,
+            balance=self.per_unit,
+            allowed=allowed,
+            extra=taken * RESERVE * self.advantage,
+            extra_square=taken * kept,
+        )
+
+    def after(self, charges: Vector, part: float) -> Self:
+        """Return what is left when every unit has paid."""
+        left = np.maximum(self.per_unit - charges * (1 + 1e-12), 0.0)
+        return replace(self, per_unit=left, reserve=self.reserve * (1 - part))
+
+
+class VoteBalances:
+    """Membership balances of every unit under very many small answers; curator-only.
+
+    The mean squares of a batch are one quadratic form in the masks. The units that are worst off
+    pay it at once; the others when a bound of what they owe no longer shows that they are not.
+
+    Guarantee
+    ---------
+    Claim H-3. With ``square`` the sum of ``E (a' - a)²`` over answers and ``cubes`` a bound of
+    ``E |a' - a|³ / E (a' - a)²`` of each answer, what a unit pays is enough for (7).
+    """
+
+    def __init__(self, pool: Candidates, advantage: float, query_nats: float) -> None:
+        self._tilts, self.advantage = Tilts(pool), advantage
+        share = self._tilts.share
+        self.most = float((0.5 / np.minimum(share, 1 - share)).max())
+        self._scale = float(self._tilts.scale.max())
+        self.cubes = CUBES * math.sqrt(math.expm1(2 * query_nats)) * self.most
+        # 2k of the balance goes into a reserve k, and e^(-k/cost) is left over when it is empty
+        cost = min(BEND * self.cubes / (3 * advantage), 0.1)
+        kept = max(cost * math.log(0.5 / cost), LEAST_RESERVE)
+        self._full = first_balance((1 - kept) * advantage)
+        self.balance = np.full(pool.n_units, self._full)
+        self.reserve = np.full(pool.n_units, kept * advantage)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Choose the units that are worst off; from here on the others owe."""
+        order = np.argsort(self.balance)
+        self._watched, self._others = order[:WATCHED], np.sort(order[WATCHED:])
+        self._others_lowest = self._lowest(self._others)
+        self._masks = self._tilts.masks(self._watched, np.float64)
+        self._owed = np.zeros((self._tilts.rows, self._tilts.rows))
+        self._owed_cubes = self._owed_more = self._booked = 0.0
+
+    def fits(self, n_answers: int, query_nats: float) -> bool:
+        """Whether so many answers can be paid for, whatever they turn out to be."""
+        square = self._worst_square(n_answers, query_nats)
+        if self._booked or not self._holds(square):
+            self.settle()
+        return self._holds(square)
+
+    def _holds(self, square: float) -> bool:
+        for (worst, reserve), owed in (
+            (self._lowest(self._watched), 0.0),
+            (self._others_lowest, self._most_owed()),
+        ):
+            if square + owed > 0.38 * worst:
+                return False
+            if BEND * self.cubes * (square + owed) * 3 / worst > reserve:
+                return False
+        return True
+
+    def _lowest(self, units: Units) -> tuple[float, float]:
+        """Return the smallest balance and the smallest reserve."""
+        least = (array[units].min(initial=math.inf) for array in (self.balance, self.reserve))
+        balance, reserve = (float(value) for value in least)
+        return balance, reserve
+
+    def book(self, n_answers: int, query_nats: float) -> None:
+        """Write down the worst of a batch before its first draw; :meth:`pay` replaces it."""
+        self._booked += self._worst_square(n_answers, query_nats)
+
+    def _worst_square(self, n_answers: int, query_nats: float) -> float:
+        # Var(s) <= scale²/4, and the distance of two votes is set by their information
+        return n_answers * WORST_VOTE * 0.25 * self._scale**2 * math.expm1(2 * query_nats)
+
+    def _most_owed(self) -> float:
+        """Return a bound of what any unit owes: no entry of its masks is above ``most``."""
+        return self.most**2 * float(np.abs(self._owed).sum()) * (1 + 1e-9) + self._owed_more
+
+    @property
+    def increment_left(self) -> float:
+        """What the smallest balance would add to a blind guess; public."""
+        if self._booked:
+            self.settle()
+        worst = float(self.balance[self._watched].min())
+        return 0.5 * self.advantage * math.sqrt(worst / self._full)
+
+    def pay(self, moves: Matrix, cubes: float, more: float = 0.0) -> None:
+        """Charge a batch: rows of its moves, and ``more`` times the largest variance of ``s``."""
+        folded, more = self._tilts.fold(moves), 0.25 * self._scale**2 * more
+        kernel = folded.T @ folded
+        if len(folded) < self._tilts.rows:
+            square = np.square(folded @ self._masks).sum(axis=0)
+        else:
+            square = np.einsum("ij,ij->j", self._masks, kernel @ self._masks)
+        self._charge(self._watched, square + more, float(np.abs(kernel).sum()), cubes)
+        self._owed += kernel
+        self._owed_more += more
+        self._owed_cubes, self._booked = max(self._owed_cubes, cubes), 0.0
+        if len(self._others):
+            worst, _ = self._others_lowest
+            lowest = worst - float(vote_price(worst, self._most_owed()))
+            if lowest < float(self.balance[self._watched].min()):
+                self.settle()
+
+    def settle(self) -> None:
+        """Let all units pay what they owe, and what was booked and never replaced."""
+        booked, cubes = self._booked, self._owed_cubes
+        if booked:  # an interruption: nobody knows what it would have been
+            cubes = self.cubes
+            self._charge(self._watched, np.full(len(self._watched), booked), 0.0, cubes)
+        size, more = float(np.abs(self._owed).sum()), booked + self._owed_more
+        if len(self._others) and (size or more):
+            for place, masks in self._tilts.blocks(self._others, np.float64):
+                square = np.einsum("ij,ij->j", masks, self._owed @ masks) + more
+                self._charge(self._others[place], square, size, cubes)
+        self._watch()
+
+    def _charge(self, units: Units, square: Vector, size: float, cubes: float) -> None:
+        """Charge units for mean squares; ``size`` bounds what was added up, for its rounding."""
+        square = np.maximum(square, 0.0) * (1 + 1e-9) + 1e-12 * self.most**2 * size + 1e-18
+        left = self.balance[units] - vote_price(self.balance[units], square)
+        with np.errstate(divide="ignore"):
+            self.reserve[units] -= BEND * cubes * square / left
+        self.balance[units] = left
+
+
+def vote_price(balance: npt.ArrayLike, square: npt.ArrayLike) -> Vector:
+    """Return ``c`` with ``c sqrt((V - c)/V) >= square``, hardly more than the least; else ``V``.
+
+    Newton's method stays below the root of a concave function; what it misses is then added.
+    """
+    whole = np.asarray(balance, dtype=np.float64)
+    goal: Vector = np.minimum(np.asarray(square, dtype=np.float64) / np.maximum(whole, 1e-300), 1.0)
+    x = np.minimum(goal, 0.38)
+    for _ in range(5):
+        root = np.sqrt(1 - x)
+        x = np.minimum(x + (goal - x * root) * 2 * root / (2 - 3 * x), 0.66)
+    x = x * (1 + 1e-6)
+    x = np.where(x * np.sqrt(1 - x) >= goal, x, np.minimum(math.sqrt(3) * goal, 2 / 3))
+    price: Vector = np.where(goal <= 0.3849, x, 1.0) * whole
+    return price
+
+
+BEND = 2 * TOP * math.exp(-0.5) / 6  # sup |d³Phi/da³| V / 6: what a cube adds to the potential
