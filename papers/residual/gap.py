@@ -93,7 +93,7 @@ class ReleaseSampler:
 
     def released(self, n_draws: int, rng: np.random.Generator) -> Matrix:
         """Draw releases."""
-        draws = adversary.draw_releases(self.view, n_draws, rng)
+        draws = adversary.draw_views(self.view, n_draws, rng)
         z = self.view.points[draws.indices] + draws.noise
         standard: Matrix = (z @ self.axes) / self.scale
         return standard

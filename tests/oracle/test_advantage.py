@@ -20,13 +20,13 @@ from pacprivacy.adversary.advantage import (
     _on_a_line,
     _on_a_plane,
     advantage_bounds,
-    deviation,
-    finest_step,
+    advantage_deviation,
+    advantage_moments,
+    finest_plane_step,
     is_plane,
     plane_advantage,
-    second_moments,
 )
-from pacprivacy.adversary.beliefs import Tilts
+from pacprivacy.adversary.beliefs import BeliefTilts
 from pacprivacy.adversary.view import View
 from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.theory import success_at
@@ -47,7 +47,7 @@ def line_view(pool: Pool, spread: float, *, believed: bool = False, seed: int = 
 
 def by_quadrature(view: View, pool: Pool) -> np.ndarray:
     """Return E|a| of every unit by adaptive quadrature over one dimension."""
-    tilts = Tilts(pool)
+    tilts = BeliefTilts(pool)
     masks = tilts.masks(slice(0, pool.n_units), np.float64, whole=True)
     points, weights = view.points[:, 0], np.exp(view.log_prior)
     found = []
@@ -69,7 +69,7 @@ def by_quadrature(view: View, pool: Pool) -> np.ndarray:
 @pytest.mark.parametrize("believed", [False, True])
 def test_a_grid_is_as_near_as_claimed(pool: Pool, spread: float, believed: bool) -> None:
     view = line_view(pool, spread, believed=believed)
-    tilts, units = Tilts(pool), np.arange(pool.n_units)
+    tilts, units = BeliefTilts(pool), np.arange(pool.n_units)
     before = tilts.before(view.log_prior, units)
     found = _on_a_line(view, tilts, units, before)
     truth = by_quadrature(view, pool)
@@ -101,9 +101,9 @@ def test_the_error_of_a_grid_is_not_far_below_its_bound() -> None:
 @pytest.mark.parametrize("believed", [False, True])
 def test_draws_and_second_moments_cover_the_truth(pool: Pool, believed: bool) -> None:
     view = line_view(pool, 0.8, believed=believed, seed=3)
-    truth, units, tilts = by_quadrature(view, pool), np.arange(pool.n_units), Tilts(pool)
+    truth, units, tilts = by_quadrature(view, pool), np.arange(pool.n_units), BeliefTilts(pool)
     rng, before = np.random.default_rng(0), tilts.before(view.log_prior, np.arange(pool.n_units))
-    screen = second_moments(view, tilts)
+    screen = advantage_moments(view, tilts)
     assert screen is not None
     assert (truth <= screen).all()
     assert (screen <= 1.7 * truth + 0.1).all()  # it is a screen, not a wall
@@ -125,9 +125,9 @@ def turned(view: View, angle: float) -> View:
 def test_a_grid_on_a_plane_is_as_near_as_claimed(pool: Pool, spread: float, believed: bool) -> None:
     line = line_view(pool, spread, believed=believed)
     view, truth = turned(line, 0.6), by_quadrature(line, pool)
-    tilts, units = Tilts(pool), np.arange(pool.n_units)
+    tilts, units = BeliefTilts(pool), np.arange(pool.n_units)
     before = tilts.before(view.log_prior, units)
-    screen = second_moments(view, tilts)
+    screen = advantage_moments(view, tilts)
     assert is_plane(view)
     assert screen is not None
     for step in (0.5, 0.1):
@@ -140,7 +140,7 @@ def test_a_grid_on_a_plane_is_as_near_as_claimed(pool: Pool, spread: float, beli
     assert (bounds.lower <= truth + 1e-9).all()
     assert (truth <= bounds.upper + 1e-9).all()
     worst = int(np.argmax(truth - np.abs(before)))
-    finest = finest_step(view) ** 2 / 2 * CURVATURE * tilts.weight(before, units)[worst]
+    finest = finest_plane_step(view) ** 2 / 2 * CURVATURE * tilts.weight(before, units)[worst]
     assert bounds.upper[worst] - truth[worst] <= 2.2 * finest + 1e-9
 
 
@@ -152,9 +152,9 @@ def test_nobody_is_left_out_on_a_plane(folds: int, monkeypatch: pytest.MonkeyPat
     data = rng.lognormal(size=(700, 2))
     values = np.array([data[mask].mean(axis=0) for mask in pool.masks()])
     view = make_view(values / values.std(axis=0) * 0.8)
-    tilts, everyone = Tilts(pool), np.arange(pool.n_units)
+    tilts, everyone = BeliefTilts(pool), np.arange(pool.n_units)
     truth = plane_advantage(view, tilts, everyone, 0.05)[0]
-    screen = second_moments(view, tilts)
+    screen = advantage_moments(view, tilts)
     assert screen is not None
     assert (truth <= screen + 1e-3).all()
     bounds = _on_a_plane(view, tilts, np.zeros(700), screen)
@@ -192,7 +192,7 @@ def test_forgetting_the_share_is_seen() -> None:
     pool = POOLS["folds"]
     view = line_view(pool, 0.8)
     found = advantage_bounds(view, pool, n_draws=64, gamma=0.01, rng=np.random.default_rng(0))
-    tilts = Tilts(pool)
+    tilts = BeliefTilts(pool)
     truth = by_quadrature(view, pool)
     halved = truth * 0.5 / tilts.scale * 4  # E|Q - f| / (1/2) instead of / 2f(1-f)
     assert (np.abs(found.value - truth) < 1e-3).all()
@@ -251,8 +251,8 @@ def test_a_mean_by_its_squares_holds_for_every_binomial(rate: float, center: flo
     squares = mean * (1 - center) ** 2 + (1 - mean) * center**2
     level = math.log(len(RATES) / gamma) / n
     chances = binom.pmf(counts, n, rate)
-    above = mean + deviation(squares, np.full(n + 1, 1 - center), level)
-    below = mean - deviation(squares, np.full(n + 1, center), level)
+    above = mean + advantage_deviation(squares, np.full(n + 1, 1 - center), level)
+    below = mean - advantage_deviation(squares, np.full(n + 1, center), level)
     assert chances[above < rate].sum() <= gamma
     assert chances[below > rate].sum() <= gamma
     if abs(rate - center) < 0.25:  # a guess that is near: a third of what it adds would not do
@@ -270,5 +270,5 @@ def test_the_inequality_behind_it() -> None:
     x = rng.beta(0.4, 3.0, size=(4000, 400))
     level = math.log(len(RATES) / 0.05) / 400
     squares = np.square(x - 0.2).mean(axis=1)
-    bound = x.mean(axis=1) + deviation(squares, np.full(4000, 0.8), level)
+    bound = x.mean(axis=1) + advantage_deviation(squares, np.full(4000, 0.8), level)
     assert (bound < 0.4 / 3.4).mean() <= 0.05

@@ -16,10 +16,10 @@ from pacprivacy.adversary import (
     membership_risk,
     side_knowledge,
 )
-from pacprivacy.adversary.beliefs import Tilts
-from pacprivacy.adversary.information import fit_controls
+from pacprivacy.adversary.beliefs import BeliefTilts
+from pacprivacy.adversary.information import fit_information_controls
 from pacprivacy.adversary.membership import noiseless_risk
-from pacprivacy.adversary.view import View, draw_releases, make_view, posterior_entropy
+from pacprivacy.adversary.view import View, draw_views, make_view, view_entropy
 from pacprivacy.budget import Information
 from pacprivacy.noise import AxisFrame, calibrate
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
@@ -456,15 +456,15 @@ def test_less_variance_leaves_the_mean_and_the_range(name: str) -> None:
     plan = calibrate(outputs, Information(0.3), rule="waterfill")
     view = plan.view(outputs)
     rng = np.random.default_rng(0)
-    pilot = draw_releases(view, 4096, rng)
-    controls = fit_controls(view, pilot, view.prior_entropy - posterior_entropy(view, pilot))
+    pilot = draw_views(view, 4096, rng)
+    controls = fit_information_controls(view, pilot, view.prior_entropy - view_entropy(view, pilot))
     # a prediction that is off must not move the mean either
     spoiled = replace(controls, base=controls.base + rng.normal(size=64), linear=-controls.linear)
-    plain_draws = draw_releases(view, 100_000, rng)
-    plain = view.prior_entropy - posterior_entropy(view, plain_draws)
+    plain_draws = draw_views(view, 100_000, rng)
+    plain = view.prior_entropy - view_entropy(view, plain_draws)
     for one in (controls, spoiled):
-        draws = draw_releases(one.drawn_from(view), 100_000, rng)
-        found = one.adjust(draws, view.prior_entropy - posterior_entropy(view, draws))
+        draws = draw_views(one.drawn_from(view), 100_000, rng)
+        found = one.adjust(draws, view.prior_entropy - view_entropy(view, draws))
         low, high = one.range(0.0, view.prior_entropy)
         error = math.hypot(found.std(), plain.std()) / math.sqrt(100_000)
         assert abs(found.mean() - plain.mean()) < 5.5 * error
@@ -557,9 +557,9 @@ def test_noise_around_all_partitions_agrees_with_the_integral() -> None:
 def test_a_wrong_share_does_not_agree_with_counting(
     planted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = Tilts.__init__
+    begin = BeliefTilts.__init__
 
-    def wrong(self: Tilts, pool: Pool) -> None:
+    def wrong(self: BeliefTilts, pool: Pool) -> None:
         begin(self, pool)
         if planted == "a prior of one half":
             self.share = np.full_like(self.share, 0.5)
@@ -567,7 +567,7 @@ def test_a_wrong_share_does_not_agree_with_counting(
         else:
             self.scale = 0.5 / self.share
 
-    monkeypatch.setattr(Tilts, "__init__", wrong)
+    monkeypatch.setattr(BeliefTilts, "__init__", wrong)
     with pytest.raises(AssertionError):
         test_all_partitions_of_six_units_agree_with_counting()
     with pytest.raises(AssertionError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pacprivacy.adversary.information import CLIP, CLIP_MEAN, fit_controls
-from pacprivacy.adversary.view import Draws, draw_releases, make_view, posterior_entropy
+from pacprivacy.adversary.information import CLIP, CLIP_MEAN, fit_information_controls
+from pacprivacy.adversary.view import Draws, draw_views, make_view, view_entropy
 
 N_DRAWS = 60_000
 
@@ -17,13 +17,13 @@ def test_a_bad_prediction_changes_the_width_and_not_the_mean(wrong_by: float) ->
     rng = np.random.default_rng(0)
     log_p = np.log(rng.dirichlet(np.ones(24)))
     view = make_view(rng.normal(size=(24, 3)), log_p)
-    pilot = draw_releases(view, 4000, rng)
-    guess = view.prior_entropy - posterior_entropy(view, pilot)
+    pilot = draw_views(view, 4000, rng)
+    guess = view.prior_entropy - view_entropy(view, pilot)
     wrong = wrong_by * rng.exponential(size=24)[pilot.indices] * rng.exponential(size=4000)
-    controls = fit_controls(view, pilot, guess + wrong)
-    plain = view.prior_entropy - posterior_entropy(view, draw_releases(view, N_DRAWS, rng))
-    draws = draw_releases(controls.drawn_from(view), N_DRAWS, rng)
-    gains = view.prior_entropy - posterior_entropy(view, draws)
+    controls = fit_information_controls(view, pilot, guess + wrong)
+    plain = view.prior_entropy - view_entropy(view, draw_views(view, N_DRAWS, rng))
+    draws = draw_views(controls.drawn_from(view), N_DRAWS, rng)
+    gains = view.prior_entropy - view_entropy(view, draws)
     adjusted = controls.adjust(draws, gains)
     error = np.sqrt((plain.var() + adjusted.var()) / N_DRAWS)
     assert abs(adjusted.mean() - plain.mean()) < 5 * error

@@ -5,12 +5,12 @@ posterior computed here, so its success is a certificate and not the result of o
 """
 
 from pacprivacy.adversary.advantage import (
-    finest_step as finest_step,
+    advantage_room as advantage_room,
+    finest_plane_step as finest_plane_step,
     is_line as is_line,
     is_plane as is_plane,
     line_posteriors as line_posteriors,
     plane_advantage as plane_advantage,
-    success_room as success_room,
 )
 from pacprivacy.adversary.balances import (
     RESERVE as RESERVE,
@@ -22,7 +22,11 @@ from pacprivacy.adversary.balances import (
     balance_advantage as balance_advantage,
     first_balance as first_balance,
 )
-from pacprivacy.adversary.beliefs import Belief as Belief, Tilts as Tilts, beliefs as beliefs
+from pacprivacy.adversary.beliefs import (
+    Belief as Belief,
+    BeliefTilts as BeliefTilts,
+    unit_beliefs as unit_beliefs,
+)
 from pacprivacy.adversary.candidates import Candidates as Candidates
 from pacprivacy.adversary.heat import (
     Heat as Heat,
@@ -41,8 +45,8 @@ from pacprivacy.adversary.information import (
     divergences as divergences,
     exact_information as exact_information,
     information_draws as information_draws,
+    information_pilot as information_pilot,
     noiseless_divergences as noiseless_divergences,
-    pilot_of_view as pilot_of_view,
 )
 from pacprivacy.adversary.membership import (
     FALSE_POSITIVES as FALSE_POSITIVES,
@@ -59,9 +63,9 @@ from pacprivacy.adversary.membership import (
 )
 from pacprivacy.adversary.view import (
     View as View,
-    draw_blocks as draw_blocks,
-    draw_releases as draw_releases,
-    log_ratios as log_ratios,
+    draw_view_blocks as draw_view_blocks,
+    draw_views as draw_views,
     make_view as make_view,
-    posterior as posterior,
+    view_log_ratios as view_log_ratios,
+    view_posterior as view_posterior,
 )

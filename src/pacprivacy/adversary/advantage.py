@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.adversary.beliefs import Tilts
+from pacprivacy.adversary.beliefs import BeliefTilts
 from pacprivacy.adversary.candidates import Candidates, Units
-from pacprivacy.adversary.view import View, draw_blocks, posterior
+from pacprivacy.adversary.view import View, draw_view_blocks, view_posterior
 
 FIRST_STAGE = 2048  # simulated releases on which others are bounded first
 CHAMPIONS = 512  # units among which the likely worst are found
@@ -52,7 +52,7 @@ ROUNDING = 1e-12  # sums of a few thousand products of double precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class AdvantageBounds:
     """Estimates of ``E |a|`` per unit with simultaneous bounds; curator-only."""
 
     value: Vector
@@ -75,11 +75,11 @@ class _Sums:
         self.tilted = bool((share != 0.5).any())
         self.n_draws, self.error = 0, 0.0
 
-    def add(self, tilts: Tilts, folded: npt.NDArray[Any]) -> None:
+    def add(self, tilts: BeliefTilts, folded: npt.NDArray[Any]) -> None:
         """Add a block of folded posteriors, in the precision that they have."""
         if folded.dtype == np.float32:
             total = float(np.abs(folded).sum(dtype=np.float64))
-            lost = (tilts.rows + 8) * total + single_loss(tilts.n_subsets) * len(folded)
+            lost = (tilts.rows + 8) * total + _single_loss(tilts.n_subsets) * len(folded)
             self.error += lost * HALF_PRECISION
         for place, masks in tilts.blocks(self.units, folded.dtype):
             a = folded @ masks
@@ -115,14 +115,14 @@ class _Sums:
             second = square * (1 + slope**2) + 2 * slope * cross
             squares = np.maximum(second - 2 * shift * (size + slope * tilt) + shift**2, 0.0)
             squares += (1 + np.abs(slope)) ** 2 * rounded + 4 * np.abs(shift) * slack
-            high = mean + deviation(squares, np.maximum(above, 1e-3), level) + slack
-            low = mean - deviation(squares, np.maximum(below, 1e-3), level) - slack
+            high = mean + advantage_deviation(squares, np.maximum(above, 1e-3), level) + slack
+            low = mean - advantage_deviation(squares, np.maximum(below, 1e-3), level) - slack
             value = np.where(high < upper, mean, value)
             lower, upper = np.maximum(lower, low), np.minimum(upper, high)
         return np.clip(value, lower, upper), lower, upper
 
 
-def single_loss(n_subsets: int) -> float:
+def _single_loss(n_subsets: int) -> float:
     """Return how far a posterior in single precision is off in all, in units of its rounding."""
     return 2 * (math.log(n_subsets) + 8)
 
@@ -130,7 +130,7 @@ def single_loss(n_subsets: int) -> float:
 RATES = (0.03, 0.06, 0.12, 0.25, 0.5, 0.8)
 
 
-def deviation(squares: Vector, width: Vector, level: float) -> Vector:
+def advantage_deviation(squares: Vector, width: Vector, level: float) -> Vector:
     """Return how far a mean may be from its sample, by the best of a few fixed rates (claim T-5).
 
     ``squares`` is the sample mean of ``(x - c)²`` with ``c`` fixed beforehand, ``width`` a bound of
@@ -146,7 +146,7 @@ def deviation(squares: Vector, width: Vector, level: float) -> Vector:
 
 def advantage_bounds(
     view: View, pool: Candidates, *, n_draws: int, gamma: float, rng: np.random.Generator
-) -> Bounds:
+) -> AdvantageBounds:
     """Bound ``E |a|`` for all units at once, sharply for the worst-placed ones.
 
     Guarantee
@@ -154,12 +154,12 @@ def advantage_bounds(
     Claim A-2. With probability ``1 - gamma`` over the simulated draws every ``lower`` and
     ``upper`` holds, for all units together.
     """
-    tilts = Tilts(pool)
+    tilts = BeliefTilts(pool)
     everyone = np.arange(pool.n_units, dtype=np.int64)
     before = tilts.before(view.log_prior, everyone)
     if is_line(view):
         return _on_a_line(view, tilts, everyone, before)
-    screen = second_moments(view, tilts) if is_plane(view) else None
+    screen = advantage_moments(view, tilts) if is_plane(view) else None
     found = None if screen is None else _on_a_plane(view, tilts, before, screen)
     if found is None:
         found = _by_draws(view, tilts, everyone, before, n_draws=n_draws, gamma=gamma, rng=rng)
@@ -168,14 +168,14 @@ def advantage_bounds(
 
 def _by_draws(
     view: View,
-    tilts: Tilts,
+    tilts: BeliefTilts,
     units: Units,
     before: Vector,
     *,
     n_draws: int,
     gamma: float,
     rng: np.random.Generator,
-) -> Bounds:
+) -> AdvantageBounds:
     """Bound the likely worst units on all draws, and everybody else until they cannot be worse.
 
     All units are looked at on a few draws, which ranks them. The first few are bounded as sharply
@@ -192,8 +192,8 @@ def _by_draws(
     def sums_of(chosen: Units, n: int) -> _Sums:
         sums = _Sums(chosen, before[chosen], tilts.share[chosen])
         held: list[npt.NDArray[Any]] = []
-        for draws in draw_blocks(view, n, rng, block_elements=CACHED):
-            held.append(tilts.fold(posterior(view, draws, dtype)))
+        for draws in draw_view_blocks(view, n, rng, block_elements=CACHED):
+            held.append(tilts.fold(view_posterior(view, draws, dtype)))
             if len(chosen) <= CHAMPIONS or sum(map(len, held)) >= GATHERED:
                 sums.add(tilts, np.concatenate(held))
                 held = []
@@ -211,7 +211,7 @@ def _by_draws(
     pilot = look(units, PILOT).sums / PILOT
     variance = float(np.median(pilot[2] - pilot[0] ** 2))
     few = np.sort(np.argsort(gained - pilot[0])[:CHAMPIONS]).astype(np.int64)
-    lost = ((tilts.rows + 8) + single_loss(view.n_subsets)) * HALF_PRECISION
+    lost = ((tilts.rows + 8) + _single_loss(view.n_subsets)) * HALF_PRECISION
     dtype = np.float32 if lost < SINGLE_LOSS * float(value.max()) else np.float64
     value[few] = np.maximum(sums_of(few, FIRST_STAGE).sums[0] / FIRST_STAGE, gained[few])
     first = np.sort(few[np.argsort(gained[few] - value[few])[:FINALISTS]])
@@ -224,7 +224,7 @@ def _by_draws(
     while n_seen < n_draws and _half_width(variance, n_seen, per_side) > room:
         n_seen = min(2 * n_seen, n_draws)
     if len(units) > CHAMPIONS:
-        screen = second_moments(view, tilts, goal, every=len(units) // CHAMPIONS + 1)
+        screen = advantage_moments(view, tilts, goal, every=len(units) // CHAMPIONS + 1)
         upper = upper if screen is None else np.minimum(upper, np.maximum(screen, gained))
         n_seen = n_seen if screen is None else FIRST_STAGE
     while True:
@@ -237,7 +237,7 @@ def _by_draws(
         n_seen = min(2 * n_seen, n_draws)
     value[first] = sharp
     slack = 2 * view.slack * tilts.weight(before, units) + ROUNDING
-    return Bounds(
+    return AdvantageBounds(
         value=np.clip(value, lower, upper),
         lower=np.maximum(lower - slack, 0.0),
         upper=upper + slack,
@@ -252,7 +252,7 @@ def _looks(n_draws: int) -> int:
 
 def _half_width(variance: float, n: int, gamma: float, width: float = 1.0) -> float:
     level = math.log((3 if width > 1 else 1) * len(RATES) / gamma) / n
-    return float(deviation(np.array([variance]), np.full(1, width), level)[0])
+    return float(advantage_deviation(np.array([variance]), np.full(1, width), level)[0])
 
 
 def _block(n_units: int) -> int:
@@ -260,8 +260,8 @@ def _block(n_units: int) -> int:
     return BLOCK_CELLS // 4 if n_units > CHAMPIONS else BLOCK_CELLS // 16
 
 
-def second_moments(
-    view: View, tilts: Tilts, most: float = math.inf, every: int = 1
+def advantage_moments(
+    view: View, tilts: BeliefTilts, most: float = math.inf, every: int = 1
 ) -> Vector | None:
     """Bound ``E |a|`` for all units by one quadratic form, without draws (math §18).
 
@@ -343,7 +343,7 @@ def _contenders(gain: tuple[Vector, Vector]) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def _on_a_line(view: View, tilts: Tilts, units: Units, before: Vector) -> Bounds:
+def _on_a_line(view: View, tilts: BeliefTilts, units: Units, before: Vector) -> AdvantageBounds:
     """Bound ``E |a|`` for outputs of rank 1 on finer and finer grids (claim A-5)."""
     value, lower, upper = np.empty((3, len(units)))
     active, nodes = units, 0
@@ -369,7 +369,7 @@ def _on_a_line(view: View, tilts: Tilts, units: Units, before: Vector) -> Bounds
         value[active] = np.clip(value[active], lower[active], upper[active])
         gained = np.abs(a0)
         active = active[_contenders((lower[active] - gained, upper[active] - gained))]
-    return Bounds(value=value, lower=lower, upper=upper, n_draws=nodes)
+    return AdvantageBounds(value=value, lower=lower, upper=upper, n_draws=nodes)
 
 
 def is_plane(view: View) -> bool:
@@ -384,12 +384,14 @@ def _area(view: View) -> float:
     return float(np.prod(np.ptp(alive, axis=0) + 2 * PLANE_REACH))
 
 
-def finest_step(view: View) -> float:
+def finest_plane_step(view: View) -> float:
     """Return the step of a grid on a plane whose nodes are as many as is worth it."""
     return math.sqrt(_area(view) / PLANE_NODES)
 
 
-def plane_advantage(view: View, tilts: Tilts, units: Units, step: float) -> tuple[Vector, float]:
+def plane_advantage(
+    view: View, tilts: BeliefTilts, units: Units, step: float
+) -> tuple[Vector, float]:
     """Return the sum of ``|D|`` over a grid on the plane, per unit, and how far it may be off.
 
     The second number is for ``W = 1`` (claim A-8). The density of a candidate is a product of two,
@@ -415,7 +417,9 @@ def plane_advantage(view: View, tilts: Tilts, units: Units, step: float) -> tupl
     return found, error + (lost if dtype == np.float32 else 0.0)
 
 
-def _on_a_plane(view: View, tilts: Tilts, before: Vector, screen: Vector) -> Bounds | None:
+def _on_a_plane(
+    view: View, tilts: BeliefTilts, before: Vector, screen: Vector
+) -> AdvantageBounds | None:
     """Bound ``E |a|`` for outputs of rank 2 on finer and finer grids (claim A-8).
 
     Units are taken in the order of their second moments, until no other can be the worst; None
@@ -427,7 +431,7 @@ def _on_a_plane(view: View, tilts: Tilts, before: Vector, screen: Vector) -> Bou
     always = 2 * view.slack * weight + 16 * _tail(PLANE_REACH) * worst + ROUNDING
     value, lower, upper = np.empty(len(units)), gained.copy(), np.maximum(screen + always, gained)
     looked = np.zeros(len(units), dtype=np.bool_)
-    finest = finest_step(view)
+    finest = finest_plane_step(view)
     first = max(finest, math.sqrt(0.16 * min(1.0, float((upper - gained).max()))))  # at most 0.4
 
     def look(some: Units, step: float) -> None:
@@ -453,7 +457,7 @@ def _on_a_plane(view: View, tilts: Tilts, before: Vector, screen: Vector) -> Bou
     for step in (math.sqrt(first * finest), finest):
         look(np.flatnonzero(_contenders((lower - gained, upper - gained))), step)
     value[~looked] = np.clip(ratio * screen, lower, upper)[~looked]
-    return Bounds(value=value, lower=lower, upper=upper, n_draws=PLANE_NODES)
+    return AdvantageBounds(value=value, lower=lower, upper=upper, n_draws=PLANE_NODES)
 
 
 def is_line(view: View) -> bool:
@@ -485,14 +489,14 @@ def line_posteriors(view: View, step: float) -> Iterator[tuple[Matrix, Vector]]:
         yield weights / total[:, None], mass
 
 
-def success_room(
+def advantage_room(
     view: View, pool: Candidates, variance: float, n_draws: int, *, gamma: float
 ) -> float:
     """Return about how far above the truth the bound of the worst unit's success will be."""
     if is_line(view):
         return GRID_STEPS[-1] ** 2 / 8 * CURVATURE
     if is_plane(view):
-        return finest_step(view) ** 2 / 4 * CURVATURE
+        return finest_plane_step(view) ** 2 / 4 * CURVATURE
     share = pool.counts() / pool.n_subsets
     most = 0.5 / float(np.minimum(share, 1 - share).min())
     per_side = gamma / (4 * pool.n_units * _looks(n_draws))

@@ -45,8 +45,8 @@ class Belief:
 
     def success_per_unit(self, pool: Candidates) -> Vector:
         """Return the attacker's success on each unit, had both cases been equally likely."""
-        check_same_subsets(len(self.log_p), pool)
-        tilts = Tilts(pool)
+        check_belief_size(len(self.log_p), pool)
+        tilts = BeliefTilts(pool)
         if not np.ptp(self.log_p):
             return np.full(pool.n_units, 0.5)
         return np.minimum(0.5 + 0.5 * tilts.sizes(np.exp(self.log_p)[None, :]), 1.0)
@@ -55,7 +55,7 @@ class Belief:
 MASK_CELLS = 1 << 21  # of a block of masks, so that it fits in the cache
 
 
-class Tilts:
+class BeliefTilts:
     """Turns posteriors into ``a`` for any units, by one product.
 
     The ``k`` candidates of a partition hold ``k - 1`` free numbers, since their centred masks add
@@ -126,15 +126,15 @@ class Tilts:
         return found
 
 
-def beliefs(pool: Candidates, log_prior: Vector, units: Units) -> tuple[Vector, Vector]:
+def unit_beliefs(pool: Candidates, log_prior: Vector, units: Units) -> tuple[Vector, Vector]:
     """Return the share of the candidates that hold each unit, and the belief that it is in."""
-    tilts = Tilts(pool)
+    tilts = BeliefTilts(pool)
     share = tilts.share[units]
     inside = share + tilts.before(log_prior, units) / tilts.scale[units]
     return share, np.clip(inside, 0.0, 1.0)
 
 
-def check_same_subsets(n_outputs: int, pool: Candidates) -> None:
+def check_belief_size(n_outputs: int, pool: Candidates) -> None:
     """Refuse a pool with another number of candidates."""
     if pool.n_subsets != n_outputs:
         raise PoolError(

@@ -27,13 +27,13 @@ from pacprivacy.adversary.advantage import (
     REACH,
     _block,
     _tail,
-    deviation,
+    advantage_deviation,
     is_line,
     line_posteriors,
 )
-from pacprivacy.adversary.beliefs import Tilts
+from pacprivacy.adversary.beliefs import BeliefTilts
 from pacprivacy.adversary.candidates import Candidates, Units
-from pacprivacy.adversary.view import View, draw_blocks, posterior
+from pacprivacy.adversary.view import View, draw_view_blocks, view_posterior
 
 TOP: float = 1 / math.sqrt(2 * math.pi)  # of the normal density
 HEAT_PILOT = 4096  # simulated releases that tell who needs a test of their own
@@ -192,7 +192,7 @@ def heat_charges(
     output has rank 1, every charge ``c`` has ``E Phi(a', V - c) <= Phi(a, V) + extra`` and
     ``E (a' - a)² <= c + extra_square``.
     """
-    tilts = Tilts(pool)
+    tilts = BeliefTilts(pool)
     if view.points.shape[1] and not is_line(view):
         return _by_draws(view, tilts, heat, n_draws=n_draws, gamma=gamma, rng=rng)
     if view.points.shape[1] and view.groups is None:
@@ -204,13 +204,13 @@ def heat_charges(
 
 def noiseless_charges(view: View, pool: Candidates, heat: Heat) -> Vector:
     """Return what every unit pays for a release without noise: exact sums over its values."""
-    return _by_sums(Tilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
+    return _by_sums(BeliefTilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
 
 
 def heat_room(variance: float, n_draws: int, *, width: float, gamma: float, heat: Heat) -> float:
     """Return about how far above the truth a charge will be proved, relative to ``width``."""
     level = math.log(len(RATES) * len(heat.before) * N_BOUNDS / gamma) / n_draws
-    return float(deviation(np.array([variance]), np.array([1.2 * width]), level)[0])
+    return float(advantage_deviation(np.array([variance]), np.array([1.2 * width]), level)[0])
 
 
 def heat_draws(heat: Heat, gamma: float) -> int:
@@ -236,7 +236,7 @@ def _group_posteriors(view: View) -> Iterable[tuple[Matrix, Vector]]:
 
 
 def _by_sums(
-    tilts: Tilts,
+    tilts: BeliefTilts,
     heat: Heat,
     rows: Iterable[tuple[Matrix, Vector]],
     slack: float,
@@ -291,7 +291,7 @@ def _worth_a_test(heat: Heat, floor: Vector, quick: Vector) -> Units:
 
 def _by_draws(
     view: View,
-    tilts: Tilts,
+    tilts: BeliefTilts,
     heat: Heat,
     *,
     n_draws: int,
@@ -321,8 +321,8 @@ def _by_draws(
     sums = np.zeros(len(far))
     center = tilts.fold(np.exp(view.log_prior)[None, :])
     masks = tilts.masks(near, np.float64)
-    for draws in draw_blocks(view, n_draws, rng, block_elements=_block(len(near))):
-        moved = tilts.fold(posterior(view, draws)) - center
+    for draws in draw_view_blocks(view, n_draws, rng, block_elements=_block(len(near))):
+        moved = tilts.fold(view_posterior(view, draws)) - center
         tests.add(moved @ masks)
         if kernel is not None:
             kernel += moved.T @ moved
@@ -342,13 +342,13 @@ def _by_draws(
 
 
 def _squares(
-    view: View, tilts: Tilts, units: Units, n_draws: int, rng: np.random.Generator
+    view: View, tilts: BeliefTilts, units: Units, n_draws: int, rng: np.random.Generator
 ) -> Vector:
     """Return the mean square of the move of every unit, on a few draws."""
     sums = np.zeros(len(units))
     center = tilts.fold(np.exp(view.log_prior)[None, :])
-    for draws in draw_blocks(view, n_draws, rng, block_elements=_block(len(units))):
-        moved = (tilts.fold(posterior(view, draws)) - center).astype(np.float32)
+    for draws in draw_view_blocks(view, n_draws, rng, block_elements=_block(len(units))):
+        moved = (tilts.fold(view_posterior(view, draws)) - center).astype(np.float32)
         for place, masks in tilts.blocks(units, np.float32):
             sums[place] += np.square(moved @ masks).sum(axis=0, dtype=np.float64)
     return sums / n_draws
@@ -391,7 +391,9 @@ class _Tests:
             mean, squares = self._sums[place] / n_draws
             guess = self._guess[place]
             width = np.maximum(highest - guess, 1e-9)
-            bound: Vector = guess + mean + deviation(squares, width, level) + slack * width
+            bound: Vector = (
+                guess + mean + advantage_deviation(squares, width, level) + slack * width
+            )
             return bound
 
         square = upper(0, np.square(self._ends).max(axis=0))

@@ -20,10 +20,10 @@ from pacprivacy._checks import Matrix, Share, Vector
 from pacprivacy.adversary.view import (
     Draws,
     View,
-    draw_blocks,
-    draws_generator,
-    posterior,
-    posterior_entropy,
+    draw_view_blocks,
+    view_entropy,
+    view_generator,
+    view_posterior,
 )
 from pacprivacy.theory import (
     DivergenceName,
@@ -50,7 +50,7 @@ EVEN_SHARE: Final = 0.5  # of the draws are from the belief itself, so no weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Controls:
+class InformationControls:
     """A prediction of the gain with known mean, and the law that candidates are drawn from.
 
     The prediction for candidate ``j`` and noise ``n`` is ``base[j]`` plus two functions of the
@@ -114,7 +114,7 @@ def _noise_terms(
     return first, squares @ curvature
 
 
-def fit_controls(view: View, draws: Draws, gains: Vector) -> Controls:
+def fit_information_controls(view: View, draws: Draws, gains: Vector) -> InformationControls:
     """Fit a prediction on pilot draws, separately for candidates of different standing.
 
     Whatever the fit, the known means are those of the functions, so nothing rests on it.
@@ -147,7 +147,7 @@ def fit_controls(view: View, draws: Draws, gains: Vector) -> Controls:
     even = np.where(prior > 0, prior, 0.0)
     uneven = even * np.maximum(doubt, 1e-12)
     proposal = EVEN_SHARE * even + (1 - EVEN_SHARE) * uneven / uneven.sum()
-    return Controls(
+    return InformationControls(
         base=base,
         gradient=gradient,
         clip=clip,
@@ -183,7 +183,7 @@ def _gain_at_candidates(view: View) -> tuple[Vector, Matrix]:
     for begin in range(0, m, block):
         rows = np.arange(begin, min(begin + block, m))
         draws = Draws(indices=rows, noise=np.zeros((len(rows), points.shape[1])))
-        p = posterior(view, draws)
+        p = view_posterior(view, draws)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(p > 0, np.log(p) - view.log_prior, 0.0)
         weighted = p * ratio
@@ -207,14 +207,14 @@ def information_draws(n_subsets: int) -> int:
 class Pilot:
     """How the gain will be averaged, and what to expect: variance and range of one draw."""
 
-    controls: Controls | None
+    controls: InformationControls | None
     n_draws: int
     mean: float
     variance: float
     range: tuple[float, float]
 
 
-def pilot_of_view(view: View, *, n_draws: int, gamma: float, rng: np.random.Generator) -> Pilot:
+def information_pilot(view: View, *, n_draws: int, gamma: float, rng: np.random.Generator) -> Pilot:
     """Fit a prediction of the gain on pilot draws; keep it if it promises a shorter interval."""
     prior, width = view.prior_entropy, math.log(view.n_subsets)
     low, n_directions = prior - width, view.points.shape[1]
@@ -222,13 +222,13 @@ def pilot_of_view(view: View, *, n_draws: int, gamma: float, rng: np.random.Gene
     n_pilot = min(n_draws // 8, MOST_PILOT_DRAWS)
     if n_pilot < FEWEST_PILOT_DRAWS or not 1 <= n_directions <= MOST_DIRECTIONS:
         return plain
-    blocks = list(draw_blocks(view, n_pilot, rng))
-    gains = np.concatenate([prior - posterior_entropy(view, block) for block in blocks])
+    blocks = list(draw_view_blocks(view, n_pilot, rng))
+    gains = np.concatenate([prior - view_entropy(view, block) for block in blocks])
     draws = Draws(
         indices=np.concatenate([block.indices for block in blocks]),
         noise=np.concatenate([block.noise for block in blocks]),
     )
-    controls = fit_controls(view, draws, gains)
+    controls = fit_information_controls(view, draws, gains)
     ends = controls.range(low, prior)
     # The pilot is drawn from the belief: a square is weighted once, not twice.
     excess = controls.adjust(draws, gains) - controls.mean
@@ -273,13 +273,13 @@ def exact_information(
     over the simulated draws, for the integer noise that is actually sampled (claim L-2).
     """
     n_draws = n_draws or information_draws(view.n_subsets)
-    rng, prior = draws_generator(rng, "information"), view.prior_entropy
-    pilot = pilot_of_view(view, n_draws=n_draws, gamma=gamma, rng=rng)
+    rng, prior = view_generator(rng, "information"), view.prior_entropy
+    pilot = information_pilot(view, n_draws=n_draws, gamma=gamma, rng=rng)
     controls, n_main = pilot.controls, n_draws - pilot.n_draws
     source = view if controls is None else controls.drawn_from(view)
     total = total_sq = 0.0
-    for draws in draw_blocks(source, n_main, rng):
-        gains = prior - posterior_entropy(view, draws)
+    for draws in draw_view_blocks(source, n_main, rng):
+        gains = prior - view_entropy(view, draws)
         if controls is not None:
             gains = controls.adjust(draws, gains)
         gains -= pilot.mean  # differences keep digits in the squares
@@ -362,14 +362,14 @@ def divergences(
     over the draws.
     """
     n_draws = n_draws or information_draws(view.n_subsets)
-    rng = draws_generator(rng, "divergences")
+    rng = view_generator(rng, "divergences")
     prior = np.exp(view.log_prior)
     alive = prior > 0
     known = prior[alive]
     widest = float(1 / known.min()) - 1
     sums = np.zeros((len(SUMMANDS), 2))
-    for draws in draw_blocks(view, n_draws, rng):
-        p = posterior(view, draws)[:, alive]
+    for draws in draw_view_blocks(view, n_draws, rng):
+        p = view_posterior(view, draws)[:, alive]
         for row, summand in enumerate(SUMMANDS.values()):
             found = summand(p, known)
             sums[row] += found.sum(), found @ found

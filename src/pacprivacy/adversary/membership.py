@@ -15,11 +15,17 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Count, Matrix, Share, Vector, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.advantage import RATES, advantage_bounds, deviation
-from pacprivacy.adversary.beliefs import Tilts, check_same_subsets
+from pacprivacy.adversary.advantage import RATES, advantage_bounds, advantage_deviation
+from pacprivacy.adversary.beliefs import BeliefTilts, check_same_subsets
 from pacprivacy.adversary.candidates import Candidates
 from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
-from pacprivacy.adversary.view import View, draw_blocks, draws_generator, make_view, posterior
+from pacprivacy.adversary.view import (
+    View,
+    draw_view_blocks,
+    make_view,
+    view_generator,
+    view_posterior,
+)
 from pacprivacy.errors import PoolError
 from pacprivacy.theory import Estimate, bernstein_estimate
 
@@ -98,7 +104,7 @@ def membership_risk(
     """
     check_same_subsets(view.n_subsets, pool)
     n_draws = n_draws or membership_draws(pool.n_subsets)
-    rng = draws_generator(rng, "membership")
+    rng = view_generator(rng, "membership")
     found = advantage_bounds(view, pool, n_draws=n_draws, gamma=gamma, rng=rng)
     value, lower, upper = (0.5 + 0.5 * np.minimum(a, 1.0) for a in found.per_unit)
 
@@ -124,7 +130,7 @@ def membership_draws(n_subsets: int) -> int:
 def noiseless_risk(view: View, pool: Candidates) -> Vector:
     """Success per unit when nothing but the group of the secret is seen; exact, no draws."""
     check_same_subsets(view.n_subsets, pool)
-    tilts = Tilts(pool)
+    tilts = BeliefTilts(pool)
     weights = np.exp(view.log_prior)
     groups = view.groups if view.groups is not None else np.zeros(view.n_subsets, dtype=np.int64)
     order = np.argsort(groups, kind="stable")
@@ -181,8 +187,8 @@ def trade_off(
     share = float(inside.mean())
 
     def densities(n: int) -> tuple[Vector, Vector]:
-        draws = draw_blocks(view, n, rng)
-        belief = np.concatenate([posterior(view, block) @ inside for block in draws])
+        draws = draw_view_blocks(view, n, rng)
+        belief = np.concatenate([view_posterior(view, block) @ inside for block in draws])
         belief = np.clip(belief, 0.0, 1.0)
         return belief / share, (1 - belief) / (1 - share)
 
@@ -198,7 +204,7 @@ def trade_off(
     excess = np.maximum(with_it[:, None] - without[:, None] * cuts, 0.0)
     level = math.log(len(cuts) * len(RATES) / gamma) / n_draws
     squares = np.square(excess - center).mean(axis=0)
-    most = excess.mean(axis=0) + deviation(squares, 1 / share - center + SINGLE, level)
+    most = excess.mean(axis=0) + advantage_deviation(squares, 1 / share - center + SINGLE, level)
     most += view.slack * (1 + cuts) + ROUNDING
     return tuple(
         TradeOff(
@@ -244,10 +250,10 @@ def criterion_success(
             f"[0, 1]; got shape {table.shape}. Rescale the scores."
         )
     n_draws = n_draws or information_draws(view.n_subsets)
-    generator = draws_generator(rng, "criterion")
+    generator = view_generator(rng, "criterion")
     total = total_sq = 0.0
-    for draws in draw_blocks(view, n_draws, generator):
-        best = (posterior(view, draws) @ table).max(axis=1)
+    for draws in draw_view_blocks(view, n_draws, generator):
+        best = (view_posterior(view, draws) @ table).max(axis=1)
         total += float(best.sum())
         total_sq += float(best @ best)
     mean = total / n_draws
@@ -384,8 +390,8 @@ def _gains(
     def mean_gain(units: npt.NDArray[np.int64] | slice, n: int) -> Vector:
         against = (inside[:, units].astype(np.float32) - np.float32(0.5)) * sign[units]
         total = np.zeros(against.shape[1])
-        for draws in draw_blocks(view, n, rng, block_elements=SIDE_BLOCK):
-            change = posterior(view, draws, np.float32) @ against
+        for draws in draw_view_blocks(view, n, rng, block_elements=SIDE_BLOCK):
+            change = view_posterior(view, draws, np.float32) @ against
             total += np.maximum(change, 0.0, out=change).sum(axis=0, dtype=np.float64)
         return np.where(total < n * SINGLE, 0.0, total / n)
 

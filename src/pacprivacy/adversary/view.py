@@ -74,7 +74,7 @@ class View:
         return replace(self, points=self.points / noise_scale, gaps=gaps)
 
 
-def log_ratios(view: View, rows: Groups) -> Matrix:
+def view_log_ratios(view: View, rows: Groups) -> Matrix:
     """Return ``-|w_j - w_k|²/2`` for candidates ``j`` in ``rows`` against every ``k``.
 
     It is the noiseless part of the log likelihood ratio of ``k`` to ``j``.
@@ -103,7 +103,7 @@ def _are_far(points: Matrix) -> bool:
     return float(np.einsum("kq,kq->k", points, points).max(initial=0.0)) > LARGE_SQUARE
 
 
-def reduce_points(points: Matrix, log_prior: Vector) -> Matrix:
+def _reduce_points(points: Matrix, log_prior: Vector) -> Matrix:
     """Centre the points and rotate them into at most ``m`` coordinates.
 
     White noise looks the same in every orthonormal basis and carries nothing outside the span
@@ -128,7 +128,7 @@ def make_view(
 ) -> View:
     """Build a view from whitened points; candidates that are already ruled out stay listed."""
     log_prior = check_log_belief(log_belief, len(points))
-    reduced = reduce_points(points, log_prior)
+    reduced = _reduce_points(points, log_prior)
     gaps = _squared_distances(reduced, reduced) if _are_far(reduced) else None
     return View(points=reduced, log_prior=log_prior, groups=groups, slack=slack, gaps=gaps)
 
@@ -144,14 +144,14 @@ class Draws:
         return len(self.indices)
 
 
-def draws_generator(rng: np.random.Generator | int | None, stream: str) -> np.random.Generator:
+def view_generator(rng: np.random.Generator | int | None, stream: str) -> np.random.Generator:
     """Return a generator as it is; for a seed, or None, that of a named stream."""
     if isinstance(rng, np.random.Generator):
         return rng
     return public_generator(coerce_seed(rng), stream)
 
 
-def draw_releases(view: View, n_draws: int, rng: np.random.Generator) -> Draws:
+def draw_views(view: View, n_draws: int, rng: np.random.Generator) -> Draws:
     """Draw candidates independently from the belief, and noise for each."""
     cumulative = np.cumsum(np.exp(view.log_prior))
     uniforms = rng.random(n_draws) * cumulative[-1]
@@ -162,7 +162,7 @@ def draw_releases(view: View, n_draws: int, rng: np.random.Generator) -> Draws:
     )
 
 
-def posterior(view: View, draws: Draws, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+def view_posterior(view: View, draws: Draws, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
     """Return the attacker's posterior on each draw: ``P_k(z)`` of math (3), shape (N, m).
 
     In single precision a row is off by at most ``2 (ln m + 8) 2^-24`` in all (claim A-2).
@@ -172,7 +172,7 @@ def posterior(view: View, draws: Draws, dtype: npt.DTypeLike = np.float64) -> np
     return p
 
 
-def posterior_entropy(view: View, draws: Draws) -> Vector:
+def view_entropy(view: View, draws: Draws) -> Vector:
     """Return the entropy of the attacker's posterior on each draw, in nats, shape (N,)."""
     log_p, p, total = _likelihoods(view, draws)
     np.maximum(log_p, -800.0, out=log_p)  # where p is 0 the product below must be 0, not NaN
@@ -189,7 +189,7 @@ def _likelihoods(
         log_p: Matrix = (points[draws.indices] + draws.noise) @ points.T
         log_p += view.log_prior - 0.5 * np.einsum("kq,kq->k", points, points)
     else:
-        log_p = log_ratios(view, draws.indices)
+        log_p = view_log_ratios(view, draws.indices)
         log_p += draws.noise @ points.T
         log_p += view.log_prior
     if view.groups is not None:
@@ -203,10 +203,10 @@ def _likelihoods(
     return lowered, p, p.sum(axis=1, dtype=np.float64)
 
 
-def draw_blocks(
+def draw_view_blocks(
     view: View, n_draws: int, rng: np.random.Generator, *, block_elements: int | None = None
 ) -> Iterator[Draws]:
     """Yield ``n_draws`` fresh draws, in blocks whose posteriors fit in the cache."""
     block = max(16, min(4096, (block_elements or BLOCK_ELEMENTS) // view.n_subsets))
     for start in range(0, n_draws, block):
-        yield draw_releases(view, min(block, n_draws - start), rng)
+        yield draw_views(view, min(block, n_draws - start), rng)

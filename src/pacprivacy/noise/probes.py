@@ -9,19 +9,19 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary import (
+    BeliefTilts,
     Heat,
-    Tilts,
     View,
-    draw_blocks,
-    finest_step,
+    draw_view_blocks,
+    finest_plane_step,
     is_line,
     is_plane,
     line_posteriors,
-    log_ratios,
     plane_advantage,
-    posterior,
     potential,
     potential_slope,
+    view_log_ratios,
+    view_posterior,
 )
 from pacprivacy.noise.lattice import Integers
 
@@ -50,7 +50,7 @@ class Probe:
         strata = (order + rng.random(n)) / n * cumulative[-1]
         chosen = np.minimum(np.searchsorted(cumulative, strata, side="right"), m - 1)
         noise = _stratified_normals(rng, n, points.shape[1])
-        signal, cross = log_ratios(view, chosen), noise @ points.T
+        signal, cross = view_log_ratios(view, chosen), noise @ points.T
         cross -= np.einsum("iq,iq->i", noise, points[chosen])[:, None]  # near ones stay apart
         # single precision is enough for a proposal unless the exponents are huge
         dtype = np.float32 if float(np.abs(signal).max(initial=0.0)) < 1e4 else np.float64
@@ -97,7 +97,7 @@ class Probe:
         return log_p, p, p.sum(axis=1, dtype=np.float64)
 
 
-def _ranking(tilts: Tilts) -> int:
+def _ranking(tilts: BeliefTilts) -> int:
     """Return how many draws rank the units: fewer where units and candidates are many."""
     return int(np.clip(RANKING_COST // (tilts.rows * tilts.n_units), *RANKING))
 
@@ -110,7 +110,7 @@ class RiskProbe:
 
     width = 1.0  # of what is averaged, in units of what it may be
 
-    def __init__(self, probe: Probe, tilts: Tilts, caps: Vector) -> None:
+    def __init__(self, probe: Probe, tilts: BeliefTilts, caps: Vector) -> None:
         self._probe, self._tilts, self._caps = probe, tilts, caps
         self._choose(np.arange(min(tilts.n_units, 2 * N_WORST)))
 
@@ -139,13 +139,13 @@ class RiskProbe:
         if is_line(view):
             return
         if is_plane(view):
-            step = 2 * finest_step(view)
+            step = 2 * finest_plane_step(view)
             found = plane_advantage(view, self._tilts, self._chosen, step)[0]
             self._shift = found - self._means(scale)[0]
             return
         total = np.zeros(len(self._chosen))
-        for draws in draw_blocks(view, MEASURED, rng):
-            folded = self._tilts.fold(posterior(view, draws, np.float32))
+        for draws in draw_view_blocks(view, MEASURED, rng):
+            folded = self._tilts.fold(view_posterior(view, draws, np.float32))
             total += np.abs(folded @ self._masks).sum(axis=0, dtype=np.float64)
         self._shift = total / MEASURED - self._means(scale)[0]
 
@@ -169,7 +169,7 @@ class RiskProbe:
 class HeatProbe(RiskProbe):
     """How far any unit's charge is above what is allowed, relative to it, at any scale."""
 
-    def __init__(self, probe: Probe, tilts: Tilts, heat: Heat) -> None:
+    def __init__(self, probe: Probe, tilts: BeliefTilts, heat: Heat) -> None:
         super().__init__(probe, tilts, heat.allowed)
         self._heat, (self._gain, self._square) = heat, heat.room()
 
@@ -207,7 +207,7 @@ class HeatProbe(RiskProbe):
         return float(over[which, worst]), float(weight @ np.square(values - weight @ values))
 
 
-def risk_probe(probe: Probe, tilts: Tilts, limits: Vector | Heat) -> RiskProbe:
+def risk_probe(probe: Probe, tilts: BeliefTilts, limits: Vector | Heat) -> RiskProbe:
     """Return the probe for caps on success, or for balances."""
     kind: Any = HeatProbe if isinstance(limits, Heat) else RiskProbe
     found: RiskProbe = kind(probe, tilts, limits)

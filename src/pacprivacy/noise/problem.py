@@ -15,10 +15,10 @@ from pacprivacy.adversary import (
     Belief,
     Candidates,
     Heat,
-    beliefs,
     make_view,
     noiseless_charges,
     noiseless_risk,
+    unit_beliefs,
 )
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, MechanismError
@@ -76,7 +76,7 @@ class Problem:
         budgets = [] if self.mi_nats is None else [self.mi_nats]
         if self.caps is not None and self.pool is not None:
             limited = np.flatnonzero(np.isfinite(self.caps))
-            share, inside = beliefs(self.pool, self.log_p, limited)
+            share, inside = unit_beliefs(self.pool, self.log_p, limited)
             terms = np.stack([self.caps[limited], share, inside])
             alike = bool(len(limited)) and not np.ptp(terms, axis=1).any()
             terms = terms[:, :1] if alike else np.unique(terms, axis=1)

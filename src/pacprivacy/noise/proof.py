@@ -18,21 +18,21 @@ import numpy as np
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import (
+    BeliefTilts,
     Candidates,
     Heat,
     MembershipRisk,
-    Tilts,
     View,
+    advantage_room,
     exact_information,
     heat_charges,
     heat_draws,
     heat_room,
+    information_pilot,
     is_line,
     is_plane,
     make_view,
     membership_risk,
-    pilot_of_view,
-    success_room,
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
@@ -168,7 +168,7 @@ class _Search:
         self._least = max(SMALLEST_SCALE, farthest / LARGEST_RATIO)
         self._risk: RiskProbe | None = None
         if problem.per_unit is not None and problem.pool is not None:
-            self._risk = risk_probe(self._probe, Tilts(problem.pool), problem.per_unit)
+            self._risk = risk_probe(self._probe, BeliefTilts(problem.pool), problem.per_unit)
             self._risk.focus(1.0)
 
     def effort(self) -> Effort:
@@ -177,7 +177,9 @@ class _Search:
         gamma, m = problem.gamma / 2 / max(1, problem.claims), view.n_subsets
         info_draws, info_room, risk_draws, risk_room = 0, 0.0, 0, 0.0
         if problem.mi_nats is not None:
-            pilot = pilot_of_view(view, n_draws=PILOT_FOR, gamma=gamma, rng=problem.rng("pilot"))
+            pilot = information_pilot(
+                view, n_draws=PILOT_FOR, gamma=gamma, rng=problem.rng("pilot")
+            )
             info_draws, info_room = _draws_for(
                 INFORMATION_MARGIN * problem.mi_nats,
                 partial(
@@ -210,7 +212,7 @@ class _Search:
             margin = min(room, max(1 - float(problem.caps.min()), 0.1 * room))  # of a cap near one
             risk_draws, risk_room = _draws_for(
                 MEMBERSHIP_MARGIN * margin,
-                partial(success_room, view.scaled(self._near), problem.pool, gamma=gamma),
+                partial(advantage_room, view.scaled(self._near), problem.pool, gamma=gamma),
                 variance,
                 most=max(4096, POSTERIOR_COST // max(m, FEW_SUBSETS)),
             )

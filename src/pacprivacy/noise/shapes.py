@@ -17,9 +17,9 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary import (
+    BeliefTilts,
     Candidates,
     Heat,
-    Tilts,
     View,
     exact_information,
     make_view,
@@ -353,7 +353,7 @@ def risk_shapes(
     rng: np.random.Generator,
 ) -> list[Shape]:
     """Return shapes scaled to the limits, least total noise first; certify before use."""
-    tilts = Tilts(pool)
+    tilts = BeliefTilts(pool)
     shifts = unit_shifts(spread, tilts, log_p)
     shapes = [axis_shape(waterfill(spread.eigenvalues, mi_nats=level)) for level in MI_LEVELS]
     hiding = _hiding_shape(spread, shifts)
@@ -371,7 +371,7 @@ def risk_shapes(
     return sorted(scaled, key=lambda shape: shape.total_variance)
 
 
-def unit_shifts(spread: Spread, tilts: Tilts, log_p: Vector) -> Matrix:
+def unit_shifts(spread: Spread, tilts: BeliefTilts, log_p: Vector) -> Matrix:
     """Return how far each unit's membership moves the mean output, in spread coordinates."""
     weighted = np.exp(log_p)[:, None] * (spread.coordinates - np.exp(log_p) @ spread.coordinates)
     size = max(float(np.abs(weighted).max()), 1e-300)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pacprivacy import budget as budgets
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._system import write_atomically
-from pacprivacy.adversary import Balances, Belief, Heat, Tilts, View, make_view
+from pacprivacy.adversary import Balances, Belief, BeliefTilts, Heat, View, make_view
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Boxed, Empirical, IidRule, Kind, Observation, Proof
 from pacprivacy.pool import Pool
@@ -122,7 +122,7 @@ class SessionPart:
         """Return what the release is held to, unit by unit; None where nothing limits it."""
         if self.balances is None or self.allowed is None:
             return None
-        before = Tilts(pool).before(log_p, np.arange(pool.n_units))
+        before = BeliefTilts(pool).before(log_p, np.arange(pool.n_units))
         return self.balances.heat(before, self.allowed, self.part)
 
 

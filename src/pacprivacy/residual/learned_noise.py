@@ -15,7 +15,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, check_positive, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary import DEFAULT_GAMMA, View, draw_releases
+from pacprivacy.adversary import DEFAULT_GAMMA, View, draw_views
 from pacprivacy.errors import BudgetError, PacPrivacyError
 from pacprivacy.noise import NoisePlan, Problem, Shape, Spread, certify, spread_of, waterfill
 from pacprivacy.residual import noise_families as families
@@ -488,7 +488,7 @@ def check_learned_noise(
     gains = []
     for start in range(0, n_draws, width):
         size = min(width, n_draws - start)
-        index = draw_releases(view, size, generator).indices
+        index = draw_views(view, size, generator).indices
         z = points[index] + learned.family.draw(params, size, generator)
         log_q = learned.family.pair_log_density(params, z, points, np)
         gains.append(prior - _entropies(learned.log_p + log_q))

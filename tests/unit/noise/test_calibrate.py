@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 import pacprivacy.noise.plan
 import pacprivacy.noise.proof
-from pacprivacy.adversary import MembershipRisk, Tilts, exact_information, membership_risk
+from pacprivacy.adversary import BeliefTilts, MembershipRisk, exact_information, membership_risk
 from pacprivacy.budget import EpsilonEquivalent, Information, Membership
 from pacprivacy.errors import BudgetError, MechanismError, PoolError
 from pacprivacy.noise import (
@@ -279,7 +279,7 @@ def test_an_impossible_proof_falls_back_to_the_closed_form(
     outputs: Matrix, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pacprivacy.noise.proof, "POSTERIOR_COST", 1)
-    monkeypatch.setattr("pacprivacy.adversary.advantage.second_moments", lambda *_: None)
+    monkeypatch.setattr("pacprivacy.adversary.advantage.advantage_moments", lambda *_: None)
     outputs = np.column_stack([outputs, outputs[:, 0] * outputs[:, 1]])  # rank 2 needs no draws
     plan = calibrate(outputs, Membership(0.5005), pool=pool, rng=9)
     gaussian = calibrate(outputs, Membership(0.5005), rule="waterfill", pool=pool)
@@ -467,7 +467,7 @@ def test_bad_boxes_are_refused(bad: dict[str, object]) -> None:
 
 def test_unit_shifts_are_half_the_difference_of_means(outputs: Matrix, pool: Pool) -> None:
     spread = spread_of(outputs, np.exp(UNIFORM))
-    shifts = unit_shifts(spread, Tilts(pool), UNIFORM)
+    shifts = unit_shifts(spread, BeliefTilts(pool), UNIFORM)
     for unit, inside in enumerate(pool.masks().T):
         apart = spread.coordinates[inside].mean(axis=0) - spread.coordinates[~inside].mean(axis=0)
         np.testing.assert_allclose(shifts[unit], apart / 2, atol=1e-6)
