@@ -10,7 +10,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import binom, norm
 
-from pacprivacy.adversary import FALSE_POSITIVES, make_view, membership_risk, trade_off
+from pacprivacy.adversary import FALSE_POSITIVES, make_view, membership_risk, membership_trade_off
 from pacprivacy.adversary.advantage import (
     CURVATURE,
     GRID_STEPS,
@@ -232,7 +232,7 @@ def test_true_positives_stay_below_their_bound(pool: Pool) -> None:
         pin, pout = (like @ side / side.sum() for side in (inside, 1 - inside))
         order = np.argsort(-pin / pout)
         false, true = np.cumsum(pout[order]), np.cumsum(pin[order])
-        found = trade_off(view, pool, unit=unit, n_draws=1 << 15, gamma=1e-3, rng=rng)
+        found = membership_trade_off(view, pool, unit=unit, n_draws=1 << 15, gamma=1e-3, rng=rng)
         for item in found:
             best = float(np.interp(item.false_positives, false, true))
             assert best <= item.true_positives <= best * 1.15 + 0.006

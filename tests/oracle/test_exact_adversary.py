@@ -11,14 +11,14 @@ import pytest
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import (
     Belief,
-    criterion_success,
     exact_information,
+    membership_by_criterion,
     membership_risk,
     side_knowledge,
 )
 from pacprivacy.adversary.beliefs import BeliefTilts
 from pacprivacy.adversary.information import fit_information_controls
-from pacprivacy.adversary.membership import noiseless_risk
+from pacprivacy.adversary.membership import noiseless_membership_risk
 from pacprivacy.adversary.view import View, draw_views, make_view, view_entropy
 from pacprivacy.budget import Information
 from pacprivacy.noise import AxisFrame, calibrate
@@ -128,7 +128,7 @@ def test_membership_risk_equals_the_integral(m: int, spread: float, uniform: boo
 def test_naming_the_subset_equals_the_integral(m: int, spread: float, uniform: bool) -> None:
     points, prior, _ = make_problem(m, spread, 3, uniform=uniform)
     truth = success_by_quadrature(points, prior, np.eye(m))
-    found = criterion_success(
+    found = membership_by_criterion(
         Law().view(points[:, None], np.log(prior)), np.eye(m), n_draws=DRAWS // 2, rng=5
     )
     assert found.value == pytest.approx(truth, abs=TOLERANCE)
@@ -141,7 +141,7 @@ def test_membership_as_a_criterion_is_the_membership_risk() -> None:
     risk = membership_risk(Law().view(points[:, None], np.log(prior)), pool, n_draws=500_000, rng=6)
     for unit in range(pool.n_units):
         inside = pool.masks()[:, unit].astype(float)
-        found = criterion_success(
+        found = membership_by_criterion(
             Law().view(points[:, None], np.log(prior)),
             np.stack([inside, 1 - inside], axis=1),
             n_draws=500_000,
@@ -268,7 +268,7 @@ def test_groups_of_one_size_are_counted_without_error(groups: list[int]) -> None
     for group in set(groups):
         inside = table[np.array(groups) == group].sum(axis=0)
         counted += np.maximum(inside, groups.count(group) - inside) / 8
-    exact = noiseless_risk(make_view(outputs, groups=np.array(groups)), pool)
+    exact = noiseless_membership_risk(make_view(outputs, groups=np.array(groups)), pool)
     np.testing.assert_allclose(exact, counted, atol=2e-12)
     assert (exact >= counted).all()
     risk = membership_risk(law.view(outputs), pool, n_draws=400_000, rng=16)
@@ -320,7 +320,7 @@ def test_the_distance_of_the_integer_law_is_added_to_every_bound() -> None:
         [exact_information(law.view(outputs), n_draws=20_000, rng=22) for law in laws],
         [membership_risk(law.view(outputs), pool, n_draws=20_000, rng=22) for law in laws],
         [
-            criterion_success(law.view(outputs), score, n_draws=20_000, rng=22)
+            membership_by_criterion(law.view(outputs), score, n_draws=20_000, rng=22)
             for law in (exact, blurred)
         ],
     ]
@@ -529,7 +529,7 @@ def test_all_partitions_of_six_units_agree_with_counting() -> None:
     uniform = np.full(45, 1 / 45)
     expected = 0.5 + 0.5 * advantage_by_counting(pool, groups, uniform)
     view = Law(groups=groups).view(np.zeros((45, 1)))
-    assert np.abs(noiseless_risk(view, pool) - expected).max() < 1e-9
+    assert np.abs(noiseless_membership_risk(view, pool) - expected).max() < 1e-9
     # A belief is one possible observation: the two laws, weighed by it.
     belief = np.random.default_rng(0).dirichlet(np.ones(45))
     one = np.zeros(45, dtype=np.int64)

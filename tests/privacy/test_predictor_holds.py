@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.adversary import WIDEST_ANSWER, VoteBalances, potential
+from pacprivacy.adversary import WIDEST_ANSWER, VoteBalances, heat_potential
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.noise.query import UNITS, UnitNoise, plan_query, vote_gap
 from pacprivacy.pool import Balanced
@@ -142,7 +142,9 @@ def test_every_unit_pays_enough_for_a_vote(pool, seed):
     mass /= mass.sum()
     paid, taken = before - units.balance, reserve - units.reserve
     assert (mass @ np.square(after - now) <= paid).all()
-    assert (mass @ potential(after, units.balance) <= potential(now, before) + taken + 1e-9).all()
+    assert (
+        mass @ heat_potential(after, units.balance) <= heat_potential(now, before) + taken + 1e-9
+    ).all()
     assert (mass @ np.square(after - now) >= 0.9 * paid).all()  # and hardly more than enough
 
 
@@ -181,7 +183,9 @@ def test_every_unit_pays_enough_for_an_answer_of_several_classes(pool, seed, few
     cube = weight @ np.abs(after - now) ** 3
     assert (square <= paid).all()
     assert (cube <= answered.cubes * units.most * square * 1.05).all()  # paid for a larger square
-    assert (weight @ potential(after, units.balance) <= potential(now, before) + taken + 1e-9).all()
+    assert (
+        weight @ heat_potential(after, units.balance) <= heat_potential(now, before) + taken + 1e-9
+    ).all()
     assert square.sum() >= (0.9 if few else 0.7) * paid.sum()  # and hardly more than enough
     assert paid.sum() < 1.5 * square.sum()
 

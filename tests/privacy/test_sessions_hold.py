@@ -16,7 +16,7 @@ import pytest
 from scipy.special import logsumexp, ndtri
 
 import pacprivacy as pac
-from pacprivacy.adversary import Balances, Heat, potential
+from pacprivacy.adversary import Balances, Heat, heat_potential
 from pacprivacy.noise.formulas import waterfill
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.theory import clopper_pearson, empirical_bernstein, posterior_success
@@ -313,8 +313,8 @@ def overcharged(
     after, mass = tilts_after(points, log_p, signs, grid)
     shape = (len(points), signs.shape[1])
     left = np.maximum(terms.balance - terms.allowed, 0.0).reshape(shape)
-    grown = np.einsum("sz,szu->su", mass, potential(after, left[:, None]))
-    goal = potential(terms.before, terms.balance).reshape(shape) + terms.extra
+    grown = np.einsum("sz,szu->su", mass, heat_potential(after, left[:, None]))
+    goal = heat_potential(terms.before, terms.balance).reshape(shape) + terms.extra
     before = terms.before.reshape(shape)
     square = np.einsum("sz,szu->su", mass, np.square(after - before[:, None]))
     return grown - goal, square - terms.allowed.reshape(shape) - terms.extra_square
@@ -399,10 +399,14 @@ def replace_rows(state: Filter, rows: Indices) -> Filter:
 
 def topped_up(now: Array, full: Balances) -> Array:
     """The balance with which the potential is what it was at the start, whatever has happened."""
-    goal, low, high = potential(0.0, full.worst), np.zeros_like(now), np.full_like(now, full.worst)
+    goal, low, high = (
+        heat_potential(0.0, full.worst),
+        np.zeros_like(now),
+        np.full_like(now, full.worst),
+    )
     for _ in range(40):
         middle = (low + high) / 2
-        fits = potential(now, middle) <= goal
+        fits = heat_potential(now, middle) <= goal
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return np.maximum(low, 1e-9)
 

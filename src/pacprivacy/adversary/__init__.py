@@ -30,14 +30,14 @@ from pacprivacy.adversary.beliefs import (
 from pacprivacy.adversary.candidates import Candidates as Candidates
 from pacprivacy.adversary.heat import (
     Heat as Heat,
-    charges_by_information as charges_by_information,
+    heat_by_information as heat_by_information,
     heat_charges as heat_charges,
     heat_draws as heat_draws,
+    heat_potential as heat_potential,
     heat_room as heat_room,
-    least_charge as least_charge,
-    noiseless_charges as noiseless_charges,
-    potential as potential,
-    potential_slope as potential_slope,
+    heat_slope as heat_slope,
+    least_heat_charge as least_heat_charge,
+    noiseless_heat_charges as noiseless_heat_charges,
 )
 from pacprivacy.adversary.information import (
     DEFAULT_GAMMA as DEFAULT_GAMMA,
@@ -54,12 +54,12 @@ from pacprivacy.adversary.membership import (
     MembershipRisk as MembershipRisk,
     SideKnowledge as SideKnowledge,
     TradeOff as TradeOff,
-    criterion_success as criterion_success,
+    membership_by_criterion as membership_by_criterion,
     membership_draws as membership_draws,
     membership_risk as membership_risk,
-    noiseless_risk as noiseless_risk,
+    membership_trade_off as membership_trade_off,
+    noiseless_membership_risk as noiseless_membership_risk,
     side_knowledge as side_knowledge,
-    trade_off as trade_off,
 )
 from pacprivacy.adversary.view import (
     View as View,

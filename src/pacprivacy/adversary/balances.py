@@ -185,7 +185,7 @@ class VoteBalances:
         self._owed_cubes, self._booked = max(self._owed_cubes, cubes), 0.0
         if len(self._others):
             worst, _ = self._others_lowest
-            lowest = worst - float(vote_price(worst, self._most_owed()))
+            lowest = worst - float(_vote_price(worst, self._most_owed()))
             if lowest < float(self.balance[self._watched].min()):
                 self.settle()
 
@@ -205,13 +205,13 @@ class VoteBalances:
     def _charge(self, units: Units, square: Vector, size: float, cubes: float) -> None:
         """Charge units for mean squares; ``size`` bounds what was added up, for its rounding."""
         square = np.maximum(square, 0.0) * (1 + 1e-9) + 1e-12 * self.most**2 * size + 1e-18
-        left = self.balance[units] - vote_price(self.balance[units], square)
+        left = self.balance[units] - _vote_price(self.balance[units], square)
         with np.errstate(divide="ignore"):
             self.reserve[units] -= BEND * cubes * square / left
         self.balance[units] = left
 
 
-def vote_price(balance: npt.ArrayLike, square: npt.ArrayLike) -> Vector:
+def _vote_price(balance: npt.ArrayLike, square: npt.ArrayLike) -> Vector:
     """Return ``c`` with ``c sqrt((V - c)/V) >= square``, hardly more than the least; else ``V``.
 
     Newton's method stays below the root of a concave function; what it misses is then added.

@@ -48,7 +48,7 @@ N_BOUNDS = 2 + len(CLOSE)  # that one unit's charge rests on: the mean square an
 CHUNK = 1 << 22
 
 
-def potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
+def heat_potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
     """Return ``Phi(a, V) = E |a + sqrt(V) Z|``; arguments broadcast."""
     from scipy.special import ndtr  # slow to import, not always needed
 
@@ -59,7 +59,7 @@ def potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
     return found
 
 
-def potential_slope(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
+def heat_slope(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
     """Return the derivative of ``Phi`` in ``a``; the sign of ``a`` where ``V = 0``."""
     from scipy.special import ndtr  # slow to import, not always needed
 
@@ -69,19 +69,19 @@ def potential_slope(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
     return found
 
 
-def least_charge(
+def least_heat_charge(
     tilts: Matrix, weights: Vector, before: Vector, balance: Vector, extra: float = 0.0
 ) -> Vector:
     """Return the least charge of math (7) for tilts (N, u) of given weights; inf if none will do.
 
     By bisection, from the side of a larger charge.
     """
-    slope, goal = potential_slope(before, balance), potential(before, balance) + extra
+    slope, goal = heat_slope(before, balance), heat_potential(before, balance) + extra
     control = slope * (weights @ tilts - weights.sum() * before)
 
     def holds(charge: Vector) -> npt.NDArray[np.bool_]:
         left = np.maximum(balance - charge, 0.0)
-        kept: npt.NDArray[np.bool_] = weights @ potential(tilts, left) - control <= goal
+        kept: npt.NDArray[np.bool_] = weights @ heat_potential(tilts, left) - control <= goal
         return kept
 
     low, high = np.zeros_like(balance), balance.copy()
@@ -131,7 +131,7 @@ class Heat:
         ``Phi`` bends by at most ``2 phi(0)/sqrt(V)``, and ``E Phi(a', V) <= sqrt(E a'² + V)``.
         """
         least = np.maximum(square - self.extra_square, 0.0)
-        goal = potential(self.before, self.balance) + self.extra
+        goal = heat_potential(self.before, self.balance) + self.extra
         by_jensen = np.maximum(self.before**2 + square + self.balance - goal**2, least)
         best = np.where(by_jensen <= self.balance, by_jensen, np.inf)
         low, high = np.zeros(len(square)), np.full(len(square), np.inf)
@@ -140,7 +140,7 @@ class Heat:
             rest = self.balance - tried
             inside = rest > 0
             rest = np.where(inside, rest, 1.0)
-            bent = potential(self.before, rest) + TOP * square / np.sqrt(rest)
+            bent = heat_potential(self.before, rest) + TOP * square / np.sqrt(rest)
             fits = inside & (bent <= goal)
             if step == 0 and fits.all():
                 return np.minimum(best, tried)
@@ -156,7 +156,7 @@ class Heat:
     def room(self) -> tuple[Vector, Vector]:
         """Return what the potential and the mean square may grow by at the allowed charge."""
         left = np.maximum(self.balance - self.allowed, 0.0)
-        gain = potential(self.before, self.balance) - potential(self.before, left)
+        gain = heat_potential(self.before, self.balance) - heat_potential(self.before, left)
         return gain + self.extra, self.allowed + self.extra_square
 
     def implied_nats(self, share: Vector) -> float:
@@ -164,13 +164,13 @@ class Heat:
         left = self.balance - self.allowed
         gain, square = self.room()
         by_bend = gain * np.sqrt(np.maximum(left, 0.0)) / TOP
-        goal = potential(self.before, self.balance) + self.extra
+        goal = heat_potential(self.before, self.balance) + self.extra
         by_jensen = goal**2 - self.before**2 - np.maximum(left, 0.0)
         most = np.minimum(square, np.maximum(by_bend, by_jensen))
         return float((2 * most * (2 * share * (1 - share)) ** 2).min()) * (1 - 1e-9)
 
 
-def charges_by_information(heat: Heat, share: Vector, nats: float) -> Vector:
+def heat_by_information(heat: Heat, share: Vector, nats: float) -> Vector:
     """Return charges that ``nats`` of information imply: ``E (Q' - Q)² <= nats/2`` (Pinsker)."""
     return heat.quick(0.5 * nats * (0.5 / (share * (1 - share))) ** 2)
 
@@ -199,10 +199,10 @@ def heat_charges(
         span = float(np.ptp(view.points)) + 2 * REACH
         step = min(max(span / NODES, FINEST), COARSEST)
         return _by_sums(tilts, heat, line_posteriors(view, step), view.slack, step)
-    return noiseless_charges(view, pool, heat)
+    return noiseless_heat_charges(view, pool, heat)
 
 
-def noiseless_charges(view: View, pool: Candidates, heat: Heat) -> Vector:
+def noiseless_heat_charges(view: View, pool: Candidates, heat: Heat) -> Vector:
     """Return what every unit pays for a release without noise: exact sums over its values."""
     return _by_sums(BeliefTilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
 
@@ -263,17 +263,17 @@ def _by_sums(
     floor, charges = np.maximum(square - heat.extra_square, 0.0), heat.quick(square)
     for chosen, tilted in chunks(_worth_a_test(heat, floor, charges)):
         here = heat.of(chosen)
-        slope = potential_slope(here.before, here.balance)
+        slope = heat_slope(here.before, here.balance)
         wide = typical[chosen] + np.sqrt(here.balance)
         bound = error * (wide + most[chosen]) + lost * 2 * wide + 1e-12
-        bound -= potential(here.before, here.balance) - slope * here.before * mass.sum()
+        bound -= heat_potential(here.before, here.balance) - slope * here.before * mass.sum()
         bound -= slope * (mass @ tilted)
         for step_up in (*LADDER, None):
             tried = here.allowed if step_up is None else step_up * floor[chosen]
             tried = np.maximum(tried, floor[chosen])
             open_ = np.flatnonzero(tried < charges[chosen])
             left = np.maximum(here.balance - tried, 0.0)[open_]
-            over = mass @ potential(tilted[:, open_], left) + bound[open_]
+            over = mass @ heat_potential(tilted[:, open_], left) + bound[open_]
             proved = open_[over <= here.extra]
             charges[chosen[proved]] = tried[proved]
     return charges
@@ -363,8 +363,8 @@ class _Tests:
         roomy = np.where(roomy < heat.allowed / 2, roomy, heat.allowed)
         self._tried = [*(np.minimum(step * pilot, heat.allowed) for step in CLOSE), roomy]
         self._ends: Matrix = np.stack([-0.5 / (1 - share), 0.5 / share]) - heat.before
-        self._slope = potential_slope(heat.before, heat.balance)
-        self._goal = potential(heat.before, heat.balance)
+        self._slope = heat_slope(heat.before, heat.balance)
+        self._goal = heat_potential(heat.before, heat.balance)
         start = np.zeros((1, len(pilot)))
         self._guess = [pilot, *(self._over(start, tried)[0] for tried in self._tried)]
         self._sums = np.zeros((N_BOUNDS, 2, len(pilot)))
@@ -372,7 +372,7 @@ class _Tests:
     def _over(self, moved: Matrix, tried: Vector) -> Matrix:
         """Return by how much the potential grows, less what averages out to nothing."""
         left = np.maximum(self._heat.balance - tried, 0.0)
-        after: Matrix = potential(self._heat.before + moved, left)
+        after: Matrix = heat_potential(self._heat.before + moved, left)
         return after - self._slope * moved - self._goal
 
     def add(self, moved: Matrix) -> None:

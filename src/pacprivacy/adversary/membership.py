@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Count, Matrix, Share, Vector, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.advantage import RATES, advantage_bounds, advantage_deviation
-from pacprivacy.adversary.beliefs import BeliefTilts, check_same_subsets
+from pacprivacy.adversary.beliefs import BeliefTilts, check_belief_size
 from pacprivacy.adversary.candidates import Candidates
 from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
 from pacprivacy.adversary.view import (
@@ -102,7 +102,7 @@ def membership_risk(
     the universe, the pool, the mechanism and the noise law guesses the membership of any unit
     with success above ``upper``.
     """
-    check_same_subsets(view.n_subsets, pool)
+    check_belief_size(view.n_subsets, pool)
     n_draws = n_draws or membership_draws(pool.n_subsets)
     rng = view_generator(rng, "membership")
     found = advantage_bounds(view, pool, n_draws=n_draws, gamma=gamma, rng=rng)
@@ -127,9 +127,9 @@ def membership_draws(n_subsets: int) -> int:
     return int(np.clip(5 * 10**7 // n_subsets, 8192, 1 << 17))
 
 
-def noiseless_risk(view: View, pool: Candidates) -> Vector:
+def noiseless_membership_risk(view: View, pool: Candidates) -> Vector:
     """Success per unit when nothing but the group of the secret is seen; exact, no draws."""
-    check_same_subsets(view.n_subsets, pool)
+    check_belief_size(view.n_subsets, pool)
     tilts = BeliefTilts(pool)
     weights = np.exp(view.log_prior)
     groups = view.groups if view.groups is not None else np.zeros(view.n_subsets, dtype=np.int64)
@@ -159,7 +159,7 @@ class TradeOff:
     n_draws: Count
 
 
-def trade_off(
+def membership_trade_off(
     view: View,
     pool: Candidates,
     *,
@@ -217,7 +217,7 @@ def trade_off(
     )
 
 
-def criterion_success(
+def membership_by_criterion(
     view: View,
     score: Matrix,
     *,

@@ -14,12 +14,12 @@ from pacprivacy.adversary import (
     View,
     draw_view_blocks,
     finest_plane_step,
+    heat_potential,
+    heat_slope,
     is_line,
     is_plane,
     line_posteriors,
     plane_advantage,
-    potential,
-    potential_slope,
     view_log_ratios,
     view_posterior,
 )
@@ -197,8 +197,8 @@ class HeatProbe(RiskProbe):
         tilted = (self._tilts.fold(p) @ self._masks).astype(np.float64)
         moved = tilted - here.before
         left = np.maximum(here.balance - here.allowed, 0.0)
-        start, slope = potential(here.before, left), potential_slope(here.before, here.balance)
-        grown = (potential(tilted, left) - start - slope * moved) / gain[self._chosen]
+        start, slope = heat_potential(here.before, left), heat_slope(here.before, here.balance)
+        grown = (heat_potential(tilted, left) - start - slope * moved) / gain[self._chosen]
         squares = np.square(moved) / square[self._chosen]
         over = np.stack([weight @ grown, weight @ squares]) - 1
         which, worst = np.unravel_index(int(np.argmax(over)), over.shape)

@@ -16,8 +16,8 @@ from pacprivacy.adversary import (
     Candidates,
     Heat,
     make_view,
-    noiseless_charges,
-    noiseless_risk,
+    noiseless_heat_charges,
+    noiseless_membership_risk,
     unit_beliefs,
 )
 from pacprivacy.budget import Spent
@@ -135,12 +135,12 @@ class Problem:
             return True
         view = make_view(np.zeros((len(groups), 1)), self.log_p, groups=groups)
         if self.heat is not None:
-            paid = noiseless_charges(view, self.pool, self.heat)
+            paid = noiseless_heat_charges(view, self.pool, self.heat)
             return bool((paid <= self.heat.allowed).all())
         assert self.caps is not None  # one of the two limits membership
         if int(groups.max()) + 1 == len(groups) and not np.ptp(self.log_p):
             return not np.isfinite(self.caps).any()  # the output names the subset
-        return bool((noiseless_risk(view, self.pool) <= self.caps).all())
+        return bool((noiseless_membership_risk(view, self.pool) <= self.caps).all())
 
 
 def distinct_outputs(values: Matrix, log_p: Vector) -> tuple[Integers, float]:

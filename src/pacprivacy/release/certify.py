@@ -102,7 +102,7 @@ def noiseless_paid(
     """Return what every unit pays for a release without noise; None where nothing limits it."""
     blind = np.zeros((pool.n_subsets, 1))
     view = adversary.make_view(blind, log_p, groups=groups)
-    return None if heat is None else adversary.noiseless_charges(view, pool, heat)
+    return None if heat is None else adversary.noiseless_heat_charges(view, pool, heat)
 
 
 def noiseless_membership(
@@ -110,7 +110,9 @@ def noiseless_membership(
 ) -> adversary.MembershipRisk:
     """Return membership success of a release without noise: exact, no draws."""
     blind = np.zeros((pool.n_subsets, 1))
-    per_unit = adversary.noiseless_risk(adversary.make_view(blind, log_p, groups=groups), pool)
+    per_unit = adversary.noiseless_membership_risk(
+        adversary.make_view(blind, log_p, groups=groups), pool
+    )
 
     def closed(value: float) -> Estimate:
         return Estimate(value=value, lower=value, upper=value, confidence=1.0, n_draws=0)
@@ -199,7 +201,8 @@ def _bound_by_balances(bundle: Bundle) -> float:
     if heat is None:
         return 1.0
     return min(
-        1.0, 0.5 + 0.5 * (float(adversary.potential(heat.before, heat.balance).max()) + heat.extra)
+        1.0,
+        0.5 + 0.5 * (float(adversary.heat_potential(heat.before, heat.balance).max()) + heat.extra),
     )
 
 
@@ -220,7 +223,7 @@ def trade_off_of(bundle: Bundle, proved: Proved) -> tuple[adversary.TradeOff, ..
     if bundle.session is not None or risk is None or view.points.shape[1] == 0:
         return ()
     draws = int(np.clip(TRADE_OFF_COST // view.n_subsets, 4096, 65536))
-    return adversary.trade_off(
+    return adversary.membership_trade_off(
         view,
         bundle.pool,
         unit=int(np.argmax(np.round(risk.upper_per_unit, 6))),  # the same on every machine
@@ -323,7 +326,7 @@ def paid(proved: Proved, bundle: Bundle) -> Vector | None:
     if (heat := bundle.heat) is None:
         return None
     pool, nats = bundle.pool, max(0.0, proved.mi_upper)
-    charges = adversary.charges_by_information(heat, pool.counts() / pool.n_subsets, nats)
+    charges = adversary.heat_by_information(heat, pool.counts() / pool.n_subsets, nats)
     return charges if proved.charges is None else np.minimum(charges, proved.charges)
 
 

@@ -10,14 +10,14 @@ from pacprivacy.adversary import (
     Balances,
     Heat,
     balance_advantage,
-    charges_by_information,
     first_balance,
+    heat_by_information,
     heat_charges,
-    least_charge,
+    heat_potential,
+    heat_slope,
+    least_heat_charge,
     make_view,
-    noiseless_charges,
-    potential,
-    potential_slope,
+    noiseless_heat_charges,
 )
 from pacprivacy.pool import Balanced, Half, Pool
 
@@ -36,14 +36,14 @@ def heat(n: int = 1, *, before: float = 0.0, balance: float = 0.05, share: float
 @pytest.mark.parametrize(("a", "v"), [(0.0, 0.04), (0.3, 0.04), (-0.7, 0.1), (0.2, 1e-4)])
 def test_the_potential_is_a_mean_of_sizes(a: float, v: float) -> None:
     expected = NORMAL @ np.abs(a + math.sqrt(v) * NODES)
-    assert potential(a, v) == pytest.approx(expected, abs=1e-6)
-    slope = (potential(a + 1e-6, v) - potential(a - 1e-6, v)) / 2e-6
-    assert potential_slope(a, v) == pytest.approx(slope, abs=1e-6)
+    assert heat_potential(a, v) == pytest.approx(expected, abs=1e-6)
+    slope = (heat_potential(a + 1e-6, v) - heat_potential(a - 1e-6, v)) / 2e-6
+    assert heat_slope(a, v) == pytest.approx(slope, abs=1e-6)
 
 
 def test_the_potential_ends_as_the_size() -> None:
-    np.testing.assert_array_equal(potential([-0.5, 0.0, 0.2], 0.0), [0.5, 0.0, 0.2])
-    assert potential(0.0, first_balance(0.176)) == pytest.approx(0.176, rel=1e-12)
+    np.testing.assert_array_equal(heat_potential([-0.5, 0.0, 0.2], 0.0), [0.5, 0.0, 0.2])
+    assert heat_potential(0.0, first_balance(0.176)) == pytest.approx(0.176, rel=1e-12)
     assert balance_advantage(first_balance(0.3)) == pytest.approx(0.3, rel=1e-12)
 
 
@@ -53,7 +53,7 @@ def test_a_normal_move_costs_its_variance(before: float) -> None:
     """The heat equation: with normal moves the potential is kept exactly."""
     square = 0.002
     tilts = (before + math.sqrt(square) * NODES)[:, None]
-    found = least_charge(tilts, NORMAL, np.array([before]), np.array([0.05]))
+    found = least_heat_charge(tilts, NORMAL, np.array([before]), np.array([0.05]))
     assert found[0] == pytest.approx(square, rel=1e-4)
 
 
@@ -65,13 +65,13 @@ def test_a_quick_charge_holds_for_every_move_of_its_size(before: float, square: 
     charge = terms.quick(np.array([square]))
     if not np.isfinite(charge[0]):
         return
-    goal = potential(before, 0.05)
+    goal = heat_potential(before, 0.05)
     for odds in (0.5, 0.1, 0.01):  # two values, ever more lopsided
         high = math.sqrt(square * (1 - odds) / odds)
         low = -math.sqrt(square * odds / (1 - odds))
         for sign in (1, -1):
             after = before + sign * np.array([high, low])
-            mean = np.array([odds, 1 - odds]) @ potential(after, 0.05 - charge)
+            mean = np.array([odds, 1 - odds]) @ heat_potential(after, 0.05 - charge)
             assert mean <= goal + 1e-12
     assert charge[0] >= square
     if before == 0.0:
@@ -112,12 +112,12 @@ def test_charges_of_a_release_are_enough_and_not_far_too_much(pool: Pool, rank: 
     tilts = drawn(pool, view.points, log_p, 100_000)
     square = np.square(tilts - before).mean(axis=0)
     assert (charges + terms.extra_square >= square * 0.97).all()
-    over = potential(tilts, np.maximum(terms.balance - charges, 0.0))
-    over -= potential_slope(before, terms.balance) * (tilts - before)
+    over = heat_potential(tilts, np.maximum(terms.balance - charges, 0.0))
+    over -= heat_slope(before, terms.balance) * (tilts - before)
     noise = 4 * over.std(axis=0) / math.sqrt(len(tilts))
-    mean = over.mean(axis=0) - potential(before, terms.balance)
+    mean = over.mean(axis=0) - heat_potential(before, terms.balance)
     assert (mean <= terms.extra + noise).all()
-    exact = least_charge(
+    exact = least_heat_charge(
         tilts, np.full(len(tilts), 1e-5), before, np.array(terms.balance), terms.extra
     )
     tight = charges <= 1.35 * np.maximum(exact, square) + 2e-3
@@ -133,10 +133,10 @@ def test_a_release_without_noise_is_charged_by_sums(pool: Pool) -> None:
     mass = np.array([(groups == g).mean() for g in (0, 1)])
     tilts = (post @ pool.masks() - f) / (2 * f * (1 - f))
     terms = Balances.begin(0.9, UNITS).heat(np.zeros(UNITS), np.full(UNITS, 1.0), 1e-6)
-    charges = noiseless_charges(view, pool, terms)
+    charges = noiseless_heat_charges(view, pool, terms)
     finite = np.isfinite(charges)
     left = np.maximum(terms.balance - charges, 0.0)[finite]
-    assert (mass @ potential(tilts[:, finite], left) <= terms.balance[0] ** 0.5).all()
+    assert (mass @ heat_potential(tilts[:, finite], left) <= terms.balance[0] ** 0.5).all()
     assert (charges >= mass @ np.square(tilts) - 1e-6).all()
     assert finite[2:].all()
     assert charges[2:].max() < charges[:2].min()
@@ -149,7 +149,7 @@ def test_information_implies_a_charge(shift: float) -> None:
     q = 1 / (1 + np.exp(-shift * (NODES + 0.5 * shift)))  # given that the unit is in
     nats = NORMAL @ (math.log(2) + q * np.log(q) + (1 - q) * np.log1p(-q))
     square = NORMAL @ np.square(2 * q - 1)
-    charge = charges_by_information(heat(balance=0.9, share=1.0), np.array([0.5]), nats)
+    charge = heat_by_information(heat(balance=0.9, share=1.0), np.array([0.5]), nats)
     assert charge[0] >= square
 
 
@@ -161,5 +161,5 @@ def test_shares_of_the_reserve_add_up() -> None:
         balances = balances.after(terms.allowed, part)
     assert balances.worst == pytest.approx(0.0, abs=1e-12)
     start = Balances.begin(0.2, 3)
-    assert potential(0.0, start.worst) + extra == pytest.approx(0.2, rel=1e-9)
+    assert heat_potential(0.0, start.worst) + extra == pytest.approx(0.2, rel=1e-9)
     assert start.worst + square == pytest.approx(first_balance(0.2), rel=1e-9)

@@ -293,13 +293,13 @@ def test_a_proof_that_fails_is_repeated_with_more_noise(
 ) -> None:
     """Proofs that come out three points worse than proposed: noise grows until they pass."""
     usual = calibrate(outputs, Membership(0.65), pool=pool, rng=11)
-    real = pacprivacy.noise.plan.membership_risk
+    real = pacprivacy.noise.proof.membership_risk
 
     def worse(*args: Any, **options: Any) -> MembershipRisk:
         found = real(*args, **options)
         return replace(found, upper_per_unit=found.upper_per_unit + 0.03)
 
-    monkeypatch.setattr(pacprivacy.noise.plan, "membership_risk", worse)
+    monkeypatch.setattr(pacprivacy.noise.proof, "membership_risk", worse)
     plan = calibrate(outputs, Membership(0.65), pool=pool, rng=11)
     assert plan.membership is not None
     assert (plan.membership.upper_per_unit <= 0.65).all()

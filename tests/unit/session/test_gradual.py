@@ -15,7 +15,7 @@ from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy._rounding import two_digits
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent
 from pacprivacy.errors import BudgetError, CertificateError, MechanismError
-from pacprivacy.noise import Problem, calibrate, plan as noise_plan, rescale
+from pacprivacy.noise import Problem, calibrate, proof as noise_proof, rescale
 from pacprivacy.session import GradualRelease
 from pacprivacy.session.refinement import Refinement, level_shares
 
@@ -160,7 +160,7 @@ def test_every_proof_of_a_refinement_has_draws_of_its_own(
             used.append((seed, stream, *indices))
         return public_generator(seed, stream, *indices)
 
-    monkeypatch.setattr(noise_plan, "public_generator", recorded)
+    monkeypatch.setattr(noise_proof, "public_generator", recorded)
     release = refined(Membership(0.7), 1.0, rule=None, levels=2)
     assert len(release.steps) == 2
     assert len(used) >= 3  # for the shape, and for each step
