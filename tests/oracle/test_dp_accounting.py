@@ -18,7 +18,8 @@ from pacprivacy.dp.accounting import (
     renyi_divergences,
     zcdp_epsilon,
 )
-from pacprivacy.dp.descent import FixedBatch, PoissonBatch, ReplacementBatch, descent_epsilon
+from pacprivacy.dp.batches import FixedBatch, PoissonBatch, ReplacementBatch
+from pacprivacy.dp.descent import descent_epsilon
 from pacprivacy.dp.events import (
     ApproximateEvent,
     FixedSampling,

@@ -26,7 +26,8 @@ from pacprivacy.dp import (
     calibrate_to_advantage,
     objective_perturbation,
 )
-from pacprivacy.dp.descent import FixedBatch, PoissonBatch, descent_event
+from pacprivacy.dp.batches import FixedBatch, PoissonBatch
+from pacprivacy.dp.descent import descent_event
 from pacprivacy.dp.noise import lattice_slack
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory import (

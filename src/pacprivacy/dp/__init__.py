@@ -42,17 +42,19 @@ from pacprivacy.dp.aggregate import (
     subsample_aggregate as subsample_aggregate,
 )
 from pacprivacy.dp.audit import DPAudit as DPAudit, audit_dp as audit_dp
+from pacprivacy.dp.batches import (
+    Batch as Batch,
+    FixedBatch as FixedBatch,
+    FullBatch as FullBatch,
+    PoissonBatch as PoissonBatch,
+    ReplacementBatch as ReplacementBatch,
+)
 from pacprivacy.dp.certificate import (
     DPCertificate as DPCertificate,
     DPRelease as DPRelease,
     Neighbours as Neighbours,
 )
 from pacprivacy.dp.descent import (
-    Batch as Batch,
-    FixedBatch as FixedBatch,
-    FullBatch as FullBatch,
-    PoissonBatch as PoissonBatch,
-    ReplacementBatch as ReplacementBatch,
     Steps as Steps,
     descent_epsilon as descent_epsilon,
     descent_noise as descent_noise,

@@ -15,8 +15,9 @@ import numpy as np
 
 from pacprivacy._checks import Array, Integers, Matrix, Vector
 from pacprivacy.dp import records
+from pacprivacy.dp.batches import Batch
 from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.descent import Batch, Steps, read_start, release_descent
+from pacprivacy.dp.descent import Steps, read_start, release_descent
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_count
 from pacprivacy.errors import BudgetError, DataError, MechanismError, PacPrivacyError
