@@ -15,9 +15,9 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.dp.batches import Batch
 from pacprivacy.dp.certificate import DPRelease
+from pacprivacy.dp.clipping import norms_of
 from pacprivacy.dp.descent import Steps
 from pacprivacy.dp.losses import LinearLoss
-from pacprivacy.dp.records import norms_of
 from pacprivacy.dp.sgd import dp_sgd, import_jax, without_checks
 from pacprivacy.errors import DataError
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pacprivacy.dp import DPRelease, audit_dp
+from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.mechanisms import (
     choose_candidate,
     choose_hypothesis,
@@ -23,7 +24,6 @@ from pacprivacy.dp.noise import (
     lattice_parameter,
     read_source,
 )
-from pacprivacy.dp.records import sum_clipped
 from pacprivacy.errors import AuditError
 
 N_TRIALS = 40_000

@@ -20,8 +20,8 @@ from pacprivacy.dp import (
     audit_dp,
     descent_noise,
 )
+from pacprivacy.dp.clipping import whole_rows
 from pacprivacy.dp.descent import StepNoise, private_descent
-from pacprivacy.dp.records import whole_rows
 from pacprivacy.dp.sgd import LinearSums
 
 EPSILON, DELTA, N_TRIALS = 1.0, 1e-3, 40_000

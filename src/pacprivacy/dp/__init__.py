@@ -54,6 +54,7 @@ from pacprivacy.dp.certificate import (
     DPRelease as DPRelease,
     Neighbours as Neighbours,
 )
+from pacprivacy.dp.clipping import clip as clip, sum_clipped as sum_clipped
 from pacprivacy.dp.descent import (
     Steps as Steps,
     descent_epsilon as descent_epsilon,
@@ -98,7 +99,6 @@ from pacprivacy.dp.perturbation import (
     output_perturbation as output_perturbation,
     ridge_output_perturbation as ridge_output_perturbation,
 )
-from pacprivacy.dp.records import clip as clip, sum_clipped as sum_clipped
 from pacprivacy.dp.regression import (
     adassp as adassp,
     regression_from_statistics as regression_from_statistics,

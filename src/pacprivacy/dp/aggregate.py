@@ -18,10 +18,11 @@ import numpy as np
 from pacprivacy._checks import Array, Integers, Mask, Matrix, Vector, check_positive
 from pacprivacy._random import BitSource, own_generators
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.events import Event, PureEvent, noise_event, publish
 from pacprivacy.dp.mechanisms import choose_candidate
 from pacprivacy.dp.noise import add_noise, check_promise, read_source
-from pacprivacy.dp.records import as_array, sum_clipped
+from pacprivacy.dp.records import as_array
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import uniform_integers
 

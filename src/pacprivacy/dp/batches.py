@@ -1,4 +1,4 @@
-"""Batches: which records one step of gradient descent looks at, and the sampling that it counts as."""
+"""Batches: which records a step of descent looks at, and the sampling that it counts as."""
 
 import math
 from dataclasses import dataclass

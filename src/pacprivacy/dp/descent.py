@@ -39,7 +39,7 @@ from pacprivacy.dp.noise import (
     lattice_slack,
     read_source,
 )
-from pacprivacy.dp.records import SUM_BITS
+from pacprivacy.dp.totals import SUM_BITS
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian
 from pacprivacy.theory import gaussian_epsilon, gaussian_parameter

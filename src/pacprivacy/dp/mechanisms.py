@@ -19,8 +19,9 @@ from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import advantage, noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.events import GaussianEvent, PureEvent, gaussian_event, noise_event, publish
-from pacprivacy.dp.records import EMPTY_RECORDS, as_array, read_rows, sum_clipped
+from pacprivacy.dp.records import EMPTY_RECORDS, as_array, read_rows
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import bernoulli_exp
 

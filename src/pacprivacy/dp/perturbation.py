@@ -15,7 +15,7 @@ from scipy import linalg
 from scipy.optimize import brentq
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.dp import noise, records
+from pacprivacy.dp import clipping, noise, records
 from pacprivacy.dp.accounting import advantage, noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, noise_event, publish
@@ -55,7 +55,7 @@ def sign_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any] | None) 
 
 def _clip_rows(rows: Matrix, bound: float) -> Matrix:
     # The factor leaves room for the rounding of the norm itself.
-    shrink = np.minimum(1.0, (1.0 - 1e-9) * bound / np.maximum(records.norms_of(rows), 1e-300))
+    shrink = np.minimum(1.0, (1.0 - 1e-9) * bound / np.maximum(clipping.norms_of(rows), 1e-300))
     return np.asarray(rows * shrink)
 
 
@@ -105,7 +105,7 @@ def _bound_norm(
     n, d = signed.shape
     terms = np.ascontiguousarray((signed * loss.slope(signed @ point)[:, None]).T)
     gradient = terms.sum(axis=1) + penalty * point + tilt  # numpy adds rows of floats pairwise
-    row = float(records.norms_of(signed).max(initial=0.0))
+    row = float(clipping.norms_of(signed).max(initial=0.0))
     size = float(np.linalg.norm(point))
     margins = loss.most_curvature * row * size * (d + 2) * _UNIT + 8 * _UNIT
     sums = (2.0 * math.log2(n + 2) + 16.0) * _UNIT
@@ -467,7 +467,7 @@ def _solve_ridge(rows: Matrix, target: Vector, penalty: float, allowed: float) -
     """Return a point at which the gradient of the sum is at most ``allowed``."""
     n, d = rows.shape
     factor = linalg.cho_factor(rows.T @ rows + penalty * np.eye(d))
-    row = float(records.norms_of(rows).max(initial=0.0))
+    row = float(clipping.norms_of(rows).max(initial=0.0))
     largest = float(np.abs(target).max(initial=0.0))
     point: Vector = np.zeros(d)
     for _ in range(REFINEMENTS):  # solve, then refine with the exact residual

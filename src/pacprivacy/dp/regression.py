@@ -16,8 +16,10 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.clipping import norms_of
 from pacprivacy.dp.events import PureEvent, noise_event, publish
-from pacprivacy.dp.records import CHUNK_ROWS, EMPTY_RECORDS, ExactTotal, norms_of, read_regression
+from pacprivacy.dp.records import EMPTY_RECORDS, read_regression
+from pacprivacy.dp.totals import CHUNK_ROWS, ExactTotal
 from pacprivacy.errors import BudgetError
 
 LARGEST_ENTRY: Final = 1 << 20  # features and targets in whole multiples of a millionth

@@ -19,11 +19,12 @@ from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp import descent
 from pacprivacy.dp.accounting import as_dp_accounting
+from pacprivacy.dp.batches import Batch
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.clipping import whole_rows
 from pacprivacy.dp.events import ApproximateEvent, PureEvent, publish
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack, read_source
-from pacprivacy.dp.records import whole_rows
 from pacprivacy.dp.sgd import LinearSums
 from pacprivacy.errors import BudgetError, MechanismError
 
@@ -109,7 +110,7 @@ def _ends(runs: RandomRuns) -> Vector:
 
 
 def search_noise(
-    batch: descent.Batch,
+    batch: Batch,
     n_records: int,
     *,
     n_steps: int,
@@ -150,7 +151,7 @@ def dp_search(
     epsilon: float,
     delta: float,
     x_bound: float,
-    batch: descent.Batch,
+    batch: Batch,
     runs: RandomRuns,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:

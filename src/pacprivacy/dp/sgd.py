@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Array, Integers, Matrix, Vector
-from pacprivacy.dp import records
+from pacprivacy.dp import clipping, records, totals
 from pacprivacy.dp.batches import Batch
 from pacprivacy.dp.certificate import DPRelease
 from pacprivacy.dp.descent import Steps, read_start, release_descent
@@ -80,7 +80,7 @@ def dp_sgd(
     >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.9)
     True
     """
-    rows = records.whole_rows(X, x_bound)
+    rows = clipping.whole_rows(X, x_bound)
     n_records, n_features = rows.whole.shape
     sums = LinearSums(rows, loss.encode(y, n_records), loss, clip_norm=steps.clip_norm)
     shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
@@ -112,17 +112,17 @@ class LinearSums:
     """
 
     def __init__(
-        self, rows: records.WholeRows, target: Array, loss: LinearLoss, *, clip_norm: float
+        self, rows: clipping.WholeRows, target: Array, loss: LinearLoss, *, clip_norm: float
     ) -> None:
         self._rows, self._target, self._loss, self._clip = rows, target, loss, clip_norm
-        bound = rows.unit * (1 << records.ROW_BITS)
+        bound = rows.unit * (1 << clipping.ROW_BITS)
         if not 1e-100 < clip_norm / bound < 1e100:
             raise BudgetError(
                 f"clip_norm must be of the order of x_bound; got {clip_norm:g} for {bound:g}. "
                 "Rescale the features."
             )
         # Times the unit of the rows, this is 2^-40 of the clipping norm.
-        self._slope_unit = clip_norm * 2.0**-records.SUM_BITS / rows.unit
+        self._slope_unit = clip_norm * 2.0**-totals.SUM_BITS / rows.unit
 
     @property
     def n_records(self) -> int:
@@ -133,9 +133,9 @@ class LinearSums:
         """Return the sum over the records at these places."""
         shape = (self._loss.n_scores, self._rows.whole.shape[1])
         grid, unit = _whole_weights(weights.reshape(shape))
-        total = records.ExactTotal(shape)
-        for start in range(0, len(places), records.CHUNK_ROWS):
-            chosen = places[start : start + records.CHUNK_ROWS]
+        total = totals.ExactTotal(shape)
+        for start in range(0, len(places), totals.CHUNK_ROWS):
+            chosen = places[start : start + totals.CHUNK_ROWS]
             rows = self._rows.whole[chosen]
             # Whole numbers below 2^53: exact, so no record's score depends on the others.
             scores = (rows @ grid.T) * (unit * self._rows.unit)
@@ -148,7 +148,7 @@ class LinearSums:
         """Return slopes, clipped so that slope times row is within the norm, as whole numbers."""
         slopes = records.finite_rows(self._loss.slopes(scores, self._target[chosen]))
         lengths = self._rows.norms[chosen] * np.sqrt((slopes**2).sum(axis=1))
-        shrink = records.SLACK * np.minimum(1.0, self._clip / np.maximum(lengths, _TINY))
+        shrink = clipping.SLACK * np.minimum(1.0, self._clip / np.maximum(lengths, _TINY))
         whole = np.trunc(slopes * (shrink / self._slope_unit)[:, None])
         factors: Matrix = np.clip(whole, -LARGEST_FACTOR, LARGEST_FACTOR)
         return factors
@@ -278,7 +278,7 @@ class _JaxSums:
 
     def whole_sum(self, weights: Vector, places: Integers) -> Integers:
         """Return the sum over the records at these places."""
-        total = records.ExactTotal((len(weights),))
+        total = totals.ExactTotal((len(weights),))
         at = np.asarray(weights, dtype=self._dtype)
         for begin in range(0, len(places), self._most()):
             chosen = places[begin : begin + self._most()]
@@ -286,7 +286,7 @@ class _JaxSums:
             padded = np.resize(chosen, n_padded)
             with without_checks(self._jax):  # or a record that makes a NaN would raise
                 found = self._gradients(at, tuple(column[padded] for column in self._columns))
-            records.add_gradients(total, np.asarray(found)[: len(chosen)], self._clip)
+            totals.add_gradients(total, np.asarray(found)[: len(chosen)], self._clip)
         return total.held()
 
     def restore(self, weights: Vector) -> Any:

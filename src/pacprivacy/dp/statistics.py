@@ -16,10 +16,11 @@ import numpy as np
 from pacprivacy._checks import Integers, Vector
 from pacprivacy.dp.accounting import advantage, calibrate_to_advantage, noise_advantage
 from pacprivacy.dp.certificate import DPCertificate, DPRelease
+from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.events import PureEvent, carried
 from pacprivacy.dp.mechanisms import choose_candidate, gaussian, laplace, score_loss
 from pacprivacy.dp.noise import check_promise, read_source
-from pacprivacy.dp.records import EMPTY_RECORDS, sum_clipped
+from pacprivacy.dp.records import EMPTY_RECORDS
 from pacprivacy.errors import BudgetError, DataError
 
 STATISTICS: Final = ("count", "sum", "mean", "histogram", "median", "quantiles")

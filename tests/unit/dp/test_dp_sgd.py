@@ -30,9 +30,10 @@ from pacprivacy.dp import (
     descent_noise,
     dp_sgd,
 )
+from pacprivacy.dp.clipping import whole_rows
 from pacprivacy.dp.descent import StepNoise, private_descent
-from pacprivacy.dp.records import SUM_BITS, ExactTotal, add_gradients, whole_rows
 from pacprivacy.dp.sgd import LinearSums
+from pacprivacy.dp.totals import SUM_BITS, ExactTotal, add_gradients
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.theory import gaussian_delta
 

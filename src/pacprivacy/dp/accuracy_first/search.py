@@ -16,9 +16,9 @@ from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy._random import BitSource
 from pacprivacy.dp import DPRelease, PureEvent
 from pacprivacy.dp.accuracy_first import mechanisms
+from pacprivacy.dp.clipping import norms_of
 from pacprivacy.dp.events import publish
 from pacprivacy.dp.noise import add_laplace, read_source
-from pacprivacy.dp.records import norms_of
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 
 Search = Literal["reduction", "doubling", "theory"]

@@ -14,8 +14,8 @@ from sklearn.utils.metaestimators import available_if
 from pacprivacy import dp
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy._sklearn import read_new
+from pacprivacy.dp.clipping import norms_of
 from pacprivacy.dp.estimators.base import DPBase, label_notes, read_classes, read_private
-from pacprivacy.dp.records import norms_of
 from pacprivacy.errors import BudgetError, MechanismError
 
 PENALTY: Final = 10.0
