@@ -1,5 +1,6 @@
 """Estimators under differential privacy, with scikit-learn's interface."""
 
+from pacprivacy.dp.estimators.aggregate import SubsampleAggregate as SubsampleAggregate
 from pacprivacy.dp.estimators.base import (
     DPBase as DPBase,
     DPFitCost as DPFitCost,
@@ -7,12 +8,9 @@ from pacprivacy.dp.estimators.base import (
     dp_search_cost as dp_search_cost,
     note_dp_fit as note_dp_fit,
 )
-from pacprivacy.dp.estimators.blocks import (
-    PATEClassifier as PATEClassifier,
-    SubsampleAggregate as SubsampleAggregate,
-)
 from pacprivacy.dp.estimators.linear import (
     DPLinearRegression as DPLinearRegression,
     DPLogisticRegression as DPLogisticRegression,
     DPSGDClassifier as DPSGDClassifier,
 )
+from pacprivacy.dp.estimators.pate import PATEClassifier as PATEClassifier
