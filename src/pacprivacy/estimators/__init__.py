@@ -1,6 +1,6 @@
 """scikit-learn estimators whose fit is a private release with a certificate."""
 
-from pacprivacy.estimators.base import SearchCost
+from pacprivacy.estimators.costs import ScoreWithCost, SearchCost, search_cost
 from pacprivacy.estimators.models import (
     PrivateForestClassifier,
     PrivateKMeans,
@@ -10,7 +10,6 @@ from pacprivacy.estimators.models import (
     PrivateRidge,
 )
 from pacprivacy.estimators.predictor import PrivatePredictor
-from pacprivacy.estimators.search import ScoreWithCost, search_cost
 from pacprivacy.estimators.wrapper import PrivateEstimator
 
 __all__ = [

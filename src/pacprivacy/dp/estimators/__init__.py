@@ -1,8 +1,8 @@
 """Estimators under differential privacy, with scikit-learn's interface."""
 
 from pacprivacy.dp.estimators.aggregate import SubsampleAggregate as SubsampleAggregate
-from pacprivacy.dp.estimators.base import (
-    DPBase as DPBase,
+from pacprivacy.dp.estimators.base import DPBase as DPBase
+from pacprivacy.dp.estimators.costs import (
     DPFitCost as DPFitCost,
     DPSearchCost as DPSearchCost,
     dp_search_cost as dp_search_cost,
