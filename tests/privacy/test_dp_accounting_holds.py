@@ -28,7 +28,7 @@ from pacprivacy.dp import (
 )
 from pacprivacy.dp.accounting import amplified_profile
 from pacprivacy.dp.accuracy_first import CovNR, NoiseReduction
-from pacprivacy.dp.descent import plan_noise
+from pacprivacy.dp.descent import plan_descent_noise
 from pacprivacy.dp.events import events_of
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.estimators import ScoreWithCost, search_cost
@@ -163,7 +163,7 @@ def test_a_fitted_pate_says_no_more_than_its_certificate() -> None:
 def test_a_million_weights_in_five_thousand_steps_are_not_refused(
     epsilon: float, delta: float
 ) -> None:
-    noise, _ = plan_noise(
+    noise, _ = plan_descent_noise(
         dp.FullBatch(n_public=50_000),
         50_000,
         n_steps=5000,

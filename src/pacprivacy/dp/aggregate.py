@@ -22,7 +22,7 @@ from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.events import Event, PureEvent, noise_event, publish
 from pacprivacy.dp.mechanisms import choose_candidate
 from pacprivacy.dp.noise import add_noise, check_promise, read_source
-from pacprivacy.dp.records import as_array
+from pacprivacy.dp.records import record_array
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import uniform_integers
 
@@ -93,7 +93,7 @@ def map_blocks(
     from joblib import Parallel, delayed
 
     packed = _pack(fit)
-    parts = [as_array(part) for part in data]
+    parts = [record_array(part) for part in data]
     calls = (
         delayed(_run)(packed, tuple(part[rows] for part in parts), seed, failed)
         for rows, seed in zip(blocks, seeds, strict=True)

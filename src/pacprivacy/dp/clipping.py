@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.dp.records import finite_rows, read_rows
+from pacprivacy.dp.records import finite_records, read_records
 from pacprivacy.errors import BudgetError
 
 ROW_BITS: Final = 20  # features in whole multiples of a millionth of their bound
@@ -37,7 +37,7 @@ def sum_clipped(rows: Matrix, *, clip_norm: float, norm: Literal["l1", "l2"] = "
     Claim DP-3. The sensitivity holds for the float64 numbers returned, not only for real ones.
     """
     limit = check_positive("clip_norm", clip_norm, advice="Use a norm that rows rarely exceed.")
-    entries = finite_rows(read_rows(rows, "rows"))
+    entries = finite_records(read_records(rows, "rows"))
     if not SMALLEST < limit < LARGEST:
         raise BudgetError(
             f"clip_norm must be within {SMALLEST:g} and {LARGEST:g}; got {clip_norm!r}. "
@@ -76,7 +76,7 @@ def whole_rows(X: Any, x_bound: float) -> WholeRows:
     A row that is not finite becomes one of zeros.
     """
     check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
-    features = finite_rows(read_rows(X))
+    features = finite_records(read_records(X))
     unit = x_bound / (1 << ROW_BITS)
     return WholeRows(np.trunc(clip(features, x_bound) * (SLACK / unit)), unit)
 

@@ -169,7 +169,7 @@ class StepNoise(ProcessBound):
         return np.ldexp(noisy.astype(np.float64), self.shift - SUM_BITS)
 
 
-def release_descent(
+def release_dp_descent(
     sums: GradientSums,
     start: Vector,
     restore: Callable[[Vector], Any],
@@ -184,7 +184,7 @@ def release_descent(
 ) -> DPRelease:
     """Find the noise that the promise needs, descend, and release the weights, restored."""
     n_records, n_weights, n_steps = sums.n_records, len(start), steps.n_steps
-    noise, left = plan_noise(
+    noise, left = plan_descent_noise(
         batch, n_records, n_steps=n_steps, n_weights=n_weights, epsilon=epsilon, delta=delta
     )
     source = read_source(simulate)
@@ -207,7 +207,7 @@ def release_descent(
         (epsilon, delta, batch.neighbours),
         event,
         simulation=source.is_simulation,
-        mechanism=f"{what} by {describe_steps(batch, steps, n_records)}",
+        mechanism=f"{what} by {describe_descent_steps(batch, steps, n_records)}",
         assumptions=(*assumptions, PUBLIC),
         advantage=_advantage(event, batch.neighbours),
         accounting=figures,
@@ -215,7 +215,7 @@ def release_descent(
     )
 
 
-def plan_noise(
+def plan_descent_noise(
     batch: Batch, n_records: int, *, n_steps: int, n_weights: int, epsilon: float, delta: float
 ) -> tuple[float, float]:
     """Return the noise over the clipping norm, and what discrete noise leaves of ``δ``."""
@@ -264,7 +264,7 @@ def private_descent(
     return (total / steps.n_steps if steps.average else weights), noisy.std
 
 
-def describe_steps(batch: Batch, steps: Steps, n_records: int) -> str:
+def describe_descent_steps(batch: Batch, steps: Steps, n_records: int) -> str:
     """Return a descent in words."""
     iterate = "average" if steps.average else "last"
     return (
@@ -273,7 +273,7 @@ def describe_steps(batch: Batch, steps: Steps, n_records: int) -> str:
     )
 
 
-def read_start(start: Vector | None, shape: tuple[int, ...]) -> Vector:
+def read_descent_start(start: Vector | None, shape: tuple[int, ...]) -> Vector:
     """Return the public starting point as a vector; zero by default."""
     if start is None:
         return np.zeros(math.prod(shape))

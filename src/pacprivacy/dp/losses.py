@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
-from pacprivacy.dp.records import encode_labels, read_numbers
+from pacprivacy.dp.records import encode_record_labels, read_record_numbers
 from pacprivacy.errors import DataError, MechanismError
 
 
@@ -44,7 +44,7 @@ class Squared:
 
     def encode(self, y: Any, n_records: int) -> Array:
         """Return targets clipped to the bound; NaN for those that are not finite."""
-        target = read_numbers(y, n_records)
+        target = read_record_numbers(y, n_records)
         clipped = np.clip(target, -self.y_bound, self.y_bound)
         return np.where(np.isfinite(target), clipped, np.nan)
 
@@ -67,7 +67,7 @@ class _TwoClasses:
 
     def encode(self, y: Any, n_records: int) -> Array:
         """Return -1 for the first class, 1 for the second, and 0 for any other label."""
-        places = encode_labels(y, self.classes, n_records)
+        places = encode_record_labels(y, self.classes, n_records)
         return np.where(places < 0, 0.0, 2.0 * places - 1.0)
 
 
@@ -111,7 +111,7 @@ class Softmax:
 
     def encode(self, y: Any, n_records: int) -> Array:
         """Return the number of each record's class, -1 for any other label."""
-        return encode_labels(y, self.classes, n_records)
+        return encode_record_labels(y, self.classes, n_records)
 
     def slopes(self, scores: Matrix, target: Array) -> Matrix:
         """Return probabilities, less one for the true class."""

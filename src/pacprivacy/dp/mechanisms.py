@@ -21,7 +21,7 @@ from pacprivacy.dp.accounting import advantage, noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.events import GaussianEvent, PureEvent, gaussian_event, noise_event, publish
-from pacprivacy.dp.records import EMPTY_RECORDS, as_array, read_rows
+from pacprivacy.dp.records import EMPTY_RECORDS, read_records, record_array
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import bernoulli_exp
 
@@ -189,7 +189,7 @@ def private_sum(
     100.0
     """
     noise.check_promise(epsilon, delta, neighbours)
-    values = as_array(rows)
+    values = record_array(rows)
     flat = values.ndim == 1
     total: Any = sum_clipped(
         values[:, None] if flat else rows, clip_norm=clip_norm, norm="l2" if delta else "l1"
@@ -415,10 +415,10 @@ def choose_hypothesis(
 
 def _total_loss(losses: Any, bound: float) -> float:
     """Return the sum of clipped losses, exactly."""
-    given = as_array(losses)
+    given = record_array(losses)
     if given.ndim != 1:
         raise DataError(
             f"losses must be one number for each record; got {given.ndim} axes. Return a vector."
         )
-    values = np.nan_to_num(read_rows(given[:, None]), nan=bound)
+    values = np.nan_to_num(read_records(given[:, None]), nan=bound)
     return float(sum_clipped(np.clip(values, 0.0, bound), clip_norm=bound, norm="l1")[0])

@@ -15,7 +15,7 @@ from pacprivacy.dp import aggregate, noise
 from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import gaussian_event, publish
-from pacprivacy.dp.records import as_array, encode_labels
+from pacprivacy.dp.records import encode_record_labels, record_array
 from pacprivacy.errors import BudgetError, DataError
 
 ORDERS: Final = tuple(np.concatenate([np.linspace(1.25, 10, 36), np.arange(11.0, 200.0)]))
@@ -46,8 +46,8 @@ def count_votes(
     Claims DP-14 and DP-17. A teacher's votes are a function of its records and its seed; what is
     refused is public.
     """
-    features = as_array(X)
-    codes = encode_labels(y, tuple(classes), len(features))
+    features = record_array(X)
+    codes = encode_record_labels(y, tuple(classes), len(features))
     asked = np.asarray(questions)
     if asked.ndim != 2 or asked.shape[0] == 0 or asked.shape[1:] != features.shape[1:]:
         raise DataError(

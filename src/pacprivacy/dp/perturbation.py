@@ -47,8 +47,8 @@ def sign_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any] | None) 
             f"classes must be the two labels, declared; got {classes!r}. They must not be read "
             "off the data."
         )
-    rows = records.finite_rows(records.read_rows(X))
-    places = records.encode_labels(y, tuple(classes), len(rows))
+    rows = records.finite_records(records.read_records(X))
+    places = records.encode_record_labels(y, tuple(classes), len(rows))
     signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
     return np.asarray(_clip_rows(rows, bound) * signs[:, None])
 
@@ -371,7 +371,7 @@ def ridge_output_perturbation(
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     limit = check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
-    rows, target = records.read_regression(X, y)
+    rows, target = records.read_regression_records(X, y)
     rows, target = _clip_rows(rows, bound), np.clip(target, -limit, limit)
     n, d = rows.shape
     # Refused by public numbers alone: what float64 might not solve to the precision needed.

@@ -20,7 +20,7 @@ EMPTY_RECORDS: Final = (
 _NUMBERS_OR_OBJECTS: Final = "biufO"
 
 
-def as_array(part: Any) -> Array:
+def record_array(part: Any) -> Array:
     """Return an array whose type does not depend on what is in single records.
 
     An array or a frame has a type, which is public. A list has none: NumPy would find one in its
@@ -32,7 +32,7 @@ def as_array(part: Any) -> Array:
     return np.array(part, dtype=object)
 
 
-def read_rows(X: Any, name: str = "X") -> Matrix:
+def read_records(X: Any, name: str = "X") -> Matrix:
     """Return features as float64; what is not a number is NaN.
 
     Raises
@@ -54,25 +54,25 @@ def read_rows(X: Any, name: str = "X") -> Matrix:
     return rows
 
 
-def read_numbers(y: Any, n_records: int) -> Vector:
+def read_record_numbers(y: Any, n_records: int) -> Vector:
     """Return a numerical target, one number for each record; what is not a number is NaN."""
     return _one_each(_as_numbers("y", y), n_records)
 
 
-def read_regression(X: Any, y: Any) -> tuple[Matrix, Vector]:
+def read_regression_records(X: Any, y: Any) -> tuple[Matrix, Vector]:
     """Return features and target, with zeros for records that are not finite."""
-    rows = read_rows(X)
-    target = read_numbers(y, len(rows))
+    rows = read_records(X)
+    target = read_record_numbers(y, len(rows))
     good = np.isfinite(rows).all(axis=1) & np.isfinite(target)
     return np.where(good[:, None], rows, 0.0), np.where(good, target, 0.0)
 
 
-def finite_rows(rows: Matrix) -> Matrix:
+def finite_records(rows: Matrix) -> Matrix:
     """Return rows, with zeros for those that are not finite."""
     return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
 
 
-def encode_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> Integers:
+def encode_record_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> Integers:
     """Return each label's place among the declared classes, and -1 for any other label.
 
     Raises
@@ -80,7 +80,7 @@ def encode_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> Integers:
     DataError
         If ``y`` is not a vector, or an array of a type that no class has; whatever is in it.
     """
-    labels = _one_each(as_array(y), n_records)
+    labels = _one_each(record_array(y), n_records)
     _check_type(labels, classes)
     places = np.full(n_records, -1, dtype=np.int64)
     for place, label in enumerate(classes):
@@ -126,7 +126,7 @@ def _one_each(target: Array, n_records: int) -> Array:
 
 def _as_numbers(name: str, part: Any) -> Vector:
     """Return numbers, and NaN for what is none; refuse by the type of a whole array or column."""
-    array = as_array(part)
+    array = record_array(part)
     kinds = {array.dtype.kind} | {_kind(column) for column in _column_types(part)}
     if not kinds <= set(_NUMBERS_OR_OBJECTS):
         raise DataError(

@@ -18,7 +18,7 @@ from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.clipping import norms_of
 from pacprivacy.dp.events import PureEvent, noise_event, publish
-from pacprivacy.dp.records import EMPTY_RECORDS, read_regression
+from pacprivacy.dp.records import EMPTY_RECORDS, read_regression_records
 from pacprivacy.dp.totals import CHUNK_ROWS, ExactTotal
 from pacprivacy.errors import BudgetError
 
@@ -191,7 +191,7 @@ def clip_whole(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, 
     """
     check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
-    features, target = read_regression(X, y)
+    features, target = read_regression_records(X, y)
     shrink = np.minimum(1.0, x_bound / np.maximum(norms_of(features), 1e-300))
     # Whole multiples of a millionth of the bounds, towards zero: norms only shrink. The factor
     # leaves room for the rounding of the norm itself.

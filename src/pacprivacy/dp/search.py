@@ -206,7 +206,7 @@ def dp_search(
         steps = candidates[number]
         weights, _ = descent.private_descent(
             LinearSums(rows, target, loss, clip_norm=steps.clip_norm),
-            descent.read_start(None, shape),
+            descent.read_descent_start(None, shape),
             batch=batch,
             steps=steps,
             noise=noise,
@@ -216,7 +216,7 @@ def dp_search(
         return {"weights": weights.reshape(shape), "candidate": number, "score": found}, found
 
     value = _best(run, runs.draw(source))
-    about = descent.describe_steps(batch, replace(candidates[0], average=False), n_records)
+    about = descent.describe_descent_steps(batch, replace(candidates[0], average=False), n_records)
     return publish(
         value,
         (epsilon, delta, batch.neighbours),

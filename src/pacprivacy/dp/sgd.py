@@ -17,7 +17,7 @@ from pacprivacy._checks import Array, Integers, Matrix, Vector
 from pacprivacy.dp import clipping, records, totals
 from pacprivacy.dp.batches import Batch
 from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.descent import Steps, read_start, release_descent
+from pacprivacy.dp.descent import Steps, read_descent_start, release_dp_descent
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_count
 from pacprivacy.errors import BudgetError, DataError, MechanismError, PacPrivacyError
@@ -84,9 +84,9 @@ def dp_sgd(
     n_records, n_features = rows.whole.shape
     sums = LinearSums(rows, loss.encode(y, n_records), loss, clip_norm=steps.clip_norm)
     shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
-    return release_descent(
+    return release_dp_descent(
         sums,
-        read_start(start, shape),
+        read_descent_start(start, shape),
         lambda weights: weights.reshape(shape),
         batch=batch,
         steps=steps,
@@ -146,7 +146,7 @@ class LinearSums:
 
     def _factors(self, scores: Matrix, chosen: Integers) -> Matrix:
         """Return slopes, clipped so that slope times row is within the norm, as whole numbers."""
-        slopes = records.finite_rows(self._loss.slopes(scores, self._target[chosen]))
+        slopes = records.finite_records(self._loss.slopes(scores, self._target[chosen]))
         lengths = self._rows.norms[chosen] * np.sqrt((slopes**2).sum(axis=1))
         shrink = clipping.SLACK * np.minimum(1.0, self._clip / np.maximum(lengths, _TINY))
         whole = np.trunc(slopes * (shrink / self._slope_unit)[:, None])
@@ -219,7 +219,7 @@ def dp_sgd_jax(
     (2,)
     """
     sums = _JaxSums(loss, start, data, clip_norm=steps.clip_norm, chunk=chunk)
-    return release_descent(
+    return release_dp_descent(
         sums,
         sums.start,
         sums.restore,

@@ -6,7 +6,7 @@ import numpy as np
 
 from pacprivacy._checks import Array, Integers, Matrix, Vector, check_positive
 from pacprivacy.dp.clipping import LARGEST, SLACK, SMALLEST, clip
-from pacprivacy.dp.records import finite_rows
+from pacprivacy.dp.records import finite_records
 
 SUM_BITS: Final = 40  # gradients in whole multiples of 2^-40 of the clipping norm
 CHUNK_ROWS: Final = 1 << 12  # 2^12 numbers of 2^40 are summed exactly in float64 ...
@@ -98,7 +98,7 @@ def add_gradients(total: ExactTotal, gradients: Array, clip_norm: float) -> None
 
 def _add_carefully(gradients: Array, clip_norm: float) -> Matrix:
     """Return the sum of clipped gradients of any size, in the same units."""
-    rows = finite_rows(np.asarray(gradients, dtype=np.float64))
+    rows = finite_records(np.asarray(gradients, dtype=np.float64))
     whole = np.trunc(clip(rows, clip_norm) / clip_norm * (SLACK * 2.0**SUM_BITS))
     return np.asarray(whole.sum(axis=0))
 

@@ -31,23 +31,23 @@ from pacprivacy.release import Certificate, Release
 from pacprivacy.session import Accuracy
 
 
-def read_features(estimator: Any, X: Any) -> Array:
+def _read_features(estimator: Any, X: Any) -> Array:
     """Check the features of ``fit``, and note their number and names on the estimator."""
     features: Array = validate(estimator, least=MINIMUM_ROWS, X=X)
     return features
 
 
-def read_supervised(
+def read_estimator_input(
     estimator: Any, X: Any, y: Any, *, numeric: bool = False, wide: bool = False
 ) -> tuple[Array, Array]:
     """Check features and target of ``fit``."""
     features, target = validate(
         estimator, least=MINIMUM_ROWS, X=X, y=y, y_numeric=numeric, multi_output=wide
     )
-    return features, plain_labels(target)
+    return features, plain_estimator_labels(target)
 
 
-def plain_labels(y: Array) -> Array:
+def plain_estimator_labels(y: Array) -> Array:
     """Give labels that came in an object array their own type."""
     if y.dtype.kind != "O" or all(isinstance(label, str) for label in y.flat):
         return y
@@ -170,8 +170,8 @@ class PrivateBase(Fitted, ABC):
         """Check the data; return what the mechanism gets, and the pool it needs."""
         wanted = get_tags(self).target_tags
         if not wanted.required:
-            return self._rows(X, read_features(self, X)), None
-        features, y = read_supervised(
+            return self._rows(X, _read_features(self, X)), None
+        features, y = read_estimator_input(
             self, X, y, numeric=is_regressor(self), wide=wanted.multi_output
         )
         data = (self._rows(X, features), y)

@@ -14,7 +14,7 @@ from pacprivacy._random import coerce_seed, public_generator, secret_source
 from pacprivacy._system import single_threaded
 from pacprivacy.budget import BudgetLike, Information, as_budget
 from pacprivacy.errors import BudgetError, MechanismError, SecretError
-from pacprivacy.estimators.base import read_new, read_seed, read_supervised
+from pacprivacy.estimators.base import read_estimator_input, read_new, read_seed
 from pacprivacy.mechanism import (
     EstimatorFit,
     check_classes,
@@ -143,7 +143,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._forget()
         X, units = split_units(X, units)
-        features, y = read_supervised(self, X, y)
+        features, y = read_estimator_input(self, X, y)
         check_classes(y)
         seed = read_seed(self.random_state)
         root = coerce_seed(seed)

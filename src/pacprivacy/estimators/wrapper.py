@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pacprivacy._random import public_generator
 from pacprivacy.budget import BudgetLike
 from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, plain_labels, read_new
+from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, plain_estimator_labels, read_new
 from pacprivacy.mechanism import (
     EstimatorFit,
     check_classes,
@@ -134,7 +134,7 @@ class PrivateEstimator(PrivateBase):
             return X, None
         if y is None:
             raise DataError("y must be given to this estimator; got None. Pass fit(X, y).")
-        target = plain_labels(check_array(y, ensure_2d=False, dtype=None, input_name="y"))
+        target = plain_estimator_labels(check_array(y, ensure_2d=False, dtype=None, input_name="y"))
         if not is_classifier(self):
             return (X, target), None
         check_classes(target)

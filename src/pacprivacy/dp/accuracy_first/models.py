@@ -96,7 +96,7 @@ class RidgeProblem(Problem):
         y_bound: float,
         radius: float | None = None,
     ) -> None:
-        features, target = records.read_regression(X, y)
+        features, target = records.read_regression_records(X, y)
         super().__init__(
             features.shape, penalty=penalty, proved=ridge_radius(penalty), radius=radius
         )
@@ -315,10 +315,10 @@ class LogisticProblem(Problem):
     def __init__(
         self, X: Any, y: Any, *, penalty: float, x_bound: float, radius: float | None = None
     ) -> None:
-        features = records.finite_rows(records.read_rows(X))
+        features = records.finite_records(records.read_records(X))
         proved = logistic_radius(penalty)
         super().__init__(features.shape, penalty=penalty, proved=proved, radius=radius)
-        places = records.encode_labels(y, (-1, 1), len(features))
+        places = records.encode_record_labels(y, (-1, 1), len(features))
         signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
         signed = shrink_rows(features, x_bound, norm=2) * signs[:, None]
         # Equal rows are summed once; real tables have many.

@@ -17,7 +17,7 @@ from pacprivacy import dp
 from pacprivacy._checks import Array, Vector
 from pacprivacy._random import fresh_seed
 from pacprivacy._sklearn import Fitted, read_seed
-from pacprivacy.dp.records import as_array, read_numbers, read_rows
+from pacprivacy.dp.records import read_record_numbers, read_records, record_array
 from pacprivacy.errors import BudgetError, DataError
 
 PUBLIC: Final = "public"
@@ -70,7 +70,7 @@ class DPBase(Fitted):
         self.certificate_: dp.DPCertificate = noted
 
 
-def read_private(estimator: Any, X: Any, y: Any, *, numeric: bool = False) -> tuple[Vector, Array]:
+def read_dp_input(estimator: Any, X: Any, y: Any, *, numeric: bool = False) -> tuple[Vector, Array]:
     """Return features and target of ``fit``, and note number and names of the features.
 
     What is refused is public: the number of axes and of columns, and their types. Odd records are
@@ -87,20 +87,20 @@ def read_private(estimator: Any, X: Any, y: Any, *, numeric: bool = False) -> tu
         raise DataError("X and y must hold real numbers. Complex data not supported.")
     if getattr(X, "shape", (0, 1))[1:] == (0,):  # in scikit-learn's words, without the number
         raise DataError("X has 0 feature(s) (shape=(, 0)) while a minimum of 1 is required.")
-    rows = read_rows(X)
+    rows = read_records(X)
     validate_data(estimator, X if hasattr(X, "columns") else rows, skip_check_array=True)
-    target = as_array(y)
+    target = record_array(y)
     if target.ndim == 2 and target.shape[1] == 1:
         warnings.warn(COLUMN, DataConversionWarning, stacklevel=3)
         target = target[:, 0]
     if numeric:
-        return rows, read_numbers(target, len(rows))
+        return rows, read_record_numbers(target, len(rows))
     if target.shape != (len(rows),):
         raise DataError("y must have one label for each row of X. Pass a vector of labels.")
     return rows, target
 
 
-def read_classes(classes: Sequence[Any] | str | None, y: Array) -> Array:
+def read_dp_classes(classes: Sequence[Any] | str | None, y: Array) -> Array:
     """Return the declared labels in order; refuse to find them in the data unasked."""
     if classes is None:
         raise BudgetError(
@@ -128,6 +128,6 @@ def _occurring(y: Array) -> Array:
     return labels
 
 
-def label_notes(classes: Sequence[Any] | str | None) -> tuple[str, ...]:
+def dp_label_notes(classes: Sequence[Any] | str | None) -> tuple[str, ...]:
     """Return what the certificate says about labels that were not listed."""
     return (PUBLIC_LABELS,) if isinstance(classes, str) else ()

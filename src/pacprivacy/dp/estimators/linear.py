@@ -15,7 +15,7 @@ from pacprivacy import dp
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy._sklearn import read_new
 from pacprivacy.dp.clipping import norms_of
-from pacprivacy.dp.estimators.base import DPBase, label_notes, read_classes, read_private
+from pacprivacy.dp.estimators.base import DPBase, dp_label_notes, read_dp_classes, read_dp_input
 from pacprivacy.errors import BudgetError, MechanismError
 
 PENALTY: Final = 10.0
@@ -60,11 +60,11 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
         """Train on the records and release the weights."""
         self._forget()
         bound = self._read_bound()
-        features, labels = read_private(self, X, y)
-        known = read_classes(self.classes, labels)
+        features, labels = read_dp_input(self, X, y)
+        known = read_dp_classes(self.classes, labels)
         release = self._train(self._scale(features, bound), labels, tuple(known.tolist()))
         scaled = f"Rows are divided by x_bound = {bound:g} first; it is public."
-        self._keep(release, scaled, *label_notes(self.classes))
+        self._keep(release, scaled, *dp_label_notes(self.classes))
         self.classes_: Array = known
         weights = np.atleast_2d(np.asarray(self.release_.value, dtype=np.float64))
         n_features = weights.shape[1] - int(self.fit_intercept)
@@ -360,7 +360,7 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
                 "y_bound must be given: targets are clipped to it, and it must not be read off "
                 "the data; got None. Use a value that targets rarely exceed."
             )
-        features, target = read_private(self, X, y, numeric=True)
+        features, target = read_dp_input(self, X, y, numeric=True)
         release = self._run(*self._rows(features, bound), np.asarray(target, dtype=float))
         self._keep(release)
         value = release.value["coef"] if self.method == "statistics" else release.value
