@@ -14,7 +14,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.dp.accuracy_first import LogisticProblem, RidgeProblem
-from pacprivacy.dp.accuracy_first.models import covariance_epsilon, output_epsilon, ridge_radius
+from pacprivacy.dp.accuracy_first.problems import covariance_epsilon, output_epsilon, ridge_radius
 from papers.datasets import load_california_housing, load_kdd99, load_wine_white
 
 __all__ = ["STUDIES", "Study", "smooth_output_epsilon"]

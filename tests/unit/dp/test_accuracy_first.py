@@ -21,11 +21,12 @@ from pacprivacy.dp.accuracy_first import (
     solve_trust_region,
 )
 from pacprivacy.dp.accuracy_first.mechanisms import as_levels, lattice_units, wrong_yes
-from pacprivacy.dp.accuracy_first.models import (
+from pacprivacy.dp.accuracy_first.problems import (
     covariance_epsilon,
     logistic_radius,
     output_sensitivity,
     ridge_radius,
+    shrink_rows,
 )
 from pacprivacy.dp.accuracy_first.search import (
     Candidates,
@@ -33,7 +34,6 @@ from pacprivacy.dp.accuracy_first.search import (
     invert_theory,
     search_by_doubling,
     search_by_reduction,
-    shrink_rows,
 )
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, MechanismError
 

@@ -9,10 +9,9 @@ from pacprivacy.dp.accuracy_first.mechanisms import (
     geometric_levels as geometric_levels,
     plan_threshold as plan_threshold,
 )
-from pacprivacy.dp.accuracy_first.models import (
-    CovNR as CovNR,
+from pacprivacy.dp.accuracy_first.methods import CovNR as CovNR, OutputNR as OutputNR
+from pacprivacy.dp.accuracy_first.problems import (
     LogisticProblem as LogisticProblem,
-    OutputNR as OutputNR,
     RidgeProblem as RidgeProblem,
     solve_trust_region as solve_trust_region,
 )

@@ -6,88 +6,15 @@ else of either.
 """
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
-from pacprivacy._checks import Matrix, Vector, check_positive, freeze
+from pacprivacy._checks import Vector, freeze
 from pacprivacy._random import BitSource
-from pacprivacy.dp import DPRelease, PureEvent
 from pacprivacy.dp.accuracy_first import mechanisms
-from pacprivacy.dp.clipping import norms_of
-from pacprivacy.dp.events import publish
-from pacprivacy.dp.noise import add_laplace, read_source
-from pacprivacy.errors import BudgetError, DataError, MechanismError
-
-Search = Literal["reduction", "doubling", "theory"]
-SEARCHES: Final[dict[Search, str]] = {
-    "reduction": "noise reduction",
-    "doubling": "doubling",
-    "theory": "theory inversion",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Part:
-    """Numbers that are perturbed together, with an equal share of every level; curator-only."""
-
-    name: str
-    values: Vector
-    sensitivity: float
-
-
-class Problem(ABC):
-    """A model that is a function of perturbed numbers, and a risk to judge it by; curator-only.
-
-    ``parts`` are perturbed; ``best`` is the model of least risk within the radius, which is the
-    length that no optimum exceeds or a smaller one that was declared. ``excess_sensitivity`` is how
-    far one record moves the excess risk of a fixed model; ``bounds`` says what was done to the
-    records.
-    """
-
-    mechanism: ClassVar[str]
-    block: ClassVar[int] = 1  # how many models are judged at a time
-    parts: tuple[Part, ...]
-    best: Vector
-    excess_sensitivity: float
-    bounds: tuple[str, ...]
-
-    def __init__(
-        self, shape: tuple[int, int], *, penalty: float, proved: float, radius: float | None
-    ) -> None:
-        self.n_records, self.n_features = shape
-        if self.n_records == 0:
-            raise DataError("X must have at least one row. Pass one row for each record.")
-        self.penalty = penalty
-        self.radius = proved if radius is None else min(proved, float(radius))
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the promise rests on, in sentences."""
-        return (
-            *self.bounds,
-            f"Models have a length of at most {self.radius:.6g} in scaled units, a public number; "
-            "excess risk is over the best of these.",
-            "The number of records is public.",
-        )
-
-    @abstractmethod
-    def model(self, noisy: tuple[Vector, ...]) -> Vector:
-        """Return the model that the perturbed parts stand for."""
-
-    @abstractmethod
-    def excess_risk(self, models: Matrix) -> Vector:
-        """Return the risk of each row above the least risk within the radius; never released."""
-
-    @abstractmethod
-    def coefficients(self, model: Vector) -> Vector:
-        """Return the model in the units of the features and the target."""
-
-    @abstractmethod
-    def theory_epsilon(self, alpha: float) -> float:
-        """Return the level that the utility theorem demands."""
+from pacprivacy.dp.accuracy_first.problems import Problem
+from pacprivacy.dp.noise import add_laplace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,115 +42,6 @@ class Found:
     def epsilon(self) -> float:
         """The ex-post privacy loss."""
         return self.test_epsilon + self.level_epsilon
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Method(ABC):
-    """What is asked for, and the search by noise reduction; see :class:`OutputNR`."""
-
-    alpha: float
-    penalty: float
-    x_bound: float
-    gamma: float = 0.1
-    neighbours: Literal["replace"] = "replace"
-    n_levels: int = 1000
-    calibration: mechanisms.Calibration = "tight"
-    radius: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.radius is not None:
-            check_positive("radius", self.radius, advice="Leave it out for what penalty implies.")
-        check_positive("alpha", self.alpha, advice="Use the excess risk that you can bear.")
-        check_positive("penalty", self.penalty, advice="Use about 0.01.")
-        check_positive("x_bound", self.x_bound, advice="Use a length that rows rarely exceed.")
-        if isinstance(self.gamma, bool) or not 0.0 < self.gamma < 1.0:
-            raise BudgetError(f"gamma must be between 0 and 1; got {self.gamma!r}. Use 0.1.")
-        if self.neighbours != "replace":
-            raise BudgetError(
-                f"neighbours must be 'replace'; got {self.neighbours!r}. These methods treat the "
-                "number of records as public, so a record can be exchanged but not added."
-            )
-        if self.n_levels < 2:
-            raise BudgetError(f"n_levels must be at least 2; got {self.n_levels}. Use 1000.")
-
-    @abstractmethod
-    def prepare(self, X: Any, y: Any) -> Problem:
-        """Return the problem on clipped data; curator-only."""
-
-    def release(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        search: Search = "reduction",
-        simulate: np.random.Generator | int | None = None,
-    ) -> DPRelease:
-        """Return the coefficients, in the units of ``X`` and ``y``, and what they cost.
-
-        Parameters
-        ----------
-        search : {"reduction", "doubling", "theory"}
-            Lower the noise of one release until a test is passed; release afresh with twice the
-            ``ε`` until a noisy test is passed; or release once, with the ``ε`` that the utility
-            theorem demands. The last is ordinary differential privacy, and tests nothing.
-
-        Guarantee
-        ---------
-        Claims AF-4 and AF-5; AF-7 for doubling, AF-8 and AF-9 for theory.
-        """
-        if search not in SEARCHES:
-            raise MechanismError(
-                f"search must be one of {', '.join(SEARCHES)}; got {search!r}. Leave it out."
-            )
-        problem, source = self.prepare(X, y), read_source(simulate)
-        goal = {"alpha": self.alpha, "gamma": self.gamma}
-        if search == "theory":
-            epsilon = problem.theory_epsilon(self.alpha)
-            found = invert_theory(problem, epsilon=epsilon, source=source)
-        elif search == "doubling":
-            found = search_by_doubling(problem, **goal, source=source)
-        else:
-            found = search_by_reduction(
-                Candidates(problem, alpha=self.alpha, n_levels=self.n_levels, source=source),
-                **goal,
-                calibration=self.calibration,
-                source=source,
-            )
-        return self._publish(problem, found, search, source)
-
-    def _publish(
-        self, problem: Problem, found: Found, search: Search, source: BitSource
-    ) -> DPRelease:
-        """Return the model with the certificate of what it cost."""
-        tested = search != "theory"
-        accounting: dict[str, Any] = {
-            "level": f"{found.level} of {found.n_levels}",
-            "releases": found.level_epsilon,
-        }
-        if tested:
-            accounting["tests"] = found.test_epsilon
-        rounded = 1 + 2.0**-50  # the sums were rounded a few times
-        return publish(
-            problem.coefficients(found.model),
-            (found.epsilon * rounded, 0.0, "replace"),
-            PureEvent(epsilon=found.most_epsilon * rounded),
-            simulation=source.is_simulation,
-            kind="dp-ex-post" if tested else "dp",
-            mechanism=f"{problem.mechanism}, {SEARCHES[search]}",
-            assumptions=problem.assumptions,
-            accounting=accounting,
-            noise=found.noise,
-            notes=(self._note(found, tested=tested),),
-        )
-
-    def _note(self, found: Found, *, tested: bool) -> str:
-        goal = f"excess risk of at most {self.alpha:g}"
-        if not tested:
-            return f"A theorem promises an {goal}, on average; nothing was tested on these data."
-        where = f"level {found.level} of {found.n_levels}"
-        if found.accepted:
-            return f"Stopped at {where}: {goal}, except with probability {self.gamma:g}."
-        return f"No test was passed: the last level, {where}, was released; {goal} was NOT reached."
 
 
 class Candidates:
@@ -394,12 +212,3 @@ def _release_once(
         part.name: found.noise_scale for part, found in zip(problem.parts, noisy, strict=True)
     }
     return problem.model(tuple(found.values for found in noisy)), scales
-
-
-def shrink_rows(features: Matrix, bound: float, *, norm: int) -> Matrix:
-    """Return rows divided by ``bound``, those longer than it shrunk to length 1."""
-    limit = check_positive("x_bound", bound, advice="Use a length that rows rarely exceed.")
-    lengths = norms_of(features, order=norm)  # an infinite one makes a row of zeros
-    # The length is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
-    safe = 1.0 - (features.shape[1] + 16) * 2.0**-52
-    return np.asarray(features * (safe / np.maximum(lengths, limit)), dtype=np.float64)

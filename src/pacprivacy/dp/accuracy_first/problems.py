@@ -7,8 +7,9 @@ one record, and the risk has penalty ``λ|θ|²/2``.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from scipy import optimize, special
@@ -16,7 +17,7 @@ from scipy.optimize import brentq
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import records
-from pacprivacy.dp.accuracy_first.search import Method, Part, Problem, shrink_rows
+from pacprivacy.dp.clipping import norms_of
 from pacprivacy.dp.losses import LogisticMargin
 from pacprivacy.dp.perturbation import SOLVER, TOLERANCE, minimise_margins
 from pacprivacy.errors import DataError
@@ -24,54 +25,74 @@ from pacprivacy.errors import DataError
 RELATIVE_GAP: Final = 1e-14  # eigenvalues nearer to the least one than this are the least one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CovNR(Method):
-    """Ridge regression: lower the noise on ``XᵀX`` and ``Xᵀy`` until the risk is good enough.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Part:
+    """Numbers that are perturbed together, with an equal share of every level; curator-only."""
 
-    The risk is ``1/2n |y - Xθ|² + λ/2 |θ|²`` of rows divided by ``x_bound`` and targets divided
-    by ``y_bound``; ``alpha`` and ``penalty`` are in these units.
+    name: str
+    values: Vector
+    sensitivity: float
 
-    Parameters
-    ----------
-    x_bound, y_bound : float > 0, public
-        Rows are shrunk to this sum of absolute entries, targets clipped to this absolute value.
-        They must not be read off the data.
-    alpha, penalty, gamma, neighbours, n_levels, calibration
-        As in :class:`OutputNR`.
-    radius : float > 0, optional, public
-        As in :class:`OutputNR`; by default ``1/(2 sqrt(λ))``.
 
-    Guarantee
-    ---------
-    Claims AF-4, AF-5 and AF-8. The ex-post loss is in the certificate; with probability
-    ``1 - gamma`` a model that was accepted has excess risk at most ``alpha``.
+class Problem(ABC):
+    """A model that is a function of perturbed numbers, and a risk to judge it by; curator-only.
 
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.5, 0.5, size=(20_000, 2))
-    >>> method = CovNR(alpha=0.02, penalty=0.01, x_bound=1.0, y_bound=1.0, n_levels=100)
-    >>> release = method.release(X, X[:, 0], simulate=0)
-    >>> release.value.shape, release.certificate.kind
-    ((2,), 'dp-ex-post')
+    ``parts`` are perturbed; ``best`` is the model of least risk within the radius, which is the
+    length that no optimum exceeds or a smaller one that was declared. ``excess_sensitivity`` is how
+    far one record moves the excess risk of a fixed model; ``bounds`` says what was done to the
+    records.
     """
 
-    y_bound: float
+    mechanism: ClassVar[str]
+    block: ClassVar[int] = 1  # how many models are judged at a time
+    parts: tuple[Part, ...]
+    best: Vector
+    excess_sensitivity: float
+    bounds: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        Method.__post_init__(self)
-        check_positive("y_bound", self.y_bound, advice="Use a value that targets rarely exceed.")
+    def __init__(
+        self, shape: tuple[int, int], *, penalty: float, proved: float, radius: float | None
+    ) -> None:
+        self.n_records, self.n_features = shape
+        if self.n_records == 0:
+            raise DataError("X must have at least one row. Pass one row for each record.")
+        self.penalty = penalty
+        self.radius = proved if radius is None else min(proved, float(radius))
 
-    def prepare(self, X: Any, y: Any) -> RidgeProblem:
-        """Return the sums of the clipped data; curator-only."""
-        return RidgeProblem(
-            X,
-            y,
-            penalty=self.penalty,
-            x_bound=self.x_bound,
-            y_bound=self.y_bound,
-            radius=self.radius,
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the promise rests on, in sentences."""
+        return (
+            *self.bounds,
+            f"Models have a length of at most {self.radius:.6g} in scaled units, a public number; "
+            "excess risk is over the best of these.",
+            "The number of records is public.",
         )
+
+    @abstractmethod
+    def model(self, noisy: tuple[Vector, ...]) -> Vector:
+        """Return the model that the perturbed parts stand for."""
+
+    @abstractmethod
+    def excess_risk(self, models: Matrix) -> Vector:
+        """Return the risk of each row above the least risk within the radius; never released."""
+
+    @abstractmethod
+    def coefficients(self, model: Vector) -> Vector:
+        """Return the model in the units of the features and the target."""
+
+    @abstractmethod
+    def theory_epsilon(self, alpha: float) -> float:
+        """Return the level that the utility theorem demands."""
+
+
+def shrink_rows(features: Matrix, bound: float, *, norm: int) -> Matrix:
+    """Return rows divided by ``bound``, those longer than it shrunk to length 1."""
+    limit = check_positive("x_bound", bound, advice="Use a length that rows rarely exceed.")
+    lengths = norms_of(features, order=norm)  # an infinite one makes a row of zeros
+    # The length is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
+    safe = 1.0 - (features.shape[1] + 16) * 2.0**-52
+    return np.asarray(features * (safe / np.maximum(lengths, limit)), dtype=np.float64)
 
 
 class RidgeProblem(Problem):
@@ -249,54 +270,6 @@ def _on_the_sphere(curvature: Vector, turned: Vector, radius: float, start: floa
 
 MOST_STEPS: Final = 20  # of Newton's method on the sphere, from a point near the optimum
 LARGEST_PULL: Final = 0.27846455  # max of m/(1 + e^m): Lambert's W at 1/e, rounded up
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputNR(Method):
-    """Regularised logistic regression: lower the noise on the optimum until the risk is good.
-
-    The risk is ``1/n Σ ln(1 + exp(-y θ·x)) + λ/2 |θ|²`` of rows divided by ``x_bound``.
-
-    Parameters
-    ----------
-    alpha : float > 0, public
-        Excess risk that is asked for.
-    penalty : float > 0, public
-        ``λ``.
-    x_bound : float > 0, public
-        Rows are shrunk to this Euclidean length; it must not be read off the data.
-    gamma : float in (0, 1), public
-        Probability with which the accuracy may be missed.
-    neighbours : {"replace"}, public
-        Relation that the promise is about; the number of records is public.
-    n_levels : int, public
-        Levels from ``1/n`` to four times what the theorem demands.
-    calibration : {"tight", "theorem"}, public
-        How the test is calibrated; see :func:`plan_threshold`.
-    radius : float > 0, optional, public
-        Length within which models are sought, in units of scaled rows; by default what the
-        penalty implies, ``sqrt(W(1/e)/λ)``. A smaller one makes the test cheaper, and excess
-        risk is over the best model of at most this length. It must not be read off the data.
-
-    Guarantee
-    ---------
-    Claims AF-4, AF-5 and AF-9. The ex-post loss is in the certificate; with probability
-    ``1 - gamma`` a model that was accepted has excess risk at most ``alpha``.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.7, 0.7, size=(20_000, 2))
-    >>> y = np.where(X[:, 0] > 0, 1, -1)
-    >>> method = OutputNR(alpha=0.1, penalty=0.01, x_bound=1.0, n_levels=100)
-    >>> release = method.release(X, y, simulate=0)
-    >>> release.value.shape, release.certificate.kind
-    ((2,), 'dp-ex-post')
-    """
-
-    def prepare(self, X: Any, y: Any) -> LogisticProblem:
-        """Return the optimum on the clipped data; curator-only."""
-        return LogisticProblem(X, y, penalty=self.penalty, x_bound=self.x_bound, radius=self.radius)
 
 
 class LogisticProblem(Problem):
