@@ -22,7 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from pacprivacy.dp import count_votes, data_dependent_loss, label_by_votes
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.noise import dp_noise_source
 from papers.datasets import load_adult
 
 N_RUNS, N_TEACHERS, DELTA, WITHIN = 8, 250, 1e-5, 0.03
@@ -83,7 +83,7 @@ def measure(n_runs: int) -> dict[str, Any]:
         plain.append(model.fit(X, y).score(others[held_out], y_others[held_out]))
         votes = count_votes(
             model, X, y, others[public[: max(N_QUESTIONS.values())]], classes=(0, 1),
-            n_teachers=N_TEACHERS, neighbours="add_remove", source=read_source(run),
+            n_teachers=N_TEACHERS, neighbours="add_remove", source=dp_noise_source(run),
         )  # fmt: skip
         for epsilon in EPSILONS:
             asked = votes[: N_QUESTIONS[epsilon]]

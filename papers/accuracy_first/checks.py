@@ -11,7 +11,11 @@ import numpy as np
 
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, plan_threshold
-from pacprivacy.dp.accuracy_first.search import Candidates, search_by_doubling, search_by_reduction
+from pacprivacy.dp.accuracy_first.search import (
+    SearchCandidates,
+    search_by_doubling,
+    search_by_reduction,
+)
 from papers.accuracy_first.data import STUDIES
 from papers.accuracy_first.searches import CALIBRATIONS, GAMMA, N_LEVELS
 from papers.page import Page, as_number, write_csv
@@ -85,7 +89,7 @@ def _factor_two(n_runs: int, seed: int) -> Iterator[CheckRow]:
     few = max(3, n_runs // 10)
     reduced = [
         search_by_reduction(
-            Candidates(problem, alpha=0.02, n_levels=N_LEVELS, source=source),
+            SearchCandidates(problem, alpha=0.02, n_levels=N_LEVELS, source=source),
             alpha=0.02,
             gamma=GAMMA,
             calibration="tight",

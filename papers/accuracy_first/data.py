@@ -14,7 +14,11 @@ from sklearn.preprocessing import PolynomialFeatures
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.dp.accuracy_first import LogisticProblem, RidgeProblem
-from pacprivacy.dp.accuracy_first.problems import covariance_epsilon, output_epsilon, ridge_radius
+from pacprivacy.dp.accuracy_first.problems import (
+    logistic_problem_epsilon,
+    ridge_problem_epsilon,
+    ridge_problem_radius,
+)
 from papers.datasets import load_california_housing, load_kdd99, load_wine_white
 
 __all__ = ["STUDIES", "Study", "smooth_output_epsilon"]
@@ -111,11 +115,11 @@ def _ridge(name: str, title: str, table: str, degree: int) -> Study:
         )
 
     def sure(alpha: float, gamma: float, n_records: int, n_features: int) -> float:
-        return covariance_epsilon(
+        return ridge_problem_epsilon(
             alpha,
             n_records=n_records,
             n_features=n_features,
-            radius=ridge_radius(RIDGE_PENALTY),
+            radius=ridge_problem_radius(RIDGE_PENALTY),
             gamma=gamma,
         )
 
@@ -130,7 +134,7 @@ def _ridge(name: str, title: str, table: str, degree: int) -> Study:
 
 
 def _printed_logistic(alpha: float, n_records: int, n_features: int) -> float:
-    return output_epsilon(
+    return logistic_problem_epsilon(
         alpha, n_records=n_records, n_features=n_features, penalty=LOGISTIC_PENALTY
     )
 

@@ -13,8 +13,8 @@ import numpy as np
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.dp.accuracy_first import Calibration, LogisticProblem, RidgeProblem
 from pacprivacy.dp.accuracy_first.search import (
-    Candidates,
-    Found,
+    SearchCandidates,
+    SearchFound,
     invert_theory,
     search_by_doubling,
     search_by_reduction,
@@ -129,13 +129,13 @@ def _measure(
     n_features = len(problem.best)
     printed = study.printed_epsilon(alpha, problem.n_records, n_features)
     sure = study.sure_epsilon(alpha, GAMMA, problem.n_records, n_features)
-    found: dict[str, list[Found]] = {method: [] for method in METHODS}
+    found: dict[str, list[SearchFound]] = {method: [] for method in METHODS}
     for run in range(n_runs):
         # The stream is named by its cell, so results do not depend on which others are run.
         stream = public_generator(seed, study.name, round(1e6 * alpha), run)
         source = SimulatedSource(stream)
         # The two tests look at the same candidates: half the work, and a paired comparison.
-        candidates = Candidates(problem, alpha=alpha, n_levels=N_LEVELS, source=source)
+        candidates = SearchCandidates(problem, alpha=alpha, n_levels=N_LEVELS, source=source)
         for calibration in CALIBRATIONS:
             found[calibration].append(
                 search_by_reduction(
@@ -156,7 +156,7 @@ def _summarise(
     problem: RidgeProblem | LogisticProblem,
     method: str,
     alpha: float,
-    found: list[Found],
+    found: list[SearchFound],
 ) -> SearchRow:
     losses = np.array([run.epsilon for run in found])
     models = np.array([run.model for run in found])

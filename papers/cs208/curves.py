@@ -25,7 +25,7 @@ from pacprivacy.dp import (
     label_by_votes,
     subsample_aggregate,
 )
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.noise import dp_noise_source
 from papers.charts import INK, Line, Panel, Style, draw_panels
 from papers.cs208.data import STUDIES, Study, load_study
 from papers.page import Page, as_number, write_csv
@@ -207,7 +207,7 @@ def _pate(study: str, epsilon: float, seed: int) -> Learned:
         classes=data.classes,
         n_teachers=N_TEACHERS,
         neighbours="add_remove",
-        source=read_source(seed),
+        source=dp_noise_source(seed),
     )
     release = label_by_votes(
         votes, epsilon=epsilon, delta=DELTA, neighbours="add_remove", simulate=seed + 1

@@ -28,7 +28,7 @@ from pacprivacy.dp.events import (
     PoissonSampling,
     PureEvent,
     ReplacementSampling,
-    read_composed,
+    read_events,
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
@@ -352,7 +352,7 @@ OURS = GaussianEvent(noise_multiplier=2.0, count=6)
     ],
 )
 def test_events_of_dp_accounting_are_read(theirs: object, ours: object, neighbours: str) -> None:
-    found = read_composed(theirs, neighbours)  # type: ignore[arg-type]
+    found = read_events(theirs, neighbours)  # type: ignore[arg-type]
     assert found.events == (ours,)
 
 

@@ -28,7 +28,7 @@ from pacprivacy.dp import (
 )
 from pacprivacy.dp.batches import FixedBatch, PoissonBatch
 from pacprivacy.dp.descent import descent_event
-from pacprivacy.dp.noise import lattice_slack
+from pacprivacy.dp.noise import dp_noise_slack
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory import (
     gaussian_epsilon,
@@ -140,7 +140,7 @@ def test_sampled_steps_agree_with_the_accountant(noise: float, rate: float, step
     assert found == pytest.approx(descent_gain(noise, rate, steps), rel=1e-3)
     batch = PoissonBatch(size=1000 * rate, n_public=1000)
     again = advantage(descent_event(batch, 1000, n_steps=steps, noise=noise, n_weights=3))
-    assert found <= again <= found + 2 * lattice_slack(0.0, 3 * steps) + 1e-15
+    assert found <= again <= found + 2 * dp_noise_slack(0.0, 3 * steps) + 1e-15
 
 
 @pytest.mark.claim("DP-30")

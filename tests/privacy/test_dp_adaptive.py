@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 
 from pacprivacy import dp
 from pacprivacy.dp.accounting import amplified_profile
-from pacprivacy.dp.events import covers, gaussian_square
+from pacprivacy.dp.events import event_covers, event_gaussian_square
 from pacprivacy.errors import BudgetError, BudgetExceededError, CertificateError, SecretError
 from pacprivacy.theory import gaussian_parameter
 
@@ -76,7 +76,7 @@ def test_composing_what_has_run_is_no_filter_and_ours_refuses(
     # The largest choice that it does allow, made by the loss, stays within the budget.
     left = budget.parameter_left
     allowed = float(
-        brentq(lambda e: gaussian_square(dp.PureEvent(epsilon=e)) - left**2, 1e-6, pure)  # type: ignore[operator]
+        brentq(lambda e: event_gaussian_square(dp.PureEvent(epsilon=e)) - left**2, 1e-6, pure)  # type: ignore[operator]
     )
     held = delta_of_two_steps(
         epsilon,
@@ -90,7 +90,7 @@ def test_composing_what_has_run_is_no_filter_and_ours_refuses(
 @pytest.mark.claim("DP-21")
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0])
 def test_the_gaussian_that_stands_for_a_pure_mechanism_dominates_it(epsilon: float) -> None:
-    parameter = math.sqrt(float(gaussian_square(dp.PureEvent(epsilon=epsilon)) or 0))
+    parameter = math.sqrt(float(event_gaussian_square(dp.PureEvent(epsilon=epsilon)) or 0))
     x = np.linspace(-2 * epsilon - 1, 2 * epsilon + 1, 4001)
     gap = gaussian_profile(x, parameter) - response_profile(x, epsilon)
     assert gap.min() > -1e-12
@@ -167,7 +167,7 @@ def test_what_covers_has_the_larger_profile() -> None:
     covered = 0
     for _ in range(600):
         token, event = draw(), draw()
-        if covers(token, event):
+        if event_covers(token, event):
             covered += token != event
             assert (amplified_profile(event, grid) <= amplified_profile(token, grid) + 1e-12).all()
     assert covered > 20

@@ -21,8 +21,8 @@ from pacprivacy.dp.mechanisms import (
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
+    dp_noise_source,
     lattice_parameter,
-    read_source,
 )
 from pacprivacy.errors import AuditError
 
@@ -36,7 +36,7 @@ Draw = Callable[[int, int], np.ndarray]
 
 @pytest.mark.claim("DP-1")
 def test_laplace_passes_and_the_audit_is_tight() -> None:
-    source = read_source(0)
+    source = dp_noise_source(0)
     scale = add_laplace(0.0, sensitivity=1.0, epsilon=EPSILON, source=source)
 
     def draw(side: int, n: int) -> np.ndarray:
@@ -54,7 +54,7 @@ def test_laplace_passes_and_the_audit_is_tight() -> None:
 
 def gaussian_draw(parameter: float, *, sensitivity: float = 1.0) -> Draw:
     """Many copies at once: n of them have √n times the sensitivity and the parameter of one."""
-    source = read_source(0)
+    source = dp_noise_source(0)
 
     def draw(side: int, n: int) -> np.ndarray:
         root = math.sqrt(n)
@@ -150,7 +150,7 @@ def test_public_mechanisms_pass(name: str) -> None:
 @pytest.mark.claim("DP-8")
 def test_the_choice_among_candidates_is_tight_where_it_should_be() -> None:
     # Two candidates whose scores move in opposite directions by the sensitivity.
-    source = read_source(3)
+    source = dp_noise_source(3)
 
     def draw(side: int, n: int) -> np.ndarray:
         scores = [0.0, 2.0] if side else [1.0, 1.0]
@@ -176,7 +176,7 @@ def test_the_choice_among_candidates_is_tight_where_it_should_be() -> None:
 @pytest.mark.claim("DP-6")
 def test_halved_sensitivity_is_found() -> None:
     rng = np.random.default_rng(1)
-    source = read_source(1)
+    source = dp_noise_source(1)
 
     def wrong_laplace(side: int, n: int) -> np.ndarray:
         return side + rng.laplace(0, 0.5 / EPSILON, size=n)

@@ -19,13 +19,13 @@ from sklearn.tree import DecisionTreeClassifier
 from pacprivacy.dp import audit_dp
 from pacprivacy.dp.aggregate import (
     ClippedMean,
+    draw_block_seeds,
     draw_blocks,
-    draw_seeds,
-    fit_fresh,
+    fit_block,
     map_blocks,
     subsample_aggregate,
 )
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.noise import dp_noise_source
 from pacprivacy.dp.pate import count_votes
 from pacprivacy.errors import MechanismError
 
@@ -74,7 +74,7 @@ def test_a_seeded_stream_does_not_carry_a_record_to_other_teachers() -> None:
             counts.append(
                 count_votes(
                     CoinTeacher(), records, np.arange(120) % 2, ASKED, classes=(0, 1),
-                    n_teachers=7, neighbours="replace", source=read_source(source),
+                    n_teachers=7, neighbours="replace", source=dp_noise_source(source),
                 )
             )  # fmt: skip
         farthest = max(farthest, int(np.abs(counts[0] - counts[1]).sum()) // 2)
@@ -109,8 +109,8 @@ def test_the_audit_of_a_seeded_stream_holds() -> None:
 def run(
     fit: Callable[..., Any], data: tuple[Array, ...], *, n_jobs: int | None = None, source: int = 1
 ) -> list[Any]:
-    words = read_source(source)
-    seeds = draw_seeds(6, words)
+    words = dp_noise_source(source)
+    seeds = draw_block_seeds(6, words)
     blocks = draw_blocks(len(data[0]), 6, neighbours="replace", source=words)
     return map_blocks(fit, data, blocks, seeds=seeds, failed=None, n_jobs=n_jobs)
 
@@ -128,7 +128,7 @@ def differing(fit: Callable[..., Any]) -> int:
 
 def predictions(model: Any) -> Callable[[Array, Array], Array]:
     def fit(rows: Array, labels: Array) -> Array:
-        return np.asarray(fit_fresh(model, rows, labels).predict(ASKED))
+        return np.asarray(fit_block(model, rows, labels).predict(ASKED))
 
     return fit
 
@@ -193,9 +193,9 @@ def test_blocks_differ_in_their_seeds_and_not_between_runs() -> None:
     assert len(set(first)) == 6
     assert first == run(fit, (X, Y))
     assert first != run(fit, (X, Y), source=2)
-    models = run(lambda rows, labels: fit_fresh(SGDClassifier(), rows, labels), (X, Y))
+    models = run(lambda rows, labels: fit_block(SGDClassifier(), rows, labels), (X, Y))
     assert len({model.random_state for model in models}) == 6
-    fixed = run(lambda r, y: fit_fresh(SGDClassifier(random_state=7), r, y), (X, Y))
+    fixed = run(lambda r, y: fit_block(SGDClassifier(random_state=7), r, y), (X, Y))
     assert {model.random_state for model in fixed} == {7}
 
 
@@ -289,7 +289,7 @@ def test_a_teacher_has_one_vote_per_question_whatever_it_answers() -> None:
     for model in (Verbose(), CoinTeacher()):
         votes = count_votes(
             model, X, Y, ASKED, classes=(0, 1), n_teachers=6, neighbours="add_remove",
-            source=read_source(0),
+            source=dp_noise_source(0),
         )  # fmt: skip
         assert (votes.sum(axis=1) == 6).all()
 

@@ -22,14 +22,14 @@ from pacprivacy.dp import (
 )
 from pacprivacy.dp.clipping import whole_rows
 from pacprivacy.dp.descent import StepNoise, private_descent
-from pacprivacy.dp.sgd import LinearSums
+from pacprivacy.dp.sgd import LinearSGDSums
 
 EPSILON, DELTA, N_TRIALS = 1.0, 1e-3, 40_000
 CLIP = 1.0
 Draw = Callable[[int, int], np.ndarray]
 
 
-def records(side: int, neighbours: str) -> LinearSums:
+def records(side: int, neighbours: str) -> LinearSGDSums:
     """Records whose gradients are far longer than the clipping norm; one is there or is not."""
     loss = Hinge(classes=(0, 1))
     X = [[3.0], [3.0], [3.0]]
@@ -37,7 +37,7 @@ def records(side: int, neighbours: str) -> LinearSums:
         X, y = X[:2], [1, side]  # the second record pulls one way or the other
     else:
         X, y = X[: 2 + side], [1, 1, 1][: 2 + side]
-    return LinearSums(whole_rows(X, 5.0), loss.encode(y, len(y)), loss, clip_norm=CLIP)
+    return LinearSGDSums(whole_rows(X, 5.0), loss.encode(y, len(y)), loss, clip_norm=CLIP)
 
 
 def picks(batch: Any, n_records: int, n_trials: int, source: SimulatedSource) -> np.ndarray:

@@ -43,7 +43,7 @@ from pacprivacy.dp import (
     subsample_aggregate,
 )
 from pacprivacy.dp.accuracy_first import CovNR, OutputNR
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.noise import dp_noise_source
 from papers.cs208.network import fine_tune, pretrain
 
 Array = npt.NDArray[Any]
@@ -91,7 +91,7 @@ def vote(neighbours: Any) -> Release:
     def release(X: Array, y: Array) -> Any:
         votes = count_votes(
             LogisticRegression(), X, y, np.eye(2), classes=(0, 1), n_teachers=6,
-            neighbours=neighbours, source=read_source(0),
+            neighbours=neighbours, source=dp_noise_source(0),
         )  # fmt: skip
         return label_by_votes(votes, epsilon=1.0, delta=1e-5, neighbours=neighbours, simulate=1)
 

@@ -83,8 +83,6 @@ from pacprivacy.dp.mechanisms import (
     exponential as exponential,
     gaussian as gaussian,
     laplace as laplace,
-    private_mean as private_mean,
-    private_sum as private_sum,
     score_loss as score_loss,
 )
 from pacprivacy.dp.pate import (
@@ -112,6 +110,8 @@ from pacprivacy.dp.search import (
 from pacprivacy.dp.sgd import dp_sgd as dp_sgd, dp_sgd_jax as dp_sgd_jax
 from pacprivacy.dp.statistics import (
     STATISTICS as STATISTICS,
+    private_mean as private_mean,
+    private_sum as private_sum,
     release_statistic as release_statistic,
 )
 from pacprivacy.dp.verification import verify_dp as verify_dp

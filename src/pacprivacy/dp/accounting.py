@@ -33,12 +33,12 @@ from pacprivacy.dp.events import (
     PureEvent,
     ReplacementSampling,
     Told,
-    check_relation,
-    grid_distance,
-    pure_loss,
-    read_composed,
+    check_event_relation,
+    event_grid_distance,
+    event_pure_loss,
+    read_events,
 )
-from pacprivacy.dp.noise import check_epsilon_delta, grid_price, lattice_parameter
+from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_price, lattice_parameter
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory import gaussian_epsilon, gaussian_equivalent
 
@@ -132,7 +132,7 @@ def account(
     renyi        2.8142  Rényi divergences over a grid of orders
     pld          2.5944  privacy-loss distributions, rounded to the safe side
     """
-    composed = read_composed(events, neighbours)
+    composed = read_events(events, neighbours)
     listed = composed.events
     if delta == 0.0:
         figures = dict.fromkeys(METHODS) | {"basic": _pure(listed)}
@@ -151,8 +151,8 @@ def account(
         "pld": lambda at: _pld(listed, at, composed.neighbours, discretization),
     }
     # Pure losses and zCDP hold for discrete noise as it is.
-    some = grid_distance(event for event in listed if pure_loss(event) is None)
-    distances = dict.fromkeys(methods, grid_distance(listed))
+    some = event_grid_distance(event for event in listed if event_pure_loss(event) is None)
+    distances = dict.fromkeys(methods, event_grid_distance(listed))
     distances |= {"basic": some, "advanced": some, "zcdp": 0.0}
     return Accounts(
         delta=delta,
@@ -176,7 +176,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def _pure(events: Sequence[Event]) -> float:
-    losses = [(event.count, pure_loss(event)) for event in events]
+    losses = [(event.count, event_pure_loss(event)) for event in events]
     if any(loss is None for _, loss in losses):
         raise BudgetError(
             "delta must be above 0 for Gaussian noise and for events with a delta of their own; "
@@ -194,7 +194,7 @@ def _pay_for_grid(
     kept = GRID_SHARE * delta
     while kept < delta:
         value = find(delta - kept)
-        if value is None or grid_price(value, distance) <= kept:
+        if value is None or dp_noise_price(value, distance) <= kept:
             return value
         kept *= 8.0
     return math.inf
@@ -222,13 +222,15 @@ def _split(events: Sequence[Event], delta: float) -> list[tuple[int, float]]:
     """
     own = math.fsum(e.count * e.delta for e in events if isinstance(e, ApproximateEvent))
     left = delta - own
-    needy = [e for e in events if pure_loss(e) is None and not isinstance(e, ApproximateEvent)]
+    needy = [
+        e for e in events if event_pure_loss(e) is None and not isinstance(e, ApproximateEvent)
+    ]
     if left < -1e-12 * delta or (needy and left <= 0.0):
         return [(1, math.inf)]
     share = left / max(1, sum(event.count for event in needy))
     parts = []
     for event in events:
-        loss = event.epsilon if isinstance(event, ApproximateEvent) else pure_loss(event)
+        loss = event.epsilon if isinstance(event, ApproximateEvent) else event_pure_loss(event)
         parts.append((event.count, _single(event, share) if loss is None else loss))
     return parts
 
@@ -305,7 +307,7 @@ def loss_distribution(
     event: Event, neighbours: Neighbours, discretization: float, delta: float
 ) -> Any:
     """Return the privacy-loss distribution of all runs of an event, rounded to the safe side."""
-    check_relation(event, neighbours)
+    check_event_relation(event, neighbours)
     step = {"value_discretization_interval": discretization}
     if isinstance(event, ApproximateEvent):
         promise = common.DifferentialPrivacyParameters(event.epsilon, event.delta)
@@ -389,14 +391,14 @@ def _convex_below(x: Vector, y: Vector) -> Vector:
 
 def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
     """Return bounds on the Rényi divergence of all runs at ``ORDERS``; None where none is known."""
-    check_relation(event, neighbours)
+    check_event_relation(event, neighbours)
     orders = np.array(ORDERS, dtype=np.float64)
     if event.sampling is None:
         if isinstance(event, GaussianEvent):
             return np.asarray(event.count * orders / (2.0 * event.noise_multiplier**2))
         if isinstance(event, LaplaceEvent):
             return _renyi_by_accountant(event, neighbours)
-    loss = pure_loss(event)
+    loss = event_pure_loss(event)
     if loss is not None:
         return np.asarray(event.count * np.minimum(loss, orders * loss**2 / 2.0))
     return _renyi_by_accountant(event, neighbours)
@@ -467,13 +469,13 @@ def advantage(
     >>> round(advantage(LaplaceEvent(noise_multiplier=1.0)), 4), round(math.tanh(0.5), 4)
     (0.3935, 0.4621)
     """
-    listed = read_composed(events, neighbours).events
+    listed = read_events(events, neighbours).events
     found = _closed_form(listed)
     if found is None:
         combined = compose_losses(listed, neighbours, discretization, _TAIL)
         found = float(combined.get_delta_for_epsilon(0.0))
     # Each of the two laws is that far from its continuous one, in total variation.
-    return min(1.0, found * (1 + _ROUNDED) + 2 * grid_distance(listed))
+    return min(1.0, found * (1 + _ROUNDED) + 2 * event_grid_distance(listed))
 
 
 def noise_advantage(epsilon: float, delta: float, n_numbers: int) -> float:

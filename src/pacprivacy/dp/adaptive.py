@@ -24,7 +24,7 @@ from pacprivacy._rounding import at_most
 from pacprivacy.budget import Spent
 from pacprivacy.dp import accounting, events
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.noise import check_epsilon_delta, grid_price, lattice_distance
+from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_distance, dp_noise_price
 from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.theory import gaussian_parameter
 
@@ -82,10 +82,10 @@ class Filter(ProcessBound):
         self._epsilon, self._delta = check_epsilon_delta(epsilon, delta)
         listed = list(reserved) if isinstance(reserved, Iterable) else [reserved]
         check_neighbours(neighbours)
-        tokens = events.read_composed(listed, neighbours).events if listed else ()
+        tokens = events.read_events(listed, neighbours).events if listed else ()
         self._neighbours: Neighbours = neighbours
-        distance = lattice_distance(MOST_NUMBERS) + events.grid_distance(tokens)
-        left = self._delta * (1.0 - HAIR) - grid_price(self._epsilon, distance)
+        distance = dp_noise_distance(MOST_NUMBERS) + events.event_grid_distance(tokens)
+        left = self._delta * (1.0 - HAIR) - dp_noise_price(self._epsilon, distance)
         if left <= self._delta / 2.0:
             raise BudgetError(
                 f"delta must pay for the grid at epsilon {epsilon:g}; got {delta:g}. Use a larger "
@@ -115,7 +115,7 @@ class Filter(ProcessBound):
         Refused if what is left does not cover them; such a release must not be used.
         """
         self.check_process()
-        composed = events.read_composed(what, self._neighbours)
+        composed = events.read_events(what, self._neighbours)
         with self._lock:
             self._take(composed)
 
@@ -146,10 +146,10 @@ class Filter(ProcessBound):
         for event in composed.events:
             wanted = int(event.count)
             for token, count in tokens.items():
-                if wanted and count and events.covers(token, event):
+                if wanted and count and events.event_covers(token, event):
                     used = min(wanted, count)
                     tokens[token], wanted = count - used, wanted - used
-            cost = events.gaussian_square(event)
+            cost = events.event_gaussian_square(event)
             if wanted and cost is not None:
                 taken, wanted = taken + wanted * cost, 0
             if wanted or taken > self._pool or numbers > MOST_NUMBERS:
@@ -208,12 +208,12 @@ class Odometer(ProcessBound):
     def peek(self, what: events.Told | Iterable[events.Told]) -> float:
         """Return what the reading would be after these events; nothing is spent."""
         self.check_process()
-        return self._read(*self._after(events.read_composed(what, self._neighbours)))
+        return self._read(*self._after(events.read_events(what, self._neighbours)))
 
     def spend(self, what: events.Told | Iterable[events.Told]) -> float:
         """Add events, or those of certificates or releases; return the reading."""
         self.check_process()
-        composed = events.read_composed(what, self._neighbours)
+        composed = events.read_events(what, self._neighbours)
         with self._lock:
             self._divergences, self._pure, self._numbers = self._after(composed)
             self._simulation = self._simulation or composed.simulation
@@ -238,7 +238,7 @@ class Odometer(ProcessBound):
                     "events must have known Rényi divergences for an odometer: one (ε, δ) says "
                     f"nothing about the loss itself; got {event}. Use a Filter, and reserve it."
                 )
-            loss = events.pure_loss(event)
+            loss = events.event_pure_loss(event)
             divergences = divergences + more
             pure += math.inf if loss is None else event.count * loss
             # Without sampling, discrete noise has the divergences of continuous noise.
@@ -251,7 +251,7 @@ class Odometer(ProcessBound):
         least = pure * (1 + 1e-12)
         delta = self._delta * (1.0 - HAIR)
         reading = min(least, _crossing(divergences, delta))
-        price = grid_price(reading, lattice_distance(MOST_NUMBERS))
+        price = dp_noise_price(reading, dp_noise_distance(MOST_NUMBERS))
         if numbers > MOST_NUMBERS or (numbers and price > self._delta * HAIR):
             return least
         return reading

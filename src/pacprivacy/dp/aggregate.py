@@ -19,9 +19,9 @@ from pacprivacy._checks import Array, Integers, Mask, Matrix, Vector, check_posi
 from pacprivacy._random import BitSource, own_generators
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.clipping import sum_clipped
-from pacprivacy.dp.events import Event, PureEvent, noise_event, publish
+from pacprivacy.dp.events import Event, PureEvent, noise_event, publish_event
 from pacprivacy.dp.mechanisms import choose_candidate
-from pacprivacy.dp.noise import add_noise, check_promise, read_source
+from pacprivacy.dp.noise import add_noise, check_promise, dp_noise_source
 from pacprivacy.dp.records import record_array
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import uniform_integers
@@ -64,7 +64,7 @@ def draw_blocks(
     return [np.flatnonzero(chosen == block) for block in range(n_blocks)]
 
 
-def draw_seeds(n_blocks: int, source: BitSource) -> list[int]:
+def draw_block_seeds(n_blocks: int, source: BitSource) -> list[int]:
     """Draw a seed of 128 bits for every block."""
     _check_number(n_blocks)
     words = source.words(2 * n_blocks).tolist()
@@ -101,7 +101,7 @@ def map_blocks(
     return list(Parallel(n_jobs=n_jobs, backend="loky")(calls))
 
 
-def fit_fresh(estimator: Any, rows: Array, target: Array) -> Any:
+def fit_block(estimator: Any, rows: Array, target: Array) -> Any:
     """Fit a clone of a scikit-learn estimator; without odd records, where it refuses them.
 
     Seeds that were left open are drawn from NumPy's global generator, which is the block's own.
@@ -323,8 +323,8 @@ def subsample_aggregate(
     if len(lengths) != 1:
         raise DataError("data must be arrays of equal length. Pass a tuple such as (X, y).")
     n_records = lengths.pop()
-    source = read_source(simulate)
-    seeds = draw_seeds(n_blocks, source)
+    source = dp_noise_source(simulate)
+    seeds = draw_block_seeds(n_blocks, source)
     blocks = draw_blocks(
         n_records, n_blocks, neighbours=neighbours, source=source, least_records=least_records
     )
@@ -333,7 +333,7 @@ def subsample_aggregate(
     fits = map_blocks(checked, data, blocks, seeds=seeds, failed=center, n_jobs=n_jobs)
     outputs = np.stack(fits)
     value, noise = aggregator.combine(outputs, epsilon, delta, source)
-    return publish(
+    return publish_event(
         value,
         (epsilon, delta, neighbours),
         aggregator.event(size, epsilon, delta),

@@ -29,15 +29,15 @@ from pacprivacy.dp.batches import Batch, FixedBatch, FullBatch, PoissonBatch, Re
 from pacprivacy.dp.certificate import DPRelease, Neighbours
 from pacprivacy.dp.events import (
     GaussianEvent,
-    publish,
+    publish_event,
 )
 from pacprivacy.dp.noise import (
     HAIR,
     UNITS_PER_SCALE,
     check_count,
     check_epsilon_delta,
-    lattice_slack,
-    read_source,
+    dp_noise_slack,
+    dp_noise_source,
 )
 from pacprivacy.dp.totals import SUM_BITS
 from pacprivacy.errors import BudgetError, DataError, MechanismError
@@ -187,7 +187,7 @@ def release_dp_descent(
     noise, left = plan_descent_noise(
         batch, n_records, n_steps=n_steps, n_weights=n_weights, epsilon=epsilon, delta=delta
     )
-    source = read_source(simulate)
+    source = dp_noise_source(simulate)
     weights, std = private_descent(
         sums, start, batch=batch, steps=steps, noise=noise, source=source
     )
@@ -202,7 +202,7 @@ def release_dp_descent(
     by_renyi = _renyi(event, batch.neighbours, left)
     if by_renyi is not None:
         figures["Rényi epsilon"] = by_renyi
-    return publish(
+    return publish_event(
         restore(weights),
         (epsilon, delta, batch.neighbours),
         event,
@@ -220,7 +220,7 @@ def plan_descent_noise(
 ) -> tuple[float, float]:
     """Return the noise over the clipping norm, and what discrete noise leaves of ``δ``."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
-    left = delta * (1.0 - HAIR) - lattice_slack(epsilon, n_weights * n_steps)
+    left = delta * (1.0 - HAIR) - dp_noise_slack(epsilon, n_weights * n_steps)
     if not left > 0.5 * delta:
         raise BudgetError(
             f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "

@@ -22,7 +22,7 @@ from scipy import special, stats
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.noise import check_count, lattice_distance, lattice_parameter
+from pacprivacy.dp.noise import check_count, dp_noise_distance, lattice_parameter
 from pacprivacy.errors import BudgetError, CertificateError
 
 _TAIL = 1e-18  # mass of rare repetitions that is counted as lost entirely
@@ -219,7 +219,7 @@ class Composed:
     simulation: bool
 
 
-def read_composed(told: Told | Iterable[Told], neighbours: Neighbours | None) -> Composed:
+def read_events(told: Told | Iterable[Told], neighbours: Neighbours | None) -> Composed:
     """Read what ran; the relation is that of the certificates unless it is given."""
     listed = list(told) if isinstance(told, Iterable) else [told]
     certificates = [found for item in listed if (found := _certificate(item)) is not None]
@@ -236,7 +236,7 @@ def read_composed(told: Told | Iterable[Told], neighbours: Neighbours | None) ->
     for item in listed:
         certificate = _certificate(item)
         for event in [_event(item)] if certificate is None else events_of(certificate):
-            check_relation(event, neighbours)
+            check_event_relation(event, neighbours)
             counts[replace(event, count=1)] += int(event.count)
     if not counts:
         raise BudgetError("events must hold at least one event. Pass what was run.")
@@ -309,7 +309,7 @@ def events_of(certificate: DPCertificate) -> list[Event]:
     return [ApproximateEvent(epsilon=certificate.epsilon, delta=certificate.delta)]
 
 
-def publish(
+def publish_event(
     value: Any,
     promise: tuple[float, float, Neighbours],
     *events: Event,
@@ -322,14 +322,14 @@ def publish(
         epsilon=float(epsilon),
         delta=float(delta),
         neighbours=neighbours,
-        events=carried(*events),
+        events=carried_events(*events),
         simulation=simulation,
         **said,
     )
     return DPRelease(value=value, certificate=certificate)
 
 
-def carried(*events: Event) -> tuple[dict[str, Any], ...]:
+def carried_events(*events: Event) -> tuple[dict[str, Any], ...]:
     """Return events as a certificate carries them: plain JSON types."""
     return tuple(
         msgspec.to_builtins(event, enc_hook=lambda number: number.item()) for event in events
@@ -353,7 +353,7 @@ def noise_event(epsilon: float, delta: float, n_numbers: int) -> Event:
     return PureEvent(epsilon=float(epsilon))
 
 
-def check_relation(event: Event, neighbours: Neighbours) -> None:
+def check_event_relation(event: Event, neighbours: Neighbours) -> None:
     """Refuse a way of sampling to which claim DP-4 does not apply under the relation."""
     sampling = event.sampling
     if isinstance(sampling, PoissonSampling):
@@ -375,7 +375,7 @@ def check_relation(event: Event, neighbours: Neighbours) -> None:
         )
 
 
-def pure_loss(event: Event) -> float | None:
+def event_pure_loss(event: Event) -> float | None:
     """Return the ``ε`` of one run on its sample, if the loss never exceeds it (claim DP-4)."""
     pure, sampling = event.pure_epsilon, event.sampling
     if pure is None or sampling is None:
@@ -387,10 +387,10 @@ def pure_loss(event: Event) -> float | None:
     return min(pure, math.log1p(sampling.rate * math.expm1(drawn))) if drawn < 700 else pure
 
 
-def grid_distance(events: Iterable[Event]) -> float:
+def event_grid_distance(events: Iterable[Event]) -> float:
     """Return how far the discrete noise of all runs is from continuous noise in total."""
     return math.fsum(
-        lattice_distance(
+        dp_noise_distance(
             event.count * event.n_numbers,
             law="laplace" if isinstance(event, LaplaceEvent) else "gaussian",
         )
@@ -398,26 +398,26 @@ def grid_distance(events: Iterable[Event]) -> float:
     )
 
 
-def gaussian_square(event: Event) -> Fraction | None:
+def event_gaussian_square(event: Event) -> Fraction | None:
     """Return the ``μ²`` of a Gaussian mechanism that dominates one run, if one is known (DP-21)."""
     if isinstance(event, GaussianEvent):
         return None if event.sampling is not None else 1 / Fraction(event.noise_multiplier) ** 2
-    loss = pure_loss(event)
+    loss = event_pure_loss(event)
     if loss is None:
         return None
     # The trade-off of a pure mechanism lies above the Gaussian curve through its corner.
     return Fraction(-2.0 * float(special.ndtri(special.expit(-loss))) * (1.0 + 1e-12)) ** 2
 
 
-def covers(token: Event, event: Event) -> bool:
+def event_covers(token: Event, event: Event) -> bool:
     """Tell whether one run of ``token`` is nowhere more private than one of ``event`` (DP-21)."""
     if replace(event, count=token.count) == token:
         return True
     if isinstance(token, PureEvent | ApproximateEvent):
-        loss = pure_loss(event)
+        loss = event_pure_loss(event)
         if isinstance(token, ApproximateEvent) and isinstance(event, ApproximateEvent):
             return event.epsilon <= token.epsilon and event.delta <= token.delta
-        limit = pure_loss(token) if isinstance(token, PureEvent) else token.epsilon
+        limit = event_pure_loss(token) if isinstance(token, PureEvent) else token.epsilon
         return loss is not None and limit is not None and loss <= limit
     if type(token) is not type(event) or not isinstance(event, GaussianEvent | LaplaceEvent):
         return False

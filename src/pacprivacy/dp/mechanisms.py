@@ -20,8 +20,14 @@ from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import advantage, noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.clipping import sum_clipped
-from pacprivacy.dp.events import GaussianEvent, PureEvent, gaussian_event, noise_event, publish
-from pacprivacy.dp.records import EMPTY_RECORDS, read_records, record_array
+from pacprivacy.dp.events import (
+    GaussianEvent,
+    PureEvent,
+    gaussian_event,
+    noise_event,
+    publish_event,
+)
+from pacprivacy.dp.records import read_records, record_array
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import bernoulli_exp
 
@@ -61,11 +67,11 @@ def laplace(
     (0.0, 2.0)
     """
     check_neighbours(neighbours)
-    source = noise.read_source(simulate)
+    source = noise.dp_noise_source(simulate)
     noisy = noise.add_laplace(
         values, sensitivity=sensitivity, epsilon=epsilon, source=source, sampler=sampler
     )
-    return publish(
+    return publish_event(
         _as_given(noisy),
         (epsilon, 0.0, neighbours),
         noise_event(epsilon, 0.0, noisy.values.size),
@@ -122,7 +128,7 @@ def gaussian(
                 f"epsilon must be below 1 for the classical formula; got {epsilon:g}. "
                 "Use calibration='analytic'."
             )
-        left = delta - noise.lattice_slack(epsilon, np.size(values))
+        left = delta - noise.dp_noise_slack(epsilon, np.size(values))
         if not left > 0.5 * delta:
             raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
         parameter = epsilon / math.sqrt(2.0 * math.log(1.25 / left))
@@ -131,12 +137,12 @@ def gaussian(
         raise BudgetError(
             f"calibration must be 'analytic' or 'classical'; got {calibration!r}. Leave it out."
         )
-    source = noise.read_source(simulate)
+    source = noise.dp_noise_source(simulate)
     noisy = noise.add_gaussian(
         values, sensitivity=sensitivity, parameter=parameter, source=source, sampler=sampler
     )
     n_numbers = noisy.values.size
-    return publish(
+    return publish_event(
         _as_given(noisy),
         (epsilon, delta, neighbours),
         gaussian_event(parameter, n_numbers),
@@ -155,96 +161,6 @@ def gaussian(
 def _as_given(noisy: noise.Perturbed) -> Any:
     """Return a float for one number, an array for several."""
     return noisy.values if noisy.values.ndim else float(noisy.values)
-
-
-def private_sum(
-    rows: Any,
-    *,
-    clip_norm: float,
-    epsilon: float,
-    delta: float = 0.0,
-    neighbours: Neighbours,
-    simulate: np.random.Generator | int | None = None,
-) -> DPRelease:
-    """Release the sum of rows, each scaled down to ``min(1, clip_norm/|row|)`` of itself.
-
-    Parameters
-    ----------
-    rows : array of shape (n,) or (n, d), curator-only
-        One number or row for each record; one that is not finite counts as zero.
-    clip_norm : float > 0, public
-        Largest length of a row: the sum of absolute entries for ``delta=0``, which takes Laplace
-        noise, and Euclidean otherwise. A replacement moves the sum by twice as much.
-
-    Guarantee
-    ---------
-    Claims DP-1, DP-2 and DP-3. ``(epsilon, delta)``-differential privacy; clipping and summation
-    are inside, so nothing is left to declare. Claim DP-17: what is refused is public.
-
-    Examples
-    --------
-    >>> ages = np.arange(20.0, 60.0)
-    >>> release = private_sum(ages, clip_norm=100.0, epsilon=1.0, neighbours="add_remove")
-    >>> round(release.certificate.noise["laplace scale"], 4)
-    100.0
-    """
-    noise.check_promise(epsilon, delta, neighbours)
-    values = record_array(rows)
-    flat = values.ndim == 1
-    total: Any = sum_clipped(
-        values[:, None] if flat else rows, clip_norm=clip_norm, norm="l2" if delta else "l1"
-    )
-    given: dict[str, Any] = {
-        "sensitivity": (1.0 if neighbours == "add_remove" else 2.0) * float(clip_norm),
-        "epsilon": epsilon,
-        "neighbours": neighbours,
-        "simulate": simulate,
-    }
-    total = total[0] if flat else total
-    release = gaussian(total, delta=delta, **given) if delta else laplace(total, **given)
-    kind = "Euclidean length" if delta else "sum of absolute entries"
-    said = f"Rows are scaled down to a {kind} of at most {float(clip_norm):g}, which was declared."
-    certificate = replace(
-        release.certificate, assumptions=(said, *release.certificate.assumptions[1:], EMPTY_RECORDS)
-    )
-    return DPRelease(value=release.value, certificate=certificate)
-
-
-def private_mean(
-    rows: Any,
-    *,
-    clip_norm: float,
-    epsilon: float,
-    delta: float = 0.0,
-    neighbours: Neighbours,
-    n_public: int | None = None,
-    simulate: np.random.Generator | int | None = None,
-) -> DPRelease:
-    """Release the sum of clipped rows over a *public* number of records.
-
-    Parameters are those of :func:`private_sum`, and ``n_public``: the number that the sum is
-    divided by. Under ``replace`` the number of records is public and is the default. Under
-    ``add_remove`` it is not, so it must be given; an estimate will do.
-    """
-    check_neighbours(neighbours)
-    if n_public is None and neighbours == "add_remove":
-        raise BudgetError(
-            "n_public must be given where records may be added or removed: their true number is "
-            "not public; got None. Pass a public estimate, or use neighbours='replace'."
-        )
-    n = check_positive("n_public", len(rows) if n_public is None else n_public, advice="Use n.")
-    release = private_sum(
-        rows,
-        clip_norm=clip_norm,
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,
-        simulate=simulate,
-    )
-    scales = {name: scale / n for name, scale in (release.certificate.noise or {}).items()}
-    notes = (f"The sum was divided by {n:g}, which is public.",)
-    certificate = replace(release.certificate, noise=scales, notes=notes)
-    return DPRelease(value=release.value / n, certificate=certificate)
 
 
 def exponential(
@@ -285,12 +201,12 @@ def exponential(
             "monotone must be False for neighbours='replace': what is removed lowers scores that "
             "what is added may raise; got True. Use 'add_remove', or leave monotone out."
         )
-    source = noise.read_source(simulate)
+    source = noise.dp_noise_source(simulate)
     chosen = choose_candidate(
         scores, sensitivity=sensitivity, epsilon=epsilon, monotone=monotone, source=source
     )
     same_way = ", all in the same direction" if monotone else ""
-    return publish(
+    return publish_event(
         chosen,
         (epsilon, 0.0, neighbours),
         PureEvent(epsilon=float(epsilon)),

@@ -84,7 +84,7 @@ def add_gaussian(
     Guarantee
     ---------
     Claim DP-2. As private as the continuous Gaussian mechanism of that parameter, up to
-    :func:`lattice_slack` in ``δ``; and ``μ²/2``-zCDP without slack. Holds for any relation under
+    :func:`dp_noise_slack` in ``δ``; and ``μ²/2``-zCDP without slack. Holds for any relation under
     which the numbers move by at most ``sensitivity``.
     """
     parameter = check_positive("parameter", parameter, advice="Use 1 / noise multiplier.")
@@ -110,7 +110,7 @@ def add_noise(
     return add_gaussian(values, sensitivity=sensitivity, parameter=parameter, source=source)
 
 
-def lattice_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
+def dp_noise_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
     """Return how far so many discrete numbers are from continuous ones, in total variation.
 
     Claim L-3 for Gaussian, claim DP-5 for Laplace noise, of ``UNITS_PER_SCALE`` steps or more.
@@ -119,14 +119,14 @@ def lattice_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
     return n_numbers / (32.0 * units**4 if law == "gaussian" else 8.0 * units**2)
 
 
-def grid_price(epsilon: float, distance: float) -> float:
+def dp_noise_price(epsilon: float, distance: float) -> float:
     """Return what a distance in total variation from continuous noise costs in ``δ``."""
     return (1.0 + math.exp(min(epsilon, 700.0))) * distance
 
 
-def lattice_slack(epsilon: float, n_numbers: int) -> float:
+def dp_noise_slack(epsilon: float, n_numbers: int) -> float:
     """Return what to add to ``δ`` because the Gaussian noise of so many numbers is discrete."""
-    return grid_price(epsilon, lattice_distance(n_numbers))
+    return dp_noise_price(epsilon, dp_noise_distance(n_numbers))
 
 
 def lattice_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
@@ -138,7 +138,7 @@ def lattice_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
     price is too high, for large ``epsilon``, by zCDP, which has none.
     """
     epsilon, delta = check_epsilon_delta(epsilon, delta)
-    left = delta * (1.0 - HAIR) - lattice_slack(epsilon, n_numbers)
+    left = delta * (1.0 - HAIR) - dp_noise_slack(epsilon, n_numbers)
     if left > 0.5 * delta:
         return gaussian_parameter(epsilon, left)
     log = math.log(1.0 / delta)
@@ -152,7 +152,7 @@ def lattice_epsilon(parameter: float, delta: float, n_numbers: int) -> float:
     _, delta = check_epsilon_delta(1.0, delta)
 
     def paid(epsilon: float) -> float:  # convex: the curve falls, the price of the grid rises
-        return gaussian_delta(epsilon, parameter) + lattice_slack(epsilon, n_numbers)
+        return gaussian_delta(epsilon, parameter) + dp_noise_slack(epsilon, n_numbers)
 
     rho = parameter**2 / 2.0
     by_zcdp = (rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))) * (1 + 1e-12)
@@ -193,7 +193,7 @@ def check_promise(epsilon: float, delta: float, neighbours: str) -> tuple[float,
     return check_epsilon_delta(epsilon, delta)
 
 
-def read_source(simulate: np.random.Generator | int | None = None) -> BitSource:
+def dp_noise_source(simulate: np.random.Generator | int | None = None) -> BitSource:
     """Return the operating system's words, or seeded ones for a simulation."""
     if simulate is None:
         return SystemSource()

@@ -14,7 +14,7 @@ from pacprivacy._random import BitSource
 from pacprivacy.dp import aggregate, noise
 from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.events import gaussian_event, publish
+from pacprivacy.dp.events import gaussian_event, publish_event
 from pacprivacy.dp.records import encode_record_labels, record_array
 from pacprivacy.errors import BudgetError, DataError
 
@@ -54,7 +54,7 @@ def count_votes(
             f"questions must have the features of X, {features.shape[1:]}; got shape "
             f"{asked.shape}. Pass public rows of the same columns."
         )
-    seeds = aggregate.draw_seeds(n_teachers, source)
+    seeds = aggregate.draw_block_seeds(n_teachers, source)
     blocks = aggregate.draw_blocks(
         len(features),
         n_teachers,
@@ -86,7 +86,7 @@ class _Teach:
         features, codes = features[known], codes[known]
         if len(np.unique(codes)) == 1:
             return np.full(len(self.questions), codes[0], dtype=np.int64)
-        answer = aggregate.fit_fresh(self.estimator, features, codes).predict(self.questions)
+        answer = aggregate.fit_block(self.estimator, features, codes).predict(self.questions)
         one_each = np.asarray(answer, dtype=np.int64).reshape(len(self.questions))
         return np.clip(one_each, 0, self.n_classes - 1)
 
@@ -122,12 +122,12 @@ def label_by_votes(
             f"and dtype {counts.dtype}. Use count_votes."
         )
     parameter = noise.lattice_parameter(epsilon, delta, counts.size)
-    source = noise.read_source(simulate)
+    source = noise.dp_noise_source(simulate)
     reach = math.sqrt(2.0 * len(counts)) * (1 + 1e-12)
     noisy = noise.add_gaussian(
         counts.astype(np.float64), sensitivity=reach, parameter=parameter, source=source
     )
-    return publish(
+    return publish_event(
         np.argmax(noisy.values, axis=1),
         (epsilon, delta, neighbours),
         gaussian_event(parameter, counts.size),

@@ -18,7 +18,7 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import clipping, noise, records
 from pacprivacy.dp.accounting import advantage, noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, noise_event, publish
+from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, noise_event, publish_event
 from pacprivacy.dp.losses import MarginLoss, read_margin_loss
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
@@ -36,7 +36,7 @@ SOLVER: Final = (
 _UNIT: Final = 2.0**-53
 
 
-def sign_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any] | None) -> Matrix:
+def sign_perturbed_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any] | None) -> Matrix:
     """Return rows clipped to ``x_bound``, negated for the first of two declared classes.
 
     A record that is not finite, or that has another label, becomes a row of zeros.
@@ -60,10 +60,10 @@ def _clip_rows(rows: Matrix, bound: float) -> Matrix:
 
 
 @np.errstate(all="ignore")
-def minimise_margins(
+def minimise_perturbed(
     signed: Matrix, loss: MarginLoss, *, penalty: float, tilt: Vector, x_bound: float
 ) -> tuple[Vector, float]:
-    """Minimise ``Σ f(s_i·θ) + penalty |θ|²/2 + tilt·θ`` over rows of :func:`sign_rows`.
+    """Minimise ``Σ f(s_i·θ) + penalty |θ|²/2 + tilt·θ`` over rows of :func:`sign_perturbed_rows`.
 
     Returns a point at which the norm of the gradient is at most the second number, which is
     public; it is within that over ``penalty`` of the minimiser. Where float64 does not suffice,
@@ -202,7 +202,7 @@ def objective_perturbation(
     epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     known = read_margin_loss(loss)
-    signed = sign_rows(X, y, x_bound=x_bound, classes=classes)
+    signed = sign_perturbed_rows(X, y, x_bound=x_bound, classes=classes)
     d = signed.shape[1]
     curvature = known.most_curvature * float(x_bound) ** 2
     left = (1 - SOLVER_SHARE) * epsilon - math.log1p(curvature / penalty)  # for the linear term
@@ -212,13 +212,13 @@ def objective_perturbation(
             f"penalty must be above {least:.6g} for epsilon {epsilon:g}: one record adds "
             f"curvature {curvature:.6g}; got {penalty:g}. Use {3 * least:.3g}."
         )
-    slack = noise.lattice_slack(epsilon, d)
+    slack = noise.dp_noise_slack(epsilon, d)
     if not delta > 2.0 * slack:
         raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
     parameter = _parameter(left, delta - slack, neighbours)
-    source = noise.read_source(simulate)
+    source = noise.dp_noise_source(simulate)
     tilt = noise.add_gaussian(np.zeros(d), sensitivity=x_bound, parameter=parameter, source=source)
-    point, gradient = minimise_margins(
+    point, gradient = minimise_perturbed(
         signed, known, penalty=penalty, tilt=tilt.values, x_bound=x_bound
     )
     # Distance from the minimiser under continuous noise: the solver's, and that of rounding it.
@@ -229,7 +229,7 @@ def objective_perturbation(
         epsilon=SOLVER_SHARE * epsilon,
         source=source,
     )
-    return publish(
+    return publish_event(
         final.values,
         (epsilon, delta, neighbours),
         ApproximateEvent(epsilon=epsilon, delta=delta),
@@ -271,7 +271,7 @@ def _advantage(
     heads = 1.0 / (1.0 + shrink)
     likely = 1.0 - shrink * (1.0 - plain)
     unlikely = gaussian_delta(solver_epsilon, parameter)
-    one = heads * likely + (1.0 - heads) * unlikely + noise.lattice_slack(0.0, n_numbers)
+    one = heads * likely + (1.0 - heads) * unlikely + noise.dp_noise_slack(0.0, n_numbers)
     # A replacement is a removal and an addition.
     return min(1.0, (1.0 if neighbours == "add_remove" else 2.0) * one * (1 + 1e-12))
 
@@ -314,15 +314,15 @@ def output_perturbation(
     Guarantee
     ---------
     Claim DP-10. ``(epsilon, delta)``-differential privacy; what the solver leaves undone is in the
-    sensitivity. The expected excess of the sum is at most :func:`expected_excess`. Claim DP-17:
+    sensitivity. The expected excess of the sum is at most :func:`perturbation_excess`. Claim DP-17:
     what is refused is public.
     """
     noise.check_promise(epsilon, delta, neighbours)
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     known = read_margin_loss(loss)
-    signed = sign_rows(X, y, x_bound=x_bound, classes=classes)
+    signed = sign_perturbed_rows(X, y, x_bound=x_bound, classes=classes)
     d = signed.shape[1]
-    point, gradient = minimise_margins(
+    point, gradient = minimise_perturbed(
         signed, known, penalty=penalty, tilt=np.zeros(d), x_bound=x_bound
     )
     contribution = float(x_bound) * (1.0 if neighbours == "add_remove" else 2.0)
@@ -386,7 +386,7 @@ def ridge_output_perturbation(
     point = _solve_ridge(rows, target, penalty, TOLERANCE * gradient_bound)
 
     def note(std: float) -> str:
-        excess = expected_excess(
+        excess = perturbation_excess(
             std, n_records=n, n_features=d, penalty=penalty, curvature=x_bound**2
         )
         return f"In expectation, noise raises the minimised sum by at most {excess:.4g}."
@@ -418,7 +418,7 @@ def _release_point(
 ) -> DPRelease:
     """Add noise to a minimiser; the sensitivity is Euclidean, also where the noise is Laplace."""
     epsilon, delta, _ = promise
-    source = noise.read_source(simulate)
+    source = noise.dp_noise_source(simulate)
     noisy = noise.add_noise(
         point,
         sensitivity=sensitivity if delta else sensitivity * math.sqrt(point.size) * (1 + 1e-12),
@@ -427,7 +427,7 @@ def _release_point(
         source=source,
     )
     method = "one Gaussian mechanism" if delta else "one Laplace mechanism"
-    return publish(
+    return publish_event(
         noisy.values,
         promise,
         noise_event(epsilon, delta, point.size),
@@ -440,7 +440,7 @@ def _release_point(
     )
 
 
-def expected_excess(
+def perturbation_excess(
     noise_std: float, *, n_records: int, n_features: int, penalty: float, curvature: float
 ) -> float:
     """Return how much noise in the minimiser raises the minimised sum, at most, in expectation.

@@ -17,7 +17,7 @@ from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.clipping import norms_of
-from pacprivacy.dp.events import PureEvent, noise_event, publish
+from pacprivacy.dp.events import PureEvent, noise_event, publish_event
 from pacprivacy.dp.records import EMPTY_RECORDS, read_regression_records
 from pacprivacy.dp.totals import CHUNK_ROWS, ExactTotal
 from pacprivacy.errors import BudgetError
@@ -75,9 +75,9 @@ def adassp(
     upper = np.triu_indices(d)
     n_numbers = 1 + len(upper[0]) + d
     share = noise.lattice_parameter(epsilon, delta, n_numbers) / float(np.sqrt(3))
-    source = noise.read_source(simulate)
+    source = noise.dp_noise_source(simulate)
     least: Vector = np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64)
-    reach = sensitivities(x_bound, y_bound, neighbours)
+    reach = regression_sensitivities(x_bound, y_bound, neighbours)
     noisy = [
         noise.add_gaussian(
             values, sensitivity=sensitivity * _FLOAT_MARGIN, parameter=share, source=source
@@ -143,7 +143,7 @@ def regression_from_statistics(
     d = len(products)
     upper = np.triu_indices(d)
     n_numbers = len(upper[0]) + d
-    source = noise.read_source(simulate)
+    source = noise.dp_noise_source(simulate)
     if delta == 0.0:
         twice = 1.0 if neighbours == "add_remove" else 2.0
         reach = (x_bound**2 * (twice * (d + 1) / 2.0), x_bound * y_bound * (twice * math.sqrt(d)))
@@ -155,7 +155,7 @@ def regression_from_statistics(
         ]
     else:
         share = noise.lattice_parameter(epsilon, delta, n_numbers) / math.sqrt(2.0)
-        reach = sensitivities(x_bound, y_bound, neighbours)[1:]
+        reach = regression_sensitivities(x_bound, y_bound, neighbours)[1:]
         noisy = [
             noise.add_gaussian(
                 values, sensitivity=part * _FLOAT_MARGIN, parameter=share, source=source
@@ -184,7 +184,7 @@ def regression_from_statistics(
     )
 
 
-def clip_whole(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
+def clip_regression(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
     """Return features and target clipped to their bounds, in whole millionths of these.
 
     A record that is not finite becomes one of zeros.
@@ -199,7 +199,7 @@ def clip_whole(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, 
     return whole, np.trunc(np.clip(target / y_bound, -1.0, 1.0) * LARGEST_ENTRY)
 
 
-def exact_sums(features: Matrix, target: Vector) -> tuple[Matrix, Vector]:
+def regression_sums(features: Matrix, target: Vector) -> tuple[Matrix, Vector]:
     """Return ``XᵀX`` and ``Xᵀy`` of whole numbers, without rounding until the last conversion."""
     d = features.shape[1]
     gram, products = ExactTotal((d, d)), ExactTotal((d,))
@@ -211,7 +211,7 @@ def exact_sums(features: Matrix, target: Vector) -> tuple[Matrix, Vector]:
     return gram.rounded(), products.rounded()
 
 
-def sensitivities(
+def regression_sensitivities(
     x_bound: float, y_bound: float, neighbours: Neighbours
 ) -> tuple[float, float, float]:
     """Return how far one record moves the least eigenvalue, the upper triangle, and ``Xᵀy``."""
@@ -223,7 +223,7 @@ def sensitivities(
 
 def _moments(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
     """Return ``XᵀX`` and ``Xᵀy`` of clipped records."""
-    gram, products = exact_sums(*clip_whole(X, y, x_bound, y_bound))
+    gram, products = regression_sums(*clip_regression(X, y, x_bound, y_bound))
     return (
         gram * (x_bound / LARGEST_ENTRY) ** 2,
         products * (x_bound * y_bound / LARGEST_ENTRY**2),
@@ -249,7 +249,7 @@ def _publish(
     epsilon, delta, _ = promise
     # Laplace noise takes half of epsilon for each of the two statistics.
     event = noise_event(epsilon, delta, n_numbers) if delta else None
-    return publish(
+    return publish_event(
         value,
         promise,
         event or PureEvent(epsilon=epsilon / 2.0, count=2),

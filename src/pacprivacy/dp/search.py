@@ -22,10 +22,10 @@ from pacprivacy.dp.accounting import as_dp_accounting
 from pacprivacy.dp.batches import Batch
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.clipping import whole_rows
-from pacprivacy.dp.events import ApproximateEvent, PureEvent, publish
+from pacprivacy.dp.events import ApproximateEvent, PureEvent, publish_event
 from pacprivacy.dp.losses import LinearLoss
-from pacprivacy.dp.noise import check_epsilon_delta, lattice_slack, read_source
-from pacprivacy.dp.sgd import LinearSums
+from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_slack, dp_noise_source
+from pacprivacy.dp.sgd import LinearSGDSums
 from pacprivacy.errors import BudgetError, MechanismError
 
 COUNT_SLACK: Final = 2.0**-40  # distance of the law of the drawn number from the stated one
@@ -199,13 +199,13 @@ def dp_search(
     batch.size_for(n_records)
     left = _delta_left(epsilon, delta, n_numbers=math.prod(shape) * n_steps, runs=runs)
     noise = search_noise(batch, n_records, n_steps=n_steps, runs=runs, epsilon=epsilon, delta=left)
-    source = read_source(simulate)
+    source = dp_noise_source(simulate)
 
     def run() -> tuple[dict[str, Any], float]:
         number = uniform_below(source, len(candidates))
         steps = candidates[number]
         weights, _ = descent.private_descent(
-            LinearSums(rows, target, loss, clip_norm=steps.clip_norm),
+            LinearSGDSums(rows, target, loss, clip_norm=steps.clip_norm),
             descent.read_descent_start(None, shape),
             batch=batch,
             steps=steps,
@@ -217,7 +217,7 @@ def dp_search(
 
     value = _best(run, runs.draw(source))
     about = descent.describe_descent_steps(batch, replace(candidates[0], average=False), n_records)
-    return publish(
+    return publish_event(
         value,
         (epsilon, delta, batch.neighbours),
         ApproximateEvent(epsilon=float(epsilon), delta=float(delta)),
@@ -270,8 +270,8 @@ def pure_search(
     runs = RandomRuns(mean=mean)
     epsilon = math.nextafter(3.0 * epsilon_run, math.inf)
     check_neighbours(neighbours)
-    return publish(
-        _best(run, runs.draw(read_source(simulate))),
+    return publish_event(
+        _best(run, runs.draw(dp_noise_source(simulate))),
         (epsilon, 0.0, neighbours),
         PureEvent(epsilon=epsilon),
         simulation=simulate is not None,
@@ -303,7 +303,7 @@ def _same_steps(candidates: Sequence[descent.Steps]) -> int:
 def _delta_left(epsilon: float, delta: float, *, n_numbers: int, runs: RandomRuns) -> float:
     """Return what discrete noise in all runs, and a drawn number of runs, leave of ``δ``."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
-    price = runs.mean * lattice_slack(epsilon, n_numbers)
+    price = runs.mean * dp_noise_slack(epsilon, n_numbers)
     left = delta - price - (1.0 + math.exp(min(epsilon, 700.0))) * COUNT_SLACK
     if not left > 0.5 * delta:
         raise BudgetError(

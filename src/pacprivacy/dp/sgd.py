@@ -82,7 +82,7 @@ def dp_sgd(
     """
     rows = clipping.whole_rows(X, x_bound)
     n_records, n_features = rows.whole.shape
-    sums = LinearSums(rows, loss.encode(y, n_records), loss, clip_norm=steps.clip_norm)
+    sums = LinearSGDSums(rows, loss.encode(y, n_records), loss, clip_norm=steps.clip_norm)
     shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
     return release_dp_descent(
         sums,
@@ -102,7 +102,7 @@ def dp_sgd(
     )
 
 
-class LinearSums:
+class LinearSGDSums:
     """Sums of clipped gradients ``slopes · x`` of a linear model; none of a single record is built.
 
     Guarantee
@@ -239,7 +239,7 @@ class _JaxSums:
     def __init__(
         self, loss: Loss, start: Any, data: tuple[Any, ...], *, clip_norm: float, chunk: int
     ) -> None:
-        jax, flattening = import_jax("jax", "jax.flatten_util")
+        jax, flattening = import_sgd_jax("jax", "jax.flatten_util")
         flatten = flattening.ravel_pytree
         check_count("chunk", chunk)
         if not all(hasattr(column, "dtype") for column in data):
@@ -284,7 +284,7 @@ class _JaxSums:
             chosen = places[begin : begin + self._most()]
             n_padded = -(-len(chosen) // PADDED_TO) * PADDED_TO
             padded = np.resize(chosen, n_padded)
-            with without_checks(self._jax):  # or a record that makes a NaN would raise
+            with sgd_without_checks(self._jax):  # or a record that makes a NaN would raise
                 found = self._gradients(at, tuple(column[padded] for column in self._columns))
             totals.add_gradients(total, np.asarray(found)[: len(chosen)], self._clip)
         return total.held()
@@ -330,13 +330,13 @@ class _JaxSums:
 
 
 @contextmanager
-def without_checks(jax: Any) -> Iterator[None]:
+def sgd_without_checks(jax: Any) -> Iterator[None]:
     """Switch checks for NaN and infinity off: what they find is about single records."""
     with jax.debug_nans(False), jax.debug_infs(False), np.errstate(all="ignore"):
         yield
 
 
-def import_jax(*modules: str) -> tuple[Any, ...]:
+def import_sgd_jax(*modules: str) -> tuple[Any, ...]:
     """Import modules that come with the extra; say what is missing where they did not."""
     try:
         return tuple(import_module(name) for name in modules)

@@ -13,14 +13,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from pacprivacy._checks import Integers, Vector
+from pacprivacy._checks import Integers, Vector, check_positive
+from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import advantage, calibrate_to_advantage, noise_advantage
-from pacprivacy.dp.certificate import DPCertificate, DPRelease
+from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.clipping import sum_clipped
-from pacprivacy.dp.events import PureEvent, carried
+from pacprivacy.dp.events import (
+    PureEvent,
+    carried_events,
+)
 from pacprivacy.dp.mechanisms import choose_candidate, gaussian, laplace, score_loss
-from pacprivacy.dp.noise import check_promise, read_source
-from pacprivacy.dp.records import EMPTY_RECORDS
+from pacprivacy.dp.noise import check_promise, dp_noise_source
+from pacprivacy.dp.records import EMPTY_RECORDS, record_array
 from pacprivacy.errors import BudgetError, DataError
 
 STATISTICS: Final = ("count", "sum", "mean", "histogram", "median", "quantiles")
@@ -274,7 +278,7 @@ def _choices(
         )
     check_promise(epsilon, 0.0, "add_remove")
     event = PureEvent(epsilon=epsilon / count, count=count)
-    source, values = read_source(simulate), {}
+    source, values = dp_noise_source(simulate), {}
     for column in read:
         grid = np.linspace(column.low, column.high, GRID)
         found: dict[str, Any] = {}
@@ -307,7 +311,7 @@ def _choices(
             EMPTY_RECORDS,
         ),
         accounting={"method": "one choice for each quantile of each column", "choices": count},
-        events=carried(event),
+        events=carried_events(event),
         notes=(
             f"With probability {1 - GAMMA:g} the rank of a point is within about {off:.3g} records "
             "of the best point of the grid; no error bar in units follows from that.",
@@ -315,3 +319,93 @@ def _choices(
         simulation=source.is_simulation,
     )
     return DPRelease(value={statistic: values}, certificate=certificate)
+
+
+def private_sum(
+    rows: Any,
+    *,
+    clip_norm: float,
+    epsilon: float,
+    delta: float = 0.0,
+    neighbours: Neighbours,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release the sum of rows, each scaled down to ``min(1, clip_norm/|row|)`` of itself.
+
+    Parameters
+    ----------
+    rows : array of shape (n,) or (n, d), curator-only
+        One number or row for each record; one that is not finite counts as zero.
+    clip_norm : float > 0, public
+        Largest length of a row: the sum of absolute entries for ``delta=0``, which takes Laplace
+        noise, and Euclidean otherwise. A replacement moves the sum by twice as much.
+
+    Guarantee
+    ---------
+    Claims DP-1, DP-2 and DP-3. ``(epsilon, delta)``-differential privacy; clipping and summation
+    are inside, so nothing is left to declare. Claim DP-17: what is refused is public.
+
+    Examples
+    --------
+    >>> ages = np.arange(20.0, 60.0)
+    >>> release = private_sum(ages, clip_norm=100.0, epsilon=1.0, neighbours="add_remove")
+    >>> round(release.certificate.noise["laplace scale"], 4)
+    100.0
+    """
+    noise.check_promise(epsilon, delta, neighbours)
+    values = record_array(rows)
+    flat = values.ndim == 1
+    total: Any = sum_clipped(
+        values[:, None] if flat else rows, clip_norm=clip_norm, norm="l2" if delta else "l1"
+    )
+    given: dict[str, Any] = {
+        "sensitivity": (1.0 if neighbours == "add_remove" else 2.0) * float(clip_norm),
+        "epsilon": epsilon,
+        "neighbours": neighbours,
+        "simulate": simulate,
+    }
+    total = total[0] if flat else total
+    release = gaussian(total, delta=delta, **given) if delta else laplace(total, **given)
+    kind = "Euclidean length" if delta else "sum of absolute entries"
+    said = f"Rows are scaled down to a {kind} of at most {float(clip_norm):g}, which was declared."
+    certificate = replace(
+        release.certificate, assumptions=(said, *release.certificate.assumptions[1:], EMPTY_RECORDS)
+    )
+    return DPRelease(value=release.value, certificate=certificate)
+
+
+def private_mean(
+    rows: Any,
+    *,
+    clip_norm: float,
+    epsilon: float,
+    delta: float = 0.0,
+    neighbours: Neighbours,
+    n_public: int | None = None,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release the sum of clipped rows over a *public* number of records.
+
+    Parameters are those of :func:`private_sum`, and ``n_public``: the number that the sum is
+    divided by. Under ``replace`` the number of records is public and is the default. Under
+    ``add_remove`` it is not, so it must be given; an estimate will do.
+    """
+    check_neighbours(neighbours)
+    if n_public is None and neighbours == "add_remove":
+        raise BudgetError(
+            "n_public must be given where records may be added or removed: their true number is "
+            "not public; got None. Pass a public estimate, or use neighbours='replace'."
+        )
+    n = check_positive("n_public", len(rows) if n_public is None else n_public, advice="Use n.")
+    release = private_sum(
+        rows,
+        clip_norm=clip_norm,
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,
+        simulate=simulate,
+    )
+    scales = {name: scale / n for name, scale in (release.certificate.noise or {}).items()}
+    notes = (f"The sum was divided by {n:g}, which is public.",)
+    certificate = replace(release.certificate, noise=scales, notes=notes)
+    return DPRelease(value=release.value / n, certificate=certificate)

@@ -22,14 +22,14 @@ from pacprivacy.dp.accuracy_first import (
 )
 from pacprivacy.dp.accuracy_first.mechanisms import as_levels, lattice_units, wrong_yes
 from pacprivacy.dp.accuracy_first.problems import (
-    covariance_epsilon,
-    logistic_radius,
-    output_sensitivity,
-    ridge_radius,
-    shrink_rows,
+    logistic_problem_radius,
+    logistic_problem_sensitivity,
+    ridge_problem_epsilon,
+    ridge_problem_radius,
+    shrink_problem_rows,
 )
 from pacprivacy.dp.accuracy_first.search import (
-    Candidates,
+    SearchCandidates,
     doubling_loss,
     invert_theory,
     search_by_doubling,
@@ -228,7 +228,7 @@ def test_ridge_sums_and_risk_move_as_far_as_promised() -> None:
             change = np.abs(part.values - moved.values).sum()
             worst = max(worst, change / part.sensitivity)
         models = rng.normal(size=(50, 4))
-        models *= ridge_radius(0.05) / np.linalg.norm(models, axis=1, keepdims=True)
+        models *= ridge_problem_radius(0.05) / np.linalg.norm(models, axis=1, keepdims=True)
         gap = np.abs(problem.excess_risk(models) - neighbour.excess_risk(models)).max()
         assert gap <= problem.excess_sensitivity
     assert 0.5 < worst <= 1.0
@@ -240,7 +240,7 @@ def test_ridge_sums_and_risk_move_as_far_as_promised() -> None:
 def test_rows_are_never_longer_than_one(norm: int) -> None:
     rng = np.random.default_rng(9)
     rows = rng.laplace(size=(200, 5)) * 10.0 ** rng.integers(-5, 300, size=(200, 1))
-    shrunk = shrink_rows(np.vstack([rows, np.full((1, 5), 1.7e308)]), 2.5, norm=norm)
+    shrunk = shrink_problem_rows(np.vstack([rows, np.full((1, 5), 1.7e308)]), 2.5, norm=norm)
     exact = [[Fraction(x) for x in row] for row in shrunk]
     for row in exact:
         assert (sum(map(abs, row)) if norm == 1 else sum(x * x for x in row)) <= 1
@@ -256,7 +256,7 @@ def test_no_ridge_solution_leaves_its_ball(seed: int, penalty: float) -> None:
     problem = CovNR(alpha=1.0, penalty=penalty, x_bound=1.0, y_bound=1.0).prepare(
         rows, np.sign(rng.normal(size=6))
     )
-    assert np.linalg.norm(problem.best) <= ridge_radius(penalty)
+    assert np.linalg.norm(problem.best) <= ridge_problem_radius(penalty)
 
 
 @pytest.mark.claim("AF-9")
@@ -270,11 +270,11 @@ def test_the_logistic_optimum_moves_as_far_as_promised() -> None:
         other[0], signs[0] = 50 * rng.normal(size=3), rng.choice([-1, 1])
         neighbour = LOGISTIC.prepare(other, signs)
         change = np.abs(problem.best - neighbour.best).sum()
-        assert change <= output_sensitivity(30, 3, 0.05) <= problem.parts[0].sensitivity
+        assert change <= logistic_problem_sensitivity(30, 3, 0.05) <= problem.parts[0].sensitivity
         models = rng.normal(size=(50, 3))
-        models *= logistic_radius(0.05) / np.linalg.norm(models, axis=1, keepdims=True)
+        models *= logistic_problem_radius(0.05) / np.linalg.norm(models, axis=1, keepdims=True)
         gap = np.abs(problem.excess_risk(models) - neighbour.excess_risk(models)).max()
-        assert gap <= problem.excess_sensitivity == 2 * logistic_radius(0.05) / 30
+        assert gap <= problem.excess_sensitivity == 2 * logistic_problem_radius(0.05) / 30
 
 
 @pytest.mark.claim("AF-9")
@@ -287,7 +287,7 @@ def test_the_logistic_optimum_is_one_and_within_its_ball() -> None:
 
     found = optimize.minimize(risk, np.zeros(3), method="Nelder-Mead", tol=1e-12)
     assert problem.best == pytest.approx(found.x, abs=1e-4)
-    assert np.linalg.norm(problem.best) <= logistic_radius(0.05)
+    assert np.linalg.norm(problem.best) <= logistic_problem_radius(0.05)
     # One feature, all labels right, λ such that the margin is that of the maximum: nearly tight.
     tight = OutputNR(alpha=1.0, penalty=0.27846455 / 1.27846454**2, x_bound=1.0).prepare(
         np.ones((3, 1)), np.ones(3)
@@ -297,7 +297,7 @@ def test_the_logistic_optimum_is_one_and_within_its_ball() -> None:
 
 def test_a_long_model_is_rescaled_and_a_short_one_is_not() -> None:
     problem = LOGISTIC.prepare(X, LABELS)
-    radius = logistic_radius(0.05)
+    radius = logistic_problem_radius(0.05)
     long, short = np.array([10 * radius, 0.0, 0.0]), np.array([0.5 * radius, 0.0, 0.0])
     assert np.linalg.norm(problem.model((long,))) == pytest.approx(radius)
     assert problem.model((short,)) is short
@@ -314,7 +314,7 @@ def test_a_declared_radius_is_kept_and_cheaper(kind: str, radius: float) -> None
     narrow = replace(method, radius=radius)
     rng = np.random.default_rng(11)
     rows, target = rng.normal(size=(40, 3)), rng.choice([-1.0, 1.0], size=40)
-    proved = ridge_radius(0.05) if kind == "ridge" else logistic_radius(0.05)
+    proved = ridge_problem_radius(0.05) if kind == "ridge" else logistic_problem_radius(0.05)
     reach = min(radius, proved)
     plain, problem = method.prepare(rows, target), narrow.prepare(rows, target)
     assert np.linalg.norm(problem.best) <= reach * (1 + 1e-12)
@@ -350,7 +350,7 @@ def test_the_best_on_the_sphere_is_found_to_the_precision_of_its_sensitivity() -
         problem = OutputNR(alpha=0.1, penalty=0.01, x_bound=1.0, radius=radius).prepare(
             rows, labels
         )
-        scaled = shrink_rows(rows, 1.0, norm=2) * labels[:, None]
+        scaled = shrink_problem_rows(rows, 1.0, norm=2) * labels[:, None]
         pull = (1 / (1 + np.exp(scaled @ problem.best))) @ scaled - 500 * 0.01 * problem.best
         outwards = float(pull @ problem.best) / radius**2
         assert outwards > 0  # the data pull it out of the ball
@@ -422,7 +422,9 @@ def test_theory_is_ordinary_differential_privacy() -> None:
 def test_what_the_theorem_demands_suffices() -> None:
     problem = RIDGE.prepare(X, Y)
     epsilon, sure = (
-        covariance_epsilon(0.01, n_records=4000, n_features=3, radius=ridge_radius(0.05), gamma=g)
+        ridge_problem_epsilon(
+            0.01, n_records=4000, n_features=3, radius=ridge_problem_radius(0.05), gamma=g
+        )
         for g in (None, 0.25)
     )
     assert sure == pytest.approx(2 * epsilon)
@@ -437,7 +439,7 @@ def test_accepted_models_are_accurate_often_enough() -> None:
     source = SimulatedSource(6)
     missed = 0
     for _ in range(20):
-        candidates = Candidates(problem, alpha=0.05, n_levels=60, source=source)
+        candidates = SearchCandidates(problem, alpha=0.05, n_levels=60, source=source)
         found = search_by_reduction(
             candidates, alpha=0.05, gamma=0.1, calibration="tight", source=source
         )

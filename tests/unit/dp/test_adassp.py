@@ -9,7 +9,12 @@ from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
 from pacprivacy.dp import DPRelease, adassp
-from pacprivacy.dp.regression import LARGEST_ENTRY, clip_whole, exact_sums, sensitivities
+from pacprivacy.dp.regression import (
+    LARGEST_ENTRY,
+    clip_regression,
+    regression_sensitivities,
+    regression_sums,
+)
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
@@ -53,13 +58,13 @@ def test_gaussian_delta_by_integration() -> None:
 def test_no_record_moves_a_statistic_further_than_stated(neighbours: str) -> None:
     generator = np.random.default_rng(1)
     x_bound, y_bound = 2.0, 3.0
-    reach = sensitivities(x_bound, y_bound, neighbours)  # type: ignore[arg-type]
+    reach = regression_sensitivities(x_bound, y_bound, neighbours)  # type: ignore[arg-type]
     upper = np.triu_indices(3)
     worst = np.zeros(3)
 
     def statistics(X: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-        whole, target = clip_whole(X, y, x_bound, y_bound)
-        gram, products = exact_sums(whole, target)
+        whole, target = clip_regression(X, y, x_bound, y_bound)
+        gram, products = regression_sums(whole, target)
         gram = gram * (x_bound / LARGEST_ENTRY) ** 2
         return [
             np.linalg.eigvalsh(gram)[:1],
@@ -101,7 +106,7 @@ def test_noise_of_the_three_releases_together_keeps_the_promise(
         neighbours=neighbours,  # type: ignore[arg-type]
         simulate=0,
     )
-    reach = sensitivities(1.5, 2.0, neighbours)  # type: ignore[arg-type]
+    reach = regression_sensitivities(1.5, 2.0, neighbours)  # type: ignore[arg-type]
     joint = math.sqrt(sum((s / std) ** 2 for s, std in zip(reach, noise_std(fit), strict=True)))
     assert gaussian_delta(epsilon, joint) <= delta
     assert gaussian_delta(epsilon, joint * 1.001) > delta * 0.99  # and no more noise than that
@@ -114,12 +119,12 @@ def test_clipping_keeps_the_bounds_and_sums_are_exact() -> None:
     generator = np.random.default_rng(2)
     X = generator.normal(size=(5000, 2)) * np.exp(generator.normal(size=(5000, 1)))
     y = generator.normal(size=5000) * 4
-    whole, target = clip_whole(X, y, 1.3, 2.1)
+    whole, target = clip_regression(X, y, 1.3, 2.1)
     assert (np.sqrt((whole**2).sum(axis=1)) <= LARGEST_ENTRY).all()
     assert np.abs(target).max() <= LARGEST_ENTRY
     inside = np.linalg.norm(X, axis=1) < 1.3
     np.testing.assert_allclose(whole[inside] * 1.3 / LARGEST_ENTRY, X[inside], atol=2e-6)
-    gram, products = exact_sums(whole, target)
+    gram, products = regression_sums(whole, target)
     rows = [[Fraction(int(v)) for v in row] for row in whole]
     assert gram[0, 1] == float(sum(row[0] * row[1] for row in rows))
     assert products[1] == float(sum(row[1] * int(t) for row, t in zip(rows, target, strict=True)))

@@ -15,12 +15,12 @@ from pacprivacy.dp import audit_dp
 from pacprivacy.dp.aggregate import (
     ClippedMean,
     GridMedian,
+    draw_block_seeds,
     draw_blocks,
-    draw_seeds,
     map_blocks,
     subsample_aggregate,
 )
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.noise import dp_noise_source
 from pacprivacy.dp.pate import (
     ORDERS,
     _chance_of_upset,
@@ -38,7 +38,7 @@ from pacprivacy.theory import gaussian_parameter
 @pytest.mark.claim("DP-14")
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
 def test_blocks_are_disjoint_and_cover_all_records(neighbours: str) -> None:
-    blocks = draw_blocks(1003, 10, neighbours=neighbours, source=read_source(0))  # type: ignore[arg-type]
+    blocks = draw_blocks(1003, 10, neighbours=neighbours, source=dp_noise_source(0))  # type: ignore[arg-type]
     assert np.array_equal(np.sort(np.concatenate(blocks)), np.arange(1003))
     sizes = [len(block) for block in blocks]
     if neighbours == "replace":
@@ -46,7 +46,7 @@ def test_blocks_are_disjoint_and_cover_all_records(neighbours: str) -> None:
     else:
         assert stats.chisquare(sizes).pvalue > 1e-6
         assert max(sizes) - min(sizes) > 1
-    again = draw_blocks(1003, 10, neighbours=neighbours, source=read_source(1))  # type: ignore[arg-type]
+    again = draw_blocks(1003, 10, neighbours=neighbours, source=dp_noise_source(1))  # type: ignore[arg-type]
     assert not np.array_equal(blocks[0], again[0])
 
 
@@ -65,10 +65,10 @@ def test_a_failing_block_does_not_show(recwarn: pytest.WarningsRecorder) -> None
 def test_too_few_records_are_refused() -> None:
     for n, k in ((9, 5), (0, 2)):
         with pytest.raises(DataError, match="n_blocks must leave 2 or more"):
-            draw_blocks(n, k, neighbours="replace", source=read_source(0))
+            draw_blocks(n, k, neighbours="replace", source=dp_noise_source(0))
     for draw in (
-        lambda k: draw_blocks(100, k, neighbours="add_remove", source=read_source(0)),
-        lambda k: draw_seeds(k, read_source(0)),
+        lambda k: draw_blocks(100, k, neighbours="add_remove", source=dp_noise_source(0)),
+        lambda k: draw_block_seeds(k, dp_noise_source(0)),
     ):
         with pytest.raises(DataError, match="n_blocks must be at least 2"):
             draw(1)
@@ -99,7 +99,7 @@ def test_clipped_mean_has_the_noise_of_one_block(delta: float) -> None:
 
 @pytest.mark.claim("DP-14")
 def test_clipped_mean_passes_the_audit_on_a_block_that_flips() -> None:
-    source = read_source(2)
+    source = dp_noise_source(2)
     mean = ClippedMean(clip_norm=1.0)
 
     def draw(side: int, n: int) -> np.ndarray:
@@ -132,11 +132,11 @@ def test_median_ignores_a_wild_block_and_composes() -> None:
     median = GridMedian(bounds=(-5.0, np.array([5.0, 10.0])), n_points=201)
     outputs = np.random.default_rng(4).normal([1.0, 4.0], 0.1, size=(300, 2))
     outputs[0] = 1e12
-    value, noise = median.combine(outputs, 2.0, 0.0, read_source(0))
+    value, noise = median.combine(outputs, 2.0, 0.0, dp_noise_source(0))
     assert np.allclose(value, [1.0, 4.0], atol=0.3)
     assert noise["epsilon of each coordinate"] == 1.0
     many = np.zeros((300, 200))
-    _, noise = GridMedian(bounds=(-1.0, 1.0)).combine(many, 1.0, 1e-5, read_source(0))
+    _, noise = GridMedian(bounds=(-1.0, 1.0)).combine(many, 1.0, 1e-5, dp_noise_source(0))
     share = noise["epsilon of each coordinate"]
     assert share > 1.0 / 200
     rho = 200 * share**2 / 2
@@ -145,7 +145,7 @@ def test_median_ignores_a_wild_block_and_composes() -> None:
 
 @pytest.mark.claim("DP-14")
 def test_median_passes_the_audit_on_a_block_that_flips() -> None:
-    source = read_source(7)
+    source = dp_noise_source(7)
     median = GridMedian(bounds=(-1.0, 1.0), n_points=5)
 
     def draw(side: int, n: int) -> np.ndarray:
@@ -201,7 +201,7 @@ def test_a_record_changes_one_vote_per_question() -> None:
         counts.append(
             count_votes(
                 DecisionTreeClassifier(random_state=0), X, changed, asked, classes=("no", "yes"),
-                n_teachers=20, neighbours="replace", source=read_source(1),
+                n_teachers=20, neighbours="replace", source=dp_noise_source(1),
             )
         )  # fmt: skip
     change = counts[0] - counts[1]
@@ -279,7 +279,7 @@ def test_clear_majorities_cost_less_and_the_figure_is_flagged() -> None:
 def test_bad_votes_are_refused() -> None:
     X, y = np.zeros((20, 2)), np.array([0, 1] * 10)
     settings: dict[str, Any] = {
-        "classes": (0, 1), "n_teachers": 4, "neighbours": "replace", "source": read_source(0)
+        "classes": (0, 1), "n_teachers": 4, "neighbours": "replace", "source": dp_noise_source(0)
     }  # fmt: skip
     with pytest.raises(DataError, match="classes must be of the type"):
         count_votes(LogisticRegression(), X, y.astype(str), X, **settings)

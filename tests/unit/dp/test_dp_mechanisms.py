@@ -19,11 +19,10 @@ from pacprivacy.dp.mechanisms import (
     exponential,
     gaussian,
     laplace,
-    private_mean,
-    private_sum,
     score_loss,
 )
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.noise import dp_noise_source
+from pacprivacy.dp.statistics import private_mean, private_sum
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.theory import gaussian_parameter
 
@@ -97,7 +96,7 @@ def test_choices_have_the_law_of_permute_and_flip() -> None:
          for r in range(3)]
     )  # fmt: skip
     assert law.sum() == pytest.approx(1.0, abs=1e-8)
-    source = read_source(5)
+    source = dp_noise_source(5)
     drawn = [
         choose_candidate(scores, sensitivity=1.0, epsilon=epsilon, monotone=False, source=source)
         for _ in range(n)
@@ -137,7 +136,7 @@ def test_the_choice_is_within_its_utility_bound() -> None:
     scores = np.concatenate([[100.0], np.full(200, 100.0 - 12.0)])
     bound = score_loss(201, sensitivity=1.0, epsilon=1.5, gamma=0.1)
     assert bound < 12.0
-    source = read_source(6)
+    source = dp_noise_source(6)
     misses = sum(
         choose_candidate(scores, sensitivity=1.0, epsilon=1.5, monotone=False, source=source) > 0
         for _ in range(2000)
@@ -158,7 +157,7 @@ def test_extreme_scores_are_handled() -> None:
                 [1.0],
                 **({"sensitivity": 1.0, "epsilon": 1.0} | {name: 0.0}),  # type: ignore[arg-type]
                 monotone=False,
-                source=read_source(0),
+                source=dp_noise_source(0),
             )
 
 

@@ -15,10 +15,10 @@ from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
+    dp_noise_slack,
+    dp_noise_source,
     lattice_epsilon,
     lattice_parameter,
-    lattice_slack,
-    read_source,
 )
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise.lattice import sample_discrete_laplace
@@ -27,7 +27,7 @@ LAWS = [("laplace", stats.laplace), ("gaussian", stats.norm)]
 
 
 def draw(law: str, size: int, *, seed: int | None = 1, **options: object) -> tuple[object, float]:
-    source = read_source(seed)
+    source = dp_noise_source(seed)
     values = np.full(size, 7.0)
     if law == "laplace":
         noisy = add_laplace(values, sensitivity=float(size), epsilon=0.5, source=source, **options)  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def test_small_discrete_laplace_numbers_have_their_probabilities() -> None:
 
 @pytest.mark.claim("DP-1")
 def test_laplace_pays_for_rounding_exactly() -> None:
-    noisy = add_laplace(np.zeros(1000), sensitivity=1.0, epsilon=0.3, source=read_source(0))
+    noisy = add_laplace(np.zeros(1000), sensitivity=1.0, epsilon=0.3, source=dp_noise_source(0))
     steps = 1.0 / noisy.grid_step + 1000  # what a neighbour can move after rounding
     units = noisy.noise_scale / noisy.grid_step
     assert steps / units <= 0.3 < steps / (units - 1)
@@ -72,11 +72,11 @@ def test_laplace_pays_for_rounding_exactly() -> None:
 
 @pytest.mark.claim("DP-2")
 def test_gaussian_pays_for_rounding_and_for_the_grid() -> None:
-    noisy = add_gaussian(np.zeros(900), sensitivity=1.0, parameter=0.3, source=read_source(0))
+    noisy = add_gaussian(np.zeros(900), sensitivity=1.0, parameter=0.3, source=dp_noise_source(0))
     steps = 1.0 / noisy.grid_step + 30
     units = noisy.noise_std / noisy.grid_step
     assert steps / units <= 0.3 < steps / (units - 1)
-    one = add_gaussian(0.0, sensitivity=1.0, parameter=0.5, source=read_source(0))
+    one = add_gaussian(0.0, sensitivity=1.0, parameter=0.5, source=dp_noise_source(0))
     whole = Fraction(one.noise_std) / Fraction(one.grid_step)
     needed = (1 / Fraction(one.grid_step) + 1) / Fraction(1, 2)  # a whole number of steps
     assert whole**2 - Fraction(1, 12) >= needed**2  # the variance of its continuous twin
@@ -84,7 +84,7 @@ def test_gaussian_pays_for_rounding_and_for_the_grid() -> None:
     large = lattice_parameter(100.0, 1e-9, 1)  # by zCDP: μ²/2 + 2 sqrt(μ²/2 ln(1/δ))
     rho = large**2 / 2
     assert rho + 2 * math.sqrt(rho * math.log(1e9)) == pytest.approx(100.0, rel=1e-9)
-    assert lattice_slack(1.0, 32) == pytest.approx((1 + math.e) * 2.0**-116, rel=1e-12)
+    assert dp_noise_slack(1.0, 32) == pytest.approx((1 + math.e) * 2.0**-116, rel=1e-12)
     for epsilon, delta, n_numbers in [(0.1, 1e-9, 1), (8.0, 1e-6, 10**10), (100.0, 1e-9, 1)]:
         parameter = lattice_parameter(epsilon, delta, n_numbers)
         assert lattice_epsilon(parameter, delta, n_numbers) == pytest.approx(epsilon, rel=1e-7)
@@ -113,7 +113,7 @@ def test_discrete_gaussians_are_rounded_continuous_ones_of_a_twelfth_less(scale:
 
 
 def test_numbers_far_outside_are_clipped_not_refused() -> None:
-    noisy = add_laplace([1e300, -1e300], sensitivity=1.0, epsilon=1.0, source=read_source(0))
+    noisy = add_laplace([1e300, -1e300], sensitivity=1.0, epsilon=1.0, source=dp_noise_source(0))
     assert np.allclose(noisy.values, [2.0**32, -(2.0**32)], rtol=1e-6)
 
 
@@ -154,13 +154,13 @@ def test_rows_that_are_not_finite_count_as_zero() -> None:
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, True, "much"])
 def test_bad_promises_are_refused(bad: object) -> None:
     with pytest.raises(BudgetError, match="epsilon must be a positive finite number"):
-        add_laplace(1.0, sensitivity=1.0, epsilon=bad, source=read_source(0))  # type: ignore[arg-type]
+        add_laplace(1.0, sensitivity=1.0, epsilon=bad, source=dp_noise_source(0))  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="sensitivity must be a positive finite number"):
-        add_gaussian(1.0, sensitivity=bad, parameter=1.0, source=read_source(0))  # type: ignore[arg-type]
+        add_gaussian(1.0, sensitivity=bad, parameter=1.0, source=dp_noise_source(0))  # type: ignore[arg-type]
 
 
 def test_bad_input_is_refused() -> None:
-    source = read_source(0)
+    source = dp_noise_source(0)
     for delta in (0.0, 1.0, -0.1, math.nan, True):
         with pytest.raises(BudgetError, match="delta must be between 0 and 1"):
             lattice_parameter(1.0, delta, 1)

@@ -17,13 +17,13 @@ from pacprivacy.dp.perturbation import (
     TOLERANCE,
     _bound_norm,
     _parameter,
-    expected_excess,
     least_penalty,
-    minimise_margins,
+    minimise_perturbed,
     objective_perturbation,
     output_perturbation,
+    perturbation_excess,
     ridge_output_perturbation,
-    sign_rows,
+    sign_perturbed_rows,
 )
 from pacprivacy.dp.regression import regression_from_statistics
 from pacprivacy.errors import BudgetError, DataError, MechanismError
@@ -50,10 +50,10 @@ def value(loss: Any, margins: np.ndarray) -> np.ndarray:
 @pytest.mark.claim("DP-10")
 @pytest.mark.parametrize("loss", [LogisticMargin(), SmoothHinge(width=0.3)])
 def test_the_minimiser_is_found(loss: Any) -> None:
-    signed = sign_rows(X, Y, x_bound=2.0, classes=(0, 1))
+    signed = sign_perturbed_rows(X, Y, x_bound=2.0, classes=(0, 1))
     assert np.linalg.norm(signed, axis=1).max() <= 2.0
     tilt = np.array([1.0, -2.0, 3.0])
-    point, gradient = minimise_margins(signed, loss, penalty=2.0, tilt=tilt, x_bound=2.0)
+    point, gradient = minimise_perturbed(signed, loss, penalty=2.0, tilt=tilt, x_bound=2.0)
 
     def objective(theta: np.ndarray) -> float:
         return float(value(loss, signed @ theta).sum() + theta @ theta + tilt @ theta)
@@ -80,7 +80,7 @@ def hard_problems() -> Iterator[tuple[Any, float]]:
                 rows, labels[0] = np.vstack([[[1.0, 0.0, 0.0]], 1e-3 * rows[1:]]), 0
             elif kind == "empty":
                 rows, labels = rows[:0], labels[:0]
-            yield sign_rows(rows, labels, x_bound=1.0, classes=(0, 1)), penalty
+            yield sign_perturbed_rows(rows, labels, x_bound=1.0, classes=(0, 1)), penalty
 
 
 @pytest.mark.claim("DP-10")
@@ -88,16 +88,16 @@ def hard_problems() -> Iterator[tuple[Any, float]]:
 def test_the_gradient_is_reached_for_hard_problems_too(loss: Any) -> None:
     for signed, penalty in hard_problems():
         tilt = np.zeros(3)
-        point, gradient = minimise_margins(signed, loss, penalty=penalty, tilt=tilt, x_bound=1.0)
+        point, gradient = minimise_perturbed(signed, loss, penalty=penalty, tilt=tilt, x_bound=1.0)
         assert _bound_norm(signed, loss, penalty, tilt, point) <= gradient == TOLERANCE
 
 
 @pytest.mark.claim("DP-17")
 def test_a_solver_that_gives_up_uses_its_best_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pacprivacy.dp.perturbation.MOST_ITERATIONS", 2)
-    signed = sign_rows(X, Y, x_bound=2.0, classes=(0, 1))
+    signed = sign_perturbed_rows(X, Y, x_bound=2.0, classes=(0, 1))
     settings: dict[str, Any] = {"penalty": 1e-3, "tilt": np.zeros(3), "x_bound": 2.0}
-    point, _ = minimise_margins(signed, LogisticMargin(), **settings)
+    point, _ = minimise_perturbed(signed, LogisticMargin(), **settings)
     short = _bound_norm(signed, LogisticMargin(), 1e-3, np.zeros(3), point)
     start = _bound_norm(signed, LogisticMargin(), 1e-3, np.zeros(3), np.zeros(3))
     assert TOLERANCE * 2.0 < short < start
@@ -136,12 +136,12 @@ def test_no_neighbour_moves_the_minimiser_further(neighbours: str) -> None:
     assert sensitivity == pytest.approx(times * bound / penalty, rel=1e-5)
     farthest = 0.0
     for few in (1, 2, 30):
-        base = sign_rows(X[:few], Y[:few], x_bound=bound, classes=(0, 1))
+        base = sign_perturbed_rows(X[:few], Y[:few], x_bound=bound, classes=(0, 1))
         for direction in np.eye(3):
             row = bound * direction[None] * (1 - 1e-9)
             other = -row if neighbours == "replace" else np.zeros((0, 3))
             points = [
-                minimise_margins(
+                minimise_perturbed(
                     np.concatenate([base * 1e-3, extra]),
                     LogisticMargin(),
                     penalty=penalty,
@@ -156,8 +156,10 @@ def test_no_neighbour_moves_the_minimiser_further(neighbours: str) -> None:
 
 @pytest.mark.claim("DP-10")
 def test_the_excess_is_within_its_theorem() -> None:
-    signed = sign_rows(X, Y, x_bound=2.0, classes=(0, 1))
-    best, _ = minimise_margins(signed, LogisticMargin(), penalty=5.0, tilt=np.zeros(3), x_bound=2.0)
+    signed = sign_perturbed_rows(X, Y, x_bound=2.0, classes=(0, 1))
+    best, _ = minimise_perturbed(
+        signed, LogisticMargin(), penalty=5.0, tilt=np.zeros(3), x_bound=2.0
+    )
 
     def objective(theta: np.ndarray) -> float:
         return float(value(LogisticMargin(), signed @ theta).sum() + 2.5 * theta @ theta)
@@ -167,7 +169,7 @@ def test_the_excess_is_within_its_theorem() -> None:
         release = output_perturbation(X, Y, penalty=5.0, simulate=seed, **SETTINGS)
         excesses.append(objective(release.value) - objective(best))
         std = release.certificate.noise["std"]  # type: ignore[index]
-    bound = expected_excess(std, n_records=400, n_features=3, penalty=5.0, curvature=1.0)
+    bound = perturbation_excess(std, n_records=400, n_features=3, penalty=5.0, curvature=1.0)
     assert 0 < np.mean(excesses) < bound
     assert f"{bound - std**2 * 200:.4g} + " in release.certificate.notes[0]
 
@@ -194,7 +196,9 @@ def test_ridge_has_its_sensitivity_and_its_excess() -> None:
             others[0][0], others[1][0] = direction, y
             assert np.linalg.norm(exact(rows, target) - exact(*others)) <= sensitivity
     std = release.certificate.noise["std"]  # type: ignore[index]
-    bound = expected_excess(std, n_records=200, n_features=2, penalty=penalty, curvature=x_bound**2)
+    bound = perturbation_excess(
+        std, n_records=200, n_features=2, penalty=penalty, curvature=x_bound**2
+    )
     moments = rows.T @ rows + penalty * np.eye(2)
     assert std**2 * np.trace(moments) / 2 <= bound  # the excess of a quadratic is exact
     assert f"at most {bound:.4g}" in release.certificate.notes[0]
@@ -304,8 +308,8 @@ def test_the_curvature_condition_is_checked() -> None:
 
 @pytest.mark.claim("DP-12")
 def test_objective_perturbation_is_closer_than_output_perturbation() -> None:
-    best, _ = minimise_margins(
-        sign_rows(X, Y, x_bound=2.0, classes=(0, 1)),
+    best, _ = minimise_perturbed(
+        sign_perturbed_rows(X, Y, x_bound=2.0, classes=(0, 1)),
         LogisticMargin(),
         penalty=3.0,
         tilt=np.zeros(3),

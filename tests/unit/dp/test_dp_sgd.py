@@ -32,7 +32,7 @@ from pacprivacy.dp import (
 )
 from pacprivacy.dp.clipping import whole_rows
 from pacprivacy.dp.descent import StepNoise, private_descent
-from pacprivacy.dp.sgd import LinearSums
+from pacprivacy.dp.sgd import LinearSGDSums
 from pacprivacy.dp.totals import SUM_BITS, ExactTotal, add_gradients
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.theory import gaussian_delta
@@ -110,7 +110,7 @@ def test_sums_are_those_of_clipped_gradients(loss: Any) -> None:
     slopes = loss.slopes(clipped @ weights.T, target)
     each = np.einsum("nk,nd->nkd", slopes, clipped).reshape(200, -1)
     for norm in (0.3, 100.0):
-        sums = LinearSums(rows, target, loss, clip_norm=norm)
+        sums = LinearSGDSums(rows, target, loss, clip_norm=norm)
         found = sums.whole_sum(weights.ravel(), np.arange(200)) / 2.0**SUM_BITS * norm
         np.testing.assert_allclose(found, clip(each, norm).sum(axis=0), atol=200 * norm * 4e-6)
         direct = whole_gradients(each, norm) / 2.0**SUM_BITS * norm
@@ -123,7 +123,7 @@ def test_no_record_adds_more_than_the_norm_whatever_else_is_there(loss: Any) -> 
     generator = np.random.default_rng(2)
     X = generator.normal(size=(300, 7)) * np.exp(generator.normal(0, 4, size=(300, 1)))
     y = targets(loss, 300, generator)
-    sums = LinearSums(whole_rows(X, 1.0), loss.encode(y, 300), loss, clip_norm=0.05)
+    sums = LinearSGDSums(whole_rows(X, 1.0), loss.encode(y, 300), loss, clip_norm=0.05)
     weights = generator.normal(size=7 * loss.n_scores) * 3
     alone = np.array([sums.whole_sum(weights, np.array([i])) for i in range(300)])
     lengths = [length(row) for row in alone]

@@ -20,8 +20,8 @@ from pacprivacy._checks import Integers, Mask, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound, SystemSource
 from pacprivacy.dp import PureEvent
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.events import publish
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.events import publish_event
+from pacprivacy.dp.noise import dp_noise_source
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 from pacprivacy.noise import MAX_UNITS_PER_SCALE, bernoulli_enclosed, sample_discrete_laplace
 
@@ -200,7 +200,7 @@ class NoiseReduction:
     ) -> None:
         check_neighbours(neighbours)
         numbers = np.asarray(values, dtype=np.float64)
-        source = read_source(simulate)
+        source = dp_noise_source(simulate)
         self._shape = numbers.shape
         self._simulation = source.is_simulation
         self._neighbours: Neighbours = neighbours
@@ -219,7 +219,7 @@ class NoiseReduction:
         value = self._levels.refine().reshape(self._shape)
         epsilon = float(self._levels.epsilons[self._levels.level])
         reached = self._levels.level + 1
-        return publish(
+        return publish_event(
             value if self._shape else float(value),
             (epsilon, 0.0, self._neighbours),
             PureEvent(epsilon=float(self._levels.epsilons[-1])),

@@ -14,14 +14,14 @@ from pacprivacy.dp import DPRelease, PureEvent
 from pacprivacy.dp.accuracy_first import mechanisms
 from pacprivacy.dp.accuracy_first.problems import LogisticProblem, Problem, RidgeProblem
 from pacprivacy.dp.accuracy_first.search import (
-    Candidates,
-    Found,
+    SearchCandidates,
+    SearchFound,
     invert_theory,
     search_by_doubling,
     search_by_reduction,
 )
-from pacprivacy.dp.events import publish
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.events import publish_event
+from pacprivacy.dp.noise import dp_noise_source
 from pacprivacy.errors import BudgetError, MechanismError
 
 Search = Literal["reduction", "doubling", "theory"]
@@ -92,7 +92,7 @@ class Method(ABC):
             raise MechanismError(
                 f"search must be one of {', '.join(SEARCHES)}; got {search!r}. Leave it out."
             )
-        problem, source = self.prepare(X, y), read_source(simulate)
+        problem, source = self.prepare(X, y), dp_noise_source(simulate)
         goal = {"alpha": self.alpha, "gamma": self.gamma}
         if search == "theory":
             epsilon = problem.theory_epsilon(self.alpha)
@@ -101,7 +101,7 @@ class Method(ABC):
             found = search_by_doubling(problem, **goal, source=source)
         else:
             found = search_by_reduction(
-                Candidates(problem, alpha=self.alpha, n_levels=self.n_levels, source=source),
+                SearchCandidates(problem, alpha=self.alpha, n_levels=self.n_levels, source=source),
                 **goal,
                 calibration=self.calibration,
                 source=source,
@@ -109,7 +109,7 @@ class Method(ABC):
         return self._publish(problem, found, search, source)
 
     def _publish(
-        self, problem: Problem, found: Found, search: Search, source: BitSource
+        self, problem: Problem, found: SearchFound, search: Search, source: BitSource
     ) -> DPRelease:
         """Return the model with the certificate of what it cost."""
         tested = search != "theory"
@@ -120,7 +120,7 @@ class Method(ABC):
         if tested:
             accounting["tests"] = found.test_epsilon
         rounded = 1 + 2.0**-50  # the sums were rounded a few times
-        return publish(
+        return publish_event(
             problem.coefficients(found.model),
             (found.epsilon * rounded, 0.0, "replace"),
             PureEvent(epsilon=found.most_epsilon * rounded),
@@ -133,7 +133,7 @@ class Method(ABC):
             notes=(self._note(found, tested=tested),),
         )
 
-    def _note(self, found: Found, *, tested: bool) -> str:
+    def _note(self, found: SearchFound, *, tested: bool) -> str:
         goal = f"excess risk of at most {self.alpha:g}"
         if not tested:
             return f"A theorem promises an {goal}, on average; nothing was tested on these data."

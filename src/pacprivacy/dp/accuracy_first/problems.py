@@ -19,7 +19,7 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import records
 from pacprivacy.dp.clipping import norms_of
 from pacprivacy.dp.losses import LogisticMargin
-from pacprivacy.dp.perturbation import SOLVER, TOLERANCE, minimise_margins
+from pacprivacy.dp.perturbation import SOLVER, TOLERANCE, minimise_perturbed
 from pacprivacy.errors import DataError
 
 RELATIVE_GAP: Final = 1e-14  # eigenvalues nearer to the least one than this are the least one
@@ -86,7 +86,7 @@ class Problem(ABC):
         """Return the level that the utility theorem demands."""
 
 
-def shrink_rows(features: Matrix, bound: float, *, norm: int) -> Matrix:
+def shrink_problem_rows(features: Matrix, bound: float, *, norm: int) -> Matrix:
     """Return rows divided by ``bound``, those longer than it shrunk to length 1."""
     limit = check_positive("x_bound", bound, advice="Use a length that rows rarely exceed.")
     lengths = norms_of(features, order=norm)  # an infinite one makes a row of zeros
@@ -119,9 +119,9 @@ class RidgeProblem(Problem):
     ) -> None:
         features, target = records.read_regression_records(X, y)
         super().__init__(
-            features.shape, penalty=penalty, proved=ridge_radius(penalty), radius=radius
+            features.shape, penalty=penalty, proved=ridge_problem_radius(penalty), radius=radius
         )
-        rows = shrink_rows(features, x_bound, norm=1)
+        rows = shrink_problem_rows(features, x_bound, norm=1)
         values = np.clip(target / y_bound, -1.0, 1.0)
         gram, products = rows.T @ rows, rows.T @ values
         self._upper = np.triu_indices(self.n_features)
@@ -167,17 +167,17 @@ class RidgeProblem(Problem):
 
     def theory_epsilon(self, alpha: float) -> float:
         """Return the level at which the expected excess risk is at most ``alpha``."""
-        return covariance_epsilon(
+        return ridge_problem_epsilon(
             alpha, n_records=self.n_records, n_features=self.n_features, radius=self.radius
         )
 
 
-def ridge_radius(penalty: float) -> float:
+def ridge_problem_radius(penalty: float) -> float:
     """Return a length that no ridge solution exceeds: ``1/(2 sqrt(λ))``."""
     return 0.5 / math.sqrt(penalty)
 
 
-def covariance_epsilon(
+def ridge_problem_epsilon(
     alpha: float, *, n_records: int, n_features: int, radius: float, gamma: float | None = None
 ) -> float:
     """Return the ``ε`` at which perturbed sums have excess risk ``alpha``, by theorem.
@@ -289,18 +289,18 @@ class LogisticProblem(Problem):
         self, X: Any, y: Any, *, penalty: float, x_bound: float, radius: float | None = None
     ) -> None:
         features = records.finite_records(records.read_records(X))
-        proved = logistic_radius(penalty)
+        proved = logistic_problem_radius(penalty)
         super().__init__(features.shape, penalty=penalty, proved=proved, radius=radius)
         places = records.encode_record_labels(y, (-1, 1), len(features))
         signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
-        signed = shrink_rows(features, x_bound, norm=2) * signs[:, None]
+        signed = shrink_problem_rows(features, x_bound, norm=2) * signs[:, None]
         # Equal rows are summed once; real tables have many.
         self._rows, counts = np.unique(signed, axis=0, return_counts=True)
         self._weights = counts / self.n_records
         self._x_bound, self._narrow = float(x_bound), self.radius < proved
         self.best = _minimise(signed, penalty * self.n_records, self.radius)
         self._least_risk = float(self._risk(self.best[None, :])[0])
-        exact = output_sensitivity(self.n_records, self.n_features, penalty)
+        exact = logistic_problem_sensitivity(self.n_records, self.n_features, penalty)
         sensitivity = exact * (1.0 + 2.0 * TOLERANCE)
         self.parts = (Part(name="coefficients", values=self.best, sensitivity=sensitivity),)
         # The loss ranges over ln((1 + e^M)/(1 + e^-M)) = M for models of length M.
@@ -330,7 +330,7 @@ class LogisticProblem(Problem):
         """Return the level that the paper's theorem demands."""
         # At an optimum on the sphere the pull of the penalty is not balanced by the data's.
         steeper = 1.0 + self.penalty * self.radius if self._narrow else 1.0
-        return steeper * output_epsilon(
+        return steeper * logistic_problem_epsilon(
             alpha,
             n_records=self.n_records,
             n_features=self.n_features,
@@ -351,7 +351,7 @@ def _minimise(signed: Matrix, penalty: float, radius: float) -> Vector:
 
     def optimum(curvature: float) -> Vector:
         zeros = np.zeros(signed.shape[1])
-        return minimise_margins(
+        return minimise_perturbed(
             signed, LogisticMargin(), penalty=curvature, tilt=zeros, x_bound=1.0
         )[0]
 
@@ -389,17 +389,19 @@ def _refine_on_sphere(signed: Matrix, penalty: float, model: Vector, radius: flo
     return best
 
 
-def logistic_radius(penalty: float) -> float:
+def logistic_problem_radius(penalty: float) -> float:
     """Return a length that no regularised logistic solution exceeds: ``sqrt(W(1/e)/λ)``."""
     return math.sqrt(LARGEST_PULL / penalty)
 
 
-def output_sensitivity(n_records: int, n_features: int, penalty: float) -> float:
+def logistic_problem_sensitivity(n_records: int, n_features: int, penalty: float) -> float:
     """Return how far one record moves the logistic optimum: ``2 sqrt(p)/(n λ)``, absolute sum."""
     return 2.0 * math.sqrt(n_features) / (n_records * penalty)
 
 
-def output_epsilon(alpha: float, *, n_records: int, n_features: int, penalty: float) -> float:
+def logistic_problem_epsilon(
+    alpha: float, *, n_records: int, n_features: int, penalty: float
+) -> float:
     """Return the ``ε`` that the paper's theorem demands of output perturbation, on average.
 
     ``2 sqrt(2) p/(n λ α)``: the loss moves at most as far as the model.

@@ -18,7 +18,7 @@ from pacprivacy.dp.noise import add_laplace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Found:
+class SearchFound:
     """Where a search stopped; every field is public.
 
     The tests and the releases cost ``test_epsilon`` and ``level_epsilon``, together the ex-post
@@ -44,7 +44,7 @@ class Found:
         return self.test_epsilon + self.level_epsilon
 
 
-class Candidates:
+class SearchCandidates:
     """The models of all levels, noisiest first, and their excess risks; curator-only.
 
     Levels are worked out when they are asked for, a few at a time; what is not released never
@@ -94,13 +94,13 @@ class Candidates:
 
 
 def search_by_reduction(
-    candidates: Candidates,
+    candidates: SearchCandidates,
     *,
     alpha: float,
     gamma: float,
     calibration: mechanisms.Calibration,
     source: BitSource,
-) -> Found:
+) -> SearchFound:
     """Lower the noise until the excess risk passes AboveThreshold.
 
     Guarantee
@@ -118,7 +118,7 @@ def search_by_reduction(
     while not search.ask(-candidates.excess_risk(level)) and level < n_levels - 1:
         level += 1
     threshold_scale, query_scale = search.noise_scales
-    return Found(
+    return SearchFound(
         model=candidates.model(level),
         level=level + 1,
         n_levels=n_levels,
@@ -134,7 +134,9 @@ def search_by_reduction(
     )
 
 
-def search_by_doubling(problem: Problem, *, alpha: float, gamma: float, source: BitSource) -> Found:
+def search_by_doubling(
+    problem: Problem, *, alpha: float, gamma: float, source: BitSource
+) -> SearchFound:
     """Release afresh at twice the level, with a noisy test each time; the losses add up.
 
     Guarantee
@@ -162,7 +164,7 @@ def search_by_doubling(problem: Problem, *, alpha: float, gamma: float, source: 
         for steps in (step, len(levels))
     )
     spent = (2.0**step - 1.0) * first
-    return Found(
+    return SearchFound(
         model=model,
         level=step,
         n_levels=len(levels),
@@ -185,10 +187,10 @@ def doubling_loss(
     return tests + (2.0**step - 1.0) * first
 
 
-def invert_theory(problem: Problem, *, epsilon: float, source: BitSource) -> Found:
+def invert_theory(problem: Problem, *, epsilon: float, source: BitSource) -> SearchFound:
     """Release once, at the level that a utility theorem demands; nothing is tested."""
     model, scales = _release_once(problem, epsilon, source)
-    return Found(
+    return SearchFound(
         model=model,
         level=1,
         n_levels=1,

@@ -16,7 +16,7 @@ from pacprivacy import dp
 from pacprivacy._checks import Array
 from pacprivacy._random import own_generators, public_generator
 from pacprivacy._sklearn import read_new
-from pacprivacy.dp.aggregate import fit_fresh
+from pacprivacy.dp.aggregate import fit_block
 from pacprivacy.dp.estimators.base import DPBase, dp_label_notes, read_dp_classes, read_dp_input
 from pacprivacy.dp.records import encode_record_labels
 from pacprivacy.errors import BudgetError, MechanismError
@@ -192,7 +192,7 @@ class _FitBlock:
         if self.classes is not None:
             known = target >= 0
             rows, target = rows[known], self.classes[target[known]]
-        model = fit_fresh(self.estimator, rows, target)
+        model = fit_block(self.estimator, rows, target)
         if self.released is not None:
             declare_released(model, self.released)
         return model

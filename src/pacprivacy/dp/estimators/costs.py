@@ -17,7 +17,7 @@ from pacprivacy._rounding import at_most
 from pacprivacy._sklearn import find_inside
 from pacprivacy.dp.certificate import ONE_RELEASE
 from pacprivacy.dp.estimators.base import DPBase
-from pacprivacy.dp.events import carried
+from pacprivacy.dp.events import carried_events
 from pacprivacy.errors import CertificateError
 
 SCHEMA_VERSION: Final = 1
@@ -209,7 +209,7 @@ def note_dp_fit(estimator: Any) -> dict[str, float]:
     event = cost.events[0]
     if len(cost.events) > 1:  # several steps are noted as one promise: their sums
         event = _promise(cost.best_at(cost.delta)[1], cost.delta)
-    (plain,) = carried(event)
+    (plain,) = carried_events(event)
     drawn = plain.get("sampling") or {}
     values = (
         RELATIONS[cost.neighbours],
@@ -274,7 +274,7 @@ def _certify(search: Any, cost: DPSearchCost) -> dp.DPCertificate:
             FOLDS[cost.total.neighbours],
         ),
         accounting={"method": method, "fits": cost.total.n_releases},
-        events=carried(*cost.total.events),
+        events=carried_events(*cost.total.events),
         notes=(cost.covers,),
         simulation=cost.total.simulation,
     )

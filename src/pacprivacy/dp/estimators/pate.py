@@ -15,7 +15,7 @@ from pacprivacy._checks import Array, Vector
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._sklearn import read_new, read_seed
 from pacprivacy.dp.estimators.base import DPBase, dp_label_notes, read_dp_classes, read_dp_input
-from pacprivacy.dp.noise import check_epsilon_delta, read_source
+from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_source
 from pacprivacy.errors import BudgetError
 
 
@@ -102,7 +102,7 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
             classes=self.classes_.tolist(),
             n_teachers=self.n_estimators,
             neighbours=self.neighbours,
-            source=read_source(seed),
+            source=dp_noise_source(seed),
             n_jobs=self.n_jobs,
         )
         release = dp.label_by_votes(
