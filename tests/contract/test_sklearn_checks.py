@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import pacprivacy.release.certify  # noqa: F401  (patched below)
+import pacprivacy.release.certificate  # noqa: F401  (patched below)
 from pacprivacy.budget import Information
 from pacprivacy.estimators import (
     PrivateEstimator,
@@ -73,7 +73,7 @@ if "xfail_strict" in inspect.signature(parametrize_with_checks).parameters:
 @pytest.fixture(autouse=True)
 def _short_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prove loosely: how tight the certificate is does not matter to scikit-learn."""
-    module = sys.modules["pacprivacy.release.certify"]
+    module = sys.modules["pacprivacy.release.certificate"]
     monkeypatch.setattr(module, "information_draws", lambda *_: 64)
     monkeypatch.setattr(module, "membership_draws", lambda *_: 64)
     monkeypatch.setattr(module, "TOLD", ())

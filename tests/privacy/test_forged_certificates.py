@@ -26,7 +26,7 @@ from pacprivacy.cli.verify import verify as verify_verb
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import AnswerBundle, Bundle, Certificate, certify_answers, load_bundle
 from pacprivacy.release.bundle import SessionPart
-from pacprivacy.release.certify import write_certificate
+from pacprivacy.release.certificate import write_certificate
 from pacprivacy.release.verification import prove_again
 
 Plain = dict[str, Any]
@@ -45,7 +45,7 @@ def spread(x: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    assess = importlib.import_module("pacprivacy.release.certify")
+    assess = importlib.import_module("pacprivacy.release.certificate")
     root = tmp_path_factory.mktemp("curator")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assess, "information_draws", lambda m: 2048)

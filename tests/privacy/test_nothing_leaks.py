@@ -22,7 +22,7 @@ from pacprivacy.noise.iid import N_RESERVE
 from pacprivacy.noise.plan import Observation
 from pacprivacy.release import Release, Secret
 
-ASSESS = importlib.import_module("pacprivacy.release.certify")
+ASSESS = importlib.import_module("pacprivacy.release.certificate")
 PUBLISH = importlib.import_module("pacprivacy.release.release")
 M = 64
 DATA = np.random.default_rng(0).normal(size=(20, 2))

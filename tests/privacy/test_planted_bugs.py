@@ -26,7 +26,7 @@ from pacprivacy.theory import clopper_pearson
 
 Array = npt.NDArray[np.float64]
 
-ASSESS = importlib.import_module("pacprivacy.release.certify")
+ASSESS = importlib.import_module("pacprivacy.release.certificate")
 BALANCED = importlib.import_module("pacprivacy.pool.strategies")
 RELEASE = importlib.import_module("pacprivacy.release")
 REHEARSAL = importlib.import_module("pacprivacy.session.rehearsal")

@@ -24,7 +24,7 @@ from pacprivacy.theory import clopper_pearson, empirical_bernstein, posterior_su
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-ASSESS = importlib.import_module("pacprivacy.release.certify")
+ASSESS = importlib.import_module("pacprivacy.release.certificate")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")
 CONFIDENCE = 0.999
 GAMMA = 1 - CONFIDENCE

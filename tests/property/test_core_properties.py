@@ -29,8 +29,7 @@ from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.noise.problem import NOISELESS
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import Bundle, Certificate, Context
-from pacprivacy.release.bundle import SessionPart
-from pacprivacy.release.certify import bundle_of
+from pacprivacy.release.bundle import SessionPart, bundle_of
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
 

@@ -26,7 +26,7 @@ from pacprivacy.noise import Boxed, Empirical
 from pacprivacy.pool import Balanced, Half, Poisson
 from pacprivacy.release import Release, verify
 
-ASSESS = importlib.import_module("pacprivacy.release.certify")
+ASSESS = importlib.import_module("pacprivacy.release.certificate")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = (X[:, 0] + 0.3 * np.random.default_rng(1).normal(size=40) > 0).astype(int)

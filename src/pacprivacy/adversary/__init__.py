@@ -38,6 +38,7 @@ from pacprivacy.adversary.heat import (
     heat_slope as heat_slope,
     least_heat_charge as least_heat_charge,
     noiseless_heat_charges as noiseless_heat_charges,
+    noiseless_heat_paid as noiseless_heat_paid,
 )
 from pacprivacy.adversary.information import (
     DEFAULT_GAMMA as DEFAULT_GAMMA,
@@ -58,6 +59,7 @@ from pacprivacy.adversary.membership import (
     membership_draws as membership_draws,
     membership_risk as membership_risk,
     membership_trade_off as membership_trade_off,
+    noiseless_membership as noiseless_membership,
     noiseless_membership_risk as noiseless_membership_risk,
     side_knowledge as side_knowledge,
 )

@@ -33,7 +33,7 @@ from pacprivacy.adversary.advantage import (
 )
 from pacprivacy.adversary.beliefs import BeliefTilts
 from pacprivacy.adversary.candidates import Candidates, Units
-from pacprivacy.adversary.view import View, draw_view_blocks, view_posterior
+from pacprivacy.adversary.view import View, draw_view_blocks, make_view, view_posterior
 
 TOP: float = 1 / math.sqrt(2 * math.pi)  # of the normal density
 HEAT_PILOT = 4096  # simulated releases that tell who needs a test of their own
@@ -205,6 +205,16 @@ def heat_charges(
 def noiseless_heat_charges(view: View, pool: Candidates, heat: Heat) -> Vector:
     """Return what every unit pays for a release without noise: exact sums over its values."""
     return _by_sums(BeliefTilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
+
+
+def noiseless_heat_paid(
+    pool: Candidates, log_p: Vector, groups: Units | None, heat: Heat | None
+) -> Vector | None:
+    """Return what every unit pays for a release without noise; None where nothing limits it."""
+    if heat is None:
+        return None
+    view = make_view(np.zeros((pool.n_subsets, 1)), log_p, groups=groups)
+    return noiseless_heat_charges(view, pool, heat)
 
 
 def heat_room(variance: float, n_draws: int, *, width: float, gamma: float, heat: Heat) -> float:

@@ -142,6 +142,24 @@ def noiseless_membership_risk(view: View, pool: Candidates) -> Vector:
     return np.minimum(0.5 + 0.5 * advantage + ROUNDING, 1.0)
 
 
+def noiseless_membership(
+    pool: Candidates, log_p: Vector, groups: npt.NDArray[np.int64] | None
+) -> MembershipRisk:
+    """Return membership success of a release without noise: exact, no draws."""
+    view = make_view(np.zeros((pool.n_subsets, 1)), log_p, groups=groups)
+    per_unit = noiseless_membership_risk(view, pool)
+
+    def closed(value: float) -> Estimate:
+        return Estimate(value=value, lower=value, upper=value, confidence=1.0, n_draws=0)
+
+    return MembershipRisk(
+        worst=closed(float(per_unit.max())),
+        mean=closed(float(per_unit.mean())),
+        per_unit=per_unit,
+        upper_per_unit=per_unit.copy(),
+    )
+
+
 FALSE_POSITIVES = (0.001, 0.01, 0.1)
 
 

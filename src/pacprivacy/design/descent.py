@@ -29,7 +29,7 @@ from pacprivacy.noise import (
     weighted_mean,
 )
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import Certificate, NoiseSummary, Secret, noise_summary, open_parts
+from pacprivacy.release import Certificate, NoiseSummary, Secret, open_parts
 from pacprivacy.session import Rehearsal
 from pacprivacy.theory import membership_success
 from pacprivacy.theory.design import (
@@ -310,7 +310,7 @@ def follow_secret(
         weights = weights - steps * plan.value_of(observation).reshape(steps.shape)
         path.append(weights)
         charges.append(max(0.0, plan.mi_upper))
-        noise.append(noise_summary(plan.grid_step, plan.units_per_std))
+        noise.append(NoiseSummary.of(plan.grid_step, plan.units_per_std))
     return DescentRun(
         weights=weights.copy(),
         path=np.stack(path),

@@ -5,23 +5,21 @@ from pacprivacy.release.answers import (
     AnswerBundle as AnswerBundle,
     certify_answers as certify_answers,
 )
-from pacprivacy.release.bundle import Bundle as Bundle, SessionPart as SessionPart
+from pacprivacy.release.bundle import (
+    Bundle as Bundle,
+    Context as Context,
+    SessionPart as SessionPart,
+    bundle_of as bundle_of,
+)
 from pacprivacy.release.certificate import (
     Certificate as Certificate,
     NoiseSummary as NoiseSummary,
-    finite_epsilon as finite_epsilon,
-)
-from pacprivacy.release.certify import (
-    Context as Context,
-    assess as assess,
-    bundle_of as bundle_of,
-    charge_of as charge_of,
-    learned_facts as learned_facts,
-    noise_summary as noise_summary,
-    noiseless_membership as noiseless_membership,
-    paid as paid,
-    success_bound as success_bound,
-    times_least as times_least,
+    certificate_charge as certificate_charge,
+    certificate_epsilon as certificate_epsilon,
+    certificate_learned_facts as certificate_learned_facts,
+    certificate_success_bound as certificate_success_bound,
+    certified_charges as certified_charges,
+    certified_plan as certified_plan,
     write_certificate as write_certificate,
 )
 from pacprivacy.release.intervals import (

@@ -12,13 +12,24 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy import budget as budgets
+from pacprivacy import _version, budget as budgets
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._system import write_atomically
 from pacprivacy.adversary import Balances, Belief, BeliefTilts, Heat, View, make_view
+from pacprivacy.budget import AnyBudget
 from pacprivacy.errors import CertificateError
-from pacprivacy.noise import Boxed, Empirical, IidRule, Kind, Observation, Proof
+from pacprivacy.noise import (
+    Boxed,
+    Empirical,
+    IidRule,
+    Kind,
+    NoisePlan,
+    Observation,
+    Proof,
+    noise_limit,
+)
 from pacprivacy.pool import Pool
+from pacprivacy.simulation import Outputs
 from pacprivacy.theory import lattice_total_variation
 
 SCHEMA_VERSION: Final = 2
@@ -206,6 +217,17 @@ class Bundle:
         """What the release is held to, unit by unit; None where nothing limits it."""
         return None if self.session is None else self.session.heat(self.pool, self.log_p)
 
+    def times_least(self) -> float | None:
+        """Return how many times the least variance of any noise a release has, at most.
+
+        None where nothing is known: membership is not limited, or other releases came before.
+        """
+        if self.iid_rule is not None or self.session is not None:
+            return None
+        variance = float(np.square(self.grid_step * self.units_per_std).sum())
+        found = noise_limit(self.outputs, self.budget, pool=self.pool, enough=variance)
+        return found.times_least(variance)
+
     def belief_after(self, seen: Observation) -> Belief:
         """Return the belief of whoever saw an observation."""
         offset = (seen.integers - self.points) / self.units_per_std
@@ -324,3 +346,48 @@ def _check_shapes(bundle: Bundle) -> None:
             raise ValueError("observed")
         if seen.group is not None and not 0 <= seen.group < m:
             raise ValueError("group")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a certificate says besides the plan."""
+
+    outputs: Outputs
+    pool: Pool
+    budget: AnyBudget
+    log_p: Vector
+    gamma: float
+    seed: int
+    simulation: bool
+    notes: tuple[str, ...] = ()
+    session: SessionPart | None = None
+
+
+def bundle_of(plan: NoisePlan, context: Context) -> Bundle:
+    """Collect everything that a certificate says or rests on, for the curator."""
+    outputs = context.outputs
+    return Bundle(
+        outputs=outputs.values,
+        pool=context.pool,
+        log_p=context.log_p,
+        points=plan.points,
+        units_per_std=plan.units_per_std,
+        grid_step=plan.grid_step,
+        groups=plan.groups,
+        proofs=plan.proofs,
+        seed=context.seed,
+        gamma=context.gamma,
+        simulation=context.simulation,
+        budget=context.budget,
+        stated=Stated(
+            rule=plan.rule,
+            mechanism=outputs.mechanism_name,
+            output=outputs.structure.describe(),
+            public=tuple(outputs.public),
+            published=tuple(outputs.published),
+            notes=(*plan.notes, *context.notes),
+            software=_version.__version__,
+        ),
+        iid_rule=plan.iid_rule,
+        session=context.session,
+    )

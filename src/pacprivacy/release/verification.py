@@ -14,20 +14,18 @@ import numpy as np
 from pacprivacy._certificates import Verified, verify
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
-from pacprivacy.adversary import Balances
+from pacprivacy.adversary import Balances, noiseless_heat_paid, noiseless_membership
 from pacprivacy.budget import limits_of
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
 from pacprivacy.release import answers, bundle as bundles
 from pacprivacy.release.answers import AnswerBundle, certify_answers
 from pacprivacy.release.bundle import Bundle, SessionPart, read_archive
-from pacprivacy.release.certificate import Certificate
-from pacprivacy.release.certify import (
-    Figures,
-    charge_of,
-    noiseless_membership,
-    noiseless_paid,
-    paid,
+from pacprivacy.release.certificate import (
+    Certificate,
+    CertificateFigures,
+    certificate_charge,
+    certified_charges,
     write_certificate,
 )
 from pacprivacy.theory import Estimate, information_slack
@@ -55,28 +53,28 @@ def rebuild(bundle: Bundle) -> Certificate:
 # --- what the figures are --------------------------------------------------------------------
 
 
-def prove_again(bundle: Bundle) -> Figures:
+def prove_again(bundle: Bundle) -> CertificateFigures:
     """Compute the proved figures again, with the recorded draws."""
     if bundle.iid_rule is not None:
         variances = bundle.iid_rule.variances(bundle.iid_rule.clipped(bundle.outputs))
         law = bundle.grid_step, bundle.units_per_std
         bound = iid_log_det(*law, variances[variances > 0], bundle.pool.n_units)
-        return Figures(log_det_nats=bound, information=None, membership=None)
+        return CertificateFigures(log_det_nats=bound, information=None, membership=None)
     weights = np.exp(bundle.log_p)
     bound = log_det_of_points(bundle.whitened, weights, bundle.groups)
     bound = bound * (1 + 1e-12) + information_slack(bundle.total_variation_slack, len(weights))
     heat = bundle.heat
     if bundle.is_noiseless:
-        return Figures(
+        return CertificateFigures(
             log_det_nats=bound,
             information=Estimate(value=bound, lower=bound, upper=bound, confidence=1.0, n_draws=0),
             membership=noiseless_membership(bundle.pool, bundle.log_p, bundle.groups),
-            charges=noiseless_paid(bundle.pool, bundle.log_p, bundle.groups, heat),
+            charges=noiseless_heat_paid(bundle.pool, bundle.log_p, bundle.groups, heat),
         )
     view, charges = bundle.view, None
     if heat is not None:
         charges = _proof_of(bundle, "charges").charges(view, bundle.pool, heat)
-    return Figures(
+    return CertificateFigures(
         log_det_nats=bound,
         information=_proof_of(bundle, "information").information(view),
         membership=_proof_of(bundle, "membership").membership(view, bundle.pool),
@@ -159,13 +157,13 @@ def _check_budget(certificate: Certificate, bundle: Bundle) -> None:
     _within("membership success", certificate.membership_bound, asked.success_level, bundle)
 
 
-def _check_session(bundle: Bundle, part: SessionPart, proved: Figures) -> None:
+def _check_session(bundle: Bundle, part: SessionPart, proved: CertificateFigures) -> None:
     """Refuse a release that cost more than its share, or sums beyond the session's total."""
     asked, nats = limits_of(bundle.budget, bundle.pool.n_subsets), max(0.0, proved.mi_upper)
     for limits in (asked, part.share):
         _within("information", nats, limits.mi_nats, bundle)
-    charges = paid(proved, bundle)
-    after = part.before + charge_of(proved, part, charges)
+    charges = certified_charges(proved, bundle)
+    after = part.before + certificate_charge(proved, part, charges)
     _within("information of the session", after.mi_nats or 0.0, part.total.mi_nats, bundle)
     _check_balances(bundle, part, charges)
     total = part.total.above()

@@ -13,7 +13,7 @@ import numpy as np
 
 from pacprivacy._random import public_generator
 from pacprivacy._rounding import two_digits
-from pacprivacy.adversary import membership_draws, membership_risk
+from pacprivacy.adversary import membership_draws, membership_risk, noiseless_membership
 from pacprivacy.audit import AuditResult
 from pacprivacy.budget import Membership
 from pacprivacy.errors import CertificateError
@@ -21,10 +21,8 @@ from pacprivacy.noise import propose_variance
 from pacprivacy.release import (
     Bundle,
     Certificate,
+    NoiseSummary,
     Row as Row,
-    noise_summary,
-    noiseless_membership,
-    times_least,
 )
 from pacprivacy.theory import posterior_success
 
@@ -173,7 +171,7 @@ def _any_inference(mi_nats: float) -> tuple[tuple[float, float], ...]:
 
 def check_belongs(certificate: Certificate, bundle: Bundle) -> None:
     """Refuse a bundle of another release; ``pac verify`` checks much more."""
-    noise = noise_summary(bundle.grid_step, bundle.units_per_std).rounded()
+    noise = NoiseSummary.of(bundle.grid_step, bundle.units_per_std).rounded()
     said = certificate.noise.rounded()
     ours = (certificate.n_subsets, certificate.n_units, certificate.dimension, said)
     shape = (bundle.pool.n_subsets, bundle.pool.n_units, bundle.outputs.shape[1], noise)
@@ -212,7 +210,7 @@ def _utility_curve(certificate: Certificate, bundle: Bundle) -> UtilityCurve | N
 def _curator_figures(certificate: Certificate, bundle: Bundle) -> CuratorFigures:
     edges, counts = _unit_histogram(certificate, bundle)
     return CuratorFigures(
-        unit_success_edges=edges, unit_success_counts=counts, times_least=times_least(bundle)
+        unit_success_edges=edges, unit_success_counts=counts, times_least=bundle.times_least()
     )
 
 

@@ -34,7 +34,7 @@ from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import Spent
 from pacprivacy.errors import LedgerError, PacPrivacyError, SecretError
 from pacprivacy.pool import Pool
-from pacprivacy.release import Certificate, Sampler, Secret, success_bound
+from pacprivacy.release import Certificate, Sampler, Secret, certificate_success_bound
 
 Seen = TypeVar("Seen")
 SCHEMA_VERSION: Final = 4
@@ -287,7 +287,7 @@ class Reading:
         ``KL(belief || uniform)`` after what was released.
     best_guess_now, mean_guess_now : float
         Success of the optimal attacker on the worst-placed unit, and averaged over the units.
-    success_bound : float, optional
+    certificate_success_bound : float, optional
         No attacker guesses a unit's membership with success above this, on average over secrets
         and noise, whatever is asked and whenever one stops: the bound at ``total``. What was
         spent so far gives none, because where one stands depends on what was released.
@@ -315,7 +315,7 @@ class Reading:
     learned_nats: float = 0.0
     best_guess_now: float = 0.5
     mean_guess_now: float = 0.5
-    success_bound: float | None = None
+    certificate_success_bound: float | None = None
     ever_used_prior: float | None = None
     n_free: int = 0
     belief: Vector | None = field(default=None, repr=False, compare=False)
@@ -435,7 +435,7 @@ class Keeper(ProcessBound):
             learned_nats=self._belief.learned_nats,
             best_guess_now=float(success.max()),
             mean_guess_now=float(success.mean()),
-            success_bound=success_bound(self._total, self._pool.worst_prior),
+            success_bound=certificate_success_bound(self._total, self._pool.worst_prior),
         )
 
     def _standing(self, belief: Belief | None = None, spent: Spent | None = None) -> SessionState:

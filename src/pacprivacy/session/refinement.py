@@ -21,8 +21,8 @@ from pacprivacy.release import (
     NAMED,
     Certificate,
     Release,
+    certificate_epsilon,
     drowned_note,
-    finite_epsilon,
     warn_if_noisy,
 )
 from pacprivacy.session.rehearsal import information_of
@@ -393,7 +393,7 @@ def _certificate(
         membership=None,
         membership_mean=None,
         membership_bound=bound,
-        epsilon_equivalent=finite_epsilon(bound),
+        epsilon_equivalent=certificate_epsilon(bound),
         side_knowledge=(),
         noise=replace(last.noise, total_variance=steps.total_variance).rounded(),
         confidence=1 - len(releases) * DEFAULT_GAMMA if last.confidence < 1 else 1.0,

@@ -112,7 +112,7 @@ class Plan:
 
         None where nothing is known. For outputs of many numbers the bound is loose (claim N-9).
         """
-        return releasing.times_least(self.bundle)
+        return self.bundle.times_least()
 
     def __str__(self) -> str:
         text = f"PLAN: nothing was released or spent.\n{self.certificate}"
@@ -471,16 +471,18 @@ class Session(Keeper):
         )
         with few_threads(pool.n_subsets * pool.n_units):
             begin(PROVING)
-            noise = releasing.assess(noise, context)  # the charge is the best bound that is proved
+            noise = releasing.certified_plan(
+                noise, context
+            )  # the charge is the best bound that is proved
             begin(WRITING)
             bundle = releasing.bundle_of(noise, context)
             certificate = releasing.write_certificate(bundle, noise)
-        charges, left = releasing.paid(noise, bundle), share.balances
+        charges, left = releasing.certified_charges(noise, bundle), share.balances
         if left is not None and charges is not None:
             left = left.after(charges, share.part)
         self._planned = Plan(
             certificate=certificate,
-            charge=releasing.charge_of(noise, part, charges),
+            charge=releasing.certificate_charge(noise, part, charges),
             balances=left,
             noise=noise,
             outputs=outputs,
@@ -542,7 +544,7 @@ class Session(Keeper):
         if part is not None:
             belief = belief.updated(plan.noise.log_likelihood(seen))
         if part is not None and not self._fresh:
-            learned = releasing.learned_facts(belief, self._pool)
+            learned = releasing.certificate_learned_facts(belief, self._pool)
             facts = {**(certificate.composition or {}), **learned}
             certificate = replace(certificate, composition=facts)
             bundle = replace(bundle, session=replace(part, observation=seen))

@@ -36,7 +36,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import pacprivacy as pac
-import pacprivacy.release.certify
+import pacprivacy.release.certificate
 from pacprivacy._random import SimulatedSource, SystemSource
 from pacprivacy.errors import (
     BudgetError,
@@ -80,7 +80,7 @@ def kind(model: Any) -> str:
 @pytest.fixture(autouse=True)
 def _short_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prove loosely: these tests do not look at how tight a certificate is."""
-    module = sys.modules["pacprivacy.release.certify"]
+    module = sys.modules["pacprivacy.release.certificate"]
     monkeypatch.setattr(module, "information_draws", lambda *_: 64)
     monkeypatch.setattr(module, "membership_draws", lambda *_: 64)
     monkeypatch.setattr(module, "TOLD", ())

@@ -21,7 +21,7 @@ from pacprivacy.release.certificate import Certificate
 from pacprivacy.release.text import LOOPHOLE, NOISE_LEVEL, SCOPE
 from pacprivacy.theory import epsilon_equivalent, mi_for_membership, posterior_success
 
-ASSESS = importlib.import_module("pacprivacy.release.certify")
+ASSESS = importlib.import_module("pacprivacy.release.certificate")
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ from pacprivacy.release import (
     Context,
     Release,
     Secret,
-    assess,
     bundle_of,
+    certified_plan,
     verify,
     write_certificate,
 )
@@ -34,7 +34,7 @@ from pacprivacy.release.verification import compare, rebuild
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
 
-ASSESS = importlib.import_module("pacprivacy.release.certify")
+ASSESS = importlib.import_module("pacprivacy.release.certificate")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")
 DATA = np.random.default_rng(0).normal(size=(24, 2))
 
@@ -67,7 +67,7 @@ def release_with_a_revealed_part(other: Release) -> Release:
         simulation=True,
     )
     source = SimulatedSource(0)
-    plan = assess(plan, context)
+    plan = certified_plan(plan, context)
     bundle = bundle_of(plan, context)
     value = plan.value_of(Secret(16, source).observe(plan, source))
     return Release(value=value, certificate=write_certificate(bundle, plan), proof=bundle)

@@ -26,7 +26,7 @@ from pacprivacy.noise import calibrate
 from pacprivacy.pool import Half
 from pacprivacy.release import verify
 
-ASSESS = importlib.import_module("pacprivacy.release.certify")
+ASSESS = importlib.import_module("pacprivacy.release.certificate")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")
 PUBLISH = importlib.import_module("pacprivacy.release.release")
 DATA = np.random.default_rng(0).normal(size=(24, 2))
