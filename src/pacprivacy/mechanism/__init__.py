@@ -48,11 +48,7 @@ from pacprivacy.mechanism.frames import (
     shorten as shorten,
 )
 from pacprivacy.mechanism.kmeans import KMeans as KMeans
-from pacprivacy.mechanism.nodes import (
-    Reader as Reader,
-    TableNode as TableNode,
-    build_table as build_table,
-)
+from pacprivacy.mechanism.nodes import node_type as node_type, node_value as node_value
 from pacprivacy.mechanism.pca import PCA as PCA
 from pacprivacy.mechanism.sklearn import (
     EstimatorFit as EstimatorFit,

@@ -26,8 +26,8 @@ from pacprivacy.mechanism.nodes import (
     SequenceNode,
     StaticNode,
     TableNode,
-    build_table,
-    find_difference,
+    build_table_node,
+    node_difference,
 )
 from pacprivacy.mechanism.sklearn import EstimatorNode, build_estimator, is_estimator
 
@@ -78,7 +78,7 @@ class Structure:
 
     def difference(self, other: Structure) -> str | None:
         """Return the place where another structure parts from this one, or None."""
-        return find_difference(self.root, other.root)
+        return node_difference(self.root, other.root)
 
 
 def flatten(value: Any) -> tuple[Vector, Structure]:
@@ -108,7 +108,7 @@ def _build(value: Any, pieces: list[Vector], path: str) -> Node:
     if is_estimator(value):
         return build_estimator(value, pieces, path, _build)
     if is_table(value):
-        return build_table(value, pieces, path)
+        return build_table_node(value, pieces, path)
     if hasattr(value, "__array__") and not isinstance(value, type):
         return _build_array(np.asarray(value), pieces, path)
     raise MechanismError(

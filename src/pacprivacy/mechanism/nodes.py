@@ -2,13 +2,19 @@
 
 A node restores its value from numbers alone; whatever else it needs was the same for every
 subset. Fields marked ``compare=False`` are cosmetic and taken from the first subset.
+
+JSON knows lists, texts, numbers and dictionaries with texts as keys. The *type* of a value says
+what else there was: arrays, tuples, other keys, frames with their labels. It holds what is the
+same for every candidate (claim M-1), never a number that was measured.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import OrderedDict, namedtuple
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import Any
 
 import narwhals as nw
@@ -16,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import read_table, table_columns
+from pacprivacy.mechanism.data import is_table, read_table, table_columns
 
 
 class Reader:
@@ -177,7 +183,7 @@ class MappingNode(Node):
         return f"{self.kind.__name__}({inner})"
 
 
-def find_difference(first: Node, second: Node, path: str = "value") -> str | None:
+def node_difference(first: Node, second: Node, path: str = "value") -> str | None:
     """Return the place where two structures part, or None if they are equal."""
     if first == second:
         return None
@@ -185,7 +191,7 @@ def find_difference(first: Node, second: Node, path: str = "value") -> str | Non
     if type(first) is type(second) and labels == [label for label, _ in second.children]:
         pairs = zip(first.children, second.children, strict=True)
         for (label, mine), (_, other) in pairs:
-            found = find_difference(mine, other, path + label)
+            found = node_difference(mine, other, path + label)
             if found is not None:
                 return found
     return path
@@ -235,7 +241,7 @@ class TableNode(Node):
         return f"frame[{self.n_rows}, {len(self.columns)}]"
 
 
-def build_table(value: Any, pieces: list[npt.NDArray[np.float64]], path: str) -> TableNode:
+def build_table_node(value: Any, pieces: list[npt.NDArray[np.float64]], path: str) -> TableNode:
     """Measure the cells of a frame or series, column by column."""
     table = _read(value, path)
     columns = [column for _, column in table_columns(table)]
@@ -277,3 +283,120 @@ def _read(value: Any, path: str) -> Any:
 def _namespace(library: str) -> Any:
     # pandas and polars are optional: this is reached only by those who returned a frame.
     return nw.Implementation[library.upper()].to_native_namespace()
+
+
+def node_type(value: Any) -> Any:
+    """Return what JSON does not say about a value, as JSON types; None if there is nothing."""
+    if isinstance(value, np.ndarray):
+        kind = "O" if value.dtype.kind in "OT" else value.dtype.str
+        return {"array": kind} if value.size else {"array": kind, "shape": list(value.shape)}
+    if isinstance(value, np.generic):
+        return {"number": value.dtype.str}
+    if isinstance(value, Mapping):
+        return _type_of_mapping(value)
+    if isinstance(value, tuple | list):
+        items = [node_type(item) for item in value]
+        if isinstance(value, list):
+            return {"list": items} if any(items) else None
+        fields = list(getattr(value, "_fields", ()))
+        return {"tuple": items} | (
+            {"name": type(value).__name__, "fields": fields} if fields else {}
+        )
+    if hasattr(value, "get_params"):
+        parts = getattr(value, "steps", None) or vars(value).items()
+        found = {k: node_type(v) for k, v in parts if hasattr(value, "steps") or k.endswith("_")}
+        return {"estimator": {name: item for name, item in found.items() if item is not None}}
+    if is_table(value):
+        node = build_table_node(value, [], "value")
+        return {
+            "table": node.library,
+            "series": node.is_series,
+            "n_rows": node.n_rows,
+            "columns": [_label(column) for column in node.columns],
+            "index": None if node.index is None else [_label(row) for row in node.index],
+            "index_names": [_label(name) for name in node.index_names],
+        }
+    return None
+
+
+def _type_of_mapping(value: Mapping[Any, Any]) -> Any:
+    items = {str(key): node_type(item) for key, item in value.items()}
+    items = {key: item for key, item in items.items() if item is not None}
+    keys = {str(key): _label(key) for key in value if not isinstance(key, str)}
+    ordered = isinstance(value, OrderedDict)
+    if not (items or keys or ordered):
+        return None
+    return (
+        {"dict": items} | ({"keys": keys} if keys else {}) | ({"ordered": True} if ordered else {})
+    )
+
+
+def _label(key: Any) -> Any:
+    """Return a label as JSON types; tuples and moments say what they are."""
+    if isinstance(key, tuple):
+        return {"tuple": [_label(part) for part in key]}
+    if isinstance(key, np.generic):
+        key = key.item()
+    if isinstance(key, date):
+        return {"time": key.isoformat()}
+    return key if key is None or isinstance(key, str | int | float) else str(key)
+
+
+def _read_label(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        if "time" in plain:
+            return datetime.fromisoformat(plain["time"])
+        return tuple(_read_label(part) for part in plain["tuple"])
+    return plain
+
+
+def node_value(plain: Any, kind: Any, *, floats: bool = False) -> Any:
+    """Return a value from a file as it was released; ``floats`` leaves all numbers floats.
+
+    An estimator is a dictionary of its attributes. A frame whose library is not installed stays a
+    list.
+    """
+    if kind is None or plain is None:
+        return plain
+    if "array" in kind or "number" in kind:
+        dtype = np.dtype(kind.get("array") or kind["number"])
+        if floats and dtype.kind in "iub":
+            dtype = np.dtype(np.float64)
+        if "number" in kind:
+            return dtype.type(plain)
+        return np.array(plain, dtype=dtype).reshape(kind.get("shape") or np.shape(plain))
+    if "table" in kind:
+        return _table(plain, kind)
+    if "list" in kind or "tuple" in kind:
+        kinds = kind.get("list") or kind["tuple"]
+        items = [node_value(p, k, floats=floats) for p, k in zip(plain, kinds, strict=True)]
+        if "fields" in kind:
+            return namedtuple(kind["name"], kind["fields"])(*items)
+        return items if "list" in kind else tuple(items)
+    if "estimator" in kind:
+        inner = next((name for name in ("attributes", "steps") if name in plain), None)
+        if "estimator" in plain and inner is not None:
+            return {**plain, inner: node_value(plain[inner], kind, floats=floats)}
+    kinds, keys = kind.get("dict") or kind.get("estimator") or {}, kind.get("keys", {})
+    made = OrderedDict if kind.get("ordered") else dict
+    return made(
+        (_read_label(keys.get(k, k)), node_value(item, kinds.get(k), floats=floats))
+        for k, item in plain.items()
+    )
+
+
+def _table(plain: Any, kind: Any) -> Any:
+    index = kind["index"]
+    node = TableNode(
+        library={"pandas": "pandas", "polars": "polars"}[kind["table"]],
+        is_series=kind["series"],
+        columns=tuple(_read_label(column) for column in kind["columns"]),
+        n_rows=kind["n_rows"],
+        index=None if index is None else tuple(_read_label(row) for row in index),
+        index_names=tuple(_read_label(name) for name in kind["index_names"]),
+    )
+    cells = np.array(plain, dtype=np.float64).reshape(node.n_rows, -1).T.ravel()
+    try:
+        return node.restore(Reader(cells))
+    except ImportError:
+        return plain

@@ -35,10 +35,9 @@ from pacprivacy.errors import (
     NoisyWarning,
     PacPrivacyError,
 )
-from pacprivacy.mechanism import Mechanism, Structure, flatten
+from pacprivacy.mechanism import Mechanism, Structure, flatten, node_value
 from pacprivacy.noise import NoisePlan
 from pacprivacy.pool import Pool
-from pacprivacy.release.values import with_type
 from pacprivacy.simulation import Outputs
 
 Of = Literal["records", "population"]
@@ -148,11 +147,11 @@ class ErrorBars:
     def from_dict(cls, plain: Any, *, named: Sequence[str], kind: Any = None) -> Self:
         """Rebuild error bars, in the types of a value; refuse others than a certificate names."""
         with suppress(KeyError, TypeError, ValueError, AttributeError, MechanismError):
-            spread, structure = flatten(with_type(plain["spread"], kind, floats=True))
+            spread, structure = flatten(node_value(plain["spread"], kind, floats=True))
             found = cls(
                 structure=structure,
                 spread=spread,
-                noise_std=flatten(with_type(plain["noise_std"], kind, floats=True))[0],
+                noise_std=flatten(node_value(plain["noise_std"], kind, floats=True))[0],
                 share=float(plain["share"]),
                 rounds=bool(plain["rounds"]),
             )

@@ -11,6 +11,7 @@ from pacprivacy._certificates import plain_value, read_release, release_html, wr
 from pacprivacy._plots import draw
 from pacprivacy._random import BitSource, ProcessBound, uniform_below
 from pacprivacy.errors import CertificateError, SecretError
+from pacprivacy.mechanism import node_type, node_value
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
 from pacprivacy.release.intervals import (
@@ -23,7 +24,6 @@ from pacprivacy.release.intervals import (
     picked,
     rows_of,
 )
-from pacprivacy.release.values import type_of, with_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,7 +143,7 @@ class Release:
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return value, error bars and certificate as plain JSON types."""
-        bars, kind = self.error_bars, type_of(self.value)
+        bars, kind = self.error_bars, node_type(self.value)
         return {
             "schema_version": SCHEMA_VERSION,
             "value": plain_value(self.value),
@@ -191,7 +191,7 @@ class Release:
             if plain is not None:
                 bars = ErrorBars.from_dict(plain, named=certificate.published, kind=kind)
                 value = picked(value, plain["spread"])
-            value = with_type(value, kind)
+            value = node_value(value, kind)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise CertificateError(
                 f"{path} must have a value of the types that it names; got another. "
