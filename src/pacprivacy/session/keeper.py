@@ -287,7 +287,7 @@ class Reading:
         ``KL(belief || uniform)`` after what was released.
     best_guess_now, mean_guess_now : float
         Success of the optimal attacker on the worst-placed unit, and averaged over the units.
-    certificate_success_bound : float, optional
+    success_bound : float, optional
         No attacker guesses a unit's membership with success above this, on average over secrets
         and noise, whatever is asked and whenever one stops: the bound at ``total``. What was
         spent so far gives none, because where one stands depends on what was released.
@@ -315,7 +315,7 @@ class Reading:
     learned_nats: float = 0.0
     best_guess_now: float = 0.5
     mean_guess_now: float = 0.5
-    certificate_success_bound: float | None = None
+    success_bound: float | None = None
     ever_used_prior: float | None = None
     n_free: int = 0
     belief: Vector | None = field(default=None, repr=False, compare=False)
