@@ -16,7 +16,7 @@ import pandas as pd
 
 import pacprivacy as pac
 from pacprivacy.errors import PacPrivacyError, QueryError
-from pacprivacy.mechanism import batch_of, coerce_data, flatten
+from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
 from pacprivacy.queries import query_mechanism
 
 KINDS = ("a", "b", "c")
@@ -171,7 +171,7 @@ def run_once(seed: int) -> Outcome:
         mechanism = query_mechanism(text, tables, keys=keys, fill=-1.0).prepare(data)
         pool = pac.Balanced(n_subsets=4).draw(n, rng=seed)
         rows = [flatten(mechanism.evaluate(data.take(pool.rows(k)), rng))[0] for k in range(4)]
-        batch = batch_of(mechanism)
+        batch = mechanism_batch(mechanism)
         values = None if batch is None else batch(data, pool)
     except QueryError as error:
         said = str(error)

@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[2]))
 
 import pacprivacy as pac  # noqa: E402
-from pacprivacy.mechanism import batch_of, coerce_data, flatten  # noqa: E402
+from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch  # noqa: E402
 from pacprivacy.queries import query_mechanism  # noqa: E402
 from tests.tpch import EXPECTED, FILL, KEYS, QUERIES, shop  # noqa: E402
 
@@ -51,7 +51,7 @@ def time_plans(tables: pac.Tables) -> dict[str, Any]:
         started = time.perf_counter()
         mechanism = prepared(number, tables)
         planned = time.perf_counter() - started
-        batch = batch_of(mechanism)
+        batch = mechanism_batch(mechanism)
         if batch is None:
             rows[f"Q{number}"] = {"plan": mechanism.plan}
             continue
@@ -93,7 +93,7 @@ def utility(tables: pac.Tables) -> dict[str, Any]:
         spent = time.process_time() - started
         errors = np.abs(flatten(release.value)[0] - truth) / np.abs(truth)
         pool = pac.Balanced(n_subsets=128).draw(tables.n_units, rng=1)
-        batch = batch_of(mechanism)
+        batch = mechanism_batch(mechanism)
         assert batch is not None
         values = batch(data, pool)
         noise = np.sqrt(values.var(axis=0) / (2 * PUBLISHED_NATS))

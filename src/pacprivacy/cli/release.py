@@ -35,7 +35,7 @@ from pacprivacy.cli.promise import (
 )
 from pacprivacy.dp import DPRelease
 from pacprivacy.errors import DataError, InterruptedRun
-from pacprivacy.mechanism import batch_of
+from pacprivacy.mechanism import mechanism_batch
 from pacprivacy.noise import as_rule
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release, Row, plus_minus
@@ -162,7 +162,7 @@ def _kept(checkpoint: Path | None, output: Path, study: Study) -> Iterator[Path 
 
     A mechanism that evaluates all candidates at once needs no such file.
     """
-    own = checkpoint is None and batch_of(study.mechanism) is None
+    own = checkpoint is None and mechanism_batch(study.mechanism) is None
     if not own:
         yield checkpoint
         return

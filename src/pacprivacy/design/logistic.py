@@ -16,7 +16,7 @@ from pacprivacy.mechanism import (
     Mechanism,
     code_labels,
     find_classes,
-    fixed,
+    fixed_mechanism,
     read_columns,
     read_labelled,
     subset_sizes,
@@ -265,7 +265,7 @@ class LogisticFit(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Array:
         """Return the weights of one subset."""
-        rows, targets = fixed(self.frame, "frame").read(parts, self.name)
+        rows, targets = fixed_mechanism(self.frame, "frame").read(parts, self.name)
         columns = targets.reshape(len(rows), -1)
         inside = np.ones((len(rows), 1))
         fitted = [self._descend(rows, column, inside)[0] for column in columns.T]
@@ -273,7 +273,7 @@ class LogisticFit(Mechanism):
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the flattened weights of all subsets, which descend side by side."""
-        rows, targets = fixed(self.frame, "frame").read(data.parts, self.name)
+        rows, targets = fixed_mechanism(self.frame, "frame").read(data.parts, self.name)
         columns = targets.reshape(len(rows), -1)
         at_once = max(1, _CELLS_AT_ONCE // len(rows))
         blocks = []
@@ -287,7 +287,7 @@ class LogisticFit(Mechanism):
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Turn released weights into those of the original features."""
-        frame = fixed(self.frame, "frame")
+        frame = fixed_mechanism(self.frame, "frame")
         transform = frame.transform
         columns = np.asarray(value, dtype=np.float64).reshape(transform.n_outputs + 1, -1)
         coef = transform.matrix @ columns[:-1]
@@ -299,7 +299,7 @@ class LogisticFit(Mechanism):
 
     def _descend(self, rows: Matrix, targets: Vector, inside: Matrix) -> Matrix:
         """Return the weights after the last step for every column of ``inside``, shape (m, d)."""
-        frame, sizes = fixed(self.frame, "frame"), inside.sum(axis=0)
+        frame, sizes = fixed_mechanism(self.frame, "frame"), inside.sum(axis=0)
         # A subset's Gram matrix is at most that of the universe, so this bounds its smoothness.
         top = 0.25 * frame.smoothness * frame.n_records / sizes + self.penalty
         ratio = np.sqrt(self.penalty / top)

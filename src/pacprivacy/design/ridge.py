@@ -16,7 +16,14 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Mask, Matrix, Vector, check_positive, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Data, Mechanism, fixed, read_labelled, subset_sizes, subset_sums
+from pacprivacy.mechanism import (
+    Data,
+    Mechanism,
+    fixed_mechanism,
+    read_labelled,
+    subset_sizes,
+    subset_sums,
+)
 from pacprivacy.pool import Pool
 from pacprivacy.theory.design import noise_ratio, ridge_penalty
 
@@ -298,7 +305,7 @@ class _Ridge(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Vector:
         """Return the coefficients of one subset."""
-        Z, target = fixed(self.frame, "frame").coordinates(parts, self.name)
+        Z, target = fixed_mechanism(self.frame, "frame").coordinates(parts, self.name)
         second = Z.T @ Z if self.joint else np.square(Z).sum(axis=0)
         slopes = self._solve((Z.T @ target)[None], second[None])
         value: Vector = self._with_means(slopes, target.sum(), np.array([len(target)]))[0]
@@ -306,7 +313,7 @@ class _Ridge(Mechanism):
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the coefficients of all subsets: sums of products, then divisions or solves."""
-        Z, target = fixed(self.frame, "frame").coordinates(data.parts, self.name)
+        Z, target = fixed_mechanism(self.frame, "frame").coordinates(data.parts, self.name)
         d = Z.shape[1]
         left, right = np.triu_indices(d) if self.joint else (np.arange(d), np.arange(d))
 
@@ -329,7 +336,7 @@ class _Ridge(Mechanism):
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Turn released coefficients into those of the original features, with the intercept."""
-        frame = fixed(self.frame, "frame")
+        frame = fixed_mechanism(self.frame, "frame")
         released = np.asarray(value, dtype=np.float64)
         if self.universe_facts:
             released = np.append(released, frame.target_mean)
@@ -340,11 +347,11 @@ class _Ridge(Mechanism):
         """Put the mean of the target, given sums of the centred one, beside the coefficients."""
         if self.universe_facts:
             return coefficients
-        means = fixed(self.frame, "frame").target_mean + sums / sizes
+        means = fixed_mechanism(self.frame, "frame").target_mean + sums / sizes
         return np.column_stack([coefficients, means])
 
     def _solve(self, products: Matrix, second: Vector) -> Matrix:
-        penalty = fixed(self.frame, "frame").penalty
+        penalty = fixed_mechanism(self.frame, "frame").penalty
         strength = second + (np.diag(penalty) if self.joint else penalty)
         if self.joint:
             try:

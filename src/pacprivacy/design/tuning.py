@@ -10,7 +10,7 @@ from pacprivacy._checks import Matrix
 from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
 from pacprivacy.budget import BudgetLike, as_budget
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Wrapper, as_mechanism
+from pacprivacy.mechanism import MechanismWrapper, as_mechanism
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, sample_discrete_gaussian
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.session import Rehearsal
@@ -18,7 +18,7 @@ from pacprivacy.simulation import Outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned(Wrapper):
+class Tuned(MechanismWrapper):
     """A mechanism with one more line about what is public."""
 
     note: str

@@ -21,7 +21,7 @@ from pacprivacy.mechanism import (
     choose_pool,
     coerce_data,
     is_table,
-    published_of,
+    mechanism_published,
     read_table,
     split_units,
 )
@@ -164,7 +164,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_classes=len(classes),
             simulation=self.simulate,
             public=tuple(mechanism.public),
-            published=published_of(mechanism),
+            published=mechanism_published(mechanism),
         )
         certificate = certify_answers(terms)  # first: it refuses a budget that cannot be met
         models = train_subsets(mechanism.evaluate, data, pool, n_jobs=self.n_jobs, rng=root)

@@ -34,7 +34,7 @@ class Mechanism(Protocol):
     """A deterministic function of a subset, once its public generator is fixed.
 
     Subclass it to inherit ``prepare`` and ``finish`` that do nothing. A mechanism that can
-    evaluate all subsets at once has one more method, ``batch``; see :func:`batch_of`.
+    evaluate all subsets at once has one more method, ``batch``; see :func:`mechanism_batch`.
     """
 
     __slots__ = ()
@@ -62,7 +62,7 @@ class Mechanism(Protocol):
         return value
 
 
-def batch_of(mechanism: Mechanism) -> Batch | None:
+def mechanism_batch(mechanism: Mechanism) -> Batch | None:
     """Return the mechanism's ``batch``, or None where it is evaluated subset by subset.
 
     ``batch(data, pool)`` is an optional method: the flattened values of all subsets at once,
@@ -72,7 +72,7 @@ def batch_of(mechanism: Mechanism) -> Batch | None:
     return found
 
 
-def totals_of(mechanism: Mechanism) -> Literal["sum", "count"] | None:
+def mechanism_totals(mechanism: Mechanism) -> Literal["sum", "count"] | None:
     """Return whether a mechanism's numbers are sums or counts over rows: an optional property.
 
     Those of a candidate are divided by its share of the units, so that the release is an estimate
@@ -82,7 +82,7 @@ def totals_of(mechanism: Mechanism) -> Literal["sum", "count"] | None:
     return found
 
 
-def published_of(mechanism: Mechanism) -> tuple[str, ...]:
+def mechanism_published(mechanism: Mechanism) -> tuple[str, ...]:
     """Return the exact facts of the universe that the value shows: an optional property.
 
     ``published`` names class labels, and whatever the curator has let out on purpose.
@@ -91,7 +91,7 @@ def published_of(mechanism: Mechanism) -> tuple[str, ...]:
     return found
 
 
-def model_of(mechanism: Mechanism) -> Mapping[str, Any] | None:
+def mechanism_model(mechanism: Mechanism) -> Mapping[str, Any] | None:
     """Return what is needed besides the released value to apply it: an optional property.
 
     ``model`` holds public facts as JSON types: kind, target, terms and levels; see
@@ -101,7 +101,7 @@ def model_of(mechanism: Mechanism) -> Mapping[str, Any] | None:
     return found
 
 
-def fixed(value: Fixed | None, name: str) -> Fixed:
+def fixed_mechanism(value: Fixed | None, name: str) -> Fixed:
     """Return what ``prepare`` has fixed; refuse a mechanism that was not prepared."""
     if value is None:
         raise MechanismError(
@@ -112,7 +112,7 @@ def fixed(value: Fixed | None, name: str) -> Fixed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wrapper(Mechanism):
+class MechanismWrapper(Mechanism):
     """A mechanism around another one: what it does not change, it hands on."""
 
     inner: Mechanism
@@ -130,7 +130,7 @@ class Wrapper(Mechanism):
     @property
     def published(self) -> tuple[str, ...]:
         """Exact facts of the universe that the value shows."""
-        return published_of(self.inner)
+        return mechanism_published(self.inner)
 
     def prepare(self, data: Data) -> Self:
         """Fix the mechanism inside with the whole universe where it needs to be."""
@@ -143,17 +143,17 @@ class Wrapper(Mechanism):
     @property
     def model(self) -> Mapping[str, Any] | None:
         """How the released value is applied."""
-        return model_of(self.inner)
+        return mechanism_model(self.inner)
 
     @property
     def totals(self) -> Literal["sum", "count"] | None:
         """Whether the numbers are sums or counts over the records."""
-        return totals_of(self.inner)
+        return mechanism_totals(self.inner)
 
     @property
     def batch(self) -> Batch | None:
         """All subsets at once, where the mechanism inside can."""
-        return batch_of(self.inner)
+        return mechanism_batch(self.inner)
 
     def finish(self, value: Any) -> Any:
         """Post-process a released value."""
@@ -195,7 +195,7 @@ class FunctionMechanism(Mechanism):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Titled(Wrapper):
+class _Titled(MechanismWrapper):
     """A mechanism under a name that the user has given."""
 
     title: str
@@ -206,7 +206,7 @@ class _Titled(Wrapper):
         return f"{self.title} ({self.inner.name})"
 
 
-def with_title(mechanism: Any, title: Any) -> Any:
+def titled_mechanism(mechanism: Any, title: Any) -> Any:
     """Return the mechanism of a release that is called so; None leaves it as it is."""
     if title is None:
         return mechanism
@@ -275,7 +275,7 @@ Scaling = Literal["none", "scale", "standardise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Columns:
+class MechanismColumns:
     """Names of columns, and what was subtracted from each and what it was divided by; public.
 
     Its methods put names and units back on released values (claim M-1).
@@ -350,15 +350,16 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named(Wrapper):
+class NamedMechanism(MechanismWrapper):
     """A mechanism whose released value carries the names and the units of the columns.
 
     ``describe`` is a method of the columns. ``said`` was declared, and ``facts`` were read off the
-    universe, of levels and gaps. ``applied`` says how the value is applied; see :func:`model_of`.
+    universe, of levels and gaps. ``applied`` says how the value is applied; see
+    :func:`mechanism_model`.
     """
 
-    columns: Columns = field(repr=False, compare=False)
-    describe: Callable[[Columns, Any], dict[str, Any]]
+    columns: MechanismColumns = field(repr=False, compare=False)
+    describe: Callable[[MechanismColumns, Any], dict[str, Any]]
     said: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     applied: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
@@ -382,7 +383,7 @@ class Named(Wrapper):
     @property
     def published(self) -> tuple[str, ...]:
         """Exact facts of the universe that the value shows."""
-        return (*self.columns.published, *published_of(self.inner), *self.facts)
+        return (*self.columns.published, *mechanism_published(self.inner), *self.facts)
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Put names and units back on released numbers."""
@@ -390,7 +391,7 @@ class Named(Wrapper):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filled(Wrapper):
+class FilledMechanism(MechanismWrapper):
     """Fill gaps by the means of the candidate's own rows, then compute on it."""
 
     def prepare(self, data: Data) -> Self:
@@ -411,7 +412,7 @@ class Filled(Wrapper):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfRows(Wrapper):
+class RowsMechanism(MechanismWrapper):
     """A mechanism that is given numbers of rows of the file and looks up those that it keeps.
 
     Whether a row is kept depends on that row alone, so what is computed on a candidate depends on
@@ -437,7 +438,7 @@ class OfRows(Wrapper):
     @property
     def batch(self) -> Batch | None:
         """All subsets at once, each without the rows that are not kept."""
-        inner = batch_of(self.inner)
+        inner = mechanism_batch(self.inner)
         if inner is None:
             return None
         return lambda data, pool: inner(self.records, _among(pool, self.kept))

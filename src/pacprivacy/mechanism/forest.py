@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Integers, Matrix, check_count, freeze
 from pacprivacy._random import public_generator
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism, fixed
+from pacprivacy.mechanism.base import Mechanism, fixed_mechanism
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
@@ -218,12 +218,12 @@ class Forest(Mechanism):
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
         """Return the thresholds and the leaf scores of one subset."""
         X, y = read_labelled(parts, self.name)
-        thresholds, leaves = self._measure([fixed(self.layout, "layout").cells(X, y)])
+        thresholds, leaves = self._measure([fixed_mechanism(self.layout, "layout").cells(X, y)])
         return {"thresholds": thresholds, "leaves": leaves}
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the values of all subsets; rows are binned once, trees grown many at a time."""
-        cells = fixed(self.layout, "layout").cells(*read_labelled(data.parts, self.name))
+        cells = fixed_mechanism(self.layout, "layout").cells(*read_labelled(data.parts, self.name))
         values = []
         for chunk in self._chunks(pool):
             subsets = [cells.take(pool.rows(k), axis=2) for k in chunk]
@@ -235,7 +235,7 @@ class Forest(Mechanism):
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Return the released forest in the units of the features, with its public parts."""
-        layout = fixed(self.layout, "layout")
+        layout = fixed_mechanism(self.layout, "layout")
         return {
             "thresholds": layout.thresholds(np.asarray(value["thresholds"], dtype=np.float64)),
             "leaves": np.asarray(value["leaves"], dtype=np.float64),
@@ -311,7 +311,7 @@ class Forest(Mechanism):
 
     def _measure(self, subsets: Sequence[Integers]) -> tuple[Matrix, Matrix]:
         """Return thresholds in fractions of the range, and class shares of every leaf."""
-        points, counts = grow_trees(self, fixed(self.layout, "layout"), subsets)
+        points, counts = grow_trees(self, fixed_mechanism(self.layout, "layout"), subsets)
         n_classes = counts.shape[2]
         rows = counts.sum(axis=2, keepdims=True) + self.smoothing
         shares = (counts + self.smoothing / n_classes) / np.where(rows > 0, rows, 1.0)
@@ -319,7 +319,7 @@ class Forest(Mechanism):
 
     def _chunks(self, pool: Pool) -> Iterator[range]:
         """Yield the numbers of a few subsets at a time."""
-        n_classes = len(fixed(self.layout, "layout").classes)
+        n_classes = len(fixed_mechanism(self.layout, "layout").classes)
         cells = self.n_estimators * 2 ** (self.max_depth - 1) * (self.n_thresholds + 1) * n_classes
         entries = self.n_estimators * max(1, int(pool.sizes().max()))
         step = max(1, _CHUNK // max(entries, cells))

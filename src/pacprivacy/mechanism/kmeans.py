@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from pacprivacy._checks import Matrix, check_count, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism, fixed
+from pacprivacy.mechanism.base import Mechanism, fixed_mechanism
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
@@ -203,7 +203,7 @@ class KMeans(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Matrix:
         """Return the ordered centres of one subset, shape (n_clusters, p)."""
-        reference = fixed(self.reference, "reference")
+        reference = fixed_mechanism(self.reference, "reference")
         X, y = self._read(parts)
         _check_rows(len(X), len(reference))
         shift = reference.mean(axis=0)

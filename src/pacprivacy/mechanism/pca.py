@@ -10,7 +10,7 @@ from scipy.linalg import eigh
 
 from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Batch, Mechanism, fixed
+from pacprivacy.mechanism.base import Batch, Mechanism, fixed_mechanism
 from pacprivacy.mechanism.data import Data, read_columns
 from pacprivacy.mechanism.statistics import subset_sizes, subset_sums
 from pacprivacy.pool import Pool
@@ -83,7 +83,10 @@ class PCA(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
         """Return the aligned components of one subset and, unless it is public, its mean."""
-        universe_mean, basis = fixed(self.mean, "mean"), fixed(self.basis, "basis")
+        universe_mean, basis = (
+            fixed_mechanism(self.mean, "mean"),
+            fixed_mechanism(self.basis, "basis"),
+        )
         X = read_columns(parts, self.name)
         local = X - universe_mean
         shift = local.mean(axis=0) if self.center == "subset" else np.zeros_like(universe_mean)
@@ -101,7 +104,7 @@ class PCA(Mechanism):
     def finish(self, value: Mapping[str, Any]) -> dict[str, Matrix]:
         """Orthonormalise released components; add the mean if it is public."""
         components = np.asarray(value["components"], dtype=np.float64)
-        mean = fixed(self.mean, "mean") if self.center == "universe" else value["mean"]
+        mean = fixed_mechanism(self.mean, "mean") if self.center == "universe" else value["mean"]
         return {
             "components": orthonormalise(components) if self.orthonormal else components,
             "mean": np.array(mean, dtype=np.float64),
@@ -124,7 +127,7 @@ class PCA(Mechanism):
 
     def _from_moments(self, data: Data, pool: Pool) -> Matrix:
         """Return the components (and means) of all subsets, flattened, shape (m, d)."""
-        mean, basis = fixed(self.mean, "mean"), fixed(self.basis, "basis")
+        mean, basis = fixed_mechanism(self.mean, "mean"), fixed_mechanism(self.basis, "basis")
         X = read_columns(data.parts, self.name)
         rounding = _rounding(X)
         X = X - mean

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism, fixed
+from pacprivacy.mechanism.base import Mechanism, fixed_mechanism
 from pacprivacy.mechanism.data import Data, read_columns, read_numbers
 from pacprivacy.pool import Pool
 
@@ -232,7 +232,7 @@ class Histogram(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the counts of one subset, shape (columns, bins) or (bins,)."""
-        edges = fixed(self.edges, "edges")
+        edges = fixed_mechanism(self.edges, "edges")
         X = read_columns(parts, self.name)
         counts = np.vstack(
             [
@@ -244,7 +244,7 @@ class Histogram(Mechanism):
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the counts of all subsets, shape (m, columns * bins)."""
-        edges = fixed(self.edges, "edges")
+        edges = fixed_mechanism(self.edges, "edges")
         X = read_columns(data.parts, self.name)
         n_bins = len(edges[0]) - 1
 
@@ -259,7 +259,7 @@ class Histogram(Mechanism):
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Return the released counts with the (public) edges they belong to."""
-        edges = np.asarray(fixed(self.edges, "edges"))
+        edges = np.asarray(fixed_mechanism(self.edges, "edges"))
         return {"counts": value, "edges": edges[0] if np.ndim(value) == 1 else edges}
 
     def _column_edges(self, X: Matrix) -> Edges:
@@ -273,7 +273,7 @@ class Histogram(Mechanism):
         )
 
     def _shape(self, parts: tuple[Any, ...]) -> tuple[int, ...]:
-        edges = fixed(self.edges, "edges")
+        edges = fixed_mechanism(self.edges, "edges")
         n_bins = len(edges[0]) - 1
         return (n_bins,) if read_numbers(parts, self.name).ndim == 1 else (len(edges), n_bins)
 
@@ -286,7 +286,7 @@ class Histogram(Mechanism):
                 "density must have at least one row inside the range in every subset; got a "
                 "subset with none. Widen ranges or use density=False."
             )
-        widths = np.diff(np.asarray(fixed(self.edges, "edges")), axis=-1)
+        widths = np.diff(np.asarray(fixed_mechanism(self.edges, "edges")), axis=-1)
         scaled: Matrix = counts / total / widths
         return scaled
 

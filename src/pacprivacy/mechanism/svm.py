@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, check_count, check_positive
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism, fixed
+from pacprivacy.mechanism.base import Mechanism, fixed_mechanism
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
@@ -98,7 +98,7 @@ class LinearSVM(Mechanism):
             tol=self.tol,
             max_iter=self.max_iter,
             random_state=_SEED,
-        ).fit(X, code_labels(y, fixed(self.classes, "classes"), self.name))
+        ).fit(X, code_labels(y, fixed_mechanism(self.classes, "classes"), self.name))
         return {
             "coef": np.asarray(model.coef_, dtype=np.float64),
             "intercept": np.asarray(model.intercept_, dtype=np.float64),
@@ -106,7 +106,7 @@ class LinearSVM(Mechanism):
 
     def finish(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Add the public classes to a released value."""
-        return {**value, "classes": np.asarray(fixed(self.classes, "classes"))}
+        return {**value, "classes": np.asarray(fixed_mechanism(self.classes, "classes"))}
 
     def predict(self, value: Mapping[str, Any], X: Any) -> npt.NDArray[Any]:
         """Return the class of every row by the *released* hyperplanes.
@@ -115,7 +115,9 @@ class LinearSVM(Mechanism):
         """
         scores = self.decide(value, X)
         chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
-        classes = value["classes"] if "classes" in value else fixed(self.classes, "classes")
+        classes = (
+            value["classes"] if "classes" in value else fixed_mechanism(self.classes, "classes")
+        )
         named: npt.NDArray[Any] = np.asarray(classes)[chosen]
         return named
 

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import QueryError
-from pacprivacy.mechanism import Batch, Data, Mechanism, fixed, flatten
+from pacprivacy.mechanism import Batch, Data, Mechanism, fixed_mechanism, flatten
 from pacprivacy.pool import Pool
 from pacprivacy.queries.query import CELLS, SHARE, Query, Sums, as_sums, parse, refuse
 from pacprivacy.queries.tables import Tables, World, arrow_table, frame_of, quote
@@ -106,7 +106,7 @@ class QueryMechanism(Mechanism):
         return None if self.sums is None else self._batch
 
     def _batch(self, data: Data, pool: Pool) -> Matrix:
-        sums, cells = fixed(self.sums, self.name), fixed(self.cells, self.name)
+        sums, cells = fixed_mechanism(self.sums, self.name), fixed_mechanism(self.cells, self.name)
         totals = _totals(sums, self.tables, pool, {cell: i for i, cell in enumerate(cells)})
         shares = pool.sizes() / pool.n_units
         n, width = len(cells), len(self.query.columns)
@@ -130,9 +130,9 @@ class QueryMechanism(Mechanism):
 
     def _aligned(self, rows: list[tuple[Any, ...]]) -> Matrix:
         """Put the rows of a world in the order of the cells; others are left out."""
-        cells, k = fixed(self.cells, self.name), len(self.query.keys)
+        cells, k = fixed_mechanism(self.cells, self.name), len(self.query.keys)
         places = {cell: i for i, cell in enumerate(cells)}
-        found = np.tile(np.array(fixed(self.nothing, self.name)), (len(cells), 1))
+        found = np.tile(np.array(fixed_mechanism(self.nothing, self.name)), (len(cells), 1))
         for row in rows:
             place = places.get(tuple(row[:k]))
             if place is not None:
@@ -156,7 +156,7 @@ class QueryMechanism(Mechanism):
 
     def _shaped(self, values: Matrix) -> dict[str, Any]:
         """Return one entry for each column: a number, or numbers by the name of their cell."""
-        cells = fixed(self.cells, self.name)
+        cells = fixed_mechanism(self.cells, self.name)
         names = column_names(self.query)
         if not self.query.keys:
             return {name: float(values[0, j]) for j, name in enumerate(names)}

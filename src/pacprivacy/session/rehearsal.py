@@ -18,7 +18,7 @@ from pacprivacy._progress import begin, expect
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, limits_of
 from pacprivacy.errors import MechanismError, PoolError
-from pacprivacy.mechanism import Mechanism, as_mechanism, batch_of, coerce_data
+from pacprivacy.mechanism import Mechanism, as_mechanism, coerce_data, mechanism_batch
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
 from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices, unit_name
 from pacprivacy.simulation import (
@@ -143,7 +143,7 @@ class Rehearsal:
             strategy = strategy.with_subsets(self._n_subsets)
         elif strategy.n_subsets is None:
             default = SUBSETS_OF_MANY if self.data.n_rows > MANY_RECORDS else SUBSETS_BATCHED
-            if batch_of(mechanism) is None:
+            if mechanism_batch(mechanism) is None:
                 default = SUBSETS_BLACK_BOX
             if isinstance(strategy, Balanced) and strategy.folds != "auto":
                 default = -(-default // strategy.folds) * strategy.folds
@@ -182,7 +182,7 @@ class Rehearsal:
         if len(choices) == 1:
             return choices[0], ()
         advance, started = begin(TRYING, len(choices)), time.perf_counter()
-        alone = batch_of(mechanism) is None
+        alone = mechanism_batch(mechanism) is None
         part = 4 if alone else 2
         size = strategy.n_subsets // (part * len(choices))
         pilots: list[tuple[Outputs, Pool]] = []

@@ -36,7 +36,7 @@ from pacprivacy.errors import (
     LedgerError,
     SecretError,
 )
-from pacprivacy.mechanism import as_mechanism, split_units, with_title
+from pacprivacy.mechanism import as_mechanism, split_units, titled_mechanism
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_feasible
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST
@@ -330,7 +330,11 @@ class Session(Keeper):
         self.check_process()  # before the lock, which a fork may have inherited while it was held
         with self._lock:
             plan = self._plan(
-                with_title(mechanism, name), budget, share=share, rule=rule, checkpoint=checkpoint
+                titled_mechanism(mechanism, name),
+                budget,
+                share=share,
+                rule=rule,
+                checkpoint=checkpoint,
             )
             found = self.publish(plan)[0]
         releasing.warn_if_noisy(found.value, found.error_bars, plan.outputs.values)
@@ -343,7 +347,7 @@ class Session(Keeper):
         """
         self.check_process()
         with self._lock:
-            titled = with_title(mechanism, options.pop("name", None))
+            titled = titled_mechanism(mechanism, options.pop("name", None))
             found = self._plan(titled, budget, **options)
             if self._alone and budget is not None:
                 limit, rule = as_budget(budget), options.get("rule")
@@ -399,7 +403,9 @@ class Session(Keeper):
                     "common mean. Use secrets='same'."
                 )
             settings = (rule, levels, checkpoint)
-            return refine(self, with_title(mechanism, name), as_budget(budget), target, settings)
+            return refine(
+                self, titled_mechanism(mechanism, name), as_budget(budget), target, settings
+            )
 
     # --- the steps, in the order in which they are taken ----------------------------------------
 

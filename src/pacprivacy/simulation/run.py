@@ -167,7 +167,7 @@ def run_mechanism(
     own: list[Notice] = []
     try:
         with show_stages(progress), collect_notices(own), single_threaded():
-            batch = mechanisms.batch_of(prepared)
+            batch = mechanisms.mechanism_batch(prepared)
             if batch is not None:
                 expect({EVALUATING: 1.0, **seconds_after(pool.n_subsets, pool.n_units)})
                 begin(EVALUATING)
@@ -179,7 +179,7 @@ def run_mechanism(
             show_notices([*own, *run.notices])
         raise
     show_notices([*own, *run.notices])
-    totals, said = mechanisms.totals_of(prepared), prepared.public
+    totals, said = mechanisms.mechanism_totals(prepared), prepared.public
     if totals is not None:
         share = pool.share
         values = values / share
@@ -189,11 +189,11 @@ def run_mechanism(
         structure=structure,
         mechanism_name=prepared.name,
         public=said,
-        published=mechanisms.published_of(prepared),
+        published=mechanisms.mechanism_published(prepared),
         seed=seed,
         finish=prepared.finish,
         rounds=totals == "count",
-        model=mechanisms.model_of(prepared),
+        model=mechanisms.mechanism_model(prepared),
     )
 
 

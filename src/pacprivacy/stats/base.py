@@ -21,7 +21,7 @@ from pacprivacy.mechanism import (
     code_levels,
     fill_means,
     find_levels,
-    fixed,
+    fixed_mechanism,
     is_identity,
     is_text,
     shorten,
@@ -243,7 +243,7 @@ class Statistic(Mechanism):
             )
 
     def _check_gaps(self, frame: Frame) -> None:
-        layout = fixed(self.layout, "layout")
+        layout = fixed_mechanism(self.layout, "layout")
         names = dict.fromkeys([*(column for _, column, _ in layout.terms), *self.by])
         if self.weights is not None:
             names[self.weights] = None
@@ -256,14 +256,14 @@ class Statistic(Mechanism):
             )
 
     def _gaps(self, frame: Frame, name: str) -> npt.NDArray[np.bool_]:
-        column, levels = frame.column(name), fixed(self.layout, "layout").levels.get(name)
+        column, levels = frame.column(name), fixed_mechanism(self.layout, "layout").levels.get(name)
         if levels is not None:
             return code_levels(column, levels) < 0
         return np.isnan(column)
 
     def read(self, parts: tuple[Any, ...]) -> Rows:
         """Return the rows of one candidate; looks at no other row."""
-        layout, frame = fixed(self.layout, "layout"), Frame(parts, wanted_by=self.kind)
+        layout, frame = fixed_mechanism(self.layout, "layout"), Frame(parts, wanted_by=self.kind)
         X = np.ones((frame.n_rows, len(layout.terms)))
         coded: dict[str, Any] = {}
         for j, (_, name, level) in enumerate(layout.terms):
@@ -296,7 +296,7 @@ class Statistic(Mechanism):
         return Rows(weights=weights, X=X, cells=cells, y=self._target(frame))
 
     def _code(self, frame: Frame, name: str) -> npt.NDArray[np.int64]:
-        levels = fixed(self.layout, "layout").levels[name]
+        levels = fixed_mechanism(self.layout, "layout").levels[name]
         own = self.missing == "category" and levels[-1] == GAP_LEVEL
         return code_levels(frame.column(name), levels[:-1] if own else levels, gap_level=own)
 
@@ -319,7 +319,7 @@ class Statistic(Mechanism):
     @property
     def _shape(self) -> tuple[int, ...]:
         """One number for every column and every combination of levels."""
-        layout = fixed(self.layout, "layout")
+        layout = fixed_mechanism(self.layout, "layout")
         return (len(layout.terms), *(len(layout.levels[name]) for name in self.by))
 
     @property
@@ -328,7 +328,7 @@ class Statistic(Mechanism):
 
     def finish(self, value: Any) -> Any:
         """Put names on released numbers."""
-        layout = fixed(self.layout, "layout")
+        layout = fixed_mechanism(self.layout, "layout")
         axes = [layout.names, *(layout.levels[name] for name in self.by)]
         numbers = np.asarray(value, dtype=np.float64).reshape(self._shape)
         if self.by and len(layout.names) == 1:
@@ -341,7 +341,7 @@ class Statistic(Mechanism):
             return values
         if self.fill is not None:
             return np.where(empty, self.fill, values)
-        layout = fixed(self.layout, "layout")
+        layout = fixed_mechanism(self.layout, "layout")
         axes = [layout.names, *(layout.levels[name] for name in self.by)]
         labels = [" / ".join(label) for label in product(*axes)]
         wrong = [labels[i] for i in np.flatnonzero(empty.reshape(-1, len(labels)).any(axis=0))]

@@ -11,7 +11,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Frame, code_levels, find_levels, fixed
+from pacprivacy.mechanism import Frame, code_levels, find_levels, fixed_mechanism
 from pacprivacy.stats.base import Rows, Statistic, labelled
 from pacprivacy.stats.summaries import Summed
 
@@ -34,7 +34,7 @@ class _Regression(Statistic):
     def _complete(self, rows: Rows) -> Rows:
         """Set the weight to 0 and the entries to their centres where one is missing."""
         assert rows.y is not None
-        layout = fixed(self.layout, "layout")
+        layout = fixed_mechanism(self.layout, "layout")
         gaps = np.isnan(rows.X).any(axis=1) | np.isnan(rows.y)
         X, y = rows.X, rows.y
         X = np.where(gaps[:, None], layout.centre[:-1], X)
@@ -43,25 +43,25 @@ class _Regression(Statistic):
 
     def _design(self, rows: Rows) -> Matrix:
         """Return the columns in steady units, with one of ones before them."""
-        layout = fixed(self.layout, "layout")
+        layout = fixed_mechanism(self.layout, "layout")
         scaled = (rows.X - layout.centre[:-1]) / layout.scales[:-1]
         return np.column_stack([np.ones(len(scaled)), scaled])
 
     def _own_units(self, steady: Matrix, shift: float = 0.0, scale: float = 1.0) -> Matrix:
         """Turn coefficients in steady units, shape (m, p), into those of the columns."""
-        layout = fixed(self.layout, "layout")
+        layout = fixed_mechanism(self.layout, "layout")
         slopes = steady[:, 1:] / layout.scales[:-1] * scale
         intercept = shift + scale * steady[:, 0] - slopes @ layout.centre[:-1]
         return np.column_stack([intercept, slopes])
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        return (1 + len(fixed(self.layout, "layout").terms),)
+        return (1 + len(fixed_mechanism(self.layout, "layout").terms),)
 
     @property
     def model(self) -> Mapping[str, Any]:
         """How released coefficients are applied to new rows."""
-        layout = fixed(self.layout, "layout")
+        layout = fixed_mechanism(self.layout, "layout")
         used = {column for _, column, level in layout.terms if level is not None}
         return {
             "kind": self.kind,
@@ -73,7 +73,7 @@ class _Regression(Statistic):
 
     def finish(self, value: Any) -> Any:
         """Put names on released coefficients."""
-        names = (INTERCEPT, *fixed(self.layout, "layout").names)
+        names = (INTERCEPT, *fixed_mechanism(self.layout, "layout").names)
         return labelled(np.asarray(value, dtype=np.float64), [names])
 
     def _solve(self, matrices: Matrix, vectors: Matrix) -> Matrix:
@@ -98,7 +98,7 @@ class OLS(_Regression, Summed):
     kind = "ols"
 
     def _features(self, rows: Rows) -> Matrix:
-        layout, rows = fixed(self.layout, "layout"), self._complete(rows)
+        layout, rows = fixed_mechanism(self.layout, "layout"), self._complete(rows)
         assert rows.y is not None
         y = (rows.y - layout.centre[-1]) / layout.scales[-1]
         Z = np.column_stack([self._design(rows), y])
@@ -107,7 +107,7 @@ class OLS(_Regression, Summed):
         return products
 
     def _combine(self, sums: Matrix) -> Matrix:
-        layout = fixed(self.layout, "layout")
+        layout = fixed_mechanism(self.layout, "layout")
         p = len(layout.terms) + 1
         full = np.zeros((len(sums), p + 1, p + 1))
         first, second = np.triu_indices(p + 1)
@@ -202,7 +202,7 @@ class Logistic(_Newton):
 
     def _target(self, frame: Frame) -> Vector | None:
         assert self.target is not None
-        levels = fixed(self.layout, "layout").target_levels
+        levels = fixed_mechanism(self.layout, "layout").target_levels
         codes = code_levels(frame.column(self.target), levels or ())
         return np.where(codes < 0, np.nan, codes.astype(np.float64))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Batch, Data, Frame, fixed, subset_sums
+from pacprivacy.mechanism import Batch, Data, Frame, fixed_mechanism, subset_sums
 from pacprivacy.pool import Pool
 from pacprivacy.stats.base import Rows, Statistic, labelled
 
@@ -73,13 +73,13 @@ class Mean(Summed):
 
     def _features(self, rows: Rows) -> Matrix:
         there = self._there(rows)
-        centred = np.nan_to_num(rows.X - fixed(self.layout, "layout").centre)
+        centred = np.nan_to_num(rows.X - fixed_mechanism(self.layout, "layout").centre)
         return self._spread_out(rows, [there, there * centred])
 
     def _combine(self, sums: Matrix) -> Matrix:
         number, total = self._parts(sums, 2)
         empty = number <= 0
-        centre = self._per_number(fixed(self.layout, "layout").centre)
+        centre = self._per_number(fixed_mechanism(self.layout, "layout").centre)
         return self._nobody(empty, centre + total / np.where(empty, 1.0, number))
 
 
@@ -110,7 +110,9 @@ class Count(Summed):
     def _features(self, rows: Rows) -> Matrix:
         if not self.columns:
             return self._spread_out(rows, [rows.weights[:, None]])
-        is_level = np.array([level is not None for *_, level in fixed(self.layout, "").terms])
+        is_level = np.array(
+            [level is not None for *_, level in fixed_mechanism(self.layout, "").terms]
+        )
         hits = np.where(is_level, np.nan_to_num(rows.X), 1.0)
         return self._spread_out(rows, [self._there(rows) * hits])
 
@@ -119,12 +121,12 @@ class Count(Summed):
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        layout = fixed(self.layout, "layout")
+        layout = fixed_mechanism(self.layout, "layout")
         return (max(1, len(layout.terms)), *(len(layout.levels[name]) for name in self.by))
 
     def finish(self, value: Any) -> Any:
         """Put names on released numbers."""
-        layout = fixed(self.layout, "layout")
+        layout = fixed_mechanism(self.layout, "layout")
         axes = [layout.names or ("rows",), *(layout.levels[name] for name in self.by)]
         numbers = np.asarray(value, dtype=np.float64).reshape(self._shape)
         if self.by and len(axes[0]) == 1:
@@ -141,7 +143,7 @@ class Variance(Summed):
 
     def _features(self, rows: Rows) -> Matrix:
         there = self._there(rows)
-        centred = np.nan_to_num(rows.X - fixed(self.layout, "layout").centre)
+        centred = np.nan_to_num(rows.X - fixed_mechanism(self.layout, "layout").centre)
         return self._spread_out(rows, [there, there * centred, there * np.square(centred)])
 
     def _combine(self, sums: Matrix) -> Matrix:
@@ -219,7 +221,7 @@ class Quantiles(Statistic):
 
     def finish(self, value: Any) -> Any:
         """Put names on released numbers, in order where noise has put them out of it."""
-        layout = fixed(self.layout, "layout")
+        layout = fixed_mechanism(self.layout, "layout")
         numbers = np.sort(np.asarray(value, dtype=np.float64).reshape(self._shape), axis=-1)
         axes = [layout.names, *(layout.levels[name] for name in self.by)]
         axes.append(tuple(f"{q:g}" for q in sorted(self.q)))

@@ -26,18 +26,18 @@ from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import (
     PCA,
-    Columns,
     Condition,
     Covariance,
     Data,
-    Filled,
+    FilledMechanism,
     Forest,
     Histogram,
     KMeans,
     LinearSVM,
     Mechanism,
-    Named,
-    OfRows,
+    MechanismColumns,
+    NamedMechanism,
+    RowsMechanism,
     Scaling,
     check_classes,
     choose_pool,
@@ -77,7 +77,7 @@ class Model:
     mechanism : callable
         From the options and the names of the columns to what is computed.
     describe : callable
-        See :class:`Named`.
+        See :class:`NamedMechanism`.
     scaling : {"none", "scale", "standardise"}
         What is done to the columns with the whole universe; see :func:`scale_columns`.
     predicts : {"class", "number"}, optional
@@ -93,7 +93,7 @@ class Model:
     """
 
     mechanism: Callable[[ModelOptions, tuple[str, ...]], Mechanism]
-    describe: Callable[[Columns, Any], dict[str, Any]]
+    describe: Callable[[MechanismColumns, Any], dict[str, Any]]
     scaling: Scaling = "none"
     predicts: Literal["class", "number"] | None = None
     learns: bool = True
@@ -122,13 +122,13 @@ class Model:
         kept = kept if fills else complete
         check_rows(complete)
         exact = options.universe_facts
-        columns = Columns.of(names, X[complete], self.scaling, exact=exact)
+        columns = MechanismColumns.of(names, X[complete], self.scaling, exact=exact)
         Z = (X[kept] - columns.centre) / columns.scales
         inner = self.mechanism(options, names)
         parts = (Z,) if y is None else (Z, y[kept])
         data = Data(parts=parts, n_rows=len(Z), single=y is None)
-        mechanism: Mechanism = Named(
-            inner=Filled(inner=inner) if fills else inner,
+        mechanism: Mechanism = NamedMechanism(
+            inner=FilledMechanism(inner=inner) if fills else inner,
             columns=columns,
             describe=self.describe,
             said=found.said,
@@ -143,7 +143,11 @@ class Model:
         )
 
     def _applied(
-        self, columns: Columns, found: Categories, used: tuple[str, ...], options: ModelOptions
+        self,
+        columns: MechanismColumns,
+        found: Categories,
+        used: tuple[str, ...],
+        options: ModelOptions,
     ) -> dict[str, Any] | None:
         """Return how the released value is applied; the levels and scales are public."""
         if self.kind is None:
@@ -362,7 +366,10 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         needs=("target",),
     ),
     "covariance": Model(
-        mechanism=lambda *_: Covariance(), describe=Columns.matrix, scaling="scale", learns=False
+        mechanism=lambda *_: Covariance(),
+        describe=MechanismColumns.matrix,
+        scaling="scale",
+        learns=False,
     ),
     "histogram": Model(
         mechanism=lambda o, names: Histogram(
@@ -370,14 +377,14 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
             ranges=_declared(o, names),
             universe_facts=o.universe_facts,
         ),
-        describe=Columns.counts,
+        describe=MechanismColumns.counts,
         learns=False,
         takes=("bins", "ranges"),
         needs=("ranges",),
     ),
     "kmeans": Model(
         mechanism=lambda o, _: KMeans(n_clusters=o.clusters),
-        describe=Columns.centres,
+        describe=MechanismColumns.centres,
         scaling="standardise",
         takes=("clusters",),
         needs=("clusters",),
@@ -385,7 +392,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     ),
     "pca": Model(
         mechanism=lambda o, _: PCA(n_components=_count(o.components, 0)),
-        describe=Columns.components,
+        describe=MechanismColumns.components,
         scaling="standardise",
         takes=("components",),
         needs=("components",),
@@ -393,7 +400,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     ),
     "svm": Model(
         mechanism=lambda o, _: LinearSVM(C=1.0 if o.C is None else o.C),
-        describe=Columns.planes,
+        describe=MechanismColumns.planes,
         scaling="standardise",
         predicts="class",
         takes=("C",),
@@ -407,7 +414,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
             ranges=_declared(o, names),
             universe_facts=o.universe_facts,
         ),
-        describe=Columns.plain,
+        describe=MechanismColumns.plain,
         predicts="class",
         takes=("trees", "depth", "ranges"),
         needs=("target",),
@@ -417,7 +424,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         mechanism=lambda o, _: OrthogonalRidge(
             penalty=Penalty(mi_nats=o.mi_nats), universe_facts=o.universe_facts
         ),
-        describe=Columns.plain,
+        describe=MechanismColumns.plain,
         predicts="number",
         needs=("target",),
         kind="ridge",
@@ -497,8 +504,10 @@ class Study:
         """Everybody who might be in: all rows of the file, also those that are then left out."""
         return self.built.data if self.built.kept.all() else self.rows()
 
-    def _of_rows(self) -> OfRows:
-        return OfRows(inner=self.built.mechanism, records=self.built.data, kept=self.built.kept)
+    def _of_rows(self) -> RowsMechanism:
+        return RowsMechanism(
+            inner=self.built.mechanism, records=self.built.data, kept=self.built.kept
+        )
 
     def rows(self) -> Data:
         """Return what names the rows of the file, and changes with its content or its units."""

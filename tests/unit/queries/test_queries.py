@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import pacprivacy as pac
 from pacprivacy.cli.main import app
 from pacprivacy.errors import DataError, MechanismError, QueryError
-from pacprivacy.mechanism import batch_of, coerce_data, flatten
+from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
 from pacprivacy.queries import query_mechanism
 
 N = 120
@@ -100,7 +100,7 @@ def test_every_plan_answers_the_query_on_each_world(
     mechanism = asked.prepare(data)
     assert mechanism.plan.startswith(plan), mechanism.plan
     pool = pac.Balanced(n_subsets=8, folds=4).draw(N, rng=0)
-    batch = batch_of(mechanism)
+    batch = mechanism_batch(mechanism)
     assert (batch is None) == (plan == WORLDS)
     rows = [flatten(mechanism.evaluate(data.take(pool.rows(k)), None))[0] for k in range(8)]  # type: ignore[arg-type]
     if batch is not None:

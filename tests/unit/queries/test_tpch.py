@@ -10,7 +10,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.errors import QueryError
-from pacprivacy.mechanism import batch_of, coerce_data, flatten
+from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
 from pacprivacy.queries import query_mechanism
 from tests.tpch import EXPECTED, FILL, KEYS, QUERIES, shop
 
@@ -45,7 +45,7 @@ def test_answered_queries_equal_the_runs_of_each_world(number: int, tables: pac.
     rng = np.random.default_rng(0)
     rows = [flatten(mechanism.evaluate(data.take(pool.rows(k)), rng))[0] for k in range(N_WORLDS)]
     assert np.isfinite(rows).all()
-    batch = batch_of(mechanism)
+    batch = mechanism_batch(mechanism)
     if batch is not None:
         scale = np.abs(rows).max(axis=0)
         assert np.abs(batch(data, pool) - rows).max() <= 1e-9 * scale.max()
