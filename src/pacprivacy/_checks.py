@@ -1,13 +1,18 @@
 """Validators. They own the wording of messages, so that every error reads the same way."""
 
+from __future__ import annotations
+
 import math
-from typing import Annotated, Any, TypeAlias
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import BudgetError, MechanismError, PacPrivacyError, PoolError
+
+_NAMED: Final = 6
 
 LARGEST_OUTPUT = 1e140
 SMALLEST_RANGE = 1e-140  # squares of what is between the two are normal numbers, with room to spare
@@ -92,3 +97,9 @@ def check_log_belief(log_belief: Vector | None, n_subsets: int) -> Vector:
     top = log_p.max()
     normalised: Vector = log_p - (top + math.log(np.exp(log_p - top).sum()))
     return normalised
+
+
+def shorten(names: Sequence[Any], limit: int = _NAMED) -> str:
+    """Return names for a message; of many only the first."""
+    shown = ", ".join(repr(name)[:60] for name in names[:limit])
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")

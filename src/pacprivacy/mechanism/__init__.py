@@ -17,6 +17,16 @@ from pacprivacy.mechanism.base import (
     mechanism_totals as mechanism_totals,
     titled_mechanism as titled_mechanism,
 )
+from pacprivacy.mechanism.columns import (
+    GAP_LEVEL as GAP_LEVEL,
+    Columns as Columns,
+    code_column_levels as code_column_levels,
+    column_levels as column_levels,
+    fill_column_means as fill_column_means,
+    is_identity_column as is_identity_column,
+    is_text_column as is_text_column,
+)
+from pacprivacy.mechanism.conditions import Condition as Condition
 from pacprivacy.mechanism.data import (
     CLASS_LABELS as CLASS_LABELS,
     MINIMUM_ROWS as MINIMUM_ROWS,
@@ -36,17 +46,6 @@ from pacprivacy.mechanism.data import (
 )
 from pacprivacy.mechanism.flatten import Structure as Structure, flatten as flatten
 from pacprivacy.mechanism.forest import Forest as Forest
-from pacprivacy.mechanism.frames import (
-    GAP_LEVEL as GAP_LEVEL,
-    Condition as Condition,
-    Frame as Frame,
-    code_levels as code_levels,
-    fill_means as fill_means,
-    find_levels as find_levels,
-    is_identity as is_identity,
-    is_text as is_text,
-    shorten as shorten,
-)
 from pacprivacy.mechanism.kmeans import KMeans as KMeans
 from pacprivacy.mechanism.nodes import node_type as node_type, node_value as node_value
 from pacprivacy.mechanism.pca import PCA as PCA

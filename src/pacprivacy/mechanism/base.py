@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Mask, Matrix, Vector
 from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism.columns import fill_column_means
 from pacprivacy.mechanism.data import Data, power_of_two
-from pacprivacy.mechanism.frames import fill_means
 from pacprivacy.pool import Pool
 
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
@@ -403,7 +403,7 @@ class FilledMechanism(MechanismWrapper):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the value for one subset."""
-        return self.inner.evaluate((fill_means(parts[0]), *parts[1:]), rng)
+        return self.inner.evaluate((fill_column_means(parts[0]), *parts[1:]), rng)
 
     @property
     def batch(self) -> None:

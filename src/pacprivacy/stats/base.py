@@ -10,21 +10,20 @@ from typing import Any, ClassVar, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix, Vector, shorten
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     GAP_LEVEL,
+    Columns,
     Condition,
     Data,
-    Frame,
     Mechanism,
-    code_levels,
-    fill_means,
-    find_levels,
+    code_column_levels,
+    column_levels,
+    fill_column_means,
     fixed_mechanism,
-    is_identity,
-    is_text,
-    shorten,
+    is_identity_column,
+    is_text_column,
 )
 
 Missing = Literal["drop", "mean", "category", "error"]
@@ -163,22 +162,22 @@ class Statistic(Mechanism):
 
     def prepare(self, data: Data) -> Self:
         """Fix names and levels on the whole universe, and refuse columns that cannot be used."""
-        frame = Frame(data.parts, wanted_by=self.kind)
+        frame = Columns(data.parts, wanted_by=self.kind)
         used = self._columns(frame)
         read = {name: frame.column(name) for name in (*used, *self.by)}
         self._check_kinds(read)
         levels, measured = dict(self.levels), []
         for name, column in read.items():
-            if name in levels or not (is_text(column) or name in self.by):
+            if name in levels or not (is_text_column(column) or name in self.by):
                 continue
-            levels[name] = find_levels(column)
+            levels[name] = column_levels(column)
             measured.append(name)
             if not levels[name]:
                 raise MechanismError(f"column {name!r} must have levels; got none. Leave it out.")
         if self.missing == "category":
             for name in levels.keys() & read.keys():
                 column = read[name]
-                if (code_levels(column, levels[name]) < 0).any() or name in self.levels:
+                if (code_column_levels(column, levels[name]) < 0).any() or name in self.levels:
                     levels[name] = (*levels[name], GAP_LEVEL)
         terms = tuple(term for name in used for term in self._terms(name, levels.get(name)))
         width = len(terms) + (self.target is not None)
@@ -196,7 +195,7 @@ class Statistic(Mechanism):
         rows = whole.read(data.parts)
         return replace(whole, layout=_steady(layout, rows))
 
-    def _columns(self, frame: Frame) -> tuple[str, ...]:
+    def _columns(self, frame: Columns) -> tuple[str, ...]:
         if self.columns is not None:
             return self.columns
         apart = {self.target, self.weights, *self.by}
@@ -216,18 +215,18 @@ class Statistic(Mechanism):
         kept = levels[1:] if self.reference else levels
         return tuple((f"{name}={level}", name, level) for level in kept)
 
-    def _target_levels(self, frame: Frame) -> tuple[str, ...] | None:
+    def _target_levels(self, frame: Columns) -> tuple[str, ...] | None:
         return None
 
     def _check_kinds(self, read: Mapping[str, Any]) -> None:
         """Refuse text that is no category, all such columns in one message."""
         ids, long = [], []
         for name, column in read.items():
-            if name in self.levels or not (is_text(column) or name in self.by):
+            if name in self.levels or not (is_text_column(column) or name in self.by):
                 continue
-            n_levels = len(find_levels(column))
+            n_levels = len(column_levels(column))
             there = int(np.count_nonzero(column != None))  # noqa: E711
-            if is_text(column) and is_identity(n_levels, there):
+            if is_text_column(column) and is_identity_column(n_levels, there):
                 ids.append(name)
             elif n_levels > MOST_LEVELS:
                 long.append(name)
@@ -242,7 +241,7 @@ class Statistic(Mechanism):
                 "them out, declare the levels that matter, or make an id the unit of privacy."
             )
 
-    def _check_gaps(self, frame: Frame) -> None:
+    def _check_gaps(self, frame: Columns) -> None:
         layout = fixed_mechanism(self.layout, "layout")
         names = dict.fromkeys([*(column for _, column, _ in layout.terms), *self.by])
         if self.weights is not None:
@@ -255,15 +254,15 @@ class Statistic(Mechanism):
                 "Choose missing='drop', 'mean' or 'category'."
             )
 
-    def _gaps(self, frame: Frame, name: str) -> npt.NDArray[np.bool_]:
+    def _gaps(self, frame: Columns, name: str) -> npt.NDArray[np.bool_]:
         column, levels = frame.column(name), fixed_mechanism(self.layout, "layout").levels.get(name)
         if levels is not None:
-            return code_levels(column, levels) < 0
+            return code_column_levels(column, levels) < 0
         return np.isnan(column)
 
     def read(self, parts: tuple[Any, ...]) -> Rows:
         """Return the rows of one candidate; looks at no other row."""
-        layout, frame = fixed_mechanism(self.layout, "layout"), Frame(parts, wanted_by=self.kind)
+        layout, frame = fixed_mechanism(self.layout, "layout"), Columns(parts, wanted_by=self.kind)
         X = np.ones((frame.n_rows, len(layout.terms)))
         coded: dict[str, Any] = {}
         for j, (_, name, level) in enumerate(layout.terms):
@@ -292,17 +291,17 @@ class Statistic(Mechanism):
             weights = np.where(met, weights, 0.0)
         weights = np.where(cells >= 0, weights, 0.0)
         if self.missing == "mean":
-            X = fill_means(X, weights)
+            X = fill_column_means(X, weights)
         return Rows(weights=weights, X=X, cells=cells, y=self._target(frame))
 
-    def _code(self, frame: Frame, name: str) -> npt.NDArray[np.int64]:
+    def _code(self, frame: Columns, name: str) -> npt.NDArray[np.int64]:
         levels = fixed_mechanism(self.layout, "layout").levels[name]
         own = self.missing == "category" and levels[-1] == GAP_LEVEL
-        return code_levels(frame.column(name), levels[:-1] if own else levels, gap_level=own)
+        return code_column_levels(frame.column(name), levels[:-1] if own else levels, gap_level=own)
 
-    def _numbers(self, frame: Frame, name: str) -> Vector:
+    def _numbers(self, frame: Columns, name: str) -> Vector:
         column = frame.column(name)
-        if is_text(column):
+        if is_text_column(column):
             raise MechanismError(f"column {name!r} must hold numbers; got text. Choose another.")
         if np.isinf(column).any():
             raise MechanismError(
@@ -311,7 +310,7 @@ class Statistic(Mechanism):
             )
         return column
 
-    def _target(self, frame: Frame) -> Vector | None:
+    def _target(self, frame: Columns) -> Vector | None:
         return None
 
     # --- what is measured ------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Frame, code_levels, find_levels, fixed_mechanism
+from pacprivacy.mechanism import Columns, code_column_levels, column_levels, fixed_mechanism
 from pacprivacy.stats.base import Rows, Statistic, labelled
 from pacprivacy.stats.summaries import Summed
 
@@ -27,7 +27,7 @@ class _Regression(Statistic):
 
     reference = True
 
-    def _target(self, frame: Frame) -> Vector | None:
+    def _target(self, frame: Columns) -> Vector | None:
         assert self.target is not None
         return self._numbers(frame, self.target)
 
@@ -190,9 +190,9 @@ class Logistic(_Newton):
         declared = self.target in self.levels
         return said if declared else (*said, f"the two levels of {self.target!r}")
 
-    def _target_levels(self, frame: Frame) -> tuple[str, ...] | None:
+    def _target_levels(self, frame: Columns) -> tuple[str, ...] | None:
         assert self.target is not None
-        levels = tuple(self.levels.get(self.target) or find_levels(frame.column(self.target)))
+        levels = tuple(self.levels.get(self.target) or column_levels(frame.column(self.target)))
         if len(levels) != 2:
             raise MechanismError(
                 f"column {self.target!r} must have two levels for logistic; got {len(levels)}. "
@@ -200,10 +200,10 @@ class Logistic(_Newton):
             )
         return levels
 
-    def _target(self, frame: Frame) -> Vector | None:
+    def _target(self, frame: Columns) -> Vector | None:
         assert self.target is not None
         levels = fixed_mechanism(self.layout, "layout").target_levels
-        codes = code_levels(frame.column(self.target), levels or ())
+        codes = code_column_levels(frame.column(self.target), levels or ())
         return np.where(codes < 0, np.nan, codes.astype(np.float64))
 
     def _link(self, mean: float) -> float:
@@ -228,7 +228,7 @@ class Poisson(_Newton):
 
     kind = "poisson"
 
-    def _target(self, frame: Frame) -> Vector | None:
+    def _target(self, frame: Columns) -> Vector | None:
         y = super(Poisson, self)._target(frame)
         if y is not None and (y < 0).any():
             raise MechanismError(

@@ -11,7 +11,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Batch, Data, Frame, fixed_mechanism, subset_sums
+from pacprivacy.mechanism import Batch, Columns, Data, fixed_mechanism, subset_sums
 from pacprivacy.pool import Pool
 from pacprivacy.stats.base import Rows, Statistic, labelled
 
@@ -104,7 +104,7 @@ class Count(Summed):
     kind = "count"
     totals: ClassVar[Literal["sum", "count"]] = "count"
 
-    def _columns(self, frame: Frame) -> tuple[str, ...]:
+    def _columns(self, frame: Columns) -> tuple[str, ...]:
         return self.columns or ()
 
     def _features(self, rows: Rows) -> Matrix:

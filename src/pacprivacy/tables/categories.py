@@ -20,8 +20,8 @@ from pacprivacy.mechanism import (
     GAP_LEVEL,
     MINIMUM_ROWS,
     Condition,
-    code_levels,
-    find_levels,
+    code_column_levels,
+    column_levels,
 )
 from pacprivacy.tables.files import Table, check_known, listed, quoted
 
@@ -104,7 +104,7 @@ class Categories:
             if name not in coded:
                 own = levels[-1] == GAP_LEVEL
                 known = levels[:-1] if own else levels
-                coded[name] = code_levels(column.labels, known, gap_level=own)
+                coded[name] = code_column_levels(column.labels, known, gap_level=own)
             met = (coded[name] == levels.index(level)).astype(float)
             columns.append(np.where(coded[name] < 0, np.nan, met))
         return tuple(label for label, _, _ in terms), np.column_stack(columns)
@@ -139,7 +139,7 @@ class Categories:
 def _levels_of(table: Table, name: str) -> tuple[str, ...]:
     column = table.columns[name]
     if column.numbers is not None:
-        return find_levels(column.numbers)
+        return column_levels(column.numbers)
     assert column.levels is not None
     return tuple(sorted(column.levels.tolist()))
 

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import DataError
-from pacprivacy.mechanism import is_identity
+from pacprivacy.mechanism import is_identity_column
 from pacprivacy.pool import named
 
 Vector = npt.NDArray[np.float64]
@@ -114,7 +114,7 @@ class Column:
         """Whether it is text and (nearly) every row has an entry of its own."""
         if self.numbers is not None or self.levels is None:
             return False
-        return is_identity(len(self.levels), int(np.count_nonzero(~self.gaps)))
+        return is_identity_column(len(self.levels), int(np.count_nonzero(~self.gaps)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,7 +15,7 @@ from scipy.special import expit
 
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import DataError
-from pacprivacy.mechanism import GAP_LEVEL, Forest, LinearSVM, code_levels
+from pacprivacy.mechanism import GAP_LEVEL, Forest, LinearSVM, code_column_levels
 from pacprivacy.release import Release
 from pacprivacy.tables.files import Table, check_finite, check_known, listed
 
@@ -90,7 +90,7 @@ def _design(model: Mapping[str, Any], table: Table) -> Matrix:
 
 def _codes(table: Table, name: str, levels: Sequence[str]) -> npt.NDArray[np.int64]:
     own, column = levels[-1] == GAP_LEVEL, table.columns[name]
-    codes = code_levels(column.labels, levels[:-1] if own else levels, gap_level=own)
+    codes = code_column_levels(column.labels, levels[:-1] if own else levels, gap_level=own)
     new = (codes < 0) & ~column.gaps
     if new.any():
         raise DataError(
