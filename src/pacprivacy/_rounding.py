@@ -5,9 +5,15 @@ Every place that prints a bound (certificates, pages, tables, the command line) 
 the same everywhere. A lower bound is written with :func:`at_least`.
 """
 
+from __future__ import annotations
+
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Final
+
+import numpy as np
+
+from pacprivacy._checks import Vector
 
 _EXACT: Final = Context(prec=1200)  # holds every double to its last decimal
 
@@ -85,3 +91,10 @@ def _write(
         return f"{float(rounded):.{significant}g}"
     rounded = exact.quantize(Decimal(1).scaleb(-decimals), rounding=direction, context=_EXACT)
     return f"{rounded if rounded else abs(rounded):f}"  # no minus sign before a zero
+
+
+def power_of_two(size: Vector) -> Vector:
+    """Return the smallest power of two that is not below each size: a coarse, plain scale."""
+    mantissa, exponent = np.frexp(size)
+    rounded: Vector = np.ldexp(1.0, exponent - (mantissa == 0.5))
+    return rounded

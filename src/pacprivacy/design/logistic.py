@@ -14,11 +14,11 @@ from pacprivacy.mechanism import (
     Classes,
     Data,
     Mechanism,
-    code_labels,
-    find_classes,
+    code_data_labels,
+    find_data_classes,
     fixed_mechanism,
-    read_columns,
-    read_labelled,
+    read_data_columns,
+    read_labelled_data,
     subset_sizes,
     subset_sums,
 )
@@ -179,7 +179,7 @@ def read_targets(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Matrix]:
             f"{name} must be given features and targets; got {len(parts)} parts. "
             "Pass the tuple (X, y)."
         )
-    X, targets = read_columns(parts[:1], name), read_columns(parts[1:], name)
+    X, targets = read_data_columns(parts[:1], name), read_data_columns(parts[1:], name)
     return X, targets[:, 0] if np.ndim(parts[1]) == 1 else targets
 
 
@@ -197,8 +197,8 @@ class ClassFrame:
 
     def read(self, parts: tuple[Any, ...], name: str) -> tuple[Matrix, Array]:
         """Return features with a constant column, and targets of shape (n,) or (n, k) in ±1."""
-        X, y = read_labelled(parts, name)
-        codes = code_labels(y, self.classes, name)
+        X, y = read_labelled_data(parts, name)
+        codes = code_data_labels(y, self.classes, name)
         if len(self.classes) == 2:
             targets = np.where(codes == 1, 1.0, -1.0)
         else:
@@ -252,12 +252,12 @@ class LogisticFit(Mechanism):
 
     def prepare(self, data: Data) -> Self:
         """Fix scales, classes and step sizes on the whole universe."""
-        X, y = read_labelled(data.parts, self.name)
+        X, y = read_labelled_data(data.parts, self.name)
         transform = fit_standard(X) if self.transform is None else self.transform
         rows = with_constant(transform.apply(X))
         frame = ClassFrame(
             transform=transform,
-            classes=find_classes(y, self.name),
+            classes=find_data_classes(y, self.name),
             n_records=len(y),
             smoothness=float(np.linalg.eigvalsh(rows.T @ rows / len(rows))[-1]),
         )

@@ -20,7 +20,7 @@ from pacprivacy.mechanism import (
     Data,
     Mechanism,
     fixed_mechanism,
-    read_labelled,
+    read_labelled_data,
     subset_sizes,
     subset_sums,
 )
@@ -443,7 +443,7 @@ def _check_transform(given: Any, *known: str) -> None:
 
 def read_regression(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
     """Return the features as a matrix and the target as a vector of numbers."""
-    X, y = read_labelled(parts, name)
+    X, y = read_labelled_data(parts, name)
     if y.dtype.kind not in "biuf":
         raise MechanismError(
             f"{name} must be given a target of numbers; got dtype {y.dtype}. Encode it first."

@@ -20,9 +20,9 @@ from pacprivacy.budget import AnyBudget, Membership, as_budget
 from pacprivacy.mechanism import (
     MINIMUM_ROWS,
     Mechanism,
-    check_classes,
-    choose_pool,
-    split_units,
+    check_data_classes,
+    choose_data_pool,
+    split_data_units,
 )
 from pacprivacy.noise import AnyRule
 from pacprivacy.pool import Pool, PoolStrategy
@@ -146,7 +146,7 @@ class PrivateBase(Fitted, ABC):
         """
         self._forget()
         _warn_of_search(type(self).__name__)
-        X, units = split_units(X, units)
+        X, units = split_data_units(X, units)
         seed = read_seed(self.random_state)
         mechanism = self._mechanism(seed)
         data, pool = self._read(X, y, units)
@@ -177,8 +177,8 @@ class PrivateBase(Fitted, ABC):
         data = (self._rows(X, features), y)
         if not is_classifier(self):
             return data, None
-        check_classes(y)
-        return data, choose_pool(y, units)
+        check_data_classes(y)
+        return data, choose_data_pool(y, units)
 
     def _rows(self, X: Any, checked: Array) -> Any:
         """Return the features in the form that the mechanism gets."""

@@ -17,13 +17,13 @@ from pacprivacy.errors import BudgetError, MechanismError, SecretError
 from pacprivacy.estimators.base import read_estimator_input, read_new, read_seed
 from pacprivacy.mechanism import (
     EstimatorFit,
-    check_classes,
-    choose_pool,
+    check_data_classes,
+    choose_data_pool,
     coerce_data,
-    is_table,
+    is_data_table,
     mechanism_published,
-    read_table,
-    split_units,
+    read_data_table,
+    split_data_units,
 )
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import AnswerBundle, certify_answers
@@ -142,12 +142,12 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Nothing was drawn or spent.
         """
         self._forget()
-        X, units = split_units(X, units)
+        X, units = split_data_units(X, units)
         features, y = read_estimator_input(self, X, y)
-        check_classes(y)
+        check_data_classes(y)
         seed = read_seed(self.random_state)
         root = coerce_seed(seed)
-        data = coerce_data((X if is_table(X) else features, y))
+        data = coerce_data((X if is_data_table(X) else features, y))
         pool = self._draw_pool(y, units, root)
         self._check_settings()
         mechanism = EstimatorFit(
@@ -254,7 +254,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not self._models:
             raise SecretError("predictor must be open; it is closed. Fit it again.")
         first, where = _distinct_rows(checked)
-        questions = read_table(X)[first].to_native() if is_table(X) else checked[first]
+        questions = read_data_table(X)[first].to_native() if is_data_table(X) else checked[first]
         wants_scores = self.output == "score"
         with single_threaded():
             asked = joblib.Parallel(n_jobs=self.n_jobs, prefer="threads")(
@@ -268,7 +268,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if units is not None:
                 raise MechanismError("units must be None with a ready pool. Draw it with units.")
             return self.pool
-        strategy: PoolStrategy = self.pool or replace(choose_pool(y, units), folds=2)
+        strategy: PoolStrategy = self.pool or replace(choose_data_pool(y, units), folds=2)
         if strategy.n_subsets is None:
             strategy = strategy.with_subsets(self.n_subsets)
         return strategy.draw(len(y), rng=seed, units=units, strata=y)

@@ -18,11 +18,11 @@ from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, plain_estimator_labels, read_new
 from pacprivacy.mechanism import (
     EstimatorFit,
-    check_classes,
-    choose_pool,
-    is_table,
-    last_step,
-    takes_frames,
+    check_data_classes,
+    choose_data_pool,
+    estimator_takes_frames,
+    is_data_table,
+    last_estimator_step,
 )
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -124,7 +124,7 @@ class PrivateEstimator(PrivateBase):
         )
 
     def _rows(self, X: Any, checked: Any) -> Any:
-        return X if is_table(X) else checked  # a frame's names reach what is fitted
+        return X if is_data_table(X) else checked  # a frame's names reach what is fitted
 
     def _read(self, X: Any, y: Any, units: Any) -> tuple[Any, Any]:
         if not self._as_frame(X):
@@ -137,12 +137,12 @@ class PrivateEstimator(PrivateBase):
         target = plain_estimator_labels(check_array(y, ensure_2d=False, dtype=None, input_name="y"))
         if not is_classifier(self):
             return (X, target), None
-        check_classes(target)
-        return (X, target), choose_pool(target, units)
+        check_data_classes(target)
+        return (X, target), choose_data_pool(target, units)
 
     def _as_frame(self, X: Any) -> bool:
         """Whether the rows go to the estimator as they are, text and gaps included."""
-        return is_table(X) and takes_frames(self.estimator)
+        return is_data_table(X) and estimator_takes_frames(self.estimator)
 
     def _attributes(self, value: Any) -> dict[str, Any]:
         return {"estimator_": value}
@@ -197,7 +197,7 @@ class PrivateEstimator(PrivateBase):
             "input_tags",
         ):
             setattr(tags, name, getattr(inner, name))
-        tags.target_tags = get_tags(last_step(self.estimator)).target_tags
+        tags.target_tags = get_tags(last_estimator_step(self.estimator)).target_tags
         tags.input_tags.sparse = tags.input_tags.allow_nan = False
         return tags
 

@@ -32,30 +32,29 @@ from pacprivacy.mechanism.data import (
     MINIMUM_ROWS as MINIMUM_ROWS,
     Classes as Classes,
     Data as Data,
-    check_classes as check_classes,
-    choose_pool as choose_pool,
-    code_labels as code_labels,
+    check_data_classes as check_data_classes,
+    choose_data_pool as choose_data_pool,
+    code_data_labels as code_data_labels,
     coerce_data as coerce_data,
-    find_classes as find_classes,
-    is_table as is_table,
-    power_of_two as power_of_two,
-    read_columns as read_columns,
-    read_labelled as read_labelled,
-    read_table as read_table,
-    split_units as split_units,
+    find_data_classes as find_data_classes,
+    is_data_table as is_data_table,
+    read_data_columns as read_data_columns,
+    read_data_table as read_data_table,
+    read_labelled_data as read_labelled_data,
+    split_data_units as split_data_units,
+)
+from pacprivacy.mechanism.estimator import (
+    EstimatorFit as EstimatorFit,
+    declare_released as declare_released,
+    estimator_takes_frames as estimator_takes_frames,
+    last_estimator_step as last_estimator_step,
+    register_released as register_released,
 )
 from pacprivacy.mechanism.flatten import Structure as Structure, flatten as flatten
 from pacprivacy.mechanism.forest import Forest as Forest
 from pacprivacy.mechanism.kmeans import KMeans as KMeans
 from pacprivacy.mechanism.nodes import node_type as node_type, node_value as node_value
 from pacprivacy.mechanism.pca import PCA as PCA
-from pacprivacy.mechanism.sklearn import (
-    EstimatorFit as EstimatorFit,
-    declare_released as declare_released,
-    last_step as last_step,
-    register_released as register_released,
-    takes_frames as takes_frames,
-)
 from pacprivacy.mechanism.statistics import (
     Covariance as Covariance,
     Histogram as Histogram,

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Mask, Matrix, Vector
+from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.columns import fill_column_means
-from pacprivacy.mechanism.data import Data, power_of_two
+from pacprivacy.mechanism.data import Data
 from pacprivacy.pool import Pool
 
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, shorten
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import is_table, read_table
+from pacprivacy.mechanism.data import is_data_table, read_data_table
 
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int64]
@@ -39,8 +39,8 @@ class Columns:
         part = parts[0]
         self.n_rows = len(part)
         self._columns: Mapping[str, Any]
-        if is_table(part):
-            table = read_table(part)
+        if is_data_table(part):
+            table = read_data_table(part)
             if isinstance(table, nw.Series):
                 table = table.alias(table.name or "x").to_frame()
             self._columns = {str(column.name): column for column in table.iter_columns()}

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from narwhals.exceptions import NarwhalsError
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix
+from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.pool import Balanced, encode_labels, named
 
@@ -51,7 +52,7 @@ class Data:
         for part in self.parts:
             if _is_own(part):
                 state.update(part.digest().encode())
-            elif is_table(part):
+            elif is_data_table(part):
                 _digest_table(state, part)
             else:
                 _digest_array(state, part)
@@ -88,7 +89,7 @@ def coerce_data(data: Any) -> Data:
     return Data(parts=parts, n_rows=lengths[0], single=single)
 
 
-def is_table(part: Any) -> bool:
+def is_data_table(part: Any) -> bool:
     """Whether a part is an in-memory data frame or series that narwhals can read."""
     if isinstance(part, np.ndarray):  # quick, for what is most often asked about
         return False
@@ -99,13 +100,13 @@ def is_table(part: Any) -> bool:
     return isinstance(found, nw.DataFrame | nw.Series)
 
 
-def split_units(data: Any, units: Any) -> tuple[Any, Any]:
+def split_data_units(data: Any, units: Any) -> tuple[Any, Any]:
     """Take the column that ``units`` names out of a frame: whose row it is, and not a number."""
     if not isinstance(units, str):
         return data, units
     parts = data if isinstance(data, tuple) else (data,)
     for i, part in enumerate(parts):
-        frame = read_table(part) if is_table(part) else None
+        frame = read_data_table(part) if is_data_table(part) else None
         if isinstance(frame, nw.DataFrame) and units in frame.columns:
             rest = (*parts[:i], frame.drop(units).to_native(), *parts[i + 1 :])
             labels = named(frame[units].to_numpy(), units)
@@ -116,7 +117,7 @@ def split_units(data: Any, units: Any) -> tuple[Any, Any]:
     )
 
 
-def read_table(part: Any) -> Any:
+def read_data_table(part: Any) -> Any:
     """Return a native frame or series as narwhals sees it."""
     return nw.from_native(part, eager_only=True, allow_series=True)
 
@@ -139,7 +140,9 @@ class Subsettable(Protocol):
 
 
 def _is_own(part: Any) -> bool:
-    return isinstance(part, Subsettable) and not (isinstance(part, np.ndarray) or is_table(part))
+    return isinstance(part, Subsettable) and not (
+        isinstance(part, np.ndarray) or is_data_table(part)
+    )
 
 
 def _coerce_part(part: Any, name: str) -> Any:
@@ -150,7 +153,7 @@ def _coerce_part(part: Any, name: str) -> Any:
             f"{name} must have no missing values; got a masked array with masked entries. "
             "Fill or drop them first."
         )
-    if is_table(part):
+    if is_data_table(part):
         _check_table(part, name)
         return part
     if not isinstance(part, list | np.ndarray):
@@ -196,7 +199,7 @@ def _coerce_array(part: Any, name: str) -> npt.NDArray[Any]:
 
 def _check_table(part: Any, name: str) -> None:
     try:
-        read_table(part)
+        read_data_table(part)
     except Exception as error:
         raise DataError(
             f"{name} must be a frame with distinct column names; got one that cannot be read "
@@ -204,7 +207,7 @@ def _check_table(part: Any, name: str) -> None:
         ) from error
 
 
-def table_columns(table: Any) -> list[tuple[str, nw.Series[Any]]]:
+def data_table_columns(table: Any) -> list[tuple[str, nw.Series[Any]]]:
     """Return the columns of a frame, or a series as its only column, with their names."""
     if isinstance(table, nw.Series):
         return [(str(table.name or ""), table)]
@@ -224,7 +227,7 @@ def _take_part(part: Any, rows: npt.NDArray[np.int64]) -> Any:
         return np.take(part, rows, axis=0)
     if _is_own(part):
         return part.take(rows)
-    return read_table(part)[rows].to_native()
+    return read_data_table(part)[rows].to_native()
 
 
 def _digest_array(state: Any, array: npt.NDArray[Any]) -> None:
@@ -236,9 +239,9 @@ def _digest_array(state: Any, array: npt.NDArray[Any]) -> None:
 
 
 def _digest_table(state: Any, part: Any) -> None:
-    table = read_table(part)
+    table = read_data_table(part)
     state.update(f"{type(table).__name__} {len(table)}".encode())
-    for label, column in table_columns(table):
+    for label, column in data_table_columns(table):
         state.update(f"column {label!r} {column.dtype}".encode())
         values = column.to_numpy()
         if values.dtype.kind in _PLAIN_KINDS:
@@ -253,16 +256,16 @@ def _digest_items(state: Any, items: list[Any]) -> None:
         state.update(len(text).to_bytes(8, "little") + text)
 
 
-def read_numbers(parts: tuple[Any, ...], name: str) -> Matrix:
+def read_data_numbers(parts: tuple[Any, ...], name: str) -> Matrix:
     """Return the only part as float64, in its own shape; a frame as a matrix."""
     if len(parts) != 1:
         raise MechanismError(
             f"{name} must be given one part; got {len(parts)}. Pass X alone, or stack the columns."
         )
     part = parts[0]
-    if is_table(part):
-        table = read_table(part)
-        columns = table_columns(table)
+    if is_data_table(part):
+        table = read_data_table(part)
+        columns = data_table_columns(table)
         _check_usable(columns, name)
         numbers = [_as_float(column.to_numpy(), name) for _, column in columns]
         return numbers[0] if isinstance(table, nw.Series) else np.column_stack(numbers)
@@ -301,9 +304,9 @@ def _as_float(array: npt.NDArray[Any], name: str) -> Matrix:
     return array.astype(np.float64, copy=False)
 
 
-def read_columns(parts: tuple[Any, ...], name: str) -> Matrix:
+def read_data_columns(parts: tuple[Any, ...], name: str) -> Matrix:
     """Return the only part as a float64 matrix of rows and columns."""
-    X = read_numbers(parts, name)
+    X = read_data_numbers(parts, name)
     if X.ndim > 2:
         raise MechanismError(
             f"{name} must be given a table of rows and columns; got {X.ndim} axes. Reshape it."
@@ -314,14 +317,14 @@ def read_columns(parts: tuple[Any, ...], name: str) -> Matrix:
 # --- class labels ------------------------------------------------------------------------------
 
 
-def read_labelled(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Labels]:
+def read_labelled_data(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Labels]:
     """Return the features as a float64 matrix and the labels as a vector."""
     if len(parts) != 2:
         raise MechanismError(
             f"{name} must be given features and labels; got {len(parts)} part"
             f"{'' if len(parts) == 1 else 's'}. Pass the tuple (X, y)."
         )
-    X = read_columns(parts[:1], name)
+    X = read_data_columns(parts[:1], name)
     y = _read_labels(parts[1], name)
     if len(y) != len(X):
         raise MechanismError(
@@ -334,7 +337,7 @@ def read_labelled(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Labels]:
 CLASS_LABELS: Final[tuple[str, ...]] = ("class labels: those that occur in the universe",)
 
 
-def find_classes(y: Labels, name: str, declared: Classes | None = None) -> Classes:
+def find_data_classes(y: Labels, name: str, declared: Classes | None = None) -> Classes:
     """Return the sorted classes among the labels of the whole universe.
 
     Those that the curator has declared keep their order; each must occur and no other may.
@@ -361,7 +364,7 @@ def find_classes(y: Labels, name: str, declared: Classes | None = None) -> Class
     return classes
 
 
-def code_labels(y: Labels, classes: Classes, name: str, *, every_class: bool = True) -> Codes:
+def code_data_labels(y: Labels, classes: Classes, name: str, *, every_class: bool = True) -> Codes:
     """Return the position of every label in the list of classes; refuse any other label."""
     order = np.argsort(np.asarray(classes), kind="stable")
     ordered = np.asarray(classes)[order]
@@ -382,14 +385,7 @@ def code_labels(y: Labels, classes: Classes, name: str, *, every_class: bool = T
     return codes
 
 
-def power_of_two(size: Vector) -> Vector:
-    """Return the smallest power of two that is not below each size: a coarse, plain scale."""
-    mantissa, exponent = np.frexp(size)
-    rounded: Vector = np.ldexp(1.0, exponent - (mantissa == 0.5))
-    return rounded
-
-
-def coarse_ranges(X: Matrix) -> Matrix:
+def coarse_data_ranges(X: Matrix) -> Matrix:
     """Return a range for every column that shows no record: pairs low < high, shape (p, 2).
 
     The first and the last percentile, or the extremes where those are equal, rounded outwards to
@@ -402,7 +398,7 @@ def coarse_ranges(X: Matrix) -> Matrix:
         return np.stack([np.floor(ends[0] / step) * step, np.ceil(ends[1] / step) * step], axis=1)
 
 
-def check_varying(X: Matrix, name: str) -> None:
+def check_data_varying(X: Matrix, name: str) -> None:
     """Refuse columns that are constant over the whole universe."""
     flat = np.flatnonzero(X.min(axis=0) == X.max(axis=0))
     if flat.size:
@@ -416,8 +412,8 @@ def check_varying(X: Matrix, name: str) -> None:
 
 
 def _read_labels(part: Any, name: str) -> Labels:
-    if is_table(part):
-        columns = table_columns(read_table(part))
+    if is_data_table(part):
+        columns = data_table_columns(read_data_table(part))
         if len(columns) != 1:
             raise MechanismError(
                 f"{name} must be given one column of labels; got {len(columns)}. Choose one."
@@ -434,7 +430,7 @@ def _read_labels(part: Any, name: str) -> Labels:
     return y
 
 
-def check_classes(y: Labels) -> None:
+def check_data_classes(y: Labels) -> None:
     """Refuse targets of a classifier with one class, or with a class of one record."""
     from sklearn.utils.multiclass import check_classification_targets
 
@@ -452,7 +448,7 @@ def check_classes(y: Labels) -> None:
         )
 
 
-def choose_pool(y: Labels, units: Any) -> Balanced:
+def choose_data_pool(y: Labels, units: Any) -> Balanced:
     """Return a pool in which no class goes missing: a share of every class, where possible.
 
     Records of one unit are in or out together. If their labels differ, classes cannot be shared

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import is_table
+from pacprivacy.mechanism.data import is_data_table
+from pacprivacy.mechanism.estimator import EstimatorNode, build_estimator, is_estimator
 from pacprivacy.mechanism.nodes import (
     ArrayNode,
     MappingNode,
@@ -29,7 +30,6 @@ from pacprivacy.mechanism.nodes import (
     build_table_node,
     node_difference,
 )
-from pacprivacy.mechanism.sklearn import EstimatorNode, build_estimator, is_estimator
 
 _DESCRIBE_LIMIT: Final = 200
 _BY_COLUMN: Final = ("matrix", "coef", "centres", "components", "mean")  # of named columns
@@ -107,7 +107,7 @@ def _build(value: Any, pieces: list[Vector], path: str) -> Node:
         return _build_sequence(value, pieces, path)
     if is_estimator(value):
         return build_estimator(value, pieces, path, _build)
-    if is_table(value):
+    if is_data_table(value):
         return build_table_node(value, pieces, path)
     if hasattr(value, "__array__") and not isinstance(value, type):
         return _build_array(np.asarray(value), pieces, path)

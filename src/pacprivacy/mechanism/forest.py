@@ -22,12 +22,12 @@ from pacprivacy.mechanism.data import (
     Classes,
     Data,
     Labels,
-    check_varying,
-    coarse_ranges,
-    code_labels,
-    find_classes,
-    read_columns,
-    read_labelled,
+    check_data_varying,
+    coarse_data_ranges,
+    code_data_labels,
+    find_data_classes,
+    read_data_columns,
+    read_labelled_data,
 )
 from pacprivacy.pool import Pool
 
@@ -197,14 +197,14 @@ class Forest(Mechanism):
 
     def prepare(self, data: Data) -> Self:
         """Fix features, grids, classes and references, with the whole universe where needed."""
-        X, y = read_labelled(data.parts, self.name)
+        X, y = read_labelled_data(data.parts, self.name)
         low, width = _find_ranges(X, self.ranges, exact=self.universe_facts)
         point = 0 if self.reference == "low" else (self.n_thresholds - 1) // 2
         layout = Layout(
             features=self._features(len(low)),
             low=low,
             width=width,
-            classes=np.asarray(find_classes(y, self.name, self.classes)),
+            classes=np.asarray(find_data_classes(y, self.name, self.classes)),
             reference=np.full((self.n_estimators, 2**self.max_depth - 1), point, dtype=np.int64),
             n_thresholds=self.n_thresholds,
         )
@@ -217,13 +217,15 @@ class Forest(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
         """Return the thresholds and the leaf scores of one subset."""
-        X, y = read_labelled(parts, self.name)
+        X, y = read_labelled_data(parts, self.name)
         thresholds, leaves = self._measure([fixed_mechanism(self.layout, "layout").cells(X, y)])
         return {"thresholds": thresholds, "leaves": leaves}
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the values of all subsets; rows are binned once, trees grown many at a time."""
-        cells = fixed_mechanism(self.layout, "layout").cells(*read_labelled(data.parts, self.name))
+        cells = fixed_mechanism(self.layout, "layout").cells(
+            *read_labelled_data(data.parts, self.name)
+        )
         values = []
         for chunk in self._chunks(pool):
             subsets = [cells.take(pool.rows(k), axis=2) for k in chunk]
@@ -257,7 +259,7 @@ class Forest(Mechanism):
                 "value must be a released forest with features and classes; got one without. "
                 "Pass what finish returns, in the units of X."
             )
-        rows = read_columns((X,), self.name)
+        rows = read_data_columns((X,), self.name)
         features = np.asarray(value["features"], dtype=np.int64)
         if features.max() >= rows.shape[1]:
             raise MechanismError(
@@ -370,14 +372,14 @@ class Layout:
                 "Pass the columns that the forest was prepared with."
             )
         bins = bin_columns(X[:, self.columns], self.fences)
-        codes = code_labels(y, tuple(self.classes), "Forest", every_class=False)
+        codes = code_data_labels(y, tuple(self.classes), "Forest", every_class=False)
         return (bins * len(self.classes) + codes).take(self.places, axis=0)
 
 
 def _find_ranges(X: Matrix, declared: Table | None, *, exact: bool) -> tuple[Matrix, Matrix]:
     """Return the lower end and the length of every column's range."""
-    check_varying(X, "Forest")
-    pairs = np.stack([X.min(axis=0), X.max(axis=0)], axis=1) if exact else coarse_ranges(X)
+    check_data_varying(X, "Forest")
+    pairs = np.stack([X.min(axis=0), X.max(axis=0)], axis=1) if exact else coarse_data_ranges(X)
     if declared is not None:
         pairs = np.asarray(declared, dtype=np.float64)
         if pairs.shape != (X.shape[1], 2) or not (pairs[:, 0] < pairs[:, 1]).all():

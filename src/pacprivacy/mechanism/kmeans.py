@@ -18,11 +18,11 @@ from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
     Data,
-    check_varying,
-    code_labels,
-    find_classes,
-    read_columns,
-    read_labelled,
+    check_data_varying,
+    code_data_labels,
+    find_data_classes,
+    read_data_columns,
+    read_labelled_data,
 )
 
 Codes = npt.NDArray[np.int64]
@@ -187,15 +187,15 @@ class KMeans(Mechanism):
     def prepare(self, data: Data) -> Self:
         """Fit the reference centres on the whole universe."""
         X, y = self._read(data.parts)
-        check_varying(X, self.name)
-        classes = None if y is None else find_classes(y, self.name, self.classes)
+        check_data_varying(X, self.name)
+        classes = None if y is None else find_data_classes(y, self.name, self.classes)
         k = self._count_clusters(classes)
         _check_rows(len(X), k)
         fit = self._fit(X - X.mean(axis=0), None, k, np.random.default_rng(_REFERENCE_SEED))
         if y is None or classes is None:
             centres = fit.centres[np.lexsort(fit.centres.T[::-1])]
         else:
-            counts = _count_labels(fit.labels, code_labels(y, classes, self.name), k)
+            counts = _count_labels(fit.labels, code_data_labels(y, classes, self.name), k)
             centres = order_by_label(fit.centres, counts, fit.centres)
         reference = centres + X.mean(axis=0)
         freeze(reference)
@@ -212,7 +212,7 @@ class KMeans(Mechanism):
         if y is None or self.classes is None:
             centres = match_rows(fit.centres, local)
         else:
-            codes = code_labels(y, self.classes, self.name)
+            codes = code_data_labels(y, self.classes, self.name)
             counts = _count_labels(fit.labels, codes, len(reference))
             centres = order_by_label(fit.centres, counts, local)
         ordered: Matrix = centres + shift
@@ -225,7 +225,7 @@ class KMeans(Mechanism):
         result holds the classes themselves.
         """
         centres = np.asarray(value, dtype=np.float64)
-        rows = read_columns((X,), self.name)
+        rows = read_data_columns((X,), self.name)
         nearest: Codes = _squared_distances(rows, centres).argmin(axis=1)
         if self.order == "reference":
             return nearest
@@ -255,8 +255,8 @@ class KMeans(Mechanism):
 
     def _read(self, parts: tuple[Any, ...]) -> tuple[Matrix, npt.NDArray[Any] | None]:
         if self.order == "labels":
-            return read_labelled(parts, self.name)
-        return read_columns(parts, self.name), None
+            return read_labelled_data(parts, self.name)
+        return read_data_columns(parts, self.name), None
 
     def _count_clusters(self, classes: Classes | None) -> int:
         if classes is None:

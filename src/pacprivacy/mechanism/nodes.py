@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import is_table, read_table, table_columns
+from pacprivacy.mechanism.data import data_table_columns, is_data_table, read_data_table
 
 
 class Reader:
@@ -244,7 +244,7 @@ class TableNode(Node):
 def build_table_node(value: Any, pieces: list[npt.NDArray[np.float64]], path: str) -> TableNode:
     """Measure the cells of a frame or series, column by column."""
     table = _read(value, path)
-    columns = [column for _, column in table_columns(table)]
+    columns = [column for _, column in data_table_columns(table)]
     for column in columns:
         if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
             raise MechanismError(
@@ -266,7 +266,7 @@ def build_table_node(value: Any, pieces: list[npt.NDArray[np.float64]], path: st
 
 def _read(value: Any, path: str) -> Any:
     try:
-        table = read_table(value)
+        table = read_data_table(value)
     except Exception as error:
         raise MechanismError(
             f"{path} must be a frame with distinct column names; got one that cannot be read "
@@ -306,7 +306,7 @@ def node_type(value: Any) -> Any:
         parts = getattr(value, "steps", None) or vars(value).items()
         found = {k: node_type(v) for k, v in parts if hasattr(value, "steps") or k.endswith("_")}
         return {"estimator": {name: item for name, item in found.items() if item is not None}}
-    if is_table(value):
+    if is_data_table(value):
         node = build_table_node(value, [], "value")
         return {
             "table": node.library,

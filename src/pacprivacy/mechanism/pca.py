@@ -11,7 +11,7 @@ from scipy.linalg import eigh
 from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Batch, Mechanism, fixed_mechanism
-from pacprivacy.mechanism.data import Data, read_columns
+from pacprivacy.mechanism.data import Data, read_data_columns
 from pacprivacy.mechanism.statistics import subset_sizes, subset_sums
 from pacprivacy.pool import Pool
 
@@ -72,7 +72,7 @@ class PCA(Mechanism):
 
     def prepare(self, data: Data) -> Self:
         """Compute mean and components of the whole universe."""
-        X = read_columns(data.parts, self.name)
+        X = read_data_columns(data.parts, self.name)
         mean = X.mean(axis=0)
         values, basis = _leading(X - mean, self.n_components, _rounding(X))
         basis = _fix_signs(basis)
@@ -87,7 +87,7 @@ class PCA(Mechanism):
             fixed_mechanism(self.mean, "mean"),
             fixed_mechanism(self.basis, "basis"),
         )
-        X = read_columns(parts, self.name)
+        X = read_data_columns(parts, self.name)
         local = X - universe_mean
         shift = local.mean(axis=0) if self.center == "subset" else np.zeros_like(universe_mean)
         _, components = _leading(local - shift, self.n_components, _rounding(X))
@@ -113,7 +113,7 @@ class PCA(Mechanism):
     @staticmethod
     def restore(value: Mapping[str, Any], X: Any) -> Matrix:
         """Project rows on the *released* span and back to the original space."""
-        rows = read_columns((X,), "PCA")
+        rows = read_data_columns((X,), "PCA")
         components = np.asarray(value["components"], dtype=np.float64)
         mean = np.asarray(value["mean"], dtype=np.float64)
         restored: Matrix = mean + (rows - mean) @ components.T @ components
@@ -122,13 +122,13 @@ class PCA(Mechanism):
     @staticmethod
     def restoration_error(value: Mapping[str, Any], X: Any) -> float:
         """Return ``|X - restored| / |X|`` in the Frobenius norm, for a *released* value."""
-        rows = read_columns((X,), "PCA")
+        rows = read_data_columns((X,), "PCA")
         return float(np.linalg.norm(rows - PCA.restore(value, rows)) / np.linalg.norm(rows))
 
     def _from_moments(self, data: Data, pool: Pool) -> Matrix:
         """Return the components (and means) of all subsets, flattened, shape (m, d)."""
         mean, basis = fixed_mechanism(self.mean, "mean"), fixed_mechanism(self.basis, "basis")
-        X = read_columns(data.parts, self.name)
+        X = read_data_columns(data.parts, self.name)
         rounding = _rounding(X)
         X = X - mean
         p = X.shape[1]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism, fixed_mechanism
-from pacprivacy.mechanism.data import Data, read_columns, read_numbers
+from pacprivacy.mechanism.data import Data, read_data_columns, read_data_numbers
 from pacprivacy.pool import Pool
 
 Features = Callable[[npt.NDArray[np.int64]], Matrix]
@@ -85,13 +85,13 @@ class Mean(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the mean of one subset."""
-        X = read_numbers(parts, self.name)
+        X = read_data_numbers(parts, self.name)
         mean = X.mean(axis=0)
         return float(mean) if X.ndim == 1 else mean
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the means of all subsets, shape (m, d)."""
-        X = read_numbers(data.parts, self.name)
+        X = read_data_numbers(data.parts, self.name)
         X = X.reshape(len(X), -1)
         centre = X.mean(axis=0)
         sums = subset_sums(pool, lambda rows: X[rows] - centre, X.shape[1])
@@ -117,7 +117,7 @@ class Covariance(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the upper triangle of the covariance matrix of one subset."""
-        X = read_columns(parts, self.name)
+        X = read_data_columns(parts, self.name)
         self._check_sizes(len(X))
         centred = X - X.mean(axis=0)
         matrix = centred.T @ centred / (len(X) - self.ddof)
@@ -125,7 +125,7 @@ class Covariance(Mechanism):
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the upper triangles of all subsets, shape (m, p (p + 1) / 2)."""
-        X = read_columns(data.parts, self.name)
+        X = read_data_columns(data.parts, self.name)
         # Centring at the universe's mean keeps the subtraction below from cancelling.
         X = X - X.mean(axis=0)
         p = X.shape[1]
@@ -227,13 +227,13 @@ class Histogram(Mechanism):
 
     def prepare(self, data: Data) -> Self:
         """Fix the edges for every column."""
-        X = read_columns(data.parts, self.name)
+        X = read_data_columns(data.parts, self.name)
         return replace(self, edges=self._column_edges(X))
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the counts of one subset, shape (columns, bins) or (bins,)."""
         edges = fixed_mechanism(self.edges, "edges")
-        X = read_columns(parts, self.name)
+        X = read_data_columns(parts, self.name)
         counts = np.vstack(
             [
                 np.bincount(_locate(x, e), minlength=len(e))[:-1]
@@ -245,7 +245,7 @@ class Histogram(Mechanism):
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the counts of all subsets, shape (m, columns * bins)."""
         edges = fixed_mechanism(self.edges, "edges")
-        X = read_columns(data.parts, self.name)
+        X = read_data_columns(data.parts, self.name)
         n_bins = len(edges[0]) - 1
 
         def features(rows: npt.NDArray[np.int64]) -> Matrix:
@@ -275,7 +275,7 @@ class Histogram(Mechanism):
     def _shape(self, parts: tuple[Any, ...]) -> tuple[int, ...]:
         edges = fixed_mechanism(self.edges, "edges")
         n_bins = len(edges[0]) - 1
-        return (n_bins,) if read_numbers(parts, self.name).ndim == 1 else (len(edges), n_bins)
+        return (n_bins,) if read_data_numbers(parts, self.name).ndim == 1 else (len(edges), n_bins)
 
     def _scale(self, counts: Matrix) -> Matrix:
         if not self.density:

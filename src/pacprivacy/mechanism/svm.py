@@ -14,11 +14,11 @@ from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
     Data,
-    check_varying,
-    code_labels,
-    find_classes,
-    read_columns,
-    read_labelled,
+    check_data_varying,
+    code_data_labels,
+    find_data_classes,
+    read_data_columns,
+    read_labelled_data,
 )
 
 _SEED: Final = 0  # of the order in which the dual solver visits the rows; public
@@ -81,16 +81,16 @@ class LinearSVM(Mechanism):
 
     def prepare(self, data: Data) -> Self:
         """Fix the classes on the whole universe."""
-        X, y = read_labelled(data.parts, self.name)
-        check_varying(X, self.name)
-        return replace(self, classes=find_classes(y, self.name, self.classes))
+        X, y = read_labelled_data(data.parts, self.name)
+        check_data_varying(X, self.name)
+        return replace(self, classes=find_data_classes(y, self.name, self.classes))
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
         """Return coefficients and intercepts of one subset."""
         # scikit-learn takes a second to import; only those who fit with it pay for it.
         from sklearn.svm import LinearSVC
 
-        X, y = read_labelled(parts, self.name)
+        X, y = read_labelled_data(parts, self.name)
         model = LinearSVC(
             C=self.C,
             loss=self.loss,
@@ -98,7 +98,7 @@ class LinearSVM(Mechanism):
             tol=self.tol,
             max_iter=self.max_iter,
             random_state=_SEED,
-        ).fit(X, code_labels(y, fixed_mechanism(self.classes, "classes"), self.name))
+        ).fit(X, code_data_labels(y, fixed_mechanism(self.classes, "classes"), self.name))
         return {
             "coef": np.asarray(model.coef_, dtype=np.float64),
             "intercept": np.asarray(model.intercept_, dtype=np.float64),
@@ -123,7 +123,7 @@ class LinearSVM(Mechanism):
 
     def decide(self, value: Mapping[str, Any], X: Any) -> Matrix:
         """Return the score of every row for every class, or one score if there are two."""
-        rows = read_columns((X,), self.name)
+        rows = read_data_columns((X,), self.name)
         coef = np.asarray(value["coef"], dtype=np.float64)
         scores: Matrix = rows @ coef.T + np.asarray(value["intercept"], dtype=np.float64)
         return scores[:, 0] if len(coef) == 1 else scores

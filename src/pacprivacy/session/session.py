@@ -36,7 +36,7 @@ from pacprivacy.errors import (
     LedgerError,
     SecretError,
 )
-from pacprivacy.mechanism import as_mechanism, split_units, titled_mechanism
+from pacprivacy.mechanism import as_mechanism, split_data_units, titled_mechanism
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_feasible
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST
@@ -197,7 +197,7 @@ class Session(Keeper):
             raise BudgetError(f"secrets must be 'same' or 'fresh'; got {secrets!r}. Use 'same'.")
         self._fresh, self._alone, self._simulate = secrets == "fresh", False, simulate
         budget = None if budget is None else as_budget(budget)
-        data, units = split_units(data, units)
+        data, units = split_data_units(data, units)
         self._budget = budget
         total = self._read_total(pool.n_subsets if isinstance(pool, Pool) else n_subsets)
         self._rehearsal = Rehearsal(

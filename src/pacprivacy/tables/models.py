@@ -39,8 +39,8 @@ from pacprivacy.mechanism import (
     NamedMechanism,
     RowsMechanism,
     Scaling,
-    check_classes,
-    choose_pool,
+    check_data_classes,
+    choose_data_pool,
     coerce_data,
 )
 from pacprivacy.pool import Balanced, Pool
@@ -561,9 +561,9 @@ def read_study(
     built = chosen.build(table, options)
     pool = None
     if chosen.predicts == "class":
-        check_classes(built.data.parts[1])
+        check_data_classes(built.data.parts[1])
         labels = _strata(built)
-        chosen_pool = choose_pool(labels, units)
+        chosen_pool = choose_data_pool(labels, units)
         pool = _Stratified(stratify=chosen_pool.stratify, folds=chosen_pool.folds, labels=labels)
     return Study(
         name="stdin" if source == STDIN else source.name.partition(".")[0],

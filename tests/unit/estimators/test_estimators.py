@@ -226,7 +226,7 @@ class Near(Centroid):
 
 
 def test_own_estimators_are_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pacprivacy.mechanism.sklearn._RELEASED", {})
+    monkeypatch.setattr("pacprivacy.mechanism.estimator._RELEASED", {})
     with pytest.raises(MechanismError, match=r"got Centroid. Call register_released\(Centroid"):
         flatten(Centroid().fit(X))
     register_released(Centroid, ["centre_"])

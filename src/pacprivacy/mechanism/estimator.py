@@ -16,7 +16,13 @@ import numpy as np
 from pacprivacy._checks import Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.base import Mechanism
-from pacprivacy.mechanism.data import CLASS_LABELS, Classes, Data, code_labels, find_classes
+from pacprivacy.mechanism.data import (
+    CLASS_LABELS,
+    Classes,
+    Data,
+    code_data_labels,
+    find_data_classes,
+)
 from pacprivacy.mechanism.nodes import Node, Reader, SequenceNode, StaticNode, static_array
 
 Builder = Callable[[Any, list[Vector], str], Node]
@@ -139,7 +145,7 @@ def declare_released(fitted: Any, names: Sequence[str]) -> None:
 
     It is marked in place; of a pipeline the last step is.
     """
-    target = last_step(fitted)
+    target = last_estimator_step(fitted)
     missing = [name for name in names if not hasattr(target, name)]
     if missing:
         raise MechanismError(
@@ -160,7 +166,7 @@ def _is_read_only(cls: type, name: str) -> bool:
     return isinstance(found, property) and found.fset is None
 
 
-def last_step(estimator: Any) -> Any:
+def last_estimator_step(estimator: Any) -> Any:
     """Return the last step of a pipeline, and any other estimator itself."""
     while _is_a(estimator, "Pipeline"):
         estimator = estimator.steps[-1][1]
@@ -286,7 +292,7 @@ def _build_statics(value: Any) -> tuple[tuple[str, Node], ...]:
     )
 
 
-def takes_frames(estimator: Any) -> bool:
+def estimator_takes_frames(estimator: Any) -> bool:
     """Whether an estimator picks its columns by name and may see text and gaps."""
     while _is_a(estimator, "Pipeline"):
         estimator = estimator.steps[0][1]
@@ -294,7 +300,7 @@ def takes_frames(estimator: Any) -> bool:
     return any(_is_a(estimator, kind) for kind in kinds)
 
 
-def check_layout(estimator: Any) -> None:
+def _check_layout(estimator: Any) -> None:
     """Refuse steps whose output would have other columns on other subsets, and say what to do."""
     steps = [estimator, *estimator.get_params(deep=True).values()]
     for step in filter(is_estimator, steps):
@@ -351,7 +357,7 @@ class EstimatorFit(Mechanism):
     """Fit a clone of an estimator on every subset.
 
     The value is the fitted estimator, of which only the released attributes are measured and
-    everything else fitted is dropped; see :mod:`pacprivacy.mechanism.sklearn`. Where a
+    everything else fitted is dropped; see :mod:`pacprivacy.mechanism.estimator`. Where a
     ``random_state`` inside is None it becomes ``seed``, the same for all subsets: what two fits
     differ in is then the records alone. ``released`` names attributes of the last step of a
     pipeline; None looks them up by class. :meth:`prepare` sets ``classes``.
@@ -369,7 +375,7 @@ class EstimatorFit(Mechanism):
                 f"estimator must be an instance of a scikit-learn estimator; got {got}. "
                 "Pass for example LinearSVC() with brackets."
             )
-        check_layout(self.estimator)
+        _check_layout(self.estimator)
 
     @property
     def name(self) -> str:
@@ -392,12 +398,12 @@ class EstimatorFit(Mechanism):
 
         if not is_classifier(self.estimator) or len(data.parts) != 2:
             return self
-        return replace(self, classes=find_classes(np.asarray(data.parts[1]), self.name))
+        return replace(self, classes=find_data_classes(np.asarray(data.parts[1]), self.name))
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the estimator fitted on one subset."""
         if self.classes is not None:
-            code_labels(np.asarray(parts[1]), self.classes, self.name)
+            code_data_labels(np.asarray(parts[1]), self.classes, self.name)
         model = _clone(self.estimator)
         params = model.get_params(deep=True).items()
         unset = [k for k, v in params if k.rpartition("__")[2] == "random_state" and v is None]
