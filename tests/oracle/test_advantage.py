@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,6 +111,11 @@ def test_draws_and_second_moments_cover_the_truth(pool: Pool, believed: bool) ->
     found = _by_draws(view, tilts, units, before, n_draws=1 << 14, gamma=1e-6, rng=rng)
     assert (found.lower <= truth).all()
     assert (truth <= found.upper).all()
+    settings: Any = {"n_draws": 1 << 14, "gamma": 1e-6, "rng": rng}
+    too_much = _by_draws(view, tilts, units, before, allowed=0.9 * truth, **settings)
+    assert (too_much.lower <= truth).all()
+    assert (truth <= too_much.upper).all()  # who is not looked at again keeps a wide bound
+    assert (too_much.upper > 0.9 * truth).any()
 
 
 def turned(view: View, angle: float) -> View:

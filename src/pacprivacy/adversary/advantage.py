@@ -145,9 +145,18 @@ def advantage_deviation(squares: Vector, width: Vector, level: float) -> Vector:
 
 
 def advantage_bounds(
-    view: View, pool: Candidates, *, n_draws: int, gamma: float, rng: np.random.Generator
+    view: View,
+    pool: Candidates,
+    *,
+    n_draws: int,
+    gamma: float,
+    rng: np.random.Generator,
+    allowed: Vector | None = None,
 ) -> AdvantageBounds:
     """Bound ``E |a|`` for all units at once, sharply for the worst-placed ones.
+
+    Where the draws show that some unit is above ``allowed``, the others keep the wide bounds of a
+    few draws: the noise is too small whatever they are, and the value of the worst is its bound.
 
     Guarantee
     ---------
@@ -162,7 +171,8 @@ def advantage_bounds(
     screen = advantage_moments(view, tilts) if is_plane(view) else None
     found = None if screen is None else _on_a_plane(view, tilts, before, screen)
     if found is None:
-        found = _by_draws(view, tilts, everyone, before, n_draws=n_draws, gamma=gamma, rng=rng)
+        settings: Any = {"n_draws": n_draws, "gamma": gamma, "rng": rng, "allowed": allowed}
+        found = _by_draws(view, tilts, everyone, before, **settings)
     return found
 
 
@@ -175,6 +185,7 @@ def _by_draws(
     n_draws: int,
     gamma: float,
     rng: np.random.Generator,
+    allowed: Vector | None = None,
 ) -> AdvantageBounds:
     """Bound the likely worst units on all draws, and everybody else until they cannot be worse.
 
@@ -217,6 +228,16 @@ def _by_draws(
     first = np.sort(few[np.argsort(gained[few] - value[few])[:FINALISTS]])
     look(first, n_draws)
     goal, sharp = float((upper - gained)[first].max()), value[first]
+    slack = 2 * view.slack * tilts.weight(before, units) + ROUNDING
+    if allowed is not None and (upper > allowed)[first].any():
+        value = np.minimum(value, sharp.max())
+        value[first] = upper[first]
+        return AdvantageBounds(
+            value=value,
+            lower=np.maximum(lower - slack, 0.0),
+            upper=upper + slack,
+            n_draws=n_draws,
+        )
     room = goal - float(np.median(value - gained))
     seen = np.zeros(len(units), dtype=np.bool_)
     seen[first] = True
@@ -236,7 +257,6 @@ def _by_draws(
             break
         n_seen = min(2 * n_seen, n_draws)
     value[first] = sharp
-    slack = 2 * view.slack * tilts.weight(before, units) + ROUNDING
     return AdvantageBounds(
         value=np.clip(value, lower, upper),
         lower=np.maximum(lower - slack, 0.0),

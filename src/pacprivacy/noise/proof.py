@@ -112,7 +112,7 @@ def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> No
         plan = plan.proved(proof, view)
     if problem.caps is not None and problem.pool is not None:
         proof = _proof("membership", problem, effort.membership_draws, attempt)
-        plan = plan.proved(proof, view, problem.pool)
+        plan = plan.proved(proof, view, problem.pool, problem.caps)
     if problem.heat is not None and problem.pool is not None:
         proof = _proof("charges", problem, effort.membership_draws, attempt)
         plan = plan.proved(proof, view, problem.pool, problem.heat)
@@ -242,7 +242,7 @@ class _Search:
     def enlarged(self, failed: NoisePlan, effort: Effort) -> float:
         """Return the smallest scale again, now that a proof has shown who is worst placed."""
         if self._risk is not None and failed.membership is not None:
-            self._risk.look_at(2 * failed.membership.upper_per_unit - 1)
+            self._risk.look_at(2 * failed.membership.per_unit - 1)
         if self._risk is not None and failed.charges is not None:
             self._risk.look_at(np.sqrt(np.minimum(failed.charges, 1.0)))
         return self.smallest(effort)
@@ -403,9 +403,12 @@ class Proof:
         """Return the exact information, estimated on these draws."""
         return exact_information(view, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
 
-    def membership(self, view: View, pool: Candidates) -> MembershipRisk:
+    def membership(
+        self, view: View, pool: Candidates, caps: Vector | None = None
+    ) -> MembershipRisk:
         """Return the membership risk, estimated on these draws."""
-        return membership_risk(view, pool, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
+        settings: Any = {"n_draws": self.n_draws, "gamma": self.gamma, "rng": self._rng()}
+        return membership_risk(view, pool, caps=caps, **settings)
 
     def charges(self, view: View, pool: Candidates, heat: Heat) -> Vector:
         """Return what every unit pays of its balance, proved on these draws."""

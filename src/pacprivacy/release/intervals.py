@@ -49,6 +49,7 @@ LEAST_STEP: Final = 1e-9  # of the number itself, so that a step is no rounding 
 FLAT: Final = 1e-12  # an error below this share of the number is one of floating point
 ROUNDING_VARIANCE: Final = 1 / 12  # of a number that is rounded to whole ones
 DROWNED: Final = 3.0  # times the spread: from here on the noise is most of the error
+VISIBLE: Final = 0.1  # of a number: noise below this is seen in its error bar, and needs no warning
 LEAST_SUBSETS: Final = 64  # fewer do not show the tails
 SHOWN_NAMES: Final = 3
 SHOWN_NUMBERS: Final = 40
@@ -350,8 +351,10 @@ def warn_if_noisy(value: Any, bars: ErrorBars | None, values: Matrix) -> None:
     try:
         numbers = bars.numbers_of(value)
     except MechanismError:  # a finished estimator may hide its numbers; the noise is known
-        numbers = np.full(len(spread), np.inf)
-    noisy = (noise > DROWNED * spread) | ((noise > np.abs(numbers)) & (noise > spread))
+        numbers = np.full(len(spread), np.nan)
+    size = np.abs(numbers)
+    small = (noise > spread) & (noise > size)
+    noisy = small | ((noise > DROWNED * spread) & ~(noise < VISIBLE * size))
     if noisy.any():
         names, places = bars.structure.names(), np.flatnonzero(noisy)
         some = "; ".join(
