@@ -28,7 +28,7 @@ from pacprivacy.adversary.advantage import (
     _block,
     _tail,
     advantage_deviation,
-    is_line,
+    is_short_line,
     line_posteriors,
 )
 from pacprivacy.adversary.beliefs import BeliefTilts
@@ -193,7 +193,7 @@ def heat_charges(
     ``E (a' - a)² <= c + extra_square``.
     """
     tilts = BeliefTilts(pool)
-    if view.points.shape[1] and not is_line(view):
+    if view.points.shape[1] and not is_short_line(view):
         return _by_draws(view, tilts, heat, n_draws=n_draws, gamma=gamma, rng=rng)
     if view.points.shape[1] and view.groups is None:
         span = float(np.ptp(view.points)) + 2 * REACH
@@ -259,6 +259,7 @@ def _by_sums(
     most = 0.5 / np.minimum(tilts.share, 1 - tilts.share)
     error = step**2 / 4 * CURVATURE
     lost = slack + (2 * _tail(REACH) if step else 0.0)
+    span = tilts.scale  # of a
     typical = np.abs(heat.before) + most  # of |s|, and more than enough
     per_chunk = max(1, CHUNK // len(mass))
 
@@ -267,7 +268,7 @@ def _by_sums(
             chosen = units[start : start + per_chunk]
             yield chosen, folded @ tilts.masks(chosen, np.float64)
 
-    square = error * (typical**2 + 2 * most**2) + lost * (most + np.abs(heat.before)) ** 2 + 1e-14
+    square = error * (typical**2 + 2 * most**2) + lost * span**2 + 1e-14
     for chosen, tilted in chunks(np.arange(tilts.n_units)):
         square[chosen] += mass @ np.square(tilted - heat.before[chosen])
     floor, charges = np.maximum(square - heat.extra_square, 0.0), heat.quick(square)
@@ -275,7 +276,7 @@ def _by_sums(
         here = heat.of(chosen)
         slope = heat_slope(here.before, here.balance)
         wide = typical[chosen] + np.sqrt(here.balance)
-        bound = error * (wide + most[chosen]) + lost * 2 * wide + 1e-12
+        bound = error * (wide + most[chosen]) + lost * 2 * (wide + span[chosen]) + 1e-12
         bound -= heat_potential(here.before, here.balance) - slope * here.before * mass.sum()
         bound -= slope * (mass @ tilted)
         for step_up in (*LADDER, None):
@@ -317,9 +318,10 @@ def _by_draws(
     per_test = gamma / (n * N_BOUNDS)
     widest = (0.5 / np.minimum(tilts.share, 1 - tilts.share) + np.abs(heat.before)) ** 2
     room = widest * math.log(1 / per_test) / (2 * n_draws)
+    slack = view.slack * tilts.scale**2
 
     def plain(square: Vector) -> Vector:
-        bound: Vector = (np.sqrt(room) + np.sqrt(square + room)) ** 2 + view.slack * widest
+        bound: Vector = (np.sqrt(room) + np.sqrt(square + room)) ** 2 + slack
         return bound
 
     near = _worth_a_test(heat, pilot, heat.quick(plain(1.05 * pilot)))
@@ -346,7 +348,7 @@ def _by_draws(
     if len(near):
         charges[near] = tests.charges(n_draws, per_test, view.slack)
     if len(far):
-        room, widest = room[far], widest[far]
+        room, slack = room[far], slack[far]
         charges[far] = heat.of(far).quick(plain(sums / n_draws) + 1e-14)
     return charges
 
@@ -401,16 +403,16 @@ class _Tests:
             mean, squares = self._sums[place] / n_draws
             guess = self._guess[place]
             width = np.maximum(highest - guess, 1e-9)
-            bound: Vector = (
-                guess + mean + advantage_deviation(squares, width, level) + slack * width
-            )
+            bound: Vector = guess + mean + advantage_deviation(squares, width, level)
             return bound
 
-        square = upper(0, np.square(self._ends).max(axis=0))
+        span = self._ends[1] - self._ends[0]
+        square = upper(0, np.square(self._ends).max(axis=0)) + slack * span**2
         floor = np.maximum(square - self._heat.extra_square, 0.0)
         charges = self._heat.quick(square)
         for place, tried in enumerate(self._tried, start=1):
             over = upper(place, self._over(self._ends, tried).max(axis=0))  # convex: at an end
+            over += 2 * slack * span
             enough = np.where(over <= self._heat.extra, np.maximum(tried, floor), np.inf)
             charges = np.minimum(charges, enough)
         return charges

@@ -31,6 +31,7 @@ from pacprivacy.adversary import (
     information_pilot,
     is_line,
     is_plane,
+    is_short_line,
     make_view,
     membership_risk,
 )
@@ -196,7 +197,7 @@ class _Search:
             variance = self._risk.excess(self._near)[1]
         if self._risk is not None and problem.heat is not None:
             width, heat = self._risk.width, problem.heat
-            if not is_line(view.scaled(self._near)):
+            if not is_short_line(view.scaled(self._near)):
                 risk_draws, risk_room = _draws_for(
                     HEAT_MARGIN,
                     partial(heat_room, width=width, gamma=gamma, heat=heat),
