@@ -244,9 +244,9 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
                 "Use 'conscious'."
             )
         aim = limits_of(self._asked).mi_nats if self.alpha == "conscious" else None
-        return self._with_penalty(design.Penalty(mi_nats=aim, snr=self.snr))
+        return self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
 
-    def _with_penalty(self, penalty: design.Penalty | float) -> Mechanism:
+    def _with_penalty(self, penalty: design.RidgePenalty | float) -> Mechanism:
         if self.form == "joint":
             return design.JointRidge(penalty=penalty, universe_facts=self.universe_facts)
         if self.form == "orthogonal":
@@ -262,7 +262,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         sampled = as_rule(self.rule).n_reserve > 0
         if self.alpha == "conscious" and by_membership and not sampled:
             pool, aim = self._noise_to_come(mechanism, data, units, rng)
-            mechanism = self._with_penalty(design.Penalty(mi_nats=aim, snr=self.snr))
+            mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
             units = None  # they are in the pool
         super()._release(mechanism, data, pool=pool, units=units, rng=rng)
 

@@ -21,7 +21,7 @@ import numpy as np
 from pacprivacy import stats
 from pacprivacy._checks import Array, Mask, Vector
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent
-from pacprivacy.design import OrthogonalRidge, Penalty
+from pacprivacy.design import OrthogonalRidge, RidgePenalty
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import (
@@ -422,7 +422,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     ),
     "ridge": Model(
         mechanism=lambda o, _: OrthogonalRidge(
-            penalty=Penalty(mi_nats=o.mi_nats), universe_facts=o.universe_facts
+            penalty=RidgePenalty(mi_nats=o.mi_nats), universe_facts=o.universe_facts
         ),
         describe=MechanismColumns.plain,
         predicts="number",
