@@ -32,7 +32,7 @@ from pacprivacy.pool import Pool
 from pacprivacy.reporting import PlanRow, plot_plan
 from pacprivacy.session import Rehearsal
 from pacprivacy.simulation import Outputs, value_on_all
-from pacprivacy.tables import find_model, read_study
+from pacprivacy.tables import find_model, read_model_study
 
 BUDGETS: Final = "52%,55%,60%,70%,80%,90%"
 LEGEND: Final = """\
@@ -83,7 +83,7 @@ def _plan(
     limits = read_budgets(budgets)
     as_rule(rule)
     options.check_plot(plot)
-    study = read_study(data, model, asked, reading)
+    study = read_model_study(data, model, asked, reading)
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), show_status("drawing the candidates", quiet=quiet) as begin:
         if quiet:

@@ -20,14 +20,14 @@ from pacprivacy.release import Row
 from pacprivacy.stats import Statistic
 from pacprivacy.tables import (
     ModelOptions,
+    ModelStudy,
     Reading,
-    Study,
     Table,
-    described_columns,
-    numbers_of,
-    pairs_of,
+    described_model_columns,
+    model_numbers,
+    model_ranges,
     read_table,
-    rows_where,
+    table_rows_where,
 )
 
 PROMISES: Final = ("pac", "dp")
@@ -97,14 +97,16 @@ def release_dp(
                 f'in the file would tell who is in. Write --levels "{column}=A,B".'
             )
     table = read_table(data, reading)
-    names = () if model == "count" else described_columns(table, asked)
+    names = () if model == "count" else described_model_columns(table, asked)
     names = names or asked.columns or ()
-    columns = {column: numbers_of(table, column) for column in names}
+    columns = {column: model_numbers(table, column) for column in names}
     cells, labels = _cells(table, asked)
     found = release_statistic(
         columns or {"records": np.zeros(table.n_rows)},
         statistic=model,
-        ranges=() if asked.ranges is None or model == "count" else pairs_of(asked.ranges, names),
+        ranges=()
+        if asked.ranges is None or model == "count"
+        else model_ranges(asked.ranges, names),
         cells=cells,
         cell_names=labels,
         simulate=simulate,
@@ -124,7 +126,7 @@ def _cells(table: Table, asked: ModelOptions) -> tuple[Any, list[str]]:
         codes = code_column_levels(table.columns[column].labels, levels)
         cells = np.where((cells < 0) | (codes < 0), -1, cells * len(levels) + codes)
         labels = [f"{old}, {level}".removeprefix(", ") for old in labels for level in levels]
-    return np.where(rows_where(table, asked.where), cells, -1), labels
+    return np.where(table_rows_where(table, asked.where), cells, -1), labels
 
 
 def value_rows(found: DPRelease) -> list[Row]:
@@ -142,7 +144,7 @@ def value_rows(found: DPRelease) -> list[Row]:
     return rows
 
 
-def find_hint(study: Study, model: str, asked: ModelOptions, budget: Any, error: float) -> str:
+def find_hint(study: ModelStudy, model: str, asked: ModelOptions, budget: Any, error: float) -> str:
     """Say, for the curator, where differential privacy would do better at the same success.
 
     ``error`` is the root mean square of the standard errors of the release.

@@ -40,7 +40,7 @@ from pacprivacy.noise import as_rule
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release, Row, plus_minus
 from pacprivacy.session import SUBSETS_BATCHED
-from pacprivacy.tables import Study, find_model, read_study
+from pacprivacy.tables import ModelStudy, find_model, read_model_study
 
 SHOWN_NUMBERS: Final = 20
 
@@ -128,7 +128,7 @@ def _release(
     as_rule(rule)
     session_of = account.session()
     check_folder(output)
-    study = read_study(data, model, asked, reading)
+    study = read_model_study(data, model, asked, reading)
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), _kept(checkpoint, output, study) as checkpoint:
         if quiet:
@@ -157,7 +157,7 @@ def _release(
 
 
 @contextmanager
-def _kept(checkpoint: Path | None, output: Path, study: Study) -> Iterator[Path | None]:
+def _kept(checkpoint: Path | None, output: Path, study: ModelStudy) -> Iterator[Path | None]:
     """Yield where finished candidates are kept: beside the release, until there is one.
 
     A mechanism that evaluates all candidates at once needs no such file.
