@@ -29,7 +29,8 @@ from pacprivacy.errors import (
 )
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate
-from pacprivacy.session.keeper import Book, Marks, SessionState, StateFile
+from pacprivacy.session.keeper import Book
+from pacprivacy.session.state import Marks, SessionState, StateFile
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger, Reservation

@@ -32,7 +32,7 @@ from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.release import Secret
 from pacprivacy.session.account import Account, certificate_digest
-from pacprivacy.session.keeper import Marks, SessionState, StateFile
+from pacprivacy.session.state import Marks, SessionState, StateFile
 
 DATA = np.random.default_rng(3).normal(size=(8, 1))
 SOURCE = Path(pac.__file__).parent
