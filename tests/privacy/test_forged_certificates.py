@@ -24,7 +24,7 @@ from pacprivacy.budget import Spent
 from pacprivacy.cli import app
 from pacprivacy.cli.verify import verify as verify_verb
 from pacprivacy.errors import CertificateError
-from pacprivacy.release import AnswerBundle, Bundle, Certificate, certify_answers, load_bundle
+from pacprivacy.release import AnswerBundle, Bundle, Certificate, certify_answer_bundle, load_bundle
 from pacprivacy.release.bundle import SessionPart
 from pacprivacy.release.certificate import write_certificate
 from pacprivacy.release.verification import prove_again
@@ -269,7 +269,7 @@ def lie(bundle: Bundle | AnswerBundle, target: Path) -> Path:
     target.mkdir(exist_ok=True)
     bundle.save(target / "curator.npz")
     if isinstance(bundle, AnswerBundle):
-        certificate = certify_answers(bundle)
+        certificate = certify_answer_bundle(bundle)
     else:
         certificate = write_certificate(bundle, prove_again(bundle))
     path = target / "release.json"

@@ -20,7 +20,7 @@ from pacprivacy.budget import (
     Information,
     Membership,
     Spent,
-    limits_of,
+    budget_limits,
     parse_budget,
 )
 from pacprivacy.errors import BudgetError
@@ -542,7 +542,7 @@ def test_bundles_survive_a_file(
 def test_any_text_is_a_budget_or_a_budget_error(text: str) -> None:
     with contextlib.suppress(BudgetError):
         budget = parse_budget(text)
-        assert limits_of(budget) is not None
+        assert budget_limits(budget) is not None
 
 
 @settings(max_examples=100)
@@ -561,7 +561,7 @@ def test_joined_budgets_keep_the_tightest_limit(
         Information(2 * mi_nats),
     ]
     joined = parts[0] & parts[1] & (parts[2] & parts[3])
-    limits = limits_of(joined)
+    limits = budget_limits(joined)
     assert limits.mi_nats == mi_nats
     assert limits.success_level == min(success, EpsilonEquivalent(epsilon).membership_success)
     assert parse_budget(f"mi<={mi_nats!r} & membership<={success!r}") == parts[0] & parts[1]

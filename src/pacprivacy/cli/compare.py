@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 import typer
 
-from pacprivacy.budget import limits_of, parse_budget
+from pacprivacy.budget import budget_limits, parse_budget
 from pacprivacy.cli import main as console, options
 from pacprivacy.comparison import compare as run_comparison
 from pacprivacy.errors import BudgetError, DataError
@@ -75,7 +75,7 @@ def _compare(
     the records, so they are for the curator. The two families promise different things; the
     table says which.
     """
-    success = limits_of(parse_budget(budget)).success_level
+    success = budget_limits(parse_budget(budget)).success_level
     if success is None:
         raise BudgetError(f'budget must limit membership; got {budget!r}. Try "membership<=0.588".')
     if model not in MODELS:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pacprivacy.budget import EpsilonEquivalent, Membership, limits_of, parse_budget
+from pacprivacy.budget import EpsilonEquivalent, Membership, budget_limits, parse_budget
 from pacprivacy.dp import STATISTICS, DPRelease, release_statistic
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.mechanism import code_column_levels
@@ -149,7 +149,7 @@ def find_hint(study: ModelStudy, model: str, asked: ModelOptions, budget: Any, e
 
     ``error`` is the root mean square of the standard errors of the release.
     """
-    success = limits_of(budget, 2).success_level
+    success = budget_limits(budget, 2).success_level
     statistic = study.built.mechanism
     if success is None or asked.unit or asked.weights or model not in ("count", "sum", "mean"):
         return ""

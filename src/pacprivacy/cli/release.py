@@ -15,7 +15,7 @@ import numpy as np
 import typer
 
 from pacprivacy._certificates import read_key, read_release
-from pacprivacy.budget import limits_of, parse_budget
+from pacprivacy.budget import budget_limits, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.main import (
     AsJson,
@@ -111,7 +111,7 @@ def _release(
     limits = parse_budget(budget)
     check_promise(promise, delta, {**asdict(table), **asdict(account)})
     rule, checkpoint = table.rule, table.checkpoint
-    mi_nats = limits_of(limits, table.subsets or SUBSETS_BATCHED).mi_nats
+    mi_nats = budget_limits(limits, table.subsets or SUBSETS_BATCHED).mi_nats
     asked, reading = table.model(mi_nats), table.reading()
     if sign is not None:
         read_key(sign, private=True)

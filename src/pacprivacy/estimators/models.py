@@ -16,7 +16,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from pacprivacy import design
 from pacprivacy._checks import Array, Integers, Matrix, Vector
-from pacprivacy.budget import BudgetLike, Information, limits_of
+from pacprivacy.budget import BudgetLike, Information, budget_limits
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
 from pacprivacy.estimators.predictor import project_to_simplex
@@ -243,7 +243,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
                 f"alpha must be 'conscious', 'post-hoc' or a number; got {self.alpha!r}. "
                 "Use 'conscious'."
             )
-        aim = limits_of(self._asked).mi_nats if self.alpha == "conscious" else None
+        aim = budget_limits(self._asked).mi_nats if self.alpha == "conscious" else None
         return self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
 
     def _with_penalty(self, penalty: design.RidgePenalty | float) -> Mechanism:
@@ -258,7 +258,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
     def _release(
         self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
     ) -> None:
-        by_membership = limits_of(self._asked).mi_nats is None
+        by_membership = budget_limits(self._asked).mi_nats is None
         sampled = as_rule(self.rule).n_reserve > 0
         if self.alpha == "conscious" and by_membership and not sampled:
             pool, aim = self._noise_to_come(mechanism, data, units, rng)

@@ -1,9 +1,9 @@
 """What leaves: a value with certified noise, its certificate, and how to check it."""
 
 from pacprivacy._certificates import Verified as Verified, verify as verify
-from pacprivacy.release.answers import (
+from pacprivacy.release.answer_bundle import (
     AnswerBundle as AnswerBundle,
-    certify_answers as certify_answers,
+    certify_answer_bundle as certify_answer_bundle,
 )
 from pacprivacy.release.bundle import (
     Bundle as Bundle,

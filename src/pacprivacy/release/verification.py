@@ -15,11 +15,11 @@ from pacprivacy._certificates import Verified, verify
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import Balances, noiseless_heat_paid, noiseless_membership
-from pacprivacy.budget import limits_of
+from pacprivacy.budget import budget_limits
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
-from pacprivacy.release import answers, bundle as bundles
-from pacprivacy.release.answers import AnswerBundle, certify_answers
+from pacprivacy.release import answer_bundle, bundle as bundles
+from pacprivacy.release.answer_bundle import AnswerBundle, certify_answer_bundle
 from pacprivacy.release.bundle import Bundle, SessionPart, read_archive
 from pacprivacy.release.certificate import (
     Certificate,
@@ -152,14 +152,14 @@ def _check_confidence(certificate: Certificate, bundle: Bundle) -> None:
 
 def _check_budget(certificate: Certificate, bundle: Bundle) -> None:
     """Refuse a budget that the proved bounds do not meet."""
-    asked = limits_of(bundle.budget, bundle.pool.n_subsets)
+    asked = budget_limits(bundle.budget, bundle.pool.n_subsets)
     _within("information", certificate.mi_upper_nats, asked.mi_nats, bundle)
     _within("membership success", certificate.membership_bound, asked.success_level, bundle)
 
 
 def _check_session(bundle: Bundle, part: SessionPart, proved: CertificateFigures) -> None:
     """Refuse a release that cost more than its share, or sums beyond the session's total."""
-    asked, nats = limits_of(bundle.budget, bundle.pool.n_subsets), max(0.0, proved.mi_upper)
+    asked, nats = budget_limits(bundle.budget, bundle.pool.n_subsets), max(0.0, proved.mi_upper)
     for limits in (asked, part.share):
         _within("information", nats, limits.mi_nats, bundle)
     charges = certified_charges(proved, bundle)
@@ -173,7 +173,7 @@ def _check_session(bundle: Bundle, part: SessionPart, proved: CertificateFigures
 
 def _check_balances(bundle: Bundle, part: SessionPart, charges: Vector | None) -> None:
     """Refuse balances that a session cannot have, and charges that are not allowed (H-1)."""
-    asked, level = limits_of(bundle.budget, bundle.pool.n_subsets), part.total.success_level
+    asked, level = budget_limits(bundle.budget, bundle.pool.n_subsets), part.total.success_level
     if charges is None or part.balances is None or part.allowed is None:
         if level is not None or asked.success_level is not None:
             raise CertificateError(
@@ -260,7 +260,7 @@ def verify_release(
     _refuse_sums(certificate)
     found = load_bundle(bundle) if isinstance(bundle, str | Path) else bundle
     if isinstance(found, AnswerBundle):
-        again, table = certify_answers(found), NOT_CHECKABLE_ANSWERS
+        again, table = certify_answer_bundle(found), NOT_CHECKABLE_ANSWERS
     else:
         table = NOT_CHECKABLE if found.iid_rule is None else NOT_CHECKABLE_IID
         again = rebuild(found)
@@ -277,7 +277,7 @@ def load_bundle(path: str | Path) -> Bundle | AnswerBundle:
     """Read the curator's file of a release or of a predictor; refuse damaged ones."""
     readers: dict[str, Callable[..., Bundle | AnswerBundle]] = {
         bundles.KIND: Bundle.from_archive,
-        answers.KIND: AnswerBundle.from_archive,
+        answer_bundle.KIND: AnswerBundle.from_archive,
     }
     return read_archive(path, readers)
 

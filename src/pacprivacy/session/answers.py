@@ -60,14 +60,14 @@ class Answered:
                 freeze(array)
 
 
-def unanimous(table: npt.NDArray[np.generic]) -> Mask:
+def unanimous_answers(table: npt.NDArray[np.generic]) -> Mask:
     """Return which questions all candidates answer alike; shape (m, q, ...) in, (q,) out."""
     same = table == table[:1]
     agree: Mask = same.reshape(len(table), table.shape[1], -1).all(axis=(0, 2))
     return agree
 
 
-class VoteQuestions:
+class VoteAnswers:
     """Two-class votes (m, q): one direction, so noise, charge and belief have closed forms.
 
     With ``tracked``, the moves of the belief are returned, and two votes are never told apart by
@@ -92,7 +92,7 @@ class VoteQuestions:
         n_subsets, n_questions = self._votes.shape
         answers = self._votes[index].astype(np.float64)
         charges = np.zeros(n_questions)
-        costly = np.flatnonzero(~unanimous(self._votes))
+        costly = np.flatnonzero(~unanimous_answers(self._votes))
         log_p = self._log_p.copy()
         moves = np.zeros((len(costly) if self._tracked else 0, n_subsets))
         cubes = 0.0
@@ -188,7 +188,7 @@ def _log_mix(zeros: float, ones: float, ratio: float) -> float:
     return math.log(zeros + ones * math.exp(ratio))
 
 
-class ScoreQuestions:
+class ScoreAnswers:
     """Vectors as answers: class probabilities (m, q, c), or votes (m, q) among ``n_classes``."""
 
     def __init__(
@@ -208,7 +208,7 @@ class ScoreQuestions:
         """Answer every question from candidate ``index``."""
         noise = UnitNoise(source) if self._noise is None else self._noise
         n_questions = self._table.shape[1]
-        free = unanimous(self._table)
+        free = unanimous_answers(self._table)
         values = np.array([self._outputs(i)[0][self._group(i, index)] for i in range(n_questions)])
         charges, log_p = np.zeros(n_questions), self._log_p.copy()
         steps: list[_Step] = []
@@ -301,7 +301,7 @@ def _as_it_is(
 ROUNDING = 1e-9
 
 
-class Responder(Keeper):
+class AnswerKeeper(Keeper):
     """Answers of one secret candidate, with the attacker's belief tracked over all of them.
 
     Parameters
@@ -383,9 +383,9 @@ class Responder(Keeper):
             state = (self.belief.log_p, self._query_nats, self._noise)
             tracked = self._units is not None
             if n_classes == 2:
-                return self._release(table, VoteQuestions(table, *state, tracked=tracked))
+                return self._release(table, VoteAnswers(table, *state, tracked=tracked))
             return self._release(
-                table, ScoreQuestions(table, *state, n_classes=n_classes, tracked=tracked)
+                table, ScoreAnswers(table, *state, n_classes=n_classes, tracked=tracked)
             )
 
     def answer_scores(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -401,7 +401,7 @@ class Responder(Keeper):
         with self._lock:
             state = (self.belief.log_p, self._query_nats, self._noise)
             tracked = self._units is not None
-            return self._release(table, ScoreQuestions(table, *state, tracked=tracked))
+            return self._release(table, ScoreAnswers(table, *state, tracked=tracked))
 
     def odometer(self) -> Reading:
         """Return what was spent in the worst case and what was really learned."""
@@ -419,12 +419,12 @@ class Responder(Keeper):
         return array
 
     def _release(
-        self, table: npt.NDArray[Any], questions: VoteQuestions | ScoreQuestions
+        self, table: npt.NDArray[Any], questions: VoteAnswers | ScoreAnswers
     ) -> npt.NDArray[np.float64]:
         self.check_open()
         if not table.size:
             return np.zeros((0, 0))
-        costly = int(np.count_nonzero(~unanimous(table)))
+        costly = int(np.count_nonzero(~unanimous_answers(table)))
         before, worst = self._spent, Spent(mi_nats=costly * self._query_nats)
         limit = before.left_of(self._total).mi_nats
         left = math.inf if limit is None else max(0.0, limit) * (1 + ROUNDING)

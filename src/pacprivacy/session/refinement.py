@@ -25,11 +25,11 @@ from pacprivacy.release import (
     drowned_note,
     warn_if_noisy,
 )
-from pacprivacy.session.rehearsal import information_of
+from pacprivacy.session.rehearsal import rehearsal_information
 from pacprivacy.theory import empirical_bernstein, membership_success, posterior_success
 
 if TYPE_CHECKING:
-    from pacprivacy.session.account import Share
+    from pacprivacy.session.account import AccountShare
     from pacprivacy.session.session import Session
 
 FEW_ROWS: Final = 2
@@ -137,7 +137,7 @@ MEMBERSHIP_LEVELS: Final = 4
 _RATIO: Final = {"information": 2.0**-0.5, "membership": 0.5}
 
 
-def level_shares(share: Spent, levels: int | None) -> tuple[float, ...]:
+def refinement_shares(share: Spent, levels: int | None) -> tuple[float, ...]:
     """Return the part of a share that may be spent up to each level, growing to 1.
 
     Information adds up exactly, so its levels are many and close. Increments of membership
@@ -193,7 +193,7 @@ class Refinement:
 
         What is given goes to ``calibrate``, here and in :meth:`plan`.
         """
-        self._first(information_of(self._share), given)
+        self._first(rehearsal_information(self._share), given)
 
     def _first(self, budget: AnyBudget, given: dict[str, Any]) -> noise.NoisePlan:
         plan = noise.calibrate(self._values, budget, rule=self._rule, **given)
@@ -303,7 +303,7 @@ def refine(
         )
     evaluated = session.evaluate(mechanism, budget, rule=rule, checkpoint=checkpoint)
     outputs, share = evaluated.outputs, evaluated.share
-    fractions = level_shares(share.limits, levels)
+    fractions = refinement_shares(share.limits, levels)
     steps = Refinement(outputs, share.limits, rule=rule)
     steps.begin(**session.calibration(share))
     releases: list[Release] = []
@@ -349,8 +349,8 @@ def refine(
 
 
 def _part(
-    share: Share, fractions: tuple[float, float], nats: float, now: Balances | None
-) -> Share | None:
+    share: AccountShare, fractions: tuple[float, float], nats: float, now: Balances | None
+) -> AccountShare | None:
     """Return what the next step may spend, given what the steps before it have left."""
     done, fraction = fractions
     if nats <= _TINY:

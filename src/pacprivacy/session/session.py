@@ -28,8 +28,8 @@ from pacprivacy.budget import (
     BudgetLike,
     Spent,
     as_budget,
-    limits_of,
-    needs_pool,
+    budget_limits,
+    budget_needs_pool,
 )
 from pacprivacy.errors import (
     BudgetError,
@@ -40,11 +40,11 @@ from pacprivacy.mechanism import as_mechanism, split_data_units, titled_mechanis
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_feasible
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST
-from pacprivacy.session.account import Holder, Share, open_account, share_of
+from pacprivacy.session.account import AccountShare, Holder, account_share, open_account
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.queries import QueryRelease, query_of
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
-from pacprivacy.session.rehearsal import Prospect, Rehearsal, information_of
+from pacprivacy.session.rehearsal import Prospect, Rehearsal, rehearsal_information
 from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_outputs
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Evaluated:
 
     outputs: Outputs
     budget: AnyBudget
-    share: Share
+    share: AccountShare
     notes: tuple[str, ...] = ()
 
 
@@ -457,7 +457,7 @@ class Session(Keeper):
                 allowed=share.allowed,
                 part=share.part,
             )
-            asked = information_of(share.limits)
+            asked = rehearsal_information(share.limits)
         begin(SEARCHING)
         noise, outputs = (
             calibrate(asked, gamma=adversary.DEFAULT_GAMMA / 2, **given),
@@ -567,7 +567,7 @@ class Session(Keeper):
         assert self._belief is not None  # set with the pool
         return adversary.Belief.uniform(len(self._belief.log_p)) if self._fresh else self._belief
 
-    def calibration(self, share: Share) -> dict[str, Any]:
+    def calibration(self, share: AccountShare) -> dict[str, Any]:
         """Return what a calibration is told besides the budget: belief, balances, its own seed."""
         if self._alone:
             return {"pool": self._pool, "rng": self.proof_seed()}
@@ -592,9 +592,9 @@ class Session(Keeper):
 
     def _read_total(self, n_subsets: int | None) -> Spent:
         """Return the limits of the budget, as far as they can be told before the pool is drawn."""
-        if self._budget is None or (n_subsets is None and needs_pool(self._budget)):
+        if self._budget is None or (n_subsets is None and budget_needs_pool(self._budget)):
             return Spent()
-        total = limits_of(self._budget, n_subsets)
+        total = budget_limits(self._budget, n_subsets)
         if self._fresh and total.success_level is not None:
             raise BudgetError(
                 "budget must be Information when secrets are fresh: increments of membership "
@@ -609,7 +609,9 @@ class Session(Keeper):
             return None
         return adversary.Balances.begin(2 * max(left, 0.0), n_units)
 
-    def _share(self, budget: AnyBudget | None, share: float | None, rule: AnyRule | None) -> Share:
+    def _share(
+        self, budget: AnyBudget | None, share: float | None, rule: AnyRule | None
+    ) -> AccountShare:
         """Return what a release may spend: what was asked, never more than what is left."""
         assert self._pool is not None  # drawn in evaluate()
         if budget is not None and share is not None:
@@ -619,11 +621,11 @@ class Session(Keeper):
             )
         if share is not None and not 0 < share <= 1:
             raise BudgetError(f"share must be above 0 and at most 1; got {share!r}. Use 0.2.")
-        asked = None if budget is None else limits_of(budget, self._pool.n_subsets)
+        asked = None if budget is None else budget_limits(budget, self._pool.n_subsets)
         if self._alone:
             assert budget is not None  # a session of one release has its budget
             assert asked is not None  # with it
             check_feasible(budget, rule, self._pool)
-            return Share(limits=asked.above())
+            return AccountShare(limits=asked.above())
         left = self._spent.left_of(self._total).tightest(self._book.left())
-        return share_of(asked, share, left, self._balances, self._pool.n_units)
+        return account_share(asked, share, left, self._balances, self._pool.n_units)

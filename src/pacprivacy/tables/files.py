@@ -31,7 +31,7 @@ import numpy.typing as npt
 from pacprivacy._checks import listed, quoted
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import is_identity_column
-from pacprivacy.pool import named
+from pacprivacy.pool import named_pool_units
 
 Vector = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
@@ -638,7 +638,7 @@ def table_unit_labels(table: Table, name: str) -> Labels:
             f"column {name!r} must have no missing values; got one in record {first}. "
             "Give each of those records a label of its own, or leave them out of the file."
         )
-    return named(column.labels, name)
+    return named_pool_units(column.labels, name)
 
 
 def check_table_columns(table: Table, names: Sequence[str]) -> None:

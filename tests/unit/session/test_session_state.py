@@ -31,7 +31,7 @@ from pacprivacy.errors import (
 from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.release import Secret
-from pacprivacy.session.account import Account, certificate_digest
+from pacprivacy.session.account import Account, account_digest
 from pacprivacy.session.state import Marks, SessionState, StateFile
 
 DATA = np.random.default_rng(3).normal(size=(8, 1))
@@ -523,7 +523,7 @@ def test_the_order_of_a_release(tmp_path: Path, steps: list[str]) -> None:
     wanted = ["state stored", "reserved", "secret used", "state stored", "committed"]
     assert steps == [*wanted, "seen by the user"]
     last = Ledger(tmp_path / "study.db").entries()[-1]
-    assert last.certificate == certificate_digest(made.certificate)
+    assert last.certificate == account_digest(made.certificate)
 
 
 @pytest.mark.parametrize(
@@ -722,7 +722,7 @@ def test_certificates_of_simulations_have_no_digest() -> None:
     with pac.Session(DATA, budget=pac.Information(1), n_subsets=4, rng=0, simulate=True) as session:
         made = session.release(mean, pac.Information(0.1))
     with pytest.raises(LedgerError, match="certificate of a simulation"):
-        certificate_digest(made.certificate)
+        account_digest(made.certificate)
 
 
 # --- how it is asked for --------------------------------------------------------------------

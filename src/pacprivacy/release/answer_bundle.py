@@ -9,7 +9,7 @@ import msgspec
 
 from pacprivacy import _version
 from pacprivacy.adversary import VoteBalances
-from pacprivacy.budget import AnyBudget, Information, limits_of
+from pacprivacy.budget import AnyBudget, Information, budget_limits
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import UNITS
 from pacprivacy.pool import Pool
@@ -66,13 +66,13 @@ class AnswerBundle(_Words):
     @property
     def advantage(self) -> float | None:
         """What is promised about one unit, which is charged unit by unit."""
-        level = limits_of(self.budget, self.pool.n_subsets).success_level
+        level = budget_limits(self.budget, self.pool.n_subsets).success_level
         return None if level is None else 2 * level - 1
 
     @property
     def total_nats(self) -> float:
         """What all answers together may give away; infinite where membership alone is limited."""
-        nats = limits_of(self.budget, self.pool.n_subsets).mi_nats
+        nats = budget_limits(self.budget, self.pool.n_subsets).mi_nats
         return math.inf if nats is None else nats
 
     def save(self, path: str | Path) -> None:
@@ -100,7 +100,7 @@ class AnswerBundle(_Words):
         )
 
 
-def certify_answers(terms: AnswerBundle) -> Certificate:
+def certify_answer_bundle(terms: AnswerBundle) -> Certificate:
     """Write down what holds for everything that will ever be answered.
 
     Guarantee
