@@ -85,7 +85,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "theory": frozenset({"errors", "_checks"}),
     "errors": frozenset(),
     "_version": frozenset(),
-    "_rounding": frozenset({"_checks"}),
+    "_rounding": frozenset(),
     "_progress": frozenset(),
     "_system": frozenset({"errors"}),
     "ledger": BASE,

@@ -25,7 +25,7 @@ from pacprivacy.cli.main import (
     show_table,
     tell_curator,
 )
-from pacprivacy.cli.promise import find_hint
+from pacprivacy.cli.promise import promise_hint
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import as_rule, check_feasible, noise_limit, propose_variance
 from pacprivacy.pool import Pool
@@ -110,7 +110,7 @@ def _plan(
         ]
         more = rehearsal.prospect(study.mechanism, first, outputs, rule=rule)
     if model == "mean":  # of the others a candidate's value is no estimate yet
-        hint = find_hint(study, model, asked, first, rows[0].distance)
+        hint = promise_hint(study, model, asked, first, rows[0].distance)
         hint = hint.replace("this success", rows[0].budget)
         tell_curator([hint] if hint else [], quiet=quiet)
     if plot is not None:

@@ -30,7 +30,7 @@ from pacprivacy.tables import (
     table_rows_where,
 )
 
-PROMISES: Final = ("pac", "dp")
+HINTED: Final = ("count", "sum", "mean")
 ONLY_PAC: Final = (
     *("unit", "subsets", "rule", "universe_facts", "clusters", "components", "C", "trees", "depth"),
     *("weights", "missing", "fill", "jobs", "checkpoint"),
@@ -38,14 +38,8 @@ ONLY_PAC: Final = (
 )
 
 
-def check_promise(promise: str, delta: float | None, given: dict[str, Any]) -> None:
-    """Refuse an unknown promise, and options that belong to the other one."""
-    if promise not in PROMISES:
-        raise DataError(f"--promise must be pac or dp; got {promise!r}. Leave it out for pac.")
-    if promise == "pac":
-        if delta is not None:
-            raise DataError("--delta must be left out with --promise pac; got a value. Drop it.")
-        return
+def check_dp_promise(given: dict[str, Any]) -> None:
+    """Refuse options that belong to the other promise."""
     for option in ONLY_PAC:
         name = option.replace("_", "-")
         value = given["cost" if option == "C" else option]
@@ -56,7 +50,7 @@ def check_promise(promise: str, delta: float | None, given: dict[str, Any]) -> N
             raise DataError(f"--{name} must be left out with --promise dp; got a value. {advice}")
 
 
-def release_dp(
+def release_dp_promise(
     data: Path,
     model: str,
     asked: ModelOptions,
@@ -129,7 +123,7 @@ def _cells(table: Table, asked: ModelOptions) -> tuple[Any, list[str]]:
     return np.where(table_rows_where(table, asked.where), cells, -1), labels
 
 
-def value_rows(found: DPRelease) -> list[Row]:
+def promise_rows(found: DPRelease) -> list[Row]:
     """Return the released numbers by name, each with the standard deviation of its noise."""
     (_, values), *rest = found.value.items()
     errors = dict(rest).get("noise_std")
@@ -144,14 +138,16 @@ def value_rows(found: DPRelease) -> list[Row]:
     return rows
 
 
-def find_hint(study: ModelStudy, model: str, asked: ModelOptions, budget: Any, error: float) -> str:
+def promise_hint(
+    study: ModelStudy, model: str, asked: ModelOptions, budget: Any, error: float
+) -> str:
     """Say, for the curator, where differential privacy would do better at the same success.
 
-    ``error`` is the root mean square of the standard errors of the release.
+    For models in ``HINTED``; ``error`` is the root mean square of the standard errors.
     """
     success = budget_limits(budget, 2).success_level
     statistic = study.built.mechanism
-    if success is None or asked.unit or asked.weights or model not in ("count", "sum", "mean"):
+    if success is None or asked.unit or asked.weights:
         return ""
     assert isinstance(statistic, Statistic)
     whole = statistic.prepare(study.built.data)
@@ -166,7 +162,7 @@ def find_hint(study: ModelStudy, model: str, asked: ModelOptions, budget: Any, e
         success=success,
         simulate=0,
     )
-    noise = float(np.sqrt(np.mean([row.std_error**2 for row in value_rows(trial)])))
+    noise = float(np.sqrt(np.mean([row.std_error**2 for row in promise_rows(trial)])))
     if not noise < error:
         return ""
     where = "" if model == "count" else ", with declared ranges even twice as wide as the data"

@@ -27,11 +27,11 @@ from pacprivacy.cli.main import (
     tell_curator,
 )
 from pacprivacy.cli.promise import (
-    PROMISES,
-    check_promise,
-    find_hint,
-    release_dp,
-    value_rows,
+    HINTED,
+    check_dp_promise,
+    promise_hint,
+    promise_rows,
+    release_dp_promise,
 )
 from pacprivacy.dp import DPRelease
 from pacprivacy.errors import DataError, InterruptedRun
@@ -42,6 +42,7 @@ from pacprivacy.release import Release, Row, plus_minus
 from pacprivacy.session import SUBSETS_BATCHED
 from pacprivacy.tables import ModelStudy, find_model, read_model_study
 
+PROMISES: Final = ("pac", "dp")
 SHOWN_NUMBERS: Final = 20
 
 BudgetText = Annotated[
@@ -109,7 +110,12 @@ def _release(
     """
     # What can be refused without the data is refused before the data are read.
     limits = parse_budget(budget)
-    check_promise(promise, delta, {**asdict(table), **asdict(account)})
+    if promise not in PROMISES:
+        raise DataError(f"--promise must be pac or dp; got {promise!r}. Leave it out for pac.")
+    if promise == "dp":
+        check_dp_promise({**asdict(table), **asdict(account)})
+    elif delta is not None:
+        raise DataError("--delta must be left out with --promise pac; got a value. Drop it.")
     rule, checkpoint = table.rule, table.checkpoint
     mi_nats = budget_limits(limits, table.subsets or SUBSETS_BATCHED).mi_nats
     asked, reading = table.model(mi_nats), table.reading()
@@ -118,11 +124,11 @@ def _release(
     if promise == "dp":
         check_folder(output)
         seeded = (seed or 0) if simulate else None
-        told = release_dp(
+        told = release_dp_promise(
             data, model, asked, reading, budget, delta=delta, name=name, simulate=seeded
         )
         files = save_release(told, output, sign=sign)
-        _tell(told, files, value_rows(told), as_json=as_json, quiet=quiet)
+        _tell(told, files, promise_rows(told), as_json=as_json, quiet=quiet)
         return
     find_model(model, asked)
     as_rule(rule)
@@ -148,9 +154,9 @@ def _release(
             with study.open_session(ledger=account.ledger, **session_of, **drawn) as session:
                 found = study.release_in(session, limits, **run)
     rows = found.rows(SHOWN_NUMBERS + 1)
-    if rows:
+    if rows and model in HINTED:
         error = float(np.sqrt(np.mean([row.std_error**2 for row in rows])))
-        hint = find_hint(study, model, asked, limits, error)
+        hint = promise_hint(study, model, asked, limits, error)
         tell_curator([hint] if hint else [], quiet=quiet)
     files = save_release(found, output, sign=sign)
     _tell(found, files, rows, as_json=as_json, quiet=quiet)
