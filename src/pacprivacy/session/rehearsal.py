@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy._progress import begin, expect
 from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy._system import begin, expect
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
 from pacprivacy.errors import MechanismError, PoolError
 from pacprivacy.mechanism import Mechanism, as_mechanism, coerce_data, mechanism_batch

@@ -19,10 +19,9 @@ import numpy as np
 
 from pacprivacy import adversary, release as releasing
 from pacprivacy._plots import draw
-from pacprivacy._progress import begin, show_stages
 from pacprivacy._random import public_generator, secret_source
 from pacprivacy._rounding import at_most
-from pacprivacy._system import few_threads
+from pacprivacy._system import begin, few_threads, show_stages
 from pacprivacy.budget import (
     AnyBudget,
     BudgetLike,

@@ -88,4 +88,5 @@ def test_there_is_no_hint_where_dp_would_do_worse(table: Path) -> None:
     study = read_model_study(table, "mean", asked)
     assert "instead of 9" in promise_hint(study, "mean", asked, pac.Membership(0.6), 9.0)
     assert not promise_hint(study, "mean", asked, pac.Membership(0.6), 0.01)
-    assert not promise_hint(study, "mean", asked, pac.Information(0.1), 9.0)  # says nothing of success
+    # a limit on information says nothing of success
+    assert not promise_hint(study, "mean", asked, pac.Information(0.1), 9.0)
