@@ -38,7 +38,7 @@ from pacprivacy.ledger import Ledger
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.query import UnitNoise
 from pacprivacy.pool import Balanced
-from pacprivacy.release import Secret
+from pacprivacy.release import ReleaseSecret
 from pacprivacy.session.account import Account
 from pacprivacy.session.answers import AnswerKeeper
 from pacprivacy.session.keeper import Keeper
@@ -148,8 +148,8 @@ def threshold(folder: Path) -> InteractiveAboveThreshold:
 
 
 CASES: dict[type, Case] = {
-    Secret: Case(
-        lambda folder: Secret(16, SystemSource()),
+    ReleaseSecret: Case(
+        lambda folder: ReleaseSecret(16, SystemSource()),
         lambda secret: secret.observe(PLAN, SystemSource()),
     ),
     pac.Session: Case(

@@ -9,7 +9,7 @@ import pytest
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import WIDEST_ANSWER, VoteBalances, heat_potential
 from pacprivacy.errors import BudgetExceededError
-from pacprivacy.noise.query import UNITS, UnitNoise, plan_query, vote_gap
+from pacprivacy.noise.query import UNITS, UnitNoise, plan_query, query_vote_gap
 from pacprivacy.pool import Balanced
 from pacprivacy.session import answers as answering
 from pacprivacy.session.answers import AnswerKeeper, ScoreAnswers, VoteAnswers
@@ -84,7 +84,7 @@ def test_optimal_attacker_stays_under_the_bound_with_scores(pool, votes):
 def test_a_planted_bug_is_caught(pool, votes, monkeypatch):
     """Eight times the gap is an eighth of the noise: the attacker then passes the bound."""
     budget = 2e-3
-    monkeypatch.setattr(answering, "vote_gap", lambda *args: 8 * vote_gap(*args))
+    monkeypatch.setattr(answering, "query_vote_gap", lambda *args: 8 * query_vote_gap(*args))
     success, learned, _ = attack(pool, lambda noise: VoteAnswers(votes, LOG_P, budget, noise))
     assert success.max() > posterior_success(N_QUESTIONS * budget, 0.5) + SLACK
     assert learned > 2 * N_QUESTIONS * budget

@@ -29,7 +29,7 @@ from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.noise.problem import NOISELESS
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import Bundle, Certificate, Context
-from pacprivacy.release.bundle import SessionPart, bundle_of
+from pacprivacy.release.bundle import BundleSession, bundle_of
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
 
@@ -483,7 +483,7 @@ def test_bundles_survive_a_file(
     plan = calibrate(values, budget, rule="waterfill", log_belief=log_p)
     seen = plan.observe(int(np.argmax(log_p)), SimulatedSource(seed))
     spent = Spent(n_releases=3, mi_nats=0.1 * d, success_increment=1e-3)
-    part = SessionPart(
+    part = BundleSession(
         total=Spent(mi_nats=2.0, success_level=0.9),
         before=spent,
         share=Spent(mi_nats=0.05),

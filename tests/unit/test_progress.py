@@ -20,7 +20,7 @@ from pacprivacy import _system
 from pacprivacy._system import begin, expect, show_stages
 from pacprivacy.cli import app
 from pacprivacy.mechanism import LinearSVM
-from pacprivacy.release import Secret
+from pacprivacy.release import ReleaseSecret
 
 X = np.random.default_rng(0).normal(size=(120, 2))
 
@@ -139,15 +139,15 @@ def test_it_is_gone_before_the_secret_is_drawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = []
-    init = Secret.__init__
+    init = ReleaseSecret.__init__
 
-    def record(self: Secret, *args: Any, **options: Any) -> None:
+    def record(self: ReleaseSecret, *args: Any, **options: Any) -> None:
         alive = [t for t in threading.enumerate() if getattr(t, "_target", None) is not None]
         ticking = [t for t in alive if "_tick" in repr(t._target)]  # type: ignore[attr-defined]
         seen.append((_system._SHOWN.get(), ticking, terminal.getvalue()))
         init(self, *args, **options)
 
-    monkeypatch.setattr(Secret, "__init__", record)
+    monkeypatch.setattr(ReleaseSecret, "__init__", record)
     make(tmp_path)
     (line, ticking, before) = seen[0]
     assert line is None

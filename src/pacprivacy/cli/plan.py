@@ -27,7 +27,7 @@ from pacprivacy.cli.main import (
 )
 from pacprivacy.cli.promise import promise_hint
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise import as_rule, check_feasible, noise_limit, propose_variance
+from pacprivacy.noise import as_rule, check_rule_feasible, noise_limit, propose_variance
 from pacprivacy.pool import Pool
 from pacprivacy.reporting import PlanRow, plot_plan
 from pacprivacy.session import Rehearsal
@@ -100,7 +100,7 @@ def _plan(
         first = next(iter(limits.values()))
         pool, _ = rehearsal.draw(study.mechanism, first, rule=rule, checkpoint=table.checkpoint)
         for limit in limits.values():
-            check_feasible(limit, rule, pool)
+            check_rule_feasible(limit, rule, pool)
         outputs = rehearsal.run(study.mechanism, checkpoint=table.checkpoint)
         begin("trying the budgets")
         goal = value_on_all(study.mechanism, rehearsal.data)

@@ -42,7 +42,7 @@ from pacprivacy.noise import (
     weighted_mean,
 )
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import Certificate, NoiseSummary, Secret, open_parts
+from pacprivacy.release import Certificate, NoiseSummary, ReleaseSecret, open_parts_text
 from pacprivacy.session import Rehearsal
 from pacprivacy.theory import membership_success
 from pacprivacy.theory.design import (
@@ -317,7 +317,7 @@ def descend_secretly(
             budget = Information(float(mi_nats))
             plan = calibrate(values, budget, rule="waterfill", log_belief=belief.log_p)
         if secret is None:  # drawn only after every candidate was evaluated
-            secret = Secret(n_subsets, source)
+            secret = ReleaseSecret(n_subsets, source)
         observation = secret.observe(plan, source)
         belief = belief.updated(plan.log_likelihood(observation))
         weights = weights - steps * plan.value_of(observation).reshape(steps.shape)
@@ -424,7 +424,7 @@ def _certify(
         pool,
         mi_upper=total,
         bound=success,
-        exact_facts=open_parts(noise.n_directions, dimension),
+        exact_facts=open_parts_text(noise.n_directions, dimension),
         kind="exact",
         budget=str(budget),
         rule=f"{plan.split} at each of {plan.n_steps} steps",

@@ -665,7 +665,7 @@ def calibrate(
     return chosen.plan(chosen.pose(outputs, budget, **settings, gamma=gamma, rng=rng))
 
 
-def check_feasible(budget: AnyBudget, rule: AnyRule | None, pool: Candidates) -> None:
+def check_rule_feasible(budget: AnyBudget, rule: AnyRule | None, pool: Candidates) -> None:
     """Refuse a budget or a rule that cannot work, before the mechanism is run at all."""
     log_p = check_log_belief(None, pool.n_subsets)
     as_rule(rule).terms(budget_limits(budget, pool.n_subsets), pool, log_p)

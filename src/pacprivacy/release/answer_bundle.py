@@ -13,7 +13,12 @@ from pacprivacy.budget import AnyBudget, Information, budget_limits
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import UNITS
 from pacprivacy.pool import Pool
-from pacprivacy.release.bundle import Arrays, plain_budget, read_budget, write_archive
+from pacprivacy.release.bundle import (
+    Arrays,
+    plain_bundle_budget,
+    read_bundle_budget,
+    write_bundle_archive,
+)
 from pacprivacy.release.certificate import Certificate, NoiseSummary
 from pacprivacy.theory import membership_success
 
@@ -80,21 +85,21 @@ class AnswerBundle(_Words):
         pool_arrays, pool_metadata = self.pool.to_arrays()
         record = {
             "pool": pool_metadata,
-            "budget": plain_budget(self.budget),
-            "query_budget": plain_budget(self.query_budget),
+            "budget": plain_bundle_budget(self.budget),
+            "query_budget": plain_bundle_budget(self.query_budget),
             **{item.name: getattr(self, item.name) for item in fields(_Words)},
         }
-        write_archive(path, KIND, pool_arrays, record)
+        write_bundle_archive(path, KIND, pool_arrays, record)
 
     @classmethod
     def from_archive(cls, arrays: Arrays, record: dict[str, Any]) -> Self:
         """Rebuild a bundle; whatever does not fit together raises."""
-        query = read_budget(record["query_budget"])
+        query = read_bundle_budget(record["query_budget"])
         if not isinstance(query, Information):
             raise TypeError("query_budget")
         return cls(
             pool=Pool.from_arrays(arrays, record["pool"]),
-            budget=read_budget(record["budget"]),
+            budget=read_bundle_budget(record["budget"]),
             query_budget=query,
             **asdict(msgspec.convert(record, _Words)),
         )

@@ -20,7 +20,7 @@ from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
 from pacprivacy.release import answer_bundle, bundle as bundles
 from pacprivacy.release.answer_bundle import AnswerBundle, certify_answer_bundle
-from pacprivacy.release.bundle import Bundle, SessionPart, read_archive
+from pacprivacy.release.bundle import Bundle, BundleSession, read_bundle_archive
 from pacprivacy.release.certificate import (
     Certificate,
     CertificateFigures,
@@ -36,7 +36,7 @@ RULED_OUT = 1e-9
 N_PAIRS = 256
 
 
-def rebuild(bundle: Bundle) -> Certificate:
+def rebuild_verified(bundle: Bundle) -> Certificate:
     """Write the certificate again, from figures that are computed again."""
     _check_points(bundle)
     _check_belief(bundle)
@@ -157,7 +157,7 @@ def _check_budget(certificate: Certificate, bundle: Bundle) -> None:
     _within("membership success", certificate.membership_bound, asked.success_level, bundle)
 
 
-def _check_session(bundle: Bundle, part: SessionPart, proved: CertificateFigures) -> None:
+def _check_session(bundle: Bundle, part: BundleSession, proved: CertificateFigures) -> None:
     """Refuse a release that cost more than its share, or sums beyond the session's total."""
     asked, nats = budget_limits(bundle.budget, bundle.pool.n_subsets), max(0.0, proved.mi_upper)
     for limits in (asked, part.share):
@@ -171,7 +171,7 @@ def _check_session(bundle: Bundle, part: SessionPart, proved: CertificateFigures
     _within("loss of the smallest balance", spent, total.success_increment, bundle)
 
 
-def _check_balances(bundle: Bundle, part: SessionPart, charges: Vector | None) -> None:
+def _check_balances(bundle: Bundle, part: BundleSession, charges: Vector | None) -> None:
     """Refuse balances that a session cannot have, and charges that are not allowed (H-1)."""
     asked, level = budget_limits(bundle.budget, bundle.pool.n_subsets), part.total.success_level
     if charges is None or part.balances is None or part.allowed is None:
@@ -258,13 +258,13 @@ def verify_release(
             "bundle must be given with a PAC certificate; got None. Pass the curator's curator.npz."
         )
     _refuse_sums(certificate)
-    found = load_bundle(bundle) if isinstance(bundle, str | Path) else bundle
+    found = load_verified_bundle(bundle) if isinstance(bundle, str | Path) else bundle
     if isinstance(found, AnswerBundle):
         again, table = certify_answer_bundle(found), NOT_CHECKABLE_ANSWERS
     else:
         table = NOT_CHECKABLE if found.iid_rule is None else NOT_CHECKABLE_IID
-        again = rebuild(found)
-    compare(certificate, again)
+        again = rebuild_verified(found)
+    compare_verified(certificate, again)
     unproved = {name: why for name, why in table.items() if _is_said(again, name)}
     return Verified(
         digest=certificate.digest,
@@ -273,13 +273,13 @@ def verify_release(
     )
 
 
-def load_bundle(path: str | Path) -> Bundle | AnswerBundle:
+def load_verified_bundle(path: str | Path) -> Bundle | AnswerBundle:
     """Read the curator's file of a release or of a predictor; refuse damaged ones."""
     readers: dict[str, Callable[..., Bundle | AnswerBundle]] = {
         bundles.KIND: Bundle.from_archive,
         answer_bundle.KIND: AnswerBundle.from_archive,
     }
-    return read_archive(path, readers)
+    return read_bundle_archive(path, readers)
 
 
 def _refuse_sums(certificate: Certificate) -> None:
@@ -301,7 +301,7 @@ def _is_said(certificate: Certificate, name: str) -> bool:
     return getattr(certificate, name) not in (None, ())
 
 
-def compare(claimed: Any, found: Any, name: str = "") -> None:
+def compare_verified(claimed: Any, found: Any, name: str = "") -> None:
     """Refuse a certificate that differs from the one written again, naming the first field."""
     if isinstance(found, float):
         _compare_numbers(name, claimed, found)
@@ -310,17 +310,17 @@ def compare(claimed: Any, found: Any, name: str = "") -> None:
     elif is_dataclass(found):
         for item in fields(found):
             inner = f"{name}.{item.name}".lstrip(".")
-            compare(getattr(claimed, item.name), getattr(found, item.name), inner)
+            compare_verified(getattr(claimed, item.name), getattr(found, item.name), inner)
     elif isinstance(found, dict):
         if set(claimed) != set(found):
             raise _mismatch(name, sorted(claimed), sorted(found))
         for key, value in found.items():
-            compare(claimed[key], value, f"{name}.{key}")
+            compare_verified(claimed[key], value, f"{name}.{key}")
     elif isinstance(found, tuple):
         if len(claimed) != len(found):
             raise _mismatch(name, f"{len(claimed)} items", f"{len(found)} items")
         for ours, theirs in zip(claimed, found, strict=True):
-            compare(ours, theirs, name)
+            compare_verified(ours, theirs, name)
     elif claimed != found:
         raise _mismatch(name, claimed, found)
 

@@ -24,10 +24,10 @@ from pacprivacy.release import (
     Bundle,
     Certificate,
     Release,
-    ends_text,
-    load_bundle,
-    plus_minus,
-    trade_off_rows,
+    error_ends_text,
+    error_plus_minus,
+    load_verified_bundle,
+    trade_off_text_rows,
 )
 from pacprivacy.reporting import charts
 from pacprivacy.reporting.contents import (
@@ -172,7 +172,7 @@ def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> Bund
             f"bundle must be a file; got {path}, which is not there. "
             f"Name the curator.npz of the release, or ask for the public page."
         )
-    found = load_bundle(path)
+    found = load_verified_bundle(path)
     if isinstance(found, Bundle):
         return found
     raise CertificateError(  # a predictor's
@@ -218,8 +218,8 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         "at_most": at_most,
         "failure": failure_text,
         "number": style_number,
-        "plus_minus": plus_minus,
-        "ends": ends_text,
+        "plus_minus": error_plus_minus,
+        "ends": error_ends_text,
         "percent": percent_at_most,
         "shape": Markup,  # pictures, whose texts are escaped already
     }
@@ -238,7 +238,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         shown_values=SHOWN_VALUES,
         promised=_promised(data),
         published=[*cert.published, *([CURVE.format(units=cert.units)] if data.curve else [])],
-        trade_off=trade_off_rows(cert.to_public_dict()),
+        trade_off=trade_off_text_rows(cert.to_public_dict()),
         told_out=TOLD_OUT,
         learned=LEARNED,
         readings=cert.dp_readings,
@@ -278,7 +278,7 @@ def _utility(data: ReportData) -> dict[str, Any]:
         for number, row in enumerate(data.values[:SHOWN_ERRORS]):
             added = (point.times_noise**2 - 1) * row.noise_std**2
             error = math.sqrt(max(0.0, row.std_error**2 + added))
-            texts[f"error-{number}"] = f"± {plus_minus(row._replace(std_error=error))[1]}"
+            texts[f"error-{number}"] = f"± {error_plus_minus(row._replace(std_error=error))[1]}"
         stops.append({"texts": texts, "x": round(x, 2), "y": round(y, 2)})
     return {"stops": stops, "now": stops[curve.start]["texts"], "utility_chart": picture}
 
@@ -324,7 +324,7 @@ def _pictures(data: ReportData) -> dict[str, str | None]:
     if cert.advantage < 1:
         drawn = [
             (rate, worst)
-            for rate, _, worst in trade_off_rows(cert.to_public_dict())
+            for rate, _, worst in trade_off_text_rows(cert.to_public_dict())
             if worst is not None
         ]
         found["trade_off_chart"] = _picture(

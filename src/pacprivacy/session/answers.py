@@ -22,12 +22,12 @@ from pacprivacy.noise import (
     UnitNoise,
     distinct_outputs,
     plan_query,
-    usable_nats,
-    vote_charge,
-    vote_gap,
+    query_vote_charge,
+    query_vote_gap,
+    usable_query_nats,
 )
 from pacprivacy.pool import Pool
-from pacprivacy.release import Secret
+from pacprivacy.release import ReleaseSecret
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.theory import binary_entropy
 
@@ -134,7 +134,7 @@ def _answer_votes(
     """
     answers, charges, where = out
     largest, tracked = int(UNITS * math.sqrt(WIDEST_VOTE)), moves is not None
-    usable, slack = usable_nats(budget, n_directions=1, n_subsets=len(log_p))
+    usable, slack = usable_query_nats(budget, n_directions=1, n_subsets=len(log_p))
     others, limit = 1.0 - rows, math.expm1(2 * usable) / WIDEST_VOTE
     belief, scratch = np.exp(log_p), np.empty(len(log_p))
     gaps, shares = np.zeros(len(rows)), np.zeros(len(rows))
@@ -153,10 +153,10 @@ def _answer_votes(
         if least <= 0:  # nobody who is still possible votes otherwise
             answers[where[i]] = vote
             continue
-        gap = largest if tracked and limit >= ones * zeros else vote_gap(ones, zeros, usable)
+        gap = largest if tracked and limit >= ones * zeros else query_vote_gap(ones, zeros, usable)
         if moves is not None:
             moves[i], gaps[i], shares[i] = belief, gap, ones
-        charges[where[i]] = vote_charge(ones, zeros, gap, slack)
+        charges[where[i]] = query_vote_charge(ones, zeros, gap, slack)
         seen = gap * vote + drawn
         answers[where[i]] = seen / gap
         # ln of the likelihood ratio of a vote of one to a vote of zero, in exact integers
@@ -347,7 +347,7 @@ class AnswerKeeper(Keeper):
         self._units = None if advantage is None else VoteBalances(pool, advantage, query_nats)
         self._pool: Pool = pool
         self._belief = Belief.uniform(pool.n_subsets)
-        self._secret = Secret(pool.n_subsets, source)
+        self._secret = ReleaseSecret(pool.n_subsets, source)
         self._query_nats, self._noise, self._n_free = query_nats, UnitNoise(source), 0
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import Spent
 from pacprivacy.errors import SecretError
 from pacprivacy.pool import Pool
-from pacprivacy.release import Certificate, Sampler, Secret, certificate_success_bound
+from pacprivacy.release import Certificate, ReleaseSampler, ReleaseSecret, certificate_success_bound
 from pacprivacy.session.state import SessionState
 
 Seen = TypeVar("Seen")
@@ -144,7 +144,7 @@ class Keeper(ProcessBound):
         self._pool: Pool | None = None
         self._belief: Belief | None = None
         self._balances: Balances | None = None
-        self._secret: Secret | None = None
+        self._secret: ReleaseSecret | None = None
         self._closed = False
         self._lock = threading.RLock()
 
@@ -168,7 +168,7 @@ class Keeper(ProcessBound):
 
     def observe(
         self,
-        sampler: Sampler[Seen],
+        sampler: ReleaseSampler[Seen],
         charge: Spent,
         what: str,
         *,
@@ -185,7 +185,7 @@ class Keeper(ProcessBound):
         self.check_open()  # and then there must be no second secret under the belief of the first
         assert self._pool is not None  # drawn before anything is calibrated
         if self._secret is None:
-            self._secret = Secret(self._pool.n_subsets, self._source, first=first)
+            self._secret = ReleaseSecret(self._pool.n_subsets, self._source, first=first)
         unpaid, self._balances = self._balances, balances
         try:
             self._book.spend(charge, what, self._standing())

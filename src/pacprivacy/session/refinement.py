@@ -22,8 +22,8 @@ from pacprivacy.release import (
     Certificate,
     Release,
     certificate_epsilon,
-    drowned_note,
-    warn_if_noisy,
+    error_drowned_note,
+    warn_of_error_bars,
 )
 from pacprivacy.session.rehearsal import rehearsal_information
 from pacprivacy.theory import empirical_bernstein, membership_success, posterior_success
@@ -328,14 +328,14 @@ def refine(
     bars = releases[-1].error_bars
     certificate = _certificate(session, budget, target, steps, releases, looks)
     if bars is not None and plan.noise.total_variance > 0:
-        own = drowned_note(bars)  # of the last observation alone
+        own = error_drowned_note(bars)  # of the last observation alone
         bars = bars.with_noise((steps.total_variance / plan.noise.total_variance) ** 0.5)
         said = (text for text in certificate.published if not text.startswith(NAMED))
         notes = (note for note in certificate.notes if note not in own)
         certificate = replace(
-            certificate, published=(*said, bars.sentence), notes=(*notes, *drowned_note(bars))
+            certificate, published=(*said, bars.sentence), notes=(*notes, *error_drowned_note(bars))
         )
-    warn_if_noisy(value, bars, outputs.values)
+    warn_of_error_bars(value, bars, outputs.values)
     return GradualRelease(
         value=value,
         proof=releases[-1].bundle,

@@ -36,7 +36,7 @@ from pacprivacy.errors import (
     SecretError,
 )
 from pacprivacy.mechanism import as_mechanism, split_data_units, titled_mechanism
-from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_feasible
+from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_rule_feasible
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST
 from pacprivacy.session.account import AccountShare, Holder, account_share, open_account
@@ -336,7 +336,7 @@ class Session(Keeper):
                 checkpoint=checkpoint,
             )
             found = self.publish(plan)[0]
-        releasing.warn_if_noisy(found.value, found.error_bars, plan.outputs.values)
+        releasing.warn_of_error_bars(found.value, found.error_bars, plan.outputs.values)
         return found
 
     def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
@@ -447,7 +447,7 @@ class Session(Keeper):
         pool, share, belief = self._pool, evaluated.share, self.belief
         given, part, asked = self.calibration(share), None, evaluated.budget
         if not self._alone:
-            part = releasing.SessionPart(
+            part = releasing.BundleSession(
                 total=self._total,
                 before=self._spent,
                 share=share.limits,
@@ -462,7 +462,7 @@ class Session(Keeper):
             calibrate(asked, gamma=adversary.DEFAULT_GAMMA / 2, **given),
             evaluated.outputs,
         )
-        bars, said = releasing.measure(outputs, noise, pool), outputs.published
+        bars, said = releasing.measure_error_bars(outputs, noise, pool), outputs.published
         context = releasing.Context(
             outputs=outputs if bars is None else replace(outputs, published=(*said, bars.sentence)),
             pool=pool,
@@ -471,7 +471,7 @@ class Session(Keeper):
             gamma=adversary.DEFAULT_GAMMA,
             seed=given["rng"],
             simulation=self._simulate,
-            notes=(*evaluated.notes, *releasing.drowned_note(bars)),
+            notes=(*evaluated.notes, *releasing.error_drowned_note(bars)),
             session=part,
         )
         with few_threads(pool.n_subsets * pool.n_units):
@@ -624,7 +624,7 @@ class Session(Keeper):
         if self._alone:
             assert budget is not None  # a session of one release has its budget
             assert asked is not None  # with it
-            check_feasible(budget, rule, self._pool)
+            check_rule_feasible(budget, rule, self._pool)
             return AccountShare(limits=asked.above())
         left = self._spent.left_of(self._total).tightest(self._book.left())
         return account_share(asked, share, left, self._balances, self._pool.n_units)

@@ -27,7 +27,7 @@ from pacprivacy.adversary import Balances
 from pacprivacy.budget import Spent
 from pacprivacy.errors import LedgerError, PacPrivacyError, SecretError
 from pacprivacy.pool import Pool
-from pacprivacy.release import Secret
+from pacprivacy.release import ReleaseSecret
 
 SCHEMA_VERSION: Final = 4
 _MODE: Final = 0o600
@@ -95,7 +95,7 @@ class SessionState:
     n_releases: int
     pool: Pool
     log_p: Vector
-    secret: Secret
+    secret: ReleaseSecret
     balances: Balances | None = None
 
     def __repr__(self) -> str:
@@ -135,7 +135,9 @@ class SessionState:
             n_releases=stored.n_releases,
             pool=pool,
             log_p=_belief(stored.log_p.read(), pool.n_subsets),
-            secret=Secret.from_storage(int.from_bytes(stored.secret, "little"), pool.n_subsets),
+            secret=ReleaseSecret.from_storage(
+                int.from_bytes(stored.secret, "little"), pool.n_subsets
+            ),
             balances=_balances(stored, pool.n_units),
         )
         return state, stored.marks

@@ -23,10 +23,10 @@ from pacprivacy.noise.query import (
     UNITS,
     UnitNoise,
     plan_query,
-    usable_nats,
-    vote_charge,
-    vote_gap,
-    waterfill_level,
+    query_vote_charge,
+    query_vote_gap,
+    query_waterfill_level,
+    usable_query_nats,
 )
 from pacprivacy.noise.rules import SpreadRule
 from pacprivacy.pool import Balanced
@@ -63,14 +63,14 @@ def test_two_class_noise_is_that_of_the_general_rule(budget, seed):
     votes = rng.integers(2, size=m)
     votes[:2] = 0, 1
     ones = float(np.exp(log_p) @ votes)
-    usable, slack = usable_nats(budget, n_directions=1, n_subsets=m)
-    gap = vote_gap(ones, 1 - ones, usable)
+    usable, slack = usable_query_nats(budget, n_directions=1, n_subsets=m)
+    gap = query_vote_gap(ones, 1 - ones, usable)
     general = general_plan(one_hot(votes, 2), log_p, budget)
     assert general.n_directions == 1
     # votes are sqrt(2) apart; a gap of one vote is ``gap`` steps of 1/UNITS standard deviations
     # (5e-3: at 2^-30 nats the coarser lattice of the general plan costs it that much)
     assert 2 * (UNITS / gap) ** 2 == pytest.approx(general.total_variance, rel=5e-3)
-    charge = vote_charge(ones, 1 - ones, gap, slack)
+    charge = query_vote_charge(ones, 1 - ones, gap, slack)
     assert charge <= budget
     assert charge >= 0.999 * budget
 
@@ -98,7 +98,7 @@ def test_noise_in_several_directions_is_that_of_the_general_rule(budget, n_class
 def test_newton_finds_the_water_level(budget, seed):
     rng = np.random.default_rng(seed)
     variances = rng.lognormal(sigma=4.0, size=seed + 1)
-    assert waterfill_level(variances, mi_nats=budget) == pytest.approx(
+    assert query_waterfill_level(variances, mi_nats=budget) == pytest.approx(
         waterfill(variances, mi_nats=budget), rel=1e-8
     )
 
