@@ -24,8 +24,8 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
-from pacprivacy.design import Penalty
-from pacprivacy.design.ridge import Snr, penalty_per_coordinate
+from pacprivacy.design import RidgePenalty
+from pacprivacy.design.ridge import Snr, ridge_penalty_per_coordinate
 from pacprivacy.dp import DPRelease, adassp, calibrate_to_advantage
 from pacprivacy.theory import success_for_epsilon
 from pacprivacy.theory.design import noise_ratio
@@ -111,8 +111,8 @@ class _Cell:
 
     def penalty(self, split: RegressionSplit) -> Vector:
         aim = self.mi_nats if self.mode == "conscious" else None
-        penalty = Penalty(mi_nats=aim, snr=SETTINGS[self.setting])
-        return penalty_per_coordinate(penalty, split.Z, split.target)
+        penalty = RidgePenalty(mi_nats=aim, snr=SETTINGS[self.setting])
+        return ridge_penalty_per_coordinate(penalty, split.Z, split.target)
 
 
 def ridge_rows(

@@ -17,7 +17,7 @@ from pacprivacy.adversary import SideKnowledge
 from pacprivacy.cli import app
 from pacprivacy.release import Certificate
 from pacprivacy.release.certificate import NoiseSummary
-from pacprivacy.release.text import SCOPE
+from pacprivacy.release.certificate_text import SCOPE
 from pacprivacy.theory import Estimate
 
 DATA = Path(__file__).parent / "data"

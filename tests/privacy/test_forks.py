@@ -38,9 +38,9 @@ from pacprivacy.ledger import Ledger
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.query import UnitNoise
 from pacprivacy.pool import Balanced
-from pacprivacy.release import Secret
+from pacprivacy.release import ReleaseSecret
 from pacprivacy.session.account import Account
-from pacprivacy.session.answers import Responder
+from pacprivacy.session.answers import AnswerKeeper
 from pacprivacy.session.keeper import Keeper
 
 pytestmark = [
@@ -117,8 +117,8 @@ def open_book(folder: Path) -> Any:
     return session._book
 
 
-def answered(folder: Path) -> Responder:
-    responder = Responder(POOL, query_nats=0.01, total_nats=1.0, source=SystemSource())
+def answered(folder: Path) -> AnswerKeeper:
+    responder = AnswerKeeper(POOL, query_nats=0.01, total_nats=1.0, source=SystemSource())
     responder.answer_votes(VOTES[:, :2], n_classes=2)  # so that a block of noise is there
     return responder
 
@@ -148,8 +148,8 @@ def threshold(folder: Path) -> InteractiveAboveThreshold:
 
 
 CASES: dict[type, Case] = {
-    Secret: Case(
-        lambda folder: Secret(16, SystemSource()),
+    ReleaseSecret: Case(
+        lambda folder: ReleaseSecret(16, SystemSource()),
         lambda secret: secret.observe(PLAN, SystemSource()),
     ),
     pac.Session: Case(
@@ -162,7 +162,7 @@ CASES: dict[type, Case] = {
         lambda book: book.spend(pac.budget.Spent(mi_nats=0.1), "forked", None),
         lambda book: book.spent(),
     ),
-    Responder: Case(
+    AnswerKeeper: Case(
         answered,
         lambda responder: responder.answer_votes(VOTES, n_classes=2),
         lambda responder: (responder.spent.mi_nats, responder.n_free, responder._noise._next),

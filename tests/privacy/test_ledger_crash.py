@@ -15,7 +15,7 @@ import pacprivacy as pac
 from pacprivacy.adversary import Belief
 from pacprivacy.errors import SecretError
 from pacprivacy.ledger import Ledger
-from pacprivacy.session.keeper import StateFile
+from pacprivacy.session.state import StateFile
 
 N_KILLS = 50
 TOTAL = 10.0

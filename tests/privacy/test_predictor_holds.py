@@ -10,10 +10,10 @@ import pytest
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import WIDEST_ANSWER, BeliefTilts, VoteBalances, heat_potential
 from pacprivacy.errors import BudgetExceededError
-from pacprivacy.noise.query import UNITS, UnitNoise, plan_query, vote_gap
+from pacprivacy.noise.query import UNITS, UnitNoise, plan_query, query_vote_gap
 from pacprivacy.pool import Balanced
 from pacprivacy.session import answers as answering
-from pacprivacy.session.answers import Responder, ScoreQuestions, VoteQuestions
+from pacprivacy.session.answers import AnswerKeeper, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import posterior_success
 
 balances = importlib.import_module("pacprivacy.adversary.balances")
@@ -61,7 +61,7 @@ SLACK = 5 * 0.5 / math.sqrt(N_TRANSCRIPTS)
 @pytest.mark.claim("F-2")
 @pytest.mark.parametrize("budget", [1e-4, 2e-3])
 def test_optimal_attacker_stays_under_the_bound(pool, votes, budget):
-    success, learned, spent = attack(pool, lambda noise: VoteQuestions(votes, LOG_P, budget, noise))
+    success, learned, spent = attack(pool, lambda noise: VoteAnswers(votes, LOG_P, budget, noise))
     assert spent <= N_QUESTIONS * budget
     assert success.max() <= posterior_success(spent, 0.5) + SLACK
     # the belief is calibrated: what is learned on average is the information, within the bound
@@ -76,7 +76,7 @@ def test_optimal_attacker_stays_under_the_bound_with_scores(pool, votes):
     scores = np.stack([x, 0.3 * (1 - x), 0.7 * (1 - x)], axis=2)
     budget = 5e-3
     success, _, spent = attack(
-        pool, lambda noise: ScoreQuestions(scores, LOG_P, budget, noise), seed=1
+        pool, lambda noise: ScoreAnswers(scores, LOG_P, budget, noise), seed=1
     )
     assert spent <= 12 * budget
     assert success.max() <= posterior_success(spent, 0.5) + SLACK
@@ -85,8 +85,8 @@ def test_optimal_attacker_stays_under_the_bound_with_scores(pool, votes):
 def test_a_planted_bug_is_caught(pool, votes, monkeypatch):
     """Eight times the gap is an eighth of the noise: the attacker then passes the bound."""
     budget = 2e-3
-    monkeypatch.setattr(answering, "vote_gap", lambda *args: 8 * vote_gap(*args))
-    success, learned, _ = attack(pool, lambda noise: VoteQuestions(votes, LOG_P, budget, noise))
+    monkeypatch.setattr(answering, "query_vote_gap", lambda *args: 8 * query_vote_gap(*args))
+    success, learned, _ = attack(pool, lambda noise: VoteAnswers(votes, LOG_P, budget, noise))
     assert success.max() > posterior_success(N_QUESTIONS * budget, 0.5) + SLACK
     assert learned > 2 * N_QUESTIONS * budget
 
@@ -100,7 +100,7 @@ def test_the_bound_does_not_depend_on_where_one_stops():
     noise = UnitNoise(source)
     success, spent, promised = [], [], set()
     for number in range(400):
-        responder = Responder(pool, query_nats=0.1, total_nats=2.0, source=source)
+        responder = AnswerKeeper(pool, query_nats=0.1, total_nats=2.0, source=source)
         responder._noise = noise  # one block for all transcripts: quicker, and each draw used once
         while (best := responder.belief.success_per_unit(pool).max()) < 0.75:
             responder.answer_votes(votes, n_classes=2)
@@ -129,7 +129,7 @@ def test_every_unit_pays_enough_for_a_vote(pool, seed):
     vote = (rng.random(M) < 0.3).astype(np.int64)
     vote[:2] = 0, 1
     source = SimulatedSource(seed)
-    answered = VoteQuestions(vote[:, None], log_p, 1e-3, tracked=True).observe(0, source)
+    answered = VoteAnswers(vote[:, None], log_p, 1e-3, tracked=True).observe(0, source)
     units = VoteBalances(pool, ADVANTAGE, 1e-3)
     before, reserve = units.balance.copy(), units.reserve.copy()
     units.pay(answered.moves, answered.cubes * units.most)
@@ -164,7 +164,7 @@ def test_every_unit_pays_enough_for_an_answer_of_several_classes(pool, seed, few
         table, n_classes, groups = rng.dirichlet(np.full(3, 2.0), size=(M, 1)), None, np.arange(M)
         outputs = table[:, 0]
         monkeypatch.setattr(answering, "FEW_OUTPUTS", 3)
-    questions = ScoreQuestions(table, log_p, nats, n_classes=n_classes, tracked=True)
+    questions = ScoreAnswers(table, log_p, nats, n_classes=n_classes, tracked=True)
     answered = questions.observe(0, SimulatedSource(seed))
     units = VoteBalances(pool, ADVANTAGE, nats)
     before, reserve = units.balance.copy(), units.reserve.copy()
@@ -276,7 +276,7 @@ def test_units_that_pay_later_pay_as_much(n_classes, monkeypatch):
     def spend(watched):
         monkeypatch.setattr(balances, "WATCHED", watched)
         source = SimulatedSource(0)
-        responder = Responder(
+        responder = AnswerKeeper(
             pool, query_nats=1e-5, total_nats=math.inf, source=source, advantage=ADVANTAGE
         )
         units, settled, settle = responder._units, [], VoteBalances.settle
@@ -315,7 +315,7 @@ def test_a_vote_that_is_all_but_known_is_still_charged(pool):
     vote[0] = 1
     log_p = np.full(M, -math.log(M - 1))
     log_p[0] = -710.0
-    found = VoteQuestions(vote, log_p, 1e-3, tracked=True).observe(3, SimulatedSource(0))
+    found = VoteAnswers(vote, log_p, 1e-3, tracked=True).observe(3, SimulatedSource(0))
     assert np.isfinite(found.values).all()
     assert found.cubes <= VoteBalances(pool, ADVANTAGE, 1e-3).cubes
 
@@ -326,7 +326,7 @@ def transcripts(pool, n, seed=0):
     source = SimulatedSource(seed)
     noise, sizes, counts = UnitNoise(source), np.empty(n), np.empty(n)
     for number in range(n):
-        responder = Responder(
+        responder = AnswerKeeper(
             pool, query_nats=QUERY_NATS, total_nats=math.inf, source=source, advantage=ADVANTAGE
         )
         responder._noise = noise

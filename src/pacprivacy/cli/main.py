@@ -33,7 +33,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from pacprivacy import _version
-from pacprivacy._progress import begin, show_stages, wipe
+from pacprivacy._system import begin, show_stages, wipe
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, PacPrivacyError
 
 # --- what verbs read and print -------------------------------------------------------------

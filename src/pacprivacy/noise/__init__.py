@@ -41,9 +41,9 @@ from pacprivacy.noise.query import (
     UNITS as UNITS,
     UnitNoise as UnitNoise,
     plan_query as plan_query,
-    usable_nats as usable_nats,
-    vote_charge as vote_charge,
-    vote_gap as vote_gap,
+    query_vote_charge as query_vote_charge,
+    query_vote_gap as query_vote_gap,
+    usable_query_nats as usable_query_nats,
 )
 from pacprivacy.noise.rules import (
     RULES as RULES,
@@ -56,7 +56,7 @@ from pacprivacy.noise.rules import (
     Shaped as Shaped,
     as_rule as as_rule,
     calibrate as calibrate,
-    check_feasible as check_feasible,
+    check_rule_feasible as check_rule_feasible,
     propose_variance as propose_variance,
 )
 from pacprivacy.noise.shapes import Shape as Shape, exact_shapes as exact_shapes

@@ -28,7 +28,7 @@ from pacprivacy._checks import (
 from pacprivacy._random import coerce_seed
 from pacprivacy._system import few_threads
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, Heat
-from pacprivacy.budget import AnyBudget, Spent, limits_of
+from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import (
     Formula,
@@ -107,7 +107,7 @@ class Rule(ABC):
         """Return what a plan must satisfy; the arguments are those of :func:`calibrate`."""
         values = as_outputs(outputs)
         log_p = check_log_belief(log_belief, len(values))
-        limits = limits_of(budget, len(values))
+        limits = budget_limits(budget, len(values))
         if heat is not None:  # the balances limit membership, and nothing else does
             limits = Spent(mi_nats=limits.mi_nats)
         mi_nats, caps, priors = self.terms(limits, pool, log_p, caps)
@@ -665,10 +665,10 @@ def calibrate(
     return chosen.plan(chosen.pose(outputs, budget, **settings, gamma=gamma, rng=rng))
 
 
-def check_feasible(budget: AnyBudget, rule: AnyRule | None, pool: Candidates) -> None:
+def check_rule_feasible(budget: AnyBudget, rule: AnyRule | None, pool: Candidates) -> None:
     """Refuse a budget or a rule that cannot work, before the mechanism is run at all."""
     log_p = check_log_belief(None, pool.n_subsets)
-    as_rule(rule).terms(limits_of(budget, pool.n_subsets), pool, log_p)
+    as_rule(rule).terms(budget_limits(budget, pool.n_subsets), pool, log_p)
 
 
 def propose_variance(

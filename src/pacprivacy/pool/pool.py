@@ -26,19 +26,19 @@ def popcount(packed: Bits) -> int:
     return int(_POPCOUNT[packed].sum(dtype=np.int64))
 
 
-def padding(n_units: int) -> int:
+def pool_padding(n_units: int) -> int:
     """Return the bits of the last byte that stand for no unit, as a byte."""
     return 0xFF >> (n_units % 8) if n_units % 8 else 0
 
 
-def complement(packed: Bits, n_units: int) -> Bits:
+def pool_complement(packed: Bits, n_units: int) -> Bits:
     """Return the packed complement of a packed subset."""
     other = ~packed
-    other[-1] &= 0xFF ^ padding(n_units)
+    other[-1] &= 0xFF ^ pool_padding(n_units)
     return other
 
 
-def draw_fixed_size(rng: np.random.Generator, n_units: int, size: int) -> Bits:
+def draw_pool_bits(rng: np.random.Generator, n_units: int, size: int) -> Bits:
     """Draw a uniform subset of exactly ``size`` of ``n_units`` units, packed.
 
     Fair bits give a uniform subset of a random size; given its size it is uniform, and
@@ -46,7 +46,7 @@ def draw_fixed_size(rng: np.random.Generator, n_units: int, size: int) -> Bits:
     one bit and no integer per unit, and is quick for sizes near one half.
     """
     packed = np.frombuffer(rng.bytes(-(-n_units // 8)), dtype=np.uint8).copy()
-    packed[-1] &= 0xFF ^ padding(n_units)
+    packed[-1] &= 0xFF ^ pool_padding(n_units)
     surplus = popcount(packed) - size
     missing = abs(surplus)
     while missing:
@@ -353,7 +353,7 @@ def _check_parts(pool: Pool) -> None:
             "bits must hold at least two subsets, a multiple of the number of folds; got "
             f"{pool.n_subsets} subsets and {pool.folds} folds. Draw a larger pool."
         )
-    if np.any(bits[:, -1] & padding(n_units)):
+    if np.any(bits[:, -1] & pool_padding(n_units)):
         raise PoolError(
             "bits must be zero beyond the last unit; got padding bits that are set. "
             "Pack masks with numpy.packbits(masks, axis=1)."
@@ -379,7 +379,7 @@ def _leaves_folds_out(pool: Pool) -> bool:
     for part in range(n_parts):
         left_out = np.zeros_like(pool.bits[0])
         for row in pool.bits[part::n_parts]:
-            fold = complement(row, pool.n_units)
+            fold = pool_complement(row, pool.n_units)
             if np.any(left_out & fold):
                 return False
             left_out |= fold
@@ -405,14 +405,14 @@ class Named(np.ndarray[Any, Any]):
     name = ""
 
 
-def named(labels: npt.ArrayLike, name: str) -> Named:
+def named_pool_units(labels: npt.ArrayLike, name: str) -> Named:
     """Return labels of units with the name of their column."""
     found = np.asarray(labels).view(Named)
     found.name = name
     return found
 
 
-def unit_name(column: str) -> str:
+def pool_unit_name(column: str) -> str:
     """Return what a unit is called, by the column of its labels, or by the key of its table.
 
     ``patient`` for ``Patient_ID`` and for ``patients.id``; empty where the name says nothing, as
@@ -427,7 +427,7 @@ def unit_name(column: str) -> str:
     return "" if name in ("id", "none", "unit", "units", "index") else name
 
 
-def resolve_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int, Codes | None]:
+def resolve_pool_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int, Codes | None]:
     """Return the number of units and the unit number of each record."""
     try:
         n_records = operator.index(n_records)
@@ -444,7 +444,7 @@ def resolve_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int, Cod
     if units is None:
         codes, n_units = None, n_records
     else:
-        codes, n_units = encode_labels(units, n_records, name="units")
+        codes, n_units = encode_pool_labels(units, n_records, name="units")
     if n_units < MIN_UNITS:
         what = "records" if units is None else "distinct units"
         raise PoolError(
@@ -454,7 +454,7 @@ def resolve_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int, Cod
     return n_units, codes
 
 
-def resolve_strata(
+def resolve_pool_strata(
     strata: npt.ArrayLike | None, n_records: int, row_units: Codes | None, *, wanted_by: str
 ) -> Codes:
     """Return the stratum number of each unit."""
@@ -463,7 +463,7 @@ def resolve_strata(
             f"strata must be given for {wanted_by}; got None. "
             "Pass one label per record, or switch the option off."
         )
-    codes, n_strata = encode_labels(strata, n_records, name="strata")
+    codes, n_strata = encode_pool_labels(strata, n_records, name="strata")
     if row_units is not None:
         by_unit = np.zeros(int(row_units.max()) + 1, dtype=np.int32)
         by_unit[row_units] = codes
@@ -481,7 +481,7 @@ def resolve_strata(
     return codes
 
 
-def encode_labels(labels: npt.ArrayLike, n_records: int, *, name: str) -> tuple[Codes, int]:
+def encode_pool_labels(labels: npt.ArrayLike, n_records: int, *, name: str) -> tuple[Codes, int]:
     """Replace labels by numbers from zero in order of first appearance; refuse missing ones.
 
     The order of first appearance is the same whatever container the labels came in, so a

@@ -132,7 +132,7 @@ class ReportData:
         return replace(self, curator=None, audit=audit)
 
 
-def build_report(
+def build_report_contents(
     certificate: Certificate,
     *,
     bundle: Bundle | None = None,
@@ -169,7 +169,7 @@ def _any_inference(mi_nats: float) -> tuple[tuple[float, float], ...]:
     return tuple(zip(priors.tolist(), success.tolist(), strict=True))
 
 
-def check_belongs(certificate: Certificate, bundle: Bundle) -> None:
+def check_report_contents(certificate: Certificate, bundle: Bundle) -> None:
     """Refuse a bundle of another release; ``pac verify`` checks much more."""
     noise = NoiseSummary.of(bundle.grid_step, bundle.units_per_std).rounded()
     said = certificate.noise.rounded()

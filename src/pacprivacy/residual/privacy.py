@@ -106,7 +106,7 @@ def _less(start: float, taken: Estimate) -> Estimate:
     )
 
 
-def compose_entropies(entropies: Sequence[float], prior_entropy: float) -> float:
+def compose_residual_privacy(entropies: Sequence[float], prior_entropy: float) -> float:
     """Bound the residual entropy after several releases of one secret: ``Σ H_i - (k-1) H(J)``.
 
     The entropies are ``H(J | Z_i)`` of each release, or lower bounds of them; the prior one is

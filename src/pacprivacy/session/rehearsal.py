@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy._progress import begin, expect
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.budget import AnyBudget, Information, Membership, Spent, limits_of
+from pacprivacy._system import begin, expect
+from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
 from pacprivacy.errors import MechanismError, PoolError
 from pacprivacy.mechanism import Mechanism, as_mechanism, coerce_data, mechanism_batch
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
-from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices, unit_name
+from pacprivacy.pool import Balanced, Pool, PoolStrategy, pool_unit_name, strategy_fold_choices
 from pacprivacy.simulation import (
     EVALUATING,
     Outputs,
@@ -120,7 +120,7 @@ class Rehearsal:
         labels = self.data.parts[-1] if len(self.data.parts) > 1 else None
         pool = strategy.draw(self.data.n_rows, rng=seed, units=self._units, strata=labels)
         key = getattr(self.data.parts[0], "unit", None)  # of tables, whose rows are their units
-        if self._units is None and isinstance(key, str) and (called := unit_name(key)):
+        if self._units is None and isinstance(key, str) and (called := pool_unit_name(key)):
             pool = replace(pool, unit=called)
         self.pool = replace(pool, notes=(*pool.notes, *chosen)) if chosen else pool
         return self.pool, notes
@@ -178,7 +178,7 @@ class Rehearsal:
         Claim P-4. A function of the universe and of public randomness, which the note says.
         """
         assert strategy.n_subsets is not None  # known before the folds are
-        choices = fold_choices(strategy.n_subsets, self.data.n_rows, self._units)
+        choices = strategy_fold_choices(strategy.n_subsets, self.data.n_rows, self._units)
         if len(choices) == 1:
             return choices[0], ()
         advance, started = begin(TRYING, len(choices)), time.perf_counter()
@@ -295,7 +295,7 @@ class Rehearsal:
 def _weighs_folds(budget: AnyBudget, rule: AnyRule | None, n_subsets: int | None) -> bool:
     """Return whether the number of folds is chosen: membership is limited, by the default rule."""
     default = rule is None or rule == "risk"
-    return default and limits_of(budget, n_subsets).success_level is not None
+    return default and budget_limits(budget, n_subsets).success_level is not None
 
 
 def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float:
@@ -304,7 +304,7 @@ def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float
     return noise + float(np.square(values - goal).sum(axis=1).mean())
 
 
-def information_of(share: Spent) -> AnyBudget:
+def rehearsal_information(share: Spent) -> AnyBudget:
     """Return what a calibration is asked for, where increments travel as caps."""
     if share.mi_nats is not None:
         return Information(share.mi_nats)

@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Matrix, Vector
-from pacprivacy._progress import begin, expect, wipe
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy._system import single_threaded
+from pacprivacy._system import begin, expect, single_threaded, wipe
 from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
 from pacprivacy.mechanism import Data, Mechanism, Structure, coerce_data, flatten
 from pacprivacy.pool import Pool

@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from pacprivacy import mechanism as mechanisms
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy._progress import begin, expect, show_stages
 from pacprivacy._random import coerce_seed
-from pacprivacy._system import single_threaded
+from pacprivacy._system import begin, expect, show_stages, single_threaded
 from pacprivacy.errors import MechanismError
 from pacprivacy.pool import Pool
 from pacprivacy.simulation.backends import (

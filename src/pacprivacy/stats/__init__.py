@@ -20,8 +20,8 @@ from typing import Any
 
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Mechanism
-from pacprivacy.stats.base import MOST_LEVELS, POLICIES, Missing, Statistic
 from pacprivacy.stats.regressions import OLS, Logistic, Poisson
+from pacprivacy.stats.statistic import MOST_LEVELS, POLICIES, Missing, Statistic
 from pacprivacy.stats.summaries import Count, Mean, Quantiles, Sum, Variance
 
 __all__ = [

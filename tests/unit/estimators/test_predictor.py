@@ -23,14 +23,14 @@ from pacprivacy.noise.query import (
     UNITS,
     UnitNoise,
     plan_query,
-    usable_nats,
-    vote_charge,
-    vote_gap,
-    waterfill_level,
+    query_vote_charge,
+    query_vote_gap,
+    query_waterfill_level,
+    usable_query_nats,
 )
 from pacprivacy.noise.rules import SpreadRule
 from pacprivacy.pool import Balanced
-from pacprivacy.session.answers import Responder, ScoreQuestions, VoteQuestions
+from pacprivacy.session.answers import AnswerKeeper, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import binary_entropy, posterior_success
 
 BUDGETS = (2.0**-30, 2.0**-20, 2.0**-8, 0.5)
@@ -63,14 +63,14 @@ def test_two_class_noise_is_that_of_the_general_rule(budget, seed):
     votes = rng.integers(2, size=m)
     votes[:2] = 0, 1
     ones = float(np.exp(log_p) @ votes)
-    usable, slack = usable_nats(budget, n_directions=1, n_subsets=m)
-    gap = vote_gap(ones, 1 - ones, usable)
+    usable, slack = usable_query_nats(budget, n_directions=1, n_subsets=m)
+    gap = query_vote_gap(ones, 1 - ones, usable)
     general = general_plan(one_hot(votes, 2), log_p, budget)
     assert general.n_directions == 1
     # votes are sqrt(2) apart; a gap of one vote is ``gap`` steps of 1/UNITS standard deviations
     # (5e-3: at 2^-30 nats the coarser lattice of the general plan costs it that much)
     assert 2 * (UNITS / gap) ** 2 == pytest.approx(general.total_variance, rel=5e-3)
-    charge = vote_charge(ones, 1 - ones, gap, slack)
+    charge = query_vote_charge(ones, 1 - ones, gap, slack)
     assert charge <= budget
     assert charge >= 0.999 * budget
 
@@ -98,7 +98,7 @@ def test_noise_in_several_directions_is_that_of_the_general_rule(budget, n_class
 def test_newton_finds_the_water_level(budget, seed):
     rng = np.random.default_rng(seed)
     variances = rng.lognormal(sigma=4.0, size=seed + 1)
-    assert waterfill_level(variances, mi_nats=budget) == pytest.approx(
+    assert query_waterfill_level(variances, mi_nats=budget) == pytest.approx(
         waterfill(variances, mi_nats=budget), rel=1e-8
     )
 
@@ -127,8 +127,8 @@ def test_two_class_loop_charges_what_the_general_loop_charges(budget, seed):
     m = 16
     votes = rng.integers(2, size=(m, 1))
     log_p = random_belief(rng, m)
-    fast = VoteQuestions(votes, log_p, budget).observe(3, SimulatedSource(1))
-    slow = ScoreQuestions(votes, log_p, budget, n_classes=2).observe(3, SimulatedSource(1))
+    fast = VoteAnswers(votes, log_p, budget).observe(3, SimulatedSource(1))
+    slow = ScoreAnswers(votes, log_p, budget, n_classes=2).observe(3, SimulatedSource(1))
     assert slow.charges == pytest.approx(fast.charges, rel=1e-5)
     assert 0 < fast.charges[0] <= budget
     assert 0 < slow.charges[0] <= budget
@@ -139,7 +139,7 @@ def test_belief_of_the_two_class_loop_is_bayes():
     m, q, budget = 12, 40, 2e-3
     votes = rng.integers(2, size=(m, q)).astype(np.int16)
     log_p = random_belief(rng, m)
-    answered = VoteQuestions(votes, log_p, budget).observe(4, SimulatedSource(2))
+    answered = VoteAnswers(votes, log_p, budget).observe(4, SimulatedSource(2))
     expected = log_p.copy()
     for i in range(q):
         ones = float(np.exp(expected) @ votes[:, i])
@@ -165,7 +165,7 @@ def test_unit_noise_is_never_given_twice_and_has_its_scale():
 def make_responder(m=16, *, query=0.01, total=10.0, seed=0):
     pool = Balanced(n_subsets=m).draw(40, rng=0)
     source = SimulatedSource(seed)
-    return Responder(pool, query_nats=query, total_nats=total, source=source)
+    return AnswerKeeper(pool, query_nats=query, total_nats=total, source=source)
 
 
 def test_unanimous_answers_are_exact_and_free():
@@ -231,14 +231,14 @@ def test_an_answer_that_is_almost_known_leaves_as_it_is_for_its_entropy():
     log_p = np.log(np.array([1 - 7e-6] + [1e-6] * 7))
     votes = np.array([[0], *[[1]] * 7])
     for questions in (
-        VoteQuestions(votes, log_p, 0.01),
-        ScoreQuestions(votes, log_p, 0.01, n_classes=2),
+        VoteAnswers(votes, log_p, 0.01),
+        ScoreAnswers(votes, log_p, 0.01, n_classes=2),
     ):
         answered = questions.observe(0, SimulatedSource(0))
         assert answered.values.tolist() == [[1.0, 0.0]]
         assert answered.charges[0] == pytest.approx(binary_entropy(7e-6), rel=1e-9)
         assert np.exp(answered.log_p).tolist() == [1.0] + [0.0] * 7
-    assert VoteQuestions(votes, log_p, 1e-6).observe(0, SimulatedSource(0)).values[0, 0] != 1.0
+    assert VoteAnswers(votes, log_p, 1e-6).observe(0, SimulatedSource(0)).values[0, 0] != 1.0
     assert m == len(log_p)
 
 
@@ -249,9 +249,9 @@ def test_generous_answers_end_in_the_true_candidate_without_trouble():
     scores = rng.dirichlet(np.ones(3), size=(16, 400))
     log_p = np.full(16, -math.log(16))
     for questions in (
-        VoteQuestions(votes, log_p, 0.5),
-        ScoreQuestions(scores, log_p, 0.5),
-        ScoreQuestions(votes, log_p, 0.5, n_classes=3),
+        VoteAnswers(votes, log_p, 0.5),
+        ScoreAnswers(scores, log_p, 0.5),
+        ScoreAnswers(votes, log_p, 0.5, n_classes=3),
     ):
         answered = questions.observe(6, SimulatedSource(0))
         assert np.exp(answered.log_p[6]) == pytest.approx(1.0, abs=1e-6)

@@ -12,7 +12,7 @@ from pacprivacy.adversary import View, divergences, make_view
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise import calibrate
 from pacprivacy.residual import (
-    compose_entropies,
+    compose_residual_privacy,
     intrinsic_privacy,
     residual_privacy,
 )
@@ -100,7 +100,7 @@ def test_residual_entropies_compose_like_two_releases_at_once() -> None:
 
     found = [residual_privacy(outputs, p, n_draws=50_000, rng=0).entropy for p in plans]
     together = residual_privacy(outputs, Together(), n_draws=50_000, rng=0).entropy
-    composed = compose_entropies([one.lower for one in found], math.log(16))
+    composed = compose_residual_privacy([one.lower for one in found], math.log(16))
     assert composed <= together.upper
     assert composed > math.log(16) - 0.7
 

@@ -17,7 +17,7 @@ from pacprivacy.budget import AnyBudget, Information, Membership, Spent
 from pacprivacy.errors import BudgetError, CertificateError, MechanismError
 from pacprivacy.noise import Problem, calibrate, proof as noise_proof, rescale
 from pacprivacy.session import GradualRelease
-from pacprivacy.session.refinement import Refinement, level_shares
+from pacprivacy.session.refinement import Refinement, refinement_shares
 
 DATA = np.random.default_rng(0).normal(size=(60, 3))
 
@@ -177,7 +177,7 @@ def test_a_release_that_was_refused_leaves_its_draws_behind() -> None:
 
 
 def test_shares_grow_to_one() -> None:
-    shares = level_shares(Spent(mi_nats=1.0), None)
+    shares = refinement_shares(Spent(mi_nats=1.0), None)
     assert len(shares) == 12
     assert shares[-1] == 1.0
     assert all(a < b for a, b in pairwise(shares))

@@ -132,7 +132,7 @@ class ErrorBars:
 
     def with_noise(self, factor: float) -> Self:
         """Return the bars with the noise multiplied, as for a mean of several observations."""
-        return replace(self, noise_std=round_up(self.noise_std * factor))
+        return replace(self, noise_std=round_up_errors(self.noise_std * factor))
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types, shaped like the value."""
@@ -164,7 +164,7 @@ class ErrorBars:
         )
 
 
-def round_up(figures: Vector) -> Vector:
+def round_up_errors(figures: Vector) -> Vector:
     """Round to two significant digits, upwards."""
     positive = figures > 0
     exponent = np.floor(np.log10(np.where(positive, figures, 1.0))).astype(np.int64) - 1
@@ -176,7 +176,7 @@ def round_up(figures: Vector) -> Vector:
 # --- from the pool to the value that the user sees -----------------------------------------------
 
 
-def measure(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBars | None:
+def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBars | None:
     """Return the error bars of a release; a function of pool and noise law, not of the secret.
 
     Post-processing of our own is followed linearly, from the mean of the outputs over the pool.
@@ -199,8 +199,8 @@ def measure(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBars | None:
             return None
     return ErrorBars(
         structure=structure.as_record(),
-        spread=round_up(spread),
-        noise_std=round_up(std),
+        spread=round_up_errors(spread),
+        noise_std=round_up_errors(std),
         share=pool.share,
         rounds=outputs.rounds,
     )
@@ -254,7 +254,7 @@ class Row(NamedTuple):
     noise_std: float = 0.0
 
 
-def rows_of(value: Any, bars: ErrorBars | None, *, most: int) -> list[Row]:
+def error_bar_rows(value: Any, bars: ErrorBars | None, *, most: int) -> list[Row]:
     """Return the first numbers of a value by name; those without error bars are not estimates."""
     if bars is None:
         return []
@@ -278,9 +278,9 @@ def _measured(bars: ErrorBars) -> Any:
     return shown
 
 
-def bars_html(rows: Sequence[Row], bars: ErrorBars | None) -> str:
+def error_bars_html(rows: Sequence[Row], bars: ErrorBars | None) -> str:
     """Return numbers with their error bars as a table in HTML."""
-    lines = [(row.name, *plus_minus(row), ends_text(row)) for row in rows]
+    lines = [(row.name, *error_plus_minus(row), error_ends_text(row)) for row in rows]
     cells = ""
     for line in lines:
         cells += "".join(["<tr>", *(f"<td>{html.escape(cell)}</td>" for cell in line), "</tr>"])
@@ -292,19 +292,19 @@ def bars_html(rows: Sequence[Row], bars: ErrorBars | None) -> str:
     return f"<table><tr>{heads}</tr>{cells}</table>{rest}"
 
 
-def picked(value: Any, like: Any) -> Any:
+def picked_error_bars(value: Any, like: Any) -> Any:
     """Return of a value from a file what the error bars are about: of estimators, attributes."""
     if isinstance(value, dict) and isinstance(like, dict):
         for inner in ("attributes", "steps"):
             if "estimator" in value and "estimator" not in like and inner in value:
                 value = value[inner]
-        return {key: picked(value.get(key), item) for key, item in like.items()}
+        return {key: picked_error_bars(value.get(key), item) for key, item in like.items()}
     if isinstance(value, list) and isinstance(like, list) and len(value) == len(like):
-        return [picked(one, other) for one, other in zip(value, like, strict=True)]
+        return [picked_error_bars(one, other) for one, other in zip(value, like, strict=True)]
     return value
 
 
-def plus_minus(row: Row) -> tuple[str, str]:
+def error_plus_minus(row: Row) -> tuple[str, str]:
     """Write a number and its standard error to the same decimal: ``50.2`` and ``0.4``.
 
     The error has two digits if it begins with 1, 2 or 3, and else one; it is rounded up.
@@ -321,16 +321,16 @@ def plus_minus(row: Row) -> tuple[str, str]:
     return f"{value:,.{max(0, decimals)}f}", f"{error:,.{max(0, decimals)}f}"
 
 
-def ends_text(row: Row) -> str:
+def error_ends_text(row: Row) -> str:
     """Write the interval of a number, to the decimal of its error."""
-    lower, upper = (plus_minus(row._replace(value=end))[0] for end in (row.lower, row.upper))
+    lower, upper = (error_plus_minus(row._replace(value=end))[0] for end in (row.lower, row.upper))
     return f"{lower} to {upper}"
 
 
 # --- when the noise is most of what leaves -------------------------------------------------------
 
 
-def drowned_note(bars: ErrorBars | None) -> tuple[str, ...]:
+def error_drowned_note(bars: ErrorBars | None) -> tuple[str, ...]:
     """Say in the certificate that noise is far above the spread: a fact of what is published."""
     if bars is None:
         return ()
@@ -343,7 +343,7 @@ def drowned_note(bars: ErrorBars | None) -> tuple[str, ...]:
     )
 
 
-def warn_if_noisy(value: Any, bars: ErrorBars | None, values: Matrix) -> None:
+def warn_of_error_bars(value: Any, bars: ErrorBars | None, values: Matrix) -> None:
     """Warn the curator, once per release, of numbers that are mostly noise or have heavy tails."""
     if bars is None:
         return
