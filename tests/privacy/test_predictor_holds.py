@@ -257,7 +257,7 @@ def test_the_exact_law_of_a_session_stays_below_its_potential(last, together):
 @pytest.mark.parametrize("nats", [2.0**-44, 1e-10, 1e-3, 0.05])
 def test_the_cube_of_a_vote_is_followed_down_to_the_least_budget(pool, nats):
     vote = pool.masks()[:, :1].astype(np.int64)
-    found = VoteQuestions(vote, LOG_P, nats, tracked=True).observe(0, SimulatedSource(0))
+    found = VoteAnswers(vote, LOG_P, nats, tracked=True).observe(0, SimulatedSource(0))
     at = np.abs(found.moves[0]).max() * M * 2  # of the root of the second moment
     assert at > 0
     exact = 0.25 * (3 * at**2 + 16 * at**4 + 15 * at**6 + 6 * at**8 + at**10)
