@@ -203,7 +203,7 @@ class Certificate:
     noise: NoiseSummary
     confidence: Share
     public: tuple[Text, ...]
-    not_promised_text: tuple[Text, ...]
+    not_promised: tuple[Text, ...]
     notes: tuple[Text, ...]
     simulation: bool
     composition: dict[str, Any] | None = None
