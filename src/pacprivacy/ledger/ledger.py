@@ -81,7 +81,7 @@ class Balance:
     dataset: str
     principal: str
     limits: Spent
-    database_spent: Spent
+    spent: Spent
     left: Spent
 
     def to_public_dict(self) -> dict[str, Any]:
