@@ -28,8 +28,7 @@ sys.path.insert(0, str(HERE.parents[2]))
 
 import pacprivacy as pac  # noqa: E402
 from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch  # noqa: E402
-from pacprivacy.queries import query_mechanism  # noqa: E402
-from tests.tpch import EXPECTED, FILL, KEYS, QUERIES, shop  # noqa: E402
+from tests.tpch import EXPECTED, QUERIES, ask_tpch, shop  # noqa: E402
 
 RESULTS = HERE.parents[1] / "results" / "tpch.json"
 SIZES = (128, 1024)
@@ -38,23 +37,18 @@ USEFUL = (1, 5, 6)
 PUBLISHED_NATS = 1 / 128
 
 
-def prepared(number: int, tables: pac.Tables) -> Any:
-    keys = KEYS.get(number, "universe")
-    asked = query_mechanism(QUERIES[number], tables, keys=keys, at_least=2, fill=FILL.get(number))
-    return asked.prepare(coerce_data(tables))
-
-
 def time_plans(tables: pac.Tables) -> dict[str, Any]:
     """Compare the matrix of all worlds with the plain query, where sums per unit give it."""
     data, rows = coerce_data(tables), {}
     for number in EXPECTED["noise"]:
         started = time.perf_counter()
-        mechanism = prepared(number, tables)
+        mechanism = ask_tpch(number, tables)
         planned = time.perf_counter() - started
         batch = mechanism_batch(mechanism)
-        if batch is None:
+        if mechanism.sums is None:
             rows[f"Q{number}"] = {"plan": mechanism.plan}
             continue
+        assert batch is not None
         plain = []
         connection = tables.connect()
         connection.execute("SET search_path = 'pac_base'")
@@ -84,7 +78,7 @@ def utility(tables: pac.Tables) -> dict[str, Any]:
     """Return the relative error of one release, beside noise by the published rule."""
     data, found = coerce_data(tables), {}
     for number in USEFUL:
-        mechanism = prepared(number, tables)
+        mechanism = ask_tpch(number, tables)
         truth = flatten(mechanism.evaluate(data.take(np.arange(tables.n_units)), None))[0]
         started = time.process_time()
         with warnings.catch_warnings():

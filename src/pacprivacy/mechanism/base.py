@@ -152,6 +152,11 @@ class MechanismWrapper(Mechanism):
         return mechanism_totals(self.inner)
 
     @property
+    def prefer(self) -> str | None:
+        """What joblib is to run subsets in, where the mechanism inside says so."""
+        return getattr(self.inner, "prefer", None)
+
+    @property
     def batch(self) -> Batch | None:
         """All subsets at once, where the mechanism inside can."""
         return mechanism_batch(self.inner)
