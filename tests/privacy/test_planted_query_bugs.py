@@ -146,15 +146,15 @@ def test_plans_that_mix_worlds_are_caught_before_anything_is_released(
     queries = {TEXT: {"kind": KINDS}, pairs: None}
     for text, keys in queries.items():
         pac.plan(query_mechanism(text, tables, keys=keys), tables, "mi<=1", pool=pool, rng=0)
-    real = WORLDS.as_worlds
+    real = WORLDS.worlds_plan
 
     def uncut(*given: Any) -> Any:
         found = real(*given)
         text = found.query.replace("m.world = pac_block.world", "true")
         assert text != found.query
-        return WORLDS.Worlds(query=text, tables=found.tables)
+        return WORLDS.WorldsPlan(query=text, tables=found.tables)
 
-    monkeypatch.setattr(WORLDS, "as_worlds", uncut)
+    monkeypatch.setattr(WORLDS, "worlds_plan", uncut)
     monkeypatch.setattr(WORLDS, "_why_not", lambda sums, tables: "")
     for text, keys in queries.items():
         with pytest.raises(MechanismError, match="batch must agree"):

@@ -20,20 +20,11 @@ from pacprivacy._checks import Matrix
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Batch, Data, Mechanism, fixed_mechanism, flatten
 from pacprivacy.pool import Pool
-from pacprivacy.queries.query import (
-    CELLS,
-    ROUNDED,
-    SHARE,
-    Query,
-    Sums,
-    Worlds,
-    as_sums,
-    as_worlds,
-    parse,
-    refuse,
-)
+from pacprivacy.queries.plans import ROUNDED, SumsPlan, WorldsPlan, sums_plan, worlds_plan
+from pacprivacy.queries.query import CELLS, SHARE, Query, parse, refuse
 from pacprivacy.queries.tables import WHOLE, Tables, World, arrow_table, ask, frame_of, quote
 
+Cells = tuple[tuple[Any, ...], ...]
 Keys = Literal["universe"] | Mapping[str, Sequence[Any]] | Sequence[Any] | None
 
 AT_LEAST: Final = 20  # units behind a key that is found in the universe
@@ -72,9 +63,9 @@ class QueryMechanism(Mechanism):
     keys: Keys = None
     at_least: int = AT_LEAST
     fill: float | None = None
-    cells: tuple[tuple[Any, ...], ...] | None = None
-    sums: Sums | None = field(default=None, repr=False)
-    worlds: Worlds | None = field(default=None, repr=False)
+    cells: Cells | None = None
+    sums: SumsPlan | None = field(default=None, repr=False)
+    worlds: WorldsPlan | None = field(default=None, repr=False)
     nothing: tuple[float, ...] | None = None
     plan: str = ""
     published: tuple[str, ...] = ()
@@ -95,25 +86,25 @@ class QueryMechanism(Mechanism):
         _check_arranged(self.query, cells)
         return replace(ready, nothing=self._nothing())
 
-    def _plan(self) -> tuple[Sums | None, Worlds | None, str]:
+    def _plan(self) -> tuple[SumsPlan | None, WorldsPlan | None, str]:
         """Return the cheapest plan that gives the query's cells, and why it is that one."""
-        sums = as_sums(self.query, self.tables)
+        sums = sums_plan(self.query, self.tables)
         why = sums if isinstance(sums, str) else _why_not(sums, self.tables)
-        if isinstance(sums, Sums) and not why:
+        if isinstance(sums, SumsPlan) and not why:
             return sums, None, "sums per unit, once, then products with the subsets"
-        worlds = as_worlds(self.query, self.tables)
-        if isinstance(worlds, Worlds):
+        worlds = worlds_plan(self.query, self.tables)
+        if isinstance(worlds, WorldsPlan):
             if why == ROUNDED:
                 worlds = "so it would be in another order of rows"
             elif self._at_once(worlds) < 2:
                 worlds = "its tables are large"
             elif not self.tables.understands(worlds.query):
                 worlds = "the engine does not take it for several worlds"
-        if isinstance(worlds, Worlds):
+        if isinstance(worlds, WorldsPlan):
             return None, worlds, f"world column, {SEVERAL}, since {why}"
         return None, None, f"one query per world, since {why}, and {worlds}"
 
-    def _at_once(self, worlds: Worlds) -> int:
+    def _at_once(self, worlds: WorldsPlan) -> int:
         """Return how many worlds fit into one query: a matter of memory."""
         rows = [
             self.tables.rows(f"SELECT count(*) FROM {WHOLE}.{quote(name)}")[0][0]
@@ -269,7 +260,7 @@ class QueryMechanism(Mechanism):
                     "Count it, or group by it.",
                 )
 
-    def _find_cells(self, sums: Sums | None) -> tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]:
+    def _find_cells(self, sums: SumsPlan | None) -> tuple[Cells, tuple[str, ...]]:
         """Return the group keys: declared, or those of the universe with enough units behind."""
         if not self.query.keys:
             return ((),), ()
@@ -293,7 +284,7 @@ class QueryMechanism(Mechanism):
             )
         return self._supported(sums)
 
-    def _supported(self, sums: Sums) -> tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]:
+    def _supported(self, sums: SumsPlan) -> tuple[Cells, tuple[str, ...]]:
         k = self.query.n_keys
         keys = ", ".join(f"k{i}" for i in range(k))
         rows = self.tables.rows(
@@ -415,7 +406,7 @@ def _cast(value: Any, kind: str, tables: Tables) -> Any:
 # --- sums per unit -------------------------------------------------------------------------------
 
 
-def _why_not(sums: Sums, tables: Tables) -> str:
+def _why_not(sums: SumsPlan, tables: Tables) -> str:
     """Return why sums per unit do not give the query's cells; empty if they do."""
     finite = " AND ".join(f"isfinite(s{i}::DOUBLE)" for i in range(sums.n_sums))
     if not tables.understands(sums.query):  # its names could not be moved out of a subquery
@@ -429,7 +420,7 @@ def _why_not(sums: Sums, tables: Tables) -> str:
 
 
 def _totals(
-    sums: Sums, tables: Tables, pool: Pool, places: Mapping[tuple[Any, ...], int]
+    sums: SumsPlan, tables: Tables, pool: Pool, places: Mapping[tuple[Any, ...], int]
 ) -> Matrix:
     """Return the sums of every cell over the units of every world, shape (m, cells, sums)."""
     matrix = tables.remember((sums, tuple(places)), lambda: _unit_sums(sums, tables, places))
@@ -438,7 +429,7 @@ def _totals(
     return products.reshape(pool.n_subsets, len(places), sums.n_sums)
 
 
-def _unit_sums(sums: Sums, tables: Tables, places: Mapping[tuple[Any, ...], int]) -> Any:
+def _unit_sums(sums: SumsPlan, tables: Tables, places: Mapping[tuple[Any, ...], int]) -> Any:
     """Return the sums of every cell for every unit: a sparse matrix, units x (cells x sums)."""
     connection, n_sums = tables.connect(), sums.n_sums
     keys = [f"k{i}" for i in range(len(next(iter(places))))]
