@@ -249,7 +249,7 @@ class Tables:
         connection = self.connect()
         sizes = np.array([len(units) for units in worlds])
         numbers = np.arange(len(worlds), dtype=np.int32)
-        parts = {
+        parts: dict[str, dict[str, Any]] = {
             BLOCK: {"world": numbers, "pac_share": sizes / self.n_units},
             MEMBERS: {
                 "code": np.concatenate([*worlds, np.empty(0)]).astype(np.int32),
