@@ -32,7 +32,7 @@ AGGREGATES = (
 )  # fmt: skip
 FILTERS = (
     "{x} > 2", "kind <> 'b'", "{y} IS NOT NULL", "kind IN (SELECT kind FROM prices)",
-    "NOT ({x} < 1 AND {y} < 1)", "person % 2 = 0", "{x} > (SELECT avg(x) FROM visits)",
+    "NOT ({x} < 1 AND {y} < 1)", "{y} IS NULL", "person % 2 = 0", "{x} > (SELECT avg(x) FROM visits)",
     "EXISTS (SELECT 1 FROM tests t9 WHERE t9.visit = v.visit)", "kind LIKE 'a%'",
     "{y} >= (SELECT min(y) FROM visits v9 WHERE v9.kind = v.kind)",
     "v.person NOT IN (SELECT v9.person FROM visits v9 WHERE v9.y > 7)",
@@ -45,6 +45,8 @@ SOURCES = (
     ("visits v JOIN tests t ON v.visit = t.visit", "v.x", "t.result"),
     ("visits v LEFT JOIN prices s USING (kind)", "v.x", "s.price"),
     ("visits v, prices s", "v.x", "s.price"),
+    ("visits v LEFT JOIN visits w ON v.visit = w.visit + 1", "v.x", "w.y"),
+    ("visits v LEFT JOIN (SELECT visit, 1 AS one FROM tests) t ON v.visit = t.visit", "v.x", "t.one"),
     ("prices s LEFT JOIN visits v USING (kind)", "v.x", "s.price"),
     ("visits v JOIN visits w ON v.kind = w.kind AND v.visit = w.visit + 1", "v.x", "w.y"),
     ("(SELECT * FROM visits WHERE y > 0) v", "v.x", "v.y"),
@@ -116,9 +118,9 @@ def make_frames(rng: np.random.Generator) -> dict[str, pd.DataFrame]:
 def make_query(chance: random.Random) -> tuple[str, bool]:
     """Return a query, and whether it must be refused."""
     plain = chance.random() < 0.4  # sums of rows, which have a plan of their own
-    sources = SOURCES[:6] if plain else SOURCES
+    sources = SOURCES[:8] if plain else SOURCES
     aggregates = [a for a in AGGREGATES if not plain or re.match("count|sum|avg|std|var|cov", a)]
-    filters = FILTERS[:5] if plain else FILTERS
+    filters = FILTERS[:6] if plain else FILTERS
     source, x, y = chance.choice(sources)
     if chance.random() < 0.15:
         return chance.choice(WRONG).format(x="v.x"), True

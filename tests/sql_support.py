@@ -124,6 +124,15 @@ ANSWERED = [
     case("right, full, semi and anti joins; left joins of a public table", COLUMN,
          "SELECT count(*) AS n, count(b.visit) AS m FROM visits a FULL JOIN visits b "
          "ON a.visit = b.visit + 1"),
+    case("left joins that keep what has no match", COLUMN,
+         "SELECT count(*) AS n FROM visits a LEFT JOIN visits b ON a.visit = b.visit + 1 "
+         "WHERE b.visit IS NULL"),
+    case("left joins that keep what has no match", SUMS,
+         "SELECT count(*) AS n FROM people p LEFT JOIN visits v ON p.id = v.person AND cost > 60 "
+         "WHERE v.visit IS NULL"),
+    case("left joins of subqueries", COLUMN,
+         "SELECT sum(v.one) AS s FROM people p LEFT JOIN (SELECT person, 1 AS one FROM visits "
+         "WHERE cost > 60) v ON p.id = v.person"),
     case("windows in a subquery", ALONE,
          "SELECT avg(r) AS a FROM (SELECT rank() OVER (PARTITION BY kind ORDER BY cost, visit) "
          "AS r FROM visits)"),
@@ -166,6 +175,8 @@ NOT_ANSWERED = [
          "SELECT count(*) FROM visits WHERE now() > TIMESTAMP '2020-01-01'", "«now()»"),
     case("random(), now(), settings, variables", REFUSED,
          "SELECT count(*) FROM visits WHERE DATE '2020-01-01' < today()", "every run"),
+    case("random(), now(), settings, variables", REFUSED,
+         "SELECT count(*) FROM visits WHERE TIMESTAMP '2020-01-01' < localtimestamp", "every run"),
     case("random(), now(), settings, variables", REFUSED,
          "SELECT count(*) FROM visits WHERE age(TIMESTAMP '2020-01-01') > INTERVAL 1 DAY", "«AGE("),
     case("random(), now(), settings, variables", REFUSED,
@@ -210,6 +221,9 @@ NOT_ANSWERED = [
          "SELECT count(*) FROM visits, information_schema.tables", "«information_schema.tables»"),
     case("files, settings, the catalog, other tables", REFUSED,
          "SELECT count(*) FROM query('SELECT 1')", "declared"),
+    case("files, settings, the catalog, other tables", REFUSED,
+         "SELECT count(*) FROM sqlite_master, visits WHERE EXISTS "
+         "(WITH sqlite_master AS (SELECT 1) SELECT * FROM sqlite_master)", "WITH must not reuse"),
     case("files, settings, the catalog, other tables", REFUSED,
          "SELECT count(*) FROM pac_whole.visits", "declared"),
     case("files, settings, the catalog, other tables", REFUSED,

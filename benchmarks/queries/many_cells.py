@@ -51,8 +51,6 @@ def many_cells(n_cells: int) -> dict[str, Any]:
     spent, frame = time.process_time() - started, found.frame
     above = peak_gb() - before
     spread = np.asarray(found.bundle.outputs).std(axis=0)
-    scales = found.bundle.scales if hasattr(found.bundle, "scales") else None
-    spread = spread if scales is None else spread * np.asarray(scales)
     ratio = frame["s noise"].to_numpy() / np.maximum(spread, 1e-300)
     ratio = ratio[spread > 0]
     large = (np.arange(n_cells) % 2 == 0)[spread > 0]

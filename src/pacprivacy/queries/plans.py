@@ -36,11 +36,15 @@ class SumsPlan:
         Number of sums.
     cells : tuple of str
         The columns of the core as expressions of the sums over a world, and of ``pac_share``.
+    crossings : tuple of str
+        Queries of whether a left join finds rows of another unit: without that unit it would find
+        none, and keep a row that is not there otherwise.
     """
 
     query: str
     n_sums: int
     cells: tuple[str, ...]
+    crossings: tuple[str, ...]
 
 
 def _uses_rows(tree: Node) -> bool:
@@ -64,7 +68,7 @@ def sums_plan(query: Query, tables: Tables) -> SumsPlan | str:
     if tree.args.get("with_") or tree.args.get("with"):
         return "it has common table expressions that cannot be written into it"
     unit = _unit_of_rows(tree, tables)
-    if not isinstance(unit, tuple):
+    if isinstance(unit, str):
         return unit
     sums: list[str] = []
 
@@ -83,12 +87,12 @@ def sums_plan(query: Query, tables: Tables) -> SumsPlan | str:
     shown = [f"{sql} AS s{i}" for i, sql in enumerate(sums)]
     shown.append(f"bool_or({unit[1]}) AS pac_two")
     text = query.per_unit(keys, unit[0], shown, _over_all(tree, tables))
-    return SumsPlan(query=text, n_sums=len(sums), cells=tuple(cells))
+    return SumsPlan(query=text, n_sums=len(sums), cells=tuple(cells), crossings=unit[2])
 
 
 def _inlined(tree: Node, tables: Tables) -> Node:
     """Write subqueries and common table expressions that only pick columns into the query."""
-    from sqlglot import errors, optimizer
+    from sqlglot import errors, exp, optimizer
 
     schema: dict[str, object] = {
         name: dict.fromkeys(tables.columns(name), "unknown") for name in tables.names
@@ -101,6 +105,10 @@ def _inlined(tree: Node, tables: Tables) -> Node:
             quote_identifiers=False,
             validate_qualify_columns=False,
         )
+        outer = (join.this for join in named.find_all(exp.Join) if join.side)
+        own = {cte.alias_or_name for cte in named.find_all(exp.CTE)}
+        if any(not isinstance(source, exp.Table) or source.name in own for source in outer):
+            return named  # what it computes is missing where nothing matches
         return optimizer.merge_subqueries.merge_subqueries(named)
     except errors.SqlglotError:
         return tree
@@ -123,15 +131,16 @@ class _NoSumError(Exception):
     """An aggregate is no function of sums over units."""
 
 
-def _unit_of_rows(tree: Node, tables: Tables) -> tuple[str, str] | str:
-    """Return the unit of a joined row, and when it has two; or why there is none."""
+def _unit_of_rows(tree: Node, tables: Tables) -> tuple[str, str, tuple[str, ...]] | str:
+    """Return the unit of a joined row, when it has two, and crossings; or why there is none."""
     from sqlglot import exp
 
     private = {name.lower() for name in tables.private}
     sources = [(tree.args.get("from_") or tree.args.get("from")).this]
-    nullable: list[str] = []
+    nullable: dict[str, int] = {}
     certain: list[str] = []
-    for join in (None, *(tree.args.get("joins") or ())):
+    joins = tree.args.get("joins") or []
+    for n, join in enumerate((None, *joins)):
         source = sources[0] if join is None else join.this
         if (join is not None and join.method) or source.args.get("joins"):
             return "it has a join of another kind"
@@ -146,7 +155,11 @@ def _unit_of_rows(tree: Node, tables: Tables) -> tuple[str, str] | str:
         if side == "LEFT" and not certain:
             return "it keeps rows of a public table that match none of a private one"
         if source.name.lower() in private and not source.db:
-            (nullable if side == "LEFT" else certain).append(f"{source.alias_or_name}.{UNIT}")
+            unit = f"{source.alias_or_name}.{UNIT}"
+            if side == "LEFT":
+                nullable[unit] = n
+            else:
+                certain.append(unit)
     if not certain:
         return "no private table stands first"
     for select in tree.find_all(exp.Select):
@@ -156,8 +169,13 @@ def _unit_of_rows(tree: Node, tables: Tables) -> tuple[str, str] | str:
             return "it reads private tables in a subquery"
     first = certain[0]
     other = [f"{name} != {first}" for name in certain[1:]]
-    other += [f"({name} IS NOT NULL AND {name} != {first})" for name in nullable]
-    return first, " OR ".join(other) or "false"
+    crossings = []
+    for name, n in nullable.items():
+        up_to = tree.copy()
+        up_to.set("joins", [join.copy() for join in joins[:n]])
+        up_to.set("where", None)
+        crossings.append(f"SELECT bool_or({name} != {first}) {_over_all(up_to, tables)}")
+    return first, " OR ".join(other) or "false", tuple(crossings)
 
 
 def _of_sums(node: Node, number: Callable[[str], str], tree: Node, tables: Tables) -> Node:

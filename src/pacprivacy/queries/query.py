@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from pacprivacy.errors import QueryError
-from pacprivacy.queries.tables import RESERVED, Tables
+from pacprivacy.queries.tables import RESERVED, Tables, quote
 
 Node = Any  # an expression of sqlglot, which is optional
 DIALECT: Final = "duckdb"
@@ -195,9 +195,9 @@ def _check_sources(text: str, tree: Node, tables: Tables) -> None:
                 f"There are {', '.join(tables.names)}.",
             )
         found |= name in private and name not in own
-    if own & known:
-        clash = sorted(own & known)[0]
-        raise QueryError(f"WITH must not reuse the name of a table; got «{clash}». Rename it.")
+    for name in sorted(own):
+        if tables.understands(f"SELECT 1 FROM {quote(name)}"):  # one of ours, or of the engine's
+            raise QueryError(f"WITH must not reuse the name of a table; got «{name}». Rename it.")
     for node in tree.find_all(exp.Into, exp.Command, exp.DML, exp.DDL):
         raise refuse(text, node, "the query must not write", "Only SELECT is answered.")
     for node in tree.find_all(exp.Identifier):
@@ -249,7 +249,7 @@ def _check_functions(text: str, tree: Node, tables: Tables) -> None:
         written = node.sql(dialect=DIALECT)
         name = re.split(r"\W", written, maxsplit=1)[0].lower()
         now = name == "age" and len(node.expressions or list(node.args.values())) == 1
-        if now or name in _unstable() or re.match("current_|session_|version$|getenv$", name):
+        if now or name in _unstable() or re.match("current_|session_|local|version$|getenv$", name):
             raise refuse(
                 text,
                 node,

@@ -450,9 +450,10 @@ class _Source:
         import duckdb
 
         # One thread: sums of floats come out the same, to the last bit, in every run.
-        connection = duckdb.connect(
-            ":memory:", config={"threads": 1, "preserve_insertion_order": True}
-        )
+        settings = {"threads": 1, "preserve_insertion_order": True}
+        # A name that is no table is an error, and never a variable of the program.
+        settings["python_enable_replacements"] = False
+        connection = duckdb.connect(":memory:", config=settings)
         connection.execute(f"CREATE SCHEMA {BASE}")
         if self.attached is not None:
             connection.execute(f"ATTACH {_text(self.attached)} AS pac_source (READ_ONLY)")

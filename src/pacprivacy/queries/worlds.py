@@ -414,7 +414,7 @@ def _why_not(sums: SumsPlan, tables: Tables) -> str:
     ((two, wild),) = tables.rows(
         f"SELECT bool_or(pac_two), bool_or(NOT ({finite})) FROM {tables.kept(sums.query)}"
     )
-    if two:
+    if two or any(tables.rows(crossing)[0][0] for crossing in sums.crossings):
         return "rows of the join belong to two units"
     return "sums of some units are infinite" if wild else ""
 
