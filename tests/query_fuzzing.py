@@ -32,7 +32,8 @@ AGGREGATES = (
 )  # fmt: skip
 FILTERS = (
     "{x} > 2", "kind <> 'b'", "{y} IS NOT NULL", "kind IN (SELECT kind FROM prices)",
-    "NOT ({x} < 1 AND {y} < 1)", "{y} IS NULL", "person % 2 = 0", "{x} > (SELECT avg(x) FROM visits)",
+    "NOT ({x} < 1 AND {y} < 1)", "{y} IS NULL", "person % 2 = 0",
+    "{x} > (SELECT avg(x) FROM visits)",
     "EXISTS (SELECT 1 FROM tests t9 WHERE t9.visit = v.visit)", "kind LIKE 'a%'",
     "{y} >= (SELECT min(y) FROM visits v9 WHERE v9.kind = v.kind)",
     "v.person NOT IN (SELECT v9.person FROM visits v9 WHERE v9.y > 7)",
@@ -46,7 +47,8 @@ SOURCES = (
     ("visits v LEFT JOIN prices s USING (kind)", "v.x", "s.price"),
     ("visits v, prices s", "v.x", "s.price"),
     ("visits v LEFT JOIN visits w ON v.visit = w.visit + 1", "v.x", "w.y"),
-    ("visits v LEFT JOIN (SELECT visit, 1 AS one FROM tests) t ON v.visit = t.visit", "v.x", "t.one"),
+    ("visits v LEFT JOIN (SELECT visit, 1 AS one FROM tests) t ON v.visit = t.visit",
+     "v.x", "t.one"),
     ("prices s LEFT JOIN visits v USING (kind)", "v.x", "s.price"),
     ("visits v JOIN visits w ON v.kind = w.kind AND v.visit = w.visit + 1", "v.x", "w.y"),
     ("(SELECT * FROM visits WHERE y > 0) v", "v.x", "v.y"),

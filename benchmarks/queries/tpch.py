@@ -2,10 +2,11 @@
 
 Usage: python benchmarks/queries/tpch.py [scale factor] [part ...]
 
-Parts: ``time`` (matrix of all worlds over the plain query, same process and threads), ``utility``
-(median relative error of the sums and averages of Q1, Q5 and Q6 at membership 0.6, beside the
-published rule, noise of variance Var/(2 MI) at 1/128 nats on the same cells). ``tpchgen-cli`` makes
-the tables in a temporary folder. What is run is merged into benchmarks/results/tpch.json.
+Parts: ``time`` (matrix of all worlds over the plain query, same process, one thread, CPU time),
+``utility`` (median relative error of the sums and averages of Q1, Q5 and Q6 at membership 0.6,
+beside the published rule, noise of variance Var/(2 MI) at 1/128 nats on the same cells).
+``tpchgen-cli`` makes the tables in a temporary folder. What is run is merged into
+benchmarks/results/tpch.json.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ def time_plans(tables: pac.Tables) -> dict[str, Any]:
     """Compare the matrix of all worlds with the plain query, where sums per unit give it."""
     data, rows = coerce_data(tables), {}
     for number in EXPECTED["noise"]:
-        started = time.perf_counter()
+        started = time.process_time()
         mechanism = ask_tpch(number, tables)
-        planned = time.perf_counter() - started
+        planned = time.process_time() - started
         batch = mechanism_batch(mechanism)
         if mechanism.sums is None:
             rows[f"Q{number}"] = {"plan": mechanism.plan}
@@ -53,17 +54,17 @@ def time_plans(tables: pac.Tables) -> dict[str, Any]:
         connection = tables.connect()
         connection.execute("SET search_path = 'pac_base'")
         for _ in range(3):
-            started = time.perf_counter()
+            started = time.process_time()
             connection.execute(QUERIES[number]).fetchall()
-            plain.append(time.perf_counter() - started)
+            plain.append(time.process_time() - started)
         connection.execute("SET search_path = 'main'")
         row: dict[str, Any] = {"plain_s": round(min(plain), 3), "planning_s": round(planned, 3)}
         for m in SIZES:
             pool = pac.Balanced(n_subsets=m).draw(tables.n_units, rng=0)
             tables.forget()
-            started = time.perf_counter()
+            started = time.process_time()
             batch(data, pool)
-            spent = time.perf_counter() - started
+            spent = time.process_time() - started
             row[f"m={m}"] = round(spent / min(plain), 2)
         rows[f"Q{number}"] = row
         print(f"Q{number}", row, flush=True)
