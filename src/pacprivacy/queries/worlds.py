@@ -32,7 +32,7 @@ NAMES_LISTED: Final = 20  # groups that a certificate names
 NAMED_CELLS: Final = 1000  # more are arrays, without a name for each
 ROWS_AT_ONCE: Final = 2**20
 NUMBERS_AT_ONCE: Final = 2**23
-MEMBERS_AT_ONCE: Final = 2**24  # private rows times worlds in one query
+MEMBERS_AT_ONCE: Final = 2**25  # private rows times worlds in one query
 WIDTHS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMERIC: Final = {*WIDTHS, *(f"U{w}" for w in WIDTHS), "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN"}
 KEYS: Final = {*NUMERIC, "VARCHAR", "ENUM", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_S"}
@@ -133,6 +133,11 @@ class QueryMechanism(Mechanism):
     def _share(self, share: float) -> dict[str, float] | None:
         scaled = any(column.scaled for column in self.query.columns)
         return {SHARE: share} if scaled else None
+
+    @property
+    def by_subset(self) -> bool:
+        """Whether the work grows with the worlds: all but sums per unit."""
+        return self.sums is None
 
     @property
     def batch(self) -> Batch | None:

@@ -14,7 +14,13 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.errors import InterruptedRun, PacPrivacyError, QueryError
-from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
+from pacprivacy.mechanism import (
+    coerce_data,
+    flatten,
+    mechanism_batch,
+    mechanism_by_subset,
+    with_title,
+)
 from pacprivacy.queries import QueryMechanism, query_mechanism
 from pacprivacy.simulation import run_mechanism
 
@@ -261,6 +267,14 @@ def test_workers_and_blocks_do_not_change_a_bit(
     alone = median.prepare(coerce_data(shop))
     assert alone.plan.startswith("one query per world")
     np.testing.assert_allclose(run_mechanism(alone, shop, pool).values, whole, rtol=1e-12)
+
+
+def test_plans_whose_work_grows_with_the_worlds_say_so(shop: pac.Tables) -> None:
+    """They have fewer worlds by default."""
+    grows = {"sum(cost)": False, "median(cost)": True}
+    for aggregate, more in grows.items():
+        found, _ = matrix(f"SELECT {aggregate} AS a FROM bills", shop)
+        assert mechanism_by_subset(with_title(found, "a title")) is more
 
 
 def test_threads_see_their_own_worlds(shop: pac.Tables) -> None:
