@@ -12,6 +12,7 @@ from pacprivacy.mechanism.base import (
     as_mechanism as as_mechanism,
     fixed_mechanism as fixed_mechanism,
     mechanism_batch as mechanism_batch,
+    mechanism_by_subset as mechanism_by_subset,
     mechanism_model as mechanism_model,
     mechanism_published as mechanism_published,
     mechanism_totals as mechanism_totals,

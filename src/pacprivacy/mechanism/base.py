@@ -102,6 +102,11 @@ def mechanism_model(mechanism: Mechanism) -> Mapping[str, Any] | None:
     return found
 
 
+def mechanism_by_subset(mechanism: Mechanism) -> bool:
+    """Return whether the work grows with the subsets: no ``batch``, or one that says so."""
+    return mechanism_batch(mechanism) is None or bool(getattr(mechanism, "by_subset", False))
+
+
 def fixed_mechanism(value: Fixed | None, name: str) -> Fixed:
     """Return what ``prepare`` has fixed; refuse a mechanism that was not prepared."""
     if value is None:
@@ -150,6 +155,16 @@ class MechanismWrapper(Mechanism):
     def totals(self) -> Literal["sum", "count"] | None:
         """Whether the numbers are sums or counts over the records."""
         return mechanism_totals(self.inner)
+
+    @property
+    def by_subset(self) -> bool:
+        """Whether the work of ``batch`` grows with the subsets."""
+        return mechanism_by_subset(self.inner)
+
+    @property
+    def prefer(self) -> str | None:
+        """What joblib is to run subsets in, where the mechanism inside says so."""
+        return getattr(self.inner, "prefer", None)
 
     @property
     def batch(self) -> Batch | None:

@@ -18,7 +18,7 @@ from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import begin, expect
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
 from pacprivacy.errors import MechanismError, PoolError
-from pacprivacy.mechanism import Mechanism, as_mechanism, coerce_data, mechanism_batch
+from pacprivacy.mechanism import Mechanism, as_mechanism, coerce_data, mechanism_by_subset
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
 from pacprivacy.pool import Balanced, Pool, PoolStrategy, pool_unit_name, strategy_fold_choices
 from pacprivacy.simulation import (
@@ -143,7 +143,7 @@ class Rehearsal:
             strategy = strategy.with_subsets(self._n_subsets)
         elif strategy.n_subsets is None:
             default = SUBSETS_OF_MANY if self.data.n_rows > MANY_RECORDS else SUBSETS_BATCHED
-            if mechanism_batch(mechanism) is None:
+            if mechanism_by_subset(mechanism):
                 default = SUBSETS_BLACK_BOX
             if isinstance(strategy, Balanced) and strategy.folds != "auto":
                 default = -(-default // strategy.folds) * strategy.folds
@@ -182,7 +182,7 @@ class Rehearsal:
         if len(choices) == 1:
             return choices[0], ()
         advance, started = begin(TRYING, len(choices)), time.perf_counter()
-        alone = mechanism_batch(mechanism) is None
+        alone = mechanism_by_subset(mechanism)
         part = 4 if alone else 2
         size = strategy.n_subsets // (part * len(choices))
         pilots: list[tuple[Outputs, Pool]] = []

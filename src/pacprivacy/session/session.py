@@ -370,6 +370,7 @@ class Session(Keeper):
         keys: Any = None,
         at_least: int = AT_LEAST,
         fill: float | None = None,
+        checkpoint: str | Path | None = None,
         name: str | None = None,
     ) -> QueryRelease:
         """Release the answer to a query over :class:`pacprivacy.Tables`, the session's data.
@@ -377,7 +378,8 @@ class Session(Keeper):
         As :meth:`release`; for ``keys``, ``at_least`` and ``fill`` see :func:`pacprivacy.sql`.
         """
         asked = query_of(query, self._rehearsal.data, keys, at_least, fill)
-        return QueryRelease.of(self.release(asked, budget, share=share, name=name), asked)
+        found = self.release(asked, budget, share=share, checkpoint=checkpoint, name=name)
+        return QueryRelease.of(found, asked)
 
     def refine(
         self,

@@ -376,7 +376,10 @@ def _run_parallel(
     with _shared(job.data) as data:
         shared = replace(job, data=data)
         tasks = (joblib.delayed(run_batch)(shared, structure, *batch) for batch in batches)
-        parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
+        prefer = getattr(job.mechanism, "prefer", None)
+        parallel = joblib.Parallel(
+            n_jobs=n_jobs, return_as="generator_unordered", batch_size=1, prefer=prefer
+        )
         try:
             results = parallel(tasks)
             try:
