@@ -78,7 +78,7 @@ class Steps:
         Number of steps; each one adds to the noise of all.
     learning_rate : float > 0, optional
         Length of a step for a gradient of norm 1. Without one, linear models go as far as the noise
-        of all steps lets them: :func:`scaled_rate`.
+        of all steps lets them: :func:`descent_rate`.
     clip_norm : float > 0
         Every record's gradient is shrunk to this norm.
     momentum : float in [0, 1)
@@ -262,7 +262,7 @@ def plan_descent_noise(
     return noise, left
 
 
-def scaled_rate(
+def descent_rate(
     batch: Batch,
     n_records: int,
     steps: Steps,

@@ -429,9 +429,10 @@ def ridge_penalty(
 
     def excess(log_share: float) -> float:
         share = math.exp(log_share)
-        return (2.0 + share**-0.5) / (share * n * parameter) - NOISE_OF_PREDICTION
+        return (2.0 + 1.0 / math.sqrt(share)) / (share * n * parameter) - NOISE_OF_PREDICTION
 
-    return math.exp(float(brentq(excess, -100.0, 100.0))) * n * x_bound**2
+    share = math.exp(float(brentq(excess, -100.0, 100.0)))
+    return share * n * float(x_bound) ** 2
 
 
 def _release_point(
