@@ -280,7 +280,7 @@ def descent_rate(
     """
     if steps.squares:
         return ADAM_REACH / math.sqrt(steps.n_steps) / x_bound
-    noise, _ = plan_noise(
+    noise, _ = plan_descent_noise(
         batch, n_records, n_steps=steps.n_steps, n_weights=n_weights, epsilon=epsilon, delta=delta
     )
     std = noise * steps.clip_norm / batch.size_for(n_records)
