@@ -780,7 +780,9 @@ CASES |= {
     "dp fit linear, output": lambda: fit_dp(
         dp.DPLinearRegression, "output", neighbours="replace", **LINEAR
     ),
-    "dp fit logistic, descent": lambda: fit_dp(dp.DPLogisticRegression, **LOGISTIC),
+    "dp fit logistic, descent": lambda: fit_dp(
+        dp.DPLogisticRegression, method="descent", **LOGISTIC
+    ),
     "dp fit logistic, objective": lambda: fit_dp(
         dp.DPLogisticRegression, method="objective", **LOGISTIC
     ),

@@ -15,9 +15,11 @@ from pacprivacy.design import JointRidge, LogisticFit
 from pacprivacy.dp import DPRelease
 from pacprivacy.mechanism import Mean
 
-PENALTY: Final = 1e-2
-STRONG_PENALTY: Final = 1.0  # the sensitivity of a ridge fit falls with the penalty, steeply
-N_STEPS: Final = 60
+# Of the methods, in squared norms of a row: none depends on the records.
+OBJECTIVE_PENALTY: Final = 0.3
+OUTPUT_PENALTY: Final = 5.0
+N_STEPS: Final = 100
+CLIP_NORM: Final = 0.35  # of the largest norm of a row
 ROUNDED: Final = 1 + 1e-9  # the division by n is a rounded one
 
 
@@ -138,31 +140,34 @@ def _adassp(records: Records, epsilon: float, seed: int) -> DPRelease:
 
 
 def _descent(records: Records, epsilon: float, seed: int, *, loss: Any, batch: Any) -> DPRelease:
-    # One over the largest curvature that rows within the bound can have.
-    rate = (4.0 if isinstance(loss, dp.Logistic) else 1.0) / records.x_bound**2
-    steps = dp.Steps(n_steps=N_STEPS, learning_rate=rate, clip_norm=1.0, penalty=PENALTY)
+    # Rates follow from the noise; but squares do not flatten out, and long steps overshoot there.
+    steps = dp.Steps(
+        n_steps=N_STEPS,
+        clip_norm=CLIP_NORM * records.x_bound,
+        momentum=0.9,
+        squares=0.99 if isinstance(loss, dp.Squared) else 0.0,
+    )
     return dp.dp_sgd(loss=loss, batch=batch, steps=steps, **_settings(records, epsilon, seed))
 
 
 def _statistics(records: Records, epsilon: float, seed: int) -> DPRelease:
-    penalty, settings = PENALTY * len(records.X), _settings(records, epsilon, seed)
-    found = dp.regression_from_statistics(y_bound=1.0, penalty=penalty, **settings)
+    found = dp.regression_from_statistics(y_bound=1.0, **_settings(records, epsilon, seed))
     return DPRelease(value=found.value["coef"], certificate=found.certificate)
 
 
 def _ridge_output(records: Records, epsilon: float, seed: int) -> DPRelease:
-    penalty, settings = STRONG_PENALTY * len(records.X), _settings(records, epsilon, seed)
-    return dp.ridge_output_perturbation(y_bound=1.0, penalty=penalty, **settings)
+    return dp.ridge_output_perturbation(y_bound=1.0, **_settings(records, epsilon, seed))
 
 
 def _output(records: Records, epsilon: float, seed: int) -> DPRelease:
-    penalty, settings = PENALTY * len(records.X), _settings(records, epsilon, seed)
+    penalty = OUTPUT_PENALTY * max(1.0, 2.5 / epsilon) * records.x_bound**2
+    settings = _settings(records, epsilon, seed)
     return dp.output_perturbation(classes=(-1.0, 1.0), penalty=penalty, **settings)
 
 
 def _objective(records: Records, epsilon: float, seed: int) -> DPRelease:
     least = dp.least_penalty(epsilon, x_bound=records.x_bound)
-    penalty = max(PENALTY * len(records.X), 3 * least)
+    penalty = max(OBJECTIVE_PENALTY * records.x_bound**2, 6 * least)
     settings = _settings(records, epsilon, seed)
     return dp.objective_perturbation(classes=(-1.0, 1.0), penalty=penalty, **settings)
 
