@@ -166,7 +166,7 @@ def test_gradients_are_added_one_by_one_whatever_the_blocks(n: int, d: int) -> N
 
 @pytest.mark.claim("G-1")
 def test_totals_are_exact_for_any_number_and_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["pacprivacy.dp.records"], "INT64_ROWS", 1 << 12)
+    monkeypatch.setattr(sys.modules["pacprivacy.dp.totals"], "INT64_ROWS", 1 << 12)
     generator = np.random.default_rng(6)
     total, exact = ExactTotal((2,)), [0, 0]
     for _ in range(50):
