@@ -10,10 +10,10 @@ import pytest
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import WIDEST_ANSWER, BeliefTilts, VoteBalances, heat_potential
 from pacprivacy.errors import BudgetExceededError
-from pacprivacy.noise.query import UNITS, UnitNoise, plan_query, query_vote_gap
+from pacprivacy.noise.answers import UNITS, AnswerNoise, answer_vote_gap, plan_answer
 from pacprivacy.pool import Balanced
 from pacprivacy.session import answers as answering
-from pacprivacy.session.answers import AnswerKeeper, ScoreAnswers, VoteAnswers
+from pacprivacy.session.answers import Answerer, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import posterior_success
 
 balances = importlib.import_module("pacprivacy.adversary.balances")
@@ -37,7 +37,7 @@ def attack(pool, make_questions, *, seed=0):
     """Success on each unit of the guess that the tracked belief suggests, and mean learned nats."""
     masks = pool.masks()
     rng, source = np.random.default_rng(seed), SimulatedSource(seed)
-    noise = UnitNoise(source)
+    noise = AnswerNoise(source)
     hits, learned, spent = np.zeros(N_UNITS), 0.0, 0.0
     for _ in range(N_TRANSCRIPTS):
         secret = int(rng.integers(M))
@@ -85,7 +85,7 @@ def test_optimal_attacker_stays_under_the_bound_with_scores(pool, votes):
 def test_a_planted_bug_is_caught(pool, votes, monkeypatch):
     """Eight times the gap is an eighth of the noise: the attacker then passes the bound."""
     budget = 2e-3
-    monkeypatch.setattr(answering, "query_vote_gap", lambda *args: 8 * query_vote_gap(*args))
+    monkeypatch.setattr(answering, "answer_vote_gap", lambda *args: 8 * answer_vote_gap(*args))
     success, learned, _ = attack(pool, lambda noise: VoteAnswers(votes, LOG_P, budget, noise))
     assert success.max() > posterior_success(N_QUESTIONS * budget, 0.5) + SLACK
     assert learned > 2 * N_QUESTIONS * budget
@@ -97,10 +97,10 @@ def test_the_bound_does_not_depend_on_where_one_stops():
     pool = Balanced(n_subsets=2).draw(4, rng=0)
     votes = pool.masks()[:, :1].astype(np.int64)
     source = SimulatedSource(0)
-    noise = UnitNoise(source)
+    noise = AnswerNoise(source)
     success, spent, promised = [], [], set()
     for number in range(400):
-        responder = AnswerKeeper(pool, query_nats=0.1, total_nats=2.0, source=source)
+        responder = Answerer(pool, query_nats=0.1, total_nats=2.0, source=source)
         responder._noise = noise  # one block for all transcripts: quicker, and each draw used once
         while (best := responder.belief.success_per_unit(pool).max()) < 0.75:
             responder.answer_votes(votes, n_classes=2)
@@ -170,7 +170,7 @@ def test_every_unit_pays_enough_for_an_answer_of_several_classes(pool, seed, few
     before, reserve = units.balance.copy(), units.reserve.copy()
     units.pay(answered.moves, answered.cubes * units.most, answered.more)
     mass = np.bincount(groups, p, minlength=len(outputs)) / p.sum()
-    plan = plan_query(outputs, mass, mi_nats=nats, n_subsets=M, widest=WIDEST_ANSWER)
+    plan = plan_answer(outputs, mass, mi_nats=nats, n_subsets=M, widest=WIDEST_ANSWER)
     points = (plan.points / UNITS)[groups]
     assert np.square(points - points[:, None]).sum(axis=2).max() <= WIDEST_ANSWER
     line = np.linspace(-7, 7, 141)
@@ -231,7 +231,7 @@ def test_the_exact_law_of_a_session_stays_below_its_potential(last, together):
         elif depth == 2:
             groups, outputs = np.where(aimed, groups, 3 + others), np.eye(5)
         mass = np.bincount(groups, belief, minlength=len(outputs)) / belief.sum()
-        plan = plan_query(outputs, mass, mi_nats=nats, n_subsets=8, widest=WIDEST_ANSWER)
+        plan = plan_answer(outputs, mass, mi_nats=nats, n_subsets=8, widest=WIDEST_ANSWER)
         points = plan.points / UNITS
         step = answering._step_of(points, mass, belief, groups)
         balance, left, square, cubes = state
@@ -276,7 +276,7 @@ def test_units_that_pay_later_pay_as_much(n_classes, monkeypatch):
     def spend(watched):
         monkeypatch.setattr(balances, "WATCHED", watched)
         source = SimulatedSource(0)
-        responder = AnswerKeeper(
+        responder = Answerer(
             pool, query_nats=1e-5, total_nats=math.inf, source=source, advantage=ADVANTAGE
         )
         units, settled, settle = responder._units, [], VoteBalances.settle
@@ -324,9 +324,9 @@ def transcripts(pool, n, seed=0):
     """How much is known of the unit that all questions are about, when no more are answered."""
     votes = np.repeat(pool.masks()[:, :1].astype(np.int64), 8, axis=1)
     source = SimulatedSource(seed)
-    noise, sizes, counts = UnitNoise(source), np.empty(n), np.empty(n)
+    noise, sizes, counts = AnswerNoise(source), np.empty(n), np.empty(n)
     for number in range(n):
-        responder = AnswerKeeper(
+        responder = Answerer(
             pool, query_nats=QUERY_NATS, total_nats=math.inf, source=source, advantage=ADVANTAGE
         )
         responder._noise = noise

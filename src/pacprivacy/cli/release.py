@@ -38,7 +38,7 @@ from pacprivacy.errors import DataError, InterruptedRun
 from pacprivacy.mechanism import mechanism_batch
 from pacprivacy.noise import as_rule
 from pacprivacy.privatizing import privatize
-from pacprivacy.release import Release, Row, error_plus_minus
+from pacprivacy.release import Release, Row, error_bar_plus_minus
 from pacprivacy.session import SUBSETS_BATCHED
 from pacprivacy.tables import ModelStudy, find_model, read_model_study
 
@@ -256,7 +256,7 @@ def _tell(
 
 def _value_lines(rows: list[Row]) -> list[str]:
     """Return the released numbers with their errors, aligned, by name."""
-    lines = [(row.name, *error_plus_minus(row)) for row in rows[:SHOWN_NUMBERS]]
+    lines = [(row.name, *error_bar_plus_minus(row)) for row in rows[:SHOWN_NUMBERS]]
     widths = [max(len(line[column]) for line in lines) for column in range(3)]
     shown = [f"  {n:<{widths[0]}}  {v:>{widths[1]}} ± {e:<{widths[2]}}" for n, v, e in lines]
     if math.isnan(rows[0].std_error):  # a choice has no error in units

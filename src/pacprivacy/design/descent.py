@@ -42,7 +42,7 @@ from pacprivacy.noise import (
     weighted_mean,
 )
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import Certificate, NoiseSummary, ReleaseSecret, open_parts_text
+from pacprivacy.release import Certificate, CertificateNoise, ReleaseSecret, open_parts_text
 from pacprivacy.session import Rehearsal
 from pacprivacy.theory import membership_success
 from pacprivacy.theory.design import (
@@ -278,7 +278,7 @@ class DescentRun:
     budgets: Vector
     charges: Vector
     belief: Belief = field(repr=False)
-    noise: tuple[NoiseSummary, ...] = field(repr=False)
+    noise: tuple[CertificateNoise, ...] = field(repr=False)
     certificate: Certificate | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -323,7 +323,7 @@ def descend_secretly(
         weights = weights - steps * plan.value_of(observation).reshape(steps.shape)
         path.append(weights)
         charges.append(max(0.0, plan.mi_upper))
-        noise.append(NoiseSummary.of(plan.grid_step, plan.units_per_std))
+        noise.append(CertificateNoise.of(plan.grid_step, plan.units_per_std))
     return DescentRun(
         weights=weights.copy(),
         path=np.stack(path),
@@ -412,7 +412,7 @@ def _certify(
     total, dimension = run.mi_nats, run.weights.size
     success = membership_success(total, pool.worst_prior)
     noisy = [step for step in run.noise if step.n_directions] or list(run.noise)
-    noise = NoiseSummary(
+    noise = CertificateNoise(
         total_variance=sum(step.total_variance for step in run.noise),
         smallest_std=min(step.smallest_std for step in noisy),
         largest_std=max(step.largest_std for step in noisy),

@@ -27,7 +27,7 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import AnswerBundle, certify_answer_bundle
-from pacprivacy.session import AnswerKeeper, Reading
+from pacprivacy.session import Answerer, Reading
 from pacprivacy.simulation import train_subsets
 
 Output = Literal["one_hot", "score"]
@@ -169,7 +169,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         certificate = certify_answer_bundle(terms)  # first: it refuses a budget that cannot be met
         models = train_subsets(mechanism.evaluate, data, pool, n_jobs=self.n_jobs, rng=root)
         self._models, self.classes_ = models, classes
-        self._responder = AnswerKeeper(
+        self._responder = Answerer(
             pool,
             query_nats=terms.query_nats,
             total_nats=terms.total_nats,

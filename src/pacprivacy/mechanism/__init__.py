@@ -4,7 +4,7 @@ from pacprivacy.mechanism.base import (
     Batch as Batch,
     FilledMechanism as FilledMechanism,
     Mechanism as Mechanism,
-    MechanismColumns as MechanismColumns,
+    MechanismScaling as MechanismScaling,
     MechanismWrapper as MechanismWrapper,
     NamedMechanism as NamedMechanism,
     RowsMechanism as RowsMechanism,

@@ -291,7 +291,7 @@ Scaling = Literal["none", "scale", "standardise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MechanismColumns:
+class MechanismScaling:
     """Names of columns, and what was subtracted from each and what it was divided by; public.
 
     Its methods put names and units back on released values (claim M-1).
@@ -374,8 +374,8 @@ class NamedMechanism(MechanismWrapper):
     :func:`mechanism_model`.
     """
 
-    columns: MechanismColumns = field(repr=False, compare=False)
-    describe: Callable[[MechanismColumns, Any], dict[str, Any]]
+    columns: MechanismScaling = field(repr=False, compare=False)
+    describe: Callable[[MechanismScaling, Any], dict[str, Any]]
     said: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     applied: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)

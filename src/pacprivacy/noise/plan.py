@@ -23,8 +23,8 @@ from pacprivacy.adversary import (
     make_view,
 )
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.noise.frames import Frame
 from pacprivacy.noise.lattice import Integers, lattice_grid, sample_discrete_gaussian
+from pacprivacy.noise.spread_frames import Frame
 from pacprivacy.theory import Estimate, lattice_total_variation
 
 if TYPE_CHECKING:

@@ -37,12 +37,12 @@ from pacprivacy.adversary import (
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
-from pacprivacy.noise.frames import Spread
 from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, make_plan
 from pacprivacy.noise.probes import COARSE, Probe, RiskProbe, risk_probe
 from pacprivacy.noise.problem import Problem
 from pacprivacy.noise.shapes import Shape, shape_scale
+from pacprivacy.noise.spread_frames import Spread
 from pacprivacy.theory import Estimate, empirical_bernstein
 
 INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
@@ -67,7 +67,7 @@ LATTICE_STEPS = 8
 SCALE_TOLERANCE = 3e-4
 
 
-def certify(
+def prove_shape(
     shape: Scalable, problem: Problem, *, rule: str, notes: tuple[str, ...] = ()
 ) -> NoisePlan:
     """Return a plan of this shape that provably meets the problem's limits.
@@ -349,7 +349,7 @@ class _Template:
 Scalable: TypeAlias = Shape | _Template
 
 
-def rescale(plan: NoisePlan, problem: Problem, *, simulated: bool) -> NoisePlan:
+def prove_rescaled(plan: NoisePlan, problem: Problem, *, simulated: bool) -> NoisePlan:
     """Return a plan along the same directions, at the level that meets other limits.
 
     The plan gives the ratios of the noise, so it must carry some. A proof on draws is tried only
@@ -367,7 +367,7 @@ def rescale(plan: NoisePlan, problem: Problem, *, simulated: bool) -> NoisePlan:
     if not simulated:
         return closed
     try:
-        proved = certify(template, problem, rule=plan.rule)
+        proved = prove_shape(template, problem, rule=plan.rule)
     except BudgetError:  # too small a share for a proof by simulation
         return closed
     return min(proved, closed, key=lambda found: found.total_variance)

@@ -39,7 +39,11 @@ from pacprivacy.noise.formulas import (
     proportional,
     waterfill,
 )
-from pacprivacy.noise.frames import (
+from pacprivacy.noise.plan import Kind, NoisePlan, make_plan
+from pacprivacy.noise.problem import Problem, problem_caps
+from pacprivacy.noise.proof import prove_shape
+from pacprivacy.noise.shapes import Shape, axis_shape, exact_shapes, risk_shapes
+from pacprivacy.noise.spread_frames import (
     AxisFrame,
     Frame,
     PublicFrame,
@@ -47,10 +51,6 @@ from pacprivacy.noise.frames import (
     SpreadFrame,
     weighted_mean,
 )
-from pacprivacy.noise.plan import Kind, NoisePlan, make_plan
-from pacprivacy.noise.problem import Problem, problem_caps
-from pacprivacy.noise.proof import certify
-from pacprivacy.noise.shapes import Shape, axis_shape, exact_shapes, risk_shapes
 from pacprivacy.noise.weighting import Weighting, weigh
 
 LEAST_SHARE = 1e-9  # of the largest variance, for a direction that a given shape leaves out
@@ -353,7 +353,7 @@ class SearchingRule(PoolRule):
             share = replace(problem, gamma=gamma, measured=spread)
             for shape in shapes:
                 with suppress(BudgetError):  # a shape that cannot be proved leaves the others
-                    plans.append(certify(shape, share, rule=self.name))
+                    plans.append(prove_shape(shape, share, rule=self.name))
         if not plans:
             raise BudgetError(
                 "share must be large enough to be proved; this one is not for some unit of which "
@@ -579,7 +579,9 @@ class Shaped(PoolRule):
             across = np.ascontiguousarray(spread.project(matrix).T)
             noise_var, rotation = np.linalg.eigh(spread.project(across))
             noise_var = np.maximum(noise_var, LEAST_SHARE * noise_var[-1])
-            return certify(Shape(rotation=rotation, noise_var=noise_var), problem, rule=self.name)
+            return prove_shape(
+                Shape(rotation=rotation, noise_var=noise_var), problem, rule=self.name
+            )
 
 
 # --- one table, and what callers ask -----------------------------------------------------------

@@ -13,7 +13,7 @@ from pacprivacy.release.bundle import (
 )
 from pacprivacy.release.certificate import (
     Certificate as Certificate,
-    NoiseSummary as NoiseSummary,
+    CertificateNoise as CertificateNoise,
     certificate_charge as certificate_charge,
     certificate_epsilon as certificate_epsilon,
     certificate_learned_facts as certificate_learned_facts,
@@ -32,9 +32,9 @@ from pacprivacy.release.error_bars import (
     ErrorBars as ErrorBars,
     Interval as Interval,
     Row as Row,
-    error_drowned_note as error_drowned_note,
-    error_ends_text as error_ends_text,
-    error_plus_minus as error_plus_minus,
+    error_bar_drowned_note as error_bar_drowned_note,
+    error_bar_ends as error_bar_ends,
+    error_bar_plus_minus as error_bar_plus_minus,
     measure_error_bars as measure_error_bars,
     warn_of_error_bars as warn_of_error_bars,
 )

@@ -19,7 +19,7 @@ from pacprivacy.release.bundle import (
     read_bundle_budget,
     write_bundle_archive,
 )
-from pacprivacy.release.certificate import Certificate, NoiseSummary
+from pacprivacy.release.certificate import Certificate, CertificateNoise
 from pacprivacy.theory import membership_success
 
 _NOTES = (
@@ -152,12 +152,12 @@ def certify_answer_bundle(terms: AnswerBundle) -> Certificate:
     )
 
 
-def _largest_noise(terms: AnswerBundle) -> NoiseSummary:
+def _largest_noise(terms: AnswerBundle) -> CertificateNoise:
     # Points of a simplex have total variance 1 - 1/c at most, in c - 1 directions; waterfill needs
     # no more than proportional noise, (Σ sqrt λ)² / 2β <= (c - 1) (1 - 1/c) / 2β.
     rank = terms.n_classes - 1
     most = rank * (1 - 1 / terms.n_classes) / (2 * terms.query_nats)
-    return NoiseSummary(
+    return CertificateNoise(
         total_variance=most,
         smallest_std=0.0,
         largest_std=math.sqrt(most),

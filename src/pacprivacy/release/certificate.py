@@ -119,7 +119,7 @@ def _refuse(field: str, reason: str) -> CertificateError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseSummary:
+class CertificateNoise:
     """The noise in a few public numbers."""
 
     total_variance: Amount
@@ -200,7 +200,7 @@ class Certificate:
     membership_bound: Share
     epsilon_equivalent: Amount | None
     side_knowledge: tuple[SideKnowledge, ...] = ()
-    noise: NoiseSummary
+    noise: CertificateNoise
     confidence: Share
     public: tuple[Text, ...]
     not_promised: tuple[Text, ...]
@@ -220,7 +220,7 @@ class Certificate:
         *,
         mi_upper: float,
         bound: float,
-        noise: NoiseSummary,
+        noise: CertificateNoise,
         exact_facts: Sequence[str],
         public: Sequence[str] = (),
         published: Sequence[str] = (),
@@ -427,7 +427,7 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
         side_knowledge=_side_knowledge(bundle.view, pool, seed=bundle.seed) if exact else (),
         divergences=_divergences(bundle.view, seed=bundle.seed) if exact else (),
         trade_off=_trade_off(bundle, proved) if exact else (),
-        noise=NoiseSummary.of(bundle.grid_step, bundle.units_per_std),
+        noise=CertificateNoise.of(bundle.grid_step, bundle.units_per_std),
         confidence=_confidence(bundle),
         notes=(*stated.notes, *_session_notes(bundle), *pool.notes),
         simulation=bundle.simulation,

@@ -132,7 +132,7 @@ class ErrorBars:
 
     def with_noise(self, factor: float) -> Self:
         """Return the bars with the noise multiplied, as for a mean of several observations."""
-        return replace(self, noise_std=round_up_errors(self.noise_std * factor))
+        return replace(self, noise_std=round_up_error_bars(self.noise_std * factor))
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types, shaped like the value."""
@@ -164,7 +164,7 @@ class ErrorBars:
         )
 
 
-def round_up_errors(figures: Vector) -> Vector:
+def round_up_error_bars(figures: Vector) -> Vector:
     """Round to two significant digits, upwards."""
     positive = figures > 0
     exponent = np.floor(np.log10(np.where(positive, figures, 1.0))).astype(np.int64) - 1
@@ -199,8 +199,8 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
             return None
     return ErrorBars(
         structure=structure.as_record(),
-        spread=round_up_errors(spread),
-        noise_std=round_up_errors(std),
+        spread=round_up_error_bars(spread),
+        noise_std=round_up_error_bars(std),
         share=pool.share,
         rounds=outputs.rounds,
     )
@@ -280,7 +280,7 @@ def _measured(bars: ErrorBars) -> Any:
 
 def error_bars_html(rows: Sequence[Row], bars: ErrorBars | None) -> str:
     """Return numbers with their error bars as a table in HTML."""
-    lines = [(row.name, *error_plus_minus(row), error_ends_text(row)) for row in rows]
+    lines = [(row.name, *error_bar_plus_minus(row), error_bar_ends(row)) for row in rows]
     cells = ""
     for line in lines:
         cells += "".join(["<tr>", *(f"<td>{html.escape(cell)}</td>" for cell in line), "</tr>"])
@@ -304,7 +304,7 @@ def picked_error_bars(value: Any, like: Any) -> Any:
     return value
 
 
-def error_plus_minus(row: Row) -> tuple[str, str]:
+def error_bar_plus_minus(row: Row) -> tuple[str, str]:
     """Write a number and its standard error to the same decimal: ``50.2`` and ``0.4``.
 
     The error has two digits if it begins with 1, 2 or 3, and else one; it is rounded up.
@@ -321,16 +321,18 @@ def error_plus_minus(row: Row) -> tuple[str, str]:
     return f"{value:,.{max(0, decimals)}f}", f"{error:,.{max(0, decimals)}f}"
 
 
-def error_ends_text(row: Row) -> str:
+def error_bar_ends(row: Row) -> str:
     """Write the interval of a number, to the decimal of its error."""
-    lower, upper = (error_plus_minus(row._replace(value=end))[0] for end in (row.lower, row.upper))
+    lower, upper = (
+        error_bar_plus_minus(row._replace(value=end))[0] for end in (row.lower, row.upper)
+    )
     return f"{lower} to {upper}"
 
 
 # --- when the noise is most of what leaves -------------------------------------------------------
 
 
-def error_drowned_note(bars: ErrorBars | None) -> tuple[str, ...]:
+def error_bar_drowned_note(bars: ErrorBars | None) -> tuple[str, ...]:
     """Say in the certificate that noise is far above the spread: a fact of what is published."""
     if bars is None:
         return ()

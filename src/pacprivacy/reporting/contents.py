@@ -21,7 +21,7 @@ from pacprivacy.noise import propose_variance
 from pacprivacy.release import (
     Bundle,
     Certificate,
-    NoiseSummary,
+    CertificateNoise,
     Row as Row,
 )
 from pacprivacy.theory import posterior_success
@@ -171,7 +171,7 @@ def _any_inference(mi_nats: float) -> tuple[tuple[float, float], ...]:
 
 def check_report_contents(certificate: Certificate, bundle: Bundle) -> None:
     """Refuse a bundle of another release; ``pac verify`` checks much more."""
-    noise = NoiseSummary.of(bundle.grid_step, bundle.units_per_std).rounded()
+    noise = CertificateNoise.of(bundle.grid_step, bundle.units_per_std).rounded()
     said = certificate.noise.rounded()
     ours = (certificate.n_subsets, certificate.n_units, certificate.dimension, said)
     shape = (bundle.pool.n_subsets, bundle.pool.n_units, bundle.outputs.shape[1], noise)

@@ -24,8 +24,8 @@ from pacprivacy.release import (
     Bundle,
     Certificate,
     Release,
-    error_ends_text,
-    error_plus_minus,
+    error_bar_ends,
+    error_bar_plus_minus,
     load_verified_bundle,
     trade_off_text_rows,
 )
@@ -218,8 +218,8 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         "at_most": at_most,
         "failure": failure_text,
         "number": style_number,
-        "plus_minus": error_plus_minus,
-        "ends": error_ends_text,
+        "plus_minus": error_bar_plus_minus,
+        "ends": error_bar_ends,
         "percent": percent_at_most,
         "shape": Markup,  # pictures, whose texts are escaped already
     }
@@ -278,7 +278,7 @@ def _utility(data: ReportData) -> dict[str, Any]:
         for number, row in enumerate(data.values[:SHOWN_ERRORS]):
             added = (point.times_noise**2 - 1) * row.noise_std**2
             error = math.sqrt(max(0.0, row.std_error**2 + added))
-            texts[f"error-{number}"] = f"± {error_plus_minus(row._replace(std_error=error))[1]}"
+            texts[f"error-{number}"] = f"± {error_bar_plus_minus(row._replace(std_error=error))[1]}"
         stops.append({"texts": texts, "x": round(x, 2), "y": round(y, 2)})
     return {"stops": stops, "now": stops[curve.start]["texts"], "utility_chart": picture}
 

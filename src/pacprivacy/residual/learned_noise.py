@@ -17,7 +17,7 @@ from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, che
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary import DEFAULT_GAMMA, View, draw_views
 from pacprivacy.errors import BudgetError, PacPrivacyError
-from pacprivacy.noise import NoisePlan, Problem, Shape, Spread, certify, spread_of, waterfill
+from pacprivacy.noise import NoisePlan, Problem, Shape, Spread, prove_shape, spread_of, waterfill
 from pacprivacy.residual import noise_families as families
 from pacprivacy.theory import Estimate, bernstein_estimate, entropy
 
@@ -536,7 +536,7 @@ def plan_learned_noise(
         seed=coerce_seed(rng),
         mi_nats=budget,
     )
-    return certify(learned.covariance_shape(), problem, rule="learned", notes=(LEARNED_NOTE,))
+    return prove_shape(learned.covariance_shape(), problem, rule="learned", notes=(LEARNED_NOTE,))
 
 
 def _entropies(log_joint: Matrix) -> Vector:

@@ -1,6 +1,6 @@
 """Many releases of one secret: the only pipeline, the belief it leaves, what was spent, answers."""
 
-from pacprivacy.session.answers import AnswerKeeper as AnswerKeeper
+from pacprivacy.session.answers import Answerer as Answerer
 from pacprivacy.session.keeper import Reading as Reading
 from pacprivacy.session.queries import QueryRelease as QueryRelease
 from pacprivacy.session.refinement import Accuracy as Accuracy, GradualRelease as GradualRelease

@@ -19,12 +19,12 @@ from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError
 from pacprivacy.noise import (
     LEAST_NATS,
     UNITS,
-    UnitNoise,
+    AnswerNoise,
+    answer_vote_charge,
+    answer_vote_gap,
     distinct_outputs,
-    plan_query,
-    query_vote_charge,
-    query_vote_gap,
-    usable_query_nats,
+    plan_answer,
+    usable_answer_nats,
 )
 from pacprivacy.pool import Pool
 from pacprivacy.release import ReleaseSecret
@@ -79,7 +79,7 @@ class VoteAnswers:
         votes: Labels,
         log_p: Vector,
         query_nats: float,
-        noise: UnitNoise | None = None,
+        noise: AnswerNoise | None = None,
         *,
         tracked: bool = False,
     ) -> None:
@@ -88,7 +88,7 @@ class VoteAnswers:
 
     def observe(self, index: int, source: BitSource) -> Answered:
         """Answer every question from candidate ``index``."""
-        noise = UnitNoise(source) if self._noise is None else self._noise
+        noise = AnswerNoise(source) if self._noise is None else self._noise
         n_subsets, n_questions = self._votes.shape
         answers = self._votes[index].astype(np.float64)
         charges = np.zeros(n_questions)
@@ -134,7 +134,7 @@ def _answer_votes(
     """
     answers, charges, where = out
     largest, tracked = int(UNITS * math.sqrt(WIDEST_VOTE)), moves is not None
-    usable, slack = usable_query_nats(budget, n_directions=1, n_subsets=len(log_p))
+    usable, slack = usable_answer_nats(budget, n_directions=1, n_subsets=len(log_p))
     others, limit = 1.0 - rows, math.expm1(2 * usable) / WIDEST_VOTE
     belief, scratch = np.exp(log_p), np.empty(len(log_p))
     gaps, shares = np.zeros(len(rows)), np.zeros(len(rows))
@@ -153,10 +153,10 @@ def _answer_votes(
         if least <= 0:  # nobody who is still possible votes otherwise
             answers[where[i]] = vote
             continue
-        gap = largest if tracked and limit >= ones * zeros else query_vote_gap(ones, zeros, usable)
+        gap = largest if tracked and limit >= ones * zeros else answer_vote_gap(ones, zeros, usable)
         if moves is not None:
             moves[i], gaps[i], shares[i] = belief, gap, ones
-        charges[where[i]] = query_vote_charge(ones, zeros, gap, slack)
+        charges[where[i]] = answer_vote_charge(ones, zeros, gap, slack)
         seen = gap * vote + drawn
         answers[where[i]] = seen / gap
         # ln of the likelihood ratio of a vote of one to a vote of zero, in exact integers
@@ -194,7 +194,7 @@ class ScoreAnswers:
         table: npt.NDArray[np.generic],
         log_p: Vector,
         query_nats: float,
-        noise: UnitNoise | None = None,
+        noise: AnswerNoise | None = None,
         *,
         n_classes: int | None = None,
         tracked: bool = False,
@@ -204,7 +204,7 @@ class ScoreAnswers:
 
     def observe(self, index: int, source: BitSource) -> Answered:
         """Answer every question from candidate ``index``."""
-        noise = UnitNoise(source) if self._noise is None else self._noise
+        noise = AnswerNoise(source) if self._noise is None else self._noise
         n_questions = self._table.shape[1]
         free = unanimous_answers(self._table)
         values = np.array([self._outputs(i)[0][self._group(i, index)] for i in range(n_questions)])
@@ -235,7 +235,7 @@ class ScoreAnswers:
         return index if self._n_classes is None else int(np.asarray(self._table[index, i]))
 
     def _answer(
-        self, outputs: Matrix, groups: Labels, index: int, log_p: Vector, noise: UnitNoise
+        self, outputs: Matrix, groups: Labels, index: int, log_p: Vector, noise: AnswerNoise
     ) -> tuple[Vector, float, Vector, "_Step | None"]:
         belief = np.exp(log_p)
         totals = np.bincount(groups, belief, minlength=len(outputs)).astype(np.float64)
@@ -247,7 +247,7 @@ class ScoreAnswers:
             told[classes[groups] != classes[groups[index]]] = -np.inf
             return outputs[groups[index]], nats, check_log_belief(told, len(log_p)), None
         widest = WIDEST_ANSWER if self._tracked else math.inf
-        plan = plan_query(outputs, mass, mi_nats=self._budget, n_subsets=len(log_p), widest=widest)
+        plan = plan_answer(outputs, mass, mi_nats=self._budget, n_subsets=len(log_p), widest=widest)
         step = _step_of(plan.points / UNITS, mass, belief, groups) if self._tracked else None
         seen = plan.points[groups[index]] + noise.take(plan.points.shape[1])
         learned = log_p + plan.log_likelihood(seen)[groups]
@@ -299,7 +299,7 @@ def _as_it_is(
 ROUNDING = 1e-9
 
 
-class AnswerKeeper(Keeper):
+class Answerer(Keeper):
     """Answers of one secret candidate, with the attacker's belief tracked over all of them.
 
     Parameters
@@ -346,7 +346,7 @@ class AnswerKeeper(Keeper):
         self._pool: Pool = pool
         self._belief = Belief.uniform(pool.n_subsets)
         self._secret = ReleaseSecret(pool.n_subsets, source)
-        self._query_nats, self._noise, self._n_free = query_nats, UnitNoise(source), 0
+        self._query_nats, self._noise, self._n_free = query_nats, AnswerNoise(source), 0
 
     def __repr__(self) -> str:
         return f"Responder({self._spent.n_releases} answers, {self._spent.mi_nats:.4g} nats spent)"

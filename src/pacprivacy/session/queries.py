@@ -20,7 +20,7 @@ from pacprivacy.queries import (
     column_names,
     query_mechanism,
 )
-from pacprivacy.release import Release, Row, error_plus_minus
+from pacprivacy.release import Release, Row, error_bar_plus_minus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,7 +95,7 @@ class QueryRelease(Release):
             for name in names:
                 if f"{name} error" in row:
                     numbers = Row(name, row[name], row[f"{name} error"], 0.0, 0.0)
-                    cells.append(" ± ".join(error_plus_minus(numbers)))
+                    cells.append(" ± ".join(error_bar_plus_minus(numbers)))
                 else:
                     cells.append(str(row[name]))
             rows.append(cells)

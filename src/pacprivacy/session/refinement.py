@@ -22,7 +22,7 @@ from pacprivacy.release import (
     Certificate,
     Release,
     certificate_epsilon,
-    error_drowned_note,
+    error_bar_drowned_note,
     warn_of_error_bars,
 )
 from pacprivacy.session.rehearsal import rehearsal_information
@@ -222,7 +222,7 @@ class Refinement:
         free = problem.noiseless_plan(self._base.rule)
         if free is not None:  # little is left to be learned
             return free
-        return noise.rescale(self._base, problem, simulated=rule.is_simulated)
+        return noise.prove_rescaled(self._base, problem, simulated=rule.is_simulated)
 
     def add(self, plan: noise.NoisePlan, observation: noise.Observation) -> Vector:
         """Return the estimate with one more observation."""
@@ -328,12 +328,14 @@ def refine(
     bars = releases[-1].error_bars
     certificate = _certificate(session, budget, target, steps, releases, looks)
     if bars is not None and plan.noise.total_variance > 0:
-        own = error_drowned_note(bars)  # of the last observation alone
+        own = error_bar_drowned_note(bars)  # of the last observation alone
         bars = bars.with_noise((steps.total_variance / plan.noise.total_variance) ** 0.5)
         said = (text for text in certificate.published if not text.startswith(NAMED))
         notes = (note for note in certificate.notes if note not in own)
         certificate = replace(
-            certificate, published=(*said, bars.sentence), notes=(*notes, *error_drowned_note(bars))
+            certificate,
+            published=(*said, bars.sentence),
+            notes=(*notes, *error_bar_drowned_note(bars)),
         )
     warn_of_error_bars(value, bars, outputs.values)
     return GradualRelease(

@@ -473,7 +473,7 @@ class Session(Keeper):
             gamma=adversary.DEFAULT_GAMMA,
             seed=given["rng"],
             simulation=self._simulate,
-            notes=(*evaluated.notes, *releasing.error_drowned_note(bars)),
+            notes=(*evaluated.notes, *releasing.error_bar_drowned_note(bars)),
             session=part,
         )
         with few_threads(pool.n_subsets * pool.n_units):

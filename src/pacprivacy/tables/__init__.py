@@ -5,14 +5,6 @@ from pacprivacy.tables.categories import (
     Ranges as Ranges,
     table_rows_where as table_rows_where,
 )
-from pacprivacy.tables.files import (
-    Reading as Reading,
-    Table as Table,
-    check_table_columns as check_table_columns,
-    read_table as read_table,
-    table_matrix as table_matrix,
-    table_unit_labels as table_unit_labels,
-)
 from pacprivacy.tables.models import (
     MODELS as MODELS,
     ModelStudy as ModelStudy,
@@ -24,3 +16,11 @@ from pacprivacy.tables.models import (
     read_model_study as read_model_study,
 )
 from pacprivacy.tables.prediction import predict as predict
+from pacprivacy.tables.table import (
+    Reading as Reading,
+    Table as Table,
+    check_table_columns as check_table_columns,
+    read_table as read_table,
+    table_matrix as table_matrix,
+    table_unit_labels as table_unit_labels,
+)

@@ -23,7 +23,7 @@ from pacprivacy.mechanism import (
     code_column_levels,
     column_levels,
 )
-from pacprivacy.tables.files import Table, check_table_columns
+from pacprivacy.tables.table import Table, check_table_columns
 
 Ranges = tuple[float, float] | dict[str, tuple[float, float]]
 

@@ -35,7 +35,7 @@ from pacprivacy.mechanism import (
     KMeans,
     LinearSVM,
     Mechanism,
-    MechanismColumns,
+    MechanismScaling,
     NamedMechanism,
     RowsMechanism,
     Scaling,
@@ -57,7 +57,7 @@ from pacprivacy.tables.categories import (
     range_notes,
     table_rows_where,
 )
-from pacprivacy.tables.files import (
+from pacprivacy.tables.table import (
     STDIN,
     Reading,
     Table,
@@ -93,7 +93,7 @@ class Model:
     """
 
     mechanism: Callable[[ModelOptions, tuple[str, ...]], Mechanism]
-    describe: Callable[[MechanismColumns, Any], dict[str, Any]]
+    describe: Callable[[MechanismScaling, Any], dict[str, Any]]
     scaling: Scaling = "none"
     predicts: Literal["class", "number"] | None = None
     learns: bool = True
@@ -122,7 +122,7 @@ class Model:
         kept = kept if fills else complete
         check_rows(complete)
         exact = options.universe_facts
-        columns = MechanismColumns.of(names, X[complete], self.scaling, exact=exact)
+        columns = MechanismScaling.of(names, X[complete], self.scaling, exact=exact)
         Z = (X[kept] - columns.centre) / columns.scales
         inner = self.mechanism(options, names)
         parts = (Z,) if y is None else (Z, y[kept])
@@ -144,7 +144,7 @@ class Model:
 
     def _applied(
         self,
-        columns: MechanismColumns,
+        columns: MechanismScaling,
         found: Categories,
         used: tuple[str, ...],
         options: ModelOptions,
@@ -367,7 +367,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     ),
     "covariance": Model(
         mechanism=lambda *_: Covariance(),
-        describe=MechanismColumns.matrix,
+        describe=MechanismScaling.matrix,
         scaling="scale",
         learns=False,
     ),
@@ -377,14 +377,14 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
             ranges=_declared(o, names),
             universe_facts=o.universe_facts,
         ),
-        describe=MechanismColumns.counts,
+        describe=MechanismScaling.counts,
         learns=False,
         takes=("bins", "ranges"),
         needs=("ranges",),
     ),
     "kmeans": Model(
         mechanism=lambda o, _: KMeans(n_clusters=o.clusters),
-        describe=MechanismColumns.centres,
+        describe=MechanismScaling.centres,
         scaling="standardise",
         takes=("clusters",),
         needs=("clusters",),
@@ -392,7 +392,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     ),
     "pca": Model(
         mechanism=lambda o, _: PCA(n_components=_count(o.components, 0)),
-        describe=MechanismColumns.components,
+        describe=MechanismScaling.components,
         scaling="standardise",
         takes=("components",),
         needs=("components",),
@@ -400,7 +400,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     ),
     "svm": Model(
         mechanism=lambda o, _: LinearSVM(C=1.0 if o.C is None else o.C),
-        describe=MechanismColumns.planes,
+        describe=MechanismScaling.planes,
         scaling="standardise",
         predicts="class",
         takes=("C",),
@@ -414,7 +414,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
             ranges=_declared(o, names),
             universe_facts=o.universe_facts,
         ),
-        describe=MechanismColumns.plain,
+        describe=MechanismScaling.plain,
         predicts="class",
         takes=("trees", "depth", "ranges"),
         needs=("target",),
@@ -424,7 +424,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         mechanism=lambda o, _: OrthogonalRidge(
             penalty=RidgePenalty(mi_nats=o.mi_nats), universe_facts=o.universe_facts
         ),
-        describe=MechanismColumns.plain,
+        describe=MechanismScaling.plain,
         predicts="number",
         needs=("target",),
         kind="ridge",

@@ -17,7 +17,7 @@ from pacprivacy._checks import Matrix, listed
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import GAP_LEVEL, Forest, LinearSVM, code_column_levels
 from pacprivacy.release import Release
-from pacprivacy.tables.files import Table, check_table_columns, check_table_finite
+from pacprivacy.tables.table import Table, check_table_columns, check_table_finite
 
 Predicted = dict[str, npt.NDArray[Any]]
 MOST: Final = 700.0  # exponents beyond are infinite

@@ -16,21 +16,21 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError, SecretError
 from pacprivacy.estimators.predictor import project_to_simplex
 from pacprivacy.noise import NoisePlan, Problem
-from pacprivacy.noise.formulas import log_det_of_points, waterfill
-from pacprivacy.noise.plan import Observation
-from pacprivacy.noise.query import (
+from pacprivacy.noise.answers import (
     LEAST_NATS,
     UNITS,
-    UnitNoise,
-    plan_query,
-    query_vote_charge,
-    query_vote_gap,
-    query_waterfill_level,
-    usable_query_nats,
+    AnswerNoise,
+    answer_vote_charge,
+    answer_vote_gap,
+    answer_waterfill_level,
+    plan_answer,
+    usable_answer_nats,
 )
+from pacprivacy.noise.formulas import log_det_of_points, waterfill
+from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.rules import SpreadRule
 from pacprivacy.pool import Balanced
-from pacprivacy.session.answers import AnswerKeeper, ScoreAnswers, VoteAnswers
+from pacprivacy.session.answers import Answerer, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import binary_entropy, posterior_success
 
 BUDGETS = (2.0**-30, 2.0**-20, 2.0**-8, 0.5)
@@ -63,14 +63,14 @@ def test_two_class_noise_is_that_of_the_general_rule(budget, seed):
     votes = rng.integers(2, size=m)
     votes[:2] = 0, 1
     ones = float(np.exp(log_p) @ votes)
-    usable, slack = usable_query_nats(budget, n_directions=1, n_subsets=m)
-    gap = query_vote_gap(ones, 1 - ones, usable)
+    usable, slack = usable_answer_nats(budget, n_directions=1, n_subsets=m)
+    gap = answer_vote_gap(ones, 1 - ones, usable)
     general = general_plan(one_hot(votes, 2), log_p, budget)
     assert general.n_directions == 1
     # votes are sqrt(2) apart; a gap of one vote is ``gap`` steps of 1/UNITS standard deviations
     # (5e-3: at 2^-30 nats the coarser lattice of the general plan costs it that much)
     assert 2 * (UNITS / gap) ** 2 == pytest.approx(general.total_variance, rel=5e-3)
-    charge = query_vote_charge(ones, 1 - ones, gap, slack)
+    charge = answer_vote_charge(ones, 1 - ones, gap, slack)
     assert charge <= budget
     assert charge >= 0.999 * budget
 
@@ -83,7 +83,7 @@ def test_noise_in_several_directions_is_that_of_the_general_rule(budget, n_class
     m = 30
     log_p = random_belief(rng, m)
     scores = rng.dirichlet(np.ones(n_classes), size=m)
-    plan = plan_query(scores, np.exp(log_p), mi_nats=budget, n_subsets=m)
+    plan = plan_answer(scores, np.exp(log_p), mi_nats=budget, n_subsets=m)
     general = general_plan(scores, log_p, budget)
     assert plan.points.shape[1] == general.n_directions == n_classes - 1
     # the general plan's lattice is a thousand times coarser and costs it that much
@@ -98,7 +98,7 @@ def test_noise_in_several_directions_is_that_of_the_general_rule(budget, n_class
 def test_newton_finds_the_water_level(budget, seed):
     rng = np.random.default_rng(seed)
     variances = rng.lognormal(sigma=4.0, size=seed + 1)
-    assert query_waterfill_level(variances, mi_nats=budget) == pytest.approx(
+    assert answer_waterfill_level(variances, mi_nats=budget) == pytest.approx(
         waterfill(variances, mi_nats=budget), rel=1e-8
     )
 
@@ -110,9 +110,9 @@ def test_belief_after_a_vector_is_that_of_the_general_plan(seed):
     m, budget = 20, 0.05
     log_p = random_belief(rng, m)
     scores = rng.dirichlet(np.ones(4), size=m)
-    lean = plan_query(scores, np.exp(log_p), mi_nats=budget, n_subsets=m)
+    lean = plan_answer(scores, np.exp(log_p), mi_nats=budget, n_subsets=m)
     general = general_plan(scores, log_p, budget)
-    seen = lean.points[3] + UnitNoise(SimulatedSource(seed)).take(lean.points.shape[1])
+    seen = lean.points[3] + AnswerNoise(SimulatedSource(seed)).take(lean.points.shape[1])
     value = lean.value_of(seen)
     place = general.frame.coordinates(value[None, :])[0] / general.grid_step
     other = general.log_likelihood(Observation(integers=np.rint(place).astype(int), group=None))
@@ -152,7 +152,7 @@ def test_belief_of_the_two_class_loop_is_bayes():
 
 
 def test_unit_noise_is_never_given_twice_and_has_its_scale():
-    noise = UnitNoise(SimulatedSource(0))
+    noise = AnswerNoise(SimulatedSource(0))
     parts = [noise.take(size) for size in (1, 5000, 4000, 20_000)]
     drawn = np.concatenate(parts)
     assert len(np.unique(drawn)) > len(drawn) - 10
@@ -165,7 +165,7 @@ def test_unit_noise_is_never_given_twice_and_has_its_scale():
 def make_responder(m=16, *, query=0.01, total=10.0, seed=0):
     pool = Balanced(n_subsets=m).draw(40, rng=0)
     source = SimulatedSource(seed)
-    return AnswerKeeper(pool, query_nats=query, total_nats=total, source=source)
+    return Answerer(pool, query_nats=query, total_nats=total, source=source)
 
 
 def test_unanimous_answers_are_exact_and_free():

@@ -20,7 +20,7 @@ from pacprivacy.audit import AuditResult
 from pacprivacy.cli import app
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.ledger import Ledger
-from pacprivacy.release import Certificate, Release, error_plus_minus
+from pacprivacy.release import Certificate, Release, error_bar_plus_minus
 from pacprivacy.reporting import (
     CuratorFigures,
     PlanRow,
@@ -207,7 +207,7 @@ def test_stops_are_ordered_and_more_privacy_is_more_noise(full: ReportData) -> N
 def test_the_slider_starts_at_what_the_table_says(full: ReportData) -> None:
     page = render_page(full)
     for number, row in enumerate(full.values):
-        error = error_plus_minus(row)[1]
+        error = error_bar_plus_minus(row)[1]
         assert f'<td class="number">± {error}</td>' in page
         assert f'<b id="error-{number}">± {error}</b' in page
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from pacprivacy.errors import DataError
-from pacprivacy.tables import files as tables
-from pacprivacy.tables.files import (
+from pacprivacy.tables import table as tables
+from pacprivacy.tables.table import (
     Reading,
     Table,
     TableColumn,
