@@ -450,7 +450,7 @@ class _Source:
         import duckdb
 
         # One thread: sums of floats come out the same, to the last bit, in every run.
-        settings = {"threads": 1, "preserve_insertion_order": True}
+        settings: Any = {"threads": 1, "preserve_insertion_order": True}
         # A name that is no table is an error, and never a variable of the program.
         settings["python_enable_replacements"] = False
         connection = duckdb.connect(":memory:", config=settings)
