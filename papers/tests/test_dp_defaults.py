@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from pacprivacy.budget import Membership
-from pacprivacy.comparison import models, rows
+from pacprivacy.comparison import contenders, rows
 from pacprivacy.dp import DPLinearRegression, DPLogisticRegression, DPSGDClassifier
 from papers.cs208.data import load_study
 from papers.datasets import load_california_housing, load_mnist, load_wine_white
@@ -46,7 +46,7 @@ def test_noise_on_ridge_coefficients_stays_within_reason(require_data: Require) 
 def test_descent_in_a_comparison_is_no_majority_vote(require_data: Require) -> None:
     require_data("winequality-white.csv.gz")
     data = load_wine_white()
-    chosen, ranges = models.MODELS["logistic"], (data.X.min(axis=0), data.X.max(axis=0))
+    chosen, ranges = contenders.MODELS["logistic"], (data.X.min(axis=0), data.X.max(axis=0))
     train, judged = rows._read(
         data.X, data.y > 5, chosen, (ranges, None), test=None, delta=None, seed=0
     )
