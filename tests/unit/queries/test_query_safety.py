@@ -19,7 +19,7 @@ from pacprivacy.mechanism import (
     flatten,
     mechanism_batch,
     mechanism_by_subset,
-    with_title,
+    titled_mechanism,
 )
 from pacprivacy.queries import QueryMechanism, query_mechanism
 from pacprivacy.simulation import run_mechanism
@@ -274,7 +274,7 @@ def test_plans_whose_work_grows_with_the_worlds_say_so(shop: pac.Tables) -> None
     grows = {"sum(cost)": False, "median(cost)": True}
     for aggregate, more in grows.items():
         found, _ = matrix(f"SELECT {aggregate} AS a FROM bills", shop)
-        assert mechanism_by_subset(with_title(found, "a title")) is more
+        assert mechanism_by_subset(titled_mechanism(found, "a title")) is more
 
 
 def test_threads_see_their_own_worlds(shop: pac.Tables) -> None:
