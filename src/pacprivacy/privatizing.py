@@ -183,7 +183,7 @@ def sql(
         Where candidates that were asked one by one are kept, to go on after a stop; as for
         :func:`privatize`. Other plans write none.
     name : str, optional
-        What the release is called in its certificate, in the place of the query.
+        What the release is called in its certificate and in the ledger, before the query.
 
     Takes ``pool``, ``n_subsets``, ``n_jobs``, ``rng``, ``progress`` and ``simulate`` besides, as
     :func:`privatize` does.

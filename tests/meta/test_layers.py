@@ -99,7 +99,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "dp": THEORY | BASE | frozenset(SHARED_WITH_DP),
     # The top. Nothing below imports these three; among themselves they are ordered.
     "estimators": BELOW_TOP,
-    "stats": _numbered("simulation"),
+    "stats": _numbered("simulation") | {"queries"},
     "tables": STORY | THEORY | BASE | {"design", "ledger", "stats"},
     "comparison": BELOW_TOP,
     "cli": BELOW_TOP | {"estimators", "tables", "comparison", "queries", "stats"},

@@ -144,8 +144,8 @@ def _read_keys(texts: list[str]) -> Any:
 def _show(found: QueryRelease, files: dict[str, str]) -> None:
     show(str(found.certificate))
     show("\nAnswer ± standard error (as estimates for all units)", style="bold")
-    headings, rows = found.lines()
-    show_table(headings, rows)
+    table = found.answer
+    show_table(table.headings, table.lines())
     show(f"\nplan: {found.plan}")
     show(f"Wrote {files['answer']} and {files['release']} (may be published)")
     show(f"      {files['bundle']} (curator only; 'pac verify' needs it)")

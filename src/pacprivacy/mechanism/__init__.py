@@ -14,6 +14,7 @@ from pacprivacy.mechanism.base import (
     mechanism_batch as mechanism_batch,
     mechanism_by_subset as mechanism_by_subset,
     mechanism_model as mechanism_model,
+    mechanism_own_units as mechanism_own_units,
     mechanism_published as mechanism_published,
     mechanism_totals as mechanism_totals,
     titled_mechanism as titled_mechanism,

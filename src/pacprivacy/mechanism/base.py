@@ -92,6 +92,14 @@ def mechanism_published(mechanism: Mechanism) -> tuple[str, ...]:
     return found
 
 
+def mechanism_own_units(mechanism: Mechanism) -> bool:
+    """Return whether numbers of a mechanism stand beside others of another kind: optional.
+
+    Counts beside averages: noise is then shaped to the spread of each, however near they are.
+    """
+    return bool(getattr(mechanism, "own_units", False))
+
+
 def mechanism_model(mechanism: Mechanism) -> Mapping[str, Any] | None:
     """Return what is needed besides the released value to apply it: an optional property.
 
@@ -165,6 +173,11 @@ class MechanismWrapper(Mechanism):
     def prefer(self) -> str | None:
         """What joblib is to run subsets in, where the mechanism inside says so."""
         return getattr(self.inner, "prefer", None)
+
+    @property
+    def own_units(self) -> bool:
+        """Whether numbers stand beside others of another kind."""
+        return mechanism_own_units(self.inner)
 
     @property
     def batch(self) -> Batch | None:

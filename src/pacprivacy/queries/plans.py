@@ -13,6 +13,7 @@ from pacprivacy.queries.query import (
     Query,
     body_of,
     is_aggregate,
+    read_query,
     read_sql,
 )
 from pacprivacy.queries.tables import BLOCK, MEMBERS, UNIT, WHOLE, Tables, quote
@@ -88,6 +89,23 @@ def sums_plan(query: Query, tables: Tables) -> SumsPlan | str:
     shown.append(f"bool_or({unit[1]}) AS pac_two")
     text = query.per_unit(keys, unit[0], shown, _over_all(tree, tables))
     return SumsPlan(query=text, n_sums=len(sums), cells=tuple(cells), crossings=unit[2])
+
+
+def joined_rows(
+    source: str, tables: Tables, columns: str = "*"
+) -> tuple[str, tuple[str, ...]] | None:
+    """Return a query for the rows of a FROM clause over all units, with the unit of each.
+
+    It is in ``pac_u``; ``pac_two`` says whether a row has another one besides. The crossings are
+    those of :class:`SumsPlan`. None where a row has no unit of its own, as that of a subquery.
+    """
+    tree = read_query(f"SELECT {columns} FROM {source}", tables)
+    unit = _unit_of_rows(tree, tables)
+    if isinstance(unit, str):
+        return None
+    first, two, crossings = unit
+    body = _over_all(tree, tables)
+    return f"SELECT {columns}, {first} AS pac_u, {two} AS pac_two {body}", crossings
 
 
 def _inlined(tree: Node, tables: Tables) -> Node:

@@ -9,7 +9,7 @@ other SQL, in threads. Which one was taken is said, and why; what comes after do
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, Self
 
@@ -29,6 +29,7 @@ Keys = Literal["universe"] | Mapping[str, Sequence[Any]] | Sequence[Any] | None
 
 AT_LEAST: Final = 20  # units behind a key that is found in the universe
 NAMES_LISTED: Final = 20  # groups that a certificate names
+SHOWN_TEXT: Final = 200  # of a query, in certificates and ledgers
 NAMED_CELLS: Final = 1000  # more are arrays, without a name for each
 ROWS_AT_ONCE: Final = 2**20
 NUMBERS_AT_ONCE: Final = 2**23
@@ -57,6 +58,7 @@ class QueryMechanism(Mechanism):
     """
 
     prefer: ClassVar = "threads"  # the engine works outside Python, and they share one
+    own_units: ClassVar[bool] = True
 
     query: Query
     tables: Tables = field(repr=False)
@@ -73,7 +75,8 @@ class QueryMechanism(Mechanism):
     @property
     def name(self) -> str:
         """The query, on one line."""
-        return " ".join(self.query.text.split())[:200]
+        line = " ".join(self.query.text.split())
+        return line if len(line) <= SHOWN_TEXT else f"{line[:SHOWN_TEXT]} ..."
 
     def prepare(self, data: Data) -> Self:
         """Find the cells and the plan, which are facts of the universe or declared."""
@@ -485,7 +488,8 @@ def _sparse_sums(pool: Pool, matrix: Any) -> Matrix:
 # --- after the noise -----------------------------------------------------------------------------
 
 
-BESIDE: Final = ("error", "noise", "low", "high")
+BESIDE: Final = ("noise", "low", "high")
+PLACE: Final = "pac_place"
 
 
 def arranged(query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]) -> Any:
@@ -494,22 +498,46 @@ def arranged(query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[st
     ``columns`` holds ``c0``, ``c1`` and so on, and what stands beside them: ``c0_noise``,
     ``c0_low`` and ``c0_high``.
     """
-    import duckdb
-
-    table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(query.n_keys)}
-    table |= dict(columns)
     shown = []
     for sql, name in query.shown:
         shown.append(f"{sql} AS {quote(name)}")
         shown += [
             f"{sql}_{beside} AS {quote(f'{name} {beside}')}"
             for beside in BESIDE
-            if f"{sql}_{beside}" in table
+            if f"{sql}_{beside}" in columns
         ]
+    return _over_cells(query, cells, columns, shown, frame_of)
+
+
+def arranged_keys(
+    query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]
+) -> list[list[Any]]:
+    """Return the place among the cells of every row, and its outputs that are no column as text."""
+    keys = [sql for sql, _ in query.shown if sql not in columns]
+    texts = [f"({sql})::VARCHAR" for sql in keys]
+
+    def text(place: int, sql: str, found: str | None) -> str:
+        whole = [f"k{i}" for i in range(len(query.keys)) if query.is_subtotal(cells[place], i)]
+        return found if found is not None else "all" if sql in whole else "NULL"
+
+    rows = _over_cells(query, cells, columns, [PLACE, *texts], lambda found: found.fetchall())
+    return [[place, *map(text, [place] * len(keys), keys, row)] for place, *row in rows]
+
+
+def _over_cells(
+    query: Query,
+    cells: Sequence[tuple[Any, ...]],
+    columns: Mapping[str, Any],
+    shown: Sequence[str],
+    read: Callable[[Any], Any],
+) -> Any:
+    import duckdb
+
+    table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(query.n_keys)}
+    table |= {**columns, PLACE: np.arange(len(cells))}
     with duckdb.connect(":memory:", config={"enable_external_access": False}) as connection:
         connection.register(CELLS, arrow_table(table))
-        text = f"SELECT {', '.join(shown)} FROM {CELLS}{query.tail}"
-        return frame_of(connection.sql(text))
+        return read(connection.sql(f"SELECT {', '.join(shown)} FROM {CELLS}{query.tail}"))
 
 
 def _check_arranged(query: Query, cells: Sequence[tuple[Any, ...]]) -> None:

@@ -44,6 +44,8 @@ class Release:
         :meth:`interval` give them the shape and the labels of the value.
     model : mapping, public, optional
         How the value is applied to new rows, by ``pac predict``: names and levels of the columns.
+    table : mapping, public, optional
+        How a query arranges the value: its text, its plan, names of columns, places of rows.
 
     Examples
     --------
@@ -65,6 +67,7 @@ class Release:
     proof: Bundle | None = field(repr=False)
     error_bars: ErrorBars | None = field(default=None, repr=False)
     model: Mapping[str, Any] | None = field(default=None, repr=False)
+    table: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @property
     def bundle(self) -> Bundle:
@@ -149,6 +152,7 @@ class Release:
             "value": plain_value(self.value),
             **({} if kind is None else {"types": kind}),
             **({} if self.model is None else {"model": dict(self.model)}),
+            **({} if self.table is None else {"table": dict(self.table)}),
             **({} if bars is None else {"error_bars": bars.to_public_dict()}),
             "certificate": self.certificate.to_public_dict(),
         }
@@ -205,6 +209,7 @@ class Release:
             proof=None,
             error_bars=bars,
             model=content.get("model"),
+            table=content.get("table"),
         )
 
 

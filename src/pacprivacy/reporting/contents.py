@@ -24,6 +24,7 @@ from pacprivacy.release import (
     CertificateNoise,
     Row as Row,
 )
+from pacprivacy.session import Answer
 from pacprivacy.theory import posterior_success
 
 N_PRIORS: Final = 100
@@ -113,13 +114,15 @@ class ReportData:
     """Everything that a report shows; public but for ``curator`` and the units of ``audit``.
 
     ``values`` are the released numbers by name, with their error bars, and ``value_text`` stands
-    for what has none; ``any_inference`` is the bound on an arbitrary guess over a grid of priors.
+    for what has none; ``answer`` is there for a query, in the order of the query. ``any_inference``
+    is the bound on an arbitrary guess over a grid of priors.
     """
 
     certificate: Certificate
     about: About = About()
     values: tuple[Row, ...] = ()
     value_text: str = ""
+    answer: Answer | None = None
     any_inference: tuple[tuple[float, float], ...]
     curve: UtilityCurve | None = None
     session: SessionFigures | None = None

@@ -40,11 +40,13 @@ from pacprivacy.reporting.contents import (
     check_report_contents,
 )
 from pacprivacy.reporting.style import PAGE_WIDTH, style_number, style_svg, styled, styled_figure
+from pacprivacy.session import answer_of
 
 BUNDLE_NAME: Final = "curator.npz"
 SHOWN_VALUES: Final = 10  # numbers before the rest is folded
 SHOWN_ERRORS: Final = 6  # numbers below the slider
 MOST_VALUES: Final = 400  # numbers on a page
+WHOLE: Final = 1e12  # noise below this is written without an exponent
 KINDS: Final = {
     "exact": "proved",
     "confidence": "proved with stated confidence",
@@ -144,6 +146,7 @@ def report(
         about=About(title=title, by=by, dataset=dataset, date=_today() if date is None else date),
         values=tuple(rows),
         value_text="" if rows else json.dumps(plain_value(loaded.value))[:SHOWN_CHARACTERS],
+        answer=answer_of(loaded),
         bundle=found,
         curve=curator if curve is None else curve,
         curator=curator,
@@ -220,11 +223,16 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         "number": style_number,
         "plus_minus": error_bar_plus_minus,
         "ends": error_bar_ends,
+        "spaced": lambda text: text.replace(",", " "),  # as the answer to a query is written
+        "whole": lambda number: f"{number:,.0f}" if 100 <= number < WHOLE else style_number(number),
         "percent": percent_at_most,
         "shape": Markup,  # pictures, whose texts are escaped already
     }
     cert = data.certificate
     asked = cert.mechanism.replace("<lambda>", "A function")
+    if data.answer is not None:  # its text stands above its answer
+        asked = asked.partition(" ".join(data.answer.query.split())[:60])[0].rstrip(" (")
+        asked = asked or "A query"
     return environment.get_template("officer.html" if officer else "report.html").render(
         css=Markup(css),
         js=Markup(js),
@@ -236,6 +244,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         kind=KINDS[cert.kind],
         units=cert.units,
         shown_values=SHOWN_VALUES,
+        most_values=MOST_VALUES,
         promised=_promised(data),
         published=[*cert.published, *([CURVE.format(units=cert.units)] if data.curve else [])],
         trade_off=trade_off_text_rows(cert.to_public_dict()),

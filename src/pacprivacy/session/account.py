@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 ROUNDING = 1e-9
+MARGIN = 1e-5  # a ledger rounds every charge up; balances are squares, where less would be lost
 UNASKED = 0.25  # part of the reserve for a release that says nothing about membership
 
 
@@ -95,8 +96,8 @@ def account_share(
     else:
         part = UNASKED if nats is None or not left.mi_nats else min(1.0, nats / left.mi_nats)
     most = balances.increment_left
-    if left.success_increment is not None:
-        most = min(most, left.success_increment)
+    if left.success_increment is not None and left.success_increment < most:
+        most = left.success_increment * (1 - MARGIN)
     _check_left("membership", None if level is None else level - BLIND, most)
     allowed = balances.per_unit if share is None else part * balances.per_unit
     if level is not None:

@@ -378,8 +378,10 @@ class Session(Keeper):
         As :meth:`release`; for ``keys``, ``at_least`` and ``fill`` see :func:`pacprivacy.sql`.
         """
         asked = query_of(query, self._rehearsal.data, keys, at_least, fill)
-        found = self.release(asked, budget, share=share, checkpoint=checkpoint, name=name)
-        return QueryRelease.of(found, asked)
+        made = self.release(asked, budget, share=share, checkpoint=checkpoint, name=name)
+        found = QueryRelease.of(made, asked)
+        self._releases[self._releases.index(made)] = found
+        return found
 
     def refine(
         self,
