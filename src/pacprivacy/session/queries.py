@@ -96,14 +96,16 @@ def answer_of(release: Release) -> Answer | None:
         }
         rows = []
         for place, *texts in table["rows"]:
-            keys, cells = iter(texts), []
+            keys = iter(texts)
+            cells: list[str | Row] = []
             for name, column, counts in table["columns"]:
                 if column is None:
                     cells.append(str(next(keys)))
                     continue
-                value, *bars, noise = (float(numbers[place]) for numbers in figures[column])
+                value, *bars = (float(numbers[place]) for numbers in figures[column])
+                error, lower, upper, noise = bars
                 value = float(np.rint(value)) + 0.0 if counts else value
-                cells.append(Row(name, value, *bars, noise_std=noise))
+                cells.append(Row(name, value, error, lower, upper, noise_std=noise))
             rows.append(tuple(cells))
         return Answer(
             query=str(table["query"]),
