@@ -33,7 +33,7 @@ SHOWN_TEXT: Final = 200  # of a query, in certificates and ledgers
 NAMED_CELLS: Final = 1000  # more are arrays, without a name for each
 ROWS_AT_ONCE: Final = 2**20
 NUMBERS_AT_ONCE: Final = 2**23
-MEMBERS_AT_ONCE: Final = 2**27  # private rows times worlds in one query
+MEMBERS_AT_ONCE: Final = 2**26  # private rows times worlds in one query
 WIDTHS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMERIC: Final = {*WIDTHS, *(f"U{w}" for w in WIDTHS), "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN"}
 KEYS: Final = {*NUMERIC, "VARCHAR", "ENUM", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_S"}
@@ -113,7 +113,8 @@ class QueryMechanism(Mechanism):
             self.tables.rows(f"SELECT count(*) FROM {WHOLE}.{quote(name)}")[0][0]
             for name in worlds.tables
         ]
-        return int(MEMBERS_AT_ONCE // max(1, sum(rows)))
+        held = sum(rows) * max(1, len(rows) - 2)  # what joins of many keep in between
+        return int(MEMBERS_AT_ONCE // max(1, held))
 
     @property
     def public(self) -> tuple[str, ...]:
