@@ -272,21 +272,20 @@ def test_confident_answers_are_right_where_plain_ones_are_not() -> None:
 
 
 @pytest.mark.claim("DP-32")
-def test_confident_votes_pass_the_audit() -> None:
-    seeds = iter(range(10**6))
-    near = {0: np.array([[10, 10]]), 1: np.array([[9, 11]])}
-
-    def draw(side: int, n: int) -> np.ndarray:
-        settings: dict[str, Any] = {"epsilon": 1.0, "delta": 0.05, "neighbours": "replace"}
-        settings |= {"threshold": 10.5, "n_answers": 1}
-        return np.array(
-            [
-                label_by_confident_votes(near[side], simulate=next(seeds), **settings).value[0]
-                for _ in range(n)
-            ]
-        )
-
-    assert audit_dp(draw, epsilon=1.0, delta=0.05, n_trials=1000).verdict == "holds"
+def test_confident_votes_follow_the_law_of_their_noise() -> None:
+    n = 4000
+    told: dict[str, Any] = {"epsilon": 30.0, "delta": 1e-3, "neighbours": "replace", "simulate": 0}
+    release = label_by_confident_votes(
+        np.tile([60, 40], (n, 1)), threshold=75.0, n_answers=n, **told
+    )
+    parameter = gaussian_parameter(30.0, 1e-3)
+    checks, answers = math.sqrt(n / 0.2) / parameter, math.sqrt(2 * n / 0.8) / parameter
+    passed, asked = stats.norm.cdf(-15 / checks), release.value >= 0
+    assert np.mean(asked) == pytest.approx(passed, abs=5 * math.sqrt(0.25 / n))
+    right = stats.norm.cdf(20 / (math.sqrt(2) * answers))
+    assert np.mean(release.value[asked] == 0) == pytest.approx(
+        right, abs=5 * math.sqrt(0.25 / asked.sum())
+    )
 
 
 @pytest.mark.claim("DP-16")
