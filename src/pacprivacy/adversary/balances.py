@@ -139,9 +139,12 @@ class VoteBalances:
             (self._lowest(self._watched), 0.0),
             (self._others_lowest, self._most_owed()),
         ):
+            if math.isinf(worst):  # there are no others
+                continue
             if square + owed > 0.38 * worst:
                 return False
-            if BEND * self.cubes * (square + owed) * 3 / worst > reserve:
+            left = worst - float(_vote_price(worst, square + owed))
+            if BEND * self.cubes * (square + owed) > reserve * left * (1 - 1e-6):
                 return False
         return True
 
