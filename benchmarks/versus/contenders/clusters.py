@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from contenders.problem import DPMethod, Problem
+from contenders.problem import DPMethod, Problem, Size
 from contenders.tables import load
 
 from pacprivacy import dp
@@ -17,9 +17,9 @@ from scipy.special import ndtri
 COUNTED = 0.5  # what a record adds to a count, beside up to 1 to a sum
 
 
-def make_clusters(name: str, k: int) -> Problem:
+def make_clusters(name: str, size: Size, k: int) -> Problem:
     """Return k-means centres; the error is the mean squared distance of test rows."""
-    split = load(name)
+    split = load(name, most=size.most)
     X = np.clip(split.X, -4.0, 4.0)
     n, d = X.shape
     norms = np.linalg.norm(split.X_tuning, axis=1)
@@ -74,13 +74,13 @@ def make_clusters(name: str, k: int) -> Problem:
         larger_is_better=False,
         without_privacy=goal.reference,
         pac_make=lambda max_iter: KMeans(n_clusters=k, max_iter=max_iter),
-        pac_settings=(300, 3, 1),
-        folds=(2, 5, 10, 20),
-        n_subsets=1000 if n > 5000 else 2000,
+        pac_settings=(300, 2),
+        folds=(5, 10),
+        n_subsets=size.subsets(1000),
         dp_methods=(
             DPMethod(
                 name="DP Lloyd",
-                settings=tuple(product((3, 6), (0.9, 0.99), (0, 1, 2))),
+                settings=tuple(product((3, 6), (0.99,), (0, 1))),
                 release=lloyd,
             ),
         ),

@@ -14,16 +14,16 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-from contenders.problem import DPMethod, Problem
+from contenders.problem import DPMethod, Problem, Size
 from contenders.statistics import Pinball
 from contenders.tables import Split, load, with_constant
-from scipy.special import expit, ndtr, softmax
+from scipy.special import expit, ndtr
 
 from pacprivacy import dp
 from pacprivacy.mechanism import Mechanism
 
 INFINITE = float("inf")
-LEAST_EIGENVALUE = 1e-3  # of whitening, relative to the largest
+LEAST_EIGENVALUE = 1e-5  # of whitening, relative to the largest
 
 
 class Features(NamedTuple):
@@ -66,16 +66,16 @@ class Mapping:
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """Derivatives of a loss in the score, with targets of shape (n, c)."""
+    """Derivatives of a loss in the scores, of shape (n, c); second ones may be (n, 1)."""
 
     slopes: Callable[[Any, Any], Any]
     curvature: Callable[[Any, Any], Any]
 
 
-SQUARED = Loss(slopes=lambda s, y: s - y, curvature=lambda s, y: np.ones(len(s)))
+SQUARED = Loss(slopes=lambda s, y: s - y, curvature=lambda s, y: np.ones((len(s), 1)))
 LOGISTIC = Loss(  # targets -1 and 1
     slopes=lambda s, y: -y * expit(-y * s),
-    curvature=lambda s, y: (expit(s) * expit(-s))[:, 0],
+    curvature=lambda s, y: expit(s) * expit(-s),
 )
 
 
@@ -83,7 +83,7 @@ def smooth_quantile(level: float, width: float) -> Loss:
     """Return the pinball loss, smoothed by a normal kernel so that Newton's method works."""
 
     def density(s: Any, y: Any) -> Any:
-        r = (s - y)[:, 0] / width
+        r = (s - y) / width
         return np.exp(-0.5 * r * r) / (width * np.sqrt(2 * np.pi))
 
     return Loss(slopes=lambda s, y: ndtr((s - y) / width) - level, curvature=density)
@@ -102,25 +102,32 @@ class LinearFit(Mechanism):
     features: Features
     penalty: float
     mapping: Mapping = field(repr=False)
-    n_steps: int = 3
+    n_steps: int = 2
     start: Any = field(default=None, repr=False)
 
     def prepare(self, data: Any) -> Any:
-        """Find where candidates begin."""
+        """Find where candidates begin, by Newton's method with shorter steps where needed."""
         Z, Y = self._read(data.parts)
         weights = np.zeros((Z.shape[1], Y.shape[1]))
-        for _ in range(25):
-            weights = weights - np.linalg.solve(
-                self._bend(Z, Y, weights), self._slope(Z, Y, weights)
-            )
+        slope = self._slope(Z, Y, weights)
+        for _ in range(60):
+            move, length = solve(self._bend(Z, Y, weights, 1e-6), slope), 1.0
+            while True:
+                trial = self._slope(Z, Y, weights - length * move)
+                if np.linalg.norm(trial) < np.linalg.norm(slope) or length < 1e-4:
+                    break
+                length /= 2
+            weights, slope = weights - length * move, trial
+            if np.linalg.norm(slope) < 1e-10 * len(Z):
+                break
         return replace(self, start=weights)
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the weights of one subset."""
         Z, Y = self._read(parts)
         bend, weights = self._bend(Z, Y, self.start), self.start
-        for _ in range(self.n_steps):
-            weights = weights - np.linalg.solve(bend, self._slope(Z, Y, weights))
+        for _ in range(1 if self.loss is SQUARED else self.n_steps):
+            weights = weights - solve(bend, self._slope(Z, Y, weights))
         return weights
 
     def batch(self, data: Any, pool: Any) -> Any:
@@ -129,19 +136,19 @@ class LinearFit(Mechanism):
         scores = Z @ self.start
         slopes = self.loss.slopes(scores, Y)
         weight = self.loss.curvature(scores, Y)
-        whole_bend, whole_slope = (Z * weight[:, None]).T @ Z, Z.T @ slopes
+        whole_bend, whole_slope = second(Z, weight), Z.T @ slopes
         ridge, found = self._ridge(Z.shape[1]), []
         for k in range(pool.n_subsets):
             inside = pool.mask(k)
             out, size = np.flatnonzero(~inside), inside.sum()
             far = Z[out]
-            bend = whole_bend - (far * weight[out, None]).T @ far + size * ridge
+            bend = whole_bend - second(far, weight[out]) + size * ridge
             slope = whole_slope - far.T @ slopes[out] + size * ridge @ self.start
-            weights = self.start - np.linalg.solve(bend, slope)
+            weights = self.start - solve(bend, slope)
             for _ in range(self.n_steps - 1 if self.loss is not SQUARED else 0):
                 pull = self.loss.slopes(Z @ weights, Y)
                 pull[out] = 0.0
-                weights = weights - np.linalg.solve(bend, Z.T @ pull + size * ridge @ weights)
+                weights = weights - solve(bend, Z.T @ pull + size * ridge @ weights)
             found.append(weights.ravel())
         return np.array(found)
 
@@ -158,14 +165,25 @@ class LinearFit(Mechanism):
         ridge[-1, -1] = 1e-9
         return ridge
 
-    def _bend(self, Z: Any, Y: Any, weights: Any) -> Any:
-        weight = self.loss.curvature(Z @ weights, Y)
-        return (Z * weight[:, None]).T @ Z / len(Z) + self._ridge(Z.shape[1]) + 1e-9 * np.eye(
-            Z.shape[1]
-        )
+    def _bend(self, Z: Any, Y: Any, weights: Any, more: float = 0.0) -> Any:
+        weight = self.loss.curvature(Z @ weights, Y) + more
+        return second(Z, weight) + len(Z) * self._ridge(Z.shape[1])
 
     def _slope(self, Z: Any, Y: Any, weights: Any) -> Any:
-        return Z.T @ self.loss.slopes(Z @ weights, Y) / len(Z) + self._ridge(Z.shape[1]) @ weights
+        pull = Z.T @ self.loss.slopes(Z @ weights, Y)
+        return pull + len(Z) * self._ridge(Z.shape[1]) @ weights
+
+
+def second(Z: Any, weight: Any) -> Any:
+    """Return weighted second moments of the rows, one matrix for each column of weights."""
+    return np.stack([(Z * column[:, None]).T @ Z for column in weight.T])
+
+
+def solve(bend: Any, slope: Any) -> Any:
+    """Solve for every column with its own matrix, or all with one."""
+    if len(bend) == 1:
+        return np.linalg.solve(bend[0], slope)
+    return np.linalg.solve(bend, slope.T[:, :, None])[:, :, 0].T
 
 
 # --- DP --------------------------------------------------------------------------------------
@@ -273,9 +291,9 @@ def fit_all(make: Any, setting: Any, data: Any) -> Any:
     return mechanism.finish(mechanism.evaluate(data, np.random.default_rng(0)))
 
 
-def make_least_squares(name: str, *, plain: bool) -> Problem:
+def make_least_squares(name: str, size: Size, *, plain: bool) -> Problem:
     """Return OLS (``plain``) or ridge regression."""
-    split = load(name)
+    split = load(name, most=size.most)
     mapping = Mapping(split)
     rival = Rival(split, mapping, split.y)
     y_bound = float(np.quantile(np.abs(split.y_tuning), 0.999))
@@ -296,23 +314,23 @@ def make_least_squares(name: str, *, plain: bool) -> Problem:
         larger_is_better=False,
         without_privacy=fit_all(make, (open_white, 1e-6 if plain else 1e-2), data),
         pac_make=make,
-        pac_settings=tuple(product((open_white, white, scaled), (1e-6, 1e-2, 1e-1)))[:8],
-        folds=(10, 20),
-        n_subsets=2000,
+        pac_settings=((open_white, 1e-6), (white, 1e-6), (white, 1e-2), (scaled, 1e-1)),
+        folds=(5, 10),
+        n_subsets=size.subsets(1000),
         dp_methods=(
             DPMethod(
                 name="AdaSSP",
-                settings=tuple(product((white, scaled), (0.8, 0.97), (y_bound,))),
+                settings=tuple(product((white,), (0.8, 0.97), (y_bound,))),
                 release=rival.adassp,
             ),
             DPMethod(
                 name="noisy statistics",
-                settings=tuple(product((white, scaled), (0.97,), (y_bound,), (0.03, 0.1))),
+                settings=tuple(product((white,), (0.97,), (y_bound,), (0.03, 0.1))),
                 release=rival.moments,
             ),
             DPMethod(
                 name="DP-GD",
-                settings=tuple(product((white,), (0.97,), (15, 40), (0.5, 1.0), (1.0, 3.0))),
+                settings=tuple(product((white,), (0.97,), (15, 40), (0.5,), (1.0, 3.0))),
                 release=rival.descent(dp.Squared(y_bound=y_bound)),
             ),
         ),
@@ -322,9 +340,11 @@ def make_least_squares(name: str, *, plain: bool) -> Problem:
     )
 
 
-def make_logistic(name: str, *, n_subsets: int = 1000, n_tuning_draws: int = 4) -> Problem:
+def make_logistic(
+    name: str, size: Size, *, n_subsets: int, folds: tuple[int, ...], few: bool = False
+) -> Problem:
     """Return logistic regression of two classes."""
-    split = load(name)
+    split = load(name, most=size.most)
     mapping = Mapping(split)
     signs = np.where(split.y == 1, 1.0, -1.0)
     rival = Rival(split, mapping, signs)
@@ -344,29 +364,33 @@ def make_logistic(name: str, *, n_subsets: int = 1000, n_tuning_draws: int = 4) 
         larger_is_better=True,
         without_privacy=fit_all(make, (Features(False), 1e-4), data),
         pac_make=make,
-        pac_settings=tuple(product((white, scaled), (1e-3, 1e-2, 1e-1))),
-        folds=(5, 10),
-        n_subsets=n_subsets,
+        pac_settings=((white, 1e-3), (white, 1e-2))
+        if few
+        else ((white, 1e-3), (white, 1e-2), (white, 1e-1), (scaled, 1e-2)),
+        folds=folds,
+        n_subsets=size.subsets(n_subsets),
         dp_methods=(
             DPMethod(
                 name="objective perturbation",
-                settings=tuple(product((white, scaled), (0.8, 0.97), (1e-3,))),
+                settings=tuple(product((white,) if few else (white, scaled), (0.8, 0.97), (1e-3,))),
                 release=rival.objective,
             ),
             DPMethod(
                 name="DP-GD",
-                settings=tuple(product((white, scaled), (0.97,), (15, 50), (2.0, 8.0), (1.0,))),
+                settings=tuple(product((white,), (0.97,), (20,), (4.0, 16.0), (1.0,)))
+                if few
+                else tuple(product((white,), (0.97,), (15, 50), (2.0, 8.0), (1.0,))),
                 release=rival.descent(dp.Logistic(classes=(-1.0, 1.0))),
             ),
         ),
-        n_tuning_draws=n_tuning_draws,
+        n_tuning_draws=2 if few else 4,
         pac_needs="nothing; clipping of features was tried",
         dp_needs="bounds of rows, clipping norm, steps and rate (tuned)",
     )
 
 
-def make_classifier(split: Split, *, n_subsets: int, options: dict[str, Any]) -> Problem:
-    """Return a linear classifier of several classes: least squares for PAC, softmax for DP."""
+def make_classifier(split: Split, size: Size, *, n_subsets: int, options: dict[str, Any]) -> Problem:
+    """Return a linear classifier of several classes: one against the rest, softmax for DP."""
     mapping = Mapping(split)
     n_classes = int(split.y.max()) + 1
     rival = Rival(split, mapping, split.y)
@@ -375,7 +399,8 @@ def make_classifier(split: Split, *, n_subsets: int, options: dict[str, Any]) ->
 
     def make(setting: Any) -> LinearFit:
         features, penalty = setting
-        return LinearFit(loss=SQUARED, features=features, penalty=penalty, mapping=mapping)
+        loss = options["loss"]
+        return LinearFit(loss=loss, features=features, penalty=penalty, mapping=mapping)
 
     data = (split.X, Y)
     return Problem(
@@ -387,7 +412,7 @@ def make_classifier(split: Split, *, n_subsets: int, options: dict[str, Any]) ->
         larger_is_better=True,
         without_privacy=fit_all(make, (white, 1e-3), data),
         pac_make=make,
-        n_subsets=n_subsets,
+        n_subsets=size.subsets(n_subsets),
         dp_methods=(
             DPMethod(
                 name="DP-GD, softmax",
@@ -403,9 +428,9 @@ def make_classifier(split: Split, *, n_subsets: int, options: dict[str, Any]) ->
     )
 
 
-def make_quantile_regression(name: str, level: float) -> Problem:
+def make_quantile_regression(name: str, size: Size, level: float) -> Problem:
     """Return quantile regression: what DP has to build by hand."""
-    split = load(name)
+    split = load(name, most=size.most)
     mapping = Mapping(split)
     rival = Rival(split, mapping, split.y)
     y_bound = float(np.quantile(np.abs(split.y_tuning), 0.999))
@@ -414,7 +439,9 @@ def make_quantile_regression(name: str, level: float) -> Problem:
 
     def make(setting: Any) -> LinearFit:
         features, penalty = setting
-        return LinearFit(loss=loss, features=features, penalty=penalty, mapping=mapping)
+        return LinearFit(
+            loss=loss, features=features, penalty=penalty, mapping=mapping, n_steps=5
+        )
 
     def pinball(X: Any, y: Any) -> Any:
         def score(value: Any) -> float:
@@ -453,18 +480,18 @@ def make_quantile_regression(name: str, level: float) -> Problem:
         larger_is_better=False,
         without_privacy=fit_all(make, (white, 1e-6), data),
         pac_make=make,
-        pac_settings=tuple(product((white, Features(False, 4.0)), (1e-6, 1e-3, 1e-2))),
+        pac_settings=((white, 1e-6), (white, 1e-2)),
         folds=(5, 10),
-        n_subsets=1000,
+        n_subsets=size.subsets(1000),
         dp_methods=(
             DPMethod(
                 name="sample and aggregate",
-                settings=tuple(product((100, 300), (2.0, 4.0))),
+                settings=((300, 2.0), (300, 1.0)),
                 release=aggregate,
             ),
             DPMethod(
                 name="DP-GD, pinball loss",
-                settings=tuple(product((white,), (0.97,), (20, 60), (0.5, 2.0), (1.0, 3.0))),
+                settings=tuple(product((white,), (0.97,), (60,), (0.5, 2.0), (3.0,))),
                 release=rival.descent(Pinball(level=level, y_bound=y_bound)),
             ),
         ),

@@ -29,6 +29,22 @@ Score = Callable[[Any], float]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Size:
+    """How large a run is: all private rows, or the first ones and half of the candidates."""
+
+    name: str
+    most: int | None
+    divisor: int
+
+    def subsets(self, full: int) -> int:
+        """Return the number of candidates."""
+        return full // self.divisor
+
+
+FULL, QUICK = Size(name="full", most=None, divisor=1), Size(name="quick", most=4000, divisor=2)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DPMethod:
     """A method of differential privacy with the settings that are tried.
 

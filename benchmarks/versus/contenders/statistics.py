@@ -7,8 +7,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from contenders.problem import DPMethod, Problem
-from contenders.tables import Split, load
+from contenders.problem import DPMethod, Problem, Size
+from contenders.tables import load
 
 from pacprivacy import dp
 from pacprivacy.mechanism import Mean, Mechanism, coerce_data
@@ -42,12 +42,14 @@ def rms_from(goal: Any) -> Any:
     return lambda value: float(np.sqrt(np.mean(np.square(np.ravel(value) - goal))))
 
 
-def make_mean(name: str) -> Problem:
+def make_mean(
+    name: str, size: Size, *, folds: tuple[int, ...], n_subsets: int, few: bool = False
+) -> Problem:
     """Return the means of all columns."""
-    split = load(name)
+    split = load(name, most=size.most)
     n, d = split.X.shape
     norms = np.linalg.norm(split.X_tuning, axis=1)
-    clips = [float(f"{np.quantile(norms, q):.3g}") for q in (0.5, 0.75, 0.9, 0.97, 0.99, 1.0)]
+    clips = [float(f"{np.quantile(norms, q):.3g}") for q in ((0.97, 1.0) if few else (0.5, 0.9, 0.97, 1.0))]
 
     def gaussian(clip: float, epsilon: float, seed: int) -> tuple[Any, float]:
         found = dp.gaussian(
@@ -70,9 +72,9 @@ def make_mean(name: str) -> Problem:
         larger_is_better=False,
         without_privacy=split.X.mean(axis=0),
         pac_make=lambda clip: ClippedMean(most=clip),
-        pac_settings=(float("inf"), clips[3], clips[1]),
-        folds=(10, 20),
-        n_subsets=2000,
+        pac_settings=(float("inf"),) if few else (float("inf"), clips[2]),
+        folds=folds,
+        n_subsets=size.subsets(n_subsets),
         dp_methods=(DPMethod(name="Gaussian sum", settings=clips, release=gaussian),),
         n_tuning_draws=10,
         pac_needs="nothing; clipping was tried",
@@ -109,9 +111,17 @@ class Pinball:
         return np.where(target[:, None] > scores, -self.level, 1.0 - self.level)
 
 
-def make_quantiles(name: str, columns: tuple[int, ...], levels: tuple[float, ...]) -> Problem:
+def make_quantiles(
+    name: str,
+    size: Size,
+    columns: tuple[int, ...],
+    levels: tuple[float, ...],
+    *,
+    folds: tuple[int, ...] = (2, 4, 5, 8, 10, 20),
+    steps: tuple[tuple[int, float], ...] = tuple(product((10, 30), (1.0, 2.0))),
+) -> Problem:
     """Return quantiles of some columns."""
-    split = load(name)
+    split = load(name, most=size.most)
     X = split.X[:, columns]
     n, count = len(X), len(columns) * len(levels)
     goal = Quantiles(levels=levels).evaluate((X,), np.random.default_rng(0))
@@ -163,15 +173,15 @@ def make_quantiles(name: str, columns: tuple[int, ...], levels: tuple[float, ...
         without_privacy=goal,
         pac_make=lambda _: Quantiles(levels=levels),
         pac_settings=(None,),
-        folds=(2, 5, 10, 20),
-        n_subsets=2000,
+        folds=folds,
+        n_subsets=size.subsets(2000),
         dp_methods=(
             DPMethod(
                 name="permute and flip", settings=(spread, 0.5 * spread), release=flip
             ),
             DPMethod(
                 name="DP-GD, pinball loss",
-                settings=tuple(product((10, 30), (1.0, 2.0))),
+                settings=steps,
                 release=descend,
             ),
         ),
