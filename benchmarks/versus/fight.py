@@ -42,6 +42,7 @@ from contenders.problem import (
     Size,
     measure,
 )
+from contenders.scattering import load_scattering
 from contenders.statistics import make_mean, make_quantiles
 from contenders.tables import load
 from threadpoolctl import threadpool_limits
@@ -77,6 +78,10 @@ BEAN = {
     "loss": LOGISTIC, "pac": (1e-3, 1e-2), "folds": (5, 10), "draws": 3,
     "dp": ((20, 60), (8.0,), (1.0, 2.0)),
 }  # fmt: skip
+PROBE = {
+    "loss": SQUARED, "pac": (1e-2, 1e-1), "folds": (10,), "draws": 1,
+    "dp": ((30,), (8.0, 20.0), (1.0,)),
+}  # fmt: skip
 CELLS: dict[str, Cell] = {
     "mean-wine": Cell(
         task="mean", data="White wine", metric=RMS, larger_is_better=False,
@@ -92,8 +97,9 @@ CELLS: dict[str, Cell] = {
     ),
     "quantiles-housing": Cell(
         task="quantiles", data="Housing", metric=RMS, larger_is_better=False,
-        make=lambda size: make_quantiles("california_housing", size, (0,), (0.1, 0.25, 0.5, 0.75, 0.9), folds=(2, 5, 10, 20),
-            steps=((10, 1.0), (30, 1.0)),
+        make=lambda size: make_quantiles(
+            "california_housing", size, (0,), (0.1, 0.25, 0.5, 0.75, 0.9),
+            folds=(2, 5, 10, 20), steps=((10, 1.0), (30, 1.0)),
         ),
     ),
     "ols-housing": Cell(
@@ -128,6 +134,12 @@ CELLS: dict[str, Cell] = {
         task="classifier", data="Dry Bean", metric="accuracy", larger_is_better=True,
         make=lambda size: make_classifier(
             load("dry_bean", most=size.most), size, n_subsets=1000, options=BEAN
+        ),
+    ),
+    "probe-mnist": Cell(
+        task="probe", data="MNIST, scattering", metric="accuracy", larger_is_better=True,
+        make=lambda size: make_classifier(
+            load_scattering(most=size.most and 15_000), size, n_subsets=1000, options=PROBE
         ),
     ),
     "boosting-adult": Cell(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,17 @@ RESULTS = ROOT / "benchmarks" / "results" / "versus"
 PAGE = ROOT / "docs" / "versus.md"
 IMAGES = ROOT / "docs" / "images"
 ADVICE = ROOT / "src" / "pacprivacy" / "comparison" / "advice.json"
+TASKS = (
+    "mean", "median", "quantiles", "ols", "ridge", "quantile regression",
+    "kmeans", "logistic", "classifier", "probe", "boosting",
+)  # fmt: skip
 LOOKS = {"pac": ("PAC", "#0072B2", "o"), "dp": ("best DP method", "#D55E00", "s")}
 
 
 def load_results() -> list[dict[str, Any]]:
-    """Return all cells that are stored, in the order of the fight."""
-    sys.path.insert(0, str(Path(__file__).parent))
-    from fight import CELLS
-
-    paths = [RESULTS / f"{name}.json" for name in CELLS]
-    return [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
+    """Return all cells that are stored, by task."""
+    read = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+    return sorted(read, key=lambda result: TASKS.index(result["task"]))
 
 
 def winner(row: dict[str, Any], larger_is_better: bool) -> str:
@@ -70,7 +70,17 @@ def advice_of(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main() -> int:
     """Write everything that follows from the results."""
     results = load_results()
-    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    accurate = [result for result in results if result["metric"] == "accuracy"]
+    others = [result for result in results if result["metric"] != "accuracy"]
+    draw(accurate, IMAGES / "versus-accuracy.png", "Accuracy on test rows: higher is better")
+    draw(others, IMAGES / "versus-error.png", "Error: lower is better")
+    write_advice(results)
+    return 0
+
+
+def fill(text: str, results: list[dict[str, Any]]) -> str:
+    """Return the page with its tables written anew."""
     for name, table in (
         ("scores", score_table(results)),
         ("needs", needs_table(results)),
@@ -79,13 +89,7 @@ def main() -> int:
         begin, end = f"<!-- {name} -->\n", f"<!-- end {name} -->"
         before, _, rest = text.partition(begin)
         text = before + begin + "\n" + table + "\n" + end + rest.partition(end)[2]
-    PAGE.write_text(text, encoding="utf-8")
-    accurate = [result for result in results if result["metric"] == "accuracy"]
-    others = [result for result in results if result["metric"] != "accuracy"]
-    draw(accurate, IMAGES / "versus-accuracy.png", "Accuracy on test rows: higher is better")
-    draw(others, IMAGES / "versus-error.png", "Error: lower is better")
-    write_advice(results)
-    return 0
+    return text
 
 
 def _number(score: float, half_width: float) -> str:
@@ -129,8 +133,8 @@ def needs_table(results: list[dict[str, Any]]) -> str:
 def size_table(results: list[dict[str, Any]]) -> str:
     """Return sizes and times."""
     lines = [
-        "| task | data | records | candidates | folds | settings tried, PAC and DP | CPU seconds |",
-        "|---|---|--:|--:|---|---|--:|",
+        "| task | data | size | records | candidates | folds | tried, PAC and DP | CPU seconds |",
+        "|---|---|---|--:|--:|---|---|--:|",
     ]
     for result in results:
         rows = result["rows"]
@@ -140,6 +144,7 @@ def size_table(results: list[dict[str, Any]]) -> str:
         cells = [
             result["task"],
             result["data"],
+            result["settings"]["size"],
             str(result["n_records"]),
             str(rows[0]["pac"]["n_subsets"]),
             folds,
@@ -165,9 +170,7 @@ def draw(results: list[dict[str, Any]], path: Path, title: str) -> None:
                 yerr=[row[family]["half_width"] for row in result["rows"]],
                 color=colour, marker=marker, markersize=6, capsize=3, label=label,
             )  # fmt: skip
-        axes.axhline(
-            result["without_privacy"], color=INK, ls=":", lw=1.2, label="without privacy"
-        )
+        axes.axhline(result["without_privacy"], color=INK, ls=":", lw=1.2, label="without privacy")
         axes.set_title(f"{result['task']}, {result['data']}", fontsize=10, color=INK, loc="left")
         axes.set_ylabel(result["metric"], fontsize=8, color=INK)
         axes.set_xticks(places, [f"{place:g} %" for place in places])

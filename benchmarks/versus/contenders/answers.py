@@ -12,6 +12,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from sklearn.linear_model import LogisticRegression
+
 from contenders.problem import (
     ADVANTAGES,
     N_DRAWS,
@@ -23,8 +25,6 @@ from contenders.problem import (
     describe,
     fight_dp,
 )
-from sklearn.linear_model import LogisticRegression
-
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.dp import count_votes, label_by_votes
 from pacprivacy.dp.noise import read_source

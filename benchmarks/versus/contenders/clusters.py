@@ -6,13 +6,13 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
+
 from contenders.problem import DPMethod, Problem, Size
 from contenders.tables import load
-
 from pacprivacy import dp
 from pacprivacy.mechanism import KMeans, coerce_data
 from pacprivacy.theory import gaussian_epsilon, gaussian_parameter, gaussian_success
-from scipy.special import ndtri
 
 COUNTED = 0.5  # what a record adds to a count, beside up to 1 to a sum
 
@@ -43,8 +43,10 @@ def make_clusters(name: str, size: Size, k: int) -> Problem:
         rows = X * np.minimum(1.0, clip / np.linalg.norm(X, axis=1))[:, None] * (1 - 1e-12)
         centres = np.random.default_rng(start).normal(size=(k, d))
         for step in range(n_steps):
-            apart = np.square(rows[:, None] - centres).sum(axis=2) if d < 8 else (
-                -2 * rows @ centres.T + np.square(centres).sum(axis=1)
+            apart = (
+                np.square(rows[:, None] - centres).sum(axis=2)
+                if d < 8
+                else (-2 * rows @ centres.T + np.square(centres).sum(axis=1))
             )
             near = apart.argmin(axis=1)
             sums = np.stack([rows[near == c].sum(axis=0) / clip for c in range(k)])

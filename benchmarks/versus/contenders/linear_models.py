@@ -14,11 +14,11 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import expit, ndtr
+
 from contenders.problem import DPMethod, Problem, Size
 from contenders.statistics import Pinball
 from contenders.tables import Split, load, with_constant
-from scipy.special import expit, ndtr
-
 from pacprivacy import dp
 from pacprivacy.mechanism import Mechanism
 
@@ -389,7 +389,9 @@ def make_logistic(
     )
 
 
-def make_classifier(split: Split, size: Size, *, n_subsets: int, options: dict[str, Any]) -> Problem:
+def make_classifier(
+    split: Split, size: Size, *, n_subsets: int, options: dict[str, Any]
+) -> Problem:
     """Return a linear classifier of several classes: one against the rest, softmax for DP."""
     mapping = Mapping(split)
     n_classes = int(split.y.max()) + 1
@@ -439,9 +441,7 @@ def make_quantile_regression(name: str, size: Size, level: float) -> Problem:
 
     def make(setting: Any) -> LinearFit:
         features, penalty = setting
-        return LinearFit(
-            loss=loss, features=features, penalty=penalty, mapping=mapping, n_steps=5
-        )
+        return LinearFit(loss=loss, features=features, penalty=penalty, mapping=mapping, n_steps=5)
 
     def pinball(X: Any, y: Any) -> Any:
         def score(value: Any) -> float:

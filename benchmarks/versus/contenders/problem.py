@@ -205,7 +205,9 @@ def fight_dp(problem: Problem, clock: Clock) -> dict[float, list[dict[str, Any]]
             setting, epsilon = method.settings[place], epsilons[place]
             values, advantage = [], 0.0
             for seed in range(1, N_SEEDS + 1):
-                drawn = [method.release(setting, epsilon, 10_000 * seed + k) for k in range(N_DRAWS)]
+                drawn = [
+                    method.release(setting, epsilon, 10_000 * seed + k) for k in range(N_DRAWS)
+                ]
                 values.append([value for value, _ in drawn])
                 advantage = max(advantage, *(own for _, own in drawn))
             assert advantage <= level, (method.name, advantage, level)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from contenders.tables import Split
 
+from contenders.tables import Split
 from papers.datasets import cache_folder, load_mnist
 
 SIZE, N_SCALES, N_DIRECTIONS, N_FEATURES = 32, 2, 6, 200
@@ -65,7 +65,7 @@ def scatter(images: Any) -> Any:
     return np.concatenate(found, axis=1).astype(np.float32)
 
 
-def load_scattering() -> Split:
+def load_scattering(*, most: int | None = None) -> Split:
     """Return MNIST in the main directions of its scattering features."""
     mnist = load_mnist()
     path = cache_folder() / "scattering" / f"mnist-{N_SCALES}-{N_DIRECTIONS}-{N_FEATURES}.npz"
@@ -75,9 +75,7 @@ def load_scattering() -> Split:
         with np.load(path) as kept:
             train, others = kept["train"], kept["test"]
     else:
-        public = np.concatenate(
-            [scatter(mnist.X_test[rows]) for rows in np.array_split(tuning, 4)]
-        )
+        public = np.concatenate([scatter(mnist.X_test[rows]) for rows in np.array_split(tuning, 4)])
         center = public.mean(axis=0)
         values, vectors = np.linalg.eigh(np.cov((public - center).T))
         basis = (vectors[:, -N_FEATURES:] / np.sqrt(values[-N_FEATURES:])).astype(np.float32)
@@ -90,8 +88,8 @@ def load_scattering() -> Split:
         path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(path, train=train, test=others)
     return Split(
-        X=train.astype(np.float64),
-        y=mnist.y,
+        X=train[:most].astype(np.float64),
+        y=mnist.y[:most],
         X_tuning=others[tuning].astype(np.float64),
         y_tuning=mnist.y_test[tuning],
         X_test=others[test].astype(np.float64),

@@ -7,9 +7,9 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+
 from contenders.problem import DPMethod, Problem, Size
 from contenders.tables import load
-
 from pacprivacy import dp
 from pacprivacy.mechanism import Mean, Mechanism, coerce_data
 from pacprivacy.theory import gaussian_epsilon, gaussian_parameter, gaussian_success
@@ -47,9 +47,12 @@ def make_mean(
 ) -> Problem:
     """Return the means of all columns."""
     split = load(name, most=size.most)
-    n, d = split.X.shape
+    n = len(split.X)
     norms = np.linalg.norm(split.X_tuning, axis=1)
-    clips = [float(f"{np.quantile(norms, q):.3g}") for q in ((0.97, 1.0) if few else (0.5, 0.9, 0.97, 1.0))]
+    clips = [
+        float(f"{np.quantile(norms, q):.3g}")
+        for q in ((0.97, 1.0) if few else (0.5, 0.9, 0.97, 1.0))
+    ]
 
     def gaussian(clip: float, epsilon: float, seed: int) -> tuple[Any, float]:
         found = dp.gaussian(
@@ -176,9 +179,7 @@ def make_quantiles(
         folds=folds,
         n_subsets=size.subsets(2000),
         dp_methods=(
-            DPMethod(
-                name="permute and flip", settings=(spread, 0.5 * spread), release=flip
-            ),
+            DPMethod(name="permute and flip", settings=(spread, 0.5 * spread), release=flip),
             DPMethod(
                 name="DP-GD, pinball loss",
                 settings=steps,

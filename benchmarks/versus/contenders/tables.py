@@ -60,14 +60,12 @@ def load(name: str, *, most: int | None = None) -> Split:
     center, spread = tuning[0].mean(axis=0), tuning[0].std(axis=0)
     indicators = ((X == 0) | (X == 1)).all(axis=0)
     kept = spread > np.where(indicators, RARE, 0.0)
-    if not read.task == "classification":
+    if read.task != "classification":
         mean, std = tuning[1].mean(), tuning[1].std()
         tuning, test, train = ((A, (b - mean) / std) for A, b in (tuning, test, train))
     scaled = [((A - center)[:, kept] / spread[kept], b) for A, b in (train, tuning, test)]
     (X, y), (X_tuning, y_tuning), (X_test, y_test) = scaled
-    return Split(
-        X=X, y=y, X_tuning=X_tuning, y_tuning=y_tuning, X_test=X_test, y_test=y_test
-    )
+    return Split(X=X, y=y, X_tuning=X_tuning, y_tuning=y_tuning, X_test=X_test, y_test=y_test)
 
 
 def with_constant(X: Any) -> Any:

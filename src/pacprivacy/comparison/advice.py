@@ -5,13 +5,13 @@ The rows are those of ``benchmarks/versus``, kept in ``advice.json``; no verdict
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal
+from typing import Any, Final, Literal
 
 Ahead = Literal["PAC", "DP", "level"]
-BETTER: dict[str, str] = {"PAC": "PAC was ahead", "DP": "DP was ahead", "level": "both were level"}
+BETTER: Final = {"PAC": "PAC was ahead", "DP": "DP was ahead", "level": "both were level"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Measured:
 
     def __str__(self) -> str:
         return (
-            f"{self.data}, {self.n_records} records: {BETTER[self.ahead]}, {self.metric} "
+            f"{self.data}, {self.n_records} records, {self.metric}: {BETTER[self.ahead]};\n"
             f"{self.pac:.4g} by PAC, {self.dp:.4g} by {self.dp_method}, "
             f"{self.without_privacy:.4g} without privacy"
         )
@@ -63,14 +63,21 @@ class Advice:
             return "level"
         return "PAC" if count["PAC"] > count["DP"] else "DP"
 
+    def to_public_dict(self) -> dict[str, Any]:
+        """Return everything as plain JSON types."""
+        return asdict(self) | {"ahead": self.ahead}
+
     def __str__(self) -> str:
         prefer = {
-            "PAC": "prefer PAC where its promise is enough",
-            "DP": f"prefer DP ({_most([row.dp_method for row in self.rows])})",
-            "level": "choose by the promise",
+            "PAC": "prefer PAC, where its promise is the one you need",
+            "DP": f"prefer DP ({_most([row.dp_method for row in self.rows])}), if bounds are known",
+            "level": "choose by the promise that you need",
         }[self.ahead]
-        said = f"For this task ({self.task}), {prefer}. Measured at {50 + 50 * self.advantage:.1f} % on"
-        return "\n".join([f"{said} public data:", *(f"  {row}" for row in self.rows)])
+        lines = [
+            f"Advice, {self.task}: {prefer}.",
+            f"Both tuned, at {50 + 50 * self.advantage:.1f} % membership success, on public data:",
+        ]
+        return "\n".join(lines + [f"  {line}" for r in self.rows for line in str(r).split("\n")])
 
 
 def advise(task: str, *, success: float) -> Advice | None:
