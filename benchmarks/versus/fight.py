@@ -4,20 +4,21 @@ Usage: python benchmarks/versus/fight.py [--list] [--quick] [cell ...]
 
 Runs the cells that are named, or all of them, one after another, and stores each in
 benchmarks/results/versus/CELL.json as soon as it is done. A cell that is stored with the same
-settings is not run again. --quick takes 4000 private rows and half of the candidates; it does not
-replace what was measured in full. page.py draws the pictures and writes the tables. About two hours
-on two cores in all; every file says its CPU seconds. Needs the data of the papers; the cells on
-boosting also ``pip install interpret-core``.
+settings is not run again. --quick takes 4000 private rows, half of the candidates, and tunes at the
+middle advantage only; it does not replace what was measured in full. Then page.py draws the
+pictures and writes the tables. About two hours on two cores in all; every file says its CPU
+seconds. Needs the data of the papers; the cells on boosting also ``pip install interpret-core``.
 """
 
 from __future__ import annotations
 
 import json
 import platform
+import runpy
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,8 @@ class Cell:
         """Return what a stored result must have been measured with."""
         return {
             "size": size.name,
+            "most_records": size.most,
+            "tuned_at": list(size.tuned),
             "version": self.version,
             "advantages": list(ADVANTAGES),
             "n_seeds": N_SEEDS,
@@ -168,7 +171,10 @@ def run(name: str, size: Size) -> None:
             return
     started = time.perf_counter()
     with threadpool_limits(limits=1):
-        found = cell.run(size) if cell.run else measure(cell.make(size))  # type: ignore[misc]
+        if cell.run is not None:
+            found = cell.run(size)
+        else:
+            found = measure(replace(cell.make(size), tuned=size.tuned))  # type: ignore[misc]
     result = {
         "cell": name,
         "task": cell.task,
@@ -214,7 +220,7 @@ def main(words: list[str]) -> int:
     for name in CELLS:
         if not chosen or name in chosen:
             run(name, size)
-    return 0
+    return runpy.run_path(str(Path(__file__).with_name("page.py")))["main"]() if not chosen else 0
 
 
 if __name__ == "__main__":

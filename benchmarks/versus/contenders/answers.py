@@ -8,6 +8,7 @@ and boosting); its advantage is that of both together.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -47,7 +48,7 @@ def measure_answers(name: str, size: Size) -> dict[str, Any]:
     nonprivate = float(np.mean(whole.predict(others[test]) == y_others[test]))
     pac = _answer(X, y, others[test], y_others[test], coded, clock)
     problem = _rivals((X, y), (others[tuning], y_others[tuning]), (others[test], y_others[test]))
-    rivals = fight_dp(problem(coded), clock)
+    rivals = fight_dp(replace(problem(coded), tuned=size.tuned), clock)
     rows = []
     for level in ADVANTAGES:
         best = max(rivals[level], key=lambda row: row["tuned_at"])

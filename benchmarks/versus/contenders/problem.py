@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -30,18 +31,23 @@ Score = Callable[[Any], float]
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How large a run is: all private rows, or the first ones and half of the candidates."""
+    """How large a run is: all private rows, or the first ones and half of the candidates.
+
+    ``tuned`` are the advantages at which settings are chosen; the others take the nearest choice.
+    """
 
     name: str
     most: int | None
     divisor: int
+    tuned: tuple[float, ...]
 
     def subsets(self, full: int) -> int:
         """Return the number of candidates."""
         return full // self.divisor
 
 
-FULL, QUICK = Size(name="full", most=None, divisor=1), Size(name="quick", most=4000, divisor=2)
+FULL = Size(name="full", most=None, divisor=1, tuned=ADVANTAGES)
+QUICK = Size(name="quick", most=4000, divisor=2, tuned=(0.176,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +88,11 @@ class Problem:
     pac_name: str = "folds, risk"
     pac_needs: str = "nothing"
     dp_needs: str = ""
+    tuned: tuple[float, ...] = ADVANTAGES
+
+    def nearest(self, level: float) -> float:
+        """Return where the settings of an advantage are chosen."""
+        return min(self.tuned, key=lambda each: abs(each - level))
 
     def loss(self, score: Score) -> Callable[[Any], float]:
         """Return what is made small."""
@@ -123,7 +134,7 @@ def measure(problem: Problem) -> dict[str, Any]:
 
 def fight_pac(problem: Problem, clock: Clock) -> dict[float, dict[str, Any]]:
     """Tune the setting and the number of folds, then release from three pools."""
-    budgets = [Membership((1 + level) / 2) for level in ADVANTAGES]
+    budgets = [Membership((1 + level) / 2) for level in problem.tuned]
     utility = problem.loss(problem.tuning)
     tuned = {}
     for folds in problem.folds:
@@ -140,8 +151,9 @@ def fight_pac(problem: Problem, clock: Clock) -> dict[float, dict[str, Any]]:
             rng=0,
         )
     chosen = {}
-    for number, level in enumerate(ADVANTAGES):
-        folds = max(problem.folds, key=lambda k: tuned[k][number].best_point.utility)
+    for level in ADVANTAGES:
+        number = problem.tuned.index(problem.nearest(level))
+        folds = max(problem.folds, key=lambda k, number=number: tuned[k][number].best_point.utility)
         chosen[level] = (folds, tuned[folds][number].best)
     clock.lap("pac_tuning")
     values: dict[float, list[list[Any]]] = {level: [] for level in ADVANTAGES}
@@ -190,19 +202,23 @@ def fight_dp(problem: Problem, clock: Clock) -> dict[float, list[dict[str, Any]]
     found: dict[float, list[dict[str, Any]]] = {}
     loss = problem.loss(problem.tuning)
     tried = sum(len(method.settings) for method in problem.dp_methods)
+    sign = -1.0 if problem.larger_is_better else 1.0
+    chosen: dict[tuple[str, float], tuple[Any, float]] = {}
+    for method, level in product(problem.dp_methods, problem.tuned):
+        scores = []
+        for setting in method.settings:
+            epsilon = _epsilon(method, setting, level, problem.delta)
+            draws = range(problem.n_tuning_draws)
+            lost = [loss(method.release(setting, epsilon, 1000 + k)[0]) for k in draws]
+            scores.append(float(np.mean(lost)))
+        place = int(np.argmin(scores))
+        chosen[method.name, level] = method.settings[place], sign * scores[place]
+    clock.lap("dp_tuning")
     for level in ADVANTAGES:
         found[level] = []
         for method in problem.dp_methods:
-            scores, epsilons = [], []
-            for setting in method.settings:
-                epsilon = _epsilon(method, setting, level, problem.delta)
-                draws = range(problem.n_tuning_draws)
-                lost = [loss(method.release(setting, epsilon, 1000 + k)[0]) for k in draws]
-                scores.append(float(np.mean(lost)))
-                epsilons.append(epsilon)
-            place = int(np.argmin(scores))
-            clock.lap("dp_tuning")
-            setting, epsilon = method.settings[place], epsilons[place]
+            setting, tuned_at = chosen[method.name, problem.nearest(level)]
+            epsilon = _epsilon(method, setting, level, problem.delta)
             values, advantage = [], 0.0
             for seed in range(1, N_SEEDS + 1):
                 drawn = [
@@ -212,13 +228,12 @@ def fight_dp(problem: Problem, clock: Clock) -> dict[float, list[dict[str, Any]]
                 advantage = max(advantage, *(own for _, own in drawn))
             assert advantage <= level, (method.name, advantage, level)
             clock.lap("dp_releases")
-            sign = -1.0 if problem.larger_is_better else 1.0
             found[level].append(
                 summary(problem, values)
                 | {
                     "method": method.name,
                     "setting": repr(setting),
-                    "tuned_at": sign * scores[place],
+                    "tuned_at": tuned_at,
                     "epsilon": epsilon,
                     "delta": problem.delta,
                     "advantage": advantage,
