@@ -28,7 +28,7 @@ from contenders.problem import (
 )
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.dp import count_votes, label_by_votes
-from pacprivacy.dp.noise import read_source
+from pacprivacy.dp.noise import dp_noise_source
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.pool import Balanced
 from pacprivacy.session.answers import Responder
@@ -179,7 +179,7 @@ def _rivals(train: Any, tuning: Any, test: Any) -> Any:
                     votes[key] = count_votes(
                         LogisticRegression(max_iter=200), encoded, y, asked, classes=(0, 1),
                         n_teachers=n_teachers, neighbours="add_remove",
-                        source=read_source(key[1]), n_jobs=1,
+                        source=dp_noise_source(key[1]), n_jobs=1,
                     )  # fmt: skip
             chosen = votes[key][:n_questions]
             release = label_by_votes(
