@@ -73,9 +73,13 @@ def main() -> int:
     PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
     accurate = [result for result in results if result["metric"] == "accuracy"]
     others = [result for result in results if result["metric"] != "accuracy"]
-    draw(accurate, IMAGES / "versus-accuracy.png", "Accuracy on test rows: higher is better")
-    draw(others, IMAGES / "versus-error.png", "Error: lower is better")
     write_advice(results)
+    for chosen, name, title in (
+        (accurate, "versus-accuracy.png", "Accuracy on test rows: higher is better"),
+        (others, "versus-error.png", "Error: lower is better"),
+    ):
+        if chosen:
+            draw(chosen, IMAGES / name, title)
     return 0
 
 

@@ -29,7 +29,7 @@ def test_rows_agree_with_the_scores_that_were_stored():
             scores = [score for seed in found[family]["scores"] for score in seed]
             assert len(scores) == 30
             # scores and means are stored with five and four digits
-            assert said == pytest.approx(math.fsum(scores) / 30, rel=2e-4, abs=1e-9)
+            assert said == pytest.approx(math.fsum(scores) / 30, rel=6e-4, abs=1e-9)
         assert row.dp_method == found["dp"]["method"]
         assert (row.n_records, row.metric) == (cell["n_records"], cell["metric"])
 
