@@ -18,7 +18,7 @@ import numpy as np
 
 from pacprivacy._random import public_generator
 from pacprivacy.budget import Membership
-from pacprivacy.design.tuning import simulate_releases, tune_budgets
+from pacprivacy.design.tuning import simulate_tuned_releases, tune_budgets
 from pacprivacy.dp import calibrate_to_advantage
 from pacprivacy.pool import Balanced
 from pacprivacy.session import Rehearsal
@@ -174,7 +174,7 @@ def fight_pac(problem: Problem, clock: Clock) -> dict[float, dict[str, Any]]:
             for level in levels:
                 plan = rehearsal.calibrate(outputs, Membership((1 + level) / 2), rule="risk")
                 nats[level] = max(nats.get(level, 0.0), plan.mi_upper)
-                released = simulate_releases(plan, N_DRAWS, public_generator(seed, "fight"))
+                released = simulate_tuned_releases(plan, N_DRAWS, public_generator(seed, "fight"))
                 values[level].append([outputs.restore(vector) for vector in released])
                 some = outputs.values[:: max(1, outputs.n_subsets // 20)]
                 quiet[level].append(

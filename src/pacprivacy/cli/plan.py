@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from pacprivacy._rounding import at_most
-from pacprivacy.budget import AnyBudget, Membership, limits_of, parse_budget
+from pacprivacy.budget import AnyBudget, Membership, budget_limits, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.main import (
     AsJson,
@@ -142,7 +142,7 @@ def _plan(
 
 def _advise(model: str, budgets: list[AnyBudget]) -> Advice | None:
     """Return what was measured for a model at the middle one of the limits on membership."""
-    levels = sorted(x for b in budgets if (x := limits_of(b, 2).success_level) is not None)
+    levels = sorted(x for b in budgets if (x := budget_limits(b, 2).success_level) is not None)
     return advise(model, success=levels[len(levels) // 2]) if levels else None
 
 
