@@ -79,11 +79,11 @@ class Cell:
 RMS = "rms error, deviations"
 BEAN = {
     "loss": LOGISTIC, "pac": (1e-3, 1e-2), "folds": (5, 10), "draws": 3,
-    "dp": ((20, 60), (8.0,), (1.0, 2.0)),
+    "dp": ((60,), (8.0, None), (1.0, 2.0)),
 }  # fmt: skip
 PROBE = {
     "loss": SQUARED, "pac": (1e-2, 1e-1), "folds": (10,), "draws": 1,
-    "dp": ((30,), (8.0, 20.0), (1.0,)),
+    "dp": ((40,), (20.0, None), (1.0,)),
 }  # fmt: skip
 CELLS: dict[str, Cell] = {
     "mean-wine": Cell(

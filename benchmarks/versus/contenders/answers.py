@@ -31,7 +31,7 @@ from pacprivacy.dp import count_votes, label_by_votes
 from pacprivacy.dp.noise import dp_noise_source
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.pool import Balanced
-from pacprivacy.session.answers import AnswerKeeper
+from pacprivacy.session.answers import Answerer
 from pacprivacy.theory import gaussian_parameter, gaussian_success
 from papers.responses.models import make_booster, split_dataset
 
@@ -108,7 +108,7 @@ def _transcript(
 ) -> tuple[Any, float]:
     """Answer all questions at the largest price that fits, from this one downwards."""
     for price in [each for each in QUERY_NATS if each <= nats]:
-        responder = AnswerKeeper(
+        responder = Answerer(
             pool,
             query_nats=price,
             total_nats=float("inf"),
