@@ -72,6 +72,7 @@ class Rehearsal:
         n_subsets: int | None = None,
         units: Any = None,
         n_jobs: int | None = None,
+        backend: str | None = None,
         rng: np.random.Generator | int | None = None,
         progress: bool | None = None,
     ) -> None:
@@ -80,7 +81,7 @@ class Rehearsal:
         self.pool: Pool | None = None
         self._given = None if rng is None else self.seed
         self._wanted, self._n_subsets, self._units = pool, n_subsets, units
-        self._n_jobs, self.progress = n_jobs, progress
+        self._n_jobs, self._backend, self.progress = n_jobs, backend, progress
 
     def draw(
         self,
@@ -220,6 +221,7 @@ class Rehearsal:
             pool=replace(strategy, folds=folds, n_subsets=max(2, size // folds) * folds),
             units=self._units,
             n_jobs=self._n_jobs,
+            backend=self._backend,
             rng=public_generator(seed, "pilot", folds),
             progress=False,
         )
@@ -276,6 +278,7 @@ class Rehearsal:
             self.data,
             pool,
             n_jobs=self._n_jobs,
+            backend=self._backend,
             checkpoint=checkpoint,
             rng=self._given if rng is None or self._given is None else rng,
             progress=self.progress,

@@ -5,7 +5,6 @@ from pacprivacy.simulation.backends import (
     PROVING as PROVING,
     SEARCHING as SEARCHING,
     WRITING as WRITING,
-    count_workers as count_workers,
     seconds_after as seconds_after,
     train_subsets as train_subsets,
 )
@@ -16,3 +15,4 @@ from pacprivacy.simulation.run import (
     scale_outputs as scale_outputs,
     value_on_all as value_on_all,
 )
+from pacprivacy.simulation.workers import open_workers as open_workers

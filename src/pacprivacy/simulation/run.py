@@ -142,15 +142,17 @@ def run_mechanism(
     pool: Pool,
     *,
     n_jobs: int | None = None,
+    backend: str | None = None,
     checkpoint: str | Path | None = None,
     rng: np.random.Generator | int | None = None,
     progress: bool | None = None,
 ) -> Outputs:
     """Evaluate a mechanism on all subsets of a pool; none is left out.
 
-    ``n_jobs``, ``checkpoint`` and ``progress`` are those of :func:`pacprivacy.privatize`. ``rng``
-    seeds the mechanism's public streams; None draws a fresh seed, or takes that of the checkpoint.
-    Mechanisms that evaluate all subsets at once write no checkpoint.
+    ``n_jobs``, ``backend``, ``checkpoint`` and ``progress`` are those of
+    :func:`pacprivacy.privatize`. ``rng`` seeds the mechanism's public streams; None draws a fresh
+    seed, or takes that of the checkpoint. Mechanisms that
+    evaluate all subsets at once write no checkpoint.
 
     Guarantee
     ---------
@@ -173,7 +175,7 @@ def run_mechanism(
                 begin(EVALUATING)
                 values, structure = run_at_once(batch, job, pool)
             else:
-                values, structure = run.execute(n_jobs=n_jobs)
+                values, structure = run.execute(n_jobs=n_jobs, backend=backend)
     except BaseException:
         with suppress(Warning):  # a filter that makes warnings errors must not hide this one
             show_notices([*own, *run.notices])
