@@ -14,6 +14,7 @@ from pacprivacy.mechanism.base import (
     mechanism_batch as mechanism_batch,
     mechanism_model as mechanism_model,
     mechanism_published as mechanism_published,
+    mechanism_streams as mechanism_streams,
     mechanism_totals as mechanism_totals,
     titled_mechanism as titled_mechanism,
 )
@@ -37,11 +38,17 @@ from pacprivacy.mechanism.data import (
     code_data_labels as code_data_labels,
     coerce_data as coerce_data,
     find_data_classes as find_data_classes,
+    is_data_streamed as is_data_streamed,
     is_data_table as is_data_table,
     read_data_columns as read_data_columns,
     read_data_table as read_data_table,
     read_labelled_data as read_labelled_data,
     split_data_units as split_data_units,
+)
+from pacprivacy.mechanism.datasets import (
+    Dataset as Dataset,
+    DatasetStream as DatasetStream,
+    dataset_triangle as dataset_triangle,
 )
 from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,

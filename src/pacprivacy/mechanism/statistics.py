@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,9 @@ def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
     """
     most = _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features)
     width = max(1, min(most, max(_CACHED_NUMBERS // pool.n_subsets, n_features)))
-    product = np.zeros((pool.n_subsets, n_features))
+    # The complement of a half has the same signed sum, but for the sign.
+    n_products = pool.n_subsets // 2 if pool.folds == 2 else pool.n_subsets
+    product = np.zeros((n_products, n_features))
     total = np.zeros(n_features)
     order, starts = _rows_by_unit(pool)
     for start in range(0, pool.n_units, width):
@@ -37,9 +39,11 @@ def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
         if pool.folds > 2:
             product += (1 - pool.inside(slice(start, stop))).astype(np.float64) @ block
         else:
-            product += pool.signs(start, stop, np.float64) @ block
+            product += pool.signs(start, stop, np.float64, n_subsets=n_products) @ block
     if pool.folds > 2:  # all minus the fold
         return total - product
+    if pool.folds == 2:
+        product = np.concatenate([product, -product])
     # A unit counts +1 when it is in and -1 when it is out: the sum over those in is the mean
     # of the signed sum and the total. Exact for counts below 2**52.
     return (product + total) / 2.0
@@ -82,6 +86,7 @@ class Mean(Mechanism):
     """Mean over the rows: a number for one-dimensional data, else an array of one row's shape."""
 
     name = "Mean"
+    streams: ClassVar[bool] = True
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the mean of one subset."""
@@ -113,6 +118,7 @@ class Covariance(Mechanism):
     """
 
     name = "Covariance"
+    streams: ClassVar[bool] = True
     ddof: int = 1
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
@@ -186,6 +192,7 @@ class Histogram(Mechanism):
     """
 
     name = "Histogram"
+    streams: ClassVar[bool] = True
     bins: int | Sequence[float] = 10
     ranges: tuple[float, float] | Sequence[tuple[float, float]] | None = None
     density: bool = False
@@ -249,9 +256,9 @@ class Histogram(Mechanism):
         n_bins = len(edges[0]) - 1
 
         def features(rows: npt.NDArray[np.int64]) -> Matrix:
-            hits = np.zeros((len(rows), len(edges), n_bins + 1))
+            block, hits = X[rows], np.zeros((len(rows), len(edges), n_bins + 1))
             for column, column_edges in enumerate(edges):
-                hits[np.arange(len(rows)), column, _locate(X[rows, column], column_edges)] = 1.0
+                hits[np.arange(len(rows)), column, _locate(block[:, column], column_edges)] = 1.0
             return hits[:, :, :n_bins].reshape(len(rows), -1)
 
         sums = subset_sums(pool, features, len(edges) * n_bins)

@@ -18,7 +18,13 @@ from pacprivacy._progress import begin, expect
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, limits_of
 from pacprivacy.errors import MechanismError, PoolError
-from pacprivacy.mechanism import Mechanism, as_mechanism, coerce_data, mechanism_batch
+from pacprivacy.mechanism import (
+    Mechanism,
+    as_mechanism,
+    coerce_data,
+    is_data_streamed,
+    mechanism_batch,
+)
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
 from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices, unit_name
 from pacprivacy.simulation import (
@@ -133,7 +139,9 @@ class Rehearsal:
 
         ``n_reserve`` more are drawn for a secret that must be independent of the others.
         """
-        strategy: Any = Balanced(folds="auto") if self._wanted is None else self._wanted
+        strategy: Any = self._wanted
+        if strategy is None:
+            strategy = Balanced(folds="auto", blocks=is_data_streamed(self.data))
         if isinstance(strategy, type) or not hasattr(strategy, "with_subsets"):
             raise PoolError(
                 f"pool must be a Pool or a strategy; got {strategy!r}. "

@@ -17,7 +17,7 @@ from pacprivacy._progress import begin, expect, show_stages
 from pacprivacy._random import coerce_seed
 from pacprivacy._system import single_threaded
 from pacprivacy.errors import MechanismError
-from pacprivacy.pool import Pool
+from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation.backends import (
     EVALUATING,
     Job,
@@ -99,11 +99,32 @@ class Outputs:
 
 def value_on_all(mechanism: Any, data: mechanisms.Data) -> Vector:
     """Return the mechanism's value on all records, flattened; curator-only."""
-    prepared = mechanisms.as_mechanism(mechanism).prepare(data)
+    prepared = prepare(mechanism, data)
+    batch = mechanisms.mechanism_batch(prepared)
+    if batch is not None and mechanisms.is_data_streamed(data):
+        bits = np.packbits(np.ones((2, data.n_rows), dtype=np.uint8), axis=1)
+        law: dict[str, Any] = {"scheme": "all", "prior": 1.0, "independent": False, "folds": 1}
+        return np.asarray(batch(data, Pool(bits=bits, n_units=data.n_rows, **law)))[0]
     everyone = data.take(np.arange(data.n_rows))
     return mechanisms.flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
 
 
+def prepare(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
+    """Fix a mechanism with the universe; refuse one that cannot read it in passes but should."""
+    given = mechanisms.as_mechanism(mechanism)
+    whole = mechanisms.mechanism_batch(given) is not None and not mechanisms.mechanism_streams(
+        given
+    )
+    if whole and mechanisms.is_data_streamed(data):
+        raise MechanismError(
+            f"a mechanism over a Dataset must read it in passes; got {given.name}, which needs "
+            "all rows at once. Use Mean, Covariance, Histogram, Quantiles, JointRidge, "
+            "OrthogonalRidge or LogisticFit, a function, or load the columns into memory."
+        )
+    return given.prepare(data)
+
+
+_SAMPLE_ROWS: Final = 4096  # of files, on which batch and evaluate are compared
 _TOLERANCE: Final = 1e-8  # far above rounding, far below any real difference in the formula
 
 
@@ -112,10 +133,20 @@ def run_at_once(
 ) -> tuple[Matrix, mechanisms.Structure]:
     """Return the values of all subsets and their structure, which is that of ``evaluate``.
 
-    The shape, the finiteness, and the value on the first subset are checked.
+    The shape, the finiteness, and the value on the first subset are checked; of files, the value
+    on half of a few thousand rows from all over them.
     """
     values = np.asarray(batch(job.data, pool), dtype=np.float64)
-    vector, structure = job.evaluate(0, pool.rows(0))
+    first = values[0]
+    if mechanisms.is_data_streamed(job.data):
+        rows = np.arange(0, job.data.n_rows, -(-job.data.n_rows // _SAMPLE_ROWS))
+        parts = job.data.take(rows)
+        sample = mechanisms.Data(parts=parts, n_rows=len(rows), single=job.data.single)
+        few = Balanced(n_subsets=2).draw(len(rows), rng=0)
+        first = np.asarray(batch(sample, few), dtype=np.float64)[0]
+        vector, structure = replace(job, data=sample).evaluate(0, few.rows(0))
+    else:
+        vector, structure = job.evaluate(0, pool.rows(0))
     if values.shape != (pool.n_subsets, vector.size):
         raise MechanismError(
             f"batch must return shape {(pool.n_subsets, vector.size)}; got {values.shape}. "
@@ -128,7 +159,7 @@ def run_at_once(
             "entries. Use more records per subset or a mechanism that is defined on few."
         )
     tolerance = _TOLERANCE * float(np.abs(vector).max())
-    if np.abs(vector - values[0]).max() > tolerance:
+    if np.abs(vector - first).max() > tolerance:
         raise MechanismError(
             "batch must agree with evaluate; got another value on subset 0. "
             "Compute the same function in both."
@@ -161,7 +192,7 @@ def run_mechanism(
     """
     universe = coerce_for(pool, data)
     path = None if checkpoint is None else Path(checkpoint)
-    prepared = mechanisms.as_mechanism(mechanism).prepare(universe)
+    prepared = prepare(mechanism, universe)
     header = None if path is None or rng is not None else read_header(path)
     seed = coerce_seed(rng) if header is None else header.seed
     job = Job(mechanism=prepared, data=universe, seed=seed)
