@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-import secrets
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
@@ -28,6 +27,7 @@ import numpy as np
 from joblib.externals.loky.process_executor import BrokenProcessPool
 from joblib.parallel import get_active_backend
 
+from pacprivacy._random import fresh_seed
 from pacprivacy._version import __version__
 from pacprivacy.errors import DataError, MechanismError
 
@@ -116,7 +116,7 @@ def read_versions() -> dict[str, str]:
 class Label:
     """What every task carries of the shared object: its key, and who may open it."""
 
-    key: str = field(default_factory=lambda: secrets.token_hex(8))
+    key: str = field(default_factory=lambda: f"{fresh_seed():x}")
     versions: dict[str, str] = field(default_factory=read_versions)
 
 
