@@ -1,8 +1,8 @@
 """Universes in files that do not fit into memory: Parquet folders and Arrow datasets.
 
 A :class:`Dataset` is read from the front, a chunk at a time. What mechanisms see of it is a
-:class:`DatasetStream`, which answers as a matrix does to the few things that sums over subsets need:
-rows in order, means, spreads and extremes of columns, shifts and products. Each is one pass.
+:class:`DatasetStream`, which answers as a matrix does to the few things that sums over subsets
+need: rows in order, means, spreads and extremes of columns, shifts and products; one pass each.
 """
 
 from __future__ import annotations
