@@ -16,6 +16,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._progress import begin, expect
 from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy._system import available_memory
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, limits_of
 from pacprivacy.errors import MechanismError, PoolError
 from pacprivacy.mechanism import (
@@ -29,7 +30,9 @@ from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_var
 from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices, unit_name
 from pacprivacy.simulation import (
     EVALUATING,
+    Cost,
     Outputs,
+    predict_cost,
     read_checkpoint_seed,
     run_mechanism,
     scale_outputs,
@@ -125,6 +128,8 @@ class Rehearsal:
                 folds, chosen = self._settle_folds(prepared, budget, strategy, seed)
             strategy = replace(strategy, folds=folds)
         labels = self.data.parts[-1] if len(self.data.parts) > 1 else None
+        if self._units is None:
+            _check_memory(strategy, self.data.n_rows)
         pool = strategy.draw(self.data.n_rows, rng=seed, units=self._units, strata=labels)
         key = getattr(self.data.parts[0], "unit", None)  # of tables, whose rows are their units
         if self._units is None and isinstance(key, str) and (called := unit_name(key)):
@@ -275,6 +280,26 @@ class Rehearsal:
             return None
         return Prospect(SUBSETS_BATCHED, MORE_FOLDS, math.sqrt(there / here))
 
+    def cost(self, mechanism: Any) -> Cost:
+        """Predict seconds and memory of a run from a pilot; nothing else is evaluated."""
+        prepared = as_mechanism(mechanism)
+        if isinstance(self._wanted, Pool):
+            strategy, m = Balanced(), self._wanted.n_subsets
+        else:
+            strategy, _ = self._strategy(prepared, 0)
+            m = strategy.n_subsets
+            if isinstance(strategy, Balanced) and strategy.folds == "auto":
+                strategy = replace(strategy, folds=2)
+        return predict_cost(
+            prepared,
+            self.data,
+            n_subsets=m,
+            strategy=strategy,
+            units=self._units,
+            n_jobs=self._n_jobs,
+            backend=self._backend,
+        )
+
     def run(
         self, mechanism: Any, *, checkpoint: str | Path | None = None, rng: int | None = None
     ) -> Outputs:
@@ -301,6 +326,17 @@ class Rehearsal:
         """
         settings = {"pool": self.pool, "rng": self.seed} | options
         return calibrate(outputs, budget, rule=rule, **settings)
+
+
+def _check_memory(strategy: PoolStrategy, n_units: int) -> None:
+    """Refuse a pool that does not fit into memory, before it is drawn."""
+    needed, free = (strategy.n_subsets or 0) * n_units / 8, available_memory()
+    if free is not None and needed > free and not getattr(strategy, "blocks", False):
+        raise PoolError(
+            f"the pool must fit into memory; got {strategy.n_subsets} subsets of {n_units} units, "
+            f"which need {needed / 1e9:.3g} GB where {free / 1e9:.3g} GB are free. "
+            "Use a smaller n_subsets, or pool=pac.Balanced(blocks=True)."
+        )
 
 
 def _weighs_folds(budget: AnyBudget, rule: AnyRule | None, n_subsets: int | None) -> bool:

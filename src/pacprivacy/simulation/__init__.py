@@ -9,6 +9,7 @@ from pacprivacy.simulation.backends import (
     train_subsets as train_subsets,
 )
 from pacprivacy.simulation.checkpoint import read_checkpoint_seed as read_checkpoint_seed
+from pacprivacy.simulation.cost import Cost as Cost, predict_cost as predict_cost
 from pacprivacy.simulation.run import (
     Outputs as Outputs,
     run_mechanism as run_mechanism,
