@@ -18,10 +18,10 @@ from pacprivacy._checks import Integers, Mask, Matrix, Vector, check_positive, f
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
-    DatasetStream,
     Mechanism,
     dataset_triangle,
     fixed_mechanism,
+    is_dataset_stream,
     read_labelled_data,
     subset_sizes,
     subset_sums,
@@ -87,7 +87,7 @@ def fit_whitening(X: Matrix) -> LinearTransform:
     """Rotate standardised features to their principal axes, each scaled to variance 1."""
     standard = fit_standard(X)
     rows = standard.apply(X)
-    if isinstance(rows, DatasetStream):
+    if is_dataset_stream(rows):
         rows, _ = dataset_triangle(rows, rows.map(lambda block: block[:, :1], 1))
     _, singular, axes = np.linalg.svd(rows, full_matrices=False)
     keep = _kept(singular)
@@ -112,7 +112,7 @@ def fit_ica(X: Matrix, *, seed: int = 0) -> LinearTransform:
     seed : int, public
         Where the search starts.
     """
-    if isinstance(X, DatasetStream):
+    if is_dataset_stream(X):
         raise MechanismError(
             "transform must be 'whitening' for a Dataset; got 'ica', which needs all rows at once."
         )
@@ -306,7 +306,7 @@ class _Ridge(Mechanism):
         X, y = read_regression(data.parts, self.name)
         transform, mean = fit if isinstance(fit, LinearTransform) else fit(X), float(y.mean())
         Z, centred = transform.apply(X), y - mean
-        if isinstance(Z, DatasetStream):  # few rows that have the same least squares
+        if is_dataset_stream(Z):  # few rows that have the same least squares
             Z, centred = dataset_triangle(Z, centred)
         if not self.joint and not np.square(Z).sum(axis=0).all():
             raise MechanismError(
@@ -465,7 +465,7 @@ def _check_transform(given: Any, *known: str) -> None:
 def read_regression(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
     """Return the features as a matrix and the target as a vector of numbers."""
     X, y = read_labelled_data(parts, name)
-    if isinstance(y, DatasetStream):
+    if is_dataset_stream(y):
         return X, y
     if y.dtype.kind not in "biuf":
         raise MechanismError(

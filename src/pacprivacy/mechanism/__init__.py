@@ -47,8 +47,8 @@ from pacprivacy.mechanism.data import (
 )
 from pacprivacy.mechanism.datasets import (
     Dataset as Dataset,
-    DatasetStream as DatasetStream,
     dataset_triangle as dataset_triangle,
+    is_dataset_stream as is_dataset_stream,
 )
 from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,
@@ -66,6 +66,7 @@ from pacprivacy.mechanism.statistics import (
     Covariance as Covariance,
     Histogram as Histogram,
     Mean as Mean,
+    Quantiles as Quantiles,
     subset_sizes as subset_sizes,
     subset_sums as subset_sums,
 )

@@ -272,6 +272,10 @@ class DatasetStream:
         """Return the largest numbers of the columns."""
         return self._answer(3)
 
+    def distinct(self) -> Vector:
+        """Return the sorted values of a vector."""
+        return np.unique(np.concatenate([np.unique(block) for block in self.chunks()]))
+
     def _answer(self, which: int) -> Any:
         if self._moments is None:
             self._moments = self._measure()
@@ -295,7 +299,12 @@ class DatasetStream:
         return mean, spread, low, high
 
 
-def dataset_triangle(first: DatasetStream, second: DatasetStream) -> tuple[Matrix, Vector]:
+def is_dataset_stream(found: Any) -> bool:
+    """Whether something that answers as a matrix is read in passes."""
+    return isinstance(found, DatasetStream)
+
+
+def dataset_triangle(first: Any, second: Any) -> tuple[Matrix, Vector]:
     """Return few rows that have the same sums of products as all rows of a matrix and a vector.
 
     The triangular factor of both side by side, block by block: least squares, residuals and
@@ -303,5 +312,6 @@ def dataset_triangle(first: DatasetStream, second: DatasetStream) -> tuple[Matri
     """
     factor = np.empty((0, first.width + 1))
     for block, target in zip(first.chunks(), second.chunks(), strict=True):
-        factor = np.linalg.qr(np.vstack([factor, np.hstack([block, target])]), mode="r")
+        rows = np.vstack([factor, np.hstack([block, target])])
+        factor = np.asarray(np.linalg.qr(rows, mode="r"))
     return factor[:, :-1], factor[:, -1]

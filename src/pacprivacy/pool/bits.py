@@ -102,7 +102,7 @@ class BlockBits:
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return the number of units in each subset."""
         outside = self._counts.sum(axis=1, dtype=np.int64)  # shape (partitions, folds)
-        return self.n_units - outside.T.ravel()
+        return np.asarray(self.n_units - outside.T.ravel(), dtype=np.int64)
 
     def __getitem__(self, key: Any) -> Bits:
         if isinstance(key, int | np.integer):
@@ -136,10 +136,10 @@ class BlockBits:
         return block
 
     def _row(self, k: int, b: int) -> Bits:
-        if b in self._kept:
-            return self._kept[b][k]
         n_parts = self._counts.shape[0]
-        return self._partition(k % n_parts, b)[k // n_parts]
+        lines = self._kept[b] if b in self._kept else None
+        row: Bits = self._partition(k % n_parts, b)[k // n_parts] if lines is None else lines[k]
+        return row
 
     def _partition(self, r: int, b: int) -> Bits:
         """Return the subsets of one partition in one block, shape (folds, bytes)."""

@@ -212,6 +212,16 @@ class Pool:
         found: Bits = np.bitwise_and(self.bits[:, units >> 3] >> shifts, np.uint8(1))
         return found
 
+    def rows_inside(self, start: int, stop: int) -> Bits:
+        """Return 1 where rows ``start`` to ``stop - 1`` are in a subset, shape (n_subsets, width).
+
+        Rows of a unit follow each other.
+        """
+        if self.row_units is None:
+            return self._unpack(start, stop)
+        units = self.row_units[start:stop]
+        return self._unpack(int(units[0]), int(units[-1]) + 1)[:, units - units[0]]
+
     def digest(self) -> str:
         """Return a fingerprint of the subsets and of the rows behind each unit."""
         digest = hashlib.blake2b(digest_size=32)

@@ -27,7 +27,14 @@ from pacprivacy.mechanism import (
     mechanism_batch,
 )
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
-from pacprivacy.pool import Balanced, Pool, PoolStrategy, fold_choices, unit_name
+from pacprivacy.pool import (
+    DEFAULT_SUBSETS,
+    Balanced,
+    Pool,
+    PoolStrategy,
+    fold_choices,
+    unit_name,
+)
 from pacprivacy.simulation import (
     EVALUATING,
     Cost,
@@ -283,17 +290,17 @@ class Rehearsal:
     def cost(self, mechanism: Any) -> Cost:
         """Predict seconds and memory of a run from a pilot; nothing else is evaluated."""
         prepared = as_mechanism(mechanism)
+        strategy: PoolStrategy = Balanced(n_subsets=None)
         if isinstance(self._wanted, Pool):
-            strategy, m = Balanced(), self._wanted.n_subsets
+            strategy = strategy.with_subsets(self._wanted.n_subsets)
         else:
             strategy, _ = self._strategy(prepared, 0)
-            m = strategy.n_subsets
-            if isinstance(strategy, Balanced) and strategy.folds == "auto":
-                strategy = replace(strategy, folds=2)
+        if isinstance(strategy, Balanced) and strategy.folds == "auto":
+            strategy = replace(strategy, folds=2)
         return predict_cost(
             prepared,
             self.data,
-            n_subsets=m,
+            n_subsets=strategy.n_subsets or DEFAULT_SUBSETS,
             strategy=strategy,
             units=self._units,
             n_jobs=self._n_jobs,

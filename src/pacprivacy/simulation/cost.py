@@ -6,6 +6,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -87,10 +88,15 @@ def predict_cost(
         evaluating = n_subsets * min(first, second, third) / n_workers
         held, n_outputs = _pool_bytes(few) * n_subsets / FEW + peak * n_workers, vector.size
     else:
-        runs = [_measure(lambda m=m: batch(data, draw(m)), memory=False) for m in (FEW, MORE)]
-        peaks = [_measure(lambda m=m: batch(data, draw(m)), memory=True)[2] for m in (FEW, MORE)]
-        evaluating = fixing + _line(runs[0][1], runs[1][1], n_subsets)
-        held, n_outputs = _line(*peaks, n_subsets), int(np.shape(runs[0][0])[1])
+        at_once = batch  # known to be there
+        few_run, more_run, few_peak, more_peak = (
+            _measure(partial(lambda m: at_once(data, draw(m)), m), memory=memory)
+            for memory in (False, True)
+            for m in (FEW, MORE)
+        )
+        evaluating = fixing + _line(few_run[1], more_run[1], n_subsets)
+        held = _line(few_peak[2], more_peak[2], n_subsets)
+        n_outputs = int(np.shape(few_run[0])[1])
     after = seconds_after(n_subsets, len(data.parts[0]))
     outputs = 8.0 * n_subsets * n_outputs * _COPIES
     return Cost(

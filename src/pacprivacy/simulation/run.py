@@ -104,7 +104,8 @@ def value_on_all(mechanism: Any, data: mechanisms.Data) -> Vector:
     if batch is not None and mechanisms.is_data_streamed(data):
         bits = np.packbits(np.ones((2, data.n_rows), dtype=np.uint8), axis=1)
         law: dict[str, Any] = {"scheme": "all", "prior": 1.0, "independent": False, "folds": 1}
-        return np.asarray(batch(data, Pool(bits=bits, n_units=data.n_rows, **law)))[0]
+        values: Matrix = batch(data, Pool(bits=bits, n_units=data.n_rows, **law))
+        return np.asarray(values[0])
     everyone = data.take(np.arange(data.n_rows))
     return mechanisms.flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
 

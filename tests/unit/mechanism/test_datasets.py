@@ -10,9 +10,17 @@ import pandas as pd
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.design import JointRidge, OrthogonalRidge, Penalty
+from pacprivacy.design import JointRidge, LogisticFit, OrthogonalRidge, Penalty
 from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.mechanism import Covariance, Dataset, Histogram, Mean, coerce_data, datasets
+from pacprivacy.mechanism import (
+    Covariance,
+    Dataset,
+    Histogram,
+    Mean,
+    Quantiles,
+    coerce_data,
+    datasets,
+)
 from pacprivacy.simulation import run_mechanism, value_on_all
 
 N = 3000
@@ -22,6 +30,7 @@ FRAME = pd.DataFrame(
         "age": RNG.integers(18, 90, N),
         "income": RNG.lognormal(10, 1, N),
         "flag": RNG.random(N) < 0.3,
+        "group": np.arange(N) // 3 % 3,
         "person": np.repeat(np.arange(N // 3), 3),
     }
 )
@@ -48,10 +57,24 @@ MECHANISMS = [
     (Covariance(), False),
     (Histogram(bins=7, ranges=(0, 1e5)), False),
     (Histogram(bins=7, universe_facts=True), False),
+    (Quantiles(grid=np.linspace(0, 1e5, 40)), False),
     (JointRidge(penalty=1.0), True),
     (JointRidge(), True),
     (OrthogonalRidge(transform="whitening", penalty=Penalty(mi_nats=0.5)), True),
 ]
+
+
+@pytest.mark.claim("M-6")
+@pytest.mark.parametrize("target", ["flag", "group"])
+def test_logistic_regression_in_passes(folder: Path, target: str) -> None:
+    people = Dataset(folder, unit="person")
+    pool = pac.Balanced(n_subsets=6, blocks=True).draw(N, rng=0, units=people.units())
+    fit = LogisticFit(n_steps=15)
+    found = run_mechanism(fit, (people[["age", "income"]], people[target]), pool, rng=0)
+    arrays = (FRAME[["age", "income"]].to_numpy(float), FRAME[target].to_numpy(float))
+    wanted = run_mechanism(fit, arrays, pool, rng=0)
+    np.testing.assert_allclose(found.values, wanted.values, rtol=1e-9, atol=1e-9)
+    assert found.n_outputs == (3 if target == "flag" else 9)
 
 
 def universe(people: Dataset, labelled: bool) -> tuple[Any, Any]:
