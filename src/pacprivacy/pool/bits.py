@@ -137,7 +137,7 @@ class BlockBits:
 
     def _row(self, k: int, b: int) -> Bits:
         n_parts = self._counts.shape[0]
-        lines = self._kept[b] if b in self._kept else None
+        lines = self._kept.get(b)
         row: Bits = self._partition(k % n_parts, b)[k // n_parts] if lines is None else lines[k]
         return row
 
