@@ -265,11 +265,12 @@ class LogisticFit(Mechanism):
         """Fix scales, classes and step sizes on the whole universe."""
         X, y = read_labelled_data(data.parts, self.name)
         transform = fit_standard(X) if self.transform is None else self.transform
-        labels, n_records = y, len(y)
+        labels: Any = y
+        n_records = len(y)
         if is_dataset_stream(y):
-            moved = transform.apply(X)
+            moved: Any = transform.apply(X)
             rows, _ = dataset_triangle(moved.map(with_constant, transform.n_outputs + 1), y)
-            labels = y.distinct()
+            labels = labels.distinct()
         else:
             rows = with_constant(transform.apply(X))
         frame = ClassFrame(

@@ -86,7 +86,7 @@ def fit_standard(X: Matrix) -> LinearTransform:
 def fit_whitening(X: Matrix) -> LinearTransform:
     """Rotate standardised features to their principal axes, each scaled to variance 1."""
     standard = fit_standard(X)
-    rows = standard.apply(X)
+    rows: Any = standard.apply(X)
     if is_dataset_stream(rows):
         rows, _ = dataset_triangle(rows, rows.map(lambda block: block[:, :1], 1))
     _, singular, axes = np.linalg.svd(rows, full_matrices=False)

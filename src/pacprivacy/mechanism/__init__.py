@@ -71,3 +71,4 @@ from pacprivacy.mechanism.statistics import (
     subset_sums as subset_sums,
 )
 from pacprivacy.mechanism.svm import LinearSVM as LinearSVM
+from pacprivacy.mechanism.vmap import VmapMechanism as VmapMechanism

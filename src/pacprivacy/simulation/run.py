@@ -159,7 +159,8 @@ def run_at_once(
             f"the mechanism failed on subset {bad[0]}: value must be finite; got NaN or infinite "
             "entries. Use more records per subset or a mechanism that is defined on few."
         )
-    tolerance = _TOLERANCE * float(np.abs(vector).max())
+    agreement = getattr(job.mechanism, "agreement", _TOLERANCE)  # of what is not double precision
+    tolerance = agreement * float(np.abs(vector).max())
     if np.abs(vector - first).max() > tolerance:
         raise MechanismError(
             "batch must agree with evaluate; got another value on subset 0. "
