@@ -62,6 +62,7 @@ from pacprivacy.mechanism.forest import Forest as Forest
 from pacprivacy.mechanism.kmeans import KMeans as KMeans
 from pacprivacy.mechanism.nodes import node_type as node_type, node_value as node_value
 from pacprivacy.mechanism.pca import PCA as PCA
+from pacprivacy.mechanism.spark import SparkDataset as SparkDataset
 from pacprivacy.mechanism.statistics import (
     Covariance as Covariance,
     Histogram as Histogram,
@@ -69,6 +70,7 @@ from pacprivacy.mechanism.statistics import (
     Quantiles as Quantiles,
     subset_sizes as subset_sizes,
     subset_sums as subset_sums,
+    sums_made_by as sums_made_by,
 )
 from pacprivacy.mechanism.svm import LinearSVM as LinearSVM
 from pacprivacy.mechanism.vmap import VmapMechanism as VmapMechanism

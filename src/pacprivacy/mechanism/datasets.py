@@ -132,20 +132,17 @@ class Dataset:
 
     def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
         for fragment in self._table.get_fragments():
-            yield from fragment.to_batches(
+            batches = fragment.to_batches(
                 schema=self._table.schema,
                 columns=list(columns),
                 batch_size=_BATCH_ROWS,
                 batch_readahead=2,
                 fragment_readahead=1,
             )
+            yield from (batch for batch in batches if batch.num_rows)
 
     def _chunks(self) -> Iterator[Matrix]:
-        for batch in self._batches(self.columns):
-            block = np.empty((batch.num_rows, len(self.columns)))
-            for place, column in enumerate(batch.columns):
-                block[:, place] = _numbers(column, self.columns[place])
-            yield block
+        return (read_batch(batch, self.columns) for batch in self._batches(self.columns))
 
 
 def _open(source: Any) -> Any:
@@ -176,6 +173,14 @@ def _expand(path: str) -> list[str]:
     if folder.is_dir():
         return sorted(str(file) for file in folder.rglob("*.parquet"))
     return sorted(glob.glob(path, recursive=True))
+
+
+def read_batch(batch: Any, names: Sequence[str]) -> Matrix:
+    """Return columns of an Arrow batch as float64; refuse text, gaps and infinite numbers."""
+    block = np.empty((batch.num_rows, len(names)))
+    for place, name in enumerate(names):
+        block[:, place] = _numbers(batch.column(name), name)
+    return block
 
 
 def _numbers(column: Any, name: str) -> Vector:
@@ -274,7 +279,17 @@ class DatasetStream:
 
     def distinct(self) -> Vector:
         """Return the sorted values of a vector."""
-        return np.unique(np.concatenate([np.unique(block) for block in self.chunks()]))
+        found = self.partial(lambda blocks: np.unique([v for (b,) in blocks for v in np.unique(b)]))
+        return np.unique(np.concatenate(found))
+
+    def partial(
+        self, function: Callable[[Iterator[tuple[Matrix, ...]]], Matrix], *others: DatasetStream
+    ) -> list[Matrix]:
+        """Return what a function finds in the blocks of these streams, in each part of the data.
+
+        Files are one part; a cluster has many, and the function is run where they are.
+        """
+        return [function(zip(*(each.chunks() for each in (self, *others)), strict=True))]
 
     def _answer(self, which: int) -> Any:
         if self._moments is None:
@@ -284,19 +299,33 @@ class DatasetStream:
 
     def _measure(self) -> tuple[Vector, Vector, Vector, Vector]:
         """Find means, standard deviations and extremes in one pass, pairwise by block."""
-        n, mean, scatter = 0, np.zeros(self.width), np.zeros(self.width)
-        low, high = np.full(self.width, np.inf), np.full(self.width, -np.inf)
-        for block in self.chunks():
-            here, own = len(block), block.mean(axis=0)
-            move = own - mean
-            scatter += np.square(block - own).sum(axis=0) + np.square(move) * (
-                n * here / (n + here)
-            )
-            n += here
-            mean = mean + move * (here / n)
-            low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
-        spread = np.where(low == high, 0.0, np.sqrt(scatter / n))
-        return mean, spread, low, high
+        whole = np.zeros((5, self.width))
+        for part in self.partial(_moments):
+            whole = _merge(whole, part.reshape(5, -1)) if len(part) else whole
+        n, mean, scatter, low, high = whole
+        return mean, np.where(low == high, 0.0, np.sqrt(scatter / n)), low, high
+
+
+def _moments(blocks: Iterator[tuple[Matrix, ...]]) -> Matrix:
+    """Return counts, means, sums of squares around them, least and largest; one line each."""
+    whole = np.empty((0, 0))
+    for (block,) in blocks:
+        own = block.mean(axis=0)
+        scatter = np.square(block - own).sum(axis=0)
+        counts = np.full(block.shape[1], float(len(block)))
+        part = np.stack([counts, own, scatter, block.min(axis=0), block.max(axis=0)])
+        whole = _merge(whole, part) if whole.size else part
+    return whole
+
+
+def _merge(one: Matrix, other: Matrix) -> Matrix:
+    if not one[0].any():
+        return other
+    n, here, move = one[0], other[0], other[1] - one[1]
+    mean = one[1] + move * (here / (n + here))
+    scatter = one[2] + other[2] + np.square(move) * (n * here / (n + here))
+    ends = (np.minimum(one[3], other[3]), np.maximum(one[4], other[4]))
+    return np.stack([n + here, mean, scatter, *ends])
 
 
 def is_dataset_stream(found: Any) -> bool:
@@ -310,8 +339,15 @@ def dataset_triangle(first: Any, second: Any) -> tuple[Matrix, Vector]:
     The triangular factor of both side by side, block by block: least squares, residuals and
     singular values are those of the whole.
     """
-    factor = np.empty((0, first.width + 1))
-    for block, target in zip(first.chunks(), second.chunks(), strict=True):
-        rows = np.vstack([factor, np.hstack([block, target])])
-        factor = np.asarray(np.linalg.qr(rows, mode="r"))
+    width = first.width + 1
+    factors = [part.reshape(-1, width) for part in first.partial(_triangle, second)]
+    factor = np.asarray(np.linalg.qr(np.vstack(factors), mode="r"))
     return factor[:, :-1], factor[:, -1]
+
+
+def _triangle(blocks: Iterator[tuple[Matrix, ...]]) -> Matrix:
+    factor: Matrix | None = None
+    for each in blocks:
+        rows = np.hstack(each) if factor is None else np.vstack([factor, np.hstack(each)])
+        factor = np.asarray(np.linalg.qr(rows, mode="r"))
+    return np.empty((0, 0)) if factor is None else factor

@@ -1,6 +1,8 @@
 """Means, covariances and histograms; all subsets at once, by matrix products in bounded memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, Self
 
@@ -14,9 +16,23 @@ from pacprivacy.mechanism.data import Data, read_data_columns, read_data_numbers
 from pacprivacy.pool import Pool
 
 Features = Callable[[npt.NDArray[np.int64]], Matrix]
+Sums = Callable[[Pool, Features, int], Matrix]
 
 _CHUNK_NUMBERS: Final = 2**23  # float64 numbers held at a time, about 64 MB
 _CACHED_NUMBERS: Final = 2**19
+
+
+_ELSEWHERE: ContextVar[Sums | None] = ContextVar("elsewhere", default=None)
+
+
+@contextmanager
+def sums_made_by(sums: Sums | None) -> Iterator[None]:
+    """Have sums over subsets made by somebody else inside: by a cluster that holds the rows."""
+    token = _ELSEWHERE.set(sums)
+    try:
+        yield
+    finally:
+        _ELSEWHERE.reset(token)
 
 
 def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
@@ -25,6 +41,9 @@ def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
     ``features`` maps row numbers to a float64 matrix with one line per row. Never more than about
     64 MB of temporary memory beyond the result.
     """
+    elsewhere = _ELSEWHERE.get()
+    if elsewhere is not None:
+        return elsewhere(pool, features, n_features)
     most = _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features)
     width = max(1, min(most, max(_CACHED_NUMBERS // pool.n_subsets, n_features)))
     # The complement of a half has the same signed sum, but for the sign.
