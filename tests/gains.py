@@ -16,7 +16,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy import optimize, stats
 
 from pacprivacy.comparison import Comparison, compare
-from pacprivacy.comparison.models import MODELS, N_STEPS, Records
+from pacprivacy.comparison.contenders import MODELS, N_STEPS, ContenderRecords
 from pacprivacy.dp import DPRelease
 
 __all__ = ["check_comparison", "descent_gain", "gaussian_gain", "laplace_gain", "parameter_at"]
@@ -74,7 +74,7 @@ def _gain_of(method: str, release: DPRelease, n_features: int) -> float:
     return gaussian_gain(parameter_at(certificate.epsilon, certificate.delta))
 
 
-def _check_rows(found: Comparison, records: Records) -> None:
+def _check_rows(found: Comparison, records: ContenderRecords) -> None:
     target = 2 * found.success - 1
     rows = [row for row in found.rows if row.family == "DP"]
     assert [row.method for row in rows] == list(MODELS[found.model].methods)
@@ -88,14 +88,14 @@ def _check_rows(found: Comparison, records: Records) -> None:
         assert gain == pytest.approx(target, rel=within), row.method
 
 
-def _mapped(X: Any, y: Any, model: str, delta: float) -> Records:
+def _mapped(X: Any, y: Any, model: str, delta: float) -> ContenderRecords:
     low, high = X.min(axis=0), X.max(axis=0)
     target = None
     if model == "ridge":
         target = 2 * (y - y.min()) / (y.max() - y.min()) - 1
     elif model == "logistic":
         target = np.where(y == np.unique(y)[1], 1.0, -1.0)
-    return Records(X=2 * (X - low) / (high - low) - 1, y=target, delta=delta)
+    return ContenderRecords(X=2 * (X - low) / (high - low) - 1, y=target, delta=delta)
 
 
 def check_comparison(X: Any, y: Any, model: str, *, success: float) -> None:

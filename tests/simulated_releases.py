@@ -161,7 +161,7 @@ OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
     "forest": (lambda: mechanism.Forest(n_estimators=2, max_depth=2), (X, LABELS)),
     "ridge": (lambda: design.JointRidge(penalty=0.5), (X, TARGET)),
     "orthogonal ridge": (
-        lambda: design.OrthogonalRidge(penalty=design.Penalty(mi_nats=0.25)),
+        lambda: design.OrthogonalRidge(penalty=design.RidgePenalty(mi_nats=0.25)),
         (X, TARGET),
     ),
     "whitened ridge": (
@@ -780,7 +780,9 @@ CASES |= {
     "dp fit linear, output": lambda: fit_dp(
         dp.DPLinearRegression, "output", neighbours="replace", **LINEAR
     ),
-    "dp fit logistic, descent": lambda: fit_dp(dp.DPLogisticRegression, **LOGISTIC),
+    "dp fit logistic, descent": lambda: fit_dp(
+        dp.DPLogisticRegression, method="descent", **LOGISTIC
+    ),
     "dp fit logistic, objective": lambda: fit_dp(
         dp.DPLogisticRegression, method="objective", **LOGISTIC
     ),

@@ -9,7 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import pacprivacy as pac
+from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
+from pacprivacy.queries import query_mechanism
 
 VIA = {"orders": "o_custkey", "lineitem": ("l_orderkey", "orders.o_orderkey")}
 
@@ -159,3 +163,32 @@ EXPECTED = {
     "refused": (3, 10, 15, 18, 20),
 }
 FILL = {8: 0.0, 14: 0.0}
+PLANS = {
+    **dict.fromkeys((1, 5, 6, 7, 8, 9, 12, 14, 19), "sums per unit"),
+    **dict.fromkeys((4, 13, 17, 21, 22), "world column"),
+}
+REASONS = {
+    3: "at least 20 units; got «l_orderkey»",
+    10: "at least 20 units; got «c_custkey»",
+    15: "«s_suppkey»",
+    18: "group keys must be declared",
+    20: "«s_name»",
+}
+
+
+def ask_tpch(number: int, tables: pac.Tables) -> Any:
+    """Return a query of TPC-H with its cells and its plan."""
+    keys = KEYS.get(number, "universe")
+    asked = query_mechanism(QUERIES[number], tables, keys=keys, at_least=2, fill=FILL.get(number))
+    return asked.prepare(coerce_data(tables))
+
+
+def largest_difference(mechanism: Any, tables: pac.Tables, n_worlds: int) -> float:
+    """Return by how much the plan's cells differ from those of each world, relative to them."""
+    data, pool = coerce_data(tables), pac.Balanced(n_subsets=n_worlds).draw(tables.n_units, rng=0)
+    worlds = (data.take(pool.rows(k)) for k in range(n_worlds))
+    rows = np.array([flatten(mechanism.evaluate(world, None))[0] for world in worlds])
+    assert np.isfinite(rows).all()
+    batch = mechanism_batch(mechanism)
+    found = rows if batch is None else batch(data, pool)
+    return float((np.abs(found - rows) / np.maximum(np.abs(rows), 1e-300)).max())

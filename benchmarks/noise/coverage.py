@@ -19,7 +19,7 @@ import numpy as np
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.noise import NoisePlan
-from pacprivacy.release import ErrorBars, measure
+from pacprivacy.release import ErrorBars, measure_error_bars
 from pacprivacy.simulation import run_mechanism
 
 HERE = Path(__file__).parent
@@ -93,7 +93,7 @@ def population(
             factor = law.noise_factor()
             y = outputs.values[rng.integers(pool.n_subsets)]
             y = y + rng.normal(size=len(factor)) @ factor
-            bars = measure(outputs, law, pool)
+            bars = measure_error_bars(outputs, law, pool)
             assert bars is not None
             hits[q] += covers(bars, y, "population", target)
     return {q: (hit / universes).tolist() for q, hit in hits.items()}

@@ -210,11 +210,11 @@ NODES, NODES_PER_STD, MOST_NODES = 20_001, 12, 500_000
 REACH = 9.0
 
 
-def least_variance(values: Any, masks: Any, cap: float) -> float:
+def least_variance(values: Any, masks: Any, cap: float, near: float) -> float:
     """Return the least variance of Gaussian noise that keeps every unit below the cap.
 
     Success is half of one plus the distance between the mixtures with and without the unit,
-    integrated on a fine grid; the root is found by bisection.
+    integrated on a fine grid; the root is found by bisection around ``near``.
     """
     weights = masks / masks.sum(axis=0) - ~masks / (~masks).sum(axis=0)
 
@@ -231,7 +231,11 @@ def least_variance(values: Any, masks: Any, cap: float) -> float:
         advantage = 0.5 * total * step / (std * math.sqrt(2 * math.pi))
         return float(0.5 + 0.5 * advantage.max())
 
-    low, high = 1e-6 * float(np.ptp(values)), 1e3 * float(np.ptp(values))
+    low = high = math.sqrt(near)
+    while worst(high) > cap:
+        high *= 1.05
+    while worst(low := low / 1.05) <= cap:
+        high = low
     while high / low > 1 + 1e-4:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if worst(middle) <= cap else (middle, high)
@@ -250,8 +254,8 @@ def measure_line(long: bool) -> Iterator[dict[str, Any]]:
         data = np.random.default_rng(0).normal(size=n)
         values = np.array([data[mask].mean() for mask in masks])
         for cap in CAPS:
-            least = least_variance(values, masks, cap)
             plan = calibrate(values[:, None], Membership(cap), rule="risk", pool=pool, rng=1)
+            least = least_variance(values, masks, cap, plan.total_variance)
             over = plan.total_variance / least - 1
             yield (
                 {"n": n, "m": m, "cap": cap, "over_least": round(over, 5), "met": over <= LESS_OVER}

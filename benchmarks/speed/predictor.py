@@ -26,7 +26,7 @@ from pacprivacy._random import SystemSource
 from pacprivacy.budget import Information
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.pool import Pool
-from pacprivacy.session.answers import Responder
+from pacprivacy.session.answers import Answerer
 from papers.responses.models import load_answers, make_booster, split_dataset
 from papers.responses.transcripts import measure_responses
 
@@ -36,7 +36,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "results" / "predictor.json"
 
 def time_answers(pool: Pool, table: Any, *, n_classes: int = 2) -> float:
     """Return answers per second, noise from the operating system."""
-    responder = Responder(pool, query_nats=BUDGET, total_nats=1.0, source=SystemSource())
+    responder = Answerer(pool, query_nats=BUDGET, total_nats=1.0, source=SystemSource())
     started = time.perf_counter()
     if table.ndim == 3:
         responder.answer_scores(table)

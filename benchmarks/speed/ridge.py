@@ -21,7 +21,7 @@ import numpy as np
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.design import OrthogonalRidge, Penalty
+from pacprivacy.design import OrthogonalRidge, RidgePenalty
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.pool import Poisson
 from papers.datasets import load_wine_white
@@ -42,7 +42,7 @@ def best_time(function: Callable[[], Any], n_timings: int) -> tuple[float, Any]:
 def main() -> int:
     wine = load_wine_white()
     data = coerce_data((wine.X, wine.y))
-    mechanism = OrthogonalRidge(penalty=Penalty(mi_nats=1 / 16)).prepare(data)
+    mechanism = OrthogonalRidge(penalty=RidgePenalty(mi_nats=1 / 16)).prepare(data)
     pool = Poisson(n_subsets=N_SUBSETS).draw(wine.n_records, rng=0)
     frame = mechanism.frame
     assert frame is not None

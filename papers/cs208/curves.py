@@ -131,6 +131,10 @@ def scaled_rows(data: Study, X: Matrix) -> Matrix:
     return np.column_stack([scaled, np.ones(len(scaled))])
 
 
+# The notes' descent: one step length, neither momentum nor Adam.
+PLAIN: Final[dict[str, Any]] = {"learning_rate": 16.0, "momentum": 0.0, "squares": 0.0}
+
+
 def _declared(data: Study, epsilon: float, seed: int) -> dict[str, Any]:
     return {
         "epsilon": epsilon,
@@ -146,7 +150,7 @@ def _sgd(**settings: Any) -> Callable[[str, float, int], Learned]:
     def learn(study: str, epsilon: float, seed: int) -> Learned:
         data = load_study(study)
         batch_size = data.n_public // 20
-        used = {"n_steps": 300, "learning_rate": 16.0, "batch_size": batch_size} | settings
+        used = {"n_steps": 300, "batch_size": batch_size} | PLAIN | settings
         model = DPSGDClassifier(
             **_declared(data, epsilon, seed), n_public=data.n_public, **used
         ).fit(data.X, data.y)
@@ -224,7 +228,7 @@ def _answer(data: Study, scores: Vector) -> Vector:
 
 
 METHODS: Final[dict[str, Callable[[str, float, int], Learned]]] = {
-    "DP-GD": _logistic(method="descent", n_steps=120, learning_rate=16.0),
+    "DP-GD": _logistic(method="descent", n_steps=120, **PLAIN),
     "DP-SGD": _sgd(),
     "DP-SGD, average": _sgd(average=True),
     "DP-SGD, hinge": _sgd(loss="hinge"),

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from sklearn.model_selection import train_test_split
 
 from pacprivacy._checks import Matrix, Vector, freeze
-from pacprivacy.design import Objective, fit_ica, fit_standard
-from pacprivacy.design.logistic import with_constant
+from pacprivacy.design import Objective, fit_ica_transform, fit_standard_transform
+from pacprivacy.design.objective import objective_constant
 from papers.datasets import (
     Dataset,
     load_california_housing,
@@ -116,7 +116,7 @@ class BinarySplit:
 def load_regression(name: str) -> RegressionSplit:
     """Return the split of ``wine_red``, ``wine_white`` or ``housing``."""
     X, X_test, y, y_test = _split(REGRESSION[name]())
-    transform = fit_ica(X, seed=SPLIT_SEED)
+    transform = fit_ica_transform(X, seed=SPLIT_SEED)
     Z_test, target_test = transform.apply(X_test), y_test - y.mean()
     return RegressionSplit(
         name=name,
@@ -140,7 +140,7 @@ def load_binary(name: str) -> BinarySplit:
     rows, rows_test = (X - mean) @ kept, (X_test - mean) @ kept
     has_constant = name == "credit"
     if has_constant:
-        rows, rows_test = with_constant(rows), with_constant(rows_test)
+        rows, rows_test = objective_constant(rows), objective_constant(rows_test)
     return BinarySplit(
         name=name,
         has_constant=has_constant,
@@ -161,7 +161,7 @@ def _split(loaded: Dataset) -> tuple[Matrix, Matrix, Vector, Vector]:
 
 def _credit() -> tuple[Matrix, Matrix, Vector, Vector]:
     X, X_test, y, y_test = _split(load_credit_default())
-    standard = fit_standard(X)
+    standard = fit_standard_transform(X)
     signs, signs_test = (np.where(labels == 1, 1.0, -1.0) for labels in (y, y_test))
     return standard.apply(X), standard.apply(X_test), signs, signs_test
 

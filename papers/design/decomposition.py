@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import public_generator
-from pacprivacy.design import Penalty
-from pacprivacy.design.ridge import penalty_per_coordinate
+from pacprivacy.design import RidgePenalty
+from pacprivacy.design.ridge import ridge_penalty_per_coordinate
 from pacprivacy.theory.design import noise_ratio
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import NAMES, load_regression
@@ -76,7 +76,7 @@ def decomposition_rows(
     rng = public_generator(seed, "decomposition")
     sums = fit_poisson(split.Z, split.target, n_subsets=n_subsets, rng=rng)
     truth = split.Z.T @ split.target / np.square(split.Z).sum(axis=0)
-    plain = penalty_per_coordinate(Penalty(), split.Z, split.target)
+    plain = ridge_penalty_per_coordinate(RidgePenalty(), split.Z, split.target)
     return [
         _row(sums, truth, multiple * plain, (mi_nats, multiple), n_releases, rng)
         for mi_nats in mi_budgets

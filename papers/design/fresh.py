@@ -23,7 +23,7 @@ from pacprivacy._random import (
 )
 from pacprivacy.budget import Information
 from pacprivacy.design.descent import Descent
-from pacprivacy.design.logistic import read_targets
+from pacprivacy.design.objective import read_objective_targets
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.theory import information_slack, lattice_total_variation
@@ -132,7 +132,7 @@ def descend_fresh(
             "Membership of one secret is promised with one secret only: use descend."
         )
     plan = Descent() if descent is None else descent
-    X, targets = read_targets(coerce_data(data).parts, "gradient descent")
+    X, targets = read_objective_targets(coerce_data(data).parts, "gradient descent")
     plan.objective.check_targets(targets)
     if targets.ndim != 1:
         raise BudgetError(f"targets must be one column; got {targets.shape[1]}. Use descend.")

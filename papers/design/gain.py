@@ -14,8 +14,8 @@ import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
-from pacprivacy.design import Penalty, StepRule
-from pacprivacy.design.ridge import penalty_per_coordinate
+from pacprivacy.design import RidgePenalty, StepRule
+from pacprivacy.design.ridge import ridge_penalty_per_coordinate
 from pacprivacy.theory.design import descent_step, noise_ratio
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import RegressionSplit, load_binary, load_regression
@@ -103,7 +103,7 @@ def _errors(
 ) -> Vector:
     """Return every coefficient's error at a budget, with the penalty for another one."""
     mi_nats, aim = budgets
-    fits = sums.fits(penalty_per_coordinate(Penalty(mi_nats=aim), split.Z, split.target))
+    fits = sums.fits(ridge_penalty_per_coordinate(RidgePenalty(mi_nats=aim), split.Z, split.target))
     ratio = noise_ratio(mi_nats, n_dimensions=fits.shape[1])
     return released_error(fits.mean(axis=0) - truth, fits.var(axis=0), ratio=ratio)
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
-from pacprivacy.design import LinearTransform, LogisticFit, OrthogonalRidge, Penalty
-from pacprivacy.design.logistic import with_constant
+from pacprivacy.design import LinearTransform, LogisticFit, OrthogonalRidge, RidgePenalty
+from pacprivacy.design.objective import objective_constant
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import calibrate, propose_variance
 from pacprivacy.pool import Balanced, Pool
@@ -186,7 +186,7 @@ def _ridge(dataset: str) -> _Model:
         data=(split.Z, split.target),
         strata=None,
         mechanism=lambda aim: OrthogonalRidge(
-            penalty=Penalty(mi_nats=aim), transform=transform, universe_facts=True
+            penalty=RidgePenalty(mi_nats=aim), transform=transform, universe_facts=True
         ),
         scores=split.test_errors,
         is_ridge=True,
@@ -196,7 +196,7 @@ def _ridge(dataset: str) -> _Model:
 def _logistic(dataset: str) -> _Model:
     split = load_binary(dataset)
     d = split.X.shape[1] - split.has_constant  # the fit brings a constant of its own
-    rows_test, truth = with_constant(split.X_test[:, :d]), split.y_test > 0
+    rows_test, truth = objective_constant(split.X_test[:, :d]), split.y_test > 0
     labels = (split.y > 0).astype(np.int64)
     transform = _as_given(d)
 

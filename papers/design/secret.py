@@ -15,7 +15,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource, public_generator, uniform_below
-from pacprivacy.design.descent import Split, follow_secret, split_budget
+from pacprivacy.design.descent import Split, descend_secretly, split_descent_budget
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.theory import posterior_success
 from papers.charts import Line, Panel, Style, draw_panels
@@ -119,12 +119,12 @@ def secret_row(
     pool = Balanced(n_subsets=n_subsets).draw(len(data.y), rng=seed)
     masks, gradients = pool.masks(), GradientsOfPool(data, pool)
     steps = choose_steps(data, "oracle", mi_nats=mi_nats, mode="conscious")
-    budgets = split_budget(mi_nats, N_STEPS)
+    budgets = split_descent_budget(mi_nats, N_STEPS)
     accuracies, learned = np.empty(n_trials), np.empty(n_trials)
     named, guessed = np.empty(n_trials, dtype=np.bool_), np.empty(n_trials)
     success: Vector = np.zeros(pool.n_units)
     for trial in range(n_trials):
-        run = follow_secret(
+        run = descend_secretly(
             gradients,
             steps,
             budgets,

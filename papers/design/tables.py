@@ -114,7 +114,8 @@ def published_cell(
 def published_list(table: str, dataset: str) -> list[float] | None:
     """Return a published row of figures; None where the reference tables are not at hand."""
     tables = _load()
-    return None if tables is None else [float(cell) for cell in tables[table][dataset]]
+    found = None if tables is None else tables[table].get(dataset)
+    return None if found is None else [float(cell) for cell in found]
 
 
 @cache

@@ -6,6 +6,7 @@ within the budget, found by the fixed point of the attacker's error matrix.
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -233,6 +234,25 @@ class BudgetCurve:
         """
         slope: Vector = np.diff(self.true_mi) / np.diff(self.budgets)
         return slope
+
+    @property
+    def is_coherent(self) -> bool:
+        """Whether the order by true information is that by budget, and opposite to that by noise.
+
+        Rules are then comparable at equal true information: see :meth:`noise_at`.
+        """
+        return bool((np.diff(self.true_mi) > 0).all() and (np.diff(self.noise) < 0).all())
+
+    def noise_at(self, true_mi: float) -> float:
+        """Return the noise at a true information, by a straight line between logarithms."""
+        low, high = self.true_mi[[0, -1]]
+        if not self.is_coherent or not low <= true_mi <= high:
+            raise BudgetError(
+                f"true_mi must be between {low:.4g} and {high:.4g}, on a coherent curve; got "
+                f"{true_mi}. Widen the budgets."
+            )
+        logs = np.interp(math.log(true_mi), np.log(self.true_mi), np.log(self.noise))
+        return float(np.exp(logs))
 
 
 def budget_curve(

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._random import SimulatedSource, public_generator
-from pacprivacy.session.answers import Responder
+from pacprivacy.session.answers import Answerer
 from pacprivacy.theory import posterior_success
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_number, as_percent, write_csv
@@ -199,7 +199,7 @@ def _transcript(
 ) -> _Run:
     order = _order(len(answers.truth), n_queries, rng)
     budget = 2.0**-power
-    responder = Responder(
+    responder = Answerer(
         answers.pool,
         query_nats=budget,
         total_nats=n_queries * budget,

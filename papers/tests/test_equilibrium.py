@@ -1,6 +1,7 @@
 """The least noise for a true budget: figures, joint design, curves."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -107,6 +108,15 @@ def test_curves_are_coherent_and_the_gaussian_bound_flattens() -> None:
     gaussian = budget_curve(votes, budgets, rule="waterfill", n_draws=50_000, rng=0)
     for curve in (exact, gaussian):  # a larger budget has less noise
         assert (np.diff(curve.noise) < 0).all()
+        assert curve.is_coherent
+        assert curve.noise_at(float(curve.true_mi[1])) == pytest.approx(curve.noise[1])
+    # At equal truth: waterfill's noise has a worse shape, besides being more than its budget needs.
+    for told in (0.3, 0.6, 0.9):
+        assert exact.noise_at(told) <= gaussian.noise_at(told) * 1.02
+    with pytest.raises(BudgetError, match="true_mi must be between"):
+        exact.noise_at(5.0)
+    shuffled = replace(exact, true_mi=exact.true_mi[::-1].copy())
+    assert not shuffled.is_coherent
     np.testing.assert_allclose(exact.privacy_slope, 1.0, atol=0.06)
     assert (np.diff(gaussian.privacy_slope) < 0).all()
     assert gaussian.privacy_slope[-1] < 0.75

@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from pacprivacy.errors import BudgetError, MechanismError, PacPrivacyError, PoolError
 
+NAMED: Final = 6  # columns that a message names before it only counts them
+
 _NAMED: Final = 6
 
 LARGEST_OUTPUT = 1e140
@@ -103,3 +105,15 @@ def shorten(names: Sequence[Any], limit: int = _NAMED) -> str:
     """Return names for a message; of many only the first."""
     shown = ", ".join(repr(name)[:60] for name in names[:limit])
     return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def listed(names: Sequence[Any]) -> str:
+    """Return names for a message; of many only the first."""
+    shown = ", ".join(repr(name) for name in names[:NAMED])
+    return shown + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def quoted(names: Sequence[str]) -> str:
+    """Return names as they are typed after ``--columns``."""
+    joined = ",".join(names)
+    return f'"{joined}"' if any(not name.isidentifier() for name in names) else joined

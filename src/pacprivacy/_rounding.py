@@ -12,8 +12,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Final
 
 import numpy as np
-
-from pacprivacy._checks import Vector
+import numpy.typing as npt
 
 _EXACT: Final = Context(prec=1200)  # holds every double to its last decimal
 
@@ -93,8 +92,8 @@ def _write(
     return f"{rounded if rounded else abs(rounded):f}"  # no minus sign before a zero
 
 
-def power_of_two(size: Vector) -> Vector:
+def power_of_two(size: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the smallest power of two that is not below each size: a coarse, plain scale."""
     mantissa, exponent = np.frexp(size)
-    rounded: Vector = np.ldexp(1.0, exponent - (mantissa == 0.5))
+    rounded: npt.NDArray[np.float64] = np.ldexp(1.0, exponent - (mantissa == 0.5))
     return rounded

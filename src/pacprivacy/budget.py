@@ -284,14 +284,14 @@ def as_budget(budget: BudgetLike) -> AnyBudget:
     return parse_budget(budget) if isinstance(budget, str) else budget
 
 
-def needs_pool(budget: BudgetLike) -> bool:
+def budget_needs_pool(budget: BudgetLike) -> bool:
     """Whether the limits of a budget depend on the number of candidates."""
     budget = as_budget(budget)
     parts = budget.parts if isinstance(budget, Combined) else (budget,)
     return any(isinstance(part, ResidualEntropy) for part in parts)
 
 
-def limits_of(budget: BudgetLike, n_subsets: int | None = None) -> Spent:
+def budget_limits(budget: BudgetLike, n_subsets: int | None = None) -> Spent:
     """Reduce a budget to its tightest limits, of success as a level.
 
     ``n_subsets`` is the number of candidates, which residual entropy is about.
@@ -311,7 +311,7 @@ def limits_of(budget: BudgetLike, n_subsets: int | None = None) -> Spent:
             )
         return Spent(mi_nats=budget.on(n_subsets).mi_nats)
     if isinstance(budget, Combined):
-        return reduce(Spent.tightest, (limits_of(part, n_subsets) for part in budget.parts))
+        return reduce(Spent.tightest, (budget_limits(part, n_subsets) for part in budget.parts))
     raise BudgetError(
         f"budget must be Information, Membership, EpsilonEquivalent, ResidualEntropy or several "
         f"joined with &; "

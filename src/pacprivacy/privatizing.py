@@ -161,6 +161,7 @@ def sql(
     keys: Any = None,
     at_least: int = AT_LEAST,
     fill: float | None = None,
+    checkpoint: str | Path | None = None,
     name: str | None = None,
     **options: Any,
 ) -> QueryRelease:
@@ -183,8 +184,11 @@ def sql(
     fill : float, optional
         What a cell is where it has no value, as the average of nobody. Without it such queries
         are refused; counts and sums of nobody are zero.
+    checkpoint : path, optional
+        Where candidates that were asked one by one are kept, to go on after a stop; as for
+        :func:`privatize`. Other plans write none.
     name : str, optional
-        What the release is called in its certificate, in the place of the query.
+        What the release is called in its certificate and in the ledger, before the query.
 
     Takes ``pool``, ``n_subsets``, ``n_jobs``, ``backend``, ``rng``, ``progress`` and ``simulate``
     besides, as :func:`privatize` does.
@@ -216,7 +220,8 @@ def sql(
     ['region', 'cost', 'cost noise', 'cost low', 'cost high']
     """
     with Session.alone(tables, budget, **options) as session:
-        return session.sql(query, budget, keys=keys, at_least=at_least, fill=fill, name=name)
+        asked: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill}
+        return session.sql(query, budget, **asked, checkpoint=checkpoint, name=name)
 
 
 def _check_independent(

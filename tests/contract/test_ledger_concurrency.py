@@ -81,18 +81,23 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="this system can
 
 
 def run_all(
-    work: str, where: str, folder: Path, meanwhile: Callable[[], None] = lambda: None
+    work: str,
+    where: str,
+    folder: Path,
+    meanwhile: Callable[[], None] = lambda: None,
+    *,
+    n: int = N_PROCESSES,
 ) -> list[Any]:
     """Do the work in all processes at once and return what each brought back."""
     folder.mkdir()
-    command = [sys.executable, "-c", work + FORKS, where, str(folder), str(N_PROCESSES)]
+    command = [sys.executable, "-c", work + FORKS, where, str(folder), str(n)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         while process.poll() is None:
             meanwhile()
             time.sleep(0.2)
         assert process.stderr is not None
         assert process.returncode == 0, process.stderr.read()
-    return [json.loads((folder / f"{number}.json").read_text()) for number in range(N_PROCESSES)]
+    return [json.loads((folder / f"{number}.json").read_text()) for number in range(n)]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 
 from pacprivacy.errors import PoolError
 from pacprivacy.pool import DEFAULT_SUBSETS, Balanced, Half, Poisson, Pool
-from pacprivacy.pool.bits import padding
+from pacprivacy.pool.bits import pool_padding
 
 N = 61
 STRATA = np.repeat(["a", "b", "c"], [30, 21, 10])
@@ -45,7 +45,7 @@ class TestEveryStrategy:
         assert pool.bits.shape == (16, 8)
         assert pool.bits.dtype == np.uint8
         assert not pool.bits[:2].flags.writeable
-        assert not np.any(pool.bits[:, -1] & padding(N))
+        assert not np.any(pool.bits[:, -1] & pool_padding(N))
         assert (pool.n_subsets, pool.n_units, pool.n_rows) == (16, N, N)
         assert pool.row_units is None
         assert pool.sizes().min() >= 1

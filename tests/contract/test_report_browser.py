@@ -28,7 +28,7 @@ from pacprivacy.reporting import (
     CurvePoint,
     ReportData,
     UtilityCurve,
-    build_report,
+    build_report_contents,
     render_page,
 )
 from pacprivacy.theory import clopper_pearson
@@ -213,7 +213,7 @@ def data(**changes: Any) -> ReportData:
     stops = {0.55: 2.0, 0.5998: 1.0, 0.75: 0.4}
     points = tuple(CurvePoint(success=s, times_noise=times) for s, times in stops.items())
     figures = CuratorFigures(unit_success_edges=(0.5, 0.55, 0.6), unit_success_counts=(90, 60))
-    plain = build_report(
+    plain = build_report_contents(
         replace(certificate, **changes),
         about=About(title="Incomes by region", by="A. Curator", dataset="people.csv"),
         values=ROWS,

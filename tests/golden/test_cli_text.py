@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from pacprivacy.adversary import SideKnowledge
 from pacprivacy.cli import app
 from pacprivacy.release import Certificate
-from pacprivacy.release.certificate import NoiseSummary
-from pacprivacy.release.text import SCOPE
+from pacprivacy.release.certificate import CertificateNoise
+from pacprivacy.release.certificate_text import SCOPE
 from pacprivacy.theory import Estimate
 
 DATA = Path(__file__).parent / "data"
@@ -121,7 +121,7 @@ def certificate(**changes: Any) -> Certificate:
                 largest_increment=0.1234,
             ),
         ),
-        "noise": NoiseSummary(
+        "noise": CertificateNoise(
             total_variance=0.0125,
             smallest_std=0.03125,
             largest_std=0.0775,
@@ -148,7 +148,7 @@ NOISELESS = {
     "membership_bound": 1.0,
     "epsilon_equivalent": None,
     "notes": (),
-    "noise": NoiseSummary(
+    "noise": CertificateNoise(
         total_variance=0.0,
         smallest_std=0.0,
         largest_std=0.0,

@@ -19,7 +19,7 @@ from pacprivacy.reporting import (
     CurvePoint,
     ReportData,
     UtilityCurve,
-    build_report,
+    build_report_contents,
     render_page,
 )
 
@@ -74,7 +74,7 @@ def fixed_report(*, curator: bool) -> ReportData:
         Row("income", 31_400, 650.0, 30_126, 32_674, 250.0, 600.0),
     )
     about = About(title="Ages and incomes", by="A. Curator", dataset="people.csv", date="May 2026")
-    data = build_report(certificate, about=about, values=values)
+    data = build_report_contents(certificate, about=about, values=values)
     curve = UtilityCurve(points=points, start=1)
     return replace(data, curve=curve, curator=figures) if curator else data
 

@@ -15,7 +15,7 @@ from scipy import integrate, stats
 
 from gains import check_comparison, descent_gain, gaussian_gain, laplace_gain, parameter_at
 from pacprivacy.comparison import compare
-from pacprivacy.comparison.models import MODELS, Records
+from pacprivacy.comparison.contenders import MODELS, ContenderRecords
 from pacprivacy.dp import (
     FixedSampling,
     GaussianEvent,
@@ -70,7 +70,7 @@ def test_the_noise_does_not_depend_on_where_epsilon_is_read() -> None:
         )
         row = next(row for row in found.rows if row.method == "Gaussian")
         release = MODELS["mean"].methods["Gaussian"](
-            Records(X=2 * X - 1, y=None, delta=delta), row.epsilon or 0.0, 0
+            ContenderRecords(X=2 * X - 1, y=None, delta=delta), row.epsilon or 0.0, 0
         )
         assert release.certificate.noise is not None
         stds.append(release.certificate.noise["std"])

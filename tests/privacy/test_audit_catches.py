@@ -16,7 +16,7 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import membership_risk
 from pacprivacy.adversary.information import DEFAULT_GAMMA
-from pacprivacy.audit import Guess, Promise, Releases, Target, audit
+from pacprivacy.audit import AuditPromise, Guess, Releases, Target, audit
 from pacprivacy.audit.run import _Game, _measure
 from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.pool import Balanced
@@ -279,7 +279,7 @@ def test_false_alarms_are_as_rare_as_promised(rate: float, n_guesses: int, n_tri
     gamma = 0.05
     seen = np.zeros((n_trials, 0))
     trials = Releases(indices=np.zeros(n_trials, dtype=np.int64), seen=seen, groups=None)
-    promise = Promise(mi_nats=mi_for_success(rate), membership=1.0)
+    promise = AuditPromise(mi_nats=mi_for_success(rate), membership=1.0)
     game = _Game(target=TARGET, trials=trials, promise=promise, gamma=gamma, seed=0)
 
     def accused(successes: int) -> bool:

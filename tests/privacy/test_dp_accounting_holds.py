@@ -310,6 +310,7 @@ GRID = {"learning_rate": [1.0, 2.0, 4.0, 8.0]}
 def searched(scoring: Any = None, cv: Any = None, **settings: Any) -> GridSearchCV:
     model = DPLogisticRegression(
         **{"x_bound": 2.0, "classes": (False, True), "neighbours": "replace", "n_steps": 10}
+        | {"method": "descent"}
         | COMMON
         | settings
     )
@@ -355,7 +356,9 @@ def test_without_notes_every_fit_counts_at_its_promise() -> None:
     least = dp.account(told, delta=20e-6, neighbours="replace").best[1]
     assert least * 0.99 < cost.epsilon <= 21.0
     unrefitted = GridSearchCV(
-        DPLogisticRegression(x_bound=2.0, classes=(False, True), neighbours="replace", n_steps=5),
+        DPLogisticRegression(
+            method="descent", x_bound=2.0, classes=(False, True), neighbours="replace", n_steps=5
+        ),
         {"learning_rate": [1.0]},
         cv=KFold(2),
         refit=False,
@@ -397,8 +400,9 @@ def test_folds_that_depend_on_records_are_named() -> None:
 @pytest.mark.parametrize("error_score", [np.nan, 0.0, 1.0, 0.25])
 def test_fits_that_failed_count_at_what_they_asked(error_score: float) -> None:
     model = DPLogisticRegression(
-        x_bound=2.0, classes=(False, True), neighbours="replace", n_steps=5, **COMMON
-    )
+        x_bound=2.0, classes=(False, True), neighbours="replace", n_steps=5, method="descent",
+        **COMMON,
+    )  # fmt: skip
     search = GridSearchCV(
         model, {"clip_norm": [0.5, -1.0]}, cv=KFold(2), scoring=ScoreWithCost(), refit=False,
         error_score=error_score,
@@ -451,7 +455,9 @@ def test_notes_give_back_the_events_of_every_fit(model: Any) -> None:
 def test_pac_and_dp_are_not_added_up() -> None:
     model = make_pipeline(
         pac.PrivatePCA(2, budget=pac.Information(1.0), rule="waterfill", n_subsets=16),
-        DPLogisticRegression(x_bound=2.0, classes=(False, True), neighbours="replace", n_steps=5),
+        DPLogisticRegression(
+            method="descent", x_bound=2.0, classes=(False, True), neighbours="replace", n_steps=5
+        ),
     )
     grid = {"dplogisticregression__learning_rate": [1.0]}
     search = GridSearchCV(model, grid, cv=KFold(2)).fit(X, LABELS)

@@ -172,6 +172,10 @@ ADD_REMOVE: dict[str, tuple[Release, Array]] = {
     "hypotheses": (choose, TARGET),
     "DPSGDClassifier": (fitted(DPSGDClassifier(batch_size=6, **CLASSES, **PROMISE)), LABELS),
     "DPLogisticRegression": (fitted(DPLogisticRegression(**CLASSES, **PROMISE)), LABELS),
+    "DPLogisticRegression descent": (
+        fitted(DPLogisticRegression(method="descent", **CLASSES, **PROMISE)),
+        LABELS,
+    ),
     "DPLogisticRegression output": (
         fitted(DPLogisticRegression(method="output", **CLASSES, **PROMISE)),
         LABELS,

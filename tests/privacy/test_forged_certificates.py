@@ -24,8 +24,14 @@ from pacprivacy.budget import Spent
 from pacprivacy.cli import app
 from pacprivacy.cli.verify import verify as verify_verb
 from pacprivacy.errors import CertificateError
-from pacprivacy.release import AnswerBundle, Bundle, Certificate, certify_answers, load_bundle
-from pacprivacy.release.bundle import SessionPart
+from pacprivacy.release import (
+    AnswerBundle,
+    Bundle,
+    Certificate,
+    certify_answer_bundle,
+    load_verified_bundle,
+)
+from pacprivacy.release.bundle import BundleSession
 from pacprivacy.release.certificate import write_certificate
 from pacprivacy.release.verification import prove_again
 
@@ -269,7 +275,7 @@ def lie(bundle: Bundle | AnswerBundle, target: Path) -> Path:
     target.mkdir(exist_ok=True)
     bundle.save(target / "curator.npz")
     if isinstance(bundle, AnswerBundle):
-        certificate = certify_answers(bundle)
+        certificate = certify_answer_bundle(bundle)
     else:
         certificate = write_certificate(bundle, prove_again(bundle))
     path = target / "release.json"
@@ -285,7 +291,7 @@ def changed(**changes: Any) -> Callable[[Bundle], Bundle]:
     return lambda bundle: replace(bundle, **changes)
 
 
-def in_session(change: Callable[[SessionPart], SessionPart]) -> Callable[[Bundle], Bundle]:
+def in_session(change: Callable[[BundleSession], BundleSession]) -> Callable[[Bundle], Bundle]:
     def in_bundle(bundle: Bundle) -> Bundle:
         assert bundle.session is not None
         return replace(bundle, session=change(bundle.session))
@@ -364,7 +370,7 @@ def test_a_bundle_that_contradicts_itself_is_refused(
     folder: Path, tmp_path: Path, name: str
 ) -> None:
     kind, change = REFUSED[name]
-    path = lie(change(load_bundle(folder / kind / "curator.npz")), tmp_path)
+    path = lie(change(load_verified_bundle(folder / kind / "curator.npz")), tmp_path)
     assert is_refused(path)
 
 
@@ -375,7 +381,7 @@ def test_what_a_consistent_forger_can_change_is_named(
 ) -> None:
     """Nothing in the files tells such a bundle from a real one, and ``pac verify`` says so."""
     field, kind, change = NAMED[name]
-    path = lie(change(load_bundle(folder / kind / "curator.npz")), tmp_path)
+    path = lie(change(load_verified_bundle(folder / kind / "curator.npz")), tmp_path)
     assert Certificate.read(path).digest != Certificate.read(folder / kind / "release.json").digest
     assert json.loads(run_verify(path, "--json"))["not_checked"][field]
     listed = run_verify(path).split("Not checked")[1]

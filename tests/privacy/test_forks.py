@@ -36,11 +36,11 @@ from pacprivacy.errors import LedgerError, SecretError
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.ledger import Ledger
 from pacprivacy.noise import calibrate
-from pacprivacy.noise.query import UnitNoise
+from pacprivacy.noise.answers import AnswerNoise
 from pacprivacy.pool import Balanced
-from pacprivacy.release import Secret
+from pacprivacy.release import ReleaseSecret
 from pacprivacy.session.account import Account
-from pacprivacy.session.answers import Responder
+from pacprivacy.session.answers import Answerer
 from pacprivacy.session.keeper import Keeper
 
 pytestmark = [
@@ -117,14 +117,14 @@ def open_book(folder: Path) -> Any:
     return session._book
 
 
-def answered(folder: Path) -> Responder:
-    responder = Responder(POOL, query_nats=0.01, total_nats=1.0, source=SystemSource())
+def answered(folder: Path) -> Answerer:
+    responder = Answerer(POOL, query_nats=0.01, total_nats=1.0, source=SystemSource())
     responder.answer_votes(VOTES[:, :2], n_classes=2)  # so that a block of noise is there
     return responder
 
 
-def taken(folder: Path) -> UnitNoise:
-    noise = UnitNoise(SystemSource())
+def taken(folder: Path) -> AnswerNoise:
+    noise = AnswerNoise(SystemSource())
     noise.take(3)
     return noise
 
@@ -148,8 +148,8 @@ def threshold(folder: Path) -> InteractiveAboveThreshold:
 
 
 CASES: dict[type, Case] = {
-    Secret: Case(
-        lambda folder: Secret(16, SystemSource()),
+    ReleaseSecret: Case(
+        lambda folder: ReleaseSecret(16, SystemSource()),
         lambda secret: secret.observe(PLAN, SystemSource()),
     ),
     pac.Session: Case(
@@ -162,12 +162,12 @@ CASES: dict[type, Case] = {
         lambda book: book.spend(pac.budget.Spent(mi_nats=0.1), "forked", None),
         lambda book: book.spent(),
     ),
-    Responder: Case(
+    Answerer: Case(
         answered,
         lambda responder: responder.answer_votes(VOTES, n_classes=2),
         lambda responder: (responder.spent.mi_nats, responder.n_free, responder._noise._next),
     ),
-    UnitNoise: Case(taken, lambda noise: noise.take(2), lambda noise: noise._next),
+    AnswerNoise: Case(taken, lambda noise: noise.take(2), lambda noise: noise._next),
     InteractiveAboveThreshold: Case(
         threshold, lambda asked: asked.ask(-1.0), lambda asked: len(asked._drawn)
     ),

@@ -15,7 +15,7 @@ import pacprivacy as pac
 from pacprivacy.adversary import Belief
 from pacprivacy.errors import SecretError
 from pacprivacy.ledger import Ledger
-from pacprivacy.session.keeper import StateFile
+from pacprivacy.session.state import StateFile
 
 N_KILLS = 50
 TOTAL = 10.0
@@ -80,7 +80,15 @@ POINTS = {
     "in the user's code": (Mean, "finish", "after", 1),
 }
 
-def session(tell, point, plant):
+def data():
+    return DATA
+
+def release(opened):
+    return opened.release(Mean(), pac.Information(share))
+
+exec(sys.argv[5])  # other data and releases
+
+def session(tell, point, plant, n_before):
     around(Ledger, "reserve", after=lambda: os.write(tell, b"."))
     if plant == "skipped ledger":
         from pacprivacy.session.keeper import Book
@@ -89,25 +97,26 @@ def session(tell, point, plant):
         around(account.Account, "commit", after=lambda: os.write(tell, b"."))
     if point:
         owner, name, when, first = POINTS[point]
-        around(owner, name, **{when: die}, first=first)
+        a_release = 2 if name in ("save", "replace") else 1
+        around(owner, name, **{when: die}, first=first + n_before * a_release)
     budget = pac.Information(total)
-    with pac.Session(DATA, ledger=where, budget=budget, state=folder / "people.session",
+    with pac.Session(data(), ledger=where, budget=budget, state=folder / "people.session",
                      n_subsets=4, dataset="people", principal="ann", progress=False) as opened:
         while True:
-            made = opened.release(Mean(), pac.Information(share))
+            made = release(opened)
             with (folder / "released").open("a") as file:
                 file.write(account.certificate_digest(made.certificate) + "\\n")
                 file.flush()
                 os.fsync(file.fileno())
 
-def trial(n_reserved, delay_s, point, plant):
+def trial(n_reserved, delay_s, point, plant, n_before):
     hear, tell = os.pipe()
     child = os.fork()
     if child == 0:
         code = 1
         try:
             os.close(hear)
-            session(tell, point, plant)
+            session(tell, point, plant, n_before)
         except BaseException as error:
             print(type(error).__name__, error, file=sys.stderr, flush=True)
         finally:
@@ -139,10 +148,11 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="this system can
 class Crashes:
     """A driver that runs sessions and kills them, and what is left after each."""
 
-    def __init__(self, where: str, folder: Path) -> None:
+    def __init__(self, where: str, folder: Path, *, other: str = "") -> None:
         self.where, self.folder = where, folder
+        told = [where, str(folder), str(SHARE), str(TOTAL), other]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, where, str(folder), str(SHARE), str(TOTAL)],
+            [sys.executable, "-c", DRIVER, *told],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -159,13 +169,15 @@ class Crashes:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
-    def kill(
-        self, delay_s: float = 0.0, *, n_reserved: int = 1, point: str = "", plant: str = ""
-    ) -> None:
-        """Run one session; kill it some time after a reservation, or at a point of its own."""
+    def kill(self, delay_s: float = 0.0, *, n_reserved: int = 1, **at: Any) -> None:
+        """Run one session; kill it some time after a reservation, or at a point of its own.
+
+        That is in the release after ``n_before`` whole ones.
+        """
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        order = {"n_reserved": n_reserved, "delay_s": delay_s, "point": point, "plant": plant}
+        order = {"point": "", "plant": "", "n_before": 0, **at}
+        order |= {"n_reserved": n_reserved, "delay_s": delay_s}
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
         assert int(self.process.stdout.readline()) == -9, "the session ended before it was killed"

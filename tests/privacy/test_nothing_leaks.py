@@ -20,7 +20,7 @@ from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import Boxed, calibrate
 from pacprivacy.noise.iid import N_RESERVE
 from pacprivacy.noise.plan import Observation
-from pacprivacy.release import Release, Secret
+from pacprivacy.release import Release, ReleaseSecret
 
 ASSESS = importlib.import_module("pacprivacy.release.certificate")
 PUBLISH = importlib.import_module("pacprivacy.release.release")
@@ -111,10 +111,10 @@ def test_later_session_figures_follow_from_the_released_values_alone() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(PUBLISH, "uniform_below", lambda source, bound, s=secret: s)
 
-            def observe(self: Secret, plan: Any, source: Any) -> Any:
+            def observe(self: ReleaseSecret, plan: Any, source: Any) -> Any:
                 return plan.observe(17, SimulatedSource(0))  # whatever the secret, this leaves
 
-            patch.setattr(Secret, "observe", observe)
+            patch.setattr(ReleaseSecret, "observe", observe)
             session = pac.Session(DATA, budget=pac.Information(1), n_subsets=M, rng=0)
             releases = [
                 session.release(query, pac.Information(0.25), rule="waterfill")
@@ -169,8 +169,8 @@ def test_text_forms_show_nothing_of_the_curators(monkeypatch: pytest.MonkeyPatch
     shown = repr(release) + repr(release.bundle) + str(release.certificate)
     for number in outputs.ravel():
         assert f"{number:.5f}"[:7] not in shown.replace(repr(release.value), "")
-    assert repr(Secret(M, SimulatedSource(0))) == f"Secret(one of {M})"
-    assert str(Secret(M, SimulatedSource(0))) == f"Secret(one of {M})"
+    assert repr(ReleaseSecret(M, SimulatedSource(0))) == f"Secret(one of {M})"
+    assert str(ReleaseSecret(M, SimulatedSource(0))) == f"Secret(one of {M})"
 
 
 def test_secrets_and_sessions_cannot_be_copied_or_turned_to_text() -> None:
@@ -201,7 +201,7 @@ def pickle_reachable(root: Any) -> list[Any]:
     import io
 
     Walker(io.BytesIO()).dump(root)
-    return [obj for obj in seen if isinstance(obj, Secret)]
+    return [obj for obj in seen if isinstance(obj, ReleaseSecret)]
 
 
 class Failing(Mechanism):

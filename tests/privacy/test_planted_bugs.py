@@ -315,7 +315,7 @@ def test_a_secret_drawn_before_the_simulation_is_caught(
     real = REHEARSAL.run_mechanism
 
     def planted(*args: Any, **options: Any) -> Any:
-        pac.release.Secret(M, SystemSource())  # the index is drawn, then the mechanism runs
+        pac.release.ReleaseSecret(M, SystemSource())  # the index is drawn, then the mechanism runs
         return real(*args, **options)
 
     monkeypatch.setattr(REHEARSAL, "run_mechanism", planted)
@@ -336,7 +336,7 @@ def test_a_session_draws_its_secret_after_the_first_simulation(
     real = REHEARSAL.run_mechanism
 
     def planted(*args: Any, **options: Any) -> Any:
-        pac.release.Secret(M, SystemSource())
+        pac.release.ReleaseSecret(M, SystemSource())
         return real(*args, **options)
 
     monkeypatch.setattr(REHEARSAL, "run_mechanism", planted)

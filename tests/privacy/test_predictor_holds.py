@@ -1,21 +1,22 @@
 """Simulated transcripts of many answers: the optimal attacker stays under the bound."""
 
 import importlib
+import itertools
 import math
 
 import numpy as np
 import pytest
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.adversary import WIDEST_ANSWER, VoteBalances, heat_potential
+from pacprivacy.adversary import WIDEST_ANSWER, BeliefTilts, VoteBalances, heat_potential
 from pacprivacy.errors import BudgetExceededError
-from pacprivacy.noise.query import UNITS, UnitNoise, plan_query, vote_gap
+from pacprivacy.noise.answers import UNITS, AnswerNoise, answer_vote_gap, plan_answer
 from pacprivacy.pool import Balanced
 from pacprivacy.session import answers as answering
-from pacprivacy.session.answers import Responder, ScoreQuestions, VoteQuestions
+from pacprivacy.session.answers import Answerer, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import posterior_success
 
-potentials = importlib.import_module("pacprivacy.adversary.heat")
+balances = importlib.import_module("pacprivacy.adversary.balances")
 M, N_UNITS, N_TRANSCRIPTS, N_QUESTIONS = 16, 10, 2000, 40
 
 
@@ -36,7 +37,7 @@ def attack(pool, make_questions, *, seed=0):
     """Success on each unit of the guess that the tracked belief suggests, and mean learned nats."""
     masks = pool.masks()
     rng, source = np.random.default_rng(seed), SimulatedSource(seed)
-    noise = UnitNoise(source)
+    noise = AnswerNoise(source)
     hits, learned, spent = np.zeros(N_UNITS), 0.0, 0.0
     for _ in range(N_TRANSCRIPTS):
         secret = int(rng.integers(M))
@@ -60,7 +61,7 @@ SLACK = 5 * 0.5 / math.sqrt(N_TRANSCRIPTS)
 @pytest.mark.claim("F-2")
 @pytest.mark.parametrize("budget", [1e-4, 2e-3])
 def test_optimal_attacker_stays_under_the_bound(pool, votes, budget):
-    success, learned, spent = attack(pool, lambda noise: VoteQuestions(votes, LOG_P, budget, noise))
+    success, learned, spent = attack(pool, lambda noise: VoteAnswers(votes, LOG_P, budget, noise))
     assert spent <= N_QUESTIONS * budget
     assert success.max() <= posterior_success(spent, 0.5) + SLACK
     # the belief is calibrated: what is learned on average is the information, within the bound
@@ -75,7 +76,7 @@ def test_optimal_attacker_stays_under_the_bound_with_scores(pool, votes):
     scores = np.stack([x, 0.3 * (1 - x), 0.7 * (1 - x)], axis=2)
     budget = 5e-3
     success, _, spent = attack(
-        pool, lambda noise: ScoreQuestions(scores, LOG_P, budget, noise), seed=1
+        pool, lambda noise: ScoreAnswers(scores, LOG_P, budget, noise), seed=1
     )
     assert spent <= 12 * budget
     assert success.max() <= posterior_success(spent, 0.5) + SLACK
@@ -84,8 +85,8 @@ def test_optimal_attacker_stays_under_the_bound_with_scores(pool, votes):
 def test_a_planted_bug_is_caught(pool, votes, monkeypatch):
     """Eight times the gap is an eighth of the noise: the attacker then passes the bound."""
     budget = 2e-3
-    monkeypatch.setattr(answering, "vote_gap", lambda *args: 8 * vote_gap(*args))
-    success, learned, _ = attack(pool, lambda noise: VoteQuestions(votes, LOG_P, budget, noise))
+    monkeypatch.setattr(answering, "answer_vote_gap", lambda *args: 8 * answer_vote_gap(*args))
+    success, learned, _ = attack(pool, lambda noise: VoteAnswers(votes, LOG_P, budget, noise))
     assert success.max() > posterior_success(N_QUESTIONS * budget, 0.5) + SLACK
     assert learned > 2 * N_QUESTIONS * budget
 
@@ -96,10 +97,10 @@ def test_the_bound_does_not_depend_on_where_one_stops():
     pool = Balanced(n_subsets=2).draw(4, rng=0)
     votes = pool.masks()[:, :1].astype(np.int64)
     source = SimulatedSource(0)
-    noise = UnitNoise(source)
+    noise = AnswerNoise(source)
     success, spent, promised = [], [], set()
     for number in range(400):
-        responder = Responder(pool, query_nats=0.1, total_nats=2.0, source=source)
+        responder = Answerer(pool, query_nats=0.1, total_nats=2.0, source=source)
         responder._noise = noise  # one block for all transcripts: quicker, and each draw used once
         while (best := responder.belief.success_per_unit(pool).max()) < 0.75:
             responder.answer_votes(votes, n_classes=2)
@@ -128,7 +129,7 @@ def test_every_unit_pays_enough_for_a_vote(pool, seed):
     vote = (rng.random(M) < 0.3).astype(np.int64)
     vote[:2] = 0, 1
     source = SimulatedSource(seed)
-    answered = VoteQuestions(vote[:, None], log_p, 1e-3, tracked=True).observe(0, source)
+    answered = VoteAnswers(vote[:, None], log_p, 1e-3, tracked=True).observe(0, source)
     units = VoteBalances(pool, ADVANTAGE, 1e-3)
     before, reserve = units.balance.copy(), units.reserve.copy()
     units.pay(answered.moves, answered.cubes * units.most)
@@ -163,13 +164,13 @@ def test_every_unit_pays_enough_for_an_answer_of_several_classes(pool, seed, few
         table, n_classes, groups = rng.dirichlet(np.full(3, 2.0), size=(M, 1)), None, np.arange(M)
         outputs = table[:, 0]
         monkeypatch.setattr(answering, "FEW_OUTPUTS", 3)
-    questions = ScoreQuestions(table, log_p, nats, n_classes=n_classes, tracked=True)
+    questions = ScoreAnswers(table, log_p, nats, n_classes=n_classes, tracked=True)
     answered = questions.observe(0, SimulatedSource(seed))
     units = VoteBalances(pool, ADVANTAGE, nats)
     before, reserve = units.balance.copy(), units.reserve.copy()
     units.pay(answered.moves, answered.cubes * units.most, answered.more)
     mass = np.bincount(groups, p, minlength=len(outputs)) / p.sum()
-    plan = plan_query(outputs, mass, mi_nats=nats, n_subsets=M, widest=WIDEST_ANSWER)
+    plan = plan_answer(outputs, mass, mi_nats=nats, n_subsets=M, widest=WIDEST_ANSWER)
     points = (plan.points / UNITS)[groups]
     assert np.square(points - points[:, None]).sum(axis=2).max() <= WIDEST_ANSWER
     line = np.linspace(-7, 7, 141)
@@ -190,6 +191,80 @@ def test_every_unit_pays_enough_for_an_answer_of_several_classes(pool, seed, few
     assert paid.sum() < 1.5 * square.sum()
 
 
+def seen_paths(belief, points, groups, mass):
+    """Return the beliefs that an answer may leave, and their chances: three nodes a direction."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(3)
+    size = points.shape[1]
+    noise = np.array(list(itertools.product(nodes, repeat=size)))
+    chances = np.array([math.prod(part) for part in itertools.product(weights, repeat=size)])
+    apart = (points[:, None] + noise)[:, :, None] - points[groups]
+    after = belief * np.exp(-0.5 * np.square(apart).sum(axis=3))
+    after /= after.sum(axis=2, keepdims=True)
+    return after.reshape(-1, len(belief)), np.outer(mass, chances / chances.sum()).ravel()
+
+
+@pytest.mark.claim("H-3")
+@pytest.mark.parametrize("last", ["five_classes", "scores"])
+@pytest.mark.parametrize("together", [True, False])
+def test_the_exact_law_of_a_session_stays_below_its_potential(last, together):
+    """Three answers, in one batch or one by one: all paths of an adversary who aims by them."""
+    pool, nats, rng = Balanced(n_subsets=8, folds=4).draw(6, rng=1), 3e-4, np.random.default_rng(3)
+    inside, everyone = pool.masks(), np.arange(6)
+    masks = BeliefTilts(pool).masks(everyone, np.float64, whole=True)
+    others, scores = rng.integers(2, size=8), rng.dirichlet(np.ones(3), size=8)
+    units = VoteBalances(pool, 0.12, nats)
+    full, reserve, start = units.balance[0], units.reserve[0], heat_potential(0.0, units.balance[0])
+    over, cheap = np.zeros(6), np.zeros(6)
+
+    def pay(state, part=1.0):
+        balance, left, square, cubes = state
+        kept = balance - balances._vote_price(balance, part * square)
+        return kept, left - balances.BEND * cubes * square / kept, np.zeros(6), 0.0
+
+    def ask(belief, chance, state, depth):
+        nonlocal over, cheap
+        aimed = inside[:, int(np.argmax(np.abs(belief @ masks)))]
+        groups = np.where(aimed, 1 + others, 0)
+        outputs = np.eye(3)
+        if depth == 2 and last == "scores":
+            groups, outputs = np.arange(8), scores + aimed[:, None]
+        elif depth == 2:
+            groups, outputs = np.where(aimed, groups, 3 + others), np.eye(5)
+        mass = np.bincount(groups, belief, minlength=len(outputs)) / belief.sum()
+        plan = plan_answer(outputs, mass, mi_nats=nats, n_subsets=8, widest=WIDEST_ANSWER)
+        points = plan.points / UNITS
+        step = answering._step_of(points, mass, belief, groups)
+        balance, left, square, cubes = state
+        square = square + np.square(step.moves @ masks).sum(axis=0)
+        state = balance, left, square, max(cubes, step.cubes * units.most)
+        paid = pay(state)
+        assert (paid[1] >= 0).all()
+        after, chances = seen_paths(belief, points, groups, mass)
+        if depth == 2:
+            low = pay(state, 0.5 if together else 0.0)[0]
+            over += chance * (chances @ heat_potential(after @ masks, paid[0]) - reserve + paid[1])
+            cheap += chance * (chances @ heat_potential(after @ masks, low) - reserve + paid[1])
+            return
+        for new, part in zip(after, chances, strict=True):
+            ask(new, chance * part, state if together else paid, depth + 1)
+
+    ask(np.full(8, 1 / 8), 1.0, (np.full(6, full), np.full(6, reserve), np.zeros(6), 0.0), 0)
+    assert (over <= start).all()
+    assert (cheap > start).any()  # half of the charge, or one of three forgotten
+
+
+@pytest.mark.claim("H-3")
+@pytest.mark.parametrize("nats", [2.0**-44, 1e-10, 1e-3, 0.05])
+def test_the_cube_of_a_vote_is_followed_down_to_the_least_budget(pool, nats):
+    vote = pool.masks()[:, :1].astype(np.int64)
+    found = VoteAnswers(vote, LOG_P, nats, tracked=True).observe(0, SimulatedSource(0))
+    at = np.abs(found.moves[0]).max() * M * 2  # of the root of the second moment
+    assert at > 0
+    exact = 0.25 * (3 * at**2 + 16 * at**4 + 15 * at**6 + 6 * at**8 + at**10)
+    assert found.cubes == pytest.approx(math.sqrt(exact), rel=1e-9)
+    assert found.cubes <= VoteBalances(pool, ADVANTAGE, nats).cubes
+
+
 @pytest.mark.claim("H-3")
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_units_that_pay_later_pay_as_much(n_classes, monkeypatch):
@@ -199,9 +274,9 @@ def test_units_that_pay_later_pay_as_much(n_classes, monkeypatch):
     tables = [rng.integers(n_classes, size=(16, 20)) for _ in range(12)]
 
     def spend(watched):
-        monkeypatch.setattr(potentials, "WATCHED", watched)
+        monkeypatch.setattr(balances, "WATCHED", watched)
         source = SimulatedSource(0)
-        responder = Responder(
+        responder = Answerer(
             pool, query_nats=1e-5, total_nats=math.inf, source=source, advantage=ADVANTAGE
         )
         units, settled, settle = responder._units, [], VoteBalances.settle
@@ -240,7 +315,7 @@ def test_a_vote_that_is_all_but_known_is_still_charged(pool):
     vote[0] = 1
     log_p = np.full(M, -math.log(M - 1))
     log_p[0] = -710.0
-    found = VoteQuestions(vote, log_p, 1e-3, tracked=True).observe(3, SimulatedSource(0))
+    found = VoteAnswers(vote, log_p, 1e-3, tracked=True).observe(3, SimulatedSource(0))
     assert np.isfinite(found.values).all()
     assert found.cubes <= VoteBalances(pool, ADVANTAGE, 1e-3).cubes
 
@@ -249,9 +324,9 @@ def transcripts(pool, n, seed=0):
     """How much is known of the unit that all questions are about, when no more are answered."""
     votes = np.repeat(pool.masks()[:, :1].astype(np.int64), 8, axis=1)
     source = SimulatedSource(seed)
-    noise, sizes, counts = UnitNoise(source), np.empty(n), np.empty(n)
+    noise, sizes, counts = AnswerNoise(source), np.empty(n), np.empty(n)
     for number in range(n):
-        responder = Responder(
+        responder = Answerer(
             pool, query_nats=QUERY_NATS, total_nats=math.inf, source=source, advantage=ADVANTAGE
         )
         responder._noise = noise

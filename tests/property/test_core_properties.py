@@ -20,7 +20,7 @@ from pacprivacy.budget import (
     Information,
     Membership,
     Spent,
-    limits_of,
+    budget_limits,
     parse_budget,
 )
 from pacprivacy.errors import BudgetError
@@ -29,7 +29,7 @@ from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.noise.problem import NOISELESS
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import Bundle, Certificate, Context
-from pacprivacy.release.bundle import SessionPart, bundle_of
+from pacprivacy.release.bundle import BundleSession, bundle_of
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
 
@@ -483,7 +483,7 @@ def test_bundles_survive_a_file(
     plan = calibrate(values, budget, rule="waterfill", log_belief=log_p)
     seen = plan.observe(int(np.argmax(log_p)), SimulatedSource(seed))
     spent = Spent(n_releases=3, mi_nats=0.1 * d, success_increment=1e-3)
-    part = SessionPart(
+    part = BundleSession(
         total=Spent(mi_nats=2.0, success_level=0.9),
         before=spent,
         share=Spent(mi_nats=0.05),
@@ -542,7 +542,7 @@ def test_bundles_survive_a_file(
 def test_any_text_is_a_budget_or_a_budget_error(text: str) -> None:
     with contextlib.suppress(BudgetError):
         budget = parse_budget(text)
-        assert limits_of(budget) is not None
+        assert budget_limits(budget) is not None
 
 
 @settings(max_examples=100)
@@ -561,7 +561,7 @@ def test_joined_budgets_keep_the_tightest_limit(
         Information(2 * mi_nats),
     ]
     joined = parts[0] & parts[1] & (parts[2] & parts[3])
-    limits = limits_of(joined)
+    limits = budget_limits(joined)
     assert limits.mi_nats == mi_nats
     assert limits.success_level == min(success, EpsilonEquivalent(epsilon).membership_success)
     assert parse_budget(f"mi<={mi_nats!r} & membership<={success!r}") == parts[0] & parts[1]

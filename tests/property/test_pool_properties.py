@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pacprivacy.pool import Balanced, Half, Poisson, Pool
-from pacprivacy.pool.bits import draw_fixed_size, padding, popcount
-from pacprivacy.pool.pool import encode_labels
+from pacprivacy.pool.bits import draw_pool_bits, pool_padding, popcount
+from pacprivacy.pool.pool import encode_pool_labels
 
 # The same examples on every run; no deadline, since machines are shared.
 fixed = settings(derandomize=True, deadline=None)
@@ -159,14 +159,14 @@ def test_storage_and_rows(strategy, seed, labels):
 @given(n=st.integers(1, 200), seed=st.integers(0, 2**32), data=st.data())
 def test_fixed_size_subsets_have_that_size(n, seed, data):
     size = data.draw(st.integers(0, n))
-    packed = draw_fixed_size(np.random.default_rng(seed), n, size)
+    packed = draw_pool_bits(np.random.default_rng(seed), n, size)
     assert popcount(packed) == size
-    assert packed[-1] & padding(n) == 0
+    assert packed[-1] & pool_padding(n) == 0
 
 
 @fixed
 @given(labels=st.lists(st.text(max_size=3), min_size=1, max_size=40))
 def test_encoding_numbers_labels_in_order_and_loses_none(labels):
-    codes, n_labels = encode_labels(np.array(labels, dtype=object), len(labels), name="units")
+    codes, n_labels = encode_pool_labels(np.array(labels, dtype=object), len(labels), name="units")
     assert n_labels == len(set(labels))
     assert [list(dict.fromkeys(labels))[code] for code in codes] == labels

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from pacprivacy.pool import Balanced, Half, Poisson
-from pacprivacy.pool.bits import draw_fixed_size
+from pacprivacy.pool.bits import draw_pool_bits
 
 LEVEL = 1e-8
 
@@ -46,7 +46,7 @@ class TestFixedSize:
     @pytest.mark.parametrize(("n", "size"), [(6, 3), (5, 2), (7, 1), (9, 7)])
     def test_uniform(self, n, size):
         rng = np.random.default_rng(1)
-        drawn = [np.unpackbits(draw_fixed_size(rng, n, size), count=n) for _ in range(6000)]
+        drawn = [np.unpackbits(draw_pool_bits(rng, n, size), count=n) for _ in range(6000)]
         assert uniformity(drawn, subsets_of_size(n, size)) > LEVEL
 
     def test_repairing_the_size_from_the_front_would_be_seen(self):
@@ -60,7 +60,7 @@ class TestFixedSize:
     def test_across_bytes(self):
         rng = np.random.default_rng(2)
         masks = np.array(
-            [np.unpackbits(draw_fixed_size(rng, 20, 10), count=20) for _ in range(6000)]
+            [np.unpackbits(draw_pool_bits(rng, 20, 10), count=20) for _ in range(6000)]
         )
         assert frequencies(masks.sum(axis=0), 6000, 0.5) > LEVEL
         assert frequencies(pair_counts(masks), 6000, 10 * 9 / (20 * 19)) > LEVEL

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.budget import Combined, Spent, limits_of, parse_budget
+from pacprivacy.budget import Combined, Spent, budget_limits, parse_budget
 from pacprivacy.errors import BudgetError, PacPrivacyError
 
 
@@ -37,7 +37,7 @@ def test_epsilon_must_leave_some_doubt(bad: object) -> None:
 def test_epsilon_stands_for_a_membership_success() -> None:
     budget = pac.EpsilonEquivalent(1.0)
     assert budget.membership.success == pytest.approx(1 - 1 / (1 + math.e))
-    assert limits_of(budget) == Spent(success_level=budget.membership_success)
+    assert budget_limits(budget) == Spent(success_level=budget.membership_success)
     assert "not a differential-privacy claim" in str(budget)
 
 
@@ -47,7 +47,7 @@ def test_budgets_join_and_the_tightest_counts() -> None:
     )
     assert isinstance(joined, Combined)
     assert len(joined.parts) == 4
-    assert limits_of(joined) == Spent(
+    assert budget_limits(joined) == Spent(
         mi_nats=0.5, success_level=pac.EpsilonEquivalent(0.1).membership_success
     )
     nested = pac.Information(1) & (pac.Membership(0.7) & pac.Information(0.5))
@@ -72,7 +72,7 @@ def test_budgets_are_plain_frozen_values() -> None:
 
 def test_something_else_is_no_budget() -> None:
     with pytest.raises(BudgetError, match="budget must be Information, Membership") as error:
-        limits_of(0.5)  # type: ignore[arg-type]
+        budget_limits(0.5)  # type: ignore[arg-type]
     assert isinstance(error.value, PacPrivacyError)
     assert isinstance(error.value, ValueError)
 
@@ -122,7 +122,7 @@ def test_residual_entropy_is_information_once_the_pool_is_known() -> None:
     share, nats = pac.ResidualEntropy(share=0.9), pac.ResidualEntropy(nats=5.0)
     assert share.on(1024).mi_nats == pytest.approx(0.1 * math.log(1024))
     assert nats.on(1024).mi_nats == pytest.approx(math.log(1024) - 5.0)
-    assert limits_of(share & pac.Information(0.1), 1024).mi_nats == 0.1
+    assert budget_limits(share & pac.Information(0.1), 1024).mi_nats == 0.1
     assert pac.parse_budget("residual>=0.9 & mi<=1/4") == share & pac.Information(0.25)
     assert str(share & nats) == (
         "residual entropy >= 90 % of the secret's and residual entropy >= 5 nats"
@@ -140,7 +140,7 @@ def test_residual_entropy_is_information_once_the_pool_is_known() -> None:
         (lambda: pac.ResidualEntropy(share=1.0), "between 0 and 1"),
         (lambda: pac.ResidualEntropy(nats=-1.0), "positive finite"),
         (lambda: pac.ResidualEntropy(nats=9.0).on(64), "below that of the secret"),
-        (lambda: limits_of(pac.ResidualEntropy(share=0.9)), "how many candidates"),
+        (lambda: budget_limits(pac.ResidualEntropy(share=0.9)), "how many candidates"),
         (lambda: pac.parse_budget("residual<=0.9"), "must look like"),
         (lambda: pac.parse_budget("mi>=0.9"), "must look like"),
     ],

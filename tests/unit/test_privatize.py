@@ -145,7 +145,7 @@ def test_frames_go_in() -> None:
 )
 def test_the_budget_is_met_by_default(budget: Any) -> None:
     found = release(lambda x: x.mean(axis=0), budget=budget, rule=None)
-    limits = pac.budget.limits_of(budget)
+    limits = pac.budget.budget_limits(budget)
     if limits.mi_nats is not None:
         assert found.certificate.mi_upper_nats <= limits.mi_nats
     if limits.success_level is not None:

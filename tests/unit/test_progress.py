@@ -16,11 +16,11 @@ import pytest
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy import _progress
-from pacprivacy._progress import begin, expect, show_stages
+from pacprivacy import _system
+from pacprivacy._system import begin, expect, show_stages
 from pacprivacy.cli import app
 from pacprivacy.mechanism import LinearSVM
-from pacprivacy.release import Secret
+from pacprivacy.release import ReleaseSecret
 
 X = np.random.default_rng(0).normal(size=(120, 2))
 
@@ -43,14 +43,14 @@ class Watched:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Watched:
-    monkeypatch.setattr(_progress, "wanted", lambda: True)
+    monkeypatch.setattr(_system, "wanted", lambda: True)
     return Watched(capsys)
 
 
 def test_only_a_terminal_or_a_notebook_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream, watched in ((Terminal(), True), (io.StringIO(), False), (None, False)):
         monkeypatch.setattr(sys, "stderr", stream)
-        assert _progress.wanted() is watched
+        assert _system.wanted() is watched
 
 
 def release(**options: Any) -> pac.Release:
@@ -75,7 +75,7 @@ def test_it_fills_up_and_never_goes_back(terminal: Watched) -> None:
         advance = begin("one", 10)
         for _ in range(10):
             advance(1)
-            _progress._SHOWN.get().draw()  # type: ignore[union-attr]
+            _system._SHOWN.get().draw()  # type: ignore[union-attr]
         begin("two")
     filled = [text.count("#") for text in re.findall(r"\[([#.]*)\]", terminal.getvalue())]
     assert filled == sorted(filled)
@@ -139,15 +139,15 @@ def test_it_is_gone_before_the_secret_is_drawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = []
-    init = Secret.__init__
+    init = ReleaseSecret.__init__
 
-    def record(self: Secret, *args: Any, **options: Any) -> None:
+    def record(self: ReleaseSecret, *args: Any, **options: Any) -> None:
         alive = [t for t in threading.enumerate() if getattr(t, "_target", None) is not None]
         ticking = [t for t in alive if "_tick" in repr(t._target)]  # type: ignore[attr-defined]
-        seen.append((_progress._SHOWN.get(), ticking, terminal.getvalue()))
+        seen.append((_system._SHOWN.get(), ticking, terminal.getvalue()))
         init(self, *args, **options)
 
-    monkeypatch.setattr(Secret, "__init__", record)
+    monkeypatch.setattr(ReleaseSecret, "__init__", record)
     make(tmp_path)
     (line, ticking, before) = seen[0]
     assert line is None

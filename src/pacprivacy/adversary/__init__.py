@@ -7,8 +7,11 @@ posterior computed here, so its success is a certificate and not the result of o
 from pacprivacy.adversary.advantage import (
     advantage_room as advantage_room,
     finest_plane_step as finest_plane_step,
+    is_banded as is_banded,
     is_line as is_line,
     is_plane as is_plane,
+    is_short_line as is_short_line,
+    line_advantage as line_advantage,
     line_posteriors as line_posteriors,
     plane_advantage as plane_advantage,
 )

@@ -37,7 +37,8 @@ CACHED = 1 << 18  # posterior entries at a time
 GATHERED = 2048  # posteriors that are multiplied at once, where units are many
 BLOCK_CELLS = 1 << 24  # of a block of posteriors
 GRID_STEPS = (0.2, 0.05, 0.0125)  # of the noise's standard deviation, for outputs of rank 1
-LONGEST_LINE = 400.0  # of the noise's standard deviation
+LONGEST_LINE = 1e6  # of the noise's standard deviation
+SHORT_LINE, BANDED_LINE = 400.0, 100.0
 LINE_CELLS = 1 << 20  # a longer line is fine where candidates are few
 PLANE_NODES = 1 << 19
 PLANE_REACH = 6.5
@@ -48,6 +49,8 @@ NOTHING = 1e-20  # of a density
 REACH = 8.5  # of a grid beyond the outermost candidates
 CURVATURE = 4 / math.sqrt(2 * math.pi * math.e)  # integral of |phi''|
 HALF_PRECISION = 2.0**-24
+RATES = (0.03, 0.06, 0.12, 0.25, 0.5, 0.8)  # of claim T-5, where nothing is known beforehand
+MANY_RATES = tuple(np.geomspace(0.02, 0.9, 40).tolist())
 ROUNDING = 1e-12  # sums of a few thousand products of double precision
 
 
@@ -75,6 +78,13 @@ class _Sums:
         self.tilted = bool((share != 0.5).any())
         self.n_draws, self.error = 0, 0.0
 
+    def of(self, kept: npt.NDArray[np.bool_]) -> "_Sums":
+        """Return the sums of some of the units."""
+        found = _Sums(self.units[kept], self.before[kept], self.share[kept])
+        found.sums, found.tilted = self.sums[:, kept], self.tilted
+        found.n_draws, found.error = self.n_draws, self.error
+        return found
+
     def add(self, tilts: BeliefTilts, folded: npt.NDArray[Any]) -> None:
         """Add a block of folded posteriors, in the precision that they have."""
         if folded.dtype == np.float32:
@@ -91,7 +101,9 @@ class _Sums:
             self.sums[0, place] += a.sum(axis=0, dtype=np.float64)
         self.n_draws += len(folded)
 
-    def bounds(self, center: Vector, gamma: float) -> tuple[Vector, Vector, Vector]:
+    def bounds(
+        self, center: Vector, gamma: float, rates: tuple[float, ...] = RATES
+    ) -> tuple[Vector, Vector, Vector]:
         """Return value, lower and upper bound of ``E |a|``; each bound fails at most ``gamma``.
 
         ``E a`` is known, so ``x = |a| + s (a - E a)`` has the mean of ``|a|`` for every ``s``, and
@@ -103,7 +115,7 @@ class _Sums:
         slack = self.error / n * most
         rounded = 2.0**-12 * square + 2 * slack * most if self.error else np.zeros_like(square)
         slopes = (0.0, 0.5, 1.0) if self.tilted else (0.0,)
-        level = math.log(len(slopes) * len(RATES) / gamma) / n
+        level = math.log(len(slopes) * len(rates) / gamma) / n
         value, lower, upper = size, np.abs(self.before), most
         for part in slopes:
             slope = part * (2 * f - 1)
@@ -115,8 +127,9 @@ class _Sums:
             second = square * (1 + slope**2) + 2 * slope * cross
             squares = np.maximum(second - 2 * shift * (size + slope * tilt) + shift**2, 0.0)
             squares += (1 + np.abs(slope)) ** 2 * rounded + 4 * np.abs(shift) * slack
-            high = mean + advantage_deviation(squares, np.maximum(above, 1e-3), level) + slack
-            low = mean - advantage_deviation(squares, np.maximum(below, 1e-3), level) - slack
+            lost = (1 + np.abs(slope)) * slack  # of |a| and of slope a
+            high = mean + advantage_deviation(squares, np.maximum(above, 1e-3), level, rates) + lost
+            low = mean - advantage_deviation(squares, np.maximum(below, 1e-3), level, rates) - lost
             value = np.where(high < upper, mean, value)
             lower, upper = np.maximum(lower, low), np.minimum(upper, high)
         return np.clip(value, lower, upper), lower, upper
@@ -127,10 +140,9 @@ def _single_loss(n_subsets: int) -> float:
     return 2 * (math.log(n_subsets) + 8)
 
 
-RATES = (0.03, 0.06, 0.12, 0.25, 0.5, 0.8)
-
-
-def advantage_deviation(squares: Vector, width: Vector, level: float) -> Vector:
+def advantage_deviation(
+    squares: Vector, width: Vector, level: float, rates: tuple[float, ...] = RATES
+) -> Vector:
     """Return how far a mean may be from its sample, by the best of a few fixed rates (claim T-5).
 
     ``squares`` is the sample mean of ``(x - c)²`` with ``c`` fixed beforehand, ``width`` a bound of
@@ -138,16 +150,25 @@ def advantage_deviation(squares: Vector, width: Vector, level: float) -> Vector:
     """
     scaled = squares / width**2
     best = np.full_like(squares, math.inf)
-    for rate in RATES:
+    for rate in rates:
         penalty = -math.log1p(-rate) - rate
         np.minimum(best, (level + penalty * scaled) / rate, out=best)
     return best * width
 
 
 def advantage_bounds(
-    view: View, pool: Candidates, *, n_draws: int, gamma: float, rng: np.random.Generator
+    view: View,
+    pool: Candidates,
+    *,
+    n_draws: int,
+    gamma: float,
+    rng: np.random.Generator,
+    allowed: Vector | None = None,
 ) -> AdvantageBounds:
     """Bound ``E |a|`` for all units at once, sharply for the worst-placed ones.
+
+    Where the draws show that some unit is above ``allowed``, the others keep the wide bounds of a
+    few draws: the noise is too small whatever they are, and the value of the worst is its bound.
 
     Guarantee
     ---------
@@ -162,7 +183,8 @@ def advantage_bounds(
     screen = advantage_moments(view, tilts) if is_plane(view) else None
     found = None if screen is None else _on_a_plane(view, tilts, before, screen)
     if found is None:
-        found = _by_draws(view, tilts, everyone, before, n_draws=n_draws, gamma=gamma, rng=rng)
+        settings: Any = {"n_draws": n_draws, "gamma": gamma, "rng": rng, "allowed": allowed}
+        found = _by_draws(view, tilts, everyone, before, **settings)
     return found
 
 
@@ -175,13 +197,14 @@ def _by_draws(
     n_draws: int,
     gamma: float,
     rng: np.random.Generator,
+    allowed: Vector | None = None,
 ) -> AdvantageBounds:
     """Bound the likely worst units on all draws, and everybody else until they cannot be worse.
 
     All units are looked at on a few draws, which ranks them. The first few are bounded as sharply
     as the draws allow. The others are bounded by second moments, where that can help, and on more
-    draws only while their bound is above that of the first. Every look at a unit uses fresh draws
-    and pays its share of ``gamma``.
+    and more draws of one row while their bound is above that of the first. Every look at a unit
+    pays its share of ``gamma``.
     """
     per_side = gamma / (4 * len(units) * _looks(n_draws))
     gained = np.abs(before)
@@ -189,54 +212,68 @@ def _by_draws(
     value = np.maximum(GUESS, gained)
     dtype: npt.DTypeLike = np.float32
 
-    def sums_of(chosen: Units, n: int) -> _Sums:
-        sums = _Sums(chosen, before[chosen], tilts.share[chosen])
+    def sums_of(chosen: Units) -> _Sums:
+        return _Sums(chosen, before[chosen], tilts.share[chosen])
+
+    def draw(sums: _Sums, n: int) -> _Sums:
         held: list[npt.NDArray[Any]] = []
         for draws in draw_view_blocks(view, n, rng, block_elements=CACHED):
             held.append(tilts.fold(view_posterior(view, draws, dtype)))
-            if len(chosen) <= CHAMPIONS or sum(map(len, held)) >= GATHERED:
+            if len(sums.units) <= CHAMPIONS or sum(map(len, held)) >= GATHERED:
                 sums.add(tilts, np.concatenate(held))
                 held = []
         if held:
             sums.add(tilts, np.concatenate(held))
         return sums
 
-    def look(chosen: Units, n: int) -> _Sums:
-        sums = sums_of(chosen, n)
-        value[chosen], low, high = sums.bounds(value[chosen], per_side)
+    def look(sums: _Sums, center: Vector, rates: tuple[float, ...] = RATES) -> None:
+        chosen = sums.units
+        value[chosen], low, high = sums.bounds(center[chosen], per_side, rates)
         lower[chosen] = np.maximum(lower[chosen], low)
         upper[chosen] = np.minimum(upper[chosen], high)
-        return sums
 
-    pilot = look(units, PILOT).sums / PILOT
+    everyone = draw(sums_of(units), PILOT)
+    look(everyone, value)
+    pilot = everyone.sums / PILOT
     variance = float(np.median(pilot[2] - pilot[0] ** 2))
     few = np.sort(np.argsort(gained - pilot[0])[:CHAMPIONS]).astype(np.int64)
     lost = ((tilts.rows + 8) + _single_loss(view.n_subsets)) * HALF_PRECISION
     dtype = np.float32 if lost < SINGLE_LOSS * float(value.max()) else np.float64
-    value[few] = np.maximum(sums_of(few, FIRST_STAGE).sums[0] / FIRST_STAGE, gained[few])
+    finer = draw(sums_of(few), FIRST_STAGE).sums[0] / FIRST_STAGE
+    value[few] = np.maximum(finer, gained[few])
     first = np.sort(few[np.argsort(gained[few] - value[few])[:FINALISTS]])
-    look(first, n_draws)
+    look(draw(sums_of(first), n_draws), value)
     goal, sharp = float((upper - gained)[first].max()), value[first]
+    slack = 2 * view.slack * tilts.weight(before, units) + ROUNDING
+    if allowed is not None and (upper > allowed)[first].any():
+        value = np.minimum(value, sharp.max())
+        value[first] = upper[first]
+        return AdvantageBounds(
+            value=value,
+            lower=np.maximum(lower - slack, 0.0),
+            upper=upper + slack,
+            n_draws=n_draws,
+        )
     room = goal - float(np.median(value - gained))
-    seen = np.zeros(len(units), dtype=np.bool_)
-    seen[first] = True
-    n_seen = FIRST_STAGE
-    while n_seen < n_draws and _half_width(variance, n_seen, per_side) > room:
-        n_seen = min(2 * n_seen, n_draws)
-    if len(units) > CHAMPIONS:
+
+    def sharpest(n: int) -> tuple[float, float]:
+        return min((_half_width(variance, n, per_side, rates=(rate,)), rate) for rate in MANY_RATES)
+
+    others = np.ones(len(units), dtype=np.bool_)
+    others[first] = False
+    n_seen = min(FIRST_STAGE, n_draws)
+    while n_seen < n_draws and sharpest(n_seen)[0] > room:
+        n_seen = min(n_seen + n_seen // 8, n_draws)
+    if len(units) > CHAMPIONS and float(np.median(pilot[2])) < goal**2:  # it is no smaller
         screen = advantage_moments(view, tilts, goal, every=len(units) // CHAMPIONS + 1)
         upper = upper if screen is None else np.minimum(upper, np.maximum(screen, gained))
-        n_seen = n_seen if screen is None else FIRST_STAGE
-    while True:
-        left = np.flatnonzero(~seen & (upper - gained > goal))
-        if not len(left):
-            break
-        look(units if 2 * len(left) > len(units) else left, n_seen)
-        if n_seen >= n_draws:
-            break
-        n_seen = min(2 * n_seen, n_draws)
+        n_seen = n_seen if screen is None else min(FIRST_STAGE, n_draws)
+    center, sums = value.copy(), sums_of(np.flatnonzero(others & (upper - gained > goal)))
+    for n in np.geomspace(n_seen, n_draws, _looks(n_draws) - 1).astype(np.int64):
+        if len(sums.units) and n > sums.n_draws:
+            look(draw(sums, int(n) - sums.n_draws), center, (sharpest(int(n))[1],))
+            sums = sums.of((upper - gained)[sums.units] > goal)
     value[first] = sharp
-    slack = 2 * view.slack * tilts.weight(before, units) + ROUNDING
     return AdvantageBounds(
         value=np.clip(value, lower, upper),
         lower=np.maximum(lower - slack, 0.0),
@@ -250,9 +287,15 @@ def _looks(n_draws: int) -> int:
     return 3 + max(0, math.ceil(math.log2(max(1.0, n_draws / FIRST_STAGE))))
 
 
-def _half_width(variance: float, n: int, gamma: float, width: float = 1.0) -> float:
-    level = math.log((3 if width > 1 else 1) * len(RATES) / gamma) / n
-    return float(advantage_deviation(np.array([variance]), np.full(1, width), level)[0])
+def _half_width(
+    variance: float,
+    n: int,
+    gamma: float,
+    width: float = 1.0,
+    rates: tuple[float, ...] = RATES,
+) -> float:
+    level = math.log((3 if width > 1 else 1) * len(rates) / gamma) / n
+    return float(advantage_deviation(np.array([variance]), np.full(1, width), level, rates)[0])
 
 
 def _block(n_units: int) -> int:
@@ -348,21 +391,14 @@ def _on_a_line(view: View, tilts: BeliefTilts, units: Units, before: Vector) -> 
     value, lower, upper = np.empty((3, len(units)))
     active, nodes = units, 0
     for step in GRID_STEPS:
-        here, error = np.zeros(len(active)), 0.0
-        weight_of_tails = 2.0 * _tail(REACH)
-        for weights, mass in line_posteriors(view, step):
-            folded, nodes = tilts.fold(weights) * mass[:, None], nodes + len(mass)
-            exact = len(active) * 8 <= len(units) or len(units) <= 4096
-            dtype = np.float64 if exact else np.float32
-            if not exact:
-                error += float(np.abs(folded).sum()) * (tilts.rows + 8) * HALF_PRECISION
-            folded = folded.astype(dtype)
-            for place, masks in tilts.blocks(active, dtype):
-                here[place] += np.abs(folded @ masks).sum(axis=0, dtype=np.float64)
+        exact = len(active) * 8 <= len(units) or len(units) <= 4096
+        dtype = np.float64 if exact else np.float32
+        here, error, n_nodes = line_advantage(view, tilts, active, step, dtype)
+        nodes += n_nodes
         share, a0 = tilts.share[active], before[active]
         worst = 0.5 / np.minimum(share, 1 - share)
         slack = (step**2 / 4 * CURVATURE + 2 * view.slack) * tilts.weight(a0, active)
-        slack += (error + weight_of_tails) * worst + ROUNDING
+        slack += error * worst + ROUNDING
         value[active] = np.maximum(here, np.abs(a0))
         lower[active] = np.maximum(here - slack, np.abs(a0))
         upper[active] = np.maximum(here + slack, lower[active])
@@ -461,11 +497,76 @@ def _on_a_plane(
 
 
 def is_line(view: View) -> bool:
-    """Whether an integral over a grid is the better way: rank 1, and no candidate far away."""
-    if view.points.shape[1] != 1 or view.groups is not None or view.gaps is not None:
+    """Whether an integral over a grid is the better way: rank 1, and no candidate out of sight."""
+    if view.points.shape[1] != 1 or view.groups is not None:
+        return False
+    return float(np.ptp(view.points)) <= LONGEST_LINE
+
+
+def is_short_line(view: View) -> bool:
+    """Whether posteriors at all nodes of a grid are affordable too."""
+    if not is_line(view) or view.gaps is not None:
         return False
     length = float(np.ptp(view.points))
-    return length <= LONGEST_LINE or length * view.n_subsets <= LINE_CELLS
+    return length <= SHORT_LINE or length * view.n_subsets <= LINE_CELLS
+
+
+def is_banded(view: View) -> bool:
+    """Whether a line is so long that most candidates are out of sight of each other."""
+    return is_line(view) and float(np.ptp(view.points)) > BANDED_LINE
+
+
+def line_advantage(
+    view: View, tilts: BeliefTilts, units: Units, step: float, dtype: npt.DTypeLike = np.float64
+) -> tuple[Vector, float, int]:
+    """Return the sum of ``|D|`` over a grid on the line, per unit; what it lost; its nodes.
+
+    What is lost to rounding, and by looking at no candidate from afar, is in units of the largest
+    mask (claim A-5).
+    """
+    found, error, n_nodes = np.zeros(len(units)), 2.0 * _tail(REACH), 0
+    if not is_banded(view):
+        for weights, mass in line_posteriors(view, step):
+            folded, n_nodes = tilts.fold(weights) * mass[:, None], n_nodes + len(mass)
+            if dtype == np.float32:
+                error += float(np.abs(folded).sum()) * (tilts.rows + 8) * HALF_PRECISION
+            folded = folded.astype(dtype)
+            for place, masks in tilts.blocks(units, dtype):
+                found[place] += np.abs(folded @ masks).sum(axis=0, dtype=np.float64)
+        return found, error, n_nodes
+    order = np.argsort(view.points[:, 0])
+    bands = [(near, density.astype(dtype)) for near, density in _bands(view, order, step)]
+    error += 6.0 * _tail(REACH) + 2.0**-50 * float(np.ptp(view.points))
+    if dtype == np.float32:
+        error += (max(density.shape[1] for _, density in bands) + 8) * HALF_PRECISION * 1.01
+    for place, masks in tilts.blocks(units, dtype, whole=True):
+        ordered = masks[order]
+        for near, density in bands:
+            sizes = np.abs(density @ ordered[near])
+            found[place] += sizes.sum(axis=0, dtype=np.float64)
+    return found, error, sum(len(density) for _, density in bands)
+
+
+def _bands(view: View, order: npt.NDArray[np.intp], step: float) -> Iterator[tuple[slice, Matrix]]:
+    """Yield the candidates near each stretch of a grid, and their parts of the density there.
+
+    Candidates that no other one overlaps have a grid of one node.
+    """
+    points, weights = view.points[order, 0], np.exp(view.log_prior[order])
+    ends = np.flatnonzero(np.diff(points) > 2 * REACH) + 1
+    for first, last in zip([0, *ends], [*ends, len(points)], strict=True):
+        if last - first == 1:
+            yield slice(first, last), weights[first:last, None]
+            continue
+        along = points[first:last] - (points[first] - REACH)
+        n_nodes, block = math.ceil((along[-1] + REACH) / step) + 1, math.ceil(REACH / step)
+        for start in range(0, n_nodes, block):
+            z = step * np.arange(start, min(start + block, n_nodes))
+            low, high = np.searchsorted(along, (z[0] - REACH, z[-1] + REACH))
+            if low < high:
+                near = slice(first + low, first + high)
+                density = np.exp(-0.5 * np.square(z[:, None] - along[low:high])) * weights[near]
+                yield near, step / math.sqrt(2 * math.pi) * density
 
 
 def _tail(reach: float) -> float:

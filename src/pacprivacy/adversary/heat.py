@@ -28,7 +28,7 @@ from pacprivacy.adversary.advantage import (
     _block,
     _tail,
     advantage_deviation,
-    is_line,
+    is_short_line,
     line_posteriors,
 )
 from pacprivacy.adversary.beliefs import BeliefTilts
@@ -43,9 +43,11 @@ TIGHT = 1.02  # a quick charge further above the mean square is worth a test
 HEAVY = 0.3  # of what the worst-placed unit must bear: less is not worth a test
 MOST_TESTED = 128  # units, beyond those that could not pay a quick charge
 LADDER = (1.0, 1.05, 1.3, 2.0)  # of the mean square: charges that are tested
-CLOSE = (1.01,)  # the same where draws test, and one that leaves room
+CLOSE = (0.01, 0.07)  # beyond what draws should prove, and one that leaves room
 N_BOUNDS = 2 + len(CLOSE)  # that one unit's charge rests on: the mean square and the tests
 CHUNK = 1 << 22
+HALF_MOMENTS = (2, 3, 4, 6, 8, 11, 15, 20, 30)  # of a move
+BEYOND = 0.02  # of what the reserve gives, for moves that are further than any draw will show
 
 
 def heat_potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
@@ -193,7 +195,7 @@ def heat_charges(
     ``E (a' - a)² <= c + extra_square``.
     """
     tilts = BeliefTilts(pool)
-    if view.points.shape[1] and not is_line(view):
+    if view.points.shape[1] and not is_short_line(view):
         return _by_draws(view, tilts, heat, n_draws=n_draws, gamma=gamma, rng=rng)
     if view.points.shape[1] and view.groups is None:
         span = float(np.ptp(view.points)) + 2 * REACH
@@ -259,6 +261,7 @@ def _by_sums(
     most = 0.5 / np.minimum(tilts.share, 1 - tilts.share)
     error = step**2 / 4 * CURVATURE
     lost = slack + (2 * _tail(REACH) if step else 0.0)
+    span = tilts.scale  # of a
     typical = np.abs(heat.before) + most  # of |s|, and more than enough
     per_chunk = max(1, CHUNK // len(mass))
 
@@ -267,7 +270,7 @@ def _by_sums(
             chosen = units[start : start + per_chunk]
             yield chosen, folded @ tilts.masks(chosen, np.float64)
 
-    square = error * (typical**2 + 2 * most**2) + lost * (most + np.abs(heat.before)) ** 2 + 1e-14
+    square = error * (typical**2 + 2 * most**2) + lost * span**2 + 1e-14
     for chosen, tilted in chunks(np.arange(tilts.n_units)):
         square[chosen] += mass @ np.square(tilted - heat.before[chosen])
     floor, charges = np.maximum(square - heat.extra_square, 0.0), heat.quick(square)
@@ -275,7 +278,7 @@ def _by_sums(
         here = heat.of(chosen)
         slope = heat_slope(here.before, here.balance)
         wide = typical[chosen] + np.sqrt(here.balance)
-        bound = error * (wide + most[chosen]) + lost * 2 * wide + 1e-12
+        bound = error * (wide + most[chosen]) + lost * 2 * (wide + span[chosen]) + 1e-12
         bound -= heat_potential(here.before, here.balance) - slope * here.before * mass.sum()
         bound -= slope * (mass @ tilted)
         for step_up in (*LADDER, None):
@@ -317,16 +320,18 @@ def _by_draws(
     per_test = gamma / (n * N_BOUNDS)
     widest = (0.5 / np.minimum(tilts.share, 1 - tilts.share) + np.abs(heat.before)) ** 2
     room = widest * math.log(1 / per_test) / (2 * n_draws)
+    slack = view.slack * tilts.scale**2
 
     def plain(square: Vector) -> Vector:
-        bound: Vector = (np.sqrt(room) + np.sqrt(square + room)) ** 2 + view.slack * widest
+        bound: Vector = (np.sqrt(room) + np.sqrt(square + room)) ** 2 + slack
         return bound
 
     near = _worth_a_test(heat, pilot, heat.quick(plain(1.05 * pilot)))
     far = np.setdiff1d(np.arange(n), near)
     own = heat.of(near)
-    finer = _squares(view, tilts, near, max(HEAT_PILOT, min(4 * HEAT_PILOT, n_draws // 8)), rng)
-    tests = _Tests(own, tilts.share[near], finer)
+    finer = _squares(view, tilts, near, max(HEAT_PILOT, min(8 * HEAT_PILOT, n_draws // 8)), rng)
+    level = math.log(len(RATES) / per_test) / n_draws
+    tests = _Tests(own, tilts.share[near], finer, _reach(view, tilts, own, near), level)
     kernel = np.zeros((tilts.rows, tilts.rows)) if len(far) > 2 * tilts.rows else None
     sums = np.zeros(len(far))
     center = tilts.fold(np.exp(view.log_prior)[None, :])
@@ -344,9 +349,9 @@ def _by_draws(
             sums[place] = np.einsum("ij,ij->j", others, kernel @ others)
     charges = np.empty(n)
     if len(near):
-        charges[near] = tests.charges(n_draws, per_test, view.slack)
+        charges[near] = tests.charges(n_draws, view.slack)
     if len(far):
-        room, widest = room[far], widest[far]
+        room, slack = room[far], slack[far]
         charges[far] = heat.of(far).quick(plain(sums / n_draws) + 1e-14)
     return charges
 
@@ -364,18 +369,55 @@ def _squares(
     return sums / n_draws
 
 
+def _reach(view: View, tilts: BeliefTilts, heat: Heat, units: Units) -> tuple[Vector, float]:
+    """Return how far each unit's tilt moves but for a part of the potential that is returned too.
+
+    The moments of a move are bounded by quadratic forms (claim H-1); infinite where they say
+    nothing.
+    """
+    beyond, reach = BEYOND * heat.extra, np.full(len(units), np.inf)
+    if view.groups is not None or beyond <= 0:
+        return reach, 0.0
+    weights = np.exp(view.log_prior)
+    centred = view.points - weights @ view.points
+    spread = float(weights @ np.square(centred).sum(axis=1))
+    products = centred @ centred.T
+    moves = tilts.masks(units, np.float64, whole=True) - heat.before
+    moves *= weights[:, None]
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        for half in HALF_MOMENTS:
+            order = 2 * half - 1
+            kernel = np.expm1(order * products)
+            form = np.einsum("ij,ij->j", moves, kernel @ moves) * (1 + 1e-9)
+            form += 1e-13 * float(np.abs(kernel).max()) * tilts.scale[units] ** 2
+            log_moment = 0.5 * order * spread + half * np.log(form)
+            found = np.exp((log_moment + math.log(2 / beyond)) / order)
+            reach = np.fmin(reach, found)
+    return reach, beyond
+
+
 class _Tests:
     """Sums over draws for units that are tested one by one."""
 
-    def __init__(self, heat: Heat, share: Vector, pilot: Vector) -> None:
-        self._heat, self._pilot = heat, pilot
+    def __init__(
+        self, heat: Heat, share: Vector, pilot: Vector, reach: tuple[Vector, float], level: float
+    ) -> None:
+        self._heat, self._level, (self._reach, self._beyond) = heat, level, reach
         roomy = np.maximum(2.1 * pilot, heat.allowed / 16)
         roomy = np.where(roomy < heat.allowed / 2, roomy, heat.allowed)
-        self._tried = [*(np.minimum(step * pilot, heat.allowed) for step in CLOSE), roomy]
-        self._ends: Matrix = np.stack([-0.5 / (1 - share), 0.5 / share]) - heat.before
+        self._span = 0.5 / (share * (1 - share))
+        ends: Matrix = np.stack([-0.5 / (1 - share), 0.5 / share]) - heat.before
+        self._ends = np.clip(ends, -self._reach, self._reach)
         self._slope = heat_slope(heat.before, heat.balance)
         self._goal = heat_potential(heat.before, heat.balance)
         start = np.zeros((1, len(pilot)))
+        # the charge that the reserve and the width of the interval suggest, and a little more
+        rest = np.maximum(heat.balance - pilot, 0.01 * heat.balance)
+        bend = TOP * np.exp(-0.5 * heat.before**2 / rest) / np.sqrt(rest) + 1e-300
+        width = np.maximum(self._over(self._ends, pilot).max(axis=0), 1e-9)
+        wide = advantage_deviation(3 * np.square(bend * pilot), width, level)
+        need = pilot + np.clip((wide + self._beyond - heat.extra) / bend, -0.1 * pilot, pilot)
+        self._tried = [*(np.minimum(need + more * pilot, heat.allowed) for more in CLOSE), roomy]
         self._guess = [pilot, *(self._over(start, tried)[0] for tried in self._tried)]
         self._sums = np.zeros((N_BOUNDS, 2, len(pilot)))
 
@@ -388,29 +430,33 @@ class _Tests:
     def add(self, moved: Matrix) -> None:
         """Add a block of moves, shape (N, u)."""
         columns = [np.square(moved), *(self._over(moved, tried) for tried in self._tried)]
+        far = np.abs(moved) > self._reach
+        if far.any():
+            for values in columns:
+                values[far] = 0.0
         for place, (values, guess) in enumerate(zip(columns, self._guess, strict=True)):
             values -= guess
             self._sums[place, 0] += values.sum(axis=0)
             self._sums[place, 1] += np.einsum("ij,ij->j", values, values)
 
-    def charges(self, n_draws: int, gamma: float, slack: float) -> Vector:
-        """Return the least charge of each unit that is proved; every test fails at most gamma."""
-        level = math.log(len(RATES) / gamma) / n_draws
+    def charges(self, n_draws: int, slack: float) -> Vector:
+        """Return the least charge of each unit that is proved, by tests of the given level."""
 
         def upper(place: int, highest: Vector) -> Vector:
             mean, squares = self._sums[place] / n_draws
             guess = self._guess[place]
-            width = np.maximum(highest - guess, 1e-9)
-            bound: Vector = (
-                guess + mean + advantage_deviation(squares, width, level) + slack * width
-            )
+            width = np.maximum(np.maximum(highest, 0.0) - guess, 1e-9)
+            bound: Vector = guess + mean + advantage_deviation(squares, width, self._level)
             return bound
 
-        square = upper(0, np.square(self._ends).max(axis=0))
+        span = self._span
+        square = upper(0, np.square(self._ends).max(axis=0)) + slack * span**2
+        square += self._beyond * np.where(np.isfinite(self._reach), self._reach, 0.0)
         floor = np.maximum(square - self._heat.extra_square, 0.0)
         charges = self._heat.quick(square)
         for place, tried in enumerate(self._tried, start=1):
             over = upper(place, self._over(self._ends, tried).max(axis=0))  # convex: at an end
+            over += 2 * slack * span + self._beyond
             enough = np.where(over <= self._heat.extra, np.maximum(tried, floor), np.inf)
             charges = np.minimum(charges, enough)
         return charges

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +82,7 @@ def membership_risk(
     n_draws: int | None = None,
     gamma: float = DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
+    caps: Vector | None = None,
 ) -> MembershipRisk:
     """Success of the best attacker in telling whether a unit was in the secret subset.
 
@@ -95,6 +96,8 @@ def membership_risk(
         Simulated releases; by default as many as a few seconds allow.
     gamma : float
         Probability that any of the intervals is wrong (union over units).
+    caps : ndarray, optional
+        What is allowed; once a unit is above it, the others are bounded less sharply.
 
     Guarantee
     ---------
@@ -105,7 +108,9 @@ def membership_risk(
     check_belief_size(view.n_subsets, pool)
     n_draws = n_draws or membership_draws(pool.n_subsets)
     rng = view_generator(rng, "membership")
-    found = advantage_bounds(view, pool, n_draws=n_draws, gamma=gamma, rng=rng)
+    allowed = None if caps is None else 2 * caps - 1
+    settings: Any = {"n_draws": n_draws, "gamma": gamma, "rng": rng, "allowed": allowed}
+    found = advantage_bounds(view, pool, **settings)
     value, lower, upper = (0.5 + 0.5 * np.minimum(a, 1.0) for a in found.per_unit)
 
     def estimate(*ends: float) -> Estimate:

@@ -7,6 +7,7 @@ mistakes.
 from pacprivacy.audit.attacks import (
     Bayes as Bayes,
     FreeOverlap as FreeOverlap,
+    Guess as Guess,
     LikelihoodRatio as LikelihoodRatio,
     Naming as Naming,
     Overlap as Overlap,
@@ -16,10 +17,10 @@ from pacprivacy.audit.attacks import (
 from pacprivacy.audit.run import (
     ATTACKS as ATTACKS,
     DEFAULT_ATTACKS as DEFAULT_ATTACKS,
+    AuditPromise as AuditPromise,
     AuditResult as AuditResult,
     AuditResults as AuditResults,
-    Promise as Promise,
     audit as audit,
-    results_text as results_text,
+    audit_text as audit_text,
 )
-from pacprivacy.audit.target import Guess as Guess, Releases as Releases, Target as Target
+from pacprivacy.audit.target import Releases as Releases, Target as Target

@@ -8,32 +8,76 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Integers, Mask, Matrix, Vector
-from pacprivacy.audit.target import (
-    Blocks,
-    Guess,
-    NoiseModel,
-    Releases,
-    Target,
-    Trained,
-    ask_members,
-    ask_once,
-    distance_blocks,
-    learn_noise_model,
-    noise_axes,
-    normalise,
-    posteriors,
-    unit_blocks,
-    unit_probabilities,
+from pacprivacy._checks import (
+    Integers,
+    Mask,
+    Matrix,
+    Vector,
 )
+from pacprivacy.audit.noise_model import (
+    Blocks,
+    NoiseModel,
+    learn_noise_model,
+    noise_model_axes,
+    noise_model_blocks,
+    noise_model_posteriors,
+    noise_model_unit_blocks,
+    noise_model_units,
+    noise_model_weights,
+)
+from pacprivacy.audit.target import Releases, Target
 from pacprivacy.errors import AuditError
 
 TRAINING_PRODUCTS = 10**11  # multiplications spent on choosing whom to attack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """One question that a trained attack answers on every release.
+
+    ``prior`` is the best success of an answer given without the release, or an upper bound of
+    it: a bound that is too large can only hide a violation. Whether a ``unit`` is in is asked with
+    even odds, whatever share of the pool it is in.
+    """
+
+    prior: float
+    unit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """An attack that has chosen everything and now only looks at releases; curator-only.
+
+    ``hits(releases)`` says whether each guess was right on each release, shape (N, n_guesses).
+    """
+
+    guesses: tuple[Guess, ...]
+    hits: Callable[[Releases], Mask]
+    notes: tuple[str, ...] = ()
+
+
+class Attack(Protocol):
+    """An attack by name; a frozen record of its settings."""
+
+    @property
+    def name(self) -> str:
+        """Name in tables and on the command line."""
+
+    @property
+    def question(self) -> str:
+        """What it guesses, in words."""
+
+    @property
+    def fresh_secrets(self) -> bool:
+        """Whether it can be held against a certificate about a fresh, independent secret."""
+
+    def train(self, target: Target, shadow: Releases) -> Trained:
+        """Choose whom to attack and how, on releases that are used for nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +95,7 @@ class Bayes:
 
     def train(self, target: Target, shadow: Releases) -> Trained:
         """Learn the noise and find the units that are easiest to guess."""
-        see = partial(posteriors, target, learn_noise_model(target, shadow))
+        see = partial(noise_model_posteriors, target, learn_noise_model(target, shadow))
         cost = len(target.known) * target.pool.n_units
         enough = shadow.part(slice(0, max(200, TRAINING_PRODUCTS // cost)))
         return _ask_easiest(target, see, enough, self.n_attacked)
@@ -67,9 +111,9 @@ def _ask_easiest(
     """Attack the units that posteriors move most; say *in* where it is likelier than before."""
     moved = np.zeros(target.pool.n_units)
     for _, posterior in see(shadow):
-        for block in unit_blocks(target.pool.n_units):
+        for block in noise_model_unit_blocks(target.pool.n_units):
             share = target.shares(block)
-            shift = np.abs(unit_probabilities(target, posterior, block) - share).sum(axis=0)
+            shift = np.abs(noise_model_units(target, posterior, block) - share).sum(axis=0)
             moved[block] += shift / (share * (1 - share))
     units = _worst_units(moved, n_attacked)
     members, cut = target.members(units), target.shares(units)
@@ -77,11 +121,11 @@ def _ask_easiest(
     def hits(releases: Releases) -> Mask:
         right = np.empty((len(releases), len(units)), dtype=np.bool_)
         for chosen, posterior in see(releases):
-            inside = unit_probabilities(target, posterior, units)
+            inside = noise_model_units(target, posterior, units)
             right[chosen] = (inside >= cut) == members[releases.indices[chosen]]
         return right
 
-    return ask_members(target, units, hits, notes)
+    return attack_members(target, units, hits, notes)
 
 
 def _worst_units(success_per_unit: Vector, n_attacked: int) -> Integers:
@@ -114,25 +158,25 @@ class LikelihoodRatio:
         first, second = shadow.part(slice(0, half)), shadow.part(slice(half, None))
         lens = _Lens.learn(first)
         seen, seen_later = lens.look(first), lens.look(second)
-        fit = fit_gaussian if self.score == "gaussian" else fit_empirical
+        fit = fit_gaussian_attack if self.score == "gaussian" else fit_empirical_attack
         found = []
-        for units in unit_blocks(target.pool.n_units):
+        for units in noise_model_unit_blocks(target.pool.n_units):
             members = target.members(units)
-            directions = mean_shifts(seen, members[first.indices])
+            directions = attack_mean_shifts(seen, members[first.indices])
             laws = fit(seen_later @ directions.T, members[second.indices])
             found.append((directions, laws))
         directions = np.concatenate([d for d, _ in found])
         laws = np.concatenate([law for _, law in found], axis=1)
         worst = _worst_units(laws[0], self.n_attacked)
         directions, laws, members = directions[worst], laws[:, worst], target.members(worst)
-        says_in = gaussian_guess if self.score == "gaussian" else empirical_guess
+        says_in = gaussian_attack_guess if self.score == "gaussian" else empirical_attack_guess
 
         def hits(releases: Releases) -> Mask:
             scores = lens.look(releases) @ directions.T
             right: Mask = says_in(scores, laws) == members[releases.indices]
             return right
 
-        return ask_members(target, worst, hits)
+        return attack_members(target, worst, hits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +195,7 @@ class _Lens:
         features = _features(shadow, groups)
         center = features.mean(axis=0)
         centered = features - center
-        variances, axes = noise_axes(centered)
+        variances, axes = noise_model_axes(centered)
         moving = variances > SMALLEST * variances.max(initial=0.0)
         whiten = axes[:, moving] / np.sqrt(variances[moving])
         return cls(center=center, whiten=whiten, groups=groups)
@@ -168,7 +212,7 @@ def _features(releases: Releases, groups: Integers) -> Matrix:
     return np.concatenate([releases.seen, revealed.astype(np.float64)], axis=1)
 
 
-def mean_shifts(seen: Matrix, members: Mask) -> Matrix:
+def attack_mean_shifts(seen: Matrix, members: Mask) -> Matrix:
     """Return how the mean of whitened releases moves with each unit, shape (n_units, q)."""
     inside = members.astype(np.float64)
     n_in = inside.sum(axis=0)
@@ -182,7 +226,7 @@ def mean_shifts(seen: Matrix, members: Mask) -> Matrix:
     return shifts
 
 
-def fit_gaussian(scores: Matrix, members: Mask) -> Matrix:
+def fit_gaussian_attack(scores: Matrix, members: Mask) -> Matrix:
     """Fit a Gaussian to the scores with and without each unit."""
     inside = members.astype(np.float64)
     n_in = np.maximum(inside.sum(axis=0), 1.0)
@@ -202,12 +246,12 @@ def fit_gaussian(scores: Matrix, members: Mask) -> Matrix:
             np.sqrt(np.maximum(var_out, smallest)),
         ]
     )
-    right = gaussian_guess(scores, laws) == members
+    right = gaussian_attack_guess(scores, laws) == members
     laws[0] = 0.5 * ((right & members).sum(axis=0) / n_in + (right & ~members).sum(axis=0) / n_out)
     return laws
 
 
-def gaussian_guess(scores: Matrix, laws: Matrix) -> Mask:
+def gaussian_attack_guess(scores: Matrix, laws: Matrix) -> Mask:
     """Say *in* where the Gaussian log likelihood ratio is 0 or more."""
     _, mean_in, std_in, mean_out, std_out = laws
     ratio = 0.5 * np.square((scores - mean_out) / std_out) + np.log(std_out)
@@ -216,7 +260,7 @@ def gaussian_guess(scores: Matrix, laws: Matrix) -> Mask:
     return says_in
 
 
-def fit_empirical(scores: Matrix, members: Mask) -> Matrix:
+def fit_empirical_attack(scores: Matrix, members: Mask) -> Matrix:
     """Find the cut at which the empirical distribution functions are furthest apart."""
     order = np.argsort(scores, axis=0, kind="stable")
     ranked = np.take_along_axis(scores, order, axis=0)
@@ -232,7 +276,7 @@ def fit_empirical(scores: Matrix, members: Mask) -> Matrix:
     return np.array([right[best, columns], bounds[best, columns]])
 
 
-def empirical_guess(scores: Matrix, laws: Matrix) -> Mask:
+def empirical_attack_guess(scores: Matrix, laws: Matrix) -> Mask:
     """Say *in* above the cut."""
     says_in: Mask = scores >= laws[1]
     return says_in
@@ -262,11 +306,11 @@ class Precision:
         sums, products = _tested_columns(target, shadow.part(slice(0, N_CHECKED)))
 
         def see(releases: Releases) -> Blocks:
-            for chosen, posterior in posteriors(target, model, releases):
+            for chosen, posterior in noise_model_posteriors(target, model, releases):
                 possible = _possible(target, releases.seen[chosen], sums, products)
                 with np.errstate(divide="ignore"):
                     logs = np.log(posterior * possible)
-                yield chosen, normalise(logs)
+                yield chosen, noise_model_weights(logs)
 
         note = f"sums of floats tested in {len(sums)} coordinates, products in {len(products)}"
         return _ask_easiest(target, see, shadow, self.n_attacked, (note,))
@@ -280,7 +324,7 @@ def _possible(target: Target, seen: Matrix, sums: Integers, products: Integers) 
         std = None
         if column in products and target.declared_std is not None:
             std = target.declared_std[column]
-        possible &= reachable(seen[:, column, None], centers[None, :, column], std)
+        possible &= attack_reachable(seen[:, column, None], centers[None, :, column], std)
     return possible
 
 
@@ -288,17 +332,17 @@ def _tested_columns(target: Target, shadow: Releases) -> tuple[Integers, Integer
     """Return the coordinates in which the truth always passes: for sums, and for products too."""
     centers = target.centers[shadow.indices]
     columns = range(centers.shape[1])
-    sums = [c for c in columns if reachable(shadow.seen[:, c], centers[:, c], None).all()]
+    sums = [c for c in columns if attack_reachable(shadow.seen[:, c], centers[:, c], None).all()]
     products = [
         c
         for c in sums
         if target.declared_std is not None
-        and reachable(shadow.seen[:, c], centers[:, c], target.declared_std[c]).all()
+        and attack_reachable(shadow.seen[:, c], centers[:, c], target.declared_std[c]).all()
     ]
     return np.array(sums, dtype=np.int64), np.array(products, dtype=np.int64)
 
 
-def reachable(seen: Matrix | Vector, center: Matrix | Vector, std: float | None) -> Mask:
+def attack_reachable(seen: Matrix | Vector, center: Matrix | Vector, std: float | None) -> Mask:
     """Return whether ``fl(center + fl(std x)) = seen`` for some float x; any float if no std."""
     nearest = seen - center
     possible = np.zeros(nearest.shape, dtype=np.bool_)
@@ -344,9 +388,9 @@ class Naming:
 
     def train(self, target: Target, shadow: Releases) -> Trained:
         """Learn the noise; nothing else is to be chosen."""
-        return ask_once(
+        return attack_once(
             float(np.exp(target.log_p.max())),
-            partial(posteriors, target, learn_noise_model(target, shadow)),
+            partial(noise_model_posteriors, target, learn_noise_model(target, shadow)),
             lambda posterior, indices: target.known[posterior.argmax(axis=1)] == indices,
         )
 
@@ -361,26 +405,26 @@ class Reconstruction:
 
     def train(self, target: Target, shadow: Releases) -> Trained:
         """Nothing is learned; the share of units that it gets right is measured here."""
-        nearest = nearest_candidates(target, shadow)
+        nearest = attack_nearest(target, shadow)
         packed = target.pool.bits
         differ = np.unpackbits(packed[nearest] ^ packed[shadow.indices], axis=1)
         right = 1.0 - float(differ.sum(axis=1).mean()) / target.pool.n_units
         note = f"in training it places {100 * right:.1f} % of all units rightly"
 
         def hits(releases: Releases) -> Mask:
-            right: Mask = nearest_candidates(target, releases) == releases.indices
+            right: Mask = attack_nearest(target, releases) == releases.indices
             return right[:, None]
 
         prior = float(np.exp(target.log_p.max()))
         return Trained(guesses=(Guess(prior=prior),), hits=hits, notes=(note,))
 
 
-def nearest_candidates(target: Target, releases: Releases) -> Integers:
+def attack_nearest(target: Target, releases: Releases) -> Integers:
     """Return the candidate whose output is nearest to each release, among those not ruled out."""
     q = target.centers.shape[1]
     as_is = NoiseModel(shift=np.zeros(q), whiten=np.eye(q))
     named = np.empty(len(releases), dtype=np.int64)
-    for chosen, distances in distance_blocks(target, as_is, releases):
+    for chosen, distances in noise_model_blocks(target, as_is, releases):
         distances[:, np.isneginf(target.log_p)] = np.inf
         named[chosen] = distances.argmin(axis=1)
     return named
@@ -406,7 +450,7 @@ class Overlap:
         n_guesses = min(m, MAX_GUESSES)
         listed = np.linspace(0, m - 1, n_guesses).astype(np.int64)
         shared = np.zeros((m, n_guesses), dtype=np.float32)
-        for units in unit_blocks(target.pool.n_units):
+        for units in noise_model_unit_blocks(target.pool.n_units):
             inside = target.members(units).astype(np.float32)
             shared += inside @ inside[listed].T
         weights = np.exp(target.log_p)
@@ -420,9 +464,9 @@ class Overlap:
             )
         enough = shared >= n_right
         score = enough.astype(np.float64)
-        return ask_once(
+        return attack_once(
             float((weights @ enough).max()),
-            partial(posteriors, target, learn_noise_model(target, shadow)),
+            partial(noise_model_posteriors, target, learn_noise_model(target, shadow)),
             lambda posterior, indices: enough[indices, (posterior @ score).argmax(axis=1)],
             notes=(
                 f"k = {n_right} of about {int(target.pool.sizes().mean())} members; guesses are "
@@ -448,7 +492,7 @@ class FreeOverlap:
     def train(self, target: Target, shadow: Releases) -> Trained:
         """Bound blind success and choose k; the posterior does the rest."""
         n_named = target.pool.n_units // 2
-        priors = np.minimum(1.0, blind_bounds(target, n_named))
+        priors = np.minimum(1.0, blind_attack_bounds(target, n_named))
         n_right = self.n_right
         if n_right is None:
             n_right = 1 + int(np.argmax(priors <= max(self.blind_rate, float(priors.min()))))
@@ -462,8 +506,8 @@ class FreeOverlap:
         def enough_are_in(posterior: Matrix, indices: Integers) -> Mask:
             """Name the likeliest units: this maximises the expected overlap."""
             inside = np.empty((len(posterior), n_units))
-            for block in unit_blocks(n_units):
-                inside[:, block] = unit_probabilities(target, posterior, block)
+            for block in noise_model_unit_blocks(n_units):
+                inside[:, block] = noise_model_units(target, posterior, block)
             named = np.argpartition(-inside, n_named - 1, axis=1)[:, :n_named]
             shared = [
                 int(target.pool.mask(int(k))[units].sum())
@@ -471,9 +515,11 @@ class FreeOverlap:
             ]
             return np.array(shared) >= n_right
 
-        return ask_once(
+        return attack_once(
             float(priors[n_right - 1]),
-            partial(posteriors, target, learn_noise_model(target, shadow), width=n_units),
+            partial(
+                noise_model_posteriors, target, learn_noise_model(target, shadow), width=n_units
+            ),
             enough_are_in,
             notes=(
                 f"k = {n_right} of {n_named} units named; blind success is an upper bound over "
@@ -495,7 +541,7 @@ def _smallest_count(shared: npt.NDArray[np.float32], weights: Vector, blind_rate
     return high
 
 
-def blind_bounds(target: Target, n_named: int) -> Vector:
+def blind_attack_bounds(target: Target, n_named: int) -> Vector:
     """Bound the best blind chance that ``n_named`` units hold at least k members, for each k.
 
     The overlap of a fixed set with the secret subset has mean at most ``M`` (the likeliest units)
@@ -512,7 +558,9 @@ def blind_bounds(target: Target, n_named: int) -> Vector:
     counts = np.arange(1, n_named + 1, dtype=np.float64)
     weights = np.exp(target.log_p)
     m, n_units = target.pool.n_subsets, target.pool.n_units
-    inside = np.concatenate([weights @ target.members(units) for units in unit_blocks(n_units)])
+    inside = np.concatenate(
+        [weights @ target.members(units) for units in noise_model_unit_blocks(n_units)]
+    )
     mean = float(np.sort(inside)[::-1][:n_named].sum()) * (1 + ROUNDING)
     paired = target.pool.folds == 2 and bool(np.ptp(target.log_p) == 0.0)
     bounds = np.ones(n_named)
@@ -538,3 +586,33 @@ def _largest_variance(centered: Matrix, weights: Vector, n_named: int) -> float:
     if np.abs(scaled.sum(axis=1)).max() <= ROUNDING:  # all subsets have one size
         length = n_named * (1 - n_named / n_units)
     return max(0.0, largest) * length * (1 + ROUNDING) + ROUNDING
+
+
+def attack_members(
+    target: Target, units: Integers, hits: Callable[[Releases], Mask], notes: tuple[str, ...] = ()
+) -> Trained:
+    """Return the attack that asks of each chosen unit whether it is in."""
+    chances = (target.odds(int(unit))[0] for unit in units)
+    guesses = tuple(
+        Guess(prior=max(chance, 1 - chance), unit=int(unit))
+        for unit, chance in zip(units, chances, strict=True)
+    )
+    return Trained(guesses=guesses, hits=hits, notes=notes)
+
+
+def attack_once(
+    prior: float,
+    see: Callable[[Releases], Blocks],
+    is_right: Callable[[Matrix, Integers], Mask],
+    notes: tuple[str, ...] = (),
+) -> Trained:
+    """Return the attack with one question, answered from blocks of posteriors or distances.
+
+    ``is_right(block, indices)`` judges the answers for the candidates that were really used.
+    """
+
+    def hits(releases: Releases) -> Mask:
+        parts = [is_right(block, releases.indices[chosen]) for chosen, block in see(releases)]
+        return np.concatenate(parts)[:, None]
+
+    return Trained(guesses=(Guess(prior=min(1.0, prior)),), hits=hits, notes=notes)

@@ -12,7 +12,8 @@ from pacprivacy._plots import draw
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._rounding import percent_at_most, two_digits
 from pacprivacy.audit import attacks as known
-from pacprivacy.audit.target import Attack, Guess, Releases, Target, Trained
+from pacprivacy.audit.attacks import Attack, Guess, Trained
+from pacprivacy.audit.target import Releases, Target
 from pacprivacy.errors import AuditError
 from pacprivacy.release import Bundle, Certificate, Release
 from pacprivacy.theory import Estimate, clopper_pearson, membership_success, posterior_success
@@ -63,7 +64,7 @@ class AuditResult:
         return draw("plot_audit", [self], path)
 
     def _repr_html_(self) -> str:
-        return results_html([self])
+        return _results_html([self])
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything but the unit, as plain JSON types."""
@@ -92,10 +93,10 @@ class AuditResults(tuple[AuditResult, ...]):
         return all(result.verdict == "holds" for result in self)
 
     def __str__(self) -> str:
-        return results_text(self)
+        return audit_text(self)
 
     def _repr_html_(self) -> str:
-        return results_html(self)
+        return _results_html(self)
 
     def plot(self, path: str | Path | None = None, *, title: str = "") -> Any:
         """Draw every attack beside the promise.
@@ -105,7 +106,7 @@ class AuditResults(tuple[AuditResult, ...]):
         return draw("plot_audit", self, path, title=title)
 
 
-def results_html(results: Sequence[AuditResult]) -> str:
+def _results_html(results: Sequence[AuditResult]) -> str:
     """Return several results as a table for a notebook; public."""
     names = ("attack", "question", "success", "interval", "blind", "promised", "verdict")
     head = "".join(f'<th style="text-align:left">{name}</th>' for name in names)
@@ -128,7 +129,7 @@ def _html_row(result: AuditResult) -> str:
     return "<tr>" + "".join(f'<td style="{style}">{html.escape(c)}</td>' for c in cells) + "</tr>"
 
 
-def results_text(results: Sequence[AuditResult]) -> str:
+def audit_text(results: Sequence[AuditResult]) -> str:
     """Return several results as a table for a terminal of 80 columns."""
     confidence = min((result.success.confidence for result in results), default=0.99)
     interval = f"{100 * confidence:.4g} % interval"
@@ -175,7 +176,7 @@ DEFAULT_ATTACKS: Final = tuple(name for name in ATTACKS if name != "precision")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class AuditPromise:
     """The two numbers of a certificate that attacks are held against; public."""
 
     mi_nats: float
@@ -255,7 +256,7 @@ def audit(
     n_shadow = max(MIN_SHADOW, 2 * n_trials)
     shadow = target.shadow(n_shadow, public_generator(seed, "audit-shadow"))
     trials = target.trials(n_trials, public_generator(seed, "audit-trials"))
-    promise = Promise.of(promised)
+    promise = AuditPromise.of(promised)
     game = _Game(target=target, trials=trials, promise=promise, gamma=gamma, seed=seed)
     return AuditResults(_measure(attack, attack.train(target, shadow), game) for attack in chosen)
 
@@ -319,7 +320,7 @@ class _Game:
 
     target: Target
     trials: Releases
-    promise: Promise
+    promise: AuditPromise
     gamma: float
     seed: int
 

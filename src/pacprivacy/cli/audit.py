@@ -8,7 +8,7 @@ import typer
 
 from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most, percent_at_most
-from pacprivacy.audit import DEFAULT_ATTACKS, AuditResult, audit as run_audit, results_text
+from pacprivacy.audit import DEFAULT_ATTACKS, AuditResult, audit as run_audit, audit_text
 from pacprivacy.cli.main import AsJson, Quiet, Verb, one_of, show, show_json
 from pacprivacy.cli.options import BundleFile, Plot, check_plot, find_bundle
 from pacprivacy.release import Bundle, Certificate
@@ -95,7 +95,7 @@ def _show(
         f"{percent_at_most(certificate.membership_bound)} %, "
         f"at most {at_most(certificate.mi_upper_nats, decimals=6)} nats ({certificate.kind}).\n"
     )
-    show(results_text(results))
+    show(audit_text(results))
     for result in results:
         for note in result.notes:
             show(f"  {result.attack}: {note}", style="dim")

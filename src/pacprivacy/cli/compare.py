@@ -5,17 +5,17 @@ from typing import Annotated, Any, Final
 import numpy as np
 import typer
 
-from pacprivacy.budget import limits_of, parse_budget
+from pacprivacy.budget import budget_limits, parse_budget
 from pacprivacy.cli import main as console, options
 from pacprivacy.comparison import compare as run_comparison
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.tables import (
     Table,
-    learned_columns,
-    numeric_matrix,
-    pairs_of,
+    learned_model_columns,
+    model_ranges,
     read_table,
-    unit_labels,
+    table_matrix,
+    table_unit_labels,
 )
 
 MODELS: Final = ("mean", "ridge", "logistic")
@@ -75,7 +75,7 @@ def _compare(
     the records, so they are for the curator. The two families promise different things; the
     table says which.
     """
-    success = limits_of(parse_budget(budget)).success_level
+    success = budget_limits(parse_budget(budget)).success_level
     if success is None:
         raise BudgetError(f'budget must limit membership; got {budget!r}. Try "membership<=0.588".')
     if model not in MODELS:
@@ -83,9 +83,11 @@ def _compare(
     if model != "mean" and target is None:
         raise DataError(f"target must be named for {model}. Add --target COL.")
     table = read_table(data)
-    names = learned_columns(table, options.TableOptions(target=target, columns=columns).model())
-    X = numeric_matrix(table, names)
-    low, high = zip(*pairs_of(options.read_ranges("--ranges", ranges), names), strict=True)
+    names = learned_model_columns(
+        table, options.TableOptions(target=target, columns=columns).model()
+    )
+    X = table_matrix(table, names)
+    low, high = zip(*model_ranges(options.read_ranges("--ranges", ranges), names), strict=True)
     with console.show_status("comparing", quiet=quiet):
         found = run_comparison(
             X,
@@ -116,8 +118,8 @@ def _read_target(table: Table, target: str | None, model: str) -> Any:
     if model == "mean" or target is None:
         return None
     if model == "ridge":
-        return numeric_matrix(table, [target])[:, 0]
-    return unit_labels(table, target)
+        return table_matrix(table, [target])[:, 0]
+    return table_unit_labels(table, target)
 
 
 compare = console.Verb(

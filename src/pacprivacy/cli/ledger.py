@@ -156,6 +156,7 @@ def _spend_log(
         console.show_table(
             ("entry", "time (UTC)", "kind", "dataset", "principal", "what", "amount"),
             [_entry_row(entry) for entry in entries],
+            left=("kind", "dataset", "principal", "what"),
         )
 
 

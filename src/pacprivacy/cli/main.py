@@ -33,7 +33,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from pacprivacy import _version
-from pacprivacy._progress import begin, show_stages, wipe
+from pacprivacy._system import begin, show_stages, wipe
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, PacPrivacyError
 
 # --- what verbs read and print -------------------------------------------------------------
@@ -155,11 +155,13 @@ def show_status(text: str, *, quiet: bool) -> Iterator[Callable[[str], object]]:
         yield begin
 
 
-def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table without rules; the first column to the left, the others to the right."""
+def show_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[str] = ()
+) -> None:
+    """Print a table without rules; the first column and ``left`` to the left, the rest right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left")
+        table.add_column(heading, justify="right" if number and heading not in left else "left")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console(highlight=False).print(table)

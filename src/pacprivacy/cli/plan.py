@@ -25,14 +25,14 @@ from pacprivacy.cli.main import (
     show_table,
     tell_curator,
 )
-from pacprivacy.cli.promise import find_hint
+from pacprivacy.cli.promise import promise_hint
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise import as_rule, check_feasible, noise_limit, propose_variance
+from pacprivacy.noise import as_rule, check_rule_feasible, noise_limit, propose_variance
 from pacprivacy.pool import Pool
 from pacprivacy.reporting import PlanRow, plot_plan
 from pacprivacy.session import Rehearsal
 from pacprivacy.simulation import Cost, Outputs, value_on_all
-from pacprivacy.tables import find_model, read_study
+from pacprivacy.tables import find_model, read_model_study
 
 BUDGETS: Final = "52%,55%,60%,70%,80%,90%"
 LEGEND: Final = """\
@@ -87,7 +87,7 @@ def _plan(
     limits = read_budgets(budgets)
     as_rule(rule)
     options.check_plot(plot)
-    study = read_study(data, model, asked, reading)
+    study = read_model_study(data, model, asked, reading)
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), show_status("drawing the candidates", quiet=quiet) as begin:
         if quiet:
@@ -108,7 +108,7 @@ def _plan(
         first = next(iter(limits.values()))
         pool, _ = rehearsal.draw(study.mechanism, first, rule=rule, checkpoint=table.checkpoint)
         for limit in limits.values():
-            check_feasible(limit, rule, pool)
+            check_rule_feasible(limit, rule, pool)
         outputs = rehearsal.run(study.mechanism, checkpoint=table.checkpoint)
         begin("trying the budgets")
         goal = value_on_all(study.mechanism, rehearsal.data)
@@ -118,7 +118,7 @@ def _plan(
         ]
         more = rehearsal.prospect(study.mechanism, first, outputs, rule=rule)
     if model == "mean":  # of the others a candidate's value is no estimate yet
-        hint = find_hint(study, model, asked, first, rows[0].distance)
+        hint = promise_hint(study, model, asked, first, rows[0].distance)
         hint = hint.replace("this success", rows[0].budget)
         tell_curator([hint] if hint else [], quiet=quiet)
     if plot is not None:

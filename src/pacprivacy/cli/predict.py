@@ -19,7 +19,7 @@ from pacprivacy.cli.options import (
 )
 from pacprivacy.errors import DataError
 from pacprivacy.release import Release
-from pacprivacy.tables import check_known, predict as apply_model, read_table
+from pacprivacy.tables import check_table_columns, predict as apply_model, read_table
 
 
 def _predict(
@@ -62,7 +62,7 @@ def _predict(
         )
     table = read_table(data, read_reading(decimal, delimiter, encoding))
     kept = () if keep is None else split_names("--keep", keep)
-    check_known(table, kept)
+    check_table_columns(table, kept)
     predicted, known = apply_model(found, table)
     columns = {name: table.columns[name].labels.tolist() for name in kept} | predicted
     if as_json:

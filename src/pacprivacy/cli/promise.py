@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pacprivacy.budget import EpsilonEquivalent, Membership, limits_of, parse_budget
+from pacprivacy.budget import EpsilonEquivalent, Membership, budget_limits, parse_budget
 from pacprivacy.dp import STATISTICS, DPRelease, release_statistic
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.mechanism import code_column_levels
@@ -20,17 +20,17 @@ from pacprivacy.release import Row
 from pacprivacy.stats import Statistic
 from pacprivacy.tables import (
     ModelOptions,
+    ModelStudy,
     Reading,
-    Study,
     Table,
-    described_columns,
-    numbers_of,
-    pairs_of,
+    described_model_columns,
+    model_numbers,
+    model_ranges,
     read_table,
-    rows_where,
+    table_rows_where,
 )
 
-PROMISES: Final = ("pac", "dp")
+HINTED: Final = ("count", "sum", "mean")
 ONLY_PAC: Final = (
     *("unit", "subsets", "rule", "universe_facts", "clusters", "components", "C", "trees", "depth"),
     *("weights", "missing", "fill", "jobs", "checkpoint"),
@@ -38,14 +38,8 @@ ONLY_PAC: Final = (
 )
 
 
-def check_promise(promise: str, delta: float | None, given: dict[str, Any]) -> None:
-    """Refuse an unknown promise, and options that belong to the other one."""
-    if promise not in PROMISES:
-        raise DataError(f"--promise must be pac or dp; got {promise!r}. Leave it out for pac.")
-    if promise == "pac":
-        if delta is not None:
-            raise DataError("--delta must be left out with --promise pac; got a value. Drop it.")
-        return
+def check_dp_promise(given: dict[str, Any]) -> None:
+    """Refuse options that belong to the other promise."""
     for option in ONLY_PAC:
         name = option.replace("_", "-")
         value = given["cost" if option == "C" else option]
@@ -56,7 +50,7 @@ def check_promise(promise: str, delta: float | None, given: dict[str, Any]) -> N
             raise DataError(f"--{name} must be left out with --promise dp; got a value. {advice}")
 
 
-def release_dp(
+def release_dp_promise(
     data: Path,
     model: str,
     asked: ModelOptions,
@@ -97,14 +91,16 @@ def release_dp(
                 f'in the file would tell who is in. Write --levels "{column}=A,B".'
             )
     table = read_table(data, reading)
-    names = () if model == "count" else described_columns(table, asked)
+    names = () if model == "count" else described_model_columns(table, asked)
     names = names or asked.columns or ()
-    columns = {column: numbers_of(table, column) for column in names}
+    columns = {column: model_numbers(table, column) for column in names}
     cells, labels = _cells(table, asked)
     found = release_statistic(
         columns or {"records": np.zeros(table.n_rows)},
         statistic=model,
-        ranges=() if asked.ranges is None or model == "count" else pairs_of(asked.ranges, names),
+        ranges=()
+        if asked.ranges is None or model == "count"
+        else model_ranges(asked.ranges, names),
         cells=cells,
         cell_names=labels,
         simulate=simulate,
@@ -124,10 +120,10 @@ def _cells(table: Table, asked: ModelOptions) -> tuple[Any, list[str]]:
         codes = code_column_levels(table.columns[column].labels, levels)
         cells = np.where((cells < 0) | (codes < 0), -1, cells * len(levels) + codes)
         labels = [f"{old}, {level}".removeprefix(", ") for old in labels for level in levels]
-    return np.where(rows_where(table, asked.where), cells, -1), labels
+    return np.where(table_rows_where(table, asked.where), cells, -1), labels
 
 
-def value_rows(found: DPRelease) -> list[Row]:
+def promise_rows(found: DPRelease) -> list[Row]:
     """Return the released numbers by name, each with the standard deviation of its noise."""
     (_, values), *rest = found.value.items()
     errors = dict(rest).get("noise_std")
@@ -142,14 +138,16 @@ def value_rows(found: DPRelease) -> list[Row]:
     return rows
 
 
-def find_hint(study: Study, model: str, asked: ModelOptions, budget: Any, error: float) -> str:
+def promise_hint(
+    study: ModelStudy, model: str, asked: ModelOptions, budget: Any, error: float
+) -> str:
     """Say, for the curator, where differential privacy would do better at the same success.
 
-    ``error`` is the root mean square of the standard errors of the release.
+    For models in ``HINTED``; ``error`` is the root mean square of the standard errors.
     """
-    success = limits_of(budget, 2).success_level
+    success = budget_limits(budget, 2).success_level
     statistic = study.built.mechanism
-    if success is None or asked.unit or asked.weights or model not in ("count", "sum", "mean"):
+    if success is None or asked.unit or asked.weights:
         return ""
     assert isinstance(statistic, Statistic)
     whole = statistic.prepare(study.built.data)
@@ -164,7 +162,7 @@ def find_hint(study: Study, model: str, asked: ModelOptions, budget: Any, error:
         success=success,
         simulate=0,
     )
-    noise = float(np.sqrt(np.mean([row.std_error**2 for row in value_rows(trial)])))
+    noise = float(np.sqrt(np.mean([row.std_error**2 for row in promise_rows(trial)])))
     if not noise < error:
         return ""
     where = "" if model == "count" else ", with declared ranges even twice as wide as the data"

@@ -15,7 +15,7 @@ import numpy as np
 import typer
 
 from pacprivacy._certificates import read_key, read_release
-from pacprivacy.budget import limits_of, parse_budget
+from pacprivacy.budget import budget_limits, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.main import (
     AsJson,
@@ -27,21 +27,22 @@ from pacprivacy.cli.main import (
     tell_curator,
 )
 from pacprivacy.cli.promise import (
-    PROMISES,
-    check_promise,
-    find_hint,
-    release_dp,
-    value_rows,
+    HINTED,
+    check_dp_promise,
+    promise_hint,
+    promise_rows,
+    release_dp_promise,
 )
 from pacprivacy.dp import DPRelease
 from pacprivacy.errors import DataError, InterruptedRun
 from pacprivacy.mechanism import mechanism_batch
 from pacprivacy.noise import as_rule
 from pacprivacy.privatizing import privatize
-from pacprivacy.release import Release, Row, plus_minus
+from pacprivacy.release import Release, Row, error_bar_plus_minus
 from pacprivacy.session import SUBSETS_BATCHED
-from pacprivacy.tables import Study, find_model, read_study
+from pacprivacy.tables import ModelStudy, find_model, read_model_study
 
+PROMISES: Final = ("pac", "dp")
 SHOWN_NUMBERS: Final = 20
 
 BudgetText = Annotated[
@@ -109,26 +110,31 @@ def _release(
     """
     # What can be refused without the data is refused before the data are read.
     limits = parse_budget(budget)
-    check_promise(promise, delta, {**asdict(table), **asdict(account)})
+    if promise not in PROMISES:
+        raise DataError(f"--promise must be pac or dp; got {promise!r}. Leave it out for pac.")
+    if promise == "dp":
+        check_dp_promise({**asdict(table), **asdict(account)})
+    elif delta is not None:
+        raise DataError("--delta must be left out with --promise pac; got a value. Drop it.")
     rule, checkpoint = table.rule, table.checkpoint
-    mi_nats = limits_of(limits, table.subsets or SUBSETS_BATCHED).mi_nats
+    mi_nats = budget_limits(limits, table.subsets or SUBSETS_BATCHED).mi_nats
     asked, reading = table.model(mi_nats), table.reading()
     if sign is not None:
         read_key(sign, private=True)
     if promise == "dp":
         check_folder(output)
         seeded = (seed or 0) if simulate else None
-        told = release_dp(
+        told = release_dp_promise(
             data, model, asked, reading, budget, delta=delta, name=name, simulate=seeded
         )
         files = save_release(told, output, sign=sign)
-        _tell(told, files, value_rows(told), as_json=as_json, quiet=quiet)
+        _tell(told, files, promise_rows(told), as_json=as_json, quiet=quiet)
         return
     find_model(model, asked)
     as_rule(rule)
     session_of = account.session()
     check_folder(output)
-    study = read_study(data, model, asked, reading)
+    study = read_model_study(data, model, asked, reading)
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), _kept(checkpoint, output, study) as checkpoint:
         if quiet:
@@ -148,16 +154,16 @@ def _release(
             with study.open_session(ledger=account.ledger, **session_of, **drawn) as session:
                 found = study.release_in(session, limits, **run)
     rows = found.rows(SHOWN_NUMBERS + 1)
-    if rows:
+    if rows and model in HINTED:
         error = float(np.sqrt(np.mean([row.std_error**2 for row in rows])))
-        hint = find_hint(study, model, asked, limits, error)
+        hint = promise_hint(study, model, asked, limits, error)
         tell_curator([hint] if hint else [], quiet=quiet)
     files = save_release(found, output, sign=sign)
     _tell(found, files, rows, as_json=as_json, quiet=quiet)
 
 
 @contextmanager
-def _kept(checkpoint: Path | None, output: Path, study: Study) -> Iterator[Path | None]:
+def _kept(checkpoint: Path | None, output: Path, study: ModelStudy) -> Iterator[Path | None]:
     """Yield where finished candidates are kept: beside the release, until there is one.
 
     A mechanism that evaluates all candidates at once needs no such file.
@@ -250,7 +256,7 @@ def _tell(
 
 def _value_lines(rows: list[Row]) -> list[str]:
     """Return the released numbers with their errors, aligned, by name."""
-    lines = [(row.name, *plus_minus(row)) for row in rows[:SHOWN_NUMBERS]]
+    lines = [(row.name, *error_bar_plus_minus(row)) for row in rows[:SHOWN_NUMBERS]]
     widths = [max(len(line[column]) for line in lines) for column in range(3)]
     shown = [f"  {n:<{widths[0]}}  {v:>{widths[1]}} ± {e:<{widths[2]}}" for n, v, e in lines]
     if math.isnan(rows[0].std_error):  # a choice has no error in units

@@ -71,6 +71,8 @@ def _sql(
     at_least: _AtLeast = AT_LEAST,
     fill: _Fill = None,
     subsets: options.Subsets = None,
+    jobs: options.Jobs = None,
+    checkpoint: options.Checkpoint = None,
     name: options.Name = None,
     seed: Seed = None,
     simulate: Simulate = False,
@@ -88,15 +90,17 @@ def _sql(
     check_folder(output)
     tables = Tables(source, unit=unit, via=_read_paths(via or []))
     asked: dict[str, Any] = {"keys": _read_keys(keys or []), "at_least": at_least, "fill": fill}
+    asked |= {"checkpoint": checkpoint, "name": name}
     drawn: dict[str, Any] = {"n_subsets": subsets, "rng": seed, "simulate": simulate}
+    drawn["n_jobs"] = jobs
     drawn["progress"] = False if quiet else None
     if account.ledger is None:
-        found = answer(query, tables, limits, name=name, **asked, **drawn)
+        found = answer(query, tables, limits, **asked, **drawn)
     else:
         total = session_of.pop("total")
         settings = {"ledger": account.ledger, "budget": total, **session_of, **drawn}
         with Session(tables, **settings) as session:
-            found = session.sql(query, limits, name=name, **asked)
+            found = session.sql(query, limits, **asked)
     files = save_release(found, output)
     files["answer"] = str(output / "answer.csv")
     found.to_csv(files["answer"])
@@ -140,8 +144,8 @@ def _read_keys(texts: list[str]) -> Any:
 def _show(found: QueryRelease, files: dict[str, str]) -> None:
     show(str(found.certificate))
     show("\nAnswer ± standard error (as estimates for all units)", style="bold")
-    headings, rows = found.lines()
-    show_table(headings, rows)
+    table = found.answer
+    show_table(table.headings, table.lines())
     show(f"\nplan: {found.plan}")
     show(f"Wrote {files['answer']} and {files['release']} (may be published)")
     show(f"      {files['bundle']} (curator only; 'pac verify' needs it)")

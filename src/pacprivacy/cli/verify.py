@@ -15,7 +15,7 @@ from pacprivacy.release import (
     AnswerBundle,
     Bundle,
     Certificate,
-    load_bundle,
+    load_verified_bundle,
     verify as verify_certificate,
 )
 
@@ -53,7 +53,7 @@ def _verify(
         source, unproved = "the events that it carries", {**found.not_checkable, "value": VALUE}
     else:
         path = find_bundle(release, bundle)
-        held = load_bundle(path)
+        held = load_verified_bundle(path)
         found, items = verify_certificate(certificate, held), _recomputed(certificate, held)
         rest = {"value": VALUE} if isinstance(held, Bundle) else {"answers": ANSWERS}
         source, unproved = str(path), {**found.not_checkable, **rest}

@@ -12,7 +12,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
 from pacprivacy.budget import Membership
-from pacprivacy.comparison.models import MODELS, Model, Records
+from pacprivacy.comparison.contenders import MODELS, ContenderRecords, Model
 from pacprivacy.dp import DPCertificate, calibrate_to_advantage
 from pacprivacy.errors import BudgetError, DataError, PacPrivacyError
 from pacprivacy.mechanism import Data, coerce_data
@@ -261,7 +261,7 @@ def _read(
     test: tuple[Any, Any] | None,
     delta: float | None,
     seed: int,
-) -> tuple[Records, Records]:
+) -> tuple[ContenderRecords, ContenderRecords]:
     """Map features and target to [-1, 1]; return the records, and the rows that judge."""
     ranges, target_range = declared
     features = _mapped(X, ranges, "ranges")
@@ -269,16 +269,18 @@ def _read(
     kept = 1 / len(features) ** 1.5 if delta is None else delta
     if not 0.0 < kept < 1.0:
         raise BudgetError(f"delta must be between 0 and 1; got {delta!r}. Use below 1/n.")
-    whole = Records(X=features, y=target, delta=kept)
+    whole = ContenderRecords(X=features, y=target, delta=kept)
     if target is None:
         return whole, whole
     if test is not None:
         others = _mapped(test[0], ranges, "ranges")
         judged = _target(test[1], len(others), model, target_range, like=y)
-        return whole, Records(X=others, y=judged, delta=kept)
+        return whole, ContenderRecords(X=others, y=judged, delta=kept)
     order = public_generator(seed, "split").permutation(len(features))
     cut = int(TEST_SHARE * len(features))
-    parts = [Records(X=features[i], y=target[i], delta=kept) for i in (order[cut:], order[:cut])]
+    parts = [
+        ContenderRecords(X=features[i], y=target[i], delta=kept) for i in (order[cut:], order[:cut])
+    ]
     return parts[0], parts[1]
 
 
@@ -331,8 +333,8 @@ class _Task:
     """What all rows share: the model, the records, and the success that is promised."""
 
     model: Model
-    train: Records
-    judged: Records
+    train: ContenderRecords
+    judged: ContenderRecords
     promise: Membership
     seed: int
 

@@ -2,24 +2,24 @@
 
 from pacprivacy.design.descent import (
     Descent as Descent,
+    MeanGradient as MeanGradient,
     Shares as Shares,
     StepRule as StepRule,
     descend as descend,
 )
-from pacprivacy.design.logistic import (
-    LogisticFit as LogisticFit,
-    MeanGradient as MeanGradient,
-    Objective as Objective,
-)
+from pacprivacy.design.logistic import LogisticFit as LogisticFit
+from pacprivacy.design.objective import Objective as Objective
 from pacprivacy.design.ridge import (
     JointRidge as JointRidge,
-    LinearTransform as LinearTransform,
     OrthogonalRidge as OrthogonalRidge,
-    Penalty as Penalty,
+    RidgePenalty as RidgePenalty,
     Snr as Snr,
-    fit_ica as fit_ica,
-    fit_standard as fit_standard,
-    fit_whitening as fit_whitening,
+)
+from pacprivacy.design.transforms import (
+    LinearTransform as LinearTransform,
+    fit_ica_transform as fit_ica_transform,
+    fit_standard_transform as fit_standard_transform,
+    fit_whitening_transform as fit_whitening_transform,
 )
 from pacprivacy.design.tuning import (
     TuneResult as TuneResult,

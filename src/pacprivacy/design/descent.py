@@ -12,13 +12,26 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from pacprivacy import _version
-from pacprivacy._checks import ArrayLike, Matrix, Vector, check_positive, freeze
+from pacprivacy._checks import (
+    ArrayLike,
+    Integers,
+    Matrix,
+    Vector,
+    check_positive,
+    freeze,
+)
 from pacprivacy._random import BitSource, secret_source
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import Information, as_budget
-from pacprivacy.design.logistic import MeanGradient, Objective, read_targets
+from pacprivacy.design.objective import Objective, read_objective_targets
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.mechanism import coerce_data
+from pacprivacy.mechanism import (
+    Data,
+    Mechanism,
+    coerce_data,
+    subset_sizes,
+    subset_sums,
+)
 from pacprivacy.noise import (
     AxisFrame,
     NoisePlan,
@@ -29,7 +42,7 @@ from pacprivacy.noise import (
     weighted_mean,
 )
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import Certificate, NoiseSummary, Secret, open_parts
+from pacprivacy.release import Certificate, CertificateNoise, ReleaseSecret, open_parts_text
 from pacprivacy.session import Rehearsal
 from pacprivacy.theory import membership_success
 from pacprivacy.theory.design import (
@@ -114,7 +127,7 @@ class StepRule:
         return np.square(objective.minimise(X, targets))
 
 
-def split_budget(
+def split_descent_budget(
     mi_nats: float,
     n_steps: int,
     *,
@@ -145,7 +158,7 @@ def split_budget(
     return budgets
 
 
-def uniform_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> NoisePlan:
+def uniform_descent_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> NoisePlan:
     """Give every coordinate that moves the same share: noise of ``d/2b`` times its variance.
 
     Guarantee
@@ -237,7 +250,7 @@ class Descent:
 
     def budgets(self, mi_nats: float, steps: Matrix) -> Vector:
         """Return the budget of each step."""
-        return split_budget(
+        return split_descent_budget(
             mi_nats,
             self.n_steps,
             shares=self.shares,
@@ -265,7 +278,7 @@ class DescentRun:
     budgets: Vector
     charges: Vector
     belief: Belief = field(repr=False)
-    noise: tuple[NoiseSummary, ...] = field(repr=False)
+    noise: tuple[CertificateNoise, ...] = field(repr=False)
     certificate: Certificate | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -278,7 +291,7 @@ class DescentRun:
         return math.fsum(self.budgets.tolist())
 
 
-def follow_secret(
+def descend_secretly(
     gradients: Gradients,
     steps: Matrix,
     budgets: Vector,
@@ -299,18 +312,18 @@ def follow_secret(
     for mi_nats in budgets:
         values = gradients(weights)
         if split == "uniform":
-            plan = uniform_plan(values, belief.log_p, mi_nats=float(mi_nats))
+            plan = uniform_descent_plan(values, belief.log_p, mi_nats=float(mi_nats))
         else:
             budget = Information(float(mi_nats))
             plan = calibrate(values, budget, rule="waterfill", log_belief=belief.log_p)
         if secret is None:  # drawn only after every candidate was evaluated
-            secret = Secret(n_subsets, source)
+            secret = ReleaseSecret(n_subsets, source)
         observation = secret.observe(plan, source)
         belief = belief.updated(plan.log_likelihood(observation))
         weights = weights - steps * plan.value_of(observation).reshape(steps.shape)
         path.append(weights)
         charges.append(max(0.0, plan.mi_upper))
-        noise.append(NoiseSummary.of(plan.grid_step, plan.units_per_std))
+        noise.append(CertificateNoise.of(plan.grid_step, plan.units_per_std))
     return DescentRun(
         weights=weights.copy(),
         path=np.stack(path),
@@ -362,7 +375,7 @@ def descend(
         )
     plan = Descent() if descent is None else descent
     universe = coerce_data(data)
-    X, targets = read_targets(universe.parts, "gradient descent")
+    X, targets = read_objective_targets(universe.parts, "gradient descent")
     plan.objective.check_targets(targets)
     steps = plan.steps(X, targets, asked.mi_nats)
     template = MeanGradient(objective=plan.objective, weights=np.zeros(steps.shape))
@@ -373,7 +386,7 @@ def descend(
         here = MeanGradient(objective=plan.objective, weights=weights)
         return here.batch(universe, candidates)
 
-    run = follow_secret(
+    run = descend_secretly(
         gradients,
         steps,
         plan.budgets(asked.mi_nats, steps),
@@ -399,7 +412,7 @@ def _certify(
     total, dimension = run.mi_nats, run.weights.size
     success = membership_success(total, pool.worst_prior)
     noisy = [step for step in run.noise if step.n_directions] or list(run.noise)
-    noise = NoiseSummary(
+    noise = CertificateNoise(
         total_variance=sum(step.total_variance for step in run.noise),
         smallest_std=min(step.smallest_std for step in noisy),
         largest_std=max(step.largest_std for step in noisy),
@@ -411,7 +424,7 @@ def _certify(
         pool,
         mi_upper=total,
         bound=success,
-        exact_facts=open_parts(noise.n_directions, dimension),
+        exact_facts=open_parts_text(noise.n_directions, dimension),
         kind="exact",
         budget=str(budget),
         rule=f"{plan.split} at each of {plan.n_steps} steps",
@@ -431,3 +444,58 @@ def _certify(
         },
         software=_version.__version__,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeanGradient(Mechanism):
+    """Mean gradient over a subset, at weights that everybody knows.
+
+    Parameters
+    ----------
+    objective : Objective, public
+        Loss and penalty.
+    weights : array of shape (d,) or (d, k), public
+        The iterate: a function of earlier releases.
+    """
+
+    objective: Objective
+    weights: Matrix = field(repr=False)
+
+    def __post_init__(self) -> None:
+        weights = np.array(self.weights, dtype=np.float64)
+        freeze(weights)
+        object.__setattr__(self, "weights", weights)
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        return f"mean gradient of the {self.objective.loss} loss"
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Matrix:
+        """Return the gradient of one subset."""
+        X, targets = self._read(parts)
+        return self.objective.gradient(X, targets, self.weights)
+
+    def batch(self, data: Data, pool: Pool) -> Matrix:
+        """Return the flattened gradients of all subsets."""
+        X, targets = self._read(data.parts)
+        slopes = self.objective.slopes(X @ self.weights, targets).reshape(len(X), 1, -1)
+
+        def features(rows: Integers) -> Matrix:
+            gradients: Matrix = X[rows][:, :, None] * slopes[rows]
+            return gradients.reshape(len(gradients), -1)
+
+        sums = subset_sums(pool, features, self.weights.size)
+        shrink = self.objective.penalty * self.weights.ravel()
+        gradients: Matrix = sums / subset_sizes(pool)[:, None] + shrink
+        return gradients
+
+    def _read(self, parts: tuple[Any, ...]) -> tuple[Matrix, Matrix]:
+        X, targets = read_objective_targets(parts, self.name)
+        self.objective.check_targets(targets)
+        if self.weights.shape != (X.shape[1], *targets.shape[1:]):
+            raise MechanismError(
+                f"weights must have shape {(X.shape[1], *targets.shape[1:])}; got "
+                f"{self.weights.shape}. Pass one weight for each feature and target."
+            )
+        return X, targets

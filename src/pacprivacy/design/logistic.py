@@ -1,15 +1,15 @@
-"""The loss that gradient descent minimises, and its mean gradient over a subset."""
+"""Regularised logistic regression as a mechanism: weights of standardised features."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
-from scipy import special
 
-from pacprivacy._checks import Array, Integers, Matrix, Vector, check_count, check_positive, freeze
-from pacprivacy.design.ridge import LinearTransform, fit_standard
+from pacprivacy._checks import Array, Matrix, Vector, check_count, check_positive
+from pacprivacy.design.objective import Objective, objective_constant
+from pacprivacy.design.transforms import LinearTransform, fit_standard_transform
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     CLASS_LABELS,
@@ -22,171 +22,11 @@ from pacprivacy.mechanism import (
     fixed_mechanism,
     is_data_streamed,
     is_dataset_stream,
-    read_data_columns,
     read_labelled_data,
     subset_sizes,
     subset_sums,
 )
 from pacprivacy.pool import Pool
-
-_CURVATURE: Final = {"squared": 1.0, "logistic": 0.25}  # most that the loss bends
-_NEWTON_STEPS: Final = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
-    """Mean loss over records plus ``penalty/2 |w|²``; no intercept, so centre the features.
-
-    Parameters
-    ----------
-    loss : "squared" or "logistic", public
-        ``(x·w - y)²/2``, or ``ln(1 + exp(-y x·w))`` for ``y`` in {-1, 1}.
-    penalty : float > 0, public
-        Penalty; it is the strong convexity of the objective.
-    """
-
-    loss: Literal["squared", "logistic"] = "logistic"
-    penalty: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.loss not in _CURVATURE:
-            raise MechanismError(
-                f"loss must be 'squared' or 'logistic'; got {self.loss!r}. Use 'logistic' for "
-                "classes."
-            )
-        check_positive("penalty", self.penalty, advice="Use about 0.1.", error=MechanismError)
-
-    def check_targets(self, targets: Array) -> None:
-        """Refuse targets that the loss is not defined for."""
-        if self.loss == "logistic" and not (np.abs(targets) == 1).all():
-            raise MechanismError(
-                "targets must be -1 or 1 for the logistic loss; got others. Code the classes first."
-            )
-
-    def slopes(self, scores: Array, targets: Array) -> Array:
-        """Return the derivative of every record's loss in its score; arrays broadcast."""
-        if self.loss == "squared":
-            return np.asarray(scores - targets)
-        return np.asarray(-targets * special.expit(-targets * scores))
-
-    def gradient(self, X: Matrix, targets: Array, weights: Array) -> Array:
-        """Return the gradient over all rows; ``weights`` of shape (d,) or (d, k)."""
-        pull = X.T @ self.slopes(X @ weights, targets) / len(X)
-        return np.asarray(pull + self.penalty * weights)
-
-    def gradient_spread(self, X: Matrix, targets: Array, weights: Array) -> Array:
-        """Return the variance over records of each entry of the gradient, divisor ``n - 1``."""
-        slopes, n = self.slopes(X @ weights, targets), len(X)
-        mean = X.T @ slopes / n
-        second = np.square(X).T @ np.square(slopes) / n
-        return np.asarray(np.maximum(second - np.square(mean), 0.0) * (n / (n - 1)))
-
-    def smoothness(self, X: Matrix) -> float:
-        """Return ``L``: the largest eigenvalue of ``XᵀX/n`` by the curvature, plus the penalty."""
-        top = float(np.linalg.eigvalsh(X.T @ X / len(X))[-1])
-        return _CURVATURE[self.loss] * top + self.penalty
-
-    def minimise(self, X: Matrix, targets: Array) -> Array:
-        """Return the weights that are best on all rows, by Newton's method."""
-        if targets.ndim == 2:
-            return np.stack([self.minimise(X, column) for column in targets.T], axis=1)
-        weights: Vector = np.zeros(X.shape[1])
-        value = self._value(X, targets, weights)
-        for _ in range(_NEWTON_STEPS):
-            gradient = self.gradient(X, targets, weights)
-            direction = np.linalg.solve(self._hessian(X, targets, weights), gradient)
-            if float(gradient @ direction) <= 1e-24 * max(value, 1e-300):
-                break
-            length = 1.0
-            while (new := self._value(X, targets, weights - length * direction)) > value:
-                length /= 2
-                if length < 1e-12:
-                    return weights
-            weights, value = weights - length * direction, new
-        return weights
-
-    def _value(self, X: Matrix, targets: Vector, weights: Vector) -> float:
-        scores = X @ weights
-        if self.loss == "squared":
-            losses = 0.5 * np.square(scores - targets)
-        else:
-            losses = np.logaddexp(0.0, -targets * scores)
-        return float(losses.mean() + 0.5 * self.penalty * weights @ weights)
-
-    def _hessian(self, X: Matrix, targets: Vector, weights: Vector) -> Matrix:
-        bend = np.ones(len(X))
-        if self.loss == "logistic":
-            chance = special.expit(-targets * (X @ weights))
-            bend = chance * (1.0 - chance)
-        hessian: Matrix = (X.T * bend) @ X / len(X) + self.penalty * np.eye(X.shape[1])
-        return hessian
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeanGradient(Mechanism):
-    """Mean gradient over a subset, at weights that everybody knows.
-
-    Parameters
-    ----------
-    objective : Objective, public
-        Loss and penalty.
-    weights : array of shape (d,) or (d, k), public
-        The iterate: a function of earlier releases.
-    """
-
-    objective: Objective
-    weights: Matrix = field(repr=False)
-
-    def __post_init__(self) -> None:
-        weights = np.array(self.weights, dtype=np.float64)
-        freeze(weights)
-        object.__setattr__(self, "weights", weights)
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return f"mean gradient of the {self.objective.loss} loss"
-
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Matrix:
-        """Return the gradient of one subset."""
-        X, targets = self._read(parts)
-        return self.objective.gradient(X, targets, self.weights)
-
-    def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the flattened gradients of all subsets."""
-        X, targets = self._read(data.parts)
-        slopes = self.objective.slopes(X @ self.weights, targets).reshape(len(X), 1, -1)
-
-        def features(rows: Integers) -> Matrix:
-            gradients: Matrix = X[rows][:, :, None] * slopes[rows]
-            return gradients.reshape(len(gradients), -1)
-
-        sums = subset_sums(pool, features, self.weights.size)
-        shrink = self.objective.penalty * self.weights.ravel()
-        gradients: Matrix = sums / subset_sizes(pool)[:, None] + shrink
-        return gradients
-
-    def _read(self, parts: tuple[Any, ...]) -> tuple[Matrix, Matrix]:
-        X, targets = read_targets(parts, self.name)
-        self.objective.check_targets(targets)
-        if self.weights.shape != (X.shape[1], *targets.shape[1:]):
-            raise MechanismError(
-                f"weights must have shape {(X.shape[1], *targets.shape[1:])}; got "
-                f"{self.weights.shape}. Pass one weight for each feature and target."
-            )
-        return X, targets
-
-
-def read_targets(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Matrix]:
-    """Return features and targets as float64; targets of shape (n,) or (n, k)."""
-    if len(parts) != 2:
-        raise MechanismError(
-            f"{name} must be given features and targets; got {len(parts)} parts. "
-            "Pass the tuple (X, y)."
-        )
-    X, targets = read_data_columns(parts[:1], name), read_data_columns(parts[1:], name)
-    return X, targets[:, 0] if np.ndim(parts[1]) == 1 else targets
-
 
 _CELLS_AT_ONCE: Final = 2**23  # scores of records and subsets held at a time, about 64 MB
 
@@ -213,7 +53,7 @@ class ClassFrame:
             targets = np.where(codes == 1, 1.0, -1.0)
         else:
             targets = np.where(codes[:, None] == np.arange(len(self.classes)), 1.0, -1.0)
-        return with_constant(self.transform.apply(X)), targets
+        return objective_constant(self.transform.apply(X)), targets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,15 +104,15 @@ class LogisticFit(Mechanism):
     def prepare(self, data: Data) -> Self:
         """Fix scales, classes and step sizes on the whole universe."""
         X, y = read_labelled_data(data.parts, self.name)
-        transform = fit_standard(X) if self.transform is None else self.transform
+        transform = fit_standard_transform(X) if self.transform is None else self.transform
         labels: Any = y
         n_records = len(y)
         if is_dataset_stream(y):
             moved: Any = transform.apply(X)
-            rows, _ = dataset_triangle(moved.map(with_constant, transform.n_outputs + 1), y)
+            rows, _ = dataset_triangle(moved.map(objective_constant, transform.n_outputs + 1), y)
             labels = labels.distinct()
         else:
-            rows = with_constant(transform.apply(X))
+            rows = objective_constant(transform.apply(X))
         frame = ClassFrame(
             transform=transform,
             classes=find_data_classes(labels, self.name),
@@ -388,8 +228,3 @@ class LogisticFit(Mechanism):
                 f"{self.name} must see every class in every subset; got a subset without one. "
                 "Draw the pool with Balanced(stratify=True), or merge rare classes."
             )
-
-
-def with_constant(rows: Matrix) -> Matrix:
-    """Return the rows with a column of ones."""
-    return np.hstack([rows, np.ones((len(rows), 1))])

@@ -1,20 +1,25 @@
 """Ridge regression whose penalty knows of the noise to come.
 
 Features are first moved to other coordinates by a public linear transform, fitted on the whole
-universe. After :func:`fit_ica` or :func:`fit_whitening` the columns have mean 0, variance 1 and no
-correlation over the universe, so that a regression falls apart into one-dimensional ones.
+universe. After :func:`fit_ica_transform` or :func:`fit_whitening_transform` the columns have mean
+0, variance 1 and no correlation over the universe, so that a regression falls apart into
+one-dimensional ones.
 """
 
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Integers, Mask, Matrix, Vector, check_positive, freeze
+from pacprivacy._checks import Integers, Matrix, Vector, check_positive, freeze
+from pacprivacy.design.transforms import (
+    Fit,
+    LinearTransform,
+    fit_ica_transform,
+    fit_standard_transform,
+    fit_whitening_transform,
+)
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
@@ -29,127 +34,13 @@ from pacprivacy.mechanism import (
 from pacprivacy.pool import Pool
 from pacprivacy.theory.design import noise_ratio, ridge_penalty
 
-_RANK_TOLERANCE: Final = 1e-10  # singular values below this share of the largest are rounding
-_ICA_STEPS: Final = 1000
 _SOLVE_NUMBERS: Final = 2**23  # float64 numbers of Gram matrices held at a time, about 64 MB
 
 Snr: TypeAlias = Literal["universe"] | float
-Fit: TypeAlias = Callable[[Matrix], "LinearTransform"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LinearTransform:
-    """``z = (x - mean) @ matrix``; public, because it comes from the universe or from outside."""
-
-    mean: Vector
-    matrix: Matrix
-    description: str
-
-    def __post_init__(self) -> None:
-        mean, matrix = np.array(self.mean, dtype=np.float64), np.array(self.matrix, dtype=float)
-        if matrix.ndim != 2 or mean.shape != matrix.shape[:1] or matrix.size == 0:
-            raise MechanismError(
-                f"matrix must have one row for each entry of mean; got shapes {matrix.shape} and "
-                f"{mean.shape}. Pass mean of shape (p,) and matrix of shape (p, d)."
-            )
-        for name, array in (("mean", mean), ("matrix", matrix)):
-            freeze(array)
-            object.__setattr__(self, name, array)
-
-    @property
-    def n_outputs(self) -> int:
-        """Number of new coordinates."""
-        return int(self.matrix.shape[1])
-
-    def apply(self, X: Matrix) -> Matrix:
-        """Return the new coordinates of the rows."""
-        if X.shape[1] != len(self.mean):
-            raise MechanismError(
-                f"X must have {len(self.mean)} columns; got {X.shape[1]}. "
-                "Use the columns that the transform was made for."
-            )
-        moved: Matrix = (X - self.mean) @ self.matrix
-        return moved
-
-
-def fit_standard(X: Matrix) -> LinearTransform:
-    """Subtract the mean and divide by the standard deviation; a constant column becomes zero."""
-    std = X.std(axis=0)
-    scale = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
-    return LinearTransform(
-        mean=X.mean(axis=0),
-        matrix=np.diag(scale),
-        description="means and standard deviations of the features over the universe",
-    )
-
-
-def fit_whitening(X: Matrix) -> LinearTransform:
-    """Rotate standardised features to their principal axes, each scaled to variance 1."""
-    standard = fit_standard(X)
-    rows: Any = standard.apply(X)
-    if is_dataset_stream(rows):
-        rows, _ = dataset_triangle(rows, rows.map(lambda block: block[:, :1], 1))
-    _, singular, axes = np.linalg.svd(rows, full_matrices=False)
-    keep = _kept(singular)
-    whiten = axes[keep].T * (np.sqrt(len(X)) / singular[keep])
-    return LinearTransform(
-        mean=standard.mean,
-        matrix=standard.matrix @ whiten,
-        description="principal axes of the standardised features over the universe, whitened",
-    )
-
-
-def fit_ica(X: Matrix, *, seed: int = 0) -> LinearTransform:
-    """Find independent components of the standardised features: the papers' choice.
-
-    A whitening followed by a rotation; columns are uncorrelated over the universe whether or not
-    the search for the rotation has converged, so that is not reported.
-
-    Parameters
-    ----------
-    X : array of shape (n, p), curator-only
-        The universe's features.
-    seed : int, public
-        Where the search starts.
-    """
-    if is_dataset_stream(X):
-        raise MechanismError(
-            "transform must be 'whitening' for a Dataset; got 'ica', which needs all rows at once."
-        )
-    # scikit-learn takes a second to import; only those who fit with it pay for it.
-    from sklearn.decomposition import FastICA
-    from sklearn.exceptions import ConvergenceWarning
-
-    before = fit_standard(X)
-    rank = int(np.count_nonzero(_kept(np.linalg.svd(before.apply(X), compute_uv=False))))
-    if rank < X.shape[1]:
-        before = fit_whitening(X)  # fewer columns, none of them constant or repeated
-    search = FastICA(
-        n_components=rank, whiten="unit-variance", random_state=seed, max_iter=_ICA_STEPS
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        search.fit(before.apply(X))
-    return LinearTransform(
-        mean=before.mean,
-        matrix=before.matrix @ np.asarray(search.components_).T,
-        description="independent components (FastICA, variance 1) of the standardised features "
-        "over the universe",
-    )
-
-
-def _kept(singular: npt.NDArray[np.floating[Any]]) -> Mask:
-    keep: Mask = singular > _RANK_TOLERANCE * singular.max(initial=0.0)
-    if not keep.any():
-        raise MechanismError(
-            "X must have a column that varies; got constant ones only. Add features that differ "
-            "between records."
-        )
-    return keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Penalty:
+class RidgePenalty:
     """Regularisation that knows of the noise to come.
 
     Parameters
@@ -219,8 +110,8 @@ class Penalty:
         )
 
 
-def penalty_per_coordinate(
-    penalty: Penalty | float,
+def ridge_penalty_per_coordinate(
+    penalty: RidgePenalty | float,
     Z: Matrix,
     target: Vector,
     *,
@@ -233,7 +124,7 @@ def penalty_per_coordinate(
     If ``joint``, the same ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates.
     ``n_records`` is how many there are where the rows only have the same least squares.
     """
-    if not isinstance(penalty, Penalty):
+    if not isinstance(penalty, RidgePenalty):
         if not 0.0 <= float(penalty) < np.inf:
             raise MechanismError(
                 f"penalty must be a number of at least 0, or a Penalty; got {penalty!r}. "
@@ -267,7 +158,7 @@ class RidgeFrame:
 
     def coordinates(self, parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
         """Return the coordinates and the centred target of some rows."""
-        X, y = read_regression(parts, name)
+        X, y = read_ridge_data(parts, name)
         return self.transform.apply(X), y - self.target_mean
 
 
@@ -283,7 +174,7 @@ class _Ridge(Mechanism):
 
     streams: ClassVar[bool] = True
     joint: ClassVar[bool]
-    penalty: Penalty | float = Penalty()
+    penalty: RidgePenalty | float = RidgePenalty()
     universe_facts: bool = False
     frame: RidgeFrame | None = field(default=None, repr=False)
 
@@ -293,7 +184,9 @@ class _Ridge(Mechanism):
         if self.frame is None:
             return ()
         given = self.penalty
-        chosen = given.describe() if isinstance(given, Penalty) else f"ridge penalty: {given:g}"
+        chosen = (
+            given.describe() if isinstance(given, RidgePenalty) else f"ridge penalty: {given:g}"
+        )
         return (self.frame.transform.description, chosen)
 
     @property
@@ -303,7 +196,7 @@ class _Ridge(Mechanism):
 
     def _fix(self, data: Data, fit: Fit | LinearTransform) -> Self:
         """Fix coordinates, mean of the target and penalties on the whole universe."""
-        X, y = read_regression(data.parts, self.name)
+        X, y = read_ridge_data(data.parts, self.name)
         transform, mean = fit if isinstance(fit, LinearTransform) else fit(X), float(y.mean())
         Z, centred = transform.apply(X), y - mean
         if is_dataset_stream(Z):  # few rows that have the same least squares
@@ -313,7 +206,7 @@ class _Ridge(Mechanism):
                 "transform must give coordinates that are not zero on every record; got one that "
                 "is. Drop that coordinate."
             )
-        penalty = penalty_per_coordinate(
+        penalty = ridge_penalty_per_coordinate(
             self.penalty,
             Z,
             centred,
@@ -425,7 +318,10 @@ class OrthogonalRidge(_Ridge):
         if isinstance(given, LinearTransform):
             return self._fix(data, given)
         return self._fix(
-            data, partial(fit_ica, seed=self.seed) if given == "ica" else fit_whitening
+            data,
+            partial(fit_ica_transform, seed=self.seed)
+            if given == "ica"
+            else fit_whitening_transform,
         )
 
 
@@ -451,7 +347,9 @@ class JointRidge(_Ridge):
     def prepare(self, data: Data) -> Self:
         """Fix scales, mean of the target and penalty on the whole universe."""
         given = self.transform
-        return self._fix(data, given if isinstance(given, LinearTransform) else fit_standard)
+        return self._fix(
+            data, given if isinstance(given, LinearTransform) else fit_standard_transform
+        )
 
 
 def _check_transform(given: Any, *known: str) -> None:
@@ -462,7 +360,7 @@ def _check_transform(given: Any, *known: str) -> None:
         )
 
 
-def read_regression(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
+def read_ridge_data(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
     """Return the features as a matrix and the target as a vector of numbers."""
     X, y = read_labelled_data(parts, name)
     if is_dataset_stream(y):

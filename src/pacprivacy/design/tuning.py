@@ -162,7 +162,7 @@ def tune_budgets(
         for curve, budget in zip(curves, asked, strict=True):
             plan = rehearsal.calibrate(outputs, budget, rule=rule)
             seeded = public_generator(rehearsal.seed, "tune")
-            released = simulate_releases(plan, n_releases, seeded)
+            released = simulate_tuned_releases(plan, n_releases, seeded)
             mean, error = _mean_utility(utility, outputs, released)
             curve.append(
                 TunePoint(
@@ -197,7 +197,7 @@ def _mean_utility(utility: Utility, outputs: Outputs, values: Matrix) -> tuple[f
     return float(scores.mean()), float(scores.std(ddof=1) / np.sqrt(len(scores)))
 
 
-def simulate_releases(plan: NoisePlan, n_releases: int, rng: np.random.Generator) -> Matrix:
+def simulate_tuned_releases(plan: NoisePlan, n_releases: int, rng: np.random.Generator) -> Matrix:
     """Draw releases of a plan with seeded secrets and noise, shape (n_releases, d)."""
     secrets = rng.integers(plan.n_subsets, size=n_releases)
     units = np.broadcast_to(plan.units_per_std, (n_releases, plan.n_directions))

@@ -96,6 +96,7 @@ from pacprivacy.dp.perturbation import (
     objective_perturbation as objective_perturbation,
     output_perturbation as output_perturbation,
     ridge_output_perturbation as ridge_output_perturbation,
+    ridge_penalty as ridge_penalty,
 )
 from pacprivacy.dp.regression import (
     adassp as adassp,

@@ -46,6 +46,10 @@ from pacprivacy.theory import gaussian_epsilon, gaussian_parameter
 
 DRAWN_AHEAD: Final = 1 << 16  # noise numbers at a time
 LARGEST_NOISE: Final = 2.0**30
+ADAM_REACH: Final = 1.5  # of a weight, for rows of norm 1, over the root of the number of steps
+LEAST_SIGNAL: Final = 0.1  # mean square of a gradient in Adam's steps, over that of its noise
+SCORE_NOISE: Final = 1.0  # of a row of the largest norm, when all steps are done; in logits
+FARTHEST: Final = 100.0  # a row's score in one step, in logits, where there is little noise
 PRECISION: Final = 1e-4  # of the noise that a search finds, relative
 PUBLIC: Final = (
     "Clipping norm, step length, number of steps, batch size, the number of records it is "
@@ -72,10 +76,18 @@ class Steps:
     ----------
     n_steps : int
         Number of steps; each one adds to the noise of all.
-    learning_rate : float > 0
-        Length of a step for a gradient of norm 1.
+    learning_rate : float > 0, optional
+        Length of a step for a gradient of norm 1. Without one, linear models go as far as the noise
+        of all steps lets them: :func:`descent_rate`.
     clip_norm : float > 0
         Every record's gradient is shrunk to this norm.
+    momentum : float in [0, 1)
+        A step follows a running mean of the gradients, in which those before the last one weigh
+        so much; 0.9 is usual. It costs no privacy.
+    squares : float in [0, 1)
+        With it, Adam: the running mean is divided by the root of a running mean of squares, of this
+        weight (0.99 is usual), less what is noise in them. Steps are about ``learning_rate`` long
+        in every weight; 0.1 suits rows of norm 1. It costs no privacy.
     average : bool
         Release the mean of all iterates instead of the last one.
     penalty : float >= 0
@@ -83,24 +95,43 @@ class Steps:
     """
 
     n_steps: int
-    learning_rate: float
+    learning_rate: float | None = None
     clip_norm: float
     average: bool = False
     penalty: float = 0.0
+    momentum: float = 0.0
+    squares: float = 0.0
 
     def __post_init__(self) -> None:
         check_count("n_steps", self.n_steps)
-        check_positive("learning_rate", self.learning_rate, advice="Use about 1.")
         check_positive("clip_norm", self.clip_norm, advice="Use a norm that gradients rarely have.")
+        for name, weight in (("momentum", self.momentum), ("squares", self.squares)):
+            if not 0.0 <= weight < 1.0:
+                raise MechanismError(
+                    f"{name} must be at least 0 and below 1; got {weight!r}. Use 0.9, or 0."
+                )
         if not 0.0 <= self.penalty < math.inf:
             raise MechanismError(
                 f"penalty must be a number of at least 0; got {self.penalty!r}. Use 0."
             )
+        if self.learning_rate is None:
+            return
+        check_positive("learning_rate", self.learning_rate, advice="Use about 1.")
         if not self.learning_rate * self.penalty < 1.0:
             raise MechanismError(
                 "learning_rate times penalty must be below 1, or the penalty overshoots; got "
                 f"{self.learning_rate * self.penalty:g}. Use smaller steps."
             )
+
+    @property
+    def rate(self) -> float:
+        """The learning rate; refused where there is none."""
+        if self.learning_rate is None:
+            raise MechanismError(
+                "learning_rate must be given here, where the length of rows is not declared; got "
+                "None. Use about 1."
+            )
+        return self.learning_rate
 
 
 class GradientSums(Protocol):
@@ -231,6 +262,33 @@ def plan_descent_noise(
     return noise, left
 
 
+def descent_rate(
+    batch: Batch,
+    n_records: int,
+    steps: Steps,
+    *,
+    x_bound: float,
+    n_weights: int,
+    epsilon: float,
+    delta: float,
+) -> float:
+    """Return the rate at which noise moves the score of no row by more than about 1 in all steps.
+
+    The steps of a linear model: ``rate · std · sqrt(n_steps) · x_bound = 1``, ``std`` the noise of
+    a mean gradient. More noise, shorter steps; every number in it is public. For Adam, whose steps
+    are measured in gradients already, ``1.5 / sqrt(n_steps) / x_bound``.
+    """
+    if steps.squares:
+        return ADAM_REACH / math.sqrt(steps.n_steps) / x_bound
+    noise, _ = plan_descent_noise(
+        batch, n_records, n_steps=steps.n_steps, n_weights=n_weights, epsilon=epsilon, delta=delta
+    )
+    std = noise * steps.clip_norm / batch.size_for(n_records)
+    farthest = FARTHEST / steps.clip_norm
+    rate = min(SCORE_NOISE / (std * math.sqrt(steps.n_steps)), farthest) / x_bound
+    return min(rate, 0.5 / steps.penalty) if steps.penalty else rate
+
+
 def private_descent(
     sums: GradientSums,
     start: Vector,
@@ -245,16 +303,25 @@ def private_descent(
     Guarantee
     ---------
     Claim G-3. All iterates together are as private as ``n_steps`` sampled Gaussian mechanisms with
-    this noise, up to the price of discrete noise in ``δ``.
+    this noise, up to the price of discrete noise in ``δ``: momentum and squares are computed from
+    what was released.
     """
-    size = batch.size_for(sums.n_records)
+    size, rate = batch.size_for(sums.n_records), steps.rate
     weights = np.array(start, dtype=np.float64)
     noisy = StepNoise(noise, len(weights), batch.neighbours, source, steps.n_steps)
-    total = np.zeros_like(weights)
-    for _ in range(steps.n_steps):
+    total, mean, squares = np.zeros((3, len(weights)))
+    unit = steps.clip_norm / size
+    for done in range(1, steps.n_steps + 1):
         places = batch.draw(sums.n_records, source)
-        gradient = noisy.release(sums.whole_sum(weights, places)) * (steps.clip_norm / size)
-        weights = weights - steps.learning_rate * (gradient + steps.penalty * weights)
+        gradient = noisy.release(sums.whole_sum(weights, places)) * unit
+        mean = steps.momentum * mean + (1.0 - steps.momentum) * gradient
+        direction = mean / (1.0 - steps.momentum**done)
+        if steps.squares:
+            squares = steps.squares * squares + (1.0 - steps.squares) * gradient**2
+            variance = (noisy.std * unit) ** 2  # known, so it is taken off
+            signal = squares / (1.0 - steps.squares**done) - variance
+            direction = direction / np.sqrt(np.maximum(signal, LEAST_SIGNAL * variance))
+        weights = weights - rate * (direction + steps.penalty * weights)
         total += weights
     if not np.isfinite(total).all():
         raise MechanismError(

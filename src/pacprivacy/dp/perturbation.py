@@ -28,6 +28,7 @@ MOST_ITERATIONS: Final = 1000
 MOST_IDLE: Final = 5  # of them without progress, where only rounding is left
 MOST_TRIALS: Final = 200  # of the length of one step
 SOLVER_SHARE: Final = 0.02  # of ε, for what the solver and the grid leave undone
+NOISE_OF_PREDICTION: Final = 0.1  # of the bound of the target, in deviations
 REFINEMENTS: Final = 20  # each one takes away at least 99 % of what is left of the gradient
 SOLVER: Final = (
     "The minimiser is found to a gradient of a millionth of what one record can add. Where float64 "
@@ -350,7 +351,7 @@ def ridge_output_perturbation(
     X: Any,
     y: Any,
     *,
-    penalty: float,
+    penalty: float | None = None,
     x_bound: float,
     y_bound: float,
     epsilon: float,
@@ -359,7 +360,8 @@ def ridge_output_perturbation(
 ) -> DPRelease:
     """Release the minimiser of ``Σ (y_i - x_i·θ)²/2 + penalty |θ|²/2`` with noise.
 
-    For replacements of one record: the number of records is public.
+    For replacements of one record: the number of records is public. The penalty is
+    :func:`ridge_penalty` by default.
 
     Guarantee
     ---------
@@ -368,12 +370,14 @@ def ridge_output_perturbation(
     refused is public.
     """
     noise.check_promise(epsilon, delta, "replace")
-    penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     limit = check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
     rows, target = records.read_regression_records(X, y)
     rows, target = _clip_rows(rows, bound), np.clip(target, -limit, limit)
     n, d = rows.shape
+    if penalty is None:
+        penalty = ridge_penalty(n, n_features=d, x_bound=bound, epsilon=epsilon, delta=delta)
+    penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n x_bound².")
     # Refused by public numbers alone: what float64 might not solve to the precision needed.
     condition = 1.0 + n * bound**2 / penalty
     if condition * (n + 16.0 * d**2) * _UNIT > 1e-2 or n * (d + 100.0) * _UNIT > 2e-7:
@@ -405,6 +409,30 @@ def ridge_output_perturbation(
         note=note,
         simulate=simulate,
     )
+
+
+def ridge_penalty(
+    n_records: int, *, n_features: int, x_bound: float, epsilon: float, delta: float = 0.0
+) -> float:
+    """Return a penalty at which noise moves a prediction by about a tenth of ``y_bound``.
+
+    ``c n x_bound²``, where the noise of :func:`ridge_output_perturbation` in the prediction for a
+    row of the largest norm is ``(2 + 1/√c) y_bound / (c n μ)``, ``1/μ`` the noise over the
+    sensitivity.
+    """
+    if delta:
+        parameter = noise.lattice_parameter(epsilon, delta, n_features)
+    else:
+        parameter = epsilon / math.sqrt(2.0 * n_features)
+
+    n = max(1, n_records)
+
+    def excess(log_share: float) -> float:
+        share = math.exp(log_share)
+        return (2.0 + 1.0 / math.sqrt(share)) / (share * n * parameter) - NOISE_OF_PREDICTION
+
+    share = math.exp(float(brentq(excess, -100.0, 100.0)))
+    return share * n * float(x_bound) ** 2
 
 
 def _release_point(

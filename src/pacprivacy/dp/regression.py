@@ -111,7 +111,7 @@ def regression_from_statistics(
     delta: float = 0.0,
     x_bound: float,
     y_bound: float,
-    penalty: float,
+    penalty: float | None = None,
     neighbours: Neighbours = "add_remove",
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
@@ -121,9 +121,9 @@ def regression_from_statistics(
     ----------
     delta : float, public
         0 takes Laplace noise, which grows with ``d²``.
-    penalty : float >= 0, public
-        Added to the diagonal of the noisy moments; about the size of the noise is a good choice.
-        :func:`adassp` finds one, at a price.
+    penalty : float >= 0, optional, public
+        Added to the diagonal of the noisy moments; ``sqrt(d)`` deviations of their noise by
+        default, which is about its norm. :func:`adassp` finds one, at a price.
 
     Returns
     -------
@@ -137,7 +137,7 @@ def regression_from_statistics(
     is refused is public.
     """
     noise.check_promise(epsilon, delta, neighbours)
-    if penalty != 0.0:
+    if penalty:
         check_positive("penalty", penalty, advice="Use about the size of the noise.")
     gram, products = _moments(X, y, x_bound, y_bound)
     d = len(products)
@@ -163,6 +163,8 @@ def regression_from_statistics(
             for values, part in zip((gram[upper], products), reach, strict=True)
         ]
     moments = _symmetric(noisy[0].values, d)
+    if penalty is None:
+        penalty = math.sqrt(d) * noisy[0].noise_std
     value = {
         "coef": _solve(moments, np.array(noisy[1].values), float(penalty)),
         "moments": moments,

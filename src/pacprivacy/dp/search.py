@@ -291,7 +291,7 @@ def _best(run: Callable[[], tuple[Any, float]], n_runs: int) -> Any:
 
 
 def _same_steps(candidates: Sequence[descent.Steps]) -> int:
-    numbers = {steps.n_steps for steps in candidates}
+    numbers = {steps.n_steps for steps in candidates if steps.rate}
     if len(numbers) != 1:
         raise MechanismError(
             "candidates must be at least one, all with the same number of steps, so that every run "

@@ -8,6 +8,7 @@ integers outside of JAX.
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from pacprivacy._checks import Array, Integers, Matrix, Vector
 from pacprivacy.dp import clipping, records, totals
 from pacprivacy.dp.batches import Batch
 from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.descent import Steps, read_descent_start, release_dp_descent
+from pacprivacy.dp.descent import Steps, descent_rate, read_descent_start, release_dp_descent
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_count
 from pacprivacy.errors import BudgetError, DataError, MechanismError, PacPrivacyError
@@ -84,6 +85,11 @@ def dp_sgd(
     n_records, n_features = rows.whole.shape
     sums = LinearSGDSums(rows, loss.encode(y, n_records), loss, clip_norm=steps.clip_norm)
     shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
+    if steps.learning_rate is None:
+        promise: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
+        promise["n_weights"] = math.prod(shape)
+        rate = descent_rate(batch, n_records, steps, x_bound=x_bound, **promise)
+        steps = replace(steps, learning_rate=rate)
     return release_dp_descent(
         sums,
         read_descent_start(start, shape),

@@ -10,7 +10,7 @@ from pacprivacy.estimators.models import (
     PrivateRidge,
 )
 from pacprivacy.estimators.predictor import PrivatePredictor
-from pacprivacy.estimators.wrapper import PrivateEstimator
+from pacprivacy.estimators.private_estimator import PrivateEstimator
 
 __all__ = [
     "PrivateEstimator",

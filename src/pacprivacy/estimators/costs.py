@@ -21,7 +21,7 @@ from pacprivacy._sklearn import (
     read_seed as read_seed,
 )
 from pacprivacy.adversary import DEFAULT_GAMMA
-from pacprivacy.budget import Spent, limits_of
+from pacprivacy.budget import Spent, budget_limits
 from pacprivacy.dp.estimators import DPBase, DPSearchCost, dp_search_cost, note_dp_fit
 from pacprivacy.errors import CertificateError
 from pacprivacy.estimators.base import PrivateBase
@@ -311,7 +311,7 @@ def _asked(model: PrivateBase) -> Spent:
             f"search must use a rule for a finite pool to be counted by its budget; got "
             f"{as_rule(model.rule).name!r}. {_ADVICE}"
         )
-    limits = limits_of(model.get_params(deep=False)["budget"])
+    limits = budget_limits(model.get_params(deep=False)["budget"])
     n_subsets = model.n_subsets or getattr(model.pool, "n_subsets", None) or SUBSETS_BATCHED
     nats = math.log(n_subsets)  # nobody learns more than the secret itself
     nats = nats if limits.mi_nats is None else min(nats, limits.mi_nats)

@@ -16,7 +16,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from pacprivacy import design
 from pacprivacy._checks import Array, Integers, Matrix, Vector
-from pacprivacy.budget import BudgetLike, Information, limits_of
+from pacprivacy.budget import BudgetLike, Information, budget_limits
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
 from pacprivacy.estimators.predictor import project_to_simplex
@@ -243,10 +243,10 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
                 f"alpha must be 'conscious', 'post-hoc' or a number; got {self.alpha!r}. "
                 "Use 'conscious'."
             )
-        aim = limits_of(self._asked).mi_nats if self.alpha == "conscious" else None
-        return self._with_penalty(design.Penalty(mi_nats=aim, snr=self.snr))
+        aim = budget_limits(self._asked).mi_nats if self.alpha == "conscious" else None
+        return self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
 
-    def _with_penalty(self, penalty: design.Penalty | float) -> Mechanism:
+    def _with_penalty(self, penalty: design.RidgePenalty | float) -> Mechanism:
         if self.form == "joint":
             return design.JointRidge(penalty=penalty, universe_facts=self.universe_facts)
         if self.form == "orthogonal":
@@ -258,11 +258,11 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
     def _release(
         self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
     ) -> None:
-        by_membership = limits_of(self._asked).mi_nats is None
+        by_membership = budget_limits(self._asked).mi_nats is None
         sampled = as_rule(self.rule).n_reserve > 0
         if self.alpha == "conscious" and by_membership and not sampled:
             pool, aim = self._noise_to_come(mechanism, data, units, rng)
-            mechanism = self._with_penalty(design.Penalty(mi_nats=aim, snr=self.snr))
+            mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
             units = None  # they are in the pool
         super()._release(mechanism, data, pool=pool, units=units, rng=rng)
 

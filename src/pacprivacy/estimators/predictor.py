@@ -26,8 +26,8 @@ from pacprivacy.mechanism import (
     split_data_units,
 )
 from pacprivacy.pool import Pool, PoolStrategy
-from pacprivacy.release import AnswerBundle, certify_answers
-from pacprivacy.session import Reading, Responder
+from pacprivacy.release import AnswerBundle, certify_answer_bundle
+from pacprivacy.session import Answerer, Reading
 from pacprivacy.simulation import train_subsets
 
 Output = Literal["one_hot", "score"]
@@ -166,10 +166,10 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             public=tuple(mechanism.public),
             published=mechanism_published(mechanism),
         )
-        certificate = certify_answers(terms)  # first: it refuses a budget that cannot be met
+        certificate = certify_answer_bundle(terms)  # first: it refuses a budget that cannot be met
         models = train_subsets(mechanism.evaluate, data, pool, n_jobs=self.n_jobs, rng=root)
         self._models, self.classes_ = models, classes
-        self._responder = Responder(
+        self._responder = Answerer(
             pool,
             query_nats=terms.query_nats,
             total_nats=terms.total_nats,

@@ -7,7 +7,7 @@ does not need it.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pacprivacy.ledger.chain import LedgerEntry, Verification
+from pacprivacy.ledger.entries import LedgerEntry, Verification
 
 if TYPE_CHECKING:
     from pacprivacy.ledger.ledger import Balance, Ledger, Reservation

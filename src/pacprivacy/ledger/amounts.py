@@ -21,12 +21,12 @@ _LARGEST: Final = dict(zip(SUMS, (1e6, 1.0, 1e6, 1.0), strict=True))
 _EXACT: Final = Context(prec=60)
 
 
-def charged_units(charge: Spent) -> Units:
+def amounts_charged(charge: Spent) -> Units:
     """Return a charge in whole numbers, rounded up."""
     return _scaled(charge, ROUND_CEILING)
 
 
-def allowed_units(limits: Spent) -> Units:
+def amounts_allowed(limits: Spent) -> Units:
     """Return limits in whole numbers, rounded down."""
     return _scaled(limits, ROUND_FLOOR)
 

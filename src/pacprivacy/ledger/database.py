@@ -24,7 +24,14 @@ from sqlalchemy.pool import NullPool
 from pacprivacy._random import fresh_seed
 from pacprivacy.errors import LedgerError
 from pacprivacy.ledger.amounts import Units
-from pacprivacy.ledger.chain import COLUMNS, EVERY, LedgerEntry, entry_hash, genesis_hash, scopes_of
+from pacprivacy.ledger.entries import (
+    COLUMNS,
+    EVERY,
+    LedgerEntry,
+    entry_hash,
+    entry_scopes,
+    genesis_hash,
+)
 
 PAUSE_S: Final = 0.01
 _BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "55P03", "40001", "40P01")
@@ -285,7 +292,7 @@ ENTRIES: Final = sa.Table(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class DatabaseHead:
     """The one row that says which ledger this is and where its chain ends."""
 
     schema_version: int
@@ -300,28 +307,28 @@ class Head:
         return genesis_hash(self.ledger_id, self.created)
 
 
-def now() -> str:
+def database_now() -> str:
     """Return the time in UTC."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def read_head(connection: sa.Connection) -> Head:
+def read_database_head(connection: sa.Connection) -> DatabaseHead:
     """Read the ledger's own row."""
     row = connection.execute(sa.select(LEDGER).where(LEDGER.c.id == 1)).one_or_none()
     fields = {} if row is None else dict(row._mapping)
     kinds = (int, int, str, str, int, str)
     if not fields or not all(map(isinstance, fields.values(), kinds)):
         raise LedgerError("ledger must have an intact first row; it has none. Restore a backup.")
-    return Head(hash=fields.pop("head"), **{k: v for k, v in fields.items() if k != "id"})
+    return DatabaseHead(hash=fields.pop("head"), **{k: v for k, v in fields.items() if k != "id"})
 
 
-def open_database(database: Database, *, create: bool) -> Head:
+def open_database(database: Database, *, create: bool) -> DatabaseHead:
     """Open a ledger, make its tables where there are none, or bring old ones up to date."""
     with database.reading() as connection:
         known = sa.inspect(connection)
         found = known.has_table(LEDGER.name)
         foreign = database.is_file and not found and bool(known.get_table_names())
-        head = read_head(connection) if found else None
+        head = read_database_head(connection) if found else None
     if foreign or (head is None and not create):
         raise LedgerError(
             f"ledger {database.label} must be a ledger; it is something else and was left "
@@ -337,11 +344,11 @@ def open_database(database: Database, *, create: bool) -> Head:
     return head if head.schema_version == SCHEMA_VERSION else _migrate(database)
 
 
-def _create(database: Database) -> Head:
+def _create(database: Database) -> DatabaseHead:
     with database.writing(lock=_CREATE_LOCK) as connection:
         if not sa.inspect(connection).has_table(LEDGER.name):
             _TABLES.create_all(connection)
-            ledger_id, created = f"{fresh_seed():032x}", now()
+            ledger_id, created = f"{fresh_seed():032x}", database_now()
             connection.execute(
                 LEDGER.insert().values(
                     id=1,
@@ -352,12 +359,12 @@ def _create(database: Database) -> Head:
                     head=genesis_hash(ledger_id, created),
                 )
             )
-        return read_head(connection)
+        return read_database_head(connection)
 
 
-def _migrate(database: Database) -> Head:
+def _migrate(database: Database) -> DatabaseHead:
     with database.writing(lock=_CREATE_LOCK) as connection:
-        head = read_head(connection)
+        head = read_database_head(connection)
         for version in range(head.schema_version, SCHEMA_VERSION):
             if version not in MIGRATIONS:
                 raise LedgerError(
@@ -366,14 +373,14 @@ def _migrate(database: Database) -> Head:
                 )
             MIGRATIONS[version](connection)
             connection.execute(sa.update(LEDGER).values(schema_version=version + 1))
-        return read_head(connection)
+        return read_database_head(connection)
 
 
-def append(connection: sa.Connection, new: LedgerEntry) -> LedgerEntry:
+def append_to_database(connection: sa.Connection, new: LedgerEntry) -> LedgerEntry:
     """Append an entry to the chain; refuse to go on from an end that is damaged."""
-    head = read_head(connection)
+    head = read_database_head(connection)
     _check_end(connection, head.n_entries, head.hash)
-    placed = replace(new, seq=head.n_entries + 1, time=now(), previous=head.hash)
+    placed = replace(new, seq=head.n_entries + 1, time=database_now(), previous=head.hash)
     entry = replace(placed, hash=entry_hash(placed))
     connection.execute(ENTRIES.insert().values(**entry.covered(), hash=entry.hash))
     connection.execute(sa.update(LEDGER).values(n_entries=entry.seq, head=entry.hash))
@@ -399,7 +406,7 @@ def _ends_at(entry: LedgerEntry, n_entries: int, head: str) -> bool:
         return False
 
 
-def read_entries(
+def read_database_entries(
     connection: sa.Connection, *, dataset: str | None = None, principal: str | None = None
 ) -> Iterator[LedgerEntry]:
     """Yield the entries in order, all of them or those of one dataset or principal."""
@@ -412,11 +419,11 @@ def read_entries(
         yield _entry(row)
 
 
-def budgets_covering(
+def database_budgets(
     connection: sa.Connection, dataset: str, principal: str
 ) -> tuple[LedgerEntry, ...]:
     """Return the budget entries that limit what a principal learns about a dataset."""
-    scopes = scopes_of(dataset, principal)
+    scopes = entry_scopes(dataset, principal)
     query = (
         sa.select(ENTRIES)
         .where(
@@ -429,10 +436,10 @@ def budgets_covering(
     return tuple(_entry(row) for row in connection.execute(query))
 
 
-def spent(connection: sa.Connection, budget: LedgerEntry) -> Units:
+def database_spent(connection: sa.Connection, budget: LedgerEntry) -> Units:
     """Return what counts against a budget: everything reserved and not cancelled."""
     column = ENTRIES.c
-    return total_of(
+    return database_total(
         connection,
         sa.and_(
             sa.true() if budget.dataset == EVERY else column.dataset == budget.dataset,
@@ -441,13 +448,13 @@ def spent(connection: sa.Connection, budget: LedgerEntry) -> Units:
     )
 
 
-def settled(connection: sa.Connection, reservation: str) -> list[str]:
+def database_settled(connection: sa.Connection, reservation: str) -> list[str]:
     """Return the kinds of entries that a reservation has."""
     query = sa.select(ENTRIES.c.kind).where(ENTRIES.c.reservation == reservation)
     return [str(kind) for (kind,) in connection.execute(query)]
 
 
-def total_of(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> Units:
+def database_total(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> Units:
     """Add up what is reserved and not cancelled."""
     sign = sa.case((ENTRIES.c.kind == "cancel", -1), else_=1)
     sums = [sa.func.coalesce(sa.func.sum(sign * ENTRIES.c[name]), 0) for name in COLUMNS.values()]

@@ -18,9 +18,9 @@ from pacprivacy._system import write_atomically
 from pacprivacy.budget import SUMS, Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError
 from pacprivacy.ledger import database as db
-from pacprivacy.ledger.amounts import FAMILIES, Units, allowed_units, amounts_of, charged_units
-from pacprivacy.ledger.chain import EVERY, EntryKind, LedgerEntry, Verification, check_entries
-from pacprivacy.ledger.database import spent
+from pacprivacy.ledger.amounts import FAMILIES, Units, amounts_allowed, amounts_charged, amounts_of
+from pacprivacy.ledger.database import database_spent
+from pacprivacy.ledger.entries import EVERY, EntryKind, LedgerEntry, Verification, check_entries
 
 
 class Reservation:
@@ -92,9 +92,9 @@ class Balance:
         return plain
 
 
-def balance_of(connection: Connection, budget: LedgerEntry) -> Balance:
+def _balance_of(connection: Connection, budget: LedgerEntry) -> Balance:
     """Return a budget with what is spent of it."""
-    gone = spent(connection, budget)
+    gone = database_spent(connection, budget)
     return Balance(
         dataset=budget.dataset,
         principal=budget.principal,
@@ -108,7 +108,7 @@ def _left(budget: LedgerEntry, gone: Units) -> Units:
     return {kind: max(0, limit - gone.get(kind, 0)) for kind, limit in budget.units.items()}
 
 
-def check_spend(connection: Connection, entry: LedgerEntry) -> None:
+def check_ledger_spend(connection: Connection, entry: LedgerEntry) -> None:
     """Refuse a spend that no budget covers, or that takes one above its limits.
 
     Guarantee
@@ -116,13 +116,13 @@ def check_spend(connection: Connection, entry: LedgerEntry) -> None:
     Claim K-2. Assumes that the caller holds the write lock until the spend is written or given
     up. Returns only if every budget that covers the spend has room for it in every kind.
     """
-    budgets = db.budgets_covering(connection, entry.dataset, entry.principal)
+    budgets = db.database_budgets(connection, entry.dataset, entry.principal)
     limited = {kind for budget in budgets for kind in budget.units}
     for family in FAMILIES:
         if entry.units.keys() & set(family):
             _check_family(family, entry.units, limited, f"dataset {entry.dataset!r}")
     for budget in budgets:
-        _check_room(budget, entry.units, spent(connection, budget))
+        _check_room(budget, entry.units, database_spent(connection, budget))
 
 
 def _check_family(family: tuple[str, ...], asked: Units, limited: set[str], whose: str) -> None:
@@ -153,11 +153,11 @@ def _check_room(budget: LedgerEntry, asked: Units, gone: Units) -> None:
             )
 
 
-def verify_database(database: db.Database, noted: str | None) -> Verification:
+def _verify_database(database: db.Database, noted: str | None) -> Verification:
     """Report the first thing that is wrong; see :meth:`Ledger.verify`."""
     try:
         with database.reading() as connection:
-            found = _verify(connection, db.read_head(connection), noted)
+            found = _verify(connection, db.read_database_head(connection), noted)
             if not (found.ok and database.is_file):
                 return found
             # SQLite checks what the entries do not show: pages and indexes.
@@ -169,10 +169,10 @@ def verify_database(database: db.Database, noted: str | None) -> Verification:
         return Verification(n_entries=0, head="", problem=str(error))
 
 
-def _verify(connection: Connection, head: db.Head, noted: str | None) -> Verification:
+def _verify(connection: Connection, head: db.DatabaseHead, noted: str | None) -> Verification:
     hashes = [head.genesis]
     try:
-        hashes.extend(check_entries(db.read_entries(connection), head.genesis))
+        hashes.extend(check_entries(db.read_database_entries(connection), head.genesis))
     except (ValueError, TypeError, OverflowError, SQLAlchemyError) as error:
         reason = str(error) if type(error) is ValueError else "it cannot be read"
         return _broken(len(hashes), hashes[-1], f"entry {len(hashes)} is broken: {reason}")
@@ -252,16 +252,16 @@ class Ledger:
             kind="budget",
             dataset=_name("dataset", dataset),
             principal=_name("principal", principal),
-            units=allowed_units(limits),
+            units=amounts_allowed(limits),
         )
         with self._database.writing(lock=_LOCK) as connection:
-            for known in db.budgets_covering(connection, dataset, principal):
+            for known in db.database_budgets(connection, dataset, principal):
                 if (known.dataset, known.principal) == (dataset, principal):
                     raise BudgetError(
                         f"dataset {dataset!r} must not have a budget for principal {principal!r} "
                         f"yet; it has one. Budgets cannot be changed: use another name."
                     )
-            return db.append(connection, entry)
+            return db.append_to_database(connection, entry)
 
     def reserve(
         self,
@@ -295,17 +295,17 @@ class Ledger:
             kind="reserve",
             dataset=_name("dataset", dataset, every=False),
             principal=_name("principal", principal, every=False),
-            units=charged_units(charge),
+            units=amounts_charged(charge),
             session=session,
             reservation=self.new_name() if name is None else _name("name", name),
             what=_plain(what),
         )
         with self._database.writing(lock=_LOCK) as connection:
             assert entry.reservation is not None  # named above
-            if db.settled(connection, entry.reservation):
+            if db.database_settled(connection, entry.reservation):
                 raise LedgerError("name must be new; got that of a reservation. Use new_name().")
-            check_spend(connection, entry)
-            return Reservation(db.append(connection, entry), self.ledger_id)
+            check_ledger_spend(connection, entry)
+            return Reservation(db.append_to_database(connection, entry), self.ledger_id)
 
     @staticmethod
     def new_name() -> str:
@@ -331,22 +331,24 @@ class Ledger:
         """Return every budget that limits what a principal learns about a dataset."""
         with self._database.reading() as connection:
             return tuple(
-                balance_of(connection, budget)
-                for budget in db.budgets_covering(connection, dataset, principal)
+                _balance_of(connection, budget)
+                for budget in db.database_budgets(connection, dataset, principal)
             )
 
     def balances(self) -> tuple[Balance, ...]:
         """Return every budget."""
         with self._database.reading() as connection:
-            budgets = [entry for entry in db.read_entries(connection) if entry.kind == "budget"]
-            return tuple(balance_of(connection, budget) for budget in budgets)
+            budgets = [
+                entry for entry in db.read_database_entries(connection) if entry.kind == "budget"
+            ]
+            return tuple(_balance_of(connection, budget) for budget in budgets)
 
     def entries(
         self, *, dataset: str | None = None, principal: str | None = None
     ) -> tuple[LedgerEntry, ...]:
         """Return the entries in order, all of them or those of one dataset or principal."""
         with self._database.reading() as connection:
-            return tuple(db.read_entries(connection, dataset=dataset, principal=principal))
+            return tuple(db.read_database_entries(connection, dataset=dataset, principal=principal))
 
     def tally(self, session: str) -> Spent:
         """Return what a session spent, and how often."""
@@ -354,7 +356,7 @@ class Ledger:
         with self._database.reading() as connection:
             rows = connection.execute(query.group_by(db.ENTRIES.c.kind))
             counts = {str(row[0]): int(row[1]) for row in rows}
-            total = amounts_of(db.total_of(connection, db.ENTRIES.c.session == session))
+            total = amounts_of(db.database_total(connection, db.ENTRIES.c.session == session))
         return replace(total, n_releases=counts.get("reserve", 0) - counts.get("cancel", 0))
 
     def last_reservation(self, session: str) -> tuple[str, bool] | None:
@@ -370,12 +372,16 @@ class Ledger:
         last = query.order_by(column.seq.desc()).limit(1)
         with self._database.reading() as connection:
             name = connection.execute(last).scalar_one_or_none()
-            return None if name is None else (str(name), "commit" in db.settled(connection, name))
+            return (
+                None
+                if name is None
+                else (str(name), "commit" in db.database_settled(connection, name))
+            )
 
     def knows(self, reservation_id: str) -> bool:
         """Whether a reservation of this name was made."""
         with self._database.reading() as connection:
-            return "reserve" in db.settled(connection, reservation_id)
+            return "reserve" in db.database_settled(connection, reservation_id)
 
     def verify(self, *, head: str | None = None) -> Verification:
         """Check every entry, every budget and the end of the chain.
@@ -386,13 +392,13 @@ class Ledger:
             Hash of an entry that was noted earlier; it must still be in the chain. Without it,
             a ledger that was written anew from some entry on cannot be told from a true one.
         """
-        return verify_database(self._database, head)
+        return _verify_database(self._database, head)
 
     def export(self, path: str | Path) -> Path:
         """Write all entries to a JSON file, with the hashes that hold them together."""
         with self._database.reading() as connection:
-            found = db.read_head(connection)
-            entries = [entry.to_public_dict() for entry in db.read_entries(connection)]
+            found = db.read_database_head(connection)
+            entries = [entry.to_public_dict() for entry in db.read_database_entries(connection)]
         content = {
             "schema_version": EXPORT_VERSION,
             "ledger": found.ledger_id,
@@ -414,12 +420,12 @@ class Ledger:
             )
         with self._database.writing(lock=_LOCK) as connection:
             assert made.reservation is not None  # reserve() names it
-            if db.settled(connection, made.reservation) != ["reserve"]:
+            if db.database_settled(connection, made.reservation) != ["reserve"]:
                 raise LedgerError(
                     "reservation must be open; it was committed or cancelled, or is not in the "
                     "ledger. Reserve again."
                 )
-            return db.append(
+            return db.append_to_database(
                 connection,
                 LedgerEntry(
                     kind=kind,

@@ -97,6 +97,14 @@ def mechanism_published(mechanism: Mechanism) -> tuple[str, ...]:
     return found
 
 
+def mechanism_own_units(mechanism: Mechanism) -> bool:
+    """Return whether numbers of a mechanism stand beside others of another kind: optional.
+
+    Counts beside averages: noise is then shaped to the spread of each, however near they are.
+    """
+    return bool(getattr(mechanism, "own_units", False))
+
+
 def mechanism_model(mechanism: Mechanism) -> Mapping[str, Any] | None:
     """Return what is needed besides the released value to apply it: an optional property.
 
@@ -105,6 +113,11 @@ def mechanism_model(mechanism: Mechanism) -> Mapping[str, Any] | None:
     """
     found: Mapping[str, Any] | None = getattr(mechanism, "model", None)
     return found
+
+
+def mechanism_by_subset(mechanism: Mechanism) -> bool:
+    """Return whether the work grows with the subsets: no ``batch``, or one that says so."""
+    return mechanism_batch(mechanism) is None or bool(getattr(mechanism, "by_subset", False))
 
 
 def fixed_mechanism(value: Fixed | None, name: str) -> Fixed:
@@ -155,6 +168,21 @@ class MechanismWrapper(Mechanism):
     def totals(self) -> Literal["sum", "count"] | None:
         """Whether the numbers are sums or counts over the records."""
         return mechanism_totals(self.inner)
+
+    @property
+    def by_subset(self) -> bool:
+        """Whether the work of ``batch`` grows with the subsets."""
+        return mechanism_by_subset(self.inner)
+
+    @property
+    def prefer(self) -> str | None:
+        """What joblib is to run subsets in, where the mechanism inside says so."""
+        return getattr(self.inner, "prefer", None)
+
+    @property
+    def own_units(self) -> bool:
+        """Whether numbers stand beside others of another kind."""
+        return mechanism_own_units(self.inner)
 
     @property
     def batch(self) -> Batch | None:
@@ -286,7 +314,7 @@ Scaling = Literal["none", "scale", "standardise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MechanismColumns:
+class MechanismScaling:
     """Names of columns, and what was subtracted from each and what it was divided by; public.
 
     Its methods put names and units back on released values (claim M-1).
@@ -369,8 +397,8 @@ class NamedMechanism(MechanismWrapper):
     :func:`mechanism_model`.
     """
 
-    columns: MechanismColumns = field(repr=False, compare=False)
-    describe: Callable[[MechanismColumns, Any], dict[str, Any]]
+    columns: MechanismScaling = field(repr=False, compare=False)
+    describe: Callable[[MechanismScaling, Any], dict[str, Any]]
     said: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     applied: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)

@@ -15,7 +15,7 @@ from pacprivacy._checks import Matrix
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.mechanism.datasets import Dataset
-from pacprivacy.pool import Balanced, encode_labels, named
+from pacprivacy.pool import Balanced, encode_pool_labels, named_pool_units
 
 Codes = npt.NDArray[np.int64]
 Labels = npt.NDArray[Any]
@@ -112,7 +112,7 @@ def split_data_units(data: Any, units: Any) -> tuple[Any, Any]:
         frame = read_data_table(part) if is_data_table(part) else None
         if isinstance(frame, nw.DataFrame) and units in frame.columns:
             rest = (*parts[:i], frame.drop(units).to_native(), *parts[i + 1 :])
-            labels = named(frame[units].to_numpy(), units)
+            labels = named_pool_units(frame[units].to_numpy(), units)
             return rest if isinstance(data, tuple) else rest[0], labels
     raise DataError(
         f"units must hold a label for each row, or name a column of a frame; got {units[:60]!r}, "
@@ -470,7 +470,7 @@ def choose_data_pool(y: Labels, units: Any) -> Balanced:
     """
     if units is None:
         return Balanced(stratify=True, folds="auto")
-    codes, n_units = encode_labels(units, len(y), name="units")
-    labels, _ = encode_labels(y, len(y), name="y")
+    codes, n_units = encode_pool_labels(units, len(y), name="units")
+    labels, _ = encode_pool_labels(y, len(y), name="y")
     pairs = np.unique(np.stack([codes, labels]), axis=1).shape[1]
     return Balanced(stratify=pairs == n_units, folds="auto")

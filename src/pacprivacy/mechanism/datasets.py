@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.pool import encode_labels, named
+from pacprivacy.pool import encode_pool_labels, named_pool_units
 
 _BATCH_ROWS: Final = 1 << 16
 _READ_BYTES: Final = 1 << 24
@@ -95,14 +95,14 @@ class Dataset:
             labels = np.concatenate(
                 [b.column(0).to_numpy(False) for b in self._batches([self.unit])]
             )
-            codes, _ = encode_labels(labels, self._n_rows, name="unit")
+            codes, _ = encode_pool_labels(labels, self._n_rows, name="unit")
             if (np.diff(codes) < 0).any():
                 raise DataError(
                     f"rows of a unit must follow each other; got a value of {self.unit!r} that "
                     "comes again after others. Sort the files by it."
                 )
             self._units = codes
-        return named(self._units, self.unit)
+        return named_pool_units(self._units, self.unit)
 
     def stream(self) -> DatasetStream:
         """Return the columns as a matrix, or as a vector, that is read in passes."""

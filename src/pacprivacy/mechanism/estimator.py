@@ -23,7 +23,7 @@ from pacprivacy.mechanism.data import (
     code_data_labels,
     find_data_classes,
 )
-from pacprivacy.mechanism.nodes import Node, Reader, SequenceNode, StaticNode, static_array
+from pacprivacy.mechanism.nodes import Node, NodeReader, SequenceNode, StaticNode, static_array
 
 Builder = Callable[[Any, list[Vector], str], Node]
 
@@ -100,7 +100,7 @@ class EstimatorNode(Node):
         attributes = [(f".{name}", node) for name, node in (*self.released, *self.static)]
         return ((".get_params()", StaticNode(value=self.parameters)), *attributes)
 
-    def restore(self, reader: Reader) -> Any:
+    def restore(self, reader: NodeReader) -> Any:
         """Return an estimator that knows the released and the static attributes only."""
         estimator = _clone(self.template)
         values = {name: node.restore(reader) for name, node in self.released}

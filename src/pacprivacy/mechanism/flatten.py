@@ -22,7 +22,7 @@ from pacprivacy.mechanism.nodes import (
     ArrayNode,
     MappingNode,
     Node,
-    Reader,
+    NodeReader,
     ScalarNode,
     SequenceNode,
     StaticNode,
@@ -56,7 +56,7 @@ class Structure:
                 f"vector must have shape ({self.size},); got {numbers.shape}. "
                 "Restore with the structure that the value was flattened with."
             )
-        return self.root.restore(Reader(numbers))
+        return self.root.restore(NodeReader(numbers))
 
     def describe(self) -> str:
         """Return a short public text, such as ``tuple(array[3], number)``."""

@@ -1,7 +1,7 @@
 """A forest whose thresholds and leaf scores are one measured vector.
 
 Every tree is complete and tests one public feature per level. What does not depend on the subset
-is a :class:`Layout`; all trees of many subsets are grown at once, level by level.
+is a :class:`ForestLayout`; all trees of many subsets are grown at once, level by level.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Forest(Mechanism):
     ranges: Table | None = None
     universe_facts: bool = False
     classes: Classes | None = None
-    layout: Layout | None = field(default=None, repr=False)
+    layout: ForestLayout | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_count("n_estimators", self.n_estimators, 1, advice="Use about 3.")
@@ -200,7 +200,7 @@ class Forest(Mechanism):
         X, y = read_labelled_data(data.parts, self.name)
         low, width = _find_ranges(X, self.ranges, exact=self.universe_facts)
         point = 0 if self.reference == "low" else (self.n_thresholds - 1) // 2
-        layout = Layout(
+        layout = ForestLayout(
             features=self._features(len(low)),
             low=low,
             width=width,
@@ -330,7 +330,7 @@ class Forest(Mechanism):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Layout:
+class ForestLayout:
     """Everything about a forest that does not depend on the subset; public.
 
     ``features`` is the column that each tree tests on each level, shape (n_estimators, max_depth);
@@ -445,7 +445,7 @@ def bin_columns(X: Matrix, fences: Matrix) -> Integers:
 
 
 def grow_trees(
-    forest: Forest, layout: Layout, subsets: Sequence[Integers]
+    forest: Forest, layout: ForestLayout, subsets: Sequence[Integers]
 ) -> tuple[Integers, Integers]:
     """Grow the trees of several subsets, given as cells; those of the first come first.
 

@@ -68,7 +68,7 @@ def run_lloyd(X: Matrix, start: Matrix, *, max_iter: int) -> Partition:
     )
 
 
-def draw_start(X: Matrix, k: int, rng: np.random.Generator) -> Matrix:
+def draw_kmeans_start(X: Matrix, k: int, rng: np.random.Generator) -> Matrix:
     """Draw ``k`` rows far from each other to start from (greedy k-means++).
 
     Each row is the best of a few, drawn in proportion to the squared distance from those that
@@ -196,7 +196,7 @@ class KMeans(Mechanism):
             centres = fit.centres[np.lexsort(fit.centres.T[::-1])]
         else:
             counts = _count_labels(fit.labels, code_data_labels(y, classes, self.name), k)
-            centres = order_by_label(fit.centres, counts, fit.centres)
+            centres = order_kmeans_by_label(fit.centres, counts, fit.centres)
         reference = centres + X.mean(axis=0)
         freeze(reference)
         return replace(self, n_clusters=k, classes=classes, reference=reference)
@@ -210,11 +210,11 @@ class KMeans(Mechanism):
         local = reference - shift
         fit = self._fit(X - shift, local, len(reference), rng)
         if y is None or self.classes is None:
-            centres = match_rows(fit.centres, local)
+            centres = match_kmeans_rows(fit.centres, local)
         else:
             codes = code_data_labels(y, self.classes, self.name)
             counts = _count_labels(fit.labels, codes, len(reference))
-            centres = order_by_label(fit.centres, counts, local)
+            centres = order_kmeans_by_label(fit.centres, counts, local)
         ordered: Matrix = centres + shift
         return ordered
 
@@ -247,7 +247,7 @@ class KMeans(Mechanism):
         elif self.warm_start:
             best = run_lloyd(X, reference, max_iter=self.max_iter)
         for _ in range(n_restarts):
-            found = run_lloyd(X, draw_start(X, k, rng), max_iter=self.max_iter)
+            found = run_lloyd(X, draw_kmeans_start(X, k, rng), max_iter=self.max_iter)
             if best is None or found.inertia < best.inertia * (1.0 - _GAIN):
                 best = found
         assert best is not None  # __post_init__ demands a start
@@ -270,7 +270,7 @@ class KMeans(Mechanism):
         return len(classes)
 
 
-def match_rows(rows: Matrix, reference: Matrix) -> Matrix:
+def match_kmeans_rows(rows: Matrix, reference: Matrix) -> Matrix:
     """Permute rows so that the sum of squared distances to the reference is least.
 
     The Hungarian method; the result does not depend on the order of ``rows`` unless two
@@ -280,7 +280,7 @@ def match_rows(rows: Matrix, reference: Matrix) -> Matrix:
     return matched
 
 
-def order_by_label(rows: Matrix, counts: Codes, reference: Matrix) -> Matrix:
+def order_kmeans_by_label(rows: Matrix, counts: Codes, reference: Matrix) -> Matrix:
     """Permute rows so that most members carry the label of their row's new place.
 
     Where every row has a majority label of its own this is the order by majority label. Where

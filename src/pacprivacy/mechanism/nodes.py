@@ -25,7 +25,7 @@ from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import data_table_columns, is_data_table, read_data_table
 
 
-class Reader:
+class NodeReader:
     """Hands out a vector from front to back."""
 
     __slots__ = ("_position", "_vector")
@@ -57,7 +57,7 @@ class Node(ABC):
         return sum(node.size for _, node in self.children)
 
     @abstractmethod
-    def restore(self, reader: Reader) -> Any:
+    def restore(self, reader: NodeReader) -> Any:
         """Build the value from the next ``size`` numbers."""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class ScalarNode(Node):
     dtype: str
     python: bool = field(compare=False)
 
-    def restore(self, reader: Reader) -> Any:
+    def restore(self, reader: NodeReader) -> Any:
         """Return a float of the original precision."""
         value = reader.take(1)[0]
         return float(value) if self.python else np.dtype(self.dtype).type(value)
@@ -95,7 +95,7 @@ class ArrayNode(Node):
         """Number of entries."""
         return int(np.prod(self.shape, dtype=np.int64))
 
-    def restore(self, reader: Reader) -> npt.NDArray[Any]:
+    def restore(self, reader: NodeReader) -> npt.NDArray[Any]:
         """Return an array of the original shape and precision."""
         return reader.take(self.size).reshape(self.shape).astype(self.dtype)
 
@@ -113,7 +113,7 @@ class StaticNode(Node):
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
 
-    def restore(self, reader: Reader) -> Any:
+    def restore(self, reader: NodeReader) -> Any:
         """Return the value."""
         if self.dtype is None or self.shape is None:
             return self.value
@@ -146,7 +146,7 @@ class SequenceNode(Node):
         labels = [f".{name}" for name in names] or [f"[{i}]" for i in range(len(self.nodes))]
         return tuple(zip(labels, self.nodes, strict=True))
 
-    def restore(self, reader: Reader) -> Any:
+    def restore(self, reader: NodeReader) -> Any:
         """Return the same kind of sequence."""
         items = [node.restore(reader) for node in self.nodes]
         return self.kind(*items) if hasattr(self.kind, "_fields") else self.kind(items)
@@ -171,7 +171,7 @@ class MappingNode(Node):
         labels = [f"[{key!r}]" for key in self.keys]
         return tuple(zip(labels, self.nodes, strict=True))
 
-    def restore(self, reader: Reader) -> Any:
+    def restore(self, reader: NodeReader) -> Any:
         """Return the same kind of dictionary, in the first subset's order."""
         items = [(k, node.restore(reader)) for k, node in zip(self.keys, self.nodes, strict=True)]
         return self.kind(items[i] for i in self.order)
@@ -213,7 +213,7 @@ class TableNode(Node):
         """Number of cells."""
         return self.n_rows * len(self.columns)
 
-    def restore(self, reader: Reader) -> Any:
+    def restore(self, reader: NodeReader) -> Any:
         """Return a frame or series of float64 in the same library."""
         cells = reader.take(self.size).reshape(len(self.columns), self.n_rows)
         if self.library == "pandas":
@@ -397,6 +397,6 @@ def _table(plain: Any, kind: Any) -> Any:
     )
     cells = np.array(plain, dtype=np.float64).reshape(node.n_rows, -1).T.ravel()
     try:
-        return node.restore(Reader(cells))
+        return node.restore(NodeReader(cells))
     except ImportError:
         return plain

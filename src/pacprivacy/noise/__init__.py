@@ -1,16 +1,19 @@
 """From a budget and the outputs on every subset to a noise plan."""
 
+from pacprivacy.noise.answers import (
+    LEAST_NATS as LEAST_NATS,
+    UNITS as UNITS,
+    AnswerNoise as AnswerNoise,
+    answer_vote_charge as answer_vote_charge,
+    answer_vote_gap as answer_vote_gap,
+    plan_answer as plan_answer,
+    usable_answer_nats as usable_answer_nats,
+)
 from pacprivacy.noise.formulas import (
     axis_variances as axis_variances,
     log_det_of_plan as log_det_of_plan,
     log_det_of_points as log_det_of_points,
     waterfill as waterfill,
-)
-from pacprivacy.noise.frames import (
-    AxisFrame as AxisFrame,
-    Spread as Spread,
-    spread_of as spread_of,
-    weighted_mean as weighted_mean,
 )
 from pacprivacy.noise.iid import (
     Boxed as Boxed,
@@ -35,15 +38,10 @@ from pacprivacy.noise.plan import (
     make_plan as make_plan,
 )
 from pacprivacy.noise.problem import Problem as Problem, distinct_outputs as distinct_outputs
-from pacprivacy.noise.proof import Proof as Proof, certify as certify, rescale as rescale
-from pacprivacy.noise.query import (
-    LEAST_NATS as LEAST_NATS,
-    UNITS as UNITS,
-    UnitNoise as UnitNoise,
-    plan_query as plan_query,
-    usable_nats as usable_nats,
-    vote_charge as vote_charge,
-    vote_gap as vote_gap,
+from pacprivacy.noise.proof import (
+    Proof as Proof,
+    prove_rescaled as prove_rescaled,
+    prove_shape as prove_shape,
 )
 from pacprivacy.noise.rules import (
     RULES as RULES,
@@ -56,8 +54,14 @@ from pacprivacy.noise.rules import (
     Shaped as Shaped,
     as_rule as as_rule,
     calibrate as calibrate,
-    check_feasible as check_feasible,
+    check_rule_feasible as check_rule_feasible,
     propose_variance as propose_variance,
 )
 from pacprivacy.noise.shapes import Shape as Shape, exact_shapes as exact_shapes
+from pacprivacy.noise.spread_frames import (
+    AxisFrame as AxisFrame,
+    Spread as Spread,
+    spread_of as spread_of,
+    weighted_mean as weighted_mean,
+)
 from pacprivacy.noise.weighting import contrasts as contrasts, weigh as weigh

@@ -17,10 +17,10 @@ from pacprivacy.adversary import Candidates
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise.formulas import isotropic, isotropic_max, proportional
-from pacprivacy.noise.frames import AxisFrame
 from pacprivacy.noise.plan import Kind, NoisePlan, make_plan
 from pacprivacy.noise.problem import Problem
 from pacprivacy.noise.rules import Rule, Terms
+from pacprivacy.noise.spread_frames import AxisFrame
 from pacprivacy.theory import (
     information_slack,
     lattice_total_variation,

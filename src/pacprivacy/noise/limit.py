@@ -25,9 +25,9 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary import BeliefTilts, Candidates
 from pacprivacy.budget import AnyBudget
-from pacprivacy.noise.frames import Spread
 from pacprivacy.noise.rules import RULES
 from pacprivacy.noise.shapes import unit_shifts
+from pacprivacy.noise.spread_frames import Spread
 
 WAVES = 3.0 * np.geomspace(1 / 4, 6, 28)  # the best is 3 for a small advantage on a shift
 UNITS_PER_DIRECTION = 8

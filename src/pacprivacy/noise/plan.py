@@ -23,8 +23,8 @@ from pacprivacy.adversary import (
     make_view,
 )
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.noise.frames import Frame
 from pacprivacy.noise.lattice import Integers, lattice_grid, sample_discrete_gaussian
+from pacprivacy.noise.spread_frames import Frame
 from pacprivacy.theory import Estimate, lattice_total_variation
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class NoisePlan:
         proof: Proof,
         view: View,
         pool: Candidates | None = None,
-        heat: Heat | None = None,
+        limit: Heat | Vector | None = None,
     ) -> NoisePlan:
         """Return the plan with the claim of a proof, computed on the draws that it names."""
         proofs = (*self.proofs, proof)
@@ -193,9 +193,10 @@ class NoisePlan:
             return replace(self, information=proof.information(view), proofs=proofs)
         assert pool is not None  # a claim about membership is about a pool
         if proof.claim == "charges":
-            assert heat is not None  # a claim about charges is about balances
-            return replace(self, charges=proof.charges(view, pool, heat), proofs=proofs)
-        return replace(self, membership=proof.membership(view, pool), proofs=proofs)
+            assert isinstance(limit, Heat)  # a claim about charges is about balances
+            return replace(self, charges=proof.charges(view, pool, limit), proofs=proofs)
+        assert not isinstance(limit, Heat)  # a claim about membership has caps, or no limit
+        return replace(self, membership=proof.membership(view, pool, limit), proofs=proofs)
 
     def _is_calibrated_on(self, outputs: Matrix) -> bool:
         mine = self.outputs

@@ -16,8 +16,11 @@ from pacprivacy.adversary import (
     finest_plane_step,
     heat_potential,
     heat_slope,
+    is_banded,
     is_line,
     is_plane,
+    is_short_line,
+    line_advantage,
     line_posteriors,
     plane_advantage,
     view_log_ratios,
@@ -78,7 +81,7 @@ class Probe:
     def weighted(self, scale: float) -> tuple[npt.NDArray[Any], Vector]:
         """Return posteriors and the weight of each: of the draws, or on a grid."""
         seen = self.view.scaled(scale)
-        if is_line(seen):
+        if is_short_line(seen):
             rows = list(line_posteriors(seen, LINE_STEP))
             return np.concatenate([p for p, _ in rows]), np.concatenate([w for _, w in rows])
         p = self.posterior(scale)
@@ -150,6 +153,10 @@ class RiskProbe:
         self._shift = total / MEASURED - self._means(scale)[0]
 
     def _means(self, scale: float) -> tuple[Vector, Vector, npt.NDArray[Any]]:
+        view = self._probe.view.scaled(scale)
+        if is_banded(view):  # a grid, with nothing left to chance
+            found = line_advantage(view, self._tilts, self._chosen, LINE_STEP)[0]
+            return found, np.ones(1), found[None, :]
         p, weight = self._probe.weighted(scale)
         sizes = np.abs(self._tilts.fold(p).astype(np.float32, copy=False) @ self._masks)
         return weight @ sizes, weight, sizes

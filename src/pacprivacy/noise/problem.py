@@ -22,9 +22,9 @@ from pacprivacy.adversary import (
 )
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.noise.frames import AxisFrame, Spread, spread_of
 from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, Revealed
+from pacprivacy.noise.spread_frames import AxisFrame, Spread, spread_of
 from pacprivacy.theory import Estimate, entropy, mi_for_membership
 
 SAMPLED_COORDINATES = 64

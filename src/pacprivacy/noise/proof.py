@@ -31,17 +31,18 @@ from pacprivacy.adversary import (
     information_pilot,
     is_line,
     is_plane,
+    is_short_line,
     make_view,
     membership_risk,
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
-from pacprivacy.noise.frames import Spread
 from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, make_plan
 from pacprivacy.noise.probes import COARSE, Probe, RiskProbe, risk_probe
 from pacprivacy.noise.problem import Problem
 from pacprivacy.noise.shapes import Shape, shape_scale
+from pacprivacy.noise.spread_frames import Spread
 from pacprivacy.theory import Estimate, empirical_bernstein
 
 INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
@@ -66,7 +67,7 @@ LATTICE_STEPS = 8
 SCALE_TOLERANCE = 3e-4
 
 
-def certify(
+def prove_shape(
     shape: Scalable, problem: Problem, *, rule: str, notes: tuple[str, ...] = ()
 ) -> NoisePlan:
     """Return a plan of this shape that provably meets the problem's limits.
@@ -112,7 +113,7 @@ def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> No
         plan = plan.proved(proof, view)
     if problem.caps is not None and problem.pool is not None:
         proof = _proof("membership", problem, effort.membership_draws, attempt)
-        plan = plan.proved(proof, view, problem.pool)
+        plan = plan.proved(proof, view, problem.pool, problem.caps)
     if problem.heat is not None and problem.pool is not None:
         proof = _proof("charges", problem, effort.membership_draws, attempt)
         plan = plan.proved(proof, view, problem.pool, problem.heat)
@@ -196,7 +197,7 @@ class _Search:
             variance = self._risk.excess(self._near)[1]
         if self._risk is not None and problem.heat is not None:
             width, heat = self._risk.width, problem.heat
-            if not is_line(view.scaled(self._near)):
+            if not is_short_line(view.scaled(self._near)):
                 risk_draws, risk_room = _draws_for(
                     HEAT_MARGIN,
                     partial(heat_room, width=width, gamma=gamma, heat=heat),
@@ -242,7 +243,7 @@ class _Search:
     def enlarged(self, failed: NoisePlan, effort: Effort) -> float:
         """Return the smallest scale again, now that a proof has shown who is worst placed."""
         if self._risk is not None and failed.membership is not None:
-            self._risk.look_at(2 * failed.membership.upper_per_unit - 1)
+            self._risk.look_at(2 * failed.membership.per_unit - 1)
         if self._risk is not None and failed.charges is not None:
             self._risk.look_at(np.sqrt(np.minimum(failed.charges, 1.0)))
         return self.smallest(effort)
@@ -348,7 +349,7 @@ class _Template:
 Scalable: TypeAlias = Shape | _Template
 
 
-def rescale(plan: NoisePlan, problem: Problem, *, simulated: bool) -> NoisePlan:
+def prove_rescaled(plan: NoisePlan, problem: Problem, *, simulated: bool) -> NoisePlan:
     """Return a plan along the same directions, at the level that meets other limits.
 
     The plan gives the ratios of the noise, so it must carry some. A proof on draws is tried only
@@ -366,7 +367,7 @@ def rescale(plan: NoisePlan, problem: Problem, *, simulated: bool) -> NoisePlan:
     if not simulated:
         return closed
     try:
-        proved = certify(template, problem, rule=plan.rule)
+        proved = prove_shape(template, problem, rule=plan.rule)
     except BudgetError:  # too small a share for a proof by simulation
         return closed
     return min(proved, closed, key=lambda found: found.total_variance)
@@ -403,9 +404,12 @@ class Proof:
         """Return the exact information, estimated on these draws."""
         return exact_information(view, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
 
-    def membership(self, view: View, pool: Candidates) -> MembershipRisk:
+    def membership(
+        self, view: View, pool: Candidates, caps: Vector | None = None
+    ) -> MembershipRisk:
         """Return the membership risk, estimated on these draws."""
-        return membership_risk(view, pool, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
+        settings: Any = {"n_draws": self.n_draws, "gamma": self.gamma, "rng": self._rng()}
+        return membership_risk(view, pool, caps=caps, **settings)
 
     def charges(self, view: View, pool: Candidates, heat: Heat) -> Vector:
         """Return what every unit pays of its balance, proved on these draws."""

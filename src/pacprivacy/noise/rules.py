@@ -28,7 +28,7 @@ from pacprivacy._checks import (
 from pacprivacy._random import coerce_seed
 from pacprivacy._system import few_threads
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, Heat
-from pacprivacy.budget import AnyBudget, Spent, limits_of
+from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import (
     Formula,
@@ -39,7 +39,11 @@ from pacprivacy.noise.formulas import (
     proportional,
     waterfill,
 )
-from pacprivacy.noise.frames import (
+from pacprivacy.noise.plan import Kind, NoisePlan, make_plan
+from pacprivacy.noise.problem import Problem, problem_caps
+from pacprivacy.noise.proof import prove_shape
+from pacprivacy.noise.shapes import Shape, axis_shape, exact_shapes, risk_shapes
+from pacprivacy.noise.spread_frames import (
     AxisFrame,
     Frame,
     PublicFrame,
@@ -47,10 +51,6 @@ from pacprivacy.noise.frames import (
     SpreadFrame,
     weighted_mean,
 )
-from pacprivacy.noise.plan import Kind, NoisePlan, make_plan
-from pacprivacy.noise.problem import Problem, problem_caps
-from pacprivacy.noise.proof import certify
-from pacprivacy.noise.shapes import Shape, axis_shape, exact_shapes, risk_shapes
 from pacprivacy.noise.weighting import Weighting, weigh
 
 LEAST_SHARE = 1e-9  # of the largest variance, for a direction that a given shape leaves out
@@ -107,7 +107,7 @@ class Rule(ABC):
         """Return what a plan must satisfy; the arguments are those of :func:`calibrate`."""
         values = as_outputs(outputs)
         log_p = check_log_belief(log_belief, len(values))
-        limits = limits_of(budget, len(values))
+        limits = budget_limits(budget, len(values))
         if heat is not None:  # the balances limit membership, and nothing else does
             limits = Spent(mi_nats=limits.mi_nats)
         mi_nats, caps, priors = self.terms(limits, pool, log_p, caps)
@@ -353,7 +353,7 @@ class SearchingRule(PoolRule):
             share = replace(problem, gamma=gamma, measured=spread)
             for shape in shapes:
                 with suppress(BudgetError):  # a shape that cannot be proved leaves the others
-                    plans.append(certify(shape, share, rule=self.name))
+                    plans.append(prove_shape(shape, share, rule=self.name))
         if not plans:
             raise BudgetError(
                 "share must be large enough to be proved; this one is not for some unit of which "
@@ -579,7 +579,9 @@ class Shaped(PoolRule):
             across = np.ascontiguousarray(spread.project(matrix).T)
             noise_var, rotation = np.linalg.eigh(spread.project(across))
             noise_var = np.maximum(noise_var, LEAST_SHARE * noise_var[-1])
-            return certify(Shape(rotation=rotation, noise_var=noise_var), problem, rule=self.name)
+            return prove_shape(
+                Shape(rotation=rotation, noise_var=noise_var), problem, rule=self.name
+            )
 
 
 # --- one table, and what callers ask -----------------------------------------------------------
@@ -665,10 +667,10 @@ def calibrate(
     return chosen.plan(chosen.pose(outputs, budget, **settings, gamma=gamma, rng=rng))
 
 
-def check_feasible(budget: AnyBudget, rule: AnyRule | None, pool: Candidates) -> None:
+def check_rule_feasible(budget: AnyBudget, rule: AnyRule | None, pool: Candidates) -> None:
     """Refuse a budget or a rule that cannot work, before the mechanism is run at all."""
     log_p = check_log_belief(None, pool.n_subsets)
-    as_rule(rule).terms(limits_of(budget, pool.n_subsets), pool, log_p)
+    as_rule(rule).terms(budget_limits(budget, pool.n_subsets), pool, log_p)
 
 
 def propose_variance(

@@ -26,10 +26,10 @@ from pacprivacy.adversary import (
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import waterfill
-from pacprivacy.noise.frames import Spread, SpreadFrame
 from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, Revealed, make_plan
 from pacprivacy.noise.probes import Probe, risk_probe
+from pacprivacy.noise.spread_frames import Spread, SpreadFrame
 from pacprivacy.theory import entropy
 
 LEAST_NOISE = 1e-18  # of the spread's variance: a search that may go on stops here

@@ -8,9 +8,9 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.frames import Spread
 from pacprivacy.noise.plan import NoisePlan
 from pacprivacy.noise.shapes import Shape
+from pacprivacy.noise.spread_frames import Spread
 
 FLAT = 1e-12  # variances below this share of the largest are rounding error
 

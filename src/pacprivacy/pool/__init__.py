@@ -2,9 +2,9 @@
 
 from pacprivacy.pool.pool import (
     Pool as Pool,
-    encode_labels as encode_labels,
-    named as named,
-    unit_name as unit_name,
+    encode_pool_labels as encode_pool_labels,
+    named_pool_units as named_pool_units,
+    pool_unit_name as pool_unit_name,
 )
 from pacprivacy.pool.strategies import (
     DEFAULT_SUBSETS as DEFAULT_SUBSETS,
@@ -12,5 +12,5 @@ from pacprivacy.pool.strategies import (
     Half as Half,
     Poisson as Poisson,
     PoolStrategy as PoolStrategy,
-    fold_choices as fold_choices,
+    strategy_fold_choices as strategy_fold_choices,
 )

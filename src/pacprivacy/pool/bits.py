@@ -22,19 +22,19 @@ def popcount(packed: Bits) -> int:
     return int(_POPCOUNT[packed].sum(dtype=np.int64))
 
 
-def padding(n_units: int) -> int:
+def pool_padding(n_units: int) -> int:
     """Return the bits of the last byte that stand for no unit, as a byte."""
     return 0xFF >> (n_units % 8) if n_units % 8 else 0
 
 
-def complement(packed: Bits, n_units: int) -> Bits:
+def pool_complement(packed: Bits, n_units: int) -> Bits:
     """Return the packed complement of a packed subset."""
     other = ~packed
-    other[-1] &= 0xFF ^ padding(n_units)
+    other[-1] &= 0xFF ^ pool_padding(n_units)
     return other
 
 
-def draw_fixed_size(rng: np.random.Generator, n_units: int, size: int) -> Bits:
+def draw_pool_bits(rng: np.random.Generator, n_units: int, size: int) -> Bits:
     """Draw a uniform subset of exactly ``size`` of ``n_units`` units, packed.
 
     Fair bits give a uniform subset of a random size; given its size it is uniform, and
@@ -42,7 +42,7 @@ def draw_fixed_size(rng: np.random.Generator, n_units: int, size: int) -> Bits:
     one bit and no integer per unit, and is quick for sizes near one half.
     """
     packed = np.frombuffer(rng.bytes(-(-n_units // 8)), dtype=np.uint8).copy()
-    packed[-1] &= 0xFF ^ padding(n_units)
+    packed[-1] &= 0xFF ^ pool_padding(n_units)
     surplus = popcount(packed) - size
     missing = abs(surplus)
     while missing:
@@ -146,8 +146,8 @@ class BlockBits:
         counts = self._counts[r, b]
         width, rng = int(counts.sum()), public_generator(self.seed, "pool", r, b)
         if self.folds == 2:
-            first = draw_fixed_size(rng, width, int(counts[1]))
-            return np.stack([first, complement(first, width)])
+            first = draw_pool_bits(rng, width, int(counts[1]))
+            return np.stack([first, pool_complement(first, width)])
         dealt = _deal(rng, counts)
         folds = np.arange(self.folds, dtype=dealt.dtype)
         return np.stack([np.packbits(dealt != j) for j in folds])

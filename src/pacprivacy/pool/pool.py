@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief
 from pacprivacy.errors import PoolError
-from pacprivacy.pool.bits import Bits, BlockBits, complement, padding, popcount
+from pacprivacy.pool.bits import Bits, BlockBits, pool_complement, pool_padding, popcount
 
 MIN_UNITS: Final = 4
 GROUP: Final = "group of rows"
@@ -333,7 +333,7 @@ def _check_parts(pool: Pool) -> None:
             "bits must hold at least two subsets, a multiple of the number of folds; got "
             f"{pool.n_subsets} subsets and {pool.folds} folds. Draw a larger pool."
         )
-    if isinstance(bits, np.ndarray) and np.any(bits[:, -1] & padding(n_units)):
+    if isinstance(bits, np.ndarray) and np.any(bits[:, -1] & pool_padding(n_units)):
         raise PoolError(
             "bits must be zero beyond the last unit; got padding bits that are set. "
             "Pack masks with numpy.packbits(masks, axis=1)."
@@ -361,7 +361,7 @@ def _leaves_folds_out(pool: Pool) -> bool:
     for part in range(n_parts):
         left_out = np.zeros_like(pool.bits[0])
         for row in pool.bits[part::n_parts]:
-            fold = complement(row, pool.n_units)
+            fold = pool_complement(row, pool.n_units)
             if np.any(left_out & fold):
                 return False
             left_out |= fold
@@ -387,14 +387,14 @@ class Named(np.ndarray[Any, Any]):
     name = ""
 
 
-def named(labels: npt.ArrayLike, name: str) -> Named:
+def named_pool_units(labels: npt.ArrayLike, name: str) -> Named:
     """Return labels of units with the name of their column."""
     found = np.asarray(labels).view(Named)
     found.name = name
     return found
 
 
-def unit_name(column: str) -> str:
+def pool_unit_name(column: str) -> str:
     """Return what a unit is called, by the column of its labels, or by the key of its table.
 
     ``patient`` for ``Patient_ID`` and for ``patients.id``; empty where the name says nothing, as
@@ -409,7 +409,7 @@ def unit_name(column: str) -> str:
     return "" if name in ("id", "none", "unit", "units", "index") else name
 
 
-def resolve_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int, Codes | None]:
+def resolve_pool_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int, Codes | None]:
     """Return the number of units and the unit number of each record."""
     try:
         n_records = operator.index(n_records)
@@ -426,7 +426,7 @@ def resolve_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int, Cod
     if units is None:
         codes, n_units = None, n_records
     else:
-        codes, n_units = encode_labels(units, n_records, name="units")
+        codes, n_units = encode_pool_labels(units, n_records, name="units")
     if n_units < MIN_UNITS:
         what = "records" if units is None else "distinct units"
         raise PoolError(
@@ -436,7 +436,7 @@ def resolve_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int, Cod
     return n_units, codes
 
 
-def resolve_strata(
+def resolve_pool_strata(
     strata: npt.ArrayLike | None, n_records: int, row_units: Codes | None, *, wanted_by: str
 ) -> Codes:
     """Return the stratum number of each unit."""
@@ -445,7 +445,7 @@ def resolve_strata(
             f"strata must be given for {wanted_by}; got None. "
             "Pass one label per record, or switch the option off."
         )
-    codes, n_strata = encode_labels(strata, n_records, name="strata")
+    codes, n_strata = encode_pool_labels(strata, n_records, name="strata")
     if row_units is not None:
         by_unit = np.zeros(int(row_units.max()) + 1, dtype=np.int32)
         by_unit[row_units] = codes
@@ -463,7 +463,7 @@ def resolve_strata(
     return codes
 
 
-def encode_labels(labels: npt.ArrayLike, n_records: int, *, name: str) -> tuple[Codes, int]:
+def encode_pool_labels(labels: npt.ArrayLike, n_records: int, *, name: str) -> tuple[Codes, int]:
     """Replace labels by numbers from zero in order of first appearance; refuse missing ones.
 
     The order of first appearance is the same whatever container the labels came in, so a

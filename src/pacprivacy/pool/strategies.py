@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import PoolError
-from pacprivacy.pool.bits import Bits, BlockBits, complement, draw_fixed_size
+from pacprivacy.pool.bits import Bits, BlockBits, draw_pool_bits, pool_complement
 from pacprivacy.pool.pool import (
     Codes,
     Pool,
-    resolve_strata,
-    resolve_units,
-    unit_name,
+    pool_unit_name,
+    resolve_pool_strata,
+    resolve_pool_units,
 )
 
 DEFAULT_SUBSETS: Final = 256
@@ -59,7 +59,7 @@ class PoolStrategy(Protocol):
         """Draw a pool over ``n_records`` records, or over the distinct ``units`` among them."""
 
 
-def check_n_subsets(n_subsets: object, *, folds: int = 1) -> None:
+def _check_n_subsets(n_subsets: object, *, folds: int = 1) -> None:
     """Refuse a number of subsets that no pool can have; ``None`` passes."""
     if n_subsets is None:
         return
@@ -82,7 +82,7 @@ class _Strategy(ABC):
     n_subsets: int | None = None
 
     def __post_init__(self) -> None:
-        check_n_subsets(self.n_subsets)
+        _check_n_subsets(self.n_subsets)
 
     def with_subsets(self, n_subsets: int) -> Self:
         """Return the same strategy with that many subsets."""
@@ -109,13 +109,13 @@ class _Strategy(ABC):
         strata : array of n_records labels, optional
             Needed for ``stratify`` and ``every_class``, otherwise ignored.
         """
-        n_units, row_units = resolve_units(n_records, units)
+        n_units, row_units = resolve_pool_units(n_records, units)
         wanted_by, labels = self._wants_strata(), None
         if wanted_by:
-            labels = resolve_strata(strata, n_records, row_units, wanted_by=wanted_by)
+            labels = resolve_pool_strata(strata, n_records, row_units, wanted_by=wanted_by)
         seed = coerce_seed(rng)
         law = self._law(seed, self.n_subsets or DEFAULT_SUBSETS, n_units, labels)
-        called = unit_name(str(getattr(units, "name", "")))
+        called = pool_unit_name(str(getattr(units, "name", "")))
         return Pool(n_units=n_units, row_units=row_units, unit=called, seed=seed, **law)
 
     def _wants_strata(self) -> str:
@@ -183,7 +183,7 @@ class Balanced(_Strategy):
     blocks: bool = False
 
     def __post_init__(self) -> None:
-        check_n_subsets(self.n_subsets, folds=self._check_folds())
+        _check_n_subsets(self.n_subsets, folds=self._check_folds())
         if self.independent and self.stratify:
             raise PoolError(
                 "stratify must be False when independent=True; got True. "
@@ -244,12 +244,12 @@ class Balanced(_Strategy):
         }
 
 
-def fold_choices(n_subsets: int, n_records: int, units: npt.ArrayLike | None) -> list[int]:
+def strategy_fold_choices(n_subsets: int, n_records: int, units: npt.ArrayLike | None) -> list[int]:
     """Return numbers of folds worth comparing: two, and others with 100 subsets for each fold.
 
     Each divides the number of subsets and is at most half of the next.
     """
-    n_units, _ = resolve_units(n_records, units)
+    n_units, _ = resolve_pool_units(n_records, units)
     largest = min(n_subsets // MIN_OUTSIDE, n_units)
     found: list[int] = []
     for k in range(largest, 2, -1):
@@ -289,10 +289,10 @@ def _draw_pairs(seed: int, m: int, n_units: int, labels: Codes | None) -> Bits:
     for k in range(m // 2):
         rng = public_generator(seed, "pool", k)
         if members is None:
-            bits[k] = draw_fixed_size(rng, n_units, n_units // 2)
+            bits[k] = draw_pool_bits(rng, n_units, n_units // 2)
         else:
             bits[k] = _draw_stratified(rng, n_units, members)
-        bits[k + m // 2] = complement(bits[k], n_units)
+        bits[k + m // 2] = pool_complement(bits[k], n_units)
     return bits
 
 
@@ -310,7 +310,7 @@ def _draw_stratified(rng: np.random.Generator, n_units: int, members: list[Codes
     larger = set(rng.permutation(odd)[: len(odd) // 2].tolist())
     mask = np.zeros(n_units, dtype=np.bool_)
     for s, units in enumerate(members):
-        packed = draw_fixed_size(rng, len(units), len(units) // 2 + (s in larger))
+        packed = draw_pool_bits(rng, len(units), len(units) // 2 + (s in larger))
         mask[units] = np.unpackbits(packed, count=len(units)).view(np.bool_)
     return np.packbits(mask)
 
@@ -330,7 +330,7 @@ def _draw_balanced_columns(rng: np.random.Generator, m: int, width: int) -> npt.
     """Draw ``width`` independent uniform columns of m/2 ones and m/2 zeros.
 
     Fair bits first; then every column that is off flips uniformly chosen entries on its heavy
-    side, one at a time, until it is even. As in :func:`draw_fixed_size` this is uniform.
+    side, one at a time, until it is even. As in :func:`draw_pool_bits` this is uniform.
     """
     packed = np.frombuffer(rng.bytes(-(-m * width // 8)), dtype=np.uint8)
     columns = np.unpackbits(packed, count=m * width).reshape(m, width)
@@ -394,10 +394,10 @@ class Half(_Strategy):
 
 def _draw_half(rng: np.random.Generator, n_units: int, classes: Codes | None) -> Bits:
     if classes is None:
-        return draw_fixed_size(rng, n_units, n_units // 2)
+        return draw_pool_bits(rng, n_units, n_units // 2)
     n_classes = int(classes.max()) + 1
     for _ in range(MAX_TRIES):
-        packed = draw_fixed_size(rng, n_units, n_units // 2)
+        packed = draw_pool_bits(rng, n_units, n_units // 2)
         present = np.zeros(n_classes, dtype=np.bool_)
         present[classes[np.unpackbits(packed, count=n_units).view(np.bool_)]] = True
         if present.all():
@@ -447,7 +447,7 @@ class Poisson(_Strategy):
     rate: float = 0.5
 
     def __post_init__(self) -> None:
-        check_n_subsets(self.n_subsets)
+        _check_n_subsets(self.n_subsets)
         number = isinstance(self.rate, (int, float, np.floating))
         if not number or not 0.0 < self.rate < 1.0:
             raise PoolError(

@@ -9,20 +9,26 @@ whole.
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy.errors import DataError
+from pacprivacy.errors import DataError, QueryError
 
+RESERVED: Final = "pac_"
 UNIT: Final = "pac_unit"  # the column that private tables carry besides their own
 UNITS: Final = "pac_units"
 WORLD: Final = "pac_world"
+BLOCK: Final = "pac_block"  # some worlds, with their shares of the units
+MEMBERS: Final = "pac_members"  # the units of those worlds
 BASE: Final = "pac_base"  # schema of the tables as they were given
 WHOLE: Final = "pac_whole"  # schema of the private tables with the unit of each row
 SUFFIXES: Final = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
@@ -33,6 +39,27 @@ Path_ = tuple[str, tuple[str, str] | None]  # own column; column of another priv
 def quote(name: str) -> str:
     """Write a name so that SQL reads it as one."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def ask(
+    connection: Any,
+    query: str,
+    values: Mapping[str, Any] | None = None,
+    *,
+    fetch: Literal["fetchall", "fetchnumpy"] = "fetchall",
+) -> Any:
+    """Run a query over private rows; its errors say what went wrong, and show no value."""
+    import duckdb
+
+    try:
+        return getattr(connection.execute(query, values), fetch)()
+    except duckdb.Error as error:
+        kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__.removesuffix("Exception"))
+        raise QueryError(
+            "the query must have a value on every subset of the units; the engine stopped with "
+            f"an error of the kind {kind.lower()!r}. Its words may show values, so they are left "
+            "out: look for a cast, a division or a sum that fails on some rows; use TRY_CAST."
+        ) from None
 
 
 class Tables:
@@ -79,7 +106,7 @@ class Tables:
         via: Mapping[str, str | tuple[str, str]] | None = None,
     ) -> None:
         self._source = _read_source(source)
-        self._local = threading.local()
+        self._open()
         table, column = _split_column(unit, "unit")
         self._paths: dict[str, Path_] = {table: (column, None)}
         for name, path in dict(via or {}).items():
@@ -102,11 +129,16 @@ class Tables:
         return self.n_units
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_local"}
+        here = ("_local", "_lock", "_engines")
+        return {name: value for name, value in vars(self).items() if name not in here}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._local = threading.local()
+        self._open()
+
+    def _open(self) -> None:
+        self._local, self._lock = threading.local(), threading.Lock()
+        self._engines: dict[int, Any] = {}  # by process: a fork must not use its parent's
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -153,32 +185,42 @@ class Tables:
         return state.hexdigest()
 
     def connect(self) -> Any:
-        """Return this thread's connection, in which every table is a view that carries its unit."""
-        found = getattr(self._local, "connection", None)
-        if found is None:
-            found = self._source.open()
-            # One thread: sums of floats come out the same, to the last bit, in every run.
-            found.execute("SET threads = 1; SET preserve_insertion_order = true")
-            self._create(found)
-            self._local.connection = found
-        return found
+        """Return this thread's connection, in which every table is a view that carries its unit.
+
+        Threads share one engine, and have worlds of their own.
+        """
+        here, process = self._local, os.getpid()
+        if getattr(here, "process", None) != process:
+            with self._lock:
+                if process not in self._engines:
+                    engine = self._source.open()
+                    self._create(engine)
+                    self._engines[process] = engine
+                here.connection = self._engines[process].cursor()
+            here.connection.execute(
+                f"CREATE TEMP TABLE {WORLD} (code INTEGER); "
+                f"CREATE TEMP TABLE {BLOCK} (world INTEGER, pac_share DOUBLE); "
+                f"CREATE TEMP TABLE {MEMBERS} (code INTEGER, world INTEGER)"
+            )
+            here.process, here.latest, here.query = process, None, None
+        return here.connection
 
     def remember(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """Return what was computed for a key; the latest is kept, in this process alone."""
-        found = getattr(self._local, "latest", None)
-        if found is None or found[0] != key:
-            found = (key, compute())
-            self._local.latest = found
-        return found[1]
+        self.connect()
+        if self._local.latest is None or self._local.latest[0] != key:
+            self._local.latest = (key, compute())
+        return self._local.latest[1]
 
     def kept(self, query: str) -> str:
         """Run a query of ours once, and return the name of the table that holds its answer.
 
         Asking for parts of it anew would let the engine choose another order of joins each time.
         """
-        if getattr(self._local, "query", None) != query:
+        connection = self.connect()
+        if self._local.query != query:
             self._local.query = None
-            self.connect().execute(f"CREATE OR REPLACE TEMP TABLE pac_kept AS {query}")
+            ask(connection, f"CREATE OR REPLACE TEMP TABLE pac_kept AS {query}")
             self._local.query = query
         return "pac_kept"
 
@@ -188,27 +230,58 @@ class Tables:
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return the answer to a query of ours over all units; curator-only."""
-        return list(self.connect().execute(query).fetchall())
+        return list(ask(self.connect(), query))
+
+    def understands(self, query: str) -> bool:
+        """Whether the engine can read a query over the tables; nothing is run."""
+        import duckdb
+
+        with self.take(np.arange(0)) as connection:
+            try:
+                connection.execute(f"DESCRIBE {query}")
+            except duckdb.Error:
+                return False
+            return True
+
+    @contextmanager
+    def several(self, worlds: Sequence[npt.NDArray[np.int64]]) -> Iterator[Any]:
+        """Yield a connection in which the block holds these worlds, numbered from 0."""
+        connection = self.connect()
+        sizes = np.array([len(units) for units in worlds])
+        numbers = np.arange(len(worlds), dtype=np.int32)
+        parts: dict[str, dict[str, Any]] = {
+            BLOCK: {"world": numbers, "pac_share": sizes / self.n_units},
+            MEMBERS: {
+                "code": np.concatenate([*worlds, np.empty(0)]).astype(np.int32),
+                "world": np.repeat(numbers, sizes),
+            },
+        }
+        for name, columns in parts.items():
+            connection.register("pac_part", arrow_table(columns))
+            connection.execute(f"DELETE FROM {name}; INSERT INTO {name} SELECT * FROM pac_part")
+            connection.unregister("pac_part")
+        yield connection
 
     def _create(self, connection: Any) -> None:
         """Give units numbers in the order of their keys, and every private row its unit."""
         table, column = self.key
-        connection.execute(
+        ask(
+            connection,
             f"CREATE TABLE {UNITS} AS SELECT key, (row_number() OVER (ORDER BY key) - 1)::INTEGER "
             f"AS code FROM (SELECT DISTINCT {quote(column)} AS key FROM {BASE}.{quote(table)}) "
-            f"WHERE key IS NOT NULL"
+            f"WHERE key IS NOT NULL",
         )
-        connection.execute(f"CREATE SCHEMA {WHOLE}; CREATE TABLE {WORLD} (code INTEGER)")
+        connection.execute(f"CREATE SCHEMA {WHOLE}")
         for name in self._source.names:
             base = f"{BASE}.{quote(name)} t"
             if name in self._paths:
-                how = self._codes(name)
+                how = self._codes(connection, name)
                 body = f"SELECT t.*, c.code AS {UNIT} FROM {base} JOIN {how}"
                 connection.execute(f"CREATE VIEW {WHOLE}.{quote(name)} AS {body}")
             else:
                 connection.execute(f"CREATE VIEW {quote(name)} AS SELECT * FROM {base}")
 
-    def _codes(self, name: str, seen: tuple[str, ...] = ()) -> str:
+    def _codes(self, connection: Any, name: str, seen: tuple[str, ...] = ()) -> str:
         """Return the relation that a private table joins to find its unit, and how."""
         own, other = self._paths[name]
         if other is None:
@@ -216,13 +289,17 @@ class Tables:
         table, column = other
         if table in (*seen, name):
             raise DataError(f"via must lead to {self.unit}; got a circle at {table!r}. Mend via.")
-        inner = (
-            f"SELECT DISTINCT t.{quote(column)} AS key, c.code FROM {BASE}.{quote(table)} t "
-            f"JOIN {self._codes(table, (*seen, name))}"
+        keys = f"{WHOLE}.{quote(f'{RESERVED}{name}')}"
+        ask(
+            connection,
+            f"CREATE TABLE IF NOT EXISTS {keys} AS SELECT DISTINCT t.{quote(column)} AS key, "
+            f"c.code FROM {BASE}.{quote(table)} t "
+            f"JOIN {self._codes(connection, table, (*seen, name))}",
         )
-        return f"({inner}) c ON t.{quote(own)} = c.key"
+        return f"{keys} c ON t.{quote(own)} = c.key"
 
     def _check_names(self) -> None:
+        columns = self._source.columns()
         for name, (own, other) in self._paths.items():
             for table, column in ((name, own), *([other] if other else [])):
                 if table not in self._source.names:
@@ -235,15 +312,17 @@ class Tables:
                         f"via must lead through private tables; got {other[0]!r} for {name!r}, "
                         "which is not in via. Say how it reaches the unit."
                     )
-                found = self._source.columns(table)
+                found = columns[table]
                 if column not in found:
                     raise DataError(
                         f"table {table!r} must have a column {column!r}; got "
                         f"{', '.join(found[:12])}. Check the names in unit and via."
                     )
         for name in self._source.names:
-            if UNIT in self._source.columns(name):
-                raise DataError(f"table {name!r} must have no column {UNIT!r}. Rename it.")
+            if any(n.lower().startswith(RESERVED) for n in (name, *columns[name])):
+                raise DataError(
+                    f"names must not begin with {RESERVED}; got one in table {name!r}. Rename it."
+                )
 
     def _check_rows(self) -> None:
         for name, (own, other) in self._paths.items():
@@ -338,6 +417,11 @@ def arrow_table(columns: Mapping[str, Any]) -> Any:
     return pyarrow.table(dict(columns))
 
 
+def _text(value: str) -> str:
+    """Write a string so that SQL reads it as one."""
+    return "'" + value.replace("'", "''") + "'"
+
+
 def _split_column(text: str, name: str) -> tuple[str, str]:
     table, dot, column = text.partition(".")
     if not (table and dot and column):
@@ -354,6 +438,7 @@ class _Source:
 
     relations: Mapping[str, str]
     frames: Mapping[str, Any]
+    files: tuple[str, ...] = ()
     attached: str | None = None
 
     @property
@@ -364,25 +449,30 @@ class _Source:
         """Return a new connection with a view of every table in the base schema."""
         import duckdb
 
-        connection = duckdb.connect(":memory:")
+        # One thread: sums of floats come out the same, to the last bit, in every run.
+        settings: Any = {"threads": 1, "preserve_insertion_order": True}
+        # A name that is no table is an error, and never a variable of the program.
+        settings["python_enable_replacements"] = False
+        connection = duckdb.connect(":memory:", config=settings)
         connection.execute(f"CREATE SCHEMA {BASE}")
         if self.attached is not None:
-            path = self.attached.replace("'", "''")
-            connection.execute(f"ATTACH '{path}' AS pac_source (READ_ONLY)")
+            connection.execute(f"ATTACH {_text(self.attached)} AS pac_source (READ_ONLY)")
         for name, frame in self.frames.items():
             connection.register("pac_frame", frame)
             connection.execute(f"CREATE TABLE {BASE}.{quote(name)} AS SELECT * FROM pac_frame")
             connection.unregister("pac_frame")
         for name, relation in self.relations.items():
-            connection.execute(f"CREATE VIEW {BASE}.{quote(name)} AS SELECT * FROM {relation}")
+            ask(connection, f"CREATE VIEW {BASE}.{quote(name)} AS SELECT * FROM {relation}")
+        # From here on the engine reads these files and no others, whatever it is asked.
+        files = ", ".join(_text(path) for path in self.files)
+        connection.execute(f"SET allowed_paths = [{files}]; SET enable_external_access = false")
         return connection
 
-    def columns(self, table: str) -> list[str]:
-        if table in self.frames:
-            return [str(name) for name in self.frames[table].column_names]
-        return [
-            str(row[0]) for row in self.open().execute(f"DESCRIBE {BASE}.{quote(table)}").fetchall()
-        ]
+    def columns(self) -> dict[str, list[str]]:
+        """Return the columns of every table."""
+        engine = self.open()
+        asked = {name: f"DESCRIBE {BASE}.{quote(name)}" for name in self.names}
+        return {name: [str(row[0]) for row in ask(engine, q)] for name, q in asked.items()}
 
 
 def _read_source(source: Any) -> _Source:
@@ -425,11 +515,8 @@ def _read_path(path: Path) -> _Source:
         stems = [p.stem for p in files]
         if len(set(stems)) < len(stems):
             raise DataError("files of a folder must have different names without their ending.")
-        relations = {}
-        for p in files:
-            name = str(p).replace("'", "''")
-            relations[p.stem] = f"{SUFFIXES[p.suffix]}('{name}')"
-        return _Source(relations=relations, frames={})
+        relations = {p.stem: f"{SUFFIXES[p.suffix]}({_text(str(p))})" for p in files}
+        return _Source(relations=relations, frames={}, files=tuple(map(str, files)))
     import duckdb
 
     try:

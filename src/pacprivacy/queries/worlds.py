@@ -1,16 +1,17 @@
-"""A query as a mechanism: the cells of every world, by one of two plans that give one matrix.
+"""A query as a mechanism: the cells of every world, by one of three plans that give one matrix.
 
 *Sums per unit*: joins, filters and ``GROUP BY keys, unit`` in the engine, once; then the sums of
 units times the subsets. For counts, sums, averages, variances, covariances and what is made of
-them. *One query per world*: any other SQL. Which one was taken is said, and why; what comes after
-does not know it.
+them. *World column*: a block of worlds in one query, for any aggregate. *One query per world*: any
+other SQL, in threads. Which one was taken is said, and why; what comes after does not know it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -19,17 +20,24 @@ from pacprivacy._checks import Matrix
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Batch, Data, Mechanism, fixed_mechanism, flatten
 from pacprivacy.pool import Pool
-from pacprivacy.queries.query import CELLS, SHARE, Query, Sums, as_sums, parse, refuse
-from pacprivacy.queries.tables import Tables, World, arrow_table, frame_of, quote
+from pacprivacy.queries.plans import ROUNDED, SumsPlan, WorldsPlan, sums_plan, worlds_plan
+from pacprivacy.queries.query import CELLS, SHARE, Query, parse, refuse
+from pacprivacy.queries.tables import WHOLE, Tables, World, arrow_table, ask, frame_of, quote
 
+Cells = tuple[tuple[Any, ...], ...]
 Keys = Literal["universe"] | Mapping[str, Sequence[Any]] | Sequence[Any] | None
 
 AT_LEAST: Final = 20  # units behind a key that is found in the universe
+NAMES_LISTED: Final = 20  # groups that a certificate names
+SHOWN_TEXT: Final = 200  # of a query, in certificates and ledgers
 NAMED_CELLS: Final = 1000  # more are arrays, without a name for each
 ROWS_AT_ONCE: Final = 2**20
 NUMBERS_AT_ONCE: Final = 2**23
+MEMBERS_AT_ONCE: Final = 2**27  # private rows times worlds in one query
 WIDTHS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMERIC: Final = {*WIDTHS, *(f"U{w}" for w in WIDTHS), "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN"}
+KEYS: Final = {*NUMERIC, "VARCHAR", "ENUM", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_S"}
+SEVERAL: Final = "many worlds in one query"
 DENSE: Final = 0.05  # share of units with a cell, from which dense products are faster
 
 
@@ -49,13 +57,17 @@ class QueryMechanism(Mechanism):
         The group keys of every cell; fixed by :meth:`prepare`.
     """
 
+    prefer: ClassVar = "threads"  # the engine works outside Python, and they share one
+    own_units: ClassVar[bool] = True
+
     query: Query
     tables: Tables = field(repr=False)
     keys: Keys = None
     at_least: int = AT_LEAST
     fill: float | None = None
-    cells: tuple[tuple[Any, ...], ...] | None = None
-    sums: Sums | None = field(default=None, repr=False)
+    cells: Cells | None = None
+    sums: SumsPlan | None = field(default=None, repr=False)
+    worlds: WorldsPlan | None = field(default=None, repr=False)
     nothing: tuple[float, ...] | None = None
     plan: str = ""
     published: tuple[str, ...] = ()
@@ -63,24 +75,45 @@ class QueryMechanism(Mechanism):
     @property
     def name(self) -> str:
         """The query, on one line."""
-        return " ".join(self.query.text.split())[:200]
+        line = " ".join(self.query.text.split())
+        return line if len(line) <= SHOWN_TEXT else f"{line[:SHOWN_TEXT]} ..."
 
     def prepare(self, data: Data) -> Self:
         """Find the cells and the plan, which are facts of the universe or declared."""
         if self.cells is not None:
             return self
         self._check_numbers()
-        found = as_sums(self.query, self.tables)
-        sums, said = None, "one query per world"
-        if isinstance(found, Sums):
-            found = _why_not(found, self.tables) or found
-        if isinstance(found, Sums):
-            sums, said = found, "sums per unit, once, then products with the subsets"
-        else:
-            said += f": {found}"
+        sums, worlds, said = self._plan()
         cells, told = self._find_cells(sums)
-        ready = replace(self, cells=cells, sums=sums, plan=said, published=told)
+        ready = replace(self, cells=cells, sums=sums, worlds=worlds, plan=said, published=told)
+        _check_arranged(self.query, cells)
         return replace(ready, nothing=self._nothing())
+
+    def _plan(self) -> tuple[SumsPlan | None, WorldsPlan | None, str]:
+        """Return the cheapest plan that gives the query's cells, and why it is that one."""
+        sums = sums_plan(self.query, self.tables)
+        why = sums if isinstance(sums, str) else _why_not(sums, self.tables)
+        if isinstance(sums, SumsPlan) and not why:
+            return sums, None, "sums per unit, once, then products with the subsets"
+        worlds = worlds_plan(self.query, self.tables)
+        if isinstance(worlds, WorldsPlan):
+            if why == ROUNDED:
+                worlds = "so it would be in another order of rows"
+            elif self._at_once(worlds) < 2:
+                worlds = "its tables are large"
+            elif not self.tables.understands(worlds.query):
+                worlds = "the engine does not take it for several worlds"
+        if isinstance(worlds, WorldsPlan):
+            return None, worlds, f"world column, {SEVERAL}, since {why}"
+        return None, None, f"one query per world, since {why}, and {worlds}"
+
+    def _at_once(self, worlds: WorldsPlan) -> int:
+        """Return how many worlds fit into one query: a matter of memory."""
+        rows = [
+            self.tables.rows(f"SELECT count(*) FROM {WHOLE}.{quote(name)}")[0][0]
+            for name in worlds.tables
+        ]
+        return int(MEMBERS_AT_ONCE // max(1, sum(rows)))
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -97,13 +130,38 @@ class QueryMechanism(Mechanism):
         """Return the cells of one world."""
         world: World = parts[0]
         with world as connection:
-            rows = connection.execute(_with_share(self.query.core, world.share)).fetchall()
+            rows = ask(connection, self.query.core, self._share(world.share))
         return self._shaped(self._aligned(rows))
+
+    def _share(self, share: float) -> dict[str, float] | None:
+        scaled = any(column.scaled for column in self.query.columns)
+        return {SHARE: share} if scaled else None
+
+    @property
+    def by_subset(self) -> bool:
+        """Whether the work grows with the worlds: all but sums per unit."""
+        return self.sums is None
 
     @property
     def batch(self) -> Batch | None:
-        """All worlds at once, where the query is made of sums over units."""
+        """All worlds at once, or many, where there is a plan for it."""
+        if self.worlds is not None:
+            return self._blocks
         return None if self.sums is None else self._batch
+
+    def _blocks(self, data: Data, pool: Pool) -> Matrix:
+        worlds = fixed_mechanism(self.worlds, self.name)
+        n = len(fixed_mechanism(self.cells, self.name))
+        step = max(1, min(self._at_once(worlds), ROWS_AT_ONCE // n))
+        found: list[Matrix] = []
+        for start in range(0, pool.n_subsets, step):
+            some = [pool.rows(k) for k in range(start, min(start + step, pool.n_subsets))]
+            rows: list[list[tuple[Any, ...]]] = [[] for _ in some]
+            with self.tables.several(some) as connection:
+                for world, *row in ask(connection, worlds.query):
+                    rows[world].append(tuple(row))
+            found += [flatten(self._shaped(self._aligned(each)))[0] for each in rows]
+        return np.stack(found)
 
     def _batch(self, data: Data, pool: Pool) -> Matrix:
         sums, cells = fixed_mechanism(self.sums, self.name), fixed_mechanism(self.cells, self.name)
@@ -119,7 +177,7 @@ class QueryMechanism(Mechanism):
             share = np.repeat(shares[start : start + step], n)
             connection.register("pac_sums", arrow_table({**names, SHARE: share}))
             shown = ", ".join(f"({cell})::DOUBLE AS c{i}" for i, cell in enumerate(sums.cells))
-            result = connection.execute(f"SELECT {shown} FROM pac_sums").fetchnumpy()
+            result = ask(connection, f"SELECT {shown} FROM pac_sums", fetch="fetchnumpy")
             connection.unregister("pac_sums")
             columns = [np.ma.filled(result[f"c{i}"].astype(float), np.nan) for i in range(width)]
             found[start : start + step] = np.stack(columns, axis=1).reshape(-1, n, width)
@@ -130,11 +188,11 @@ class QueryMechanism(Mechanism):
 
     def _aligned(self, rows: list[tuple[Any, ...]]) -> Matrix:
         """Put the rows of a world in the order of the cells; others are left out."""
-        cells, k = fixed_mechanism(self.cells, self.name), len(self.query.keys)
+        cells, k = fixed_mechanism(self.cells, self.name), self.query.n_keys
         places = {cell: i for i, cell in enumerate(cells)}
         found = np.tile(np.array(fixed_mechanism(self.nothing, self.name)), (len(cells), 1))
         for row in rows:
-            place = places.get(tuple(row[:k]))
+            place = places.get(_same(row[:k]))
             if place is not None:
                 found[place] = [np.nan if v is None else float(v) for v in row[k:]]
         return np.asarray(self._checked(found[None])[0])
@@ -162,7 +220,7 @@ class QueryMechanism(Mechanism):
             return {name: float(values[0, j]) for j, name in enumerate(names)}
         if len(cells) > NAMED_CELLS:
             return {name: values[:, j] for j, name in enumerate(names)}
-        labels = [cell_name(cell) for cell in cells]
+        labels = cell_names(self.query, cells)
         return {
             name: {label: float(v) for label, v in zip(labels, values[:, j], strict=True)}
             for j, name in enumerate(names)
@@ -175,27 +233,33 @@ class QueryMechanism(Mechanism):
         everyone = self.tables.take(np.arange(self.tables.n_units))
         try:
             with everyone as connection:
-                found = connection.execute(f"DESCRIBE {_with_share(self.query.core, 1.0)}")
+                found = connection.execute(f"DESCRIBE {self.query.core}", self._share(1.0))
                 return [str(row[1]) for row in found.fetchall()]
         except duckdb.Error as error:
-            line = str(error).splitlines()[0]
-            raise QueryError(f"the query must be one that DuckDB can run: {line}") from None
+            raise _not_run(error) from None
 
     def _nothing(self) -> tuple[float, ...]:
         """Return the cells of a group without rows, which no world shows."""
-        import duckdb
-
         nobody = self.tables.take(np.arange(0))
         try:
             with nobody as connection:
-                (row,) = connection.execute(_with_share(self.query.nothing, 1.0)).fetchall()
-        except duckdb.Error:  # an expression of keys beside aggregates has no value without a key
-            return (np.nan,) * len(self.query.columns)
+                rows = ask(connection, self.query.nothing, self._share(1.0))
+        except QueryError:  # an expression of keys beside aggregates has no value without a key
+            rows = []
+        row = rows[0] if rows else (None,) * len(self.query.columns)
         return tuple(np.nan if value is None else float(value) for value in row)
 
     def _check_numbers(self) -> None:
-        types = self._types()[len(self.query.keys) :]
-        for column, kind in zip(self.query.columns, types, strict=True):
+        types = self._types()
+        for name, kind in zip(self.query.key_names, types, strict=False):
+            if kind.split("(")[0] not in KEYS:
+                raise refuse(
+                    self.query.text,
+                    name,
+                    f"group keys must be text, numbers, days or times, not {kind}",
+                    "Group by a part of it.",
+                )
+        for column, kind in zip(self.query.columns, types[self.query.n_keys :], strict=True):
             if kind.split("(")[0] not in NUMERIC:
                 raise refuse(
                     self.query.text,
@@ -204,7 +268,7 @@ class QueryMechanism(Mechanism):
                     "Count it, or group by it.",
                 )
 
-    def _find_cells(self, sums: Sums | None) -> tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]:
+    def _find_cells(self, sums: SumsPlan | None) -> tuple[Cells, tuple[str, ...]]:
         """Return the group keys: declared, or those of the universe with enough units behind."""
         if not self.query.keys:
             return ((),), ()
@@ -228,14 +292,14 @@ class QueryMechanism(Mechanism):
             )
         return self._supported(sums)
 
-    def _supported(self, sums: Sums) -> tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]:
-        k = len(self.query.keys)
+    def _supported(self, sums: SumsPlan) -> tuple[Cells, tuple[str, ...]]:
+        k = self.query.n_keys
         keys = ", ".join(f"k{i}" for i in range(k))
         rows = self.tables.rows(
             f"SELECT {keys}, count(DISTINCT u) FROM {self.tables.kept(sums.query)} "
             "GROUP BY ALL ORDER BY ALL"
         )
-        kept = tuple(tuple(row[:k]) for row in rows if row[k] >= self.at_least)
+        kept = tuple(_same(row[:k]) for row in rows if row[k] >= self.at_least)
         if not kept:
             raise refuse(
                 self.query.text,
@@ -246,7 +310,7 @@ class QueryMechanism(Mechanism):
         dropped = len(rows) - len(kept)
         told = (
             f"the {len(kept)} groups of {', '.join(self.query.key_names)} with at least "
-            f"{self.at_least} units in the universe"
+            f"{self.at_least} units in the universe: {_listed(cell_names(self.query, kept))}"
             + (f"; that {dropped} others were left out" if dropped else ""),
         )
         return kept, told
@@ -264,13 +328,28 @@ def column_names(query: Query) -> list[str]:
     return names
 
 
-def cell_name(cell: tuple[Any, ...]) -> str:
-    """Write the keys of a cell for people."""
-    return ", ".join(str(key) for key in cell)
+def cell_names(query: Query, cells: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Write the keys of cells for people; a key that a subtotal is over is ``all``."""
+
+    def name(cell: tuple[Any, ...]) -> str:
+        words = []
+        for i, key in enumerate(cell[: len(query.keys)]):
+            missing = "all" if query.is_subtotal(cell, i) else "NULL"
+            words.append(missing if key is None else str(key))
+        return ", ".join(words)
+
+    names = [name(cell) for cell in cells]
+    return names if len(set(names)) == len(names) else [repr(cell) for cell in cells]
 
 
-def _with_share(sql: str, share: float) -> str:
-    return sql.replace(SHARE, repr(float(share)))
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_LISTED
+    return "; ".join(names[:NAMES_LISTED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _same(key: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the keys of a cell so that equal ones are equal in Python: one NaN for all."""
+    return tuple(np.nan if isinstance(v, float) and np.isnan(v) else v for v in key)
 
 
 def _declared(
@@ -280,8 +359,6 @@ def _declared(
 
     Their values are read as the engine reads them: ``"1995-01-01"`` is a day where the key is one.
     """
-    import itertools
-
     if isinstance(keys, Mapping):
         lowered = {str(name).lower(): list(values) for name, values in keys.items()}
         lists = []
@@ -293,20 +370,35 @@ def _declared(
                     "Add it, or use keys='universe'."
                 )
             lists.append(values)
-        cells = list(itertools.product(*lists))
+        cells = _combined(query, lists)
+    elif query.sets:
+        raise QueryError("keys must be a mapping or 'universe' where there are subtotals.")
     else:
         cells = [tuple(cell) if isinstance(cell, tuple | list) else (cell,) for cell in keys]
-    if not cells or any(len(cell) != len(query.keys) for cell in cells):
+    if not cells or any(len(cell) != query.n_keys for cell in cells):
         raise QueryError(
             f"keys must have {len(query.keys)} values for each group; got others. "
             f"They are the values of {', '.join(query.key_names)}."
         )
     cells = [
-        tuple(_cast(v, kind, tables) for v, kind in zip(c, types, strict=False)) for c in cells
+        _same([_cast(v, kind, tables) for v, kind in zip(c, types, strict=False)]) for c in cells
     ]
     if len(set(cells)) < len(cells):
         raise QueryError("keys must name every group once; got one twice. Leave it out.")
     return tuple(cells)
+
+
+def _combined(query: Query, lists: list[list[Any]]) -> list[tuple[Any, ...]]:
+    """Return all groups of the values of each key: those of every grouping set, if there are."""
+    if not query.sets:
+        return list(itertools.product(*lists))
+    cells: list[tuple[Any, ...]] = []
+    for chosen in query.sets:
+        over = [i for i in range(len(lists)) if i not in chosen]
+        number = sum(1 << (len(lists) - 1 - i) for i in over)
+        values = [lists[i] if i in chosen else [None] for i in range(len(lists))]
+        cells += itertools.product(*values, [number])
+    return cells
 
 
 def _cast(value: Any, kind: str, tables: Tables) -> Any:
@@ -322,21 +414,21 @@ def _cast(value: Any, kind: str, tables: Tables) -> Any:
 # --- sums per unit -------------------------------------------------------------------------------
 
 
-def _why_not(sums: Sums, tables: Tables) -> str:
+def _why_not(sums: SumsPlan, tables: Tables) -> str:
     """Return why sums per unit do not give the query's cells; empty if they do."""
-    import duckdb
-
-    try:
-        found = tables.rows(
-            f"SELECT coalesce(bool_or(pac_two), false) FROM {tables.kept(sums.query)}"
-        )
-    except duckdb.Error:  # its names could not be moved out of a subquery
+    finite = " AND ".join(f"isfinite(s{i}::DOUBLE)" for i in range(sums.n_sums))
+    if not tables.understands(sums.query):  # its names could not be moved out of a subquery
         return "it cannot be written as sums"
-    return "rows of the join belong to two units" if found[0][0] else ""
+    ((two, wild),) = tables.rows(
+        f"SELECT bool_or(pac_two), bool_or(NOT ({finite})) FROM {tables.kept(sums.query)}"
+    )
+    if two or any(tables.rows(crossing)[0][0] for crossing in sums.crossings):
+        return "rows of the join belong to two units"
+    return "sums of some units are infinite" if wild else ""
 
 
 def _totals(
-    sums: Sums, tables: Tables, pool: Pool, places: Mapping[tuple[Any, ...], int]
+    sums: SumsPlan, tables: Tables, pool: Pool, places: Mapping[tuple[Any, ...], int]
 ) -> Matrix:
     """Return the sums of every cell over the units of every world, shape (m, cells, sums)."""
     matrix = tables.remember((sums, tuple(places)), lambda: _unit_sums(sums, tables, places))
@@ -345,7 +437,7 @@ def _totals(
     return products.reshape(pool.n_subsets, len(places), sums.n_sums)
 
 
-def _unit_sums(sums: Sums, tables: Tables, places: Mapping[tuple[Any, ...], int]) -> Any:
+def _unit_sums(sums: SumsPlan, tables: Tables, places: Mapping[tuple[Any, ...], int]) -> Any:
     """Return the sums of every cell for every unit: a sparse matrix, units x (cells x sums)."""
     connection, n_sums = tables.connect(), sums.n_sums
     keys = [f"k{i}" for i in range(len(next(iter(places))))]
@@ -354,9 +446,10 @@ def _unit_sums(sums: Sums, tables: Tables, places: Mapping[tuple[Any, ...], int]
     connection.register("pac_places", arrow_table({**cells, "cell": numbers}))
     same = " AND ".join(f"q.{key} IS NOT DISTINCT FROM p.{key}" for key in keys) or "true"
     shown = ", ".join(f"q.s{i}::DOUBLE AS s{i}" for i in range(n_sums))
-    found = connection.execute(
+    text = (
         f"SELECT p.cell, q.u, {shown} FROM {tables.kept(sums.query)} q JOIN pac_places p ON {same}"
-    ).fetchnumpy()
+    )
+    found = ask(connection, text, fetch="fetchnumpy")
     connection.unregister("pac_places")
     values = np.stack([np.asarray(found[f"s{i}"], dtype=np.float64) for i in range(n_sums)], axis=1)
     columns = found["cell"].astype(np.int64)[:, None] * n_sums + np.arange(n_sums)
@@ -395,7 +488,8 @@ def _sparse_sums(pool: Pool, matrix: Any) -> Matrix:
 # --- after the noise -----------------------------------------------------------------------------
 
 
-BESIDE: Final = ("error", "noise", "low", "high")
+BESIDE: Final = ("noise", "low", "high")
+PLACE: Final = "pac_place"
 
 
 def arranged(query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]) -> Any:
@@ -404,22 +498,62 @@ def arranged(query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[st
     ``columns`` holds ``c0``, ``c1`` and so on, and what stands beside them: ``c0_noise``,
     ``c0_low`` and ``c0_high``.
     """
-    import duckdb
-
-    table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(len(query.keys))}
-    table |= dict(columns)
     shown = []
     for sql, name in query.shown:
         shown.append(f"{sql} AS {quote(name)}")
         shown += [
             f"{sql}_{beside} AS {quote(f'{name} {beside}')}"
             for beside in BESIDE
-            if f"{sql}_{beside}" in table
+            if f"{sql}_{beside}" in columns
         ]
-    with duckdb.connect(":memory:") as connection:
+    return _over_cells(query, cells, columns, shown, frame_of)
+
+
+def arranged_keys(
+    query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]
+) -> list[list[Any]]:
+    """Return the place among the cells of every row, and its outputs that are no column as text."""
+    keys = [sql for sql, _ in query.shown if sql not in columns]
+    texts = [f"({sql})::VARCHAR" for sql in keys]
+
+    def text(place: int, sql: str, found: str | None) -> str:
+        whole = [f"k{i}" for i in range(len(query.keys)) if query.is_subtotal(cells[place], i)]
+        return found if found is not None else "all" if sql in whole else "NULL"
+
+    rows = _over_cells(query, cells, columns, [PLACE, *texts], lambda found: found.fetchall())
+    return [[place, *map(text, [place] * len(keys), keys, row)] for place, *row in rows]
+
+
+def _over_cells(
+    query: Query,
+    cells: Sequence[tuple[Any, ...]],
+    columns: Mapping[str, Any],
+    shown: Sequence[str],
+    read: Callable[[Any], Any],
+) -> Any:
+    import duckdb
+
+    table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(query.n_keys)}
+    table |= {**columns, PLACE: np.arange(len(cells))}
+    with duckdb.connect(":memory:", config={"enable_external_access": False}) as connection:
         connection.register(CELLS, arrow_table(table))
-        text = f"SELECT {', '.join(shown)} FROM {CELLS}{query.tail}"
-        return frame_of(connection.sql(text))
+        return read(connection.sql(f"SELECT {', '.join(shown)} FROM {CELLS}{query.tail}"))
+
+
+def _check_arranged(query: Query, cells: Sequence[tuple[Any, ...]]) -> None:
+    """Arrange made-up numbers: what fails must fail before anything is spent."""
+    import duckdb
+
+    try:
+        arranged(query, cells[:1], {f"c{i}": np.ones(1) for i in range(len(query.columns))})
+    except duckdb.Error as error:
+        raise _not_run(error) from None
+
+
+def _not_run(error: Exception) -> QueryError:
+    """Return the error of a query that the engine has read, without any row."""
+    line = str(error).splitlines()[0]
+    return QueryError(f"the query must be one that DuckDB can run: {line}")
 
 
 def query_mechanism(

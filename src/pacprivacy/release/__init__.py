@@ -1,19 +1,19 @@
 """What leaves: a value with certified noise, its certificate, and how to check it."""
 
 from pacprivacy._certificates import Verified as Verified, verify as verify
-from pacprivacy.release.answers import (
+from pacprivacy.release.answer_bundle import (
     AnswerBundle as AnswerBundle,
-    certify_answers as certify_answers,
+    certify_answer_bundle as certify_answer_bundle,
 )
 from pacprivacy.release.bundle import (
     Bundle as Bundle,
+    BundleSession as BundleSession,
     Context as Context,
-    SessionPart as SessionPart,
     bundle_of as bundle_of,
 )
 from pacprivacy.release.certificate import (
     Certificate as Certificate,
-    NoiseSummary as NoiseSummary,
+    CertificateNoise as CertificateNoise,
     certificate_charge as certificate_charge,
     certificate_epsilon as certificate_epsilon,
     certificate_learned_facts as certificate_learned_facts,
@@ -22,21 +22,25 @@ from pacprivacy.release.certificate import (
     certified_plan as certified_plan,
     write_certificate as write_certificate,
 )
-from pacprivacy.release.intervals import (
+from pacprivacy.release.certificate_text import (
+    TOLD_OUT as TOLD_OUT,
+    open_parts_text as open_parts_text,
+    trade_off_text_rows as trade_off_text_rows,
+)
+from pacprivacy.release.error_bars import (
     NAMED as NAMED,
     ErrorBars as ErrorBars,
     Interval as Interval,
     Row as Row,
-    drowned_note as drowned_note,
-    ends_text as ends_text,
-    measure as measure,
-    plus_minus as plus_minus,
-    warn_if_noisy as warn_if_noisy,
+    error_bar_drowned_note as error_bar_drowned_note,
+    error_bar_ends as error_bar_ends,
+    error_bar_plus_minus as error_bar_plus_minus,
+    measure_error_bars as measure_error_bars,
+    warn_of_error_bars as warn_of_error_bars,
 )
-from pacprivacy.release.release import Release as Release, Sampler as Sampler, Secret as Secret
-from pacprivacy.release.text import (
-    TOLD_OUT as TOLD_OUT,
-    open_parts as open_parts,
-    trade_off_rows as trade_off_rows,
+from pacprivacy.release.release import (
+    Release as Release,
+    ReleaseSampler as ReleaseSampler,
+    ReleaseSecret as ReleaseSecret,
 )
-from pacprivacy.release.verification import load_bundle as load_bundle
+from pacprivacy.release.verification import load_verified_bundle as load_verified_bundle

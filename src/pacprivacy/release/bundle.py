@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -43,16 +44,21 @@ _BUDGETS: Final = {
 }
 
 
-def write_archive(path: str | Path, kind: str, arrays: Arrays, record: dict[str, Any]) -> None:
+def write_bundle_archive(
+    path: str | Path, kind: str, arrays: Arrays, record: dict[str, Any]
+) -> None:
     """Write arrays and a record of plain JSON types to a file that only its owner can read."""
     metadata = msgspec.json.encode({"schema_version": SCHEMA_VERSION, "kind": kind, **record})
     content = {**arrays, "metadata": np.frombuffer(metadata, dtype=np.uint8)}
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **content)
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, array in content.items():  # as np.savez_compressed, in a fifth of its time
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
     write_atomically(Path(path), buffer.getvalue(), mode=0o600, error=CertificateError)
 
 
-def read_archive(
+def read_bundle_archive(
     path: str | Path, readers: Mapping[str, Callable[[Arrays, dict[str, Any]], Read]]
 ) -> Read:
     """Read a file with the reader for its kind; refuse others, and damaged ones, in one line."""
@@ -76,14 +82,14 @@ def read_archive(
     )
 
 
-def plain_budget(budget: budgets.AnyBudget) -> list[dict[str, Any]]:
+def plain_bundle_budget(budget: budgets.AnyBudget) -> list[dict[str, Any]]:
     """Return a budget as plain JSON types."""
     parts = budget.parts if isinstance(budget, budgets.Combined) else (budget,)
     names = {kind: name for name, kind in _BUDGETS.items()}
     return [{"kind": names[type(part)], **asdict(part)} for part in parts]
 
 
-def read_budget(plain: list[dict[str, Any]]) -> budgets.AnyBudget:
+def read_bundle_budget(plain: list[dict[str, Any]]) -> budgets.AnyBudget:
     """Rebuild a budget; whatever is wrong with it raises."""
     parts: tuple[Any, ...] = tuple(msgspec.convert(item, _BUDGETS[item["kind"]]) for item in plain)
     return parts[0] if len(parts) == 1 else budgets.Combined(parts)
@@ -110,7 +116,7 @@ class Stated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPart:
+class BundleSession:
     """Where a release stands in its session; public but for the arrays and the observation.
 
     ``share`` is what this release may spend; of success what the smallest balance may lose. Where
@@ -150,7 +156,7 @@ class _Record(msgspec.Struct, kw_only=True):
     gamma: Annotated[float, msgspec.Meta(gt=0, lt=1)]
     simulation: bool
     stated: Stated
-    session: SessionPart | None
+    session: BundleSession | None
     iid_rule: _IidRule | None
     proofs: tuple[Proof, ...]
 
@@ -176,7 +182,7 @@ class Bundle:
     budget: budgets.AnyBudget
     stated: Stated
     iid_rule: IidRule | None = None
-    session: SessionPart | None = None
+    session: BundleSession | None = None
 
     def __post_init__(self) -> None:
         for name in ARRAYS:
@@ -263,17 +269,17 @@ class Bundle:
             "seed": str(self.seed),
             "gamma": self.gamma,
             "simulation": self.simulation,
-            "stated": {**asdict(self.stated), "budget": plain_budget(self.budget)},
+            "stated": {**asdict(self.stated), "budget": plain_bundle_budget(self.budget)},
             "session": session,
             "iid_rule": rule and {"name": rule.family, "parameters": asdict(rule)},
             "proofs": [{**asdict(proof), "seed": str(proof.seed)} for proof in self.proofs],
         }
-        write_archive(path, KIND, arrays, record)
+        write_bundle_archive(path, KIND, arrays, record)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a bundle; refuse damaged files."""
-        return read_archive(path, {KIND: cls.from_archive})
+        return read_bundle_archive(path, {KIND: cls.from_archive})
 
     @classmethod
     def from_archive(cls, arrays: Arrays, record: dict[str, Any]) -> Self:
@@ -301,7 +307,7 @@ class Bundle:
             seed=read.seed,
             gamma=read.gamma,
             simulation=read.simulation,
-            budget=read_budget(record["stated"]["budget"]),
+            budget=read_bundle_budget(record["stated"]["budget"]),
             stated=read.stated,
             iid_rule=rule,
             session=session,
@@ -360,7 +366,7 @@ class Context:
     seed: int
     simulation: bool
     notes: tuple[str, ...] = ()
-    session: SessionPart | None = None
+    session: BundleSession | None = None
 
 
 def bundle_of(plan: NoisePlan, context: Context) -> Bundle:

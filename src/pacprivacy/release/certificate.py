@@ -30,15 +30,15 @@ from pacprivacy.budget import Spent
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Kind, NoisePlan, Proof
 from pacprivacy.pool import Pool
-from pacprivacy.release.bundle import Bundle, Context, SessionPart
-from pacprivacy.release.text import (
-    advantage_of,
+from pacprivacy.release.bundle import Bundle, BundleSession, Context
+from pacprivacy.release.certificate_text import (
+    advantage_in_text,
     certificate_html,
     certificate_text,
     not_hidden_text,
-    not_promised,
-    open_parts,
-    plural,
+    not_promised_text,
+    open_parts_text,
+    plural_text,
     promise_text,
 )
 from pacprivacy.theory import (
@@ -119,7 +119,7 @@ def _refuse(field: str, reason: str) -> CertificateError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseSummary:
+class CertificateNoise:
     """The noise in a few public numbers."""
 
     total_variance: Amount
@@ -200,7 +200,7 @@ class Certificate:
     membership_bound: Share
     epsilon_equivalent: Amount | None
     side_knowledge: tuple[SideKnowledge, ...] = ()
-    noise: NoiseSummary
+    noise: CertificateNoise
     confidence: Share
     public: tuple[Text, ...]
     not_promised: tuple[Text, ...]
@@ -220,7 +220,7 @@ class Certificate:
         *,
         mi_upper: float,
         bound: float,
-        noise: NoiseSummary,
+        noise: CertificateNoise,
         exact_facts: Sequence[str],
         public: Sequence[str] = (),
         published: Sequence[str] = (),
@@ -254,7 +254,7 @@ class Certificate:
                 f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
                 *public,
             ),
-            not_promised=not_promised(
+            not_promised=not_promised_text(
                 pool, mi_upper=mi_upper, exact_facts=exact_facts, knows_pool=exact
             ),
             **said,
@@ -279,12 +279,12 @@ class Certificate:
     @property
     def units(self) -> str:
         """What several units are called: ``records``, ``people``."""
-        return plural(self.unit)
+        return plural_text(self.unit)
 
     @property
     def advantage(self) -> float:
         """How much better than even odds every attacker does at most: ``2 x success - 1``."""
-        return advantage_of(self.to_public_dict())
+        return advantage_in_text(self.to_public_dict())
 
     def success_at(self, prior: float) -> float:
         """Return the most success of a guess of one unit's membership at another prior."""
@@ -427,7 +427,7 @@ def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
         side_knowledge=_side_knowledge(bundle.view, pool, seed=bundle.seed) if exact else (),
         divergences=_divergences(bundle.view, seed=bundle.seed) if exact else (),
         trade_off=_trade_off(bundle, proved) if exact else (),
-        noise=NoiseSummary.of(bundle.grid_step, bundle.units_per_std),
+        noise=CertificateNoise.of(bundle.grid_step, bundle.units_per_std),
         confidence=_confidence(bundle),
         notes=(*stated.notes, *_session_notes(bundle), *pool.notes),
         simulation=bundle.simulation,
@@ -531,7 +531,7 @@ def _exact_facts(bundle: Bundle) -> tuple[str, ...]:
     """Return what of the release is computed from all candidates, or leaves as it is."""
     unanimous = bundle.groups is not None and not np.ptp(bundle.groups)
     directions = len(bundle.units_per_std)
-    return open_parts(directions, int(bundle.outputs.shape[1]), unanimous=unanimous)
+    return open_parts_text(directions, int(bundle.outputs.shape[1]), unanimous=unanimous)
 
 
 def certified_charges(proved: Proved, bundle: Bundle) -> Vector | None:
@@ -543,7 +543,7 @@ def certified_charges(proved: Proved, bundle: Bundle) -> Vector | None:
     return charges if proved.charges is None else np.minimum(charges, proved.charges)
 
 
-def certificate_charge(proved: Proved, part: SessionPart | None, charges: Vector | None) -> Spent:
+def certificate_charge(proved: Proved, part: BundleSession | None, charges: Vector | None) -> Spent:
     """Return what a release costs: its proved nats, and what the smallest balance loses."""
     spent = Spent(n_releases=1, mi_nats=max(0.0, proved.mi_upper))
     if part is None or part.balances is None or charges is None:
@@ -565,7 +565,7 @@ def _composition(bundle: Bundle, proved: Proved) -> dict[str, Any] | None:
     return facts
 
 
-def _session_facts(part: SessionPart, charge: Spent, *, prior: float) -> dict[str, Any]:
+def _session_facts(part: BundleSession, charge: Spent, *, prior: float) -> dict[str, Any]:
     """Return what the certificate of a release says about its session."""
     total, after = part.total, part.before + charge
     facts: dict[str, Any] = {

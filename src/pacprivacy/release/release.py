@@ -14,15 +14,15 @@ from pacprivacy.errors import CertificateError, SecretError
 from pacprivacy.mechanism import node_type, node_value
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
-from pacprivacy.release.intervals import (
+from pacprivacy.release.error_bars import (
     SHOWN_NUMBERS,
     ErrorBars,
     Interval,
     Of,
     Row,
-    bars_html,
-    picked,
-    rows_of,
+    error_bar_rows,
+    error_bars_html,
+    picked_error_bars,
 )
 
 
@@ -44,6 +44,8 @@ class Release:
         :meth:`interval` give them the shape and the labels of the value.
     model : mapping, public, optional
         How the value is applied to new rows, by ``pac predict``: names and levels of the columns.
+    table : mapping, public, optional
+        How a query arranges the value: its text, its plan, names of columns, places of rows.
 
     Examples
     --------
@@ -65,6 +67,7 @@ class Release:
     proof: Bundle | None = field(repr=False)
     error_bars: ErrorBars | None = field(default=None, repr=False)
     model: Mapping[str, Any] | None = field(default=None, repr=False)
+    table: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @property
     def bundle(self) -> Bundle:
@@ -127,11 +130,11 @@ class Release:
 
     def rows(self, most: int = SHOWN_NUMBERS) -> list[Row]:
         """Return the first numbers by name, with standard error and 95 % interval."""
-        return rows_of(self.value, self.error_bars, most=most)
+        return error_bar_rows(self.value, self.error_bars, most=most)
 
     def _repr_html_(self) -> str:
         rows = self.rows(20)
-        shown = bars_html(rows, self.error_bars) if rows else None
+        shown = error_bars_html(rows, self.error_bars) if rows else None
         return release_html(repr(self.value), self.certificate._repr_html_(), shown)
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -149,6 +152,7 @@ class Release:
             "value": plain_value(self.value),
             **({} if kind is None else {"types": kind}),
             **({} if self.model is None else {"model": dict(self.model)}),
+            **({} if self.table is None else {"table": dict(self.table)}),
             **({} if bars is None else {"error_bars": bars.to_public_dict()}),
             "certificate": self.certificate.to_public_dict(),
         }
@@ -190,7 +194,7 @@ class Release:
         try:
             if plain is not None:
                 bars = ErrorBars.from_dict(plain, named=certificate.published, kind=kind)
-                value = picked(value, plain["spread"])
+                value = picked_error_bars(value, plain["spread"])
             value = node_value(value, kind)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise CertificateError(
@@ -205,13 +209,14 @@ class Release:
             proof=None,
             error_bars=bars,
             model=content.get("model"),
+            table=content.get("table"),
         )
 
 
 Seen_co = TypeVar("Seen_co", covariant=True)
 
 
-class Sampler(Protocol[Seen_co]):
+class ReleaseSampler(Protocol[Seen_co]):
     """Something that draws what leaves, given the secret index: a noise plan, or many at once."""
 
     def observe(self, index: int, source: BitSource) -> Seen_co:
@@ -219,7 +224,7 @@ class Sampler(Protocol[Seen_co]):
         ...
 
 
-class Secret(ProcessBound):
+class ReleaseSecret(ProcessBound):
     """The index of the subset that is really used. It cannot be printed, copied or forked."""
 
     __slots__ = ("_index", "_n_subsets")
@@ -247,7 +252,7 @@ class Secret(ProcessBound):
         secret._index, secret._n_subsets = index, n_subsets
         return secret
 
-    def observe(self, plan: Sampler[Seen_co], source: BitSource) -> Seen_co:
+    def observe(self, plan: ReleaseSampler[Seen_co], source: BitSource) -> Seen_co:
         """Draw the noise around the secret's output; refuse in a fork."""
         self.check_process()
         return plan.observe(self._index, source)

@@ -15,12 +15,12 @@ from pacprivacy._certificates import Verified, verify
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import Balances, noiseless_heat_paid, noiseless_membership
-from pacprivacy.budget import limits_of
+from pacprivacy.budget import budget_limits
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
-from pacprivacy.release import answers, bundle as bundles
-from pacprivacy.release.answers import AnswerBundle, certify_answers
-from pacprivacy.release.bundle import Bundle, SessionPart, read_archive
+from pacprivacy.release import answer_bundle, bundle as bundles
+from pacprivacy.release.answer_bundle import AnswerBundle, certify_answer_bundle
+from pacprivacy.release.bundle import Bundle, BundleSession, read_bundle_archive
 from pacprivacy.release.certificate import (
     Certificate,
     CertificateFigures,
@@ -36,7 +36,7 @@ RULED_OUT = 1e-9
 N_PAIRS = 256
 
 
-def rebuild(bundle: Bundle) -> Certificate:
+def rebuild_verified(bundle: Bundle) -> Certificate:
     """Write the certificate again, from figures that are computed again."""
     _check_points(bundle)
     _check_belief(bundle)
@@ -152,14 +152,14 @@ def _check_confidence(certificate: Certificate, bundle: Bundle) -> None:
 
 def _check_budget(certificate: Certificate, bundle: Bundle) -> None:
     """Refuse a budget that the proved bounds do not meet."""
-    asked = limits_of(bundle.budget, bundle.pool.n_subsets)
+    asked = budget_limits(bundle.budget, bundle.pool.n_subsets)
     _within("information", certificate.mi_upper_nats, asked.mi_nats, bundle)
     _within("membership success", certificate.membership_bound, asked.success_level, bundle)
 
 
-def _check_session(bundle: Bundle, part: SessionPart, proved: CertificateFigures) -> None:
+def _check_session(bundle: Bundle, part: BundleSession, proved: CertificateFigures) -> None:
     """Refuse a release that cost more than its share, or sums beyond the session's total."""
-    asked, nats = limits_of(bundle.budget, bundle.pool.n_subsets), max(0.0, proved.mi_upper)
+    asked, nats = budget_limits(bundle.budget, bundle.pool.n_subsets), max(0.0, proved.mi_upper)
     for limits in (asked, part.share):
         _within("information", nats, limits.mi_nats, bundle)
     charges = certified_charges(proved, bundle)
@@ -171,9 +171,9 @@ def _check_session(bundle: Bundle, part: SessionPart, proved: CertificateFigures
     _within("loss of the smallest balance", spent, total.success_increment, bundle)
 
 
-def _check_balances(bundle: Bundle, part: SessionPart, charges: Vector | None) -> None:
+def _check_balances(bundle: Bundle, part: BundleSession, charges: Vector | None) -> None:
     """Refuse balances that a session cannot have, and charges that are not allowed (H-1)."""
-    asked, level = limits_of(bundle.budget, bundle.pool.n_subsets), part.total.success_level
+    asked, level = budget_limits(bundle.budget, bundle.pool.n_subsets), part.total.success_level
     if charges is None or part.balances is None or part.allowed is None:
         if level is not None or asked.success_level is not None:
             raise CertificateError(
@@ -258,13 +258,13 @@ def verify_release(
             "bundle must be given with a PAC certificate; got None. Pass the curator's curator.npz."
         )
     _refuse_sums(certificate)
-    found = load_bundle(bundle) if isinstance(bundle, str | Path) else bundle
+    found = load_verified_bundle(bundle) if isinstance(bundle, str | Path) else bundle
     if isinstance(found, AnswerBundle):
-        again, table = certify_answers(found), NOT_CHECKABLE_ANSWERS
+        again, table = certify_answer_bundle(found), NOT_CHECKABLE_ANSWERS
     else:
         table = NOT_CHECKABLE if found.iid_rule is None else NOT_CHECKABLE_IID
-        again = rebuild(found)
-    compare(certificate, again)
+        again = rebuild_verified(found)
+    compare_verified(certificate, again)
     unproved = {name: why for name, why in table.items() if _is_said(again, name)}
     return Verified(
         digest=certificate.digest,
@@ -273,13 +273,13 @@ def verify_release(
     )
 
 
-def load_bundle(path: str | Path) -> Bundle | AnswerBundle:
+def load_verified_bundle(path: str | Path) -> Bundle | AnswerBundle:
     """Read the curator's file of a release or of a predictor; refuse damaged ones."""
     readers: dict[str, Callable[..., Bundle | AnswerBundle]] = {
         bundles.KIND: Bundle.from_archive,
-        answers.KIND: AnswerBundle.from_archive,
+        answer_bundle.KIND: AnswerBundle.from_archive,
     }
-    return read_archive(path, readers)
+    return read_bundle_archive(path, readers)
 
 
 def _refuse_sums(certificate: Certificate) -> None:
@@ -301,7 +301,7 @@ def _is_said(certificate: Certificate, name: str) -> bool:
     return getattr(certificate, name) not in (None, ())
 
 
-def compare(claimed: Any, found: Any, name: str = "") -> None:
+def compare_verified(claimed: Any, found: Any, name: str = "") -> None:
     """Refuse a certificate that differs from the one written again, naming the first field."""
     if isinstance(found, float):
         _compare_numbers(name, claimed, found)
@@ -310,17 +310,17 @@ def compare(claimed: Any, found: Any, name: str = "") -> None:
     elif is_dataclass(found):
         for item in fields(found):
             inner = f"{name}.{item.name}".lstrip(".")
-            compare(getattr(claimed, item.name), getattr(found, item.name), inner)
+            compare_verified(getattr(claimed, item.name), getattr(found, item.name), inner)
     elif isinstance(found, dict):
         if set(claimed) != set(found):
             raise _mismatch(name, sorted(claimed), sorted(found))
         for key, value in found.items():
-            compare(claimed[key], value, f"{name}.{key}")
+            compare_verified(claimed[key], value, f"{name}.{key}")
     elif isinstance(found, tuple):
         if len(claimed) != len(found):
             raise _mismatch(name, f"{len(claimed)} items", f"{len(found)} items")
         for ours, theirs in zip(claimed, found, strict=True):
-            compare(ours, theirs, name)
+            compare_verified(ours, theirs, name)
     elif claimed != found:
         raise _mismatch(name, claimed, found)
 

@@ -1,6 +1,18 @@
 """Pages and plots for people: :func:`report` gathers and writes, the rest only draws."""
 
-from pacprivacy.reporting.charts import (
+from pacprivacy.reporting.contents import (
+    About as About,
+    CuratorFigures as CuratorFigures,
+    CurvePoint as CurvePoint,
+    ReportData as ReportData,
+    UtilityCurve as UtilityCurve,
+    build_report_contents as build_report_contents,
+)
+from pacprivacy.reporting.page import (
+    render_page as render_page,
+    report as report,
+)
+from pacprivacy.reporting.plots import (
     PlanRow as PlanRow,
     plot_audit as plot_audit,
     plot_comparison as plot_comparison,
@@ -8,17 +20,5 @@ from pacprivacy.reporting.charts import (
     plot_release as plot_release,
     plot_session as plot_session,
     plot_tune as plot_tune,
-)
-from pacprivacy.reporting.contents import (
-    About as About,
-    CuratorFigures as CuratorFigures,
-    CurvePoint as CurvePoint,
-    ReportData as ReportData,
-    UtilityCurve as UtilityCurve,
-    build_report as build_report,
-)
-from pacprivacy.reporting.page import (
-    render_page as render_page,
-    report as report,
 )
 from pacprivacy.reporting.style import FORMATS as FORMATS

@@ -21,9 +21,10 @@ from pacprivacy.noise import propose_variance
 from pacprivacy.release import (
     Bundle,
     Certificate,
-    NoiseSummary,
+    CertificateNoise,
     Row as Row,
 )
+from pacprivacy.session import Answer
 from pacprivacy.theory import posterior_success
 
 N_PRIORS: Final = 100
@@ -113,13 +114,15 @@ class ReportData:
     """Everything that a report shows; public but for ``curator`` and the units of ``audit``.
 
     ``values`` are the released numbers by name, with their error bars, and ``value_text`` stands
-    for what has none; ``any_inference`` is the bound on an arbitrary guess over a grid of priors.
+    for what has none; ``answer`` is there for a query, in the order of the query. ``any_inference``
+    is the bound on an arbitrary guess over a grid of priors.
     """
 
     certificate: Certificate
     about: About = About()
     values: tuple[Row, ...] = ()
     value_text: str = ""
+    answer: Answer | None = None
     any_inference: tuple[tuple[float, float], ...]
     curve: UtilityCurve | None = None
     session: SessionFigures | None = None
@@ -132,7 +135,7 @@ class ReportData:
         return replace(self, curator=None, audit=audit)
 
 
-def build_report(
+def build_report_contents(
     certificate: Certificate,
     *,
     bundle: Bundle | None = None,
@@ -169,9 +172,9 @@ def _any_inference(mi_nats: float) -> tuple[tuple[float, float], ...]:
     return tuple(zip(priors.tolist(), success.tolist(), strict=True))
 
 
-def check_belongs(certificate: Certificate, bundle: Bundle) -> None:
+def check_report_contents(certificate: Certificate, bundle: Bundle) -> None:
     """Refuse a bundle of another release; ``pac verify`` checks much more."""
-    noise = NoiseSummary.of(bundle.grid_step, bundle.units_per_std).rounded()
+    noise = CertificateNoise.of(bundle.grid_step, bundle.units_per_std).rounded()
     said = certificate.noise.rounded()
     ours = (certificate.n_subsets, certificate.n_units, certificate.dimension, said)
     shape = (bundle.pool.n_subsets, bundle.pool.n_units, bundle.outputs.shape[1], noise)

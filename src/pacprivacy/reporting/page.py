@@ -24,10 +24,10 @@ from pacprivacy.release import (
     Bundle,
     Certificate,
     Release,
-    ends_text,
-    load_bundle,
-    plus_minus,
-    trade_off_rows,
+    error_bar_ends,
+    error_bar_plus_minus,
+    load_verified_bundle,
+    trade_off_text_rows,
 )
 from pacprivacy.reporting import charts
 from pacprivacy.reporting.contents import (
@@ -36,15 +36,17 @@ from pacprivacy.reporting.contents import (
     About,
     ReportData,
     UtilityCurve,
-    build_report,
-    check_belongs,
+    build_report_contents,
+    check_report_contents,
 )
-from pacprivacy.reporting.style import PAGE_WIDTH, new_figure, number_text, page_svg, styled
+from pacprivacy.reporting.style import PAGE_WIDTH, style_number, style_svg, styled, styled_figure
+from pacprivacy.session import answer_of
 
 BUNDLE_NAME: Final = "curator.npz"
 SHOWN_VALUES: Final = 10  # numbers before the rest is folded
 SHOWN_ERRORS: Final = 6  # numbers below the slider
 MOST_VALUES: Final = 400  # numbers on a page
+WHOLE: Final = 1e12  # noise below this is written without an exponent
 KINDS: Final = {
     "exact": "proved",
     "confidence": "proved with stated confidence",
@@ -137,13 +139,14 @@ def report(
     found = None
     if needed or bundle is not None:
         found = _bundle_of(release, bundle)
-        check_belongs(loaded.certificate, found)
+        check_report_contents(loaded.certificate, found)
     rows = loaded.rows(MOST_VALUES)
-    data = build_report(
+    data = build_report_contents(
         loaded.certificate,
         about=About(title=title, by=by, dataset=dataset, date=_today() if date is None else date),
         values=tuple(rows),
         value_text="" if rows else json.dumps(plain_value(loaded.value))[:SHOWN_CHARACTERS],
+        answer=answer_of(loaded),
         bundle=found,
         curve=curator if curve is None else curve,
         curator=curator,
@@ -172,7 +175,7 @@ def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> Bund
             f"bundle must be a file; got {path}, which is not there. "
             f"Name the curator.npz of the release, or ask for the public page."
         )
-    found = load_bundle(path)
+    found = load_verified_bundle(path)
     if isinstance(found, Bundle):
         return found
     raise CertificateError(  # a predictor's
@@ -217,14 +220,19 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
     environment.filters |= {
         "at_most": at_most,
         "failure": failure_text,
-        "number": number_text,
-        "plus_minus": plus_minus,
-        "ends": ends_text,
+        "number": style_number,
+        "plus_minus": error_bar_plus_minus,
+        "ends": error_bar_ends,
+        "spaced": lambda text: text.replace(",", " "),  # as the answer to a query is written
+        "whole": lambda number: f"{number:,.0f}" if 100 <= number < WHOLE else style_number(number),
         "percent": percent_at_most,
         "shape": Markup,  # pictures, whose texts are escaped already
     }
     cert = data.certificate
     asked = cert.mechanism.replace("<lambda>", "A function")
+    if data.answer is not None:  # its text stands above its answer
+        asked = asked.partition(" ".join(data.answer.query.split())[:60])[0].rstrip(" (")
+        asked = asked or "A query"
     return environment.get_template("officer.html" if officer else "report.html").render(
         css=Markup(css),
         js=Markup(js),
@@ -236,9 +244,10 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         kind=KINDS[cert.kind],
         units=cert.units,
         shown_values=SHOWN_VALUES,
+        most_values=MOST_VALUES,
         promised=_promised(data),
         published=[*cert.published, *([CURVE.format(units=cert.units)] if data.curve else [])],
-        trade_off=trade_off_rows(cert.to_public_dict()),
+        trade_off=trade_off_text_rows(cert.to_public_dict()),
         told_out=TOLD_OUT,
         learned=LEARNED,
         readings=cert.dp_readings,
@@ -273,12 +282,12 @@ def _utility(data: ReportData) -> dict[str, Any]:
     for point, (x, y) in zip(curve.points, places, strict=True):
         texts = {
             "bound-text": f"≤ {at_most(point.success, significant=4, percent=True)} %",
-            "noise-text": f"{number_text(point.times_noise)} ×",
+            "noise-text": f"{style_number(point.times_noise)} ×",
         }
         for number, row in enumerate(data.values[:SHOWN_ERRORS]):
             added = (point.times_noise**2 - 1) * row.noise_std**2
             error = math.sqrt(max(0.0, row.std_error**2 + added))
-            texts[f"error-{number}"] = f"± {plus_minus(row._replace(std_error=error))[1]}"
+            texts[f"error-{number}"] = f"± {error_bar_plus_minus(row._replace(std_error=error))[1]}"
         stops.append({"texts": texts, "x": round(x, 2), "y": round(y, 2)})
     return {"stops": stops, "now": stops[curve.start]["texts"], "utility_chart": picture}
 
@@ -286,16 +295,16 @@ def _utility(data: ReportData) -> dict[str, Any]:
 def _picture(
     title: str, height: float, draw: Callable[..., None], *what: Any, width: float = PAGE_WIDTH
 ) -> str:
-    figure = new_figure(height, width)
+    figure = styled_figure(height, width)
     draw(figure.subplots(), *what)
-    return page_svg(figure, title)
+    return style_svg(figure, title)
 
 
 def _utility_picture(curve: UtilityCurve) -> tuple[str, list[tuple[float, float]]]:
     """Draw noise against the bound; return where the stops of the slider are, too."""
-    figure = new_figure(2.6, PAGE_WIDTH)
+    figure = styled_figure(2.6, PAGE_WIDTH)
     axes = figure.subplots()
-    charts.draw_utility(axes, curve)
+    charts.chart_utility(axes, curve)
     figure.draw_without_rendering()  # settles where things are
     top = 72 * figure.get_figheight()
     values = [(point.success, max(point.times_noise, axes.get_ylim()[0])) for point in curve.points]
@@ -306,7 +315,7 @@ def _utility_picture(curve: UtilityCurve) -> tuple[str, list[tuple[float, float]
         f'<line id="guide" x1="{x:.2f}" x2="{x:.2f}" y1="{top - high:.2f}" y2="{top - low:.2f}"/>'
         f'<circle id="marker" cx="{x:.2f}" cy="{y:.2f}" r="7"/>'
     )
-    return page_svg(figure, "Noise against the bound", marks), places
+    return style_svg(figure, "Noise against the bound", marks), places
 
 
 def _pictures(data: ReportData) -> dict[str, str | None]:
@@ -317,30 +326,30 @@ def _pictures(data: ReportData) -> dict[str, str | None]:
         ("trade_off_chart", "noise_chart", "session_chart", "audit_chart", "unit_chart")
     )
     room = "Room between a blind guess and the promise"
-    found["odds"] = _picture(room, 0.95, charts.draw_odds, 0.5, _promised(data))
+    found["odds"] = _picture(room, 0.95, charts.chart_odds, 0.5, _promised(data))
     found["prior_chart"] = _picture(
-        "Success against prior", 4.0, charts.draw_priors, data.any_inference, dot, said
+        "Success against prior", 4.0, charts.chart_priors, data.any_inference, dot, said
     )
     if cert.advantage < 1:
         drawn = [
             (rate, worst)
-            for rate, _, worst in trade_off_rows(cert.to_public_dict())
+            for rate, _, worst in trade_off_text_rows(cert.to_public_dict())
             if worst is not None
         ]
         found["trade_off_chart"] = _picture(
-            "True against false positives", 3.0, charts.draw_trade_off, cert.advantage, drawn,
+            "True against false positives", 3.0, charts.chart_trade_off, cert.advantage, drawn,
             width=4.6,
         )  # fmt: skip
     if data.values and cert.noise.n_directions:
-        title, height = "How much of each error is noise", charts.noise_height(data.values)
-        found["noise_chart"] = _picture(title, height, charts.draw_noise, data.values, cert.units)
+        title, height = "How much of each error is noise", charts.chart_noise_height(data.values)
+        found["noise_chart"] = _picture(title, height, charts.chart_noise, data.values, cert.units)
     if (session := data.session) is not None:
         title = "What the session has spent"
-        found["session_chart"] = _picture(title, 3.2, charts.draw_session, session)
+        found["session_chart"] = _picture(title, 3.2, charts.chart_session, session)
     if data.audit:
         title, height = "Attacks against the promise", 0.8 + 0.7 * len(data.audit)
-        found["audit_chart"] = _picture(title, height, charts.draw_audit, data.audit)
+        found["audit_chart"] = _picture(title, height, charts.chart_audit, data.audit)
     if curator is not None and curator.unit_success_counts:
         risks = (curator.unit_success_edges, curator.unit_success_counts, cert.membership_bound)
-        found["unit_chart"] = _picture("Risk", 3.2, charts.draw_units, *risks, cert.units)
+        found["unit_chart"] = _picture("Risk", 3.2, charts.chart_units, *risks, cert.units)
     return found

@@ -106,12 +106,12 @@ def _figure_class() -> Any:
     return NotebookFigure
 
 
-def new_figure(height: float, width: float = WIDTH) -> Any:
+def styled_figure(height: float, width: float = WIDTH) -> Any:
     """Return an empty figure of the house's width; a notebook shows it, no window opens."""
     return _figure_class()(figsize=(width, height), layout="constrained")
 
 
-def save(figure: Any, path: str | Path | None) -> Any:
+def save_styled(figure: Any, path: str | Path | None) -> Any:
     """Write a figure to a file, if one is named, and return it."""
     if path is None:
         return figure
@@ -130,21 +130,21 @@ def save(figure: Any, path: str | Path | None) -> Any:
     return figure
 
 
-def name_axes(axes: Any, x: str, y: str) -> None:
+def style_axes(axes: Any, x: str, y: str) -> None:
     """Name the axes; the vertical one above, where it is read without turning the head."""
     axes.set_xlabel(x)
     axes.set_title(y, fontsize=12, fontweight="normal", color=SOFT)
 
 
-def log_axis(axis: Any) -> None:
+def style_log_axis(axis: Any) -> None:
     """Write plain numbers on a logarithmic axis, and several in a decade where few are seen."""
     low, high = axis.get_view_interval()
     axis.get_major_locator().set_params(subs=(1.0, 2.0, 5.0) if high < 150 * low else (1.0,))
-    axis.set_major_formatter(lambda value, _: number_text(value))
+    axis.set_major_formatter(lambda value, _: style_number(value))
     axis.axes.minorticks_off()
 
 
-def number_text(value: float) -> str:
+def style_number(value: float) -> str:
     """Write a number with three significant digits."""
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
@@ -152,7 +152,7 @@ def number_text(value: float) -> str:
     return f"{float(mantissa):g}e{int(exponent)}"
 
 
-def page_svg(figure: Any, title: str, extra: str = "") -> str:
+def style_svg(figure: Any, title: str, extra: str = "") -> str:
     """Return a figure as SVG for the page: shapes and texts, without addresses and styles.
 
     ``extra`` is SVG to put on top, in points from the upper left corner.

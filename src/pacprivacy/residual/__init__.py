@@ -3,7 +3,7 @@
 from pacprivacy.residual.learned_noise import (
     LearnedNoise as LearnedNoise,
     LearningStep as LearningStep,
-    Shortfall as Shortfall,
+    NoiseShortfall as NoiseShortfall,
     Training as Training,
     check_learned_noise as check_learned_noise,
     learn_noise as learn_noise,
@@ -17,7 +17,7 @@ from pacprivacy.residual.noise_families import (
 )
 from pacprivacy.residual.privacy import (
     Residual as Residual,
-    compose_entropies as compose_entropies,
+    compose_residual_privacy as compose_residual_privacy,
     intrinsic_privacy as intrinsic_privacy,
     residual_privacy as residual_privacy,
 )

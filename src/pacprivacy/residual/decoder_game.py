@@ -137,7 +137,7 @@ class Rules:
     uniform: bool
 
 
-def make_candidates(points: Matrix, log_p: Vector, slices: Matrix | None) -> Candidates:
+def make_game_candidates(points: Matrix, log_p: Vector, slices: Matrix | None) -> Candidates:
     """Put a pool on the device."""
     weights = jnp.exp(jnp.asarray(log_p, dtype=jnp.float32))
     places = jnp.asarray(points, dtype=jnp.float32)
@@ -152,14 +152,14 @@ def make_candidates(points: Matrix, log_p: Vector, slices: Matrix | None) -> Can
 
 
 @partial(jax.jit, static_argnames=("rules",))
-def begin(rules: Rules, pool: Candidates, leaders: Params, key: jax.Array) -> State:
+def begin_game(rules: Rules, pool: Candidates, leaders: Params, key: jax.Array) -> State:
     """Return the state of all budgets, from stacked first parameters."""
     state: State = jax.vmap(_Game(rules, pool).begin, in_axes=(0, None))(leaders, key)
     return state
 
 
 @partial(jax.jit, static_argnames=("rules",))
-def run_chunk(
+def run_game(
     rules: Rules,
     pool: Candidates,
     state: State,
@@ -178,7 +178,7 @@ def run_chunk(
 
 
 @partial(jax.jit, static_argnames=("rules",))
-def claim(
+def game_claim(
     rules: Rules, pool: Candidates, state: State, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Return claimed information and its standard error for every budget, on fresh draws."""

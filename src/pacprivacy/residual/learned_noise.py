@@ -17,7 +17,7 @@ from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, che
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary import DEFAULT_GAMMA, View, draw_views
 from pacprivacy.errors import BudgetError, PacPrivacyError
-from pacprivacy.noise import NoisePlan, Problem, Shape, Spread, certify, spread_of, waterfill
+from pacprivacy.noise import NoisePlan, Problem, Shape, Spread, prove_shape, spread_of, waterfill
 from pacprivacy.residual import noise_families as families
 from pacprivacy.theory import Estimate, bernstein_estimate, entropy
 
@@ -301,16 +301,16 @@ class _Run:
             uniform=bool(np.ptp(self._log_p) == 0),
         )
         points = self._spread.coordinates / self._length
-        pool = game.make_candidates(points, self._log_p, self._slices())
+        pool = game.make_game_candidates(points, self._log_p, self._slices())
         goal = game.Goal(self._budgets.astype(np.float32), self._units.astype(np.float32))
         stacked = {
             name: np.stack([leader[name] for leader in self._leaders]).astype(np.float32)
             for name in self._leaders[0]
         }
-        state = game.begin(rules, pool, stacked, first)
+        state = game.begin_game(rules, pool, stacked, first)
         active, curves = np.ones(n, dtype=bool), [_Curve(training) for _ in range(n)]
         for step in self._steps():
-            state, seen = game.run_chunk(rules, pool, state, goal, active, step, middle)
+            state, seen = game.run_game(rules, pool, state, goal, active, step, middle)
             if step < 0:
                 continue
             noise = np.asarray(seen["noise"], dtype=np.float64) * self._length**2
@@ -328,7 +328,7 @@ class _Run:
                     self._report(told)
             if not active.any():
                 break
-        claims = np.asarray(game.claim(rules, pool, state, last), dtype=np.float64)
+        claims = np.asarray(game.game_claim(rules, pool, state, last), dtype=np.float64)
         leader = {name: np.asarray(a, dtype=np.float64) for name, a in state["leader"].items()}
         return tuple(
             LearnedNoise(
@@ -435,7 +435,7 @@ def _check_budgets(mi_budgets: Sequence[float], spread: Spread, log_p: Vector) -
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shortfall:
+class NoiseShortfall:
     """What learned noise really gives away, beside what its decoder claimed; public."""
 
     claimed_nats: float
@@ -465,7 +465,7 @@ def check_learned_noise(
     gamma: float = DEFAULT_GAMMA,
     noise_scale: float = 1.0,
     rng: np.random.Generator | int | None = None,
-) -> Shortfall:
+) -> NoiseShortfall:
     """Evaluate learned noise with the optimal adversary.
 
     The draws are independent of those of the training; with ``noise_scale`` that multiple of the
@@ -502,7 +502,7 @@ def check_learned_noise(
         gamma=gamma,
     )
     clipped = {end: max(0.0, getattr(estimate, end)) for end in ("value", "lower", "upper")}
-    return Shortfall(claimed_nats=learned.claimed_nats, true_nats=replace(estimate, **clipped))
+    return NoiseShortfall(claimed_nats=learned.claimed_nats, true_nats=replace(estimate, **clipped))
 
 
 def plan_learned_noise(
@@ -536,7 +536,7 @@ def plan_learned_noise(
         seed=coerce_seed(rng),
         mi_nats=budget,
     )
-    return certify(learned.covariance_shape(), problem, rule="learned", notes=(LEARNED_NOTE,))
+    return prove_shape(learned.covariance_shape(), problem, rule="learned", notes=(LEARNED_NOTE,))
 
 
 def _entropies(log_joint: Matrix) -> Vector:

@@ -1,7 +1,7 @@
 """What is left private: intrinsic and residual privacy, residual entropy."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from pacprivacy._checks import ArrayLike, Vector, check_log_belief
 from pacprivacy.adversary import DEFAULT_GAMMA, exact_information
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise import NoisePlan
-from pacprivacy.theory import Estimate, entropy
+from pacprivacy.theory import DIVERGENCES, DivergenceName, Estimate, entropy
 
 
 def intrinsic_privacy(
@@ -18,12 +18,15 @@ def intrinsic_privacy(
     log_belief: Vector | None = None,
     *,
     n_subsets: int | None = None,
+    divergence: DivergenceName | Callable[[Vector], Vector] = "kl",
 ) -> float:
-    """Return ``-KL(p || R)``: how close the secret is to the reference before any release.
+    """Return ``-D(p || R)``: how close the secret is to the reference before any release.
 
-    At most 0 nats, and 0 if both laws agree; ``-inf`` if the reference rules out what the secret
-    allows. Both laws are given by logarithms, uniform by default; the reference need not be
-    normalised. ``n_subsets`` is needed where neither is given.
+    At most 0, and 0 if both laws agree. Both laws are given by logarithms, uniform by default; the
+    reference need not be normalised. ``n_subsets`` is needed where neither is given.
+    ``divergence`` is a name (``"kl"`` is in nats), or a convex ``f`` with ``f(1) = 0`` for
+    ``Σ R f(p/R)``. Where the reference rules out what the secret allows, the result is ``-inf``,
+    but for the two bounded divergences that have a name.
     """
     sizes = [len(np.asarray(a)) for a in (log_reference, log_belief) if a is not None]
     size = sizes[0] if sizes else n_subsets
@@ -35,11 +38,29 @@ def intrinsic_privacy(
     log_p = check_log_belief(log_belief, size)
     reference = None if log_reference is None else np.asarray(log_reference, dtype=np.float64)
     log_r = check_log_belief(reference, size)
-    alive = np.exp(log_p) > 0
-    if np.isneginf(log_r[alive]).any():
-        return -math.inf
-    divergence = float(np.exp(log_p[alive]) @ (log_p[alive] - log_r[alive]))
-    return 0.0 - max(0.0, divergence)
+    return 0.0 - max(0.0, _divergence(log_p, log_r, divergence))
+
+
+def _divergence(
+    log_p: Vector, log_r: Vector, kind: DivergenceName | Callable[[Vector], Vector]
+) -> float:
+    """Return a divergence of two normalised laws."""
+    if not callable(kind) and kind not in DIVERGENCES:
+        names = ", ".join(DIVERGENCES)
+        raise BudgetError(f"divergence must be one of {names} or a function; got {kind!r}.")
+    p, r = np.exp(log_p), np.exp(log_r)
+    if kind == "total variation":
+        return float(np.abs(p - r).sum()) / 2.0
+    if kind == "squared Hellinger":
+        return float(np.square(np.sqrt(p) - np.sqrt(r)).sum()) / 2.0
+    if np.isneginf(log_r[p > 0]).any():
+        return math.inf
+    if kind == "kl":
+        return float(p[p > 0] @ (log_p[p > 0] - log_r[p > 0]))
+    p, r = p[r > 0], r[r > 0]
+    if kind == "chi-square":
+        return float((np.square(p - r) / r).sum())
+    return float(r @ np.asarray(kind(p / r), dtype=np.float64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +127,7 @@ def _less(start: float, taken: Estimate) -> Estimate:
     )
 
 
-def compose_entropies(entropies: Sequence[float], prior_entropy: float) -> float:
+def compose_residual_privacy(entropies: Sequence[float], prior_entropy: float) -> float:
     """Bound the residual entropy after several releases of one secret: ``Σ H_i - (k-1) H(J)``.
 
     The entropies are ``H(J | Z_i)`` of each release, or lower bounds of them; the prior one is

@@ -1,8 +1,12 @@
 """Many releases of one secret: the only pipeline, the belief it leaves, what was spent, answers."""
 
-from pacprivacy.session.answers import Responder as Responder
+from pacprivacy.session.answers import Answerer as Answerer
 from pacprivacy.session.keeper import Reading as Reading
-from pacprivacy.session.queries import QueryRelease as QueryRelease
+from pacprivacy.session.queries import (
+    Answer as Answer,
+    QueryRelease as QueryRelease,
+    answer_of as answer_of,
+)
 from pacprivacy.session.refinement import Accuracy as Accuracy, GradualRelease as GradualRelease
 from pacprivacy.session.rehearsal import (
     SUBSETS_BATCHED as SUBSETS_BATCHED,

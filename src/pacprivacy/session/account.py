@@ -18,7 +18,7 @@ from pacprivacy import ledger as ledgers
 from pacprivacy._checks import Vector
 from pacprivacy._random import ProcessBound, fresh_seed
 from pacprivacy.adversary import RESERVE, Balances, balance_advantage
-from pacprivacy.budget import BLIND, AnyBudget, Information, Membership, Spent, limits_of
+from pacprivacy.budget import BLIND, AnyBudget, Information, Membership, Spent, budget_limits
 from pacprivacy.errors import (
     BudgetError,
     BudgetExceededError,
@@ -29,18 +29,20 @@ from pacprivacy.errors import (
 )
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate
-from pacprivacy.session.keeper import Book, Marks, SessionState, StateFile
+from pacprivacy.session.keeper import Book
+from pacprivacy.session.state import Marks, SessionState, StateFile
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger, Reservation
 
 
 ROUNDING = 1e-9
+MARGIN = 1e-5  # a ledger rounds every charge up; balances are squares, where less would be lost
 UNASKED = 0.25  # part of the reserve for a release that says nothing about membership
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Share:
+class AccountShare:
     """What a release may spend; curator-only but for ``limits``.
 
     ``allowed`` is the most that each unit may pay of its balance in ``balances``, and ``part`` how
@@ -64,9 +66,9 @@ class Share:
         return told
 
 
-def share_of(
+def account_share(
     asked: Spent | None, share: float | None, left: Spent, balances: Balances | None, n_units: int
-) -> Share:
+) -> AccountShare:
     """Return what a release may spend: what was asked, never more than what is left.
 
     Where nothing was asked it is a share of what is left, or all of that.
@@ -80,11 +82,11 @@ def share_of(
         nats = wanted.mi_nats if nats is None else min(nats, wanted.mi_nats)
     limits, level = Spent(mi_nats=nats), wanted.success_level
     if balances is None and level is None:
-        return Share(limits=limits)
+        return AccountShare(limits=limits)
     if balances is None:  # nothing is totalled: the release is held to what it asked for
         assert level is not None  # or there would be nothing to hold it to
         balances = Balances.begin(2 * level - 1, n_units)
-        return Share(
+        return AccountShare(
             limits=replace(limits, success_increment=balances.increment_left),
             balances=balances,
             allowed=balances.per_unit,
@@ -94,8 +96,8 @@ def share_of(
     else:
         part = UNASKED if nats is None or not left.mi_nats else min(1.0, nats / left.mi_nats)
     most = balances.increment_left
-    if left.success_increment is not None:
-        most = min(most, left.success_increment)
+    if left.success_increment is not None and left.success_increment < most:
+        most = left.success_increment * (1 - MARGIN)
     _check_left("membership", None if level is None else level - BLIND, most)
     allowed = balances.per_unit if share is None else part * balances.per_unit
     if level is not None:
@@ -104,7 +106,7 @@ def share_of(
         part = min(1.0, cap / balances.worst)
     allowed = np.minimum(allowed, balances.per_unit - balances.least_after(most))
     lost = balances.increment_left - balances.after(allowed, part).increment_left
-    return Share(
+    return AccountShare(
         limits=replace(limits, success_increment=max(lost, 0.0)),
         balances=balances,
         allowed=allowed,
@@ -212,7 +214,7 @@ class Account(Book, ProcessBound):
 
     def commit(self, certificate: Certificate) -> None:
         """Record the certificate of the release, before anyone sees the release."""
-        self._ledger.commit(self._reserved(), certificate_digest(certificate))
+        self._ledger.commit(self._reserved(), account_digest(certificate))
         self._reservation = None
 
     def load(self) -> None:
@@ -323,7 +325,7 @@ def open_account(
     return account
 
 
-def certificate_digest(certificate: Certificate) -> str:
+def account_digest(certificate: Certificate) -> str:
     """Return the digest of a certificate, as the ledger records it; refuse a simulation.
 
     It is ``certificate.digest``, which the report page and ``pac verify`` show as well, so that
@@ -345,7 +347,7 @@ def _check_request(holder: Holder, state: SessionState, marks: Marks) -> None:
             f"types or order. Load the same data, or give dataset= another name."
         )
     n_subsets = state.pool.n_subsets
-    if holder.budget is not None and limits_of(holder.budget, n_subsets) != state.total:
+    if holder.budget is not None and budget_limits(holder.budget, n_subsets) != state.total:
         raise BudgetError(
             "budget must be the total that the session began with; got another. Leave it out, "
             "or start a new session under another dataset or principal."

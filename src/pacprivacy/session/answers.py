@@ -19,15 +19,15 @@ from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError
 from pacprivacy.noise import (
     LEAST_NATS,
     UNITS,
-    UnitNoise,
+    AnswerNoise,
+    answer_vote_charge,
+    answer_vote_gap,
     distinct_outputs,
-    plan_query,
-    usable_nats,
-    vote_charge,
-    vote_gap,
+    plan_answer,
+    usable_answer_nats,
 )
 from pacprivacy.pool import Pool
-from pacprivacy.release import Secret
+from pacprivacy.release import ReleaseSecret
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.theory import binary_entropy
 
@@ -60,14 +60,14 @@ class Answered:
                 freeze(array)
 
 
-def unanimous(table: npt.NDArray[np.generic]) -> Mask:
+def unanimous_answers(table: npt.NDArray[np.generic]) -> Mask:
     """Return which questions all candidates answer alike; shape (m, q, ...) in, (q,) out."""
     same = table == table[:1]
     agree: Mask = same.reshape(len(table), table.shape[1], -1).all(axis=(0, 2))
     return agree
 
 
-class VoteQuestions:
+class VoteAnswers:
     """Two-class votes (m, q): one direction, so noise, charge and belief have closed forms.
 
     With ``tracked``, the moves of the belief are returned, and two votes are never told apart by
@@ -79,7 +79,7 @@ class VoteQuestions:
         votes: Labels,
         log_p: Vector,
         query_nats: float,
-        noise: UnitNoise | None = None,
+        noise: AnswerNoise | None = None,
         *,
         tracked: bool = False,
     ) -> None:
@@ -88,11 +88,11 @@ class VoteQuestions:
 
     def observe(self, index: int, source: BitSource) -> Answered:
         """Answer every question from candidate ``index``."""
-        noise = UnitNoise(source) if self._noise is None else self._noise
+        noise = AnswerNoise(source) if self._noise is None else self._noise
         n_subsets, n_questions = self._votes.shape
         answers = self._votes[index].astype(np.float64)
         charges = np.zeros(n_questions)
-        costly = np.flatnonzero(~unanimous(self._votes))
+        costly = np.flatnonzero(~unanimous_answers(self._votes))
         log_p = self._log_p.copy()
         moves = np.zeros((len(costly) if self._tracked else 0, n_subsets))
         cubes = 0.0
@@ -134,7 +134,7 @@ def _answer_votes(
     """
     answers, charges, where = out
     largest, tracked = int(UNITS * math.sqrt(WIDEST_VOTE)), moves is not None
-    usable, slack = usable_nats(budget, n_directions=1, n_subsets=len(log_p))
+    usable, slack = usable_answer_nats(budget, n_directions=1, n_subsets=len(log_p))
     others, limit = 1.0 - rows, math.expm1(2 * usable) / WIDEST_VOTE
     belief, scratch = np.exp(log_p), np.empty(len(log_p))
     gaps, shares = np.zeros(len(rows)), np.zeros(len(rows))
@@ -153,10 +153,10 @@ def _answer_votes(
         if least <= 0:  # nobody who is still possible votes otherwise
             answers[where[i]] = vote
             continue
-        gap = largest if tracked and limit >= ones * zeros else vote_gap(ones, zeros, usable)
+        gap = largest if tracked and limit >= ones * zeros else answer_vote_gap(ones, zeros, usable)
         if moves is not None:
             moves[i], gaps[i], shares[i] = belief, gap, ones
-        charges[where[i]] = vote_charge(ones, zeros, gap, slack)
+        charges[where[i]] = answer_vote_charge(ones, zeros, gap, slack)
         seen = gap * vote + drawn
         answers[where[i]] = seen / gap
         # ln of the likelihood ratio of a vote of one to a vote of zero, in exact integers
@@ -171,10 +171,8 @@ def _answer_votes(
     square = np.expm1(apart)  # of r: chi-square of one vote's noise from the other's
     moves *= rows - shares[:, None]
     moves *= np.sqrt(square)[:, None]
-    fourth = np.expm1(6 * apart) - 4 * np.expm1(3 * apart) + 6 * square
-    kept = square > 0
-    spread = (shares * (1 - shares) + 1e-15)[kept]
-    return math.sqrt(float((fourth[kept] / square[kept] * spread).max(initial=0.0)))
+    fourth = square * (3 + square * (16 + square * (15 + square * (6 + square))))  # over the second
+    return math.sqrt(float((fourth * (shares * (1 - shares) + 1e-15)).max(initial=0.0)))
 
 
 def _vote_entropy(least: float) -> float:
@@ -188,7 +186,7 @@ def _log_mix(zeros: float, ones: float, ratio: float) -> float:
     return math.log(zeros + ones * math.exp(ratio))
 
 
-class ScoreQuestions:
+class ScoreAnswers:
     """Vectors as answers: class probabilities (m, q, c), or votes (m, q) among ``n_classes``."""
 
     def __init__(
@@ -196,7 +194,7 @@ class ScoreQuestions:
         table: npt.NDArray[np.generic],
         log_p: Vector,
         query_nats: float,
-        noise: UnitNoise | None = None,
+        noise: AnswerNoise | None = None,
         *,
         n_classes: int | None = None,
         tracked: bool = False,
@@ -206,9 +204,9 @@ class ScoreQuestions:
 
     def observe(self, index: int, source: BitSource) -> Answered:
         """Answer every question from candidate ``index``."""
-        noise = UnitNoise(source) if self._noise is None else self._noise
+        noise = AnswerNoise(source) if self._noise is None else self._noise
         n_questions = self._table.shape[1]
-        free = unanimous(self._table)
+        free = unanimous_answers(self._table)
         values = np.array([self._outputs(i)[0][self._group(i, index)] for i in range(n_questions)])
         charges, log_p = np.zeros(n_questions), self._log_p.copy()
         steps: list[_Step] = []
@@ -237,7 +235,7 @@ class ScoreQuestions:
         return index if self._n_classes is None else int(np.asarray(self._table[index, i]))
 
     def _answer(
-        self, outputs: Matrix, groups: Labels, index: int, log_p: Vector, noise: UnitNoise
+        self, outputs: Matrix, groups: Labels, index: int, log_p: Vector, noise: AnswerNoise
     ) -> tuple[Vector, float, Vector, "_Step | None"]:
         belief = np.exp(log_p)
         totals = np.bincount(groups, belief, minlength=len(outputs)).astype(np.float64)
@@ -249,7 +247,7 @@ class ScoreQuestions:
             told[classes[groups] != classes[groups[index]]] = -np.inf
             return outputs[groups[index]], nats, check_log_belief(told, len(log_p)), None
         widest = WIDEST_ANSWER if self._tracked else math.inf
-        plan = plan_query(outputs, mass, mi_nats=self._budget, n_subsets=len(log_p), widest=widest)
+        plan = plan_answer(outputs, mass, mi_nats=self._budget, n_subsets=len(log_p), widest=widest)
         step = _step_of(plan.points / UNITS, mass, belief, groups) if self._tracked else None
         seen = plan.points[groups[index]] + noise.take(plan.points.shape[1])
         learned = log_p + plan.log_likelihood(seen)[groups]
@@ -301,7 +299,7 @@ def _as_it_is(
 ROUNDING = 1e-9
 
 
-class Responder(Keeper):
+class Answerer(Keeper):
     """Answers of one secret candidate, with the attacker's belief tracked over all of them.
 
     Parameters
@@ -347,8 +345,8 @@ class Responder(Keeper):
         self._units = None if advantage is None else VoteBalances(pool, advantage, query_nats)
         self._pool: Pool = pool
         self._belief = Belief.uniform(pool.n_subsets)
-        self._secret = Secret(pool.n_subsets, source)
-        self._query_nats, self._noise, self._n_free = query_nats, UnitNoise(source), 0
+        self._secret = ReleaseSecret(pool.n_subsets, source)
+        self._query_nats, self._noise, self._n_free = query_nats, AnswerNoise(source), 0
 
     def __repr__(self) -> str:
         return f"Responder({self._spent.n_releases} answers, {self._spent.mi_nats:.4g} nats spent)"
@@ -383,9 +381,9 @@ class Responder(Keeper):
             state = (self.belief.log_p, self._query_nats, self._noise)
             tracked = self._units is not None
             if n_classes == 2:
-                return self._release(table, VoteQuestions(table, *state, tracked=tracked))
+                return self._release(table, VoteAnswers(table, *state, tracked=tracked))
             return self._release(
-                table, ScoreQuestions(table, *state, n_classes=n_classes, tracked=tracked)
+                table, ScoreAnswers(table, *state, n_classes=n_classes, tracked=tracked)
             )
 
     def answer_scores(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -401,7 +399,7 @@ class Responder(Keeper):
         with self._lock:
             state = (self.belief.log_p, self._query_nats, self._noise)
             tracked = self._units is not None
-            return self._release(table, ScoreQuestions(table, *state, tracked=tracked))
+            return self._release(table, ScoreAnswers(table, *state, tracked=tracked))
 
     def odometer(self) -> Reading:
         """Return what was spent in the worst case and what was really learned."""
@@ -419,12 +417,12 @@ class Responder(Keeper):
         return array
 
     def _release(
-        self, table: npt.NDArray[Any], questions: VoteQuestions | ScoreQuestions
+        self, table: npt.NDArray[Any], questions: VoteAnswers | ScoreAnswers
     ) -> npt.NDArray[np.float64]:
         self.check_open()
         if not table.size:
             return np.zeros((0, 0))
-        costly = int(np.count_nonzero(~unanimous(table)))
+        costly = int(np.count_nonzero(~unanimous_answers(table)))
         before, worst = self._spent, Spent(mi_nats=costly * self._query_nats)
         limit = before.left_of(self._total).mi_nats
         left = math.inf if limit is None else max(0.0, limit) * (1 + ROUNDING)

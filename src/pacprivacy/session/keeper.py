@@ -2,249 +2,26 @@
 
 A session of releases and a responder to questions are keepers. :meth:`Keeper.observe` is the only
 place where anything is charged, and the only one where a secret is used.
-
-With a ledger, where a keeper stands is in a file besides: its pool, its secret and the attacker's
-belief, for the owner's eyes only. The file has mode 0600, never holds a pickle, and is replaced as
-a whole: before a release is reserved, with the name of the reservation to come, and before anyone
-sees the release, with the belief after it. So the last reservation in the ledger tells the latest
-file from every older one. The ledger never holds any of this. The file's size does not depend on
-the secret.
 """
 
 from __future__ import annotations
 
-import hashlib
 import html
-import os
-import sys
 import threading
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import ClassVar, TypeVar
 
-import msgspec
-import numpy as np
-import numpy.typing as npt
-
-from pacprivacy._checks import Vector, check_log_belief, freeze
+from pacprivacy._checks import Vector, freeze
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy._rounding import at_most, percent_at_most
-from pacprivacy._system import write_atomically
 from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import Spent
-from pacprivacy.errors import LedgerError, PacPrivacyError, SecretError
+from pacprivacy.errors import SecretError
 from pacprivacy.pool import Pool
-from pacprivacy.release import Certificate, Sampler, Secret, certificate_success_bound
+from pacprivacy.release import Certificate, ReleaseSampler, ReleaseSecret, certificate_success_bound
+from pacprivacy.session.state import SessionState
 
 Seen = TypeVar("Seen")
-SCHEMA_VERSION: Final = 4
-_MODE: Final = 0o600
-_INDEX_BYTES: Final = 8  # of the secret, whatever it is
-
-
-class _Array(msgspec.Struct, array_like=True):
-    """An array of numbers; objects have no such form."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    content: bytes
-
-    @classmethod
-    def of(cls, array: npt.NDArray[Any]) -> Self:
-        return cls(array.dtype.str, array.shape, array.tobytes())
-
-    def read(self) -> npt.NDArray[Any]:
-        return np.frombuffer(self.content, np.dtype(self.dtype)).reshape(self.shape)
-
-
-class Marks(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose state it is, and where in the ledger it stands.
-
-    ``reservation`` names the session's last one in the ledger; the belief knows of its release,
-    if anyone saw that. ``upcoming`` names one that was about to be made when this was written, and
-    of whose release the belief knows nothing. Either is empty where there is none.
-    """
-
-    session_id: str
-    ledger_id: str
-    dataset: str
-    principal: str
-    data_digest: str
-    reservation: str
-    upcoming: str
-
-
-class _Stored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What the file holds, below its version and its checksum."""
-
-    marks: Marks
-    total: Spent
-    n_releases: int
-    pool: dict[str, Any]
-    pool_arrays: dict[str, _Array]
-    log_p: _Array
-    secret: bytes
-    balances: _Array | None
-    advantage: float
-    reserve: float
-
-
-class _File(msgspec.Struct, array_like=True):
-    schema_version: int
-    checksum: bytes
-    stored: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SessionState:
-    """Where a session stands between two releases: all it needs to go on; curator-only."""
-
-    total: Spent
-    n_releases: int
-    pool: Pool
-    log_p: Vector
-    secret: Secret
-    balances: Balances | None = None
-
-    def __repr__(self) -> str:
-        return f"SessionState(curator-only, {self.n_releases} releases)"
-
-    def to_bytes(self, marks: Marks) -> bytes:
-        """Return the file's content: plain arrays, the secret among them."""
-        arrays, metadata = self.pool.to_arrays()
-        heat = self.balances
-        stored = msgspec.msgpack.encode(
-            _Stored(
-                marks=marks,
-                total=self.total,
-                n_releases=self.n_releases,
-                pool=metadata,
-                pool_arrays={name: _Array.of(array) for name, array in arrays.items()},
-                log_p=_Array.of(self.log_p),
-                secret=self.secret.to_storage().to_bytes(_INDEX_BYTES, "little"),
-                balances=None if heat is None else _Array.of(heat.per_unit),
-                advantage=0.0 if heat is None else heat.advantage,
-                reserve=0.0 if heat is None else heat.reserve,
-            )
-        )
-        return msgspec.msgpack.encode(_File(SCHEMA_VERSION, _checksum(stored), stored))
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> tuple[Self, Marks]:
-        """Rebuild a state; raise an error of some kind where it is damaged."""
-        file = msgspec.msgpack.decode(content, type=_File)
-        if file.schema_version != SCHEMA_VERSION or file.checksum != _checksum(file.stored):
-            raise ValueError("schema_version")
-        stored = msgspec.msgpack.decode(file.stored, type=_Stored)
-        arrays = {name: array.read() for name, array in stored.pool_arrays.items()}
-        pool = Pool.from_arrays(arrays, stored.pool)
-        state = cls(
-            total=stored.total,
-            n_releases=stored.n_releases,
-            pool=pool,
-            log_p=_belief(stored.log_p.read(), pool.n_subsets),
-            secret=Secret.from_storage(int.from_bytes(stored.secret, "little"), pool.n_subsets),
-            balances=_balances(stored, pool.n_units),
-        )
-        return state, stored.marks
-
-
-def _balances(stored: _Stored, n_units: int) -> Balances | None:
-    """Return stored balances; refuse what is none."""
-    if stored.balances is None:
-        return None
-    terms = {"advantage": stored.advantage, "reserve": stored.reserve}
-    found = Balances(per_unit=stored.balances.read(), **terms)
-    full = Balances.begin(found.advantage, 1).worst
-    if found.per_unit.shape != (n_units,) or not 0 <= found.worst <= found.per_unit.max() <= full:
-        raise ValueError("balances")
-    return found
-
-
-def _checksum(stored: bytes) -> bytes:
-    return hashlib.sha256(stored).digest()
-
-
-class StateFile:
-    """The file of one session, held by one process at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock: int | None = _lock(path.with_name(path.name + ".lock"))
-
-    def __del__(self) -> None:
-        self.close()
-
-    def load(self) -> tuple[SessionState, Marks] | None:
-        """Read the state; ``None`` if there is none yet."""
-        try:
-            with self.path.open("rb") as file:
-                mode = os.fstat(file.fileno()).st_mode & 0o777
-                if os.name != "nt" and mode & 0o077:
-                    raise SecretError(
-                        f"{self.path} must be readable by its owner alone (mode 0600); got "
-                        f"{mode:04o}. Others may know the secret: start a new session, or change "
-                        f"the mode if nobody had access."
-                    )
-                return SessionState.from_bytes(file.read())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            reason = error.strerror or "it cannot be read"
-        except SecretError:
-            raise
-        except (KeyError, ValueError, TypeError, msgspec.MsgspecError, PacPrivacyError):
-            reason = "it is damaged, or written by another version"
-        raise LedgerError(
-            f"{self.path} must be the state of a session; {reason}. Restore a backup, or move it "
-            f"away to start a new session."
-        )
-
-    def save(self, state: SessionState, marks: Marks) -> None:
-        """Replace the state; it is on the disk when this returns."""
-        write_atomically(self.path, state.to_bytes(marks), mode=_MODE)
-
-    def close(self) -> None:
-        """Let other processes open the session."""
-        if getattr(self, "_lock", None) is not None:
-            assert self._lock is not None  # checked above
-            os.close(self._lock)
-            self._lock = None
-
-
-def _belief(log_p: Vector, n_subsets: int) -> Vector:
-    """Return a stored belief to the last bit; refuse what is none."""
-    if not np.allclose(log_p, check_log_belief(log_p, n_subsets), rtol=0, atol=1e-9):
-        raise ValueError("the probabilities do not add up to one")
-    freeze(log_p)
-    return log_p
-
-
-def _lock(path: Path) -> int:
-    """Hold a lock until the descriptor is closed; the file itself stays."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, _MODE)
-    except OSError as error:
-        raise LedgerError(
-            f"{path} must be a file that can be written; {error.strerror}. "
-            f"Choose another folder with state=."
-        ) from None
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise LedgerError(
-            f"the session must not be open twice: two releases at once would not know of each "
-            f"other; got {path}, which is held. Close the other session."
-        ) from None
-    return descriptor
 
 
 class Book:
@@ -367,7 +144,7 @@ class Keeper(ProcessBound):
         self._pool: Pool | None = None
         self._belief: Belief | None = None
         self._balances: Balances | None = None
-        self._secret: Secret | None = None
+        self._secret: ReleaseSecret | None = None
         self._closed = False
         self._lock = threading.RLock()
 
@@ -391,7 +168,7 @@ class Keeper(ProcessBound):
 
     def observe(
         self,
-        sampler: Sampler[Seen],
+        sampler: ReleaseSampler[Seen],
         charge: Spent,
         what: str,
         *,
@@ -408,7 +185,7 @@ class Keeper(ProcessBound):
         self.check_open()  # and then there must be no second secret under the belief of the first
         assert self._pool is not None  # drawn before anything is calibrated
         if self._secret is None:
-            self._secret = Secret(self._pool.n_subsets, self._source, first=first)
+            self._secret = ReleaseSecret(self._pool.n_subsets, self._source, first=first)
         unpaid, self._balances = self._balances, balances
         try:
             self._book.spend(charge, what, self._standing())

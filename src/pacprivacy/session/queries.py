@@ -5,22 +5,116 @@ from __future__ import annotations
 import csv
 import html
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
-from pacprivacy.errors import DataError
+from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.mechanism import Data
 from pacprivacy.queries import (
     QueryMechanism,
     Tables,
     arranged,
+    arranged_keys,
     column_names,
     query_mechanism,
 )
-from pacprivacy.release import Release, Row, plus_minus
+from pacprivacy.release import Release, Row, error_bar_plus_minus
+
+SHOWN_ROWS: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """The answer to a query as people read it, in the order of the query; public.
+
+    A cell of ``rows`` is a number with its error bars, or the text of a key.
+    """
+
+    query: str
+    plan: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str | Row, ...], ...]
+
+    def lines(self) -> list[list[str]]:
+        """Return every number as ``1 234 ± 56``: with its standard error."""
+        return [[_text(cell) for cell in row] for row in self.rows]
+
+    def __str__(self) -> str:
+        lines = [list(self.headings), *self.lines()[:SHOWN_ROWS]]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        right = [isinstance(cell, Row) for cell in self.rows[0]] if self.rows else []
+        right += [False] * (len(widths) - len(right))
+        shown = [
+            "  ".join(
+                text.rjust(width) if number else text.ljust(width)
+                for text, width, number in zip(line, widths, right, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        return "\n".join([*shown, *self._rest()])
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as a table in HTML."""
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.headings)
+        body = ""
+        for line in self.lines()[:SHOWN_ROWS]:
+            body += "".join(["<tr>", *(f"<td>{html.escape(text)}</td>" for text in line), "</tr>"])
+        rest = "".join(f"<p>{line}</p>" for line in self._rest())
+        return f"<pre>{html.escape(self.query)}</pre><table><tr>{head}</tr>{body}</table>{rest}"
+
+    def _rest(self) -> list[str]:
+        more = len(self.rows) - SHOWN_ROWS
+        return [f"and {more} more rows"] if more > 0 else []
+
+
+def _text(cell: str | Row) -> str:
+    return (
+        cell if isinstance(cell, str) else " ± ".join(error_bar_plus_minus(cell)).replace(",", " ")
+    )
+
+
+def answer_of(release: Release) -> Answer | None:
+    """Return what a release answers, as its query arranges it; None if it is of no query.
+
+    Guarantee
+    ---------
+    Claim R-9. A function of what is published.
+    """
+    table = release.table
+    if table is None:
+        return None
+    low, high = release.interval(0.95)
+    parts = (release.value, release.std_error, low, high)
+    try:
+        figures = {
+            name: [_numbers(part[name]) for part in (*parts, release.noise_std)]
+            for _, name, _ in table["columns"]
+            if name is not None
+        }
+        rows = []
+        for place, *texts in table["rows"]:
+            keys, cells = iter(texts), []
+            for name, column, counts in table["columns"]:
+                if column is None:
+                    cells.append(str(next(keys)))
+                    continue
+                value, *bars, noise = (float(numbers[place]) for numbers in figures[column])
+                value = float(np.rint(value)) + 0.0 if counts else value
+                cells.append(Row(name, value, *bars, noise_std=noise))
+            rows.append(tuple(cells))
+        return Answer(
+            query=str(table["query"]),
+            plan=str(table["plan"]),
+            headings=tuple(str(name) for name, _, _ in table["columns"]),
+            rows=tuple(rows),
+        )
+    except (KeyError, TypeError, ValueError, IndexError, StopIteration):
+        raise CertificateError(
+            "table must be that of the released value; got another. Use the file as it was written."
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,7 +133,8 @@ class QueryRelease(Release):
     def of(cls, release: Release, mechanism: QueryMechanism) -> Self:
         """Return a release as that of a query."""
         parts = {part.name: getattr(release, part.name) for part in fields(release)}
-        return cls(**parts, mechanism=mechanism)
+        made = cls(**parts, mechanism=mechanism)
+        return replace(made, table=made._table())
 
     @property
     def query(self) -> str:
@@ -52,30 +147,47 @@ class QueryRelease(Release):
         return self.mechanism.plan
 
     @property
+    def answer(self) -> Answer:
+        """The answer as people read it: every number as ``1 234 ± 56``."""
+        found = answer_of(self)
+        assert found is not None  # set with the release
+        return found
+
+    @property
     def frame(self) -> Any:
         """The answer as the query arranges it: counts rounded, noise and 95 % interval beside.
 
         HAVING, ORDER BY and LIMIT are taken of released numbers.
         """
         low, high = self.interval(0.95)
-        beside = {"noise": self.noise_std, "low": low, "high": high}
-        return self._arranged(
-            {
-                f"c{i}_{name}": numbers
-                for name, found in beside.items()
-                for i, numbers in enumerate(self._columns(found))
-            }
-        )
+        beside = {
+            f"c{i}_{name}": numbers
+            for name, found in (("noise", self.noise_std), ("low", low), ("high", high))
+            for i, numbers in enumerate(self._columns(found))
+        }
+        return arranged(self.mechanism.query, self._cells, self._shown() | beside)
+
+    @property
+    def _cells(self) -> tuple[tuple[Any, ...], ...]:
+        return self.mechanism.cells or ((),)
 
     def _columns(self, found: Any) -> list[Any]:
         """Return what is known of every cell, column by column."""
         return [_numbers(found[name]) for name in column_names(self.mechanism.query)]
 
-    def _arranged(self, beside: Mapping[str, Any]) -> Any:
-        query, cells = self.mechanism.query, self.mechanism.cells or ((),)
-        values = zip(query.columns, self._columns(self.value), strict=True)
-        shown = [np.rint(n) + 0.0 if column.counts else n for column, n in values]
-        return arranged(query, cells, {**{f"c{i}": n for i, n in enumerate(shown)}, **beside})
+    def _shown(self) -> dict[str, Any]:
+        """Return the released numbers, counts as whole ones."""
+        values = zip(self.mechanism.query.columns, self._columns(self.value), strict=True)
+        rounded = [np.rint(n).astype(np.int64) if column.counts else n for column, n in values]
+        return {f"c{i}": numbers for i, numbers in enumerate(rounded)}
+
+    def _table(self) -> dict[str, Any]:
+        query, shown = self.mechanism.query, self._shown()
+        pairs = zip(column_names(query), query.columns, strict=True)
+        columns = {f"c{i}": [name, column.counts] for i, (name, column) in enumerate(pairs)}
+        named = [[name, *columns.get(sql, [None, False])] for sql, name in query.shown]
+        rows = arranged_keys(query, self._cells, shown)
+        return {"query": query.text, "plan": self.plan, "columns": named, "rows": rows}
 
     def to_csv(self, path: str | Path) -> None:
         """Write the answer with its noise and intervals; may be published."""
@@ -84,31 +196,11 @@ class QueryRelease(Release):
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(rows)
 
-    def lines(self) -> tuple[list[str], list[list[str]]]:
-        """Return the answer for people: headings, and every number as ``1,234 ± 56``."""
-        error = {f"c{i}_error": e for i, e in enumerate(self._columns(self.std_error))}
-        frame = self._arranged(error)
-        names = [name for _, name in self.mechanism.query.shown]
-        rows = []
-        for row in frame.to_dict("records"):
-            cells = []
-            for name in names:
-                if f"{name} error" in row:
-                    numbers = Row(name, row[name], row[f"{name} error"], 0.0, 0.0)
-                    cells.append(" ± ".join(plus_minus(numbers)))
-                else:
-                    cells.append(str(row[name]))
-            rows.append(cells)
-        return names, rows
-
     def _repr_html_(self) -> str:
-        frame = self.frame
-        shown = frame._repr_html_() if hasattr(frame, "_repr_html_") else repr(frame)
-        text = html.escape(self.query)
-        return f"<pre>{text}</pre>{shown}{self.certificate._repr_html_()}"
+        return f"{self.answer._repr_html_()}{self.certificate._repr_html_()}"
 
     def __str__(self) -> str:
-        return f"{self.frame}\nplan: {self.plan}"
+        return f"{self.answer}\nplan: {self.plan}"
 
 
 def query_of(text: str, data: Data, keys: Any, at_least: int, fill: float | None) -> QueryMechanism:

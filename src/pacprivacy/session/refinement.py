@@ -22,14 +22,14 @@ from pacprivacy.release import (
     Certificate,
     Release,
     certificate_epsilon,
-    drowned_note,
-    warn_if_noisy,
+    error_bar_drowned_note,
+    warn_of_error_bars,
 )
-from pacprivacy.session.rehearsal import information_of
+from pacprivacy.session.rehearsal import rehearsal_information
 from pacprivacy.theory import empirical_bernstein, membership_success, posterior_success
 
 if TYPE_CHECKING:
-    from pacprivacy.session.account import Share
+    from pacprivacy.session.account import AccountShare
     from pacprivacy.session.session import Session
 
 FEW_ROWS: Final = 2
@@ -137,7 +137,7 @@ MEMBERSHIP_LEVELS: Final = 4
 _RATIO: Final = {"information": 2.0**-0.5, "membership": 0.5}
 
 
-def level_shares(share: Spent, levels: int | None) -> tuple[float, ...]:
+def refinement_shares(share: Spent, levels: int | None) -> tuple[float, ...]:
     """Return the part of a share that may be spent up to each level, growing to 1.
 
     Information adds up exactly, so its levels are many and close. Increments of membership
@@ -193,7 +193,7 @@ class Refinement:
 
         What is given goes to ``calibrate``, here and in :meth:`plan`.
         """
-        self._first(information_of(self._share), given)
+        self._first(rehearsal_information(self._share), given)
 
     def _first(self, budget: AnyBudget, given: dict[str, Any]) -> noise.NoisePlan:
         plan = noise.calibrate(self._values, budget, rule=self._rule, **given)
@@ -222,7 +222,7 @@ class Refinement:
         free = problem.noiseless_plan(self._base.rule)
         if free is not None:  # little is left to be learned
             return free
-        return noise.rescale(self._base, problem, simulated=rule.is_simulated)
+        return noise.prove_rescaled(self._base, problem, simulated=rule.is_simulated)
 
     def add(self, plan: noise.NoisePlan, observation: noise.Observation) -> Vector:
         """Return the estimate with one more observation."""
@@ -303,7 +303,7 @@ def refine(
         )
     evaluated = session.evaluate(mechanism, budget, rule=rule, checkpoint=checkpoint)
     outputs, share = evaluated.outputs, evaluated.share
-    fractions = level_shares(share.limits, levels)
+    fractions = refinement_shares(share.limits, levels)
     steps = Refinement(outputs, share.limits, rule=rule)
     steps.begin(**session.calibration(share))
     releases: list[Release] = []
@@ -328,14 +328,16 @@ def refine(
     bars = releases[-1].error_bars
     certificate = _certificate(session, budget, target, steps, releases, looks)
     if bars is not None and plan.noise.total_variance > 0:
-        own = drowned_note(bars)  # of the last observation alone
+        own = error_bar_drowned_note(bars)  # of the last observation alone
         bars = bars.with_noise((steps.total_variance / plan.noise.total_variance) ** 0.5)
         said = (text for text in certificate.published if not text.startswith(NAMED))
         notes = (note for note in certificate.notes if note not in own)
         certificate = replace(
-            certificate, published=(*said, bars.sentence), notes=(*notes, *drowned_note(bars))
+            certificate,
+            published=(*said, bars.sentence),
+            notes=(*notes, *error_bar_drowned_note(bars)),
         )
-    warn_if_noisy(value, bars, outputs.values)
+    warn_of_error_bars(value, bars, outputs.values)
     return GradualRelease(
         value=value,
         proof=releases[-1].bundle,
@@ -349,8 +351,8 @@ def refine(
 
 
 def _part(
-    share: Share, fractions: tuple[float, float], nats: float, now: Balances | None
-) -> Share | None:
+    share: AccountShare, fractions: tuple[float, float], nats: float, now: Balances | None
+) -> AccountShare | None:
     """Return what the next step may spend, given what the steps before it have left."""
     done, fraction = fractions
     if nats <= _TINY:

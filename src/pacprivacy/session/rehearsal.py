@@ -14,17 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy._progress import begin, expect
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy._system import available_memory
-from pacprivacy.budget import AnyBudget, Information, Membership, Spent, limits_of
+from pacprivacy._system import available_memory, begin, expect
+from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
 from pacprivacy.errors import MechanismError, PoolError
 from pacprivacy.mechanism import (
     Mechanism,
     as_mechanism,
     coerce_data,
     is_data_streamed,
-    mechanism_batch,
+    mechanism_by_subset,
 )
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
 from pacprivacy.pool import (
@@ -32,8 +31,8 @@ from pacprivacy.pool import (
     Balanced,
     Pool,
     PoolStrategy,
-    fold_choices,
-    unit_name,
+    pool_unit_name,
+    strategy_fold_choices,
 )
 from pacprivacy.simulation import (
     EVALUATING,
@@ -139,7 +138,7 @@ class Rehearsal:
             _check_memory(strategy, self.data.n_rows)
         pool = strategy.draw(self.data.n_rows, rng=seed, units=self._units, strata=labels)
         key = getattr(self.data.parts[0], "unit", None)  # of tables, whose rows are their units
-        if self._units is None and isinstance(key, str) and (called := unit_name(key)):
+        if self._units is None and isinstance(key, str) and (called := pool_unit_name(key)):
             pool = replace(pool, unit=called)
         self.pool = replace(pool, notes=(*pool.notes, *chosen)) if chosen else pool
         return self.pool, notes
@@ -164,7 +163,7 @@ class Rehearsal:
             strategy = strategy.with_subsets(self._n_subsets)
         elif strategy.n_subsets is None:
             default = SUBSETS_OF_MANY if self.data.n_rows > MANY_RECORDS else SUBSETS_BATCHED
-            if mechanism_batch(mechanism) is None:
+            if mechanism_by_subset(mechanism):
                 default = SUBSETS_BLACK_BOX
             if isinstance(strategy, Balanced) and strategy.folds != "auto":
                 default = -(-default // strategy.folds) * strategy.folds
@@ -199,11 +198,11 @@ class Rehearsal:
         Claim P-4. A function of the universe and of public randomness, which the note says.
         """
         assert strategy.n_subsets is not None  # known before the folds are
-        choices = fold_choices(strategy.n_subsets, self.data.n_rows, self._units)
+        choices = strategy_fold_choices(strategy.n_subsets, self.data.n_rows, self._units)
         if len(choices) == 1:
             return choices[0], ()
         advance, started = begin(TRYING, len(choices)), time.perf_counter()
-        alone = mechanism_batch(mechanism) is None
+        alone = mechanism_by_subset(mechanism)
         part = 4 if alone else 2
         size = strategy.n_subsets // (part * len(choices))
         pilots: list[tuple[Outputs, Pool]] = []
@@ -349,7 +348,7 @@ def _check_memory(strategy: PoolStrategy, n_units: int) -> None:
 def _weighs_folds(budget: AnyBudget, rule: AnyRule | None, n_subsets: int | None) -> bool:
     """Return whether the number of folds is chosen: membership is limited, by the default rule."""
     default = rule is None or rule == "risk"
-    return default and limits_of(budget, n_subsets).success_level is not None
+    return default and budget_limits(budget, n_subsets).success_level is not None
 
 
 def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float:
@@ -358,7 +357,7 @@ def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float
     return noise + float(np.square(values - goal).sum(axis=1).mean())
 
 
-def information_of(share: Spent) -> AnyBudget:
+def rehearsal_information(share: Spent) -> AnyBudget:
     """Return what a calibration is asked for, where increments travel as caps."""
     if share.mi_nats is not None:
         return Information(share.mi_nats)

@@ -19,17 +19,16 @@ import numpy as np
 
 from pacprivacy import adversary, release as releasing
 from pacprivacy._plots import draw
-from pacprivacy._progress import begin, show_stages
 from pacprivacy._random import public_generator, secret_source
 from pacprivacy._rounding import at_most
-from pacprivacy._system import few_threads
+from pacprivacy._system import begin, few_threads, show_stages
 from pacprivacy.budget import (
     AnyBudget,
     BudgetLike,
     Spent,
     as_budget,
-    limits_of,
-    needs_pool,
+    budget_limits,
+    budget_needs_pool,
 )
 from pacprivacy.errors import (
     BudgetError,
@@ -37,14 +36,14 @@ from pacprivacy.errors import (
     SecretError,
 )
 from pacprivacy.mechanism import as_mechanism, split_data_units, titled_mechanism
-from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_feasible
+from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_rule_feasible
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST
-from pacprivacy.session.account import Holder, Share, open_account, share_of
+from pacprivacy.session.account import AccountShare, Holder, account_share, open_account
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.queries import QueryRelease, query_of
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
-from pacprivacy.session.rehearsal import Prospect, Rehearsal, information_of
+from pacprivacy.session.rehearsal import Prospect, Rehearsal, rehearsal_information
 from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_outputs
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class Evaluated:
 
     outputs: Outputs
     budget: AnyBudget
-    share: Share
+    share: AccountShare
     notes: tuple[str, ...] = ()
 
 
@@ -340,7 +339,7 @@ class Session(Keeper):
                 checkpoint=checkpoint,
             )
             found = self.publish(plan)[0]
-        releasing.warn_if_noisy(found.value, found.error_bars, plan.outputs.values)
+        releasing.warn_of_error_bars(found.value, found.error_bars, plan.outputs.values)
         return found
 
     def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
@@ -374,6 +373,7 @@ class Session(Keeper):
         keys: Any = None,
         at_least: int = AT_LEAST,
         fill: float | None = None,
+        checkpoint: str | Path | None = None,
         name: str | None = None,
     ) -> QueryRelease:
         """Release the answer to a query over :class:`pacprivacy.Tables`, the session's data.
@@ -381,7 +381,10 @@ class Session(Keeper):
         As :meth:`release`; for ``keys``, ``at_least`` and ``fill`` see :func:`pacprivacy.sql`.
         """
         asked = query_of(query, self._rehearsal.data, keys, at_least, fill)
-        return QueryRelease.of(self.release(asked, budget, share=share, name=name), asked)
+        made = self.release(asked, budget, share=share, checkpoint=checkpoint, name=name)
+        found = QueryRelease.of(made, asked)
+        self._releases[self._releases.index(made)] = found
+        return found
 
     def refine(
         self,
@@ -451,7 +454,7 @@ class Session(Keeper):
         pool, share, belief = self._pool, evaluated.share, self.belief
         given, part, asked = self.calibration(share), None, evaluated.budget
         if not self._alone:
-            part = releasing.SessionPart(
+            part = releasing.BundleSession(
                 total=self._total,
                 before=self._spent,
                 share=share.limits,
@@ -460,13 +463,13 @@ class Session(Keeper):
                 allowed=share.allowed,
                 part=share.part,
             )
-            asked = information_of(share.limits)
+            asked = rehearsal_information(share.limits)
         begin(SEARCHING)
         noise, outputs = (
             calibrate(asked, gamma=adversary.DEFAULT_GAMMA / 2, **given),
             evaluated.outputs,
         )
-        bars, said = releasing.measure(outputs, noise, pool), outputs.published
+        bars, said = releasing.measure_error_bars(outputs, noise, pool), outputs.published
         context = releasing.Context(
             outputs=outputs if bars is None else replace(outputs, published=(*said, bars.sentence)),
             pool=pool,
@@ -475,7 +478,7 @@ class Session(Keeper):
             gamma=adversary.DEFAULT_GAMMA,
             seed=given["rng"],
             simulation=self._simulate,
-            notes=(*evaluated.notes, *releasing.drowned_note(bars)),
+            notes=(*evaluated.notes, *releasing.error_bar_drowned_note(bars)),
             session=part,
         )
         with few_threads(pool.n_subsets * pool.n_units):
@@ -570,7 +573,7 @@ class Session(Keeper):
         assert self._belief is not None  # set with the pool
         return adversary.Belief.uniform(len(self._belief.log_p)) if self._fresh else self._belief
 
-    def calibration(self, share: Share) -> dict[str, Any]:
+    def calibration(self, share: AccountShare) -> dict[str, Any]:
         """Return what a calibration is told besides the budget: belief, balances, its own seed."""
         if self._alone:
             return {"pool": self._pool, "rng": self.proof_seed()}
@@ -595,9 +598,9 @@ class Session(Keeper):
 
     def _read_total(self, n_subsets: int | None) -> Spent:
         """Return the limits of the budget, as far as they can be told before the pool is drawn."""
-        if self._budget is None or (n_subsets is None and needs_pool(self._budget)):
+        if self._budget is None or (n_subsets is None and budget_needs_pool(self._budget)):
             return Spent()
-        total = limits_of(self._budget, n_subsets)
+        total = budget_limits(self._budget, n_subsets)
         if self._fresh and total.success_level is not None:
             raise BudgetError(
                 "budget must be Information when secrets are fresh: increments of membership "
@@ -612,7 +615,9 @@ class Session(Keeper):
             return None
         return adversary.Balances.begin(2 * max(left, 0.0), n_units)
 
-    def _share(self, budget: AnyBudget | None, share: float | None, rule: AnyRule | None) -> Share:
+    def _share(
+        self, budget: AnyBudget | None, share: float | None, rule: AnyRule | None
+    ) -> AccountShare:
         """Return what a release may spend: what was asked, never more than what is left."""
         assert self._pool is not None  # drawn in evaluate()
         if budget is not None and share is not None:
@@ -622,11 +627,11 @@ class Session(Keeper):
             )
         if share is not None and not 0 < share <= 1:
             raise BudgetError(f"share must be above 0 and at most 1; got {share!r}. Use 0.2.")
-        asked = None if budget is None else limits_of(budget, self._pool.n_subsets)
+        asked = None if budget is None else budget_limits(budget, self._pool.n_subsets)
         if self._alone:
             assert budget is not None  # a session of one release has its budget
             assert asked is not None  # with it
-            check_feasible(budget, rule, self._pool)
-            return Share(limits=asked.above())
+            check_rule_feasible(budget, rule, self._pool)
+            return AccountShare(limits=asked.above())
         left = self._spent.left_of(self._total).tightest(self._book.left())
-        return share_of(asked, share, left, self._balances, self._pool.n_units)
+        return account_share(asked, share, left, self._balances, self._pool.n_units)

@@ -16,9 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Integers, Matrix, Vector
-from pacprivacy._progress import begin, expect, wipe
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy._system import single_threaded
+from pacprivacy._system import begin, expect, single_threaded, wipe
 from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
 from pacprivacy.mechanism import Data, Mechanism, Structure, coerce_data, flatten
 from pacprivacy.pool import Pool
@@ -44,7 +43,8 @@ class SubsetRun:
     ) -> tuple[Matrix, Structure]:
         """Return the values of all subsets and their common structure."""
         try:
-            with open_workers(n_jobs, backend) as workers:
+            prefer = getattr(self.job.mechanism, "prefer", None)
+            with open_workers(n_jobs, backend, prefer=prefer) as workers:
                 return self._execute(workers)
         except KeyboardInterrupt:
             raise InterruptedRun(self._stopped()) from None

@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from pacprivacy import mechanism as mechanisms
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy._progress import begin, expect, show_stages
 from pacprivacy._random import coerce_seed
-from pacprivacy._system import single_threaded
+from pacprivacy._system import begin, expect, show_stages, single_threaded
 from pacprivacy.errors import MechanismError
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation.backends import (
@@ -44,7 +43,8 @@ class Outputs:
     Row ``k`` of ``values``, shape (m, d), is the flattened value on subset ``k``. ``public`` is
     what was computed from the whole universe or declared, ``published`` what of the universe the
     value shows. Each number was divided by its entry of ``scales``; see :func:`scale_outputs`. With
-    ``rounds``, released numbers are counts. ``model`` says how the value is applied to new rows.
+    ``rounds``, released numbers are counts. ``model`` says how the value is applied to new rows,
+    ``own_units`` that its numbers are of several kinds.
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)
@@ -57,6 +57,7 @@ class Outputs:
     scales: Vector | None = field(default=None, repr=False)
     rounds: bool = field(default=False, repr=False)
     model: Mapping[str, Any] | None = field(default=None, repr=False)
+    own_units: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         values = np.ascontiguousarray(self.values, dtype=np.float64).view()
@@ -237,6 +238,7 @@ def run_mechanism(
         finish=prepared.finish,
         rounds=totals == "count",
         model=mechanisms.mechanism_model(prepared),
+        own_units=mechanisms.mechanism_own_units(prepared),
     )
 
 
@@ -246,6 +248,7 @@ TOTALS: Final = {
     "share, and rounded to whole numbers",
 }
 DISPARATE: Final = 100.0  # spreads that differ by less share one unit of noise
+ALIKE: Final = 2.0  # the same, where numbers are of several kinds
 OWN_SCALE: Final = 64  # numbers of a larger array are of one kind, and share a scale
 SHOWN_SCALES: Final = 8
 FLAT: Final = 1e-12  # a spread below this share of the number's size is rounding error
@@ -255,9 +258,10 @@ def scale_outputs(outputs: Outputs) -> Outputs:
     """Give outputs of very different size a unit each, so that none drowns in another's noise.
 
     The noise rules make the *total* noise small. Where spreads over the pool differ by more than
-    100, each number is divided by its own spread, rounded to a power of two (exact in floating
-    point); arrays of more than 64 numbers have one unit. The released value is in its own units
-    again. The scales are the same for all candidates, and the certificate names them.
+    100, or than 2 where a mechanism has numbers of several kinds, each number is divided by its
+    own spread, rounded to a power of two (exact in floating point); arrays of more than 64 numbers
+    have one unit. The released value is in its own units again. The scales are the same for all
+    candidates, and the certificate names them.
     """
     values = outputs.values
     spread, size = np.ptp(values, axis=0), np.abs(values).max(axis=0)
@@ -266,7 +270,8 @@ def scale_outputs(outputs: Outputs) -> Outputs:
         if part.stop - part.start > OWN_SCALE:
             spread[part] = np.sqrt(np.square(spread[part]).mean())
     moves = spread[spread > 0]
-    if not moves.size or moves.max() <= DISPARATE * moves.min():
+    shared = ALIKE if outputs.own_units else DISPARATE
+    if not moves.size or moves.max() <= shared * moves.min():
         return outputs
     scales = np.exp2(np.round(np.log2(np.where(spread > 0, spread, moves.max()))))
     listed = f"from {scales.min():.3g} to {scales.max():.3g}"

@@ -233,10 +233,19 @@ class _Joblib(Workers):
 
     lost = (BrokenProcessPool,)
 
+    def __init__(self, count: int, prefer: str | None = None) -> None:
+        super().__init__(count)
+        self._prefer = prefer
+
     def _attempt(
         self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
     ) -> Generator[Numbered, None, None]:
-        parallel = joblib.Parallel(n_jobs=self.count, return_as="generator_unordered", batch_size=1)
+        parallel = joblib.Parallel(
+            n_jobs=self.count,
+            return_as="generator_unordered",
+            batch_size=1,
+            prefer=self._prefer,
+        )
         with self._placed(shared) as (label, source):
             results = parallel(
                 joblib.delayed(call)(label, source, function, number, task)
@@ -248,7 +257,7 @@ class _Joblib(Workers):
     @contextmanager
     def _placed(self, shared: Any) -> Iterator[tuple[Label, Any]]:
         label = Label()
-        if getattr(get_active_backend()[0], "supports_sharedmem", False):
+        if getattr(get_active_backend(prefer=self._prefer)[0], "supports_sharedmem", False):
             before = dict(_KEPT)
             _KEPT[label.key] = shared  # threads find it where a worker would keep it
             try:
@@ -345,17 +354,20 @@ class _Ray(Workers):
 
 
 @contextmanager
-def open_workers(n_jobs: int | None = None, backend: str | None = None) -> Iterator[Workers]:
+def open_workers(
+    n_jobs: int | None = None, backend: str | None = None, *, prefer: str | None = None
+) -> Iterator[Workers]:
     """Yield those who run tasks: by a name, or by the configuration of joblib in force.
 
-    ``n_jobs`` limits how many tasks run at a time; a cluster is used whole by default.
+    ``n_jobs`` limits how many tasks run at a time; a cluster is used whole by default. ``prefer``
+    is joblib's hint, "threads" or "processes", where nothing else is asked for.
     """
     whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
     if n_jobs is not None and (not whole or n_jobs == 0):
         raise DataError(
             f"n_jobs must be None or an integer other than 0; got {n_jobs!r}. Use -1 for all cores."
         )
-    active = get_active_backend()[0]
+    active = get_active_backend(prefer=prefer)[0]
     kind, _, address = ("" if backend is None else backend).partition("://")
     if kind not in ("", "loky", "threading", "dask", "ray") or (address and kind[0] not in "dr"):
         raise DataError(f"backend must be {BACKENDS}; got {backend!r}. Leave it out for loky.")
@@ -368,7 +380,7 @@ def open_workers(n_jobs: int | None = None, backend: str | None = None) -> Itera
     else:
         with joblib.parallel_config(backend=kind) if kind else nullcontext():
             count = int(joblib.effective_n_jobs(n_jobs))
-            yield _Here(1) if count == 1 else _Joblib(count)
+            yield _Here(1) if count == 1 else _Joblib(count, prefer)
 
 
 @contextmanager

@@ -11,6 +11,11 @@ A table is a pandas, polars or Arrow frame, or an array. Gaps are looked after i
 candidate: a row is dropped, or a gap is filled, by what the candidate's own rows say. Names of
 columns and the levels of categories are the same for all candidates: declared with ``levels``, or
 those that occur in the universe, which the certificate then lists as published without noise.
+
+Over :class:`pacprivacy.Tables` every function takes ``table``: the name of a table, or joined ones
+as SQL has them after FROM. A candidate then has the joined rows of its units:
+
+>>> clinic_costs = pac.stats.mean("cost", by="region", table="visits JOIN people ON person = id")
 """
 
 from __future__ import annotations
@@ -19,9 +24,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Mechanism
-from pacprivacy.stats.base import MOST_LEVELS, POLICIES, Missing, Statistic
+from pacprivacy.mechanism import Histogram, Mechanism
+from pacprivacy.stats.joined import JoinedStatistic
 from pacprivacy.stats.regressions import OLS, Logistic, Poisson
+from pacprivacy.stats.statistic import MOST_LEVELS, POLICIES, Missing, Statistic
 from pacprivacy.stats.summaries import Count, Mean, Quantiles, Sum, Variance
 
 __all__ = [
@@ -31,6 +37,7 @@ __all__ = [
     "Statistic",
     "count",
     "crosstab",
+    "histogram",
     "logistic",
     "mean",
     "median",
@@ -53,10 +60,12 @@ def _make(kind: Callable[..., Statistic], options: Mapping[str, Any], **own: Any
     levels = settings.pop("levels", None) or {}
     settings["levels"] = {name: tuple(str(x) for x in found) for name, found in levels.items()}
     settings["by"] = _names(settings.pop("by", None)) or ()
+    table = settings.pop("table", None)
     try:
-        return kind(**settings, **own)
+        made = kind(**settings, **own)
+        return made if table is None else JoinedStatistic(inner=made, table=table)
     except TypeError:
-        known = "by, where, weights, levels, missing, fill"
+        known = "by, where, weights, levels, missing, fill, table"
         wrong = sorted(settings.keys() - {*known.split(", ")})
         raise MechanismError(
             f"options must be among {known}; got {', '.join(wrong)}. Check the spelling."
@@ -72,7 +81,8 @@ def mean(columns: Names = None, **options: Any) -> Mechanism:
         All columns that are not used otherwise by default.
     **options
         ``by``, ``where``, ``weights``, ``levels``, ``missing`` and ``fill`` as in
-        :class:`Statistic`; so for the other functions here.
+        :class:`Statistic`; over several tables ``table``, what stands after FROM. So for the other
+        functions here.
     """
     return _make(Mean, options, columns=_names(columns))
 
@@ -107,6 +117,22 @@ def quantiles(
 ) -> Mechanism:
     """Return quantiles of columns, by linear interpolation as in :func:`numpy.quantile`."""
     return _make(Quantiles, options, columns=_names(columns), q=tuple(sorted(map(float, q))))
+
+
+def histogram(
+    column: str,
+    *,
+    bins: int | Sequence[float],
+    table: str,
+    ranges: tuple[float, float] | None = None,
+) -> Mechanism:
+    """Return the numbers of rows of joined tables by bins of a column; gaps are left out.
+
+    ``bins`` are edges, or a number of bins of equal width between ``ranges``.
+    """
+    counted = Histogram(bins=bins, ranges=ranges)
+    filled = f"{table} WHERE {column} IS NOT NULL"
+    return JoinedStatistic(inner=counted, table=filled, columns=column)
 
 
 def ols(target: str, columns: Names = None, **options: Any) -> Mechanism:

@@ -12,7 +12,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Columns, code_column_levels, column_levels, fixed_mechanism
-from pacprivacy.stats.base import Rows, Statistic, labelled
+from pacprivacy.stats.statistic import Statistic, StatisticRows, label_statistic
 from pacprivacy.stats.summaries import Summed
 
 INTERCEPT: Final = "intercept"
@@ -31,7 +31,7 @@ class _Regression(Statistic):
         assert self.target is not None
         return self._numbers(frame, self.target)
 
-    def _complete(self, rows: Rows) -> Rows:
+    def _complete(self, rows: StatisticRows) -> StatisticRows:
         """Set the weight to 0 and the entries to their centres where one is missing."""
         assert rows.y is not None
         layout = fixed_mechanism(self.layout, "layout")
@@ -41,7 +41,7 @@ class _Regression(Statistic):
         y = np.where(gaps, layout.centre[-1], y)
         return replace(rows, weights=np.where(gaps, 0.0, rows.weights), X=X, y=y)
 
-    def _design(self, rows: Rows) -> Matrix:
+    def _design(self, rows: StatisticRows) -> Matrix:
         """Return the columns in steady units, with one of ones before them."""
         layout = fixed_mechanism(self.layout, "layout")
         scaled = (rows.X - layout.centre[:-1]) / layout.scales[:-1]
@@ -74,7 +74,7 @@ class _Regression(Statistic):
     def finish(self, value: Any) -> Any:
         """Put names on released coefficients."""
         names = (INTERCEPT, *fixed_mechanism(self.layout, "layout").names)
-        return labelled(np.asarray(value, dtype=np.float64), [names])
+        return label_statistic(np.asarray(value, dtype=np.float64), [names])
 
     def _solve(self, matrices: Matrix, vectors: Matrix) -> Matrix:
         """Solve one system per candidate; refuse columns that determine each other."""
@@ -97,7 +97,7 @@ class OLS(_Regression, Summed):
 
     kind = "ols"
 
-    def _features(self, rows: Rows) -> Matrix:
+    def _features(self, rows: StatisticRows) -> Matrix:
         layout, rows = fixed_mechanism(self.layout, "layout"), self._complete(rows)
         assert rows.y is not None
         y = (rows.y - layout.centre[-1]) / layout.scales[-1]

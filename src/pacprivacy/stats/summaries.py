@@ -13,7 +13,7 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Batch, Columns, Data, fixed_mechanism, subset_sums
 from pacprivacy.pool import Pool
-from pacprivacy.stats.base import Rows, Statistic, labelled
+from pacprivacy.stats.statistic import Statistic, StatisticRows, label_statistic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +36,14 @@ class Summed(Statistic):
         return self._combine(subset_sums(pool, lambda i: self._features(rows.take(i)), width))
 
     @abstractmethod
-    def _features(self, rows: Rows) -> Matrix:
+    def _features(self, rows: StatisticRows) -> Matrix:
         """Return what is summed, one line per row."""
 
     @abstractmethod
     def _combine(self, sums: Matrix) -> Matrix:
         """Return the numbers of every candidate, given its sums."""
 
-    def _spread_out(self, rows: Rows, columns: Sequence[Matrix]) -> Matrix:
+    def _spread_out(self, rows: StatisticRows, columns: Sequence[Matrix]) -> Matrix:
         """Put each row's numbers where its cell is; shape (rows, kinds * terms * cells)."""
         stacked = np.stack(columns, axis=1)  # rows, kinds, terms
         if not self.by:
@@ -57,7 +57,7 @@ class Summed(Statistic):
         parts = sums.reshape(len(sums), kinds, -1)
         return [parts[:, kind] for kind in range(kinds)]
 
-    def _there(self, rows: Rows) -> Matrix:
+    def _there(self, rows: StatisticRows) -> Matrix:
         return np.where(np.isnan(rows.X), 0.0, rows.weights[:, None])
 
     def _per_number(self, by_term: Vector) -> Vector:
@@ -71,7 +71,7 @@ class Mean(Summed):
 
     kind = "mean"
 
-    def _features(self, rows: Rows) -> Matrix:
+    def _features(self, rows: StatisticRows) -> Matrix:
         there = self._there(rows)
         centred = np.nan_to_num(rows.X - fixed_mechanism(self.layout, "layout").centre)
         return self._spread_out(rows, [there, there * centred])
@@ -90,7 +90,7 @@ class Sum(Summed):
     kind = "sum"
     totals: ClassVar[Literal["sum", "count"]] = "sum"
 
-    def _features(self, rows: Rows) -> Matrix:
+    def _features(self, rows: StatisticRows) -> Matrix:
         return self._spread_out(rows, [self._there(rows) * np.nan_to_num(rows.X)])
 
     def _combine(self, sums: Matrix) -> Matrix:
@@ -107,7 +107,7 @@ class Count(Summed):
     def _columns(self, frame: Columns) -> tuple[str, ...]:
         return self.columns or ()
 
-    def _features(self, rows: Rows) -> Matrix:
+    def _features(self, rows: StatisticRows) -> Matrix:
         if not self.columns:
             return self._spread_out(rows, [rows.weights[:, None]])
         is_level = np.array(
@@ -131,7 +131,7 @@ class Count(Summed):
         numbers = np.asarray(value, dtype=np.float64).reshape(self._shape)
         if self.by and len(axes[0]) == 1:
             axes, numbers = axes[1:], numbers[0]
-        return labelled(numbers, axes)
+        return label_statistic(numbers, axes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class Variance(Summed):
     kind = "variance"
     weighted = False
 
-    def _features(self, rows: Rows) -> Matrix:
+    def _features(self, rows: StatisticRows) -> Matrix:
         there = self._there(rows)
         centred = np.nan_to_num(rows.X - fixed_mechanism(self.layout, "layout").centre)
         return self._spread_out(rows, [there, there * centred, there * np.square(centred)])
@@ -203,7 +203,7 @@ class Quantiles(Statistic):
             values[k] = np.concatenate([_quantile(v[mask[rows]], self.q) for rows, v in cells])
         return self._check(values)
 
-    def _sorted(self, rows: Rows) -> Any:
+    def _sorted(self, rows: StatisticRows) -> Any:
         """Yield the rows of every column and cell in the order of their values, and these."""
         for column in rows.X.T:
             usable = (rows.weights > 0) & ~np.isnan(column)
@@ -229,7 +229,7 @@ class Quantiles(Statistic):
             axes, numbers = axes[:-1], numbers[..., 0]
         if self.by and len(layout.names) == 1:
             axes, numbers = axes[1:], numbers[0]
-        return labelled(numbers, axes)
+        return label_statistic(numbers, axes)
 
 
 def _quantile(values: Vector, q: tuple[float, ...]) -> Vector:

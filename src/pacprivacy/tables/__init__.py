@@ -3,24 +3,24 @@
 from pacprivacy.tables.categories import (
     ModelOptions as ModelOptions,
     Ranges as Ranges,
-    rows_where as rows_where,
-)
-from pacprivacy.tables.files import (
-    Reading as Reading,
-    Table as Table,
-    check_known as check_known,
-    numeric_matrix as numeric_matrix,
-    read_table as read_table,
-    unit_labels as unit_labels,
+    table_rows_where as table_rows_where,
 )
 from pacprivacy.tables.models import (
     MODELS as MODELS,
-    Study as Study,
-    described_columns as described_columns,
+    ModelStudy as ModelStudy,
+    described_model_columns as described_model_columns,
     find_model as find_model,
-    learned_columns as learned_columns,
-    numbers_of as numbers_of,
-    pairs_of as pairs_of,
-    read_study as read_study,
+    learned_model_columns as learned_model_columns,
+    model_numbers as model_numbers,
+    model_ranges as model_ranges,
+    read_model_study as read_model_study,
 )
 from pacprivacy.tables.prediction import predict as predict
+from pacprivacy.tables.table import (
+    Reading as Reading,
+    Table as Table,
+    check_table_columns as check_table_columns,
+    read_table as read_table,
+    table_matrix as table_matrix,
+    table_unit_labels as table_unit_labels,
+)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy import stats
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix, Vector, listed, quoted
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
     GAP_LEVEL,
@@ -23,7 +23,7 @@ from pacprivacy.mechanism import (
     code_column_levels,
     column_levels,
 )
-from pacprivacy.tables.files import Table, check_known, listed, quoted
+from pacprivacy.tables.table import Table, check_table_columns
 
 Ranges = tuple[float, float] | dict[str, tuple[float, float]]
 
@@ -75,7 +75,7 @@ class Categories:
         grouped: Sequence[str] = (),
     ) -> Self:
         """Return declared levels, or those that occur; refuse unusable columns in one message."""
-        check_known(table, tuple(options.levels))
+        check_table_columns(table, tuple(options.levels))
         text = [name for name in names if table.columns[name].numbers is None]
         text += [name for name in grouped if name not in text]
         _check_categories(table, names, text, options)
@@ -183,19 +183,19 @@ def _refuse_gaps(table: Table, names: Sequence[str]) -> None:
         )
 
 
-def check_numbers(table: Table, names: Sequence[str]) -> None:
+def check_category_numbers(table: Table, names: Sequence[str]) -> None:
     """Refuse text where numbers are needed."""
     for name in names:
         if table.columns[name].numbers is None:
             raise DataError(f"column {name!r} must hold numbers; got text. Choose another.")
 
 
-def rows_where(table: Table, where: str | None) -> npt.NDArray[np.bool_]:
+def table_rows_where(table: Table, where: str | None) -> npt.NDArray[np.bool_]:
     """Return which rows meet the condition."""
     if where is None:
         return np.ones(table.n_rows, dtype=np.bool_)
     condition = Condition(where)
-    check_known(table, condition.columns)
+    check_table_columns(table, condition.columns)
     columns = {name: table.columns[name] for name in condition.columns}
     return condition.rows(
         {name: c.labels if c.numbers is None else c.numbers for name, c in columns.items()}
@@ -238,7 +238,7 @@ def range_notes(table: Table, options: ModelOptions) -> tuple[str, ...]:
     return (f"values outside the declared range: {', '.join(said[:SHOWN_COUNTS])}{more}",)
 
 
-def as_fields(
+def categories_as_fields(
     table: Table, names: Sequence[str], levels: Mapping[str, tuple[str, ...]]
 ) -> npt.NDArray[Any]:
     """Return the columns as one structured array; a gap in text is the empty text."""

@@ -4,7 +4,7 @@ A new model is one entry in :data:`MODELS`: a statistic of :mod:`pacprivacy.stat
 after gaps and categories itself, or a model of numbers alone, for which categories become columns
 of zeros and ones, and rows with gaps are left out of every candidate or filled inside it.
 
-A :class:`Study` is a model on a file. In a session the data are the rows of the file, whatever
+A :class:`ModelStudy` is a model on a file. In a session the data are the rows of the file, whatever
 model is released: the next release may be of another one, and goes on with the same secret half.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from pacprivacy import stats
 from pacprivacy._checks import Array, Mask, Vector
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent
-from pacprivacy.design import OrthogonalRidge, Penalty
+from pacprivacy.design import OrthogonalRidge, RidgePenalty
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import (
@@ -35,7 +35,7 @@ from pacprivacy.mechanism import (
     KMeans,
     LinearSVM,
     Mechanism,
-    MechanismColumns,
+    MechanismScaling,
     NamedMechanism,
     RowsMechanism,
     Scaling,
@@ -50,21 +50,21 @@ from pacprivacy.tables.categories import (
     Categories,
     ModelOptions,
     Ranges,
-    as_fields,
-    check_numbers,
+    categories_as_fields,
+    check_category_numbers,
     check_rows,
     gap_notes,
     range_notes,
-    rows_where,
+    table_rows_where,
 )
-from pacprivacy.tables.files import (
+from pacprivacy.tables.table import (
     STDIN,
     Reading,
     Table,
-    check_finite,
-    check_known,
+    check_table_columns,
+    check_table_finite,
     read_table,
-    unit_labels,
+    table_unit_labels,
 )
 
 
@@ -93,7 +93,7 @@ class Model:
     """
 
     mechanism: Callable[[ModelOptions, tuple[str, ...]], Mechanism]
-    describe: Callable[[MechanismColumns, Any], dict[str, Any]]
+    describe: Callable[[MechanismScaling, Any], dict[str, Any]]
     scaling: Scaling = "none"
     predicts: Literal["class", "number"] | None = None
     learns: bool = True
@@ -103,26 +103,26 @@ class Model:
 
     def build(self, table: Table, options: ModelOptions) -> Built:
         """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
-        used = (learned_columns if self.learns else described_columns)(table, options)
-        check_known(table, used)
+        used = (learned_model_columns if self.learns else described_model_columns)(table, options)
+        check_table_columns(table, used)
         found = Categories.find(table, used, options, reference=self.predicts is not None)
         names, X = found.expand(table, used)
-        check_finite(X, names)
-        gaps, kept = np.isnan(X).any(axis=1), rows_where(table, options.where)
+        check_table_finite(X, names)
+        gaps, kept = np.isnan(X).any(axis=1), table_rows_where(table, options.where)
         y = None
         if self.predicts is not None:
             assert options.target is not None  # find_model asks for it
-            check_known(table, [options.target])
+            check_table_columns(table, [options.target])
             missing = table.columns[options.target].gaps
             kept, gaps = kept & ~missing, gaps & ~missing
-            read = class_labels if self.predicts == "class" else numbers_of
+            read = _class_labels if self.predicts == "class" else model_numbers
             y = read(table, options.target)
         complete = kept & ~gaps
         fills = options.missing == "mean" and bool((kept & gaps).any())
         kept = kept if fills else complete
         check_rows(complete)
         exact = options.universe_facts
-        columns = MechanismColumns.of(names, X[complete], self.scaling, exact=exact)
+        columns = MechanismScaling.of(names, X[complete], self.scaling, exact=exact)
         Z = (X[kept] - columns.centre) / columns.scales
         inner = self.mechanism(options, names)
         parts = (Z,) if y is None else (Z, y[kept])
@@ -144,7 +144,7 @@ class Model:
 
     def _applied(
         self,
-        columns: MechanismColumns,
+        columns: MechanismScaling,
         found: Categories,
         used: tuple[str, ...],
         options: ModelOptions,
@@ -190,21 +190,21 @@ class StatisticModel:
         by, read = options.by or (), () if condition is None else condition.columns
         apart = [name for name in (options.target, options.weights) if name is not None]
         used = tuple(dict.fromkeys((*columns, *by, *apart, *read)))
-        check_known(table, used)
+        check_table_columns(table, used)
         shown = tuple(dict.fromkeys((*columns, *by)))
         Categories.find(table, shown, options, grouped=by)
         numbers = [options.weights] if options.weights is not None else []
-        check_numbers(table, numbers)
+        check_category_numbers(table, numbers)
         shared = {
             name: getattr(options, name)
             for name in ("by", "where", "weights", "levels", "missing", "fill")
         }
-        data = as_fields(table, used, options.levels) if used else np.zeros(table.n_rows)
+        data = categories_as_fields(table, used, options.levels) if used else np.zeros(table.n_rows)
         return Built(
             mechanism=self.statistic(options, columns, shared),
             data=coerce_data(data),
             kept=np.ones(table.n_rows, dtype=np.bool_),
-            notes=gap_notes(table, used, rows_where(table, options.where), dropped=False),
+            notes=gap_notes(table, used, table_rows_where(table, options.where), dropped=False),
         )
 
 
@@ -218,7 +218,7 @@ class Built:
     notes: tuple[str, ...] = field(repr=False)
 
 
-def described_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
+def described_model_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
     """Return the columns to describe: the target, those named, or all but the unit's."""
     if options.target is not None and options.columns is not None:
         raise DataError(
@@ -236,7 +236,7 @@ def described_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
     return names
 
 
-def learned_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
+def learned_model_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
     """Return the columns to learn from: those named, or all but the target's and the unit's."""
     names = options.columns
     if names is None:
@@ -251,7 +251,7 @@ def learned_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
     return names
 
 
-def pairs_of(ranges: Ranges, names: tuple[str, ...]) -> tuple[tuple[float, float], ...]:
+def model_ranges(ranges: Ranges, names: tuple[str, ...]) -> tuple[tuple[float, float], ...]:
     """Return the declared range of every column; one pair is for all of them."""
     if isinstance(ranges, tuple):
         return (ranges,) * len(names)
@@ -266,7 +266,7 @@ def pairs_of(ranges: Ranges, names: tuple[str, ...]) -> tuple[tuple[float, float
     return tuple(ranges[name] for name in names)
 
 
-def class_labels(table: Table, target: str) -> Array:
+def _class_labels(table: Table, target: str) -> Array:
     """Return the classes to predict: whole numbers, or text as it is written; gaps are 0 or ""."""
     column = table.columns[target]
     if column.numbers is None:
@@ -280,12 +280,12 @@ def class_labels(table: Table, target: str) -> Array:
     return numbers.astype(np.int64)
 
 
-def numbers_of(table: Table, name: str) -> Vector:
+def model_numbers(table: Table, name: str) -> Vector:
     """Return a column of numbers, NaN where one is missing."""
-    check_numbers(table, [name])
+    check_category_numbers(table, [name])
     numbers = table.columns[name].numbers
     assert numbers is not None
-    check_finite(numbers[:, None], [name])
+    check_table_finite(numbers[:, None], [name])
     return numbers
 
 
@@ -304,7 +304,7 @@ def _count(given: int | None, default: int) -> int:
 
 
 def _declared(options: ModelOptions, names: tuple[str, ...]) -> Any:
-    return None if options.ranges is None else pairs_of(options.ranges, names)
+    return None if options.ranges is None else model_ranges(options.ranges, names)
 
 
 _GROUPED: Final = ("by", "weights", "fill")
@@ -313,12 +313,12 @@ _FITTED: Final = ("weights",)
 MODELS: Final[dict[str, Model | StatisticModel]] = {
     "mean": StatisticModel(
         statistic=lambda o, names, shared: stats.mean(names, **shared),
-        described=described_columns,
+        described=described_model_columns,
         takes=_GROUPED,
     ),
     "sum": StatisticModel(
         statistic=lambda o, names, shared: stats.sum(names, **shared),
-        described=described_columns,
+        described=described_model_columns,
         takes=("by", "weights"),
     ),
     "count": StatisticModel(
@@ -327,19 +327,19 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     ),
     "median": StatisticModel(
         statistic=lambda o, names, shared: stats.median(names, **shared),
-        described=described_columns,
+        described=described_model_columns,
         takes=("by", "fill"),
     ),
     "quantiles": StatisticModel(
         statistic=lambda o, names, shared: stats.quantiles(
             names, q=(0.25, 0.5, 0.75) if o.q is None else o.q, **shared
         ),
-        described=described_columns,
+        described=described_model_columns,
         takes=("by", "fill", "q"),
     ),
     "variance": StatisticModel(
         statistic=lambda o, names, shared: stats.variance(names, **shared),
-        described=described_columns,
+        described=described_model_columns,
         takes=("by", "fill"),
     ),
     "crosstab": StatisticModel(
@@ -349,25 +349,25 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     ),
     "ols": StatisticModel(
         statistic=lambda o, names, shared: stats.ols(str(o.target), names, **shared),
-        described=learned_columns,
+        described=learned_model_columns,
         takes=_FITTED,
         needs=("target",),
     ),
     "logistic": StatisticModel(
         statistic=lambda o, names, shared: stats.logistic(str(o.target), names, **shared),
-        described=learned_columns,
+        described=learned_model_columns,
         takes=_FITTED,
         needs=("target",),
     ),
     "poisson": StatisticModel(
         statistic=lambda o, names, shared: stats.poisson(str(o.target), names, **shared),
-        described=learned_columns,
+        described=learned_model_columns,
         takes=_FITTED,
         needs=("target",),
     ),
     "covariance": Model(
         mechanism=lambda *_: Covariance(),
-        describe=MechanismColumns.matrix,
+        describe=MechanismScaling.matrix,
         scaling="scale",
         learns=False,
     ),
@@ -377,14 +377,14 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
             ranges=_declared(o, names),
             universe_facts=o.universe_facts,
         ),
-        describe=MechanismColumns.counts,
+        describe=MechanismScaling.counts,
         learns=False,
         takes=("bins", "ranges"),
         needs=("ranges",),
     ),
     "kmeans": Model(
         mechanism=lambda o, _: KMeans(n_clusters=o.clusters),
-        describe=MechanismColumns.centres,
+        describe=MechanismScaling.centres,
         scaling="standardise",
         takes=("clusters",),
         needs=("clusters",),
@@ -392,7 +392,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     ),
     "pca": Model(
         mechanism=lambda o, _: PCA(n_components=_count(o.components, 0)),
-        describe=MechanismColumns.components,
+        describe=MechanismScaling.components,
         scaling="standardise",
         takes=("components",),
         needs=("components",),
@@ -400,7 +400,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     ),
     "svm": Model(
         mechanism=lambda o, _: LinearSVM(C=1.0 if o.C is None else o.C),
-        describe=MechanismColumns.planes,
+        describe=MechanismScaling.planes,
         scaling="standardise",
         predicts="class",
         takes=("C",),
@@ -414,7 +414,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
             ranges=_declared(o, names),
             universe_facts=o.universe_facts,
         ),
-        describe=MechanismColumns.plain,
+        describe=MechanismScaling.plain,
         predicts="class",
         takes=("trees", "depth", "ranges"),
         needs=("target",),
@@ -422,9 +422,9 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     ),
     "ridge": Model(
         mechanism=lambda o, _: OrthogonalRidge(
-            penalty=Penalty(mi_nats=o.mi_nats), universe_facts=o.universe_facts
+            penalty=RidgePenalty(mi_nats=o.mi_nats), universe_facts=o.universe_facts
         ),
-        describe=MechanismColumns.plain,
+        describe=MechanismScaling.plain,
         predicts="number",
         needs=("target",),
         kind="ridge",
@@ -468,7 +468,7 @@ def find_model(name: str, options: ModelOptions) -> Model | StatisticModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+class ModelStudy:
     """A mechanism, its data, and who belongs together; curator-only but for the mechanism.
 
     Parameters
@@ -548,16 +548,16 @@ class Study:
         return session.release(self._of_rows(), budget, **options)
 
 
-def read_study(
+def read_model_study(
     source: Path, model: str, options: ModelOptions, reading: Reading | None = None
-) -> Study:
+) -> ModelStudy:
     """Read the file and build the model on it.
 
     A classifier gets a pool in which every subset has half of every class.
     """
     chosen = find_model(model, options)
     table = read_table(source, reading)
-    units = None if options.unit is None else unit_labels(table, options.unit)
+    units = None if options.unit is None else table_unit_labels(table, options.unit)
     built = chosen.build(table, options)
     pool = None
     if chosen.predicts == "class":
@@ -565,7 +565,7 @@ def read_study(
         labels = _strata(built)
         chosen_pool = choose_data_pool(labels, units)
         pool = _Stratified(stratify=chosen_pool.stratify, folds=chosen_pool.folds, labels=labels)
-    return Study(
+    return ModelStudy(
         name="stdin" if source == STDIN else source.name.partition(".")[0],
         built=built,
         digest=table.digest,

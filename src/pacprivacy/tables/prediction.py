@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from pacprivacy._checks import Matrix
+from pacprivacy._checks import Matrix, listed
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import GAP_LEVEL, Forest, LinearSVM, code_column_levels
 from pacprivacy.release import Release
-from pacprivacy.tables.files import Table, check_finite, check_known, listed
+from pacprivacy.tables.table import Table, check_table_columns, check_table_finite
 
 Predicted = dict[str, npt.NDArray[Any]]
 MOST: Final = 700.0  # exponents beyond are infinite
@@ -69,7 +69,7 @@ def _design(model: Mapping[str, Any], table: Table) -> Matrix:
     """Return the terms of the model for every row, NaN where something is missing."""
     terms, levels = model["terms"], model["levels"]
     used = list(dict.fromkeys(column for _, column, _ in terms))
-    check_known(table, used)
+    check_table_columns(table, used)
     text = [name for name in used if name not in levels and table.columns[name].numbers is None]
     if text:
         raise DataError(
@@ -84,7 +84,7 @@ def _design(model: Mapping[str, Any], table: Table) -> Matrix:
         else:
             codes, place = coded[name], levels[name].index(level)
             X[:, j] = np.where(codes < 0, np.nan, codes == place)
-    check_finite(X, [label for label, _, _ in terms])
+    check_table_finite(X, [label for label, _, _ in terms])
     return X
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from pacprivacy.adversary import (
     Balances,
+    BeliefTilts,
     Heat,
     balance_advantage,
     first_balance,
@@ -19,6 +20,7 @@ from pacprivacy.adversary import (
     make_view,
     noiseless_heat_charges,
 )
+from pacprivacy.adversary.heat import _reach
 from pacprivacy.pool import Balanced, Half, Pool
 
 Array = npt.NDArray[np.float64]
@@ -163,3 +165,33 @@ def test_shares_of_the_reserve_add_up() -> None:
     start = Balances.begin(0.2, 3)
     assert heat_potential(0.0, start.worst) + extra == pytest.approx(0.2, rel=1e-9)
     assert start.worst + square == pytest.approx(first_balance(0.2), rel=1e-9)
+
+
+@pytest.mark.claim("H-1")
+@pytest.mark.parametrize("folds", [2, 4])
+@pytest.mark.parametrize("spread", [0.1, 0.4])
+def test_no_more_of_a_move_is_beyond_its_reach_than_is_paid_for(folds: int, spread: float) -> None:
+    """By quadrature on a line, for a belief that is not even."""
+    pool = Balanced(n_subsets=16, folds=folds).draw(12, rng=3)
+    rng = np.random.default_rng(folds)
+    view = make_view(spread * rng.normal(size=(16, 1)), np.log(rng.dirichlet(np.full(16, 2.0))))
+    tilts, units = BeliefTilts(pool), np.arange(12)
+    before, p = tilts.before(view.log_prior, units), np.exp(view.log_prior)
+    z, step = np.linspace(-15, 15, 60001, retstep=True)
+    joint = p * np.exp(-0.5 * np.square(z[:, None] - view.points[:, 0]))
+    joint *= step / math.sqrt(2 * math.pi)
+    mass = joint.sum(axis=1)
+    moved = np.abs(joint @ tilts.masks(units, np.float64, whole=True) / mass[:, None] - before)
+    reached = []
+    for extra in (1.0, 1e-2, 1e-5):
+        heat = Heat(before=before, balance=np.ones(12), allowed=np.ones(12), extra=extra)
+        reach, beyond = _reach(view, tilts, heat, units)
+        assert beyond == pytest.approx(0.02 * extra)
+        far = np.where(moved > reach, moved, 0.0)
+        assert (2 * mass @ far <= beyond).all()
+        assert (mass @ np.square(far) <= beyond * reach).all()
+        reached.append(reach)
+        near = np.where(moved > 0.4 * reach, moved, 0.0)  # less would not do
+        assert spread > 0.1 or (2 * mass @ near > beyond).any()
+    assert (reached[0] < reached[1]).all()
+    assert (reached[2] < tilts.scale).any() == (spread == 0.1)

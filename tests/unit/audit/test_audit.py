@@ -12,32 +12,32 @@ from scipy.stats import multivariate_normal, norm
 import pacprivacy as pac
 from pacprivacy.audit import (
     ATTACKS,
+    AuditPromise,
     AuditResult,
     AuditResults,
     FreeOverlap,
     Guess,
     Overlap,
-    Promise,
     Releases,
     Target,
     audit,
-    results_text,
+    audit_text,
 )
 from pacprivacy.audit.attacks import (
-    blind_bounds,
-    empirical_guess,
-    fit_empirical,
-    fit_gaussian,
-    gaussian_guess,
-    mean_shifts,
-    nearest_candidates,
-    reachable,
+    attack_mean_shifts,
+    attack_nearest,
+    attack_reachable,
+    blind_attack_bounds,
+    empirical_attack_guess,
+    fit_empirical_attack,
+    fit_gaussian_attack,
+    gaussian_attack_guess,
 )
-from pacprivacy.audit.target import (
+from pacprivacy.audit.noise_model import (
     NoiseModel,
     learn_noise_model,
-    posteriors,
-    unit_probabilities,
+    noise_model_posteriors,
+    noise_model_units,
 )
 from pacprivacy.errors import AuditError, DataError
 from pacprivacy.pool import Balanced, Poisson, Pool
@@ -120,12 +120,12 @@ def test_posterior_is_bayes_rule() -> None:
     root = np.linalg.cholesky(np.linalg.inv(covariance))
     model = NoiseModel(shift=np.zeros(3), whiten=root)
     releases = target.trials(50, RNG(4))
-    ((_, found),) = posteriors(target, model, releases)
+    ((_, found),) = noise_model_posteriors(target, model, releases)
     density = np.array(
         [multivariate_normal(c, covariance).pdf(releases.seen) for c in target.centers]
     ).T
     assert found == pytest.approx(density / density.sum(axis=1, keepdims=True), rel=1e-9)
-    inside = unit_probabilities(target, found, np.array([3]))[:, 0]
+    inside = noise_model_units(target, found, np.array([3]))[:, 0]
     assert inside == pytest.approx(found @ target.pool.masks()[:, 3], rel=1e-12)
 
 
@@ -139,7 +139,7 @@ def test_noise_is_learned_from_releases() -> None:
     assert model.shift == pytest.approx([0.1, 0.1, 0.1], abs=0.1)
     white = model.whiten.T @ (mix @ mix.T) @ model.whiten
     assert np.sort(np.linalg.eigvalsh(white)) == pytest.approx([0.0, 1.0, 1.0], abs=0.05)
-    ((_, found),) = posteriors(target, model, trials := target.trials(200, RNG(2)))
+    ((_, found),) = noise_model_posteriors(target, model, trials := target.trials(200, RNG(2)))
     assert np.array_equal(found.argmax(axis=1), trials.indices)
 
 
@@ -148,9 +148,9 @@ def test_groups_rule_candidates_out(release: Release) -> None:
     groups = np.arange(16) % 2
     target = replace(Target.of_bundle(bundle), groups=groups)
     trials = target.trials(100, RNG(0))
-    ((_, found),) = posteriors(target, learn_noise_model(target, trials), trials)
+    ((_, found),) = noise_model_posteriors(target, learn_noise_model(target, trials), trials)
     assert found[groups[trials.indices][:, None] != groups[None, :]].max() == 0.0
-    assert np.array_equal(groups[nearest_candidates(target, trials)], groups[trials.indices])
+    assert np.array_equal(groups[attack_nearest(target, trials)], groups[trials.indices])
 
 
 # --- likelihood ratio -----------------------------------------------------------------------
@@ -159,32 +159,32 @@ def test_groups_rule_candidates_out(release: Release) -> None:
 def test_mean_shift_is_the_difference_of_means() -> None:
     seen = np.array([[1.0], [3.0], [10.0], [20.0]])
     members = np.array([[True, True], [True, True], [False, True], [False, True]])
-    assert mean_shifts(seen, members).tolist() == [[-13.0], [0.0]]
+    assert attack_mean_shifts(seen, members).tolist() == [[-13.0], [0.0]]
 
 
 def test_gaussian_score_uses_both_variances() -> None:
     rng = RNG(0)
     members = rng.random((20_000, 1)) < 0.3
     scores = np.where(members, rng.normal(0, 3, members.shape), rng.normal(0, 1, members.shape))
-    laws = fit_gaussian(scores, members)
+    laws = fit_gaussian_attack(scores, members)
     grid = np.linspace(-8, 8, 161)[:, None]
     truth = norm.logpdf(grid, scale=3) >= norm.logpdf(grid)  # whatever the share
-    assert (gaussian_guess(grid, laws) == truth).mean() > 0.97
-    right = gaussian_guess(scores, laws) == members
+    assert (gaussian_attack_guess(grid, laws) == truth).mean() > 0.97
+    right = gaussian_attack_guess(scores, laws) == members
     assert laws[0, 0] == pytest.approx((right[members].mean() + right[~members].mean()) / 2)
 
 
 def test_empirical_score_cuts_where_most_guesses_are_right() -> None:
     scores = np.array([[0.0], [1.0], [2.0], [3.0], [4.0]])
     members = np.array([[False], [False], [True], [False], [True]])
-    laws = fit_empirical(scores, members)
+    laws = fit_empirical_attack(scores, members)
     assert laws[:, 0].tolist() == [pytest.approx((2 / 3 + 2 / 2) / 2), 1.5]
-    assert empirical_guess(scores, laws)[:, 0].tolist() == [False, False, True, True, True]
+    assert empirical_attack_guess(scores, laws)[:, 0].tolist() == [False, False, True, True, True]
 
 
 def test_empirical_score_can_say_always() -> None:
     members = np.ones((4, 1), dtype=bool)
-    assert fit_empirical(np.arange(4.0)[:, None], members)[:, 0].tolist() == [0.5, -np.inf]
+    assert fit_empirical_attack(np.arange(4.0)[:, None], members)[:, 0].tolist() == [0.5, -np.inf]
 
 
 # --- at least k members ---------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_blind_success_of_the_candidates_is_exact() -> None:
 def test_blind_bound_covers_every_set_of_units(pool: Pool, uniform: bool) -> None:
     weights = np.full(12, 1 / 12) if uniform else RNG(0).dirichlet(np.ones(12))
     target = Target.of(np.zeros((12, 1)), pool, lambda k, g: [0.0], log_p=np.log(weights))
-    bounds = blind_bounds(target, 5)
+    bounds = blind_attack_bounds(target, 5)
     masks = pool.masks().astype(int)
     best = np.zeros(5)
     for chosen in itertools.combinations(range(10), 5):
@@ -242,9 +242,9 @@ def test_impossible_counts_are_refused(attack: Overlap | FreeOverlap) -> None:
 def test_nearest_output_is_named() -> None:
     target = toy_target(noise=0.0)
     releases = target.trials(100, RNG(0))
-    assert np.array_equal(nearest_candidates(target, releases), releases.indices)
+    assert np.array_equal(attack_nearest(target, releases), releases.indices)
     moved = Releases(indices=releases.indices, seen=releases.seen + 1e-3, groups=None)
-    assert np.array_equal(nearest_candidates(target, moved), releases.indices)
+    assert np.array_equal(attack_nearest(target, moved), releases.indices)
 
 
 def test_the_true_candidate_is_always_reachable() -> None:
@@ -252,18 +252,18 @@ def test_the_true_candidate_is_always_reachable() -> None:
     for scale in (1e-3, 0.37, 1.0, 1.9, 250.0):
         centre = rng.normal(size=20_000)
         seen = centre + scale * rng.standard_normal(20_000)
-        assert reachable(seen, centre, scale).all()
-        assert reachable(seen, centre, None).all()
+        assert attack_reachable(seen, centre, scale).all()
+        assert attack_reachable(seen, centre, None).all()
 
 
 def test_other_candidates_are_often_out_of_reach() -> None:
     rng = RNG(0)
     noise = 1.4 * rng.standard_normal(20_000)
     # Products with 1.4 miss 1 - 1/1.4 of the floats between 1.4 and 2, and none from 2 to 2.8.
-    assert 0.1 < 1 - reachable(0.25 + noise, np.full(20_000, 0.0), 1.4).mean() < 0.2
+    assert 0.1 < 1 - attack_reachable(0.25 + noise, np.full(20_000, 0.0), 1.4).mean() < 0.2
     # Beside zero: a sum with 1 is a multiple of 2^-53, a bare float is not.
     small = 1e-3 * rng.standard_normal(20_000)
-    assert not reachable(small, np.full(20_000, 1.0), None).mean() > 0.05
+    assert not attack_reachable(small, np.full(20_000, 1.0), None).mean() > 0.05
 
 
 # --- results --------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ def test_public_form_keeps_the_unit_to_the_curator() -> None:
 
 
 def test_text_fits_a_terminal() -> None:
-    text = results_text([result(640, 0.7), result(1000, 0.7), result(3, 0.001)])
+    text = audit_text([result(640, 0.7), result(1000, 0.7), result(3, 0.001)])
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "0.30 %" in text
     assert text.count("VIOLATED") == 1
@@ -307,9 +307,9 @@ def test_text_fits_a_terminal() -> None:
 
 def test_promise_takes_the_smaller_of_its_claims() -> None:
     member, other, target = Guess(prior=0.5, unit=3), Guess(prior=0.5), toy_target()
-    loose = Promise(mi_nats=1.0, membership=0.6)
+    loose = AuditPromise(mi_nats=1.0, membership=0.6)
     assert (loose.bound(member, target), loose.bound(other, target)) == (0.6, 1.0)
-    tight = Promise(mi_nats=0.01, membership=0.9)
+    tight = AuditPromise(mi_nats=0.01, membership=0.9)
     assert tight.bound(member, target) == posterior_success(0.01, 0.5)
     assert tight.bound(other, target) == posterior_success(0.01, 0.5)
 
@@ -345,7 +345,7 @@ def test_wide_outputs_are_attacked_along_their_axes() -> None:
     model = learn_noise_model(target, target.shadow(300, RNG(1)))
     assert np.count_nonzero(model.whiten) == 60
     assert 1 / np.diag(model.whiten) == pytest.approx(np.full(60, 2.0), rel=0.25)
-    ((_, found),) = posteriors(target, model, trials)
+    ((_, found),) = noise_model_posteriors(target, model, trials)
     assert (found.argmax(axis=1) == trials.indices).mean() > 0.9
     trained = ATTACKS["likelihood_ratio"].train(target, target.shadow(300, RNG(1)))
     assert trained.hits(trials).mean() > 0.6
@@ -456,7 +456,7 @@ def test_results_are_shown_in_a_notebook() -> None:
     page = both._repr_html_()
     assert page.count("<tr>") == 3
     assert "VIOLATED" in page
-    assert str(both) == results_text(both)
+    assert str(both) == audit_text(both)
     hostile = replace(both[0], question="<script>alert(1)</script>", unit=31337)
     assert "<script>" not in hostile._repr_html_()
     assert "31337" not in hostile._repr_html_()

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy.cli.main import app
-from pacprivacy.cli.promise import find_hint
+from pacprivacy.cli.promise import promise_hint
 from pacprivacy.dp import DPCertificate
 from pacprivacy.errors import CertificateError
-from pacprivacy.tables import ModelOptions, read_study
+from pacprivacy.tables import ModelOptions, read_model_study
 
 RNG = np.random.default_rng(0)
 N = 900
@@ -85,7 +85,8 @@ def test_the_curator_is_told_where_dp_would_do_better(table: Path, tmp_path: Pat
 
 def test_there_is_no_hint_where_dp_would_do_worse(table: Path) -> None:
     asked = ModelOptions(columns=("age", "heavy"), by=("region",))
-    study = read_study(table, "mean", asked)
-    assert "instead of 9" in find_hint(study, "mean", asked, pac.Membership(0.6), 9.0)
-    assert not find_hint(study, "mean", asked, pac.Membership(0.6), 0.01)
-    assert not find_hint(study, "mean", asked, pac.Information(0.1), 9.0)  # says nothing of success
+    study = read_model_study(table, "mean", asked)
+    assert "instead of 9" in promise_hint(study, "mean", asked, pac.Membership(0.6), 9.0)
+    assert not promise_hint(study, "mean", asked, pac.Membership(0.6), 0.01)
+    # a limit on information says nothing of success
+    assert not promise_hint(study, "mean", asked, pac.Information(0.1), 9.0)

@@ -11,7 +11,7 @@ from pacprivacy.cli.main import app
 from pacprivacy.ledger import Ledger
 from pacprivacy.release import Bundle, Certificate
 from pacprivacy.session import Session
-from pacprivacy.session.account import certificate_digest
+from pacprivacy.session.account import account_digest
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_models_follow_each_other_on_one_half(study: Path) -> None:
     assert facts["spent_nats_so_far"] <= 3 / 8
     assert pac("verify", "two/release.json").exit_code == 0
     assert [kind for kind, _ in entries()] == ["budget", "reserve", "commit", "reserve", "commit"]
-    assert Ledger("study.db").entries()[-1].certificate == certificate_digest(certificate)
+    assert Ledger("study.db").entries()[-1].certificate == account_digest(certificate)
 
 
 def test_what_is_not_left_is_refused_and_not_spent(study: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.comparison import Comparison, compare, models as compared
+from pacprivacy.comparison import Comparison, compare, contenders as compared
 from pacprivacy.dp import DPCertificate, DPRelease
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.theory import epsilon_equivalent

@@ -9,7 +9,7 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.adversary import Belief
 from pacprivacy.design import Descent, MeanGradient, Objective, StepRule, descend
-from pacprivacy.design.descent import follow_secret, split_budget, uniform_plan
+from pacprivacy.design.descent import descend_secretly, split_descent_budget, uniform_descent_plan
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise.formulas import log_det_of_plan
@@ -151,16 +151,18 @@ def test_steps_follow_the_formula() -> None:
 
 def test_budgets_are_split_and_never_exceeded() -> None:
     for shares in ("uniform", "late", [1.0, 2.0, 5.0]):
-        parts = split_budget(0.3, 3, shares=shares, step=0.4, penalty=0.5)
+        parts = split_descent_budget(0.3, 3, shares=shares, step=0.4, penalty=0.5)
         assert parts.sum() <= 0.3
         assert parts.sum() == pytest.approx(0.3, rel=1e-9)
-    late = split_budget(0.3, 3, shares="late", step=0.4, penalty=0.5)
+    late = split_descent_budget(0.3, 3, shares="late", step=0.4, penalty=0.5)
     assert (np.diff(late) > 0).all()
-    np.testing.assert_allclose(split_budget(0.8, 3, shares=[1, 2, 5]), [0.1, 0.2, 0.5], rtol=1e-9)
+    np.testing.assert_allclose(
+        split_descent_budget(0.8, 3, shares=[1, 2, 5]), [0.1, 0.2, 0.5], rtol=1e-9
+    )
     with pytest.raises(BudgetError, match="shares must be 'uniform'"):
-        split_budget(0.3, 3, shares="early")
+        split_descent_budget(0.3, 3, shares="early")
     with pytest.raises(BudgetError, match="shares must be 3 positive numbers"):
-        split_budget(0.3, 3, shares=[1.0, 0.0, 1.0])
+        split_descent_budget(0.3, 3, shares=[1.0, 0.0, 1.0])
 
 
 @pytest.mark.claim("D-6")
@@ -170,18 +172,20 @@ def test_uniform_plan_gives_every_coordinate_the_same_share() -> None:
     belief = Belief.uniform(64).updated(generator.normal(size=64))
     weights = np.exp(belief.log_p)
     for mi_nats in (1e-4, 0.02, 0.5):
-        plan = uniform_plan(values, belief.log_p, mi_nats=mi_nats)
+        plan = uniform_descent_plan(values, belief.log_p, mi_nats=mi_nats)
         variance = weights @ (values - weights @ values) ** 2
         np.testing.assert_allclose(plan.noise_std**2, variance[:3] * 3 / (2 * mi_nats), rtol=1e-5)
         assert plan.log_det_nats == log_det_of_plan(plan, weights) <= mi_nats
         # By Hadamard and ln(1+x) <= x the bound is not far below: the noise is not too much.
         assert plan.log_det_nats > 0.5 * mi_nats
     wide = generator.normal(size=(64, 200))
-    tiny = uniform_plan(wide, belief.log_p, mi_nats=1e-7)  # the lattice's slack is felt here
+    tiny = uniform_descent_plan(
+        wide, belief.log_p, mi_nats=1e-7
+    )  # the lattice's slack is felt here
     assert 0.5e-7 < tiny.log_det_nats <= 1e-7
     with pytest.raises(BudgetError, match="lattice of 200 directions"):
-        uniform_plan(wide, belief.log_p, mi_nats=1e-13)
-    still = uniform_plan(np.ones((8, 2)), Belief.uniform(8).log_p, mi_nats=0.1)
+        uniform_descent_plan(wide, belief.log_p, mi_nats=1e-13)
+    still = uniform_descent_plan(np.ones((8, 2)), Belief.uniform(8).log_p, mi_nats=0.1)
     assert still.is_noiseless
     assert still.log_det_nats == 0.0
 
@@ -204,7 +208,7 @@ def test_descent_equals_the_releases_of_a_session() -> None:
         odometer = session.odometer()
     pool = Balanced(n_subsets=16).draw(60, rng=5, strata=data[1])
     universe = coerce_data(data)
-    run = follow_secret(
+    run = descend_secretly(
         lambda w: MeanGradient(objective=objective, weights=w).batch(universe, pool),
         steps,
         budgets,
@@ -231,7 +235,7 @@ def test_belief_is_the_posterior_of_everything_released(split: str) -> None:
         seen.append(MeanGradient(objective=objective, weights=w).batch(universe, pool))
         return seen[-1]
 
-    run = follow_secret(
+    run = descend_secretly(
         gradients,
         steps,
         budgets,
@@ -281,7 +285,7 @@ def test_optimal_attackers_stay_under_the_bound(split: str) -> None:
     named, members, total = 0, 0.0, 0.5
     for trial in range(n_trials):
         secret = int(SimulatedSource(trial).words(1)[0] % 16)  # 16 divides 2^64: what is drawn
-        run = follow_secret(
+        run = descend_secretly(
             lambda w: MeanGradient(objective=objective, weights=w).batch(universe, pool),
             np.full(3, 0.3),
             np.full(3, total / 3),

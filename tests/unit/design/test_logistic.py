@@ -8,8 +8,8 @@ from sklearn.linear_model import LogisticRegression
 
 import pacprivacy as pac
 from pacprivacy.design import LogisticFit, Objective
-from pacprivacy.design.logistic import with_constant
-from pacprivacy.design.ridge import fit_standard
+from pacprivacy.design.objective import objective_constant
+from pacprivacy.design.transforms import fit_standard_transform
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators import PrivateLogisticRegression
 from pacprivacy.mechanism import coerce_data
@@ -57,7 +57,7 @@ def test_enough_steps_reach_the_optimum(n_classes: int) -> None:
     data = coerce_data((X, y))
     fixed = LogisticFit(penalty=0.2, n_steps=400).prepare(data)
     found = fixed.evaluate(data.parts, np.random.default_rng(0))
-    rows = with_constant(fit_standard(X).apply(X))
+    rows = objective_constant(fit_standard_transform(X).apply(X))
     if n_classes == 2:
         targets = np.where(y == "b", 1.0, -1.0)
     else:
@@ -73,7 +73,7 @@ def test_optimum_is_that_of_scikit_learn() -> None:
     X, y = blobs(2)
     fixed = LogisticFit(penalty=0.2, n_steps=400).prepare(coerce_data((X, y)))
     found = fixed.evaluate((X, y), np.random.default_rng(0))
-    rows = with_constant(fit_standard(X).apply(X))
+    rows = objective_constant(fit_standard_transform(X).apply(X))
     model = LogisticRegression(C=1 / (0.2 * len(X)), fit_intercept=False, tol=1e-10).fit(rows, y)
     np.testing.assert_allclose(found, model.coef_[0], atol=1e-5)
 

@@ -11,12 +11,12 @@ from pacprivacy.design import (
     JointRidge,
     LinearTransform,
     OrthogonalRidge,
-    Penalty,
-    fit_ica,
-    fit_standard,
-    fit_whitening,
+    RidgePenalty,
+    fit_ica_transform,
+    fit_standard_transform,
+    fit_whitening_transform,
 )
-from pacprivacy.design.ridge import penalty_per_coordinate
+from pacprivacy.design.ridge import ridge_penalty_per_coordinate
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators import PrivateRidge
 from pacprivacy.mechanism import coerce_data
@@ -34,13 +34,13 @@ def correlated(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def universe_coordinates(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return fit_whitening(X).apply(X), y - y.mean()
+    return fit_whitening_transform(X).apply(X), y - y.mean()
 
 
 # --- transforms -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fit", [fit_ica, fit_whitening])
+@pytest.mark.parametrize("fit", [fit_ica_transform, fit_whitening_transform])
 def test_orthogonal_coordinates_are_uncorrelated_over_the_universe(
     fit: Callable[[np.ndarray], LinearTransform],
 ) -> None:
@@ -57,10 +57,10 @@ def test_independent_components_are_those_of_scikit_learn() -> None:
     X, _ = correlated()
     scaled = StandardScaler().fit_transform(X)
     other = FastICA(whiten="unit-variance", random_state=3, max_iter=1000).fit_transform(scaled)
-    np.testing.assert_allclose(fit_ica(X, seed=3).apply(X), other, atol=1e-8)
+    np.testing.assert_allclose(fit_ica_transform(X, seed=3).apply(X), other, atol=1e-8)
 
 
-@pytest.mark.parametrize("fit", [fit_ica, fit_whitening])
+@pytest.mark.parametrize("fit", [fit_ica_transform, fit_whitening_transform])
 def test_constant_and_repeated_columns_are_left_out(
     fit: Callable[[np.ndarray], LinearTransform],
 ) -> None:
@@ -76,7 +76,7 @@ def test_constant_and_repeated_columns_are_left_out(
 
 def test_standardising_keeps_constant_columns_at_zero() -> None:
     X = np.hstack([correlated()[0], np.ones((240, 1))])
-    Z = fit_standard(X).apply(X)
+    Z = fit_standard_transform(X).apply(X)
     np.testing.assert_allclose(Z.std(axis=0), [1, 1, 1, 0], atol=1e-12)
 
 
@@ -84,7 +84,7 @@ def test_transforms_refuse_other_shapes() -> None:
     with pytest.raises(MechanismError, match="matrix must have one row for each entry of mean"):
         LinearTransform(mean=np.zeros(2), matrix=np.eye(3), description="bad")
     with pytest.raises(MechanismError, match="X must have 3 columns"):
-        fit_standard(correlated()[0]).apply(np.zeros((4, 2)))
+        fit_standard_transform(correlated()[0]).apply(np.zeros((4, 2)))
 
 
 # --- penalties --------------------------------------------------------------------------------
@@ -94,50 +94,53 @@ def test_transforms_refuse_other_shapes() -> None:
 def test_conscious_penalty_is_the_post_hoc_one_times_one_plus_the_noise_ratio() -> None:
     Z, target = universe_coordinates(*correlated())
     for snr in ("universe", 0.5):
-        post_hoc = penalty_per_coordinate(Penalty(snr=snr), Z, target)
-        conscious = penalty_per_coordinate(Penalty(snr=snr, mi_nats=1 / 16), Z, target)
+        post_hoc = ridge_penalty_per_coordinate(RidgePenalty(snr=snr), Z, target)
+        conscious = ridge_penalty_per_coordinate(RidgePenalty(snr=snr, mi_nats=1 / 16), Z, target)
         ratio = 1 + float(noise_ratio(1 / 16, n_dimensions=3))
         np.testing.assert_allclose(conscious, ratio * post_hoc, rtol=1e-13)
 
 
 def test_penalties_by_hand() -> None:
     Z, target = universe_coordinates(*correlated())
-    np.testing.assert_array_equal(penalty_per_coordinate(2.5, Z, target), [2.5] * 3)
-    np.testing.assert_allclose(penalty_per_coordinate(Penalty(snr=4.0), Z, target), 0.25)
+    np.testing.assert_array_equal(ridge_penalty_per_coordinate(2.5, Z, target), [2.5] * 3)
+    np.testing.assert_allclose(ridge_penalty_per_coordinate(RidgePenalty(snr=4.0), Z, target), 0.25)
     signal = np.linalg.lstsq(Z, target, rcond=None)[0]  # orthogonal: equal to one at a time
     noise_var = ((target - Z @ signal) ** 2).sum() / (len(Z) - 4)
-    found = penalty_per_coordinate(Penalty(), Z, target)
+    found = ridge_penalty_per_coordinate(RidgePenalty(), Z, target)
     np.testing.assert_allclose(found, noise_var / signal**2, rtol=1e-9)
-    joint = penalty_per_coordinate(Penalty(), Z, target, joint=True)
+    joint = ridge_penalty_per_coordinate(RidgePenalty(), Z, target, joint=True)
     np.testing.assert_allclose(joint, noise_var / np.mean(signal**2), rtol=1e-9)
-    np.testing.assert_array_equal(penalty_per_coordinate(3.0, Z, target, joint=True), [3.0] * 3)
+    np.testing.assert_array_equal(
+        ridge_penalty_per_coordinate(3.0, Z, target, joint=True), [3.0] * 3
+    )
     np.testing.assert_allclose(
-        penalty_per_coordinate(Penalty(snr=4.0, mi_nats=0.5), Z, target, joint=True), 4 / 4
+        ridge_penalty_per_coordinate(RidgePenalty(snr=4.0, mi_nats=0.5), Z, target, joint=True),
+        4 / 4,
     )
 
 
 def test_penalties_are_refused_in_words() -> None:
     Z, target = universe_coordinates(*correlated())
     with pytest.raises(MechanismError, match="penalty must be a number of at least 0"):
-        penalty_per_coordinate(-1.0, Z, target)
+        ridge_penalty_per_coordinate(-1.0, Z, target)
     with pytest.raises(MechanismError, match="snr must be 'universe'"):
-        Penalty(snr="oracle")  # type: ignore[arg-type]
+        RidgePenalty(snr="oracle")  # type: ignore[arg-type]
     with pytest.raises(MechanismError, match="snr must be a positive finite number"):
-        Penalty(snr=-1.0)
+        RidgePenalty(snr=-1.0)
     with pytest.raises(BudgetError, match="mi_nats must be a positive finite number"):
-        Penalty(mi_nats=0.0)
+        RidgePenalty(mi_nats=0.0)
     with pytest.raises(MechanismError, match="snr must be above 0 for a joint"):
-        penalty_per_coordinate(Penalty(), Z, np.zeros(len(Z)), joint=True)
+        ridge_penalty_per_coordinate(RidgePenalty(), Z, np.zeros(len(Z)), joint=True)
 
 
 # --- mechanisms -------------------------------------------------------------------------------
 
 MECHANISMS = [
     OrthogonalRidge(),
-    OrthogonalRidge(penalty=Penalty(mi_nats=1 / 8), transform="whitening"),
+    OrthogonalRidge(penalty=RidgePenalty(mi_nats=1 / 8), transform="whitening"),
     OrthogonalRidge(penalty=0.7, seed=5),
     JointRidge(),
-    JointRidge(penalty=Penalty(mi_nats=1 / 8, snr=0.3)),
+    JointRidge(penalty=RidgePenalty(mi_nats=1 / 8, snr=0.3)),
 ]
 
 
@@ -184,7 +187,7 @@ def test_joint_ridge_is_scikit_learns_on_the_whole_universe() -> None:
     data = coerce_data((X, y))
     fixed = JointRidge(penalty=12.0).prepare(data)
     value = fixed.finish(fixed.evaluate(data.parts, np.random.default_rng(0)))
-    Z = fit_standard(X).apply(X)
+    Z = fit_standard_transform(X).apply(X)
     model = Ridge(alpha=12.0).fit(Z, y)
     predicted = X @ value["coef"] + value["intercept"]
     np.testing.assert_allclose(predicted, model.predict(Z), rtol=1e-10)
@@ -193,7 +196,7 @@ def test_joint_ridge_is_scikit_learns_on_the_whole_universe() -> None:
 def test_orthogonal_ridge_is_one_ridge_for_each_coordinate() -> None:
     X, y = correlated()
     data = coerce_data((X, y))
-    fixed = OrthogonalRidge(penalty=Penalty(mi_nats=0.25)).prepare(data)
+    fixed = OrthogonalRidge(penalty=RidgePenalty(mi_nats=0.25)).prepare(data)
     assert fixed.frame is not None
     Z, target = fixed.frame.coordinates(data.parts, "test")
     chosen = np.arange(0, 240, 2)
@@ -207,19 +210,21 @@ def test_given_transform_and_infinite_penalty() -> None:
     X = np.tile([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]], (5, 1))
     y = X[:, 0]  # nothing to learn from the second column, exactly
     transform = LinearTransform(mean=np.zeros(2), matrix=np.eye(2), description="mine")
-    fixed = OrthogonalRidge(penalty=Penalty(), transform=transform).prepare(coerce_data((X, y)))
+    fixed = OrthogonalRidge(penalty=RidgePenalty(), transform=transform).prepare(
+        coerce_data((X, y))
+    )
     assert fixed.frame is not None
     assert fixed.frame.penalty[1] == np.inf
     value = fixed.evaluate((X, y), np.random.default_rng(0))
     assert value[0] != 0.0
     assert value[1] == 0.0
     assert "mine" in fixed.public
-    assert "given from outside" in Penalty(snr=2.0).describe()
+    assert "given from outside" in RidgePenalty(snr=2.0).describe()
 
 
 def test_what_came_from_the_universe_is_in_the_certificate() -> None:
     data = correlated()
-    mechanism = OrthogonalRidge(penalty=Penalty(mi_nats=0.5))
+    mechanism = OrthogonalRidge(penalty=RidgePenalty(mi_nats=0.5))
     release = pac.privatize(
         mechanism, data, pac.Information(0.5), rule="waterfill", n_subsets=16, rng=0, simulate=True
     )
@@ -249,10 +254,10 @@ def test_conscious_penalties_lower_the_released_error() -> None:
     pool = Balanced(n_subsets=256).draw(240, rng=0)
     errors = {}
     for name, aim in (("post-hoc", None), ("conscious", 1 / 64)):
-        ridge = OrthogonalRidge(penalty=Penalty(mi_nats=aim), universe_facts=True)
+        ridge = OrthogonalRidge(penalty=RidgePenalty(mi_nats=aim), universe_facts=True)
         outputs = run_mechanism(ridge, (X, y), pool)
         noise_var = float(noise_ratio(1 / 64, n_dimensions=3)) * outputs.values.var(axis=0)
-        Z, target = fit_ica(X).apply(X), y - y.mean()
+        Z, target = fit_ica_transform(X).apply(X), y - y.mean()
         bias = outputs.values.mean(axis=0) - Z.T @ target / (Z**2).sum(axis=0)
         errors[name] = (bias**2 + outputs.values.var(axis=0) + noise_var).sum()
     assert errors["conscious"] < 0.5 * errors["post-hoc"]
@@ -327,9 +332,9 @@ def test_private_ridge_on_membership_alone_prepares_for_the_noise_of_the_pool() 
 
 
 def test_private_ridge_chooses_its_penalty_by_the_budget() -> None:
-    assert PrivateRidge()._mechanism(None) == OrthogonalRidge(penalty=Penalty())
+    assert PrivateRidge()._mechanism(None) == OrthogonalRidge(penalty=RidgePenalty())
     both = PrivateRidge(budget=pac.Information(0.25) & pac.Membership(0.6))
-    assert both._mechanism(None) == OrthogonalRidge(penalty=Penalty(mi_nats=0.25))
+    assert both._mechanism(None) == OrthogonalRidge(penalty=RidgePenalty(mi_nats=0.25))
     with pytest.raises(MechanismError, match="alpha must be"):
         PrivateRidge("best").fit(*correlated())  # type: ignore[arg-type]
     with pytest.raises(MechanismError, match="form must be"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.design.tuning import Tuned, simulate_releases, tune, tune_budgets
+from pacprivacy.design.tuning import Tuned, simulate_tuned_releases, tune, tune_budgets
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.mechanism import LinearSVM, Mean, as_mechanism, coerce_data, mechanism_batch
 from pacprivacy.noise import calibrate
@@ -130,7 +130,7 @@ def test_simulated_releases_have_the_law_of_the_plan(heavy):
         as_mechanism(clipped_mean(2.0)), coerce_data(heavy), Balanced(n_subsets=32).draw(300, rng=0)
     )
     plan = calibrate(outputs, pac.Information(0.1), rule="waterfill")
-    drawn = simulate_releases(plan, 6000, np.random.default_rng(0))
+    drawn = simulate_tuned_releases(plan, 6000, np.random.default_rng(0))
     total = outputs.values.var() + plan.total_variance
     # the variance of 6000 normal draws is known to 2 %: five of those
     assert drawn.var() == pytest.approx(total, rel=0.1)

@@ -60,7 +60,7 @@ def test_every_way_of_descent_learns(settings: dict[str, Any]) -> None:
     assert model.coef_.shape == (1, 2)
 
 
-@pytest.mark.parametrize("method", ["descent", "objective", "output"])
+@pytest.mark.parametrize("method", ["auto", "descent", "objective", "output"])
 def test_every_method_of_logistic_regression_learns(method: Any) -> None:
     X, y = blobs()
     model = DPLogisticRegression(**SEEDED, method=method).fit(X, y)
@@ -95,7 +95,7 @@ def test_estimator_is_the_function_on_scaled_rows() -> None:
         delta=1e-6,
         x_bound=np.sqrt(2.0),
         batch=PoissonBatch(size=256, n_public=500),
-        steps=Steps(n_steps=10, learning_rate=4.0, clip_norm=0.5),
+        steps=Steps(n_steps=10, clip_norm=0.5, momentum=0.9, squares=0.99),
         simulate=1,
     )
     np.testing.assert_array_equal(model.coef_[0] * 8.0, release.value[:2])
@@ -156,7 +156,7 @@ def test_bad_input_is_refused_before_anything_is_drawn(monkeypatch: pytest.Monke
         ({"method": "objective", "C": -1.0}, BudgetError, "C must be a positive"),
         ({"method": "objective", "epsilon": -1.0}, BudgetError, "epsilon"),
         ({"method": "output", "classes": ("a", "b", "c")}, MechanismError, "more than two"),
-        ({"n_public": None}, BudgetError, "n_public must be given"),
+        ({"method": "descent", "n_public": None}, BudgetError, "n_public must be given"),
     ):
         with pytest.raises(error, match=match):
             DPLogisticRegression(**(good | bad)).fit(X, y)

@@ -23,6 +23,7 @@ from pacprivacy.dp.perturbation import (
     output_perturbation,
     perturbation_excess,
     ridge_output_perturbation,
+    ridge_penalty,
     sign_perturbed_rows,
 )
 from pacprivacy.dp.regression import regression_from_statistics
@@ -211,6 +212,16 @@ def test_ridge_has_its_sensitivity_and_its_excess() -> None:
         for seed in range(200)
     ]  # fmt: skip
     assert np.std(noise) == pytest.approx(std, rel=0.2)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+def test_the_penalty_of_ridge_follows_from_the_noise(delta: float) -> None:
+    told: dict[str, Any] = {"x_bound": 30.0, "epsilon": 1.0, "delta": delta}
+    release = ridge_output_perturbation(X, Y, y_bound=2.0, simulate=0, **told)
+    assert (release.certificate.noise or {})["std"] * 30.0 == pytest.approx(0.2, rel=1e-3)
+    penalty = ridge_penalty(400, n_features=3, **told)
+    same = ridge_output_perturbation(X, Y, y_bound=2.0, simulate=0, penalty=penalty, **told)
+    np.testing.assert_array_equal(release.value, same.value)
 
 
 @pytest.mark.claim("DP-11")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from typing import Any
 
 import dp_accounting
@@ -31,7 +32,7 @@ from pacprivacy.dp import (
     dp_sgd,
 )
 from pacprivacy.dp.clipping import whole_rows
-from pacprivacy.dp.descent import StepNoise, private_descent
+from pacprivacy.dp.descent import StepNoise, descent_rate, private_descent
 from pacprivacy.dp.sgd import LinearSGDSums
 from pacprivacy.dp.totals import SUM_BITS, ExactTotal, add_gradients
 from pacprivacy.errors import BudgetError, DataError, MechanismError
@@ -166,7 +167,7 @@ def test_gradients_are_added_one_by_one_whatever_the_blocks(n: int, d: int) -> N
 
 @pytest.mark.claim("G-1")
 def test_totals_are_exact_for_any_number_and_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["pacprivacy.dp.records"], "INT64_ROWS", 1 << 12)
+    monkeypatch.setattr(sys.modules["pacprivacy.dp.totals"], "INT64_ROWS", 1 << 12)
     generator = np.random.default_rng(6)
     total, exact = ExactTotal((2,)), [0, 0]
     for _ in range(50):
@@ -528,3 +529,67 @@ def test_bad_input_is_refused_before_anything_is_drawn(monkeypatch: pytest.Monke
     for bad in ({"n_steps": 0}, {"penalty": -1.0}, {"penalty": 3.0}):
         with pytest.raises((BudgetError, MechanismError)):
             Steps(**({"n_steps": 1, "learning_rate": 0.5, "clip_norm": 1.0} | bad))
+
+
+# --- momentum, Adam, and the rate that follows from the noise ---------------------------------
+
+
+@pytest.mark.claim("G-3")
+@pytest.mark.parametrize("squares", [0.0, 0.9])
+def test_momentum_and_adam_see_released_gradients_only(
+    monkeypatch: pytest.MonkeyPatch, squares: float
+) -> None:
+    released = np.random.default_rng(3).normal(size=(5, 2))
+    queue = list(released)
+    monkeypatch.setattr(StepNoise, "release", lambda self, whole: queue.pop(0))
+    steps = Steps(n_steps=5, learning_rate=0.1, clip_norm=2.0, momentum=0.8, squares=squares)
+    batch = FullBatch(n_public=4)
+    sums = LinearSGDSums(
+        whole_rows(np.ones((4, 2)), 2.0), np.ones(4), Logistic(classes=(0, 1)), clip_norm=2.0
+    )
+    source = SimulatedSource(np.random.default_rng(0))
+    told: dict[str, Any] = {"batch": batch, "noise": 0.25, "source": source}
+    weights, std = private_descent(sums, np.zeros(2), steps=steps, **told)
+    gradients = released * 2.0 / 4
+    expected = np.zeros(2)
+    for done in range(1, 6):
+        ages = np.arange(done)[::-1]
+
+        def mean(values: Any, keep: float, ages: Any = ages) -> Any:
+            return np.average(values, axis=0, weights=keep**ages)
+
+        move = mean(gradients[:done], 0.8)
+        if squares:
+            noise = (std * 0.5) ** 2
+            signal = mean(gradients[:done] ** 2, squares) - noise
+            move = move / np.sqrt(np.maximum(signal, 0.1 * noise))
+        expected = expected - 0.1 * move
+    np.testing.assert_allclose(weights, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("x_bound", [1.0, 40.0])
+def test_the_rate_follows_from_the_noise_and_the_units_of_features(x_bound: float) -> None:
+    told: dict[str, Any] = {"n_weights": 3, "delta": 1e-6}
+    batch = FullBatch(n_public=5000)
+    steps = Steps(n_steps=50, clip_norm=0.5 * x_bound)
+
+    def rate(epsilon: float, **changed: Any) -> float:
+        return descent_rate(
+            batch, 0, replace(steps, **changed), x_bound=x_bound, epsilon=epsilon, **told
+        )
+
+    noise = descent_noise(batch, 0, n_steps=50, epsilon=1.0, delta=1e-6)
+    moved = rate(1.0) * noise * steps.clip_norm / 5000 * np.sqrt(50) * x_bound
+    assert moved == pytest.approx(1.0, rel=1e-6)
+    assert rate(0.1) < rate(1.0) < rate(2.0)
+    assert rate(30.0) == pytest.approx(100.0 / (0.5 * x_bound**2))
+    assert rate(1.0, penalty=1e9) * 1e9 == pytest.approx(0.5)
+    assert rate(1.0, squares=0.99) == pytest.approx(1.5 / np.sqrt(50) / x_bound)
+
+
+def test_weights_of_momentum_and_missing_rates_are_refused() -> None:
+    for bad in ({"momentum": 1.0}, {"squares": -0.1}):
+        with pytest.raises(MechanismError, match="at least 0 and below 1"):
+            Steps(n_steps=5, clip_norm=1.0, **bad)
+    with pytest.raises(MechanismError, match="learning_rate must be given"):
+        _ = Steps(n_steps=5, clip_norm=1.0).rate

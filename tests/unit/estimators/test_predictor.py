@@ -16,21 +16,21 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError, SecretError
 from pacprivacy.estimators.predictor import project_to_simplex
 from pacprivacy.noise import NoisePlan, Problem
-from pacprivacy.noise.formulas import log_det_of_points, waterfill
-from pacprivacy.noise.plan import Observation
-from pacprivacy.noise.query import (
+from pacprivacy.noise.answers import (
     LEAST_NATS,
     UNITS,
-    UnitNoise,
-    plan_query,
-    usable_nats,
-    vote_charge,
-    vote_gap,
-    waterfill_level,
+    AnswerNoise,
+    answer_vote_charge,
+    answer_vote_gap,
+    answer_waterfill_level,
+    plan_answer,
+    usable_answer_nats,
 )
+from pacprivacy.noise.formulas import log_det_of_points, waterfill
+from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.rules import SpreadRule
 from pacprivacy.pool import Balanced
-from pacprivacy.session.answers import Responder, ScoreQuestions, VoteQuestions
+from pacprivacy.session.answers import Answerer, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import binary_entropy, posterior_success
 
 BUDGETS = (2.0**-30, 2.0**-20, 2.0**-8, 0.5)
@@ -63,14 +63,14 @@ def test_two_class_noise_is_that_of_the_general_rule(budget, seed):
     votes = rng.integers(2, size=m)
     votes[:2] = 0, 1
     ones = float(np.exp(log_p) @ votes)
-    usable, slack = usable_nats(budget, n_directions=1, n_subsets=m)
-    gap = vote_gap(ones, 1 - ones, usable)
+    usable, slack = usable_answer_nats(budget, n_directions=1, n_subsets=m)
+    gap = answer_vote_gap(ones, 1 - ones, usable)
     general = general_plan(one_hot(votes, 2), log_p, budget)
     assert general.n_directions == 1
     # votes are sqrt(2) apart; a gap of one vote is ``gap`` steps of 1/UNITS standard deviations
     # (5e-3: at 2^-30 nats the coarser lattice of the general plan costs it that much)
     assert 2 * (UNITS / gap) ** 2 == pytest.approx(general.total_variance, rel=5e-3)
-    charge = vote_charge(ones, 1 - ones, gap, slack)
+    charge = answer_vote_charge(ones, 1 - ones, gap, slack)
     assert charge <= budget
     assert charge >= 0.999 * budget
 
@@ -83,7 +83,7 @@ def test_noise_in_several_directions_is_that_of_the_general_rule(budget, n_class
     m = 30
     log_p = random_belief(rng, m)
     scores = rng.dirichlet(np.ones(n_classes), size=m)
-    plan = plan_query(scores, np.exp(log_p), mi_nats=budget, n_subsets=m)
+    plan = plan_answer(scores, np.exp(log_p), mi_nats=budget, n_subsets=m)
     general = general_plan(scores, log_p, budget)
     assert plan.points.shape[1] == general.n_directions == n_classes - 1
     # the general plan's lattice is a thousand times coarser and costs it that much
@@ -98,7 +98,7 @@ def test_noise_in_several_directions_is_that_of_the_general_rule(budget, n_class
 def test_newton_finds_the_water_level(budget, seed):
     rng = np.random.default_rng(seed)
     variances = rng.lognormal(sigma=4.0, size=seed + 1)
-    assert waterfill_level(variances, mi_nats=budget) == pytest.approx(
+    assert answer_waterfill_level(variances, mi_nats=budget) == pytest.approx(
         waterfill(variances, mi_nats=budget), rel=1e-8
     )
 
@@ -110,9 +110,9 @@ def test_belief_after_a_vector_is_that_of_the_general_plan(seed):
     m, budget = 20, 0.05
     log_p = random_belief(rng, m)
     scores = rng.dirichlet(np.ones(4), size=m)
-    lean = plan_query(scores, np.exp(log_p), mi_nats=budget, n_subsets=m)
+    lean = plan_answer(scores, np.exp(log_p), mi_nats=budget, n_subsets=m)
     general = general_plan(scores, log_p, budget)
-    seen = lean.points[3] + UnitNoise(SimulatedSource(seed)).take(lean.points.shape[1])
+    seen = lean.points[3] + AnswerNoise(SimulatedSource(seed)).take(lean.points.shape[1])
     value = lean.value_of(seen)
     place = general.frame.coordinates(value[None, :])[0] / general.grid_step
     other = general.log_likelihood(Observation(integers=np.rint(place).astype(int), group=None))
@@ -127,8 +127,8 @@ def test_two_class_loop_charges_what_the_general_loop_charges(budget, seed):
     m = 16
     votes = rng.integers(2, size=(m, 1))
     log_p = random_belief(rng, m)
-    fast = VoteQuestions(votes, log_p, budget).observe(3, SimulatedSource(1))
-    slow = ScoreQuestions(votes, log_p, budget, n_classes=2).observe(3, SimulatedSource(1))
+    fast = VoteAnswers(votes, log_p, budget).observe(3, SimulatedSource(1))
+    slow = ScoreAnswers(votes, log_p, budget, n_classes=2).observe(3, SimulatedSource(1))
     assert slow.charges == pytest.approx(fast.charges, rel=1e-5)
     assert 0 < fast.charges[0] <= budget
     assert 0 < slow.charges[0] <= budget
@@ -139,7 +139,7 @@ def test_belief_of_the_two_class_loop_is_bayes():
     m, q, budget = 12, 40, 2e-3
     votes = rng.integers(2, size=(m, q)).astype(np.int16)
     log_p = random_belief(rng, m)
-    answered = VoteQuestions(votes, log_p, budget).observe(4, SimulatedSource(2))
+    answered = VoteAnswers(votes, log_p, budget).observe(4, SimulatedSource(2))
     expected = log_p.copy()
     for i in range(q):
         ones = float(np.exp(expected) @ votes[:, i])
@@ -152,7 +152,7 @@ def test_belief_of_the_two_class_loop_is_bayes():
 
 
 def test_unit_noise_is_never_given_twice_and_has_its_scale():
-    noise = UnitNoise(SimulatedSource(0))
+    noise = AnswerNoise(SimulatedSource(0))
     parts = [noise.take(size) for size in (1, 5000, 4000, 20_000)]
     drawn = np.concatenate(parts)
     assert len(np.unique(drawn)) > len(drawn) - 10
@@ -165,7 +165,7 @@ def test_unit_noise_is_never_given_twice_and_has_its_scale():
 def make_responder(m=16, *, query=0.01, total=10.0, seed=0):
     pool = Balanced(n_subsets=m).draw(40, rng=0)
     source = SimulatedSource(seed)
-    return Responder(pool, query_nats=query, total_nats=total, source=source)
+    return Answerer(pool, query_nats=query, total_nats=total, source=source)
 
 
 def test_unanimous_answers_are_exact_and_free():
@@ -231,14 +231,14 @@ def test_an_answer_that_is_almost_known_leaves_as_it_is_for_its_entropy():
     log_p = np.log(np.array([1 - 7e-6] + [1e-6] * 7))
     votes = np.array([[0], *[[1]] * 7])
     for questions in (
-        VoteQuestions(votes, log_p, 0.01),
-        ScoreQuestions(votes, log_p, 0.01, n_classes=2),
+        VoteAnswers(votes, log_p, 0.01),
+        ScoreAnswers(votes, log_p, 0.01, n_classes=2),
     ):
         answered = questions.observe(0, SimulatedSource(0))
         assert answered.values.tolist() == [[1.0, 0.0]]
         assert answered.charges[0] == pytest.approx(binary_entropy(7e-6), rel=1e-9)
         assert np.exp(answered.log_p).tolist() == [1.0] + [0.0] * 7
-    assert VoteQuestions(votes, log_p, 1e-6).observe(0, SimulatedSource(0)).values[0, 0] != 1.0
+    assert VoteAnswers(votes, log_p, 1e-6).observe(0, SimulatedSource(0)).values[0, 0] != 1.0
     assert m == len(log_p)
 
 
@@ -249,9 +249,9 @@ def test_generous_answers_end_in_the_true_candidate_without_trouble():
     scores = rng.dirichlet(np.ones(3), size=(16, 400))
     log_p = np.full(16, -math.log(16))
     for questions in (
-        VoteQuestions(votes, log_p, 0.5),
-        ScoreQuestions(scores, log_p, 0.5),
-        ScoreQuestions(votes, log_p, 0.5, n_classes=3),
+        VoteAnswers(votes, log_p, 0.5),
+        ScoreAnswers(scores, log_p, 0.5),
+        ScoreAnswers(votes, log_p, 0.5, n_classes=3),
     ):
         answered = questions.observe(6, SimulatedSource(0))
         assert np.exp(answered.log_p[6]) == pytest.approx(1.0, abs=1e-6)

@@ -17,8 +17,8 @@ import sqlalchemy
 from pacprivacy.budget import SUMS, Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError
 from pacprivacy.ledger import Ledger, LedgerEntry, database as schema, ledger as ledger_module
-from pacprivacy.ledger.amounts import allowed_units, charged_units
-from pacprivacy.ledger.chain import entry_hash, genesis_hash
+from pacprivacy.ledger.amounts import amounts_allowed, amounts_charged
+from pacprivacy.ledger.entries import entry_hash, genesis_hash
 
 DIGEST = "ab" * 32
 
@@ -44,13 +44,13 @@ def ledger(ledger_where: str) -> Ledger:
 
 
 def test_a_thousand_thousandths_are_one() -> None:
-    assert 1000 * charged_units(Spent(mi_nats=0.001))["mi_nats"] == 10**12
-    assert 1000 * charged_units(Spent(epsilon=1, delta=1e-9))["delta"] == 10**12
+    assert 1000 * amounts_charged(Spent(mi_nats=0.001))["mi_nats"] == 10**12
+    assert 1000 * amounts_charged(Spent(epsilon=1, delta=1e-9))["delta"] == 10**12
 
 
 def test_charges_are_rounded_up_and_limits_down() -> None:
     third = Spent(mi_nats=1 / 3, epsilon=1 / 3, delta=1e-19)
-    up, down = charged_units(third), allowed_units(third)
+    up, down = amounts_charged(third), amounts_allowed(third)
     assert (up["mi_nats"], down["mi_nats"]) == (333333333334, 333333333333)
     assert (up["delta"], down["delta"]) == (1, 0)
 
@@ -58,20 +58,20 @@ def test_charges_are_rounded_up_and_limits_down() -> None:
 @pytest.mark.parametrize("bad", [-0.1, float("nan"), float("inf"), 2.0, True, "much"])
 def test_amounts_out_of_range_are_refused(bad: float) -> None:
     with pytest.raises(BudgetError, match="success_increment must be a number from 0 to 1"):
-        charged_units(Spent(success_increment=bad))
+        amounts_charged(Spent(success_increment=bad))
 
 
 def test_levels_of_success_are_refused() -> None:
     with pytest.raises(BudgetError, match="levels do not add up"):
-        charged_units(Spent(success_level=0.6))
+        amounts_charged(Spent(success_level=0.6))
 
 
 def test_delta_needs_epsilon_and_epsilon_alone_is_pure() -> None:
-    assert charged_units(Spent(epsilon=1))["delta"] == 0
+    assert amounts_charged(Spent(epsilon=1))["delta"] == 0
     with pytest.raises(BudgetError, match="epsilon must be given with delta"):
-        charged_units(Spent(delta=1e-6))
+        amounts_charged(Spent(delta=1e-6))
     with pytest.raises(BudgetError, match="at least one amount"):
-        charged_units(Spent())
+        amounts_charged(Spent())
 
 
 @pytest.mark.claim("K-3")
@@ -307,7 +307,7 @@ def test_a_commit_needs_its_reservation_in_the_ledger(
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger_module.db, "append", skipped)
+        patch.setattr(ledger_module.db, "append_to_database", skipped)
         reservation = ledger.reserve("people", "ann", both(), "mean")
     with pytest.raises(LedgerError, match="is not in the ledger"):
         ledger.commit(reservation, DIGEST)
@@ -395,7 +395,7 @@ def test_an_overspent_chain_is_reported_though_its_hashes_fit(
     """A planted bug: the check of the budget is skipped."""
 
     ledger = filled(tmp_path / "study.db")
-    monkeypatch.setattr(ledger_module, "check_spend", lambda *_: None)
+    monkeypatch.setattr(ledger_module, "check_ledger_spend", lambda *_: None)
     ledger.reserve("people", "ann", Spent(mi_nats=5), "mean")
     found = ledger.verify()
     assert (found.broken_entry, found.problem) == (8, "entry 8 is broken: it goes over a budget")

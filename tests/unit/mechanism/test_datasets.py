@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.design import JointRidge, LogisticFit, OrthogonalRidge, Penalty
+from pacprivacy.design import JointRidge, LogisticFit, OrthogonalRidge, RidgePenalty
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.mechanism import (
     Covariance,
@@ -60,7 +60,7 @@ MECHANISMS = [
     (Quantiles(grid=np.linspace(0, 1e5, 40)), False),
     (JointRidge(penalty=1.0), True),
     (JointRidge(), True),
-    (OrthogonalRidge(transform="whitening", penalty=Penalty(mi_nats=0.5)), True),
+    (OrthogonalRidge(transform="whitening", penalty=RidgePenalty(mi_nats=0.5)), True),
 ]
 
 

@@ -11,7 +11,12 @@ import sklearn.cluster
 
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import KMeans, coerce_data, flatten
-from pacprivacy.mechanism.kmeans import draw_start, match_rows, order_by_label, run_lloyd
+from pacprivacy.mechanism.kmeans import (
+    draw_kmeans_start,
+    match_kmeans_rows,
+    order_kmeans_by_label,
+    run_lloyd,
+)
 from pacprivacy.pool import Balanced
 from pacprivacy.simulation import run_mechanism
 
@@ -40,7 +45,7 @@ def test_finds_what_scikit_learn_finds(options: dict[str, Any]) -> None:
     centres = prepare(X, n_clusters=3, **options).evaluate((subset,), rng())
     expected = sklearn.cluster.KMeans(3, n_init=10, random_state=0, tol=0.0).fit(subset)
     np.testing.assert_allclose(
-        centres, match_rows(expected.cluster_centers_, centres), rtol=0, atol=1e-9
+        centres, match_kmeans_rows(expected.cluster_centers_, centres), rtol=0, atol=1e-9
     )
 
 
@@ -62,7 +67,7 @@ def test_warm_start_keeps_the_local_optimum_and_restarts_may_leave_it() -> None:
     points = np.array([[0.0], [0.1], [10.0], [10.1], [10.3], [10.4], [30.0], [30.1]])
     bad = np.array([[0.05], [0.1], [17.0]])
     stuck = run_lloyd(points - 12.0, bad - 12.0, max_iter=100)
-    free = [run_lloyd(points - 12.0, draw_start(points, 3, rng()) - 12.0, max_iter=100)]
+    free = [run_lloyd(points - 12.0, draw_kmeans_start(points, 3, rng()) - 12.0, max_iter=100)]
     assert free[0].inertia < stuck.inertia / 10
     mechanism = prepare(points, n_clusters=3)
     assert mechanism.reference is not None
@@ -83,7 +88,7 @@ def test_an_emptied_cluster_starts_again_at_the_farthest_row() -> None:
 
 
 def test_random_starts_are_rows_far_from_each_other() -> None:
-    start = draw_start(X - X.mean(axis=0), 3, rng())
+    start = draw_kmeans_start(X - X.mean(axis=0), 3, rng())
     assert {tuple(row) for row in start} <= {tuple(row) for row in X - X.mean(axis=0)}
     gaps = np.linalg.norm(start[:, None] - start[None], axis=2)[np.triu_indices(3, 1)]
     assert gaps.min() > 2.0
@@ -149,7 +154,7 @@ def test_shared_majority_is_settled_by_total_agreement() -> None:
     rows = np.array([[0.0], [1.0], [2.0]])
     # Rows 0 and 1 have the same majority label; row 1 gives it up more cheaply.
     counts = np.array([[9, 1, 0], [8, 7, 0], [0, 0, 5]])
-    ordered = order_by_label(rows, counts, np.array([[1.0], [0.0], [2.0]]))
+    ordered = order_kmeans_by_label(rows, counts, np.array([[1.0], [0.0], [2.0]]))
     np.testing.assert_array_equal(ordered, rows)
 
 
@@ -157,9 +162,9 @@ def test_equal_agreement_is_settled_by_the_reference() -> None:
     rows = np.array([[0.0], [1.0]])
     counts = np.array([[3, 3], [3, 3]])
     for reference in (np.array([[0.1], [0.8]]), np.array([[0.8], [0.1]])):
-        ordered = order_by_label(rows, counts, reference)
+        ordered = order_kmeans_by_label(rows, counts, reference)
         np.testing.assert_array_equal(ordered, np.round(reference))
-        np.testing.assert_array_equal(order_by_label(rows[::-1], counts, reference), ordered)
+        np.testing.assert_array_equal(order_kmeans_by_label(rows[::-1], counts, reference), ordered)
 
 
 def test_frames_are_read() -> None:

@@ -30,7 +30,7 @@ from pacprivacy.noise import (
 )
 from pacprivacy.noise.iid import N_RESERVE, iid_log_det
 from pacprivacy.noise.problem import NOISELESS, distinct_outputs
-from pacprivacy.noise.rules import check_feasible
+from pacprivacy.noise.rules import check_rule_feasible
 from pacprivacy.noise.shapes import unit_shifts
 from pacprivacy.pool import Balanced, Half, Pool
 from pacprivacy.theory import mi_for_success
@@ -152,7 +152,7 @@ def test_a_success_that_is_reached_already_is_refused(outputs: Matrix, pool: Poo
 def test_success_is_that_of_even_odds_whatever_the_pool() -> None:
     half = Half(n_subsets=16).draw(10, rng=3)
     assert half.worst_prior > 0.55
-    check_feasible(Membership(0.52), None, half)
+    check_rule_feasible(Membership(0.52), None, half)
     plan = calibrate(np.random.default_rng(0).normal(size=(16, 1)), Membership(0.52), pool=half)
     assert plan.membership is not None
     assert plan.membership.upper <= 0.52
@@ -387,7 +387,7 @@ def iid_outputs(m: int) -> Matrix:
 def test_dependent_pools_are_refused_for_a_fresh_secret(outputs: Matrix, pool: Pool) -> None:
     for rule in (Boxed(low=-1, high=1), Empirical()):
         with pytest.raises(PoolError, match="independent subsets"):
-            check_feasible(Information(1), rule, pool)
+            check_rule_feasible(Information(1), rule, pool)
         with pytest.raises(PoolError, match="independent subsets"):
             calibrate(iid_outputs(16), Information(1), rule=rule, pool=pool)
 

@@ -12,17 +12,17 @@ import polars as pl
 import pytest
 
 from pacprivacy.errors import PoolError
-from pacprivacy.pool import Balanced, Half, Poisson, Pool, fold_choices
+from pacprivacy.pool import Balanced, Half, Poisson, Pool, strategy_fold_choices
 from pacprivacy.pool.bits import (
     BLOCK_UNITS,
     _deal,
     _draw_counts,
-    complement,
-    draw_fixed_size,
-    padding,
+    draw_pool_bits,
+    pool_complement,
+    pool_padding,
     popcount,
 )
-from pacprivacy.pool.pool import encode_labels, resolve_strata, resolve_units
+from pacprivacy.pool.pool import encode_pool_labels, resolve_pool_strata, resolve_pool_units
 
 
 def hand_made(masks, **changes):
@@ -265,7 +265,7 @@ class TestFolds:
         ],
     )
     def test_folds_worth_comparing_leave_everybody_out_often(self, n_subsets, n_units, choices):
-        assert fold_choices(n_subsets, n_units, None) == choices
+        assert strategy_fold_choices(n_subsets, n_units, None) == choices
 
 
 class TestBits:
@@ -274,17 +274,17 @@ class TestBits:
         mask = np.random.default_rng(0).random(n_units) < 0.5
         packed = np.packbits(mask)
         assert popcount(packed) == mask.sum()
-        assert np.array_equal(complement(packed, n_units), np.packbits(~mask))
+        assert np.array_equal(pool_complement(packed, n_units), np.packbits(~mask))
         full = np.packbits(np.ones(n_units, bool))
-        assert full[-1] ^ padding(n_units) == 0xFF
+        assert full[-1] ^ pool_padding(n_units) == 0xFF
 
     @pytest.mark.parametrize("n_units", [1, 5, 8, 1000])
     def test_fixed_size_holds_at_both_ends(self, n_units):
         rng = np.random.default_rng(0)
         for size in {0, 1, n_units // 2, n_units}:
-            packed = draw_fixed_size(rng, n_units, size)
+            packed = draw_pool_bits(rng, n_units, size)
             assert popcount(packed) == size
-            assert packed[-1] & padding(n_units) == 0
+            assert packed[-1] & pool_padding(n_units) == 0
 
 
 class TestUnits:
@@ -308,7 +308,7 @@ class TestUnits:
     def test_labels_are_numbered_by_first_appearance(self, labels):
         if isinstance(labels, list):
             labels = np.array(labels, dtype=object)
-        codes, n_labels = encode_labels(labels, 5, name="units")
+        codes, n_labels = encode_pool_labels(labels, 5, name="units")
         assert codes.tolist() == [0, 1, 0, 2, 3]
         assert n_labels == 4
 
@@ -328,35 +328,35 @@ class TestUnits:
     )
     def test_missing_labels_are_refused(self, labels):
         with pytest.raises(PoolError, match="units must have no missing labels"):
-            encode_labels(labels, 3, name="units")
+            encode_pool_labels(labels, 3, name="units")
 
     def test_length_and_shape_are_checked(self):
         with pytest.raises(PoolError) as caught:
-            resolve_units(150, np.zeros(149))
+            resolve_pool_units(150, np.zeros(149))
         assert str(caught.value).startswith(
             "units must have one entry per record; got 149 entries for 150 records. "
         )
         with pytest.raises(PoolError, match=r"one-dimensional; got shape \(150, 1\)"):
-            resolve_units(150, np.zeros((150, 1)))
+            resolve_pool_units(150, np.zeros((150, 1)))
 
     def test_unhashable_labels_are_refused(self):
         labels = np.empty(2, dtype=object)
         labels[:] = [{"a": 1}, {"b": 2}]
         with pytest.raises(PoolError, match="hashable labels; got dict"):
-            encode_labels(labels, 2, name="units")
+            encode_pool_labels(labels, 2, name="units")
 
     @pytest.mark.parametrize("n_records", [3, 0, -1, 2**31, 10.0, None])
     def test_impossible_numbers_of_records_are_refused(self, n_records):
         with pytest.raises(PoolError, match="records must be"):
-            resolve_units(n_records, None)
+            resolve_pool_units(n_records, None)
 
     def test_few_units_among_many_records_are_refused(self):
         with pytest.raises(PoolError, match="distinct units must be at least 4; got 3"):
-            resolve_units(150, np.arange(150) % 3)
+            resolve_pool_units(150, np.arange(150) % 3)
 
     def test_strata_are_carried_from_rows_to_units(self):
         row_units = np.array([0, 1, 0, 2, 3], dtype=np.int32)
-        codes = resolve_strata(list("xyxxy"), 5, row_units, wanted_by="stratify=True")
+        codes = resolve_pool_strata(list("xyxxy"), 5, row_units, wanted_by="stratify=True")
         assert codes.tolist() == [0, 1, 0, 1]
 
     @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ class TestUnits:
     def test_unusable_strata_are_refused(self, strata, message):
         row_units = np.array([0, 1, 0, 2, 3], dtype=np.int32)
         with pytest.raises(PoolError, match=message):
-            resolve_strata(strata, 5, row_units, wanted_by="stratify=True")
+            resolve_pool_strata(strata, 5, row_units, wanted_by="stratify=True")
 
 
 class TestStrategies:

@@ -22,8 +22,8 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.errors import BudgetError, CertificateError, NoisyWarning
 from pacprivacy.mechanism import Covariance, Histogram, Mean, Mechanism
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.release import ErrorBars, Row, measure, plus_minus
-from pacprivacy.release.intervals import round_up
+from pacprivacy.release import ErrorBars, Row, error_bar_plus_minus, measure_error_bars
+from pacprivacy.release.error_bars import round_up_error_bars
 from pacprivacy.simulation import Outputs, run_mechanism
 
 RNG = np.random.default_rng(20)
@@ -130,7 +130,7 @@ def test_the_figures_are_those_of_the_pool_and_the_noise_rounded_up() -> None:
 
 @pytest.mark.parametrize("figure", [1.0, 0.30000001, 99.01, 1.2345e-7, 3e12, 0.0])
 def test_rounding_is_upwards_to_two_digits(figure: float) -> None:
-    (rounded,) = round_up(np.array([figure]))
+    (rounded,) = round_up_error_bars(np.array([figure]))
     assert figure <= rounded <= 1.1 * figure
     assert float(f"{rounded:.1e}") == rounded
 
@@ -153,7 +153,7 @@ def test_a_linear_description_is_followed_exactly() -> None:
     bars, outputs = made.error_bars, made.bundle.outputs
     assert bars is not None
     spread = bars.structure.restore(bars.spread)
-    expected = round_up(outputs.std(axis=0))
+    expected = round_up_error_bars(outputs.std(axis=0))
     np.testing.assert_array_equal(spread[np.triu_indices(2)], expected)
     np.testing.assert_array_equal(spread, spread.T)
 
@@ -300,7 +300,7 @@ def test_an_outlier_is_warned_of() -> None:
 def test_value_and_error_end_at_the_same_decimal(
     value: float, error: float, written: tuple[str, str]
 ) -> None:
-    assert plus_minus(Row("x", value, error, 0.0, 0.0)) == written
+    assert error_bar_plus_minus(Row("x", value, error, 0.0, 0.0)) == written
 
 
 def test_notebooks_show_a_table() -> None:
@@ -340,7 +340,7 @@ def test_nominal_95_per_cent_intervals_cover(folds: int) -> None:
         pool = pac.Balanced(n_subsets=60, folds=folds).draw(1000, rng=rng)
         outputs = run_mechanism(Both(), x, pool, rng=0)
         plan = calibrate(outputs, pac.Information(1.5), rule="waterfill", pool=pool)
-        bars = measure(outputs, plan, pool)
+        bars = measure_error_bars(outputs, plan, pool)
         assert bars is not None
         y, truth = draw(plan, outputs, rng), np.array([x.mean(), np.median(x)])
         z = 1.96

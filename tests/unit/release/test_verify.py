@@ -23,14 +23,14 @@ from pacprivacy.release import (
     Certificate,
     Context,
     Release,
-    Secret,
+    ReleaseSecret,
     bundle_of,
     certified_plan,
     verify,
     write_certificate,
 )
-from pacprivacy.release.bundle import SessionPart
-from pacprivacy.release.verification import compare, rebuild
+from pacprivacy.release.bundle import BundleSession
+from pacprivacy.release.verification import compare_verified, rebuild_verified
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
 
@@ -69,7 +69,7 @@ def release_with_a_revealed_part(other: Release) -> Release:
     source = SimulatedSource(0)
     plan = certified_plan(plan, context)
     bundle = bundle_of(plan, context)
-    value = plan.value_of(Secret(16, source).observe(plan, source))
+    value = plan.value_of(ReleaseSecret(16, source).observe(plan, source))
     return Release(value=value, certificate=write_certificate(bundle, plan), proof=bundle)
 
 
@@ -199,13 +199,13 @@ def estimate_changes(name: str, value: Estimate) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_no_part_can_be_changed_unseen(releases: dict[str, Release], name: str) -> None:
     """Every number and every sentence, at any depth, of whatever fields there are."""
-    certificate, again = releases[name].certificate, rebuild(releases[name].bundle)
-    compare(certificate, again)
+    certificate, again = releases[name].certificate, rebuild_verified(releases[name].bundle)
+    compare_verified(certificate, again)
     seen = set()
     for what, changed in changes("", certificate):
         if changed != certificate:
             with pytest.raises(CertificateError, match="must follow from the bundle") as error:
-                compare(changed, again)
+                compare_verified(changed, again)
             assert "\n" not in str(error.value), what
             seen.add(what.split(".")[0].split(" ")[0].split("[")[0])
     assert seen == {field.name for field in fields(Certificate)}
@@ -230,9 +230,9 @@ def test_a_field_that_is_added_one_day_is_compared() -> None:
         known: float
         added: tuple[str, ...]
 
-    compare(Later(0.5, ("a",)), Later(0.5, ("a",)))  # type: ignore[arg-type]
+    compare_verified(Later(0.5, ("a",)), Later(0.5, ("a",)))  # type: ignore[arg-type]
     with pytest.raises(CertificateError, match="added"):
-        compare(Later(0.5, ()), Later(0.5, ("a",)))  # type: ignore[arg-type]
+        compare_verified(Later(0.5, ()), Later(0.5, ("a",)))  # type: ignore[arg-type]
 
 
 # --- a changed bundle -----------------------------------------------------------------------
@@ -284,7 +284,7 @@ def bundle_changes(bundle: Bundle) -> Iterator[tuple[str, Bundle]]:
         yield from session_changes(bundle, part)
 
 
-def session_changes(bundle: Bundle, part: SessionPart) -> Iterator[tuple[str, Bundle]]:
+def session_changes(bundle: Bundle, part: BundleSession) -> Iterator[tuple[str, Bundle]]:
     assert part.observation is not None
     seen = part.observation.integers + bundle.units_per_std
     for what, changed in {

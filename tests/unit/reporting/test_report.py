@@ -20,18 +20,18 @@ from pacprivacy.audit import AuditResult
 from pacprivacy.cli import app
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.ledger import Ledger
-from pacprivacy.release import Certificate, Release, plus_minus
+from pacprivacy.release import Certificate, Release, error_bar_plus_minus
 from pacprivacy.reporting import (
     CuratorFigures,
     PlanRow,
     ReportData,
-    build_report,
+    build_report_contents,
     plot_plan,
     plot_release,
     plot_session,
     render_page,
 )
-from pacprivacy.reporting.style import number_text
+from pacprivacy.reporting.style import style_number
 from pacprivacy.theory import clopper_pearson
 
 HOSTILE = "<script>alert('x')</script>\"'&<img src=http://example.org/x onerror=alert(1)>"
@@ -109,7 +109,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def full(release: Release) -> ReportData:
     """The curator's report, with an audit."""
-    return build_report(
+    return build_report_contents(
         release.certificate,
         values=tuple(release.rows()),
         bundle=release.bundle,
@@ -138,7 +138,7 @@ def test_page_says_what_is_promised_and_what_is_not(full: ReportData) -> None:
 
 
 def test_certificate_on_the_page_is_the_certificate(release: Release) -> None:
-    page = render_page(build_report(release.certificate))
+    page = render_page(build_report_contents(release.certificate))
     body = re.search(r'<pre id="certificate"[^>]*>(.*?)</pre>', page, re.DOTALL)
     assert body is not None
     again = Certificate.from_dict(json.loads(html.unescape(body[1])))
@@ -156,7 +156,7 @@ def test_page_needs_nothing_but_itself(full: ReportData) -> None:
 
 
 def test_broken_promise_is_said(release: Release) -> None:
-    page = render_page(build_report(release.certificate, audit=[audit_result(900)]))
+    page = render_page(build_report_contents(release.certificate, audit=[audit_result(900)]))
     assert "VIOLATED" in page
     assert 'class="broken-text"' in page
     assert "var(--orange)" in page.split("</style>")[1]
@@ -183,7 +183,7 @@ def test_hostile_names_stay_text(release: Release, full: ReportData) -> None:
         },
     )
     attack = replace(audit_result(570), attack=HOSTILE, question=HOSTILE)
-    session = build_report(hostile).session
+    session = build_report_contents(hostile).session
     page = render_page(replace(full, certificate=hostile, audit=(attack,), session=session))
     found = Page(page)
     assert found.tags.count("script") == 1
@@ -207,7 +207,7 @@ def test_stops_are_ordered_and_more_privacy_is_more_noise(full: ReportData) -> N
 def test_the_slider_starts_at_what_the_table_says(full: ReportData) -> None:
     page = render_page(full)
     for number, row in enumerate(full.values):
-        error = plus_minus(row)[1]
+        error = error_bar_plus_minus(row)[1]
         assert f'<td class="number">± {error}</td>' in page
         assert f'<b id="error-{number}">± {error}</b' in page
 
@@ -223,14 +223,14 @@ def test_tiles_have_no_epsilon(full: ReportData) -> None:
 def test_many_values_are_folded(release: Release) -> None:
     row = release.rows()[0]
     rows = tuple(row._replace(name=f"number {i}") for i in range(30))
-    page = render_page(build_report(release.certificate, values=rows))
+    page = render_page(build_report_contents(release.certificate, values=rows))
     first = page.split("<details>")[0]
     assert "number 9<" in first
     assert "number 10<" not in first
     assert "20 more numbers" in page
     assert "number 29<" in page
     assert page.index("number 0<") < page.index('id="promise"')
-    plain = render_page(build_report(release.certificate, value_text='{"model": "tree"}'))
+    plain = render_page(build_report_contents(release.certificate, value_text='{"model": "tree"}'))
     assert "{&#34;model&#34;: &#34;tree&#34;}" in plain
 
 
@@ -298,8 +298,8 @@ def test_the_officers_page_has_the_whole_promise_and_a_glossary(full: ReportData
     ],
 )
 def test_what_is_no_proof_says_so(release: Release, changes: Any, said: str) -> None:
-    plain = render_page(build_report(release.certificate))
-    weaker = render_page(build_report(replace(release.certificate, **changes)))
+    plain = render_page(build_report_contents(release.certificate))
+    weaker = render_page(build_report_contents(replace(release.certificate, **changes)))
     assert said not in plain
     assert said in weaker
     assert ("In a thousand guesses" in weaker) == ("kind" not in changes)
@@ -313,20 +313,20 @@ def test_page_without_noise(release: Release) -> None:
         largest_std=0.0,
         n_directions=0,
     )
-    page = render_page(build_report(replace(release.certificate, noise=none)))
+    page = render_page(build_report_contents(replace(release.certificate, noise=none)))
     assert "No noise was added" in page
 
 
 def test_session_is_a_staircase(session_releases: tuple[Release, ...]) -> None:
     first, second = (release.certificate for release in session_releases)
-    data = build_report(second, session=[first])
+    data = build_report_contents(second, session=[first])
     assert data.session is not None
     assert [step.number for step in data.session.steps] == [1, 2]
     assert data.session.steps[0].spent_nats < data.session.steps[1].spent_nats
     page = render_page(data)
     assert "session" in Page(page).ids
     assert percent_at_most(data.session.success_bound) in page
-    assert build_report(replace(second, composition=None)).session is None
+    assert build_report_contents(replace(second, composition=None)).session is None
 
 
 def test_the_page_shows_the_digest_that_the_ledger_records(tmp_path: Path) -> None:
@@ -336,11 +336,11 @@ def test_the_page_shows_the_digest_that_the_ledger_records(tmp_path: Path) -> No
         made = session.release(np.mean, pac.Information(1 / 4), rule="waterfill")
     recorded = Ledger(tmp_path / "study.db").entries()[-1].certificate
     assert recorded == made.certificate.digest
-    assert recorded in render_page(build_report(made.certificate))
+    assert recorded in render_page(build_report_contents(made.certificate))
 
 
 def test_estimates_are_written_with_three_digits() -> None:
-    assert [number_text(x) for x in (0.0, 1e-9, 0.012345, 123456.0)] == [
+    assert [style_number(x) for x in (0.0, 1e-9, 0.012345, 123456.0)] == [
         "0",
         "1e-9",
         "0.0123",

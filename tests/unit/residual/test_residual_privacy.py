@@ -1,6 +1,7 @@
 """Residual quantities on a pool, other divergences, and the exact gap."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from pacprivacy.adversary import View, divergences, make_view
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise import calibrate
 from pacprivacy.residual import (
-    compose_entropies,
+    compose_residual_privacy,
     intrinsic_privacy,
     residual_privacy,
 )
@@ -100,7 +101,7 @@ def test_residual_entropies_compose_like_two_releases_at_once() -> None:
 
     found = [residual_privacy(outputs, p, n_draws=50_000, rng=0).entropy for p in plans]
     together = residual_privacy(outputs, Together(), n_draws=50_000, rng=0).entropy
-    composed = compose_entropies([one.lower for one in found], math.log(16))
+    composed = compose_residual_privacy([one.lower for one in found], math.log(16))
     assert composed <= together.upper
     assert composed > math.log(16) - 0.7
 
@@ -118,6 +119,33 @@ def test_reference_laws() -> None:
     assert intrinsic_privacy(gaussian) < intrinsic_privacy(sigmoid) < 0
     with pytest.raises(PoolError, match="at least one candidate"):
         reference_law(x, "truncated uniform", low=9.0)
+
+
+def test_intrinsic_privacy_by_any_divergence() -> None:
+    law, reference = np.log([0.5, 0.3, 0.2]), np.log([0.2, 0.2, 0.6])
+    generators: dict[Any, Any] = {
+        "kl": lambda t: t * np.log(t),
+        "total variation": lambda t: np.abs(t - 1) / 2,
+        "chi-square": lambda t: (t - 1) ** 2,
+        "squared Hellinger": lambda t: (np.sqrt(t) - 1) ** 2 / 2,
+    }
+    assert set(generators) == set(DIVERGENCES)
+    for name, f in generators.items():
+        found = intrinsic_privacy(reference, law, divergence=name)
+        assert found == pytest.approx(intrinsic_privacy(reference, law, divergence=f), rel=1e-12)
+        assert found < 0.0 == intrinsic_privacy(law, law, divergence=name)
+        # An attacker told which candidate it is has the guess of a point: the name's own formula.
+        sure = np.array([0.0, -np.inf])
+        assert intrinsic_privacy(None, sure, divergence=name) == pytest.approx(
+            {"kl": -math.log(2), "total variation": -0.5, "chi-square": -1.0}.get(
+                name, math.sqrt(0.5) - 1
+            )
+        )
+    ruled_out = np.array([0.0, -np.inf])
+    assert intrinsic_privacy(ruled_out, divergence="total variation") == -0.5
+    assert intrinsic_privacy(ruled_out, divergence="chi-square") == -math.inf
+    with pytest.raises(BudgetError, match="divergence must be one of"):
+        intrinsic_privacy(law, divergence="renyi")  # type: ignore[arg-type]
 
 
 def test_posterior_disadvantage_of_an_attacker() -> None:

@@ -15,9 +15,9 @@ from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy._rounding import two_digits
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent
 from pacprivacy.errors import BudgetError, CertificateError, MechanismError
-from pacprivacy.noise import Problem, calibrate, proof as noise_proof, rescale
+from pacprivacy.noise import Problem, calibrate, proof as noise_proof, prove_rescaled
 from pacprivacy.session import GradualRelease
-from pacprivacy.session.refinement import Refinement, level_shares
+from pacprivacy.session.refinement import Refinement, refinement_shares
 
 DATA = np.random.default_rng(0).normal(size=(60, 3))
 
@@ -177,7 +177,7 @@ def test_a_release_that_was_refused_leaves_its_draws_behind() -> None:
 
 
 def test_shares_grow_to_one() -> None:
-    shares = level_shares(Spent(mi_nats=1.0), None)
+    shares = refinement_shares(Spent(mi_nats=1.0), None)
     assert len(shares) == 12
     assert shares[-1] == 1.0
     assert all(a < b for a, b in pairwise(shares))
@@ -196,7 +196,7 @@ def test_rescaled_plans_meet_another_budget_under_another_belief(rule: str) -> N
         seed=4,
         mi_nats=0.125,
     )
-    other = rescale(plan, problem, simulated=rule == "exact")
+    other = prove_rescaled(plan, problem, simulated=rule == "exact")
     assert other.mi_upper <= 0.125
     assert other.mi_upper > 0.12
     # The same bound by hand, from what will really be sampled.

@@ -30,9 +30,9 @@ from pacprivacy.errors import (
 )
 from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
-from pacprivacy.release import Secret
-from pacprivacy.session.account import Account, certificate_digest
-from pacprivacy.session.keeper import Marks, SessionState, StateFile
+from pacprivacy.release import ReleaseSecret
+from pacprivacy.session.account import Account, account_digest
+from pacprivacy.session.state import Marks, SessionState, StateFile
 
 DATA = np.random.default_rng(3).normal(size=(8, 1))
 SOURCE = Path(pac.__file__).parent
@@ -168,7 +168,7 @@ def test_what_a_crash_left_reserved_counts_for_the_session(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with begin(study) as session, monkeypatch.context() as patch:
-        patch.setattr(Secret, "observe", fail)
+        patch.setattr(ReleaseSecret, "observe", fail)
         with pytest.raises(Failure):
             session.release(mean, pac.Information(0.5))
     with begin(study) as session:
@@ -442,13 +442,13 @@ def test_pickles_are_not_read(study: Path) -> None:
 @pytest.mark.parametrize("index", [-1, 4, 2**40])
 def test_a_secret_outside_the_pool_is_refused(study: Path, index: int) -> None:
     with pytest.raises(SecretError, match="must be of this pool"):
-        Secret.from_storage(index, 4)
+        ReleaseSecret.from_storage(index, 4)
 
 
 def test_the_size_of_the_file_does_not_depend_on_the_secret(study: Path) -> None:
     state, marks = read_file(study.parent)
     sizes = {
-        len(replace(state, secret=Secret.from_storage(index, 4)).to_bytes(marks))
+        len(replace(state, secret=ReleaseSecret.from_storage(index, 4)).to_bytes(marks))
         for index in range(4)
     }
     assert len(sizes) == 1
@@ -508,7 +508,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(owner, name, wrapped)
 
     recorded(Ledger, "reserve", "reserved")
-    recorded(Secret, "observe", "secret used")
+    recorded(ReleaseSecret, "observe", "secret used")
     recorded(StateFile, "save", "state stored")
     recorded(Ledger, "commit", "committed")
     return happened
@@ -523,7 +523,7 @@ def test_the_order_of_a_release(tmp_path: Path, steps: list[str]) -> None:
     wanted = ["state stored", "reserved", "secret used", "state stored", "committed"]
     assert steps == [*wanted, "seen by the user"]
     last = Ledger(tmp_path / "study.db").entries()[-1]
-    assert last.certificate == certificate_digest(made.certificate)
+    assert last.certificate == account_digest(made.certificate)
 
 
 @pytest.mark.parametrize(
@@ -531,7 +531,7 @@ def test_the_order_of_a_release(tmp_path: Path, steps: list[str]) -> None:
     [
         (StateFile, "save", 1, ["reserve", "commit"], 2),
         (Ledger, "reserve", 1, ["reserve", "commit"], 2),
-        (Secret, "observe", 1, ["reserve", "commit", "reserve"], 2),
+        (ReleaseSecret, "observe", 1, ["reserve", "commit", "reserve"], 2),
         (StateFile, "save", 2, ["reserve", "commit", "reserve"], 2),
         (Ledger, "commit", 1, ["reserve", "commit", "reserve"], 3),
     ],
@@ -722,7 +722,7 @@ def test_certificates_of_simulations_have_no_digest() -> None:
     with pac.Session(DATA, budget=pac.Information(1), n_subsets=4, rng=0, simulate=True) as session:
         made = session.release(mean, pac.Information(0.1))
     with pytest.raises(LedgerError, match="certificate of a simulation"):
-        certificate_digest(made.certificate)
+        account_digest(made.certificate)
 
 
 # --- how it is asked for --------------------------------------------------------------------

@@ -11,8 +11,15 @@ import pandas as pd
 import pytest
 
 from pacprivacy.errors import DataError
-from pacprivacy.tables import files as tables
-from pacprivacy.tables.files import Column, Reading, Table, numeric_matrix, read_table, unit_labels
+from pacprivacy.tables import table as tables
+from pacprivacy.tables.table import (
+    Reading,
+    Table,
+    TableColumn,
+    read_table,
+    table_matrix,
+    table_unit_labels,
+)
 
 
 def write(folder: Path, text: str) -> Path:
@@ -126,13 +133,13 @@ def test_a_missing_number_is_not_a_number_but_the_column_stays_numeric(tmp_path:
     table = read_table(write(tmp_path, "a\n1\n?\n3\n"))
     assert np.isnan(table.columns["a"].numbers).tolist() == [False, True, False]
     with pytest.raises(DataError, match="got some in 'a', the first in record 2"):
-        numeric_matrix(table, ["a"])
+        table_matrix(table, ["a"])
 
 
 def test_messages_name_columns_but_no_values(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, "age,diagnosis\n41,gout\n52,flu\n"))
     with pytest.raises(DataError) as caught:
-        numeric_matrix(table, ["age", "diagnosis"])
+        table_matrix(table, ["age", "diagnosis"])
     assert "'diagnosis'" in str(caught.value)
     assert "--columns age" in str(caught.value)
     assert "gout" not in str(caught.value)
@@ -140,12 +147,12 @@ def test_messages_name_columns_but_no_values(tmp_path: Path) -> None:
 
 def test_many_columns_are_counted_not_listed() -> None:
     names = tuple(f"c{i}" for i in range(40))
-    word = Column(numbers=None, coded=lambda: (np.array(["x"]), np.zeros(1, np.int32)))
+    word = TableColumn(numbers=None, coded=lambda: (np.array(["x"]), np.zeros(1, np.int32)))
     table = Table(columns=dict.fromkeys(names, word), n_rows=1)
     with pytest.raises(DataError, match="'c0', 'c1', 'c2', 'c3', 'c4', 'c5' and 34 more"):
-        numeric_matrix(table, names)
+        table_matrix(table, names)
     with pytest.raises(DataError, match=r"column 'x' must be in the file; .* and 34 more"):
-        unit_labels(table, "x")
+        table_unit_labels(table, "x")
 
 
 def test_missing_units_are_refused(tmp_path: Path) -> None:
@@ -153,7 +160,7 @@ def test_missing_units_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match="column 'id' must have no missing values; got one in record 2"
     ):
-        unit_labels(table, "id")
+        table_unit_labels(table, "id")
 
 
 # --- what cells mean -------------------------------------------------------------------------
@@ -284,7 +291,7 @@ def test_parquet_columns_of_every_kind(tmp_path: Path) -> None:
     assert table.columns["small"].labels.tolist() == [1, 2, 3]
     assert table.columns["gap"].gaps.tolist() == [False, True, False]
     with pytest.raises(DataError, match="the first in record 2"):
-        numeric_matrix(table, ["gap"])
+        table_matrix(table, ["gap"])
 
 
 def test_parquet_and_csv_agree(tmp_path: Path) -> None:

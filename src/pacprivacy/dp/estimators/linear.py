@@ -18,7 +18,12 @@ from pacprivacy.dp.clipping import norms_of
 from pacprivacy.dp.estimators.base import DPBase, dp_label_notes, read_dp_classes, read_dp_input
 from pacprivacy.errors import BudgetError, MechanismError
 
-PENALTY: Final = 10.0
+# Penalties on the sum of losses for rows of norm 1: accuracy is flat there on Adult, Bank and Rice.
+LEAST_PENALTY: Final = {"objective": 2.0, "output": 10.0}
+CURVATURES: Final = 6.0  # times the least penalty that the objective allows: most of ε is then left
+OUTPUT_PENALTY: Final = 25.0  # over ε: noise falls with their product
+BATCHES: Final = 20  # in the records, on average
+SMALLEST_BATCH: Final = 256
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -51,9 +56,11 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
 
     classes: Sequence[Any] | str | None = None
     n_public: int | None = None
-    n_steps: int = 60
-    learning_rate: float = 4.0
+    n_steps: int = 100
+    learning_rate: float | None = None
     clip_norm: float = 0.5
+    momentum: float = 0.9
+    squares: float = 0.99
     average: bool = False
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -125,6 +132,8 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
                 n_steps=self.n_steps,
                 learning_rate=self.learning_rate,
                 clip_norm=self.clip_norm,
+                momentum=self.momentum,
+                squares=self.squares,
                 average=self.average,
                 penalty=penalty,
             ),
@@ -153,13 +162,15 @@ class DPSGDClassifier(DPLinearClassifier):
     sampling : {"poisson", "fixed", "replacement", "full"}
         How the records of a step are picked. Poisson batches protect against adding or removing
         a record, those of a fixed size against replacing one.
-    batch_size : int
-        Records in a batch, on average for Poisson batches.
+    batch_size : int, optional
+        Records in a batch, on average for Poisson batches; by default a twentieth of all, and 256
+        or all of fewer.
     n_public : int
         Number of records as far as it is public; a guess will do. Needed where records may be
         added or removed, since their true number is not public then.
-    n_steps, learning_rate, clip_norm, average
-        As in :class:`pacprivacy.dp.Steps`, for rows of norm at most 1.
+    n_steps, learning_rate, clip_norm, momentum, squares, average
+        As in :class:`pacprivacy.dp.Steps`, for rows of norm at most 1. By default the steps are
+        Adam's; with ``squares=0`` their length follows from the noise.
     x_bound : float
         Rows are clipped to this norm. There is no default: it must not come from the data.
     classes : sequence of labels, or "public"
@@ -187,7 +198,7 @@ class DPSGDClassifier(DPLinearClassifier):
     >>> X = np.random.default_rng(0).normal(size=(2000, 2)) + np.repeat([[0], [3]], 1000, axis=0)
     >>> y = np.repeat(["no", "yes"], 1000)
     >>> model = DPSGDClassifier(
-    ...     x_bound=5.0, classes=("no", "yes"), n_public=2000, batch_size=200, n_steps=50
+    ...     x_bound=5.0, classes=("no", "yes"), n_public=2000, n_steps=50
     ... ).fit(X, y)
     >>> model.score(X, y) > 0.9
     True
@@ -198,8 +209,7 @@ class DPSGDClassifier(DPLinearClassifier):
     loss: Literal["log_loss", "hinge"] = "log_loss"
     alpha: float = 0.0
     sampling: Literal["poisson", "fixed", "replacement", "full"] = "poisson"
-    batch_size: int = 256
-    n_steps: int = 200
+    batch_size: int | None = None
 
     def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease:
         if self.loss not in ("log_loss", "hinge"):
@@ -208,15 +218,15 @@ class DPSGDClassifier(DPLinearClassifier):
             )
         hinge = self.loss == "hinge"
         loss = dp.Hinge(classes=declared) if hinge else _logistic_loss(declared)
-        return self._descend(rows, labels, loss, self._batch(), self.alpha)
+        return self._descend(rows, labels, loss, self._batch(len(rows)), self.alpha)
 
-    def _batch(self) -> dp.Batch:
+    def _batch(self, n_records: int) -> dp.Batch:
         if self.sampling == "full":
             return dp.FullBatch(n_public=self.n_public, neighbours=self.neighbours)
         if self.sampling == "fixed":
-            return dp.FixedBatch(size=self.batch_size)
+            return dp.FixedBatch(size=self._size(n_records))
         if self.sampling == "replacement":
-            return dp.ReplacementBatch(size=self.batch_size)
+            return dp.ReplacementBatch(size=self._size(n_records))
         if self.sampling != "poisson":
             raise MechanismError(
                 "sampling must be 'poisson', 'fixed', 'replacement' or 'full'; got "
@@ -227,7 +237,12 @@ class DPSGDClassifier(DPLinearClassifier):
                 "n_public must be given for Poisson batches: the true number of records is not "
                 "public; got None. Pass an estimate, or use sampling='fixed'."
             )
-        return dp.PoissonBatch(size=self.batch_size, n_public=self.n_public)
+        return dp.PoissonBatch(size=self._size(self.n_public), n_public=self.n_public)
+
+    def _size(self, n_public: int) -> int:
+        if self.batch_size is not None:
+            return self.batch_size
+        return max(1, min(n_public, max(SMALLEST_BATCH, n_public // BATCHES)))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -236,19 +251,20 @@ class DPLogisticRegression(DPLinearClassifier):
 
     Parameters
     ----------
-    method : {"descent", "objective", "output"}
-        Noisy gradients of all records (DP-GD); a random linear term in the objective; or noise on
-        the weights. The last two are for two classes and need a penalty.
+    method : {"auto", "objective", "output", "descent"}
+        A random linear term in the objective, or noise on the weights, both for two classes; or
+        noisy gradients of all records (DP-GD). ``"auto"`` takes the objective for two classes and
+        descent for more.
     C : float, optional
-        Inverse of the curvature that is added to the *sum* of losses, for rows divided by
-        ``x_bound``. By default 0.1, or half of the most that the objective allows; no penalty for
-        descent.
+        Inverse of the penalty on the *sum* of losses, for rows divided by ``x_bound``. By default
+        0.5 for the objective, or a sixth of the most that it allows at a small ``epsilon``; 0.1
+        for the output, or ``epsilon/25``; no penalty for descent.
     n_public : int
         Number of records as far as it is public, for descent; not needed with ``"replace"``.
     neighbours : {"add_remove", "replace"}
         Relation that the promise is about.
-    n_steps, learning_rate, clip_norm, average
-        As in :class:`pacprivacy.dp.Steps`, for descent and rows of norm at most 1.
+    n_steps, learning_rate, clip_norm, momentum, squares, average
+        As in :class:`DPSGDClassifier`, for descent.
     x_bound, classes, fit_intercept, epsilon, delta, random_state, simulate
         As in :class:`DPSGDClassifier`.
 
@@ -262,42 +278,45 @@ class DPLogisticRegression(DPLinearClassifier):
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(2000, 2)) + np.repeat([[0], [3]], 1000, axis=0)
     >>> y = np.repeat([0, 1], 1000)
-    >>> model = DPLogisticRegression(x_bound=5.0, classes=(0, 1), n_public=2000)
+    >>> model = DPLogisticRegression(x_bound=5.0, classes=(0, 1))
     >>> model.fit(X, y).score(X, y) > 0.9
     True
     """
 
-    method: Literal["descent", "objective", "output"] = "descent"
+    method: Literal["auto", "objective", "output", "descent"] = "auto"
     C: float | None = None
 
     def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease:
-        if self.method == "descent":
+        method = self.method
+        if method == "auto":
+            method = "objective" if len(declared) == 2 else "descent"
+        if method == "descent":
             n_public = self.n_public
             if n_public is None and self.neighbours == "replace":
                 n_public = len(rows)
             batch = dp.FullBatch(n_public=n_public, neighbours=self.neighbours)
             penalty = 0.0 if n_public is None else self._penalty(0.0) / n_public
             return self._descend(rows, labels, _logistic_loss(declared), batch, penalty)
-        if self.method not in ("objective", "output"):
+        if method not in LEAST_PENALTY:
             raise MechanismError(
-                f"method must be 'descent', 'objective' or 'output'; got {self.method!r}. "
-                "Use 'descent'."
+                "method must be 'auto', 'objective', 'output' or 'descent'; got "
+                f"{self.method!r}. Use 'auto'."
             )
         if len(declared) != 2:
             raise MechanismError(
                 f"method must be 'descent' for more than two classes; got {self.method!r}."
             )
+        epsilon = check_positive("epsilon", self.epsilon, advice="Use about 1.")
         perturb: Callable[..., dp.DPRelease] = dp.output_perturbation
-        default = PENALTY
-        if self.method == "objective":
-            check_positive("epsilon", self.epsilon, advice="Use about 1.")
-            least = dp.least_penalty(self.epsilon, x_bound=self._row_bound)
-            perturb, default = dp.objective_perturbation, max(PENALTY, 2.0 * least)
+        wanted = OUTPUT_PENALTY / epsilon
+        if method == "objective":
+            perturb = dp.objective_perturbation
+            wanted = CURVATURES * dp.least_penalty(epsilon, x_bound=self._row_bound)
         return perturb(
             rows,
             labels,
             classes=declared,
-            penalty=self._penalty(default),
+            penalty=self._penalty(max(LEAST_PENALTY[method], wanted)),
             x_bound=self._row_bound,
             neighbours=self.neighbours,
             **self._settings(),
@@ -321,8 +340,10 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
     x_bound, y_bound : float
         Rows are clipped to this norm, targets to this absolute value. Required: a bound that is
         read off the data is a release without noise.
-    alpha : float
-        Penalty on the sum of squares, for ``statistics`` and ``output``.
+    alpha : float, optional
+        Penalty on the sum of squares, for ``statistics`` and ``output``. By default what suits the
+        noise: :func:`~pacprivacy.dp.ridge_penalty` for ``output``, the norm of the noise in the
+        moments for ``statistics``.
     fit_intercept : bool
         Append a column of ``x_bound`` to the clipped rows.
     epsilon, delta, neighbours, random_state, simulate
@@ -349,7 +370,7 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
     method: Literal["adassp", "statistics", "output"] = "adassp"
     _: KW_ONLY
     y_bound: float | None = None
-    alpha: float = 1.0
+    alpha: float | None = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Clip the records, and release coefficients."""

@@ -9,12 +9,17 @@ import msgspec
 
 from pacprivacy import _version
 from pacprivacy.adversary import VoteBalances
-from pacprivacy.budget import AnyBudget, Information, limits_of
+from pacprivacy.budget import AnyBudget, Information, budget_limits
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import UNITS
 from pacprivacy.pool import Pool
-from pacprivacy.release.bundle import Arrays, plain_budget, read_budget, write_archive
-from pacprivacy.release.certificate import Certificate, NoiseSummary
+from pacprivacy.release.bundle import (
+    Arrays,
+    plain_bundle_budget,
+    read_bundle_budget,
+    write_bundle_archive,
+)
+from pacprivacy.release.certificate import Certificate, CertificateNoise
 from pacprivacy.theory import membership_success
 
 _NOTES = (
@@ -66,13 +71,13 @@ class AnswerBundle(_Words):
     @property
     def advantage(self) -> float | None:
         """What is promised about one unit, which is charged unit by unit."""
-        level = limits_of(self.budget, self.pool.n_subsets).success_level
+        level = budget_limits(self.budget, self.pool.n_subsets).success_level
         return None if level is None else 2 * level - 1
 
     @property
     def total_nats(self) -> float:
         """What all answers together may give away; infinite where membership alone is limited."""
-        nats = limits_of(self.budget, self.pool.n_subsets).mi_nats
+        nats = budget_limits(self.budget, self.pool.n_subsets).mi_nats
         return math.inf if nats is None else nats
 
     def save(self, path: str | Path) -> None:
@@ -80,27 +85,27 @@ class AnswerBundle(_Words):
         pool_arrays, pool_metadata = self.pool.to_arrays()
         record = {
             "pool": pool_metadata,
-            "budget": plain_budget(self.budget),
-            "query_budget": plain_budget(self.query_budget),
+            "budget": plain_bundle_budget(self.budget),
+            "query_budget": plain_bundle_budget(self.query_budget),
             **{item.name: getattr(self, item.name) for item in fields(_Words)},
         }
-        write_archive(path, KIND, pool_arrays, record)
+        write_bundle_archive(path, KIND, pool_arrays, record)
 
     @classmethod
     def from_archive(cls, arrays: Arrays, record: dict[str, Any]) -> Self:
         """Rebuild a bundle; whatever does not fit together raises."""
-        query = read_budget(record["query_budget"])
+        query = read_bundle_budget(record["query_budget"])
         if not isinstance(query, Information):
             raise TypeError("query_budget")
         return cls(
             pool=Pool.from_arrays(arrays, record["pool"]),
-            budget=read_budget(record["budget"]),
+            budget=read_bundle_budget(record["budget"]),
             query_budget=query,
             **asdict(msgspec.convert(record, _Words)),
         )
 
 
-def certify_answers(terms: AnswerBundle) -> Certificate:
+def certify_answer_bundle(terms: AnswerBundle) -> Certificate:
     """Write down what holds for everything that will ever be answered.
 
     Guarantee
@@ -147,12 +152,12 @@ def certify_answers(terms: AnswerBundle) -> Certificate:
     )
 
 
-def _largest_noise(terms: AnswerBundle) -> NoiseSummary:
+def _largest_noise(terms: AnswerBundle) -> CertificateNoise:
     # Points of a simplex have total variance 1 - 1/c at most, in c - 1 directions; waterfill needs
     # no more than proportional noise, (Σ sqrt λ)² / 2β <= (c - 1) (1 - 1/c) / 2β.
     rank = terms.n_classes - 1
     most = rank * (1 - 1 / terms.n_classes) / (2 * terms.query_nats)
-    return NoiseSummary(
+    return CertificateNoise(
         total_variance=most,
         smallest_std=0.0,
         largest_std=math.sqrt(most),

@@ -15,14 +15,16 @@ from pacprivacy.design import JointRidge, LogisticFit
 from pacprivacy.dp import DPRelease
 from pacprivacy.mechanism import Mean
 
-PENALTY: Final = 1e-2
-STRONG_PENALTY: Final = 1.0  # the sensitivity of a ridge fit falls with the penalty, steeply
-N_STEPS: Final = 60
+# Of the methods, in squared norms of a row: none depends on the records.
+OBJECTIVE_PENALTY: Final = 0.3
+OUTPUT_PENALTY: Final = 5.0
+N_STEPS: Final = 100
+CLIP_NORM: Final = 0.35  # of the largest norm of a row
 ROUNDED: Final = 1 + 1e-9  # the division by n is a rounded one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Records:
+class ContenderRecords:
     """Mapped features, with a target coded as -1 and 1 or mapped to [-1, 1]; curator-only."""
 
     X: Matrix
@@ -45,8 +47,8 @@ class Records:
         return (self.X,) if self.y is None else (self.X, self.y)
 
 
-Judged = Callable[[Vector, Records], float]
-Method = Callable[[Records, float, int], DPRelease]
+Judged = Callable[[Vector, ContenderRecords], float]
+Method = Callable[[ContenderRecords, float, int], DPRelease]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +64,16 @@ class Model:
     target: str | None
 
 
-def _mean_error(vector: Vector, test: Records) -> float:
+def _mean_error(vector: Vector, test: ContenderRecords) -> float:
     return float(np.sqrt(np.mean(np.square(vector - test.X.mean(axis=0)))))
 
 
-def _squared_error(vector: Vector, test: Records) -> float:
+def _squared_error(vector: Vector, test: ContenderRecords) -> float:
     assert test.y is not None  # ridge has a target
     return float(np.mean(np.square(test.with_constant @ vector - test.y)))
 
 
-def _accuracy(vector: Vector, test: Records) -> float:
+def _accuracy(vector: Vector, test: ContenderRecords) -> float:
     assert test.y is not None  # logistic regression has a target
     return float(np.mean((test.with_constant @ vector > 0) == (test.y > 0)))
 
@@ -81,7 +83,7 @@ def _affine(value: Mapping[str, Any]) -> Vector:
     return np.append(np.ravel(value["coef"]), np.ravel(value["intercept"]))
 
 
-def _laplace_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
+def _laplace_mean(records: ContenderRecords, epsilon: float, seed: int) -> DPRelease:
     n, d = records.X.shape
     total = [dp.sum_clipped(column[:, None], clip_norm=1.0)[0] for column in records.X.T]
     release = dp.laplace(
@@ -106,7 +108,7 @@ def _laplace_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
     return DPRelease(value=release.value, certificate=certificate)
 
 
-def _gaussian_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
+def _gaussian_mean(records: ContenderRecords, epsilon: float, seed: int) -> DPRelease:
     n, d = records.X.shape
     bound = float(np.sqrt(d))
     total = dp.sum_clipped(records.X, clip_norm=bound)
@@ -120,7 +122,7 @@ def _gaussian_mean(records: Records, epsilon: float, seed: int) -> DPRelease:
     )
 
 
-def _settings(records: Records, epsilon: float, seed: int) -> dict[str, Any]:
+def _settings(records: ContenderRecords, epsilon: float, seed: int) -> dict[str, Any]:
     """Return what every method of regression is told."""
     return {
         "X": records.with_constant,
@@ -132,37 +134,42 @@ def _settings(records: Records, epsilon: float, seed: int) -> dict[str, Any]:
     }
 
 
-def _adassp(records: Records, epsilon: float, seed: int) -> DPRelease:
+def _adassp(records: ContenderRecords, epsilon: float, seed: int) -> DPRelease:
     found = dp.adassp(y_bound=1.0, **_settings(records, epsilon, seed))
     return DPRelease(value=found.value["coef"], certificate=found.certificate)
 
 
-def _descent(records: Records, epsilon: float, seed: int, *, loss: Any, batch: Any) -> DPRelease:
-    # One over the largest curvature that rows within the bound can have.
-    rate = (4.0 if isinstance(loss, dp.Logistic) else 1.0) / records.x_bound**2
-    steps = dp.Steps(n_steps=N_STEPS, learning_rate=rate, clip_norm=1.0, penalty=PENALTY)
+def _descent(
+    records: ContenderRecords, epsilon: float, seed: int, *, loss: Any, batch: Any
+) -> DPRelease:
+    # Rates follow from the noise; but squares do not flatten out, and long steps overshoot there.
+    steps = dp.Steps(
+        n_steps=N_STEPS,
+        clip_norm=CLIP_NORM * records.x_bound,
+        momentum=0.9,
+        squares=0.99 if isinstance(loss, dp.Squared) else 0.0,
+    )
     return dp.dp_sgd(loss=loss, batch=batch, steps=steps, **_settings(records, epsilon, seed))
 
 
-def _statistics(records: Records, epsilon: float, seed: int) -> DPRelease:
-    penalty, settings = PENALTY * len(records.X), _settings(records, epsilon, seed)
-    found = dp.regression_from_statistics(y_bound=1.0, penalty=penalty, **settings)
+def _statistics(records: ContenderRecords, epsilon: float, seed: int) -> DPRelease:
+    found = dp.regression_from_statistics(y_bound=1.0, **_settings(records, epsilon, seed))
     return DPRelease(value=found.value["coef"], certificate=found.certificate)
 
 
-def _ridge_output(records: Records, epsilon: float, seed: int) -> DPRelease:
-    penalty, settings = STRONG_PENALTY * len(records.X), _settings(records, epsilon, seed)
-    return dp.ridge_output_perturbation(y_bound=1.0, penalty=penalty, **settings)
+def _ridge_output(records: ContenderRecords, epsilon: float, seed: int) -> DPRelease:
+    return dp.ridge_output_perturbation(y_bound=1.0, **_settings(records, epsilon, seed))
 
 
-def _output(records: Records, epsilon: float, seed: int) -> DPRelease:
-    penalty, settings = PENALTY * len(records.X), _settings(records, epsilon, seed)
+def _output(records: ContenderRecords, epsilon: float, seed: int) -> DPRelease:
+    penalty = OUTPUT_PENALTY * max(1.0, 2.5 / epsilon) * records.x_bound**2
+    settings = _settings(records, epsilon, seed)
     return dp.output_perturbation(classes=(-1.0, 1.0), penalty=penalty, **settings)
 
 
-def _objective(records: Records, epsilon: float, seed: int) -> DPRelease:
+def _objective(records: ContenderRecords, epsilon: float, seed: int) -> DPRelease:
     least = dp.least_penalty(epsilon, x_bound=records.x_bound)
-    penalty = max(PENALTY * len(records.X), 3 * least)
+    penalty = max(OBJECTIVE_PENALTY * records.x_bound**2, 6 * least)
     settings = _settings(records, epsilon, seed)
     return dp.objective_perturbation(classes=(-1.0, 1.0), penalty=penalty, **settings)
 
@@ -174,7 +181,7 @@ def _gradient_descent(loss: Any) -> Method:
 
 
 def _stochastic_descent(loss: Any) -> Method:
-    def run(records: Records, epsilon: float, seed: int) -> DPRelease:
+    def run(records: ContenderRecords, epsilon: float, seed: int) -> DPRelease:
         n = len(records.X)
         batch = dp.PoissonBatch(size=max(1.0, n / 10), n_public=n)
         return _descent(records, epsilon, seed, loss=loss, batch=batch)

@@ -28,9 +28,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import listed, quoted
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import is_identity_column
-from pacprivacy.pool import named
+from pacprivacy.pool import named_pool_units
 
 Vector = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
@@ -40,7 +41,6 @@ DELIMITERS: Final = ",;\t|"
 MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "-", "."})
 QUICK_BYTES: Final = 1 << 20  # from here on pyarrow is worth its import
 STDIN: Final = Path("-")
-NAMED: Final = 6  # columns that a message names before it only counts them
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
 _SNIFFED_LINES: Final = 20
 _COMMA: Final = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
@@ -61,7 +61,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Column:
+class TableColumn:
     """One column, curator-only.
 
     Parameters
@@ -133,7 +133,7 @@ class Table:
         What had to be guessed, for the curator.
     """
 
-    columns: Mapping[str, Column] = field(repr=False)
+    columns: Mapping[str, TableColumn] = field(repr=False)
     n_rows: int
     digest: bytes = field(default=b"", repr=False)
     notes: tuple[str, ...] = ()
@@ -181,7 +181,7 @@ def read_table(path: Path, reading: Reading | None = None) -> Table:
 
 def _read_csv(
     content: bytes, path: Path, reading: Reading
-) -> tuple[dict[str, Column], tuple[str, ...]]:
+) -> tuple[dict[str, TableColumn], tuple[str, ...]]:
     text, notes = _decode(content, path, reading.encoding)
     mark = reading.delimiter or _sniff_delimiter(text)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
@@ -331,7 +331,7 @@ def _encode(column: Any) -> Coded:
 # --- what cells mean --------------------------------------------------------------------------
 
 
-def _understand(cells: Mapping[str, Cells], decimal: str | None) -> dict[str, Column]:
+def _understand(cells: Mapping[str, Cells], decimal: str | None) -> dict[str, TableColumn]:
     """Decide what every column holds; a comma is decimal if declared, or if it can be no other."""
     columns = {name: _read_cells(found, decimal or ".") for name, found in cells.items()}
     if decimal is not None:
@@ -384,7 +384,7 @@ def _all_thousands(cells: Cells) -> bool:
     return found
 
 
-def _read_cells(cells: Cells, decimal: str) -> Column:
+def _read_cells(cells: Cells, decimal: str) -> TableColumn:
     """Return the column with these entries: numbers if all are, else dates, else text."""
     if isinstance(cells, tuple):
         return _read_coded(cells[0], cells[1], decimal)
@@ -409,7 +409,7 @@ def _read_cells(cells: Cells, decimal: str) -> Column:
     if first and not _COMMA.fullmatch(first):
         hopeless |= all(_parse([first], read) is None for read in readers)
     if hopeless:
-        return Column(numbers=None, coded=coded)  # every reader needs all entries
+        return TableColumn(numbers=None, coded=coded)  # every reader needs all entries
     texts = filled
     if comma and all_match(_COMMA.pattern):
         texts = pc.replace_substring(pc.replace_substring(filled, ".", ""), ",", ".")
@@ -417,12 +417,12 @@ def _read_cells(cells: Cells, decimal: str) -> Column:
         with suppress(pa.ArrowInvalid):
             numbers = texts.cast(pa.float64())
             if not pc.any(pc.is_nan(numbers)).as_py():
-                return Column(numbers=np.asarray(numbers.to_numpy(), np.float64), coded=coded)
+                return TableColumn(numbers=np.asarray(numbers.to_numpy(), np.float64), coded=coded)
     distinct, codes = _encode(filled)
     return _read_coded([*distinct, ""], np.where(codes < 0, len(distinct), codes), decimal)
 
 
-def _read_coded(distinct: Sequence[str], codes: Codes, decimal: str) -> Column:
+def _read_coded(distinct: Sequence[str], codes: Codes, decimal: str) -> TableColumn:
     """Return the column with these entries, without pyarrow."""
     stripped = [text.strip() for text in distinct]
     filled = [text for text in stripped if text.lower() not in MISSING]
@@ -439,7 +439,7 @@ def _read_coded(distinct: Sequence[str], codes: Codes, decimal: str) -> Column:
         spread = np.array([*(by_level[text] for text in place), np.nan])[new_codes]
     levels = np.array([*place, None], dtype=object)[:-1]
     written = levels, np.where(new_codes == gap, -1, new_codes).astype(np.int32)
-    return Column(numbers=spread, coded=lambda: written, is_date=dates is not None)
+    return TableColumn(numbers=spread, coded=lambda: written, is_date=dates is not None)
 
 
 def _parse(filled: list[str], read: Callable[[list[str]], Any]) -> Vector | None:
@@ -492,7 +492,7 @@ def _days_of(moment: date) -> float:
 # --- Parquet and Excel --------------------------------------------------------------------------
 
 
-def _read_parquet(content: bytes, path: Path) -> dict[str, Column]:
+def _read_parquet(content: bytes, path: Path) -> dict[str, TableColumn]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -508,7 +508,7 @@ def _read_parquet(content: bytes, path: Path) -> dict[str, Column]:
             f"{path} must be a readable Parquet file; got {type(error).__name__}. Export it again."
         ) from None
     names = _check_names(table.column_names, path)
-    columns: dict[str, Column] = {}
+    columns: dict[str, TableColumn] = {}
     texts: dict[str, Cells] = {}
     for name, column in zip(names, table.columns, strict=True):
         kind = column.type
@@ -521,14 +521,14 @@ def _read_parquet(content: bytes, path: Path) -> dict[str, Column]:
             moments = column.cast(pa.timestamp("ms"), safe=False)
             numbers = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
             days = np.asarray(numbers.to_numpy(), np.float64) / (1000 * _SECONDS_A_DAY)
-            columns[name] = Column(numbers=days, is_date=True)
+            columns[name] = TableColumn(numbers=days, is_date=True)
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
             texts[name] = column.cast(pa.string())
         elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind):
             texts[name] = _index([str(item) for item in column.to_pylist()])
         else:
             plain = column.cast(pa.float64(), safe=False).to_numpy()
-            columns[name] = Column(numbers=np.asarray(plain, np.float64))
+            columns[name] = TableColumn(numbers=np.asarray(plain, np.float64))
     columns |= _understand(texts, None)
     return {name: columns[name] for name in names}
 
@@ -561,7 +561,7 @@ def _as_openpyxl(cell: Any) -> Any:
     return None if cell == "" else cell
 
 
-def _read_excel(content: bytes, path: Path) -> dict[str, Column]:
+def _read_excel(content: bytes, path: Path) -> dict[str, TableColumn]:
     """Read the first sheet; its first row holds the names."""
     try:
         header, *body = _sheet(content)
@@ -579,15 +579,15 @@ def _read_excel(content: bytes, path: Path) -> dict[str, Column]:
     by_column: list[tuple[Any, ...]] = (
         list(zip(*body, strict=True)) if body else [() for _ in names]
     )
-    columns: dict[str, Column] = {}
+    columns: dict[str, TableColumn] = {}
     texts: dict[str, Cells] = {}
     for name, cells in zip(names, by_column, strict=True):
         filled = [cell for cell in cells if cell is not None]
         if filled and all(isinstance(cell, int | float) for cell in filled):
-            columns[name] = Column(numbers=np.array(cells, dtype=np.float64))
+            columns[name] = TableColumn(numbers=np.array(cells, dtype=np.float64))
         elif filled and all(isinstance(cell, date) for cell in filled):
             days = [np.nan if cell is None else _days_of(cell) for cell in cells]
-            columns[name] = Column(numbers=np.array(days), is_date=True)
+            columns[name] = TableColumn(numbers=np.array(days), is_date=True)
         else:
             texts[name] = _index(["" if cell is None else str(cell) for cell in cells])
     columns |= _understand(texts, None)
@@ -597,9 +597,9 @@ def _read_excel(content: bytes, path: Path) -> dict[str, Column]:
 # --- what is asked of a table -------------------------------------------------------------------
 
 
-def numeric_matrix(table: Table, names: Sequence[str]) -> npt.NDArray[np.float64]:
+def table_matrix(table: Table, names: Sequence[str]) -> npt.NDArray[np.float64]:
     """Return the named columns as a matrix; refuse text, missing and infinite entries."""
-    check_known(table, names)
+    check_table_columns(table, names)
     text = [name for name in names if table.columns[name].numbers is None]
     if text:
         usable = [name for name in names if name not in text]
@@ -614,11 +614,11 @@ def numeric_matrix(table: Table, names: Sequence[str]) -> npt.NDArray[np.float64
             f"{first}. Drop those records or fill them: how to fill is part of the function."
         )
     X = np.column_stack([table.columns[name].numbers for name in names])  # type: ignore[misc]
-    check_finite(X, names)
+    check_table_finite(X, names)
     return X
 
 
-def check_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None:
+def check_table_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None:
     """Refuse infinite entries; NaN is a gap and passes."""
     wrong = [names[j] for j in np.flatnonzero(np.isinf(X).any(axis=0)).tolist()]
     if wrong:
@@ -628,9 +628,9 @@ def check_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None:
         )
 
 
-def unit_labels(table: Table, name: str) -> Labels:
+def table_unit_labels(table: Table, name: str) -> Labels:
     """Return the labels that say which rows belong to one unit."""
-    check_known(table, [name])
+    check_table_columns(table, [name])
     column = table.columns[name]
     if column.gaps.any():
         first = int(np.flatnonzero(column.gaps)[0]) + 1
@@ -638,10 +638,10 @@ def unit_labels(table: Table, name: str) -> Labels:
             f"column {name!r} must have no missing values; got one in record {first}. "
             "Give each of those records a label of its own, or leave them out of the file."
         )
-    return named(column.labels, name)
+    return named_pool_units(column.labels, name)
 
 
-def check_known(table: Table, names: Sequence[str]) -> None:
+def check_table_columns(table: Table, names: Sequence[str]) -> None:
     """Refuse names that are not in the file, all of them in one message."""
     unknown = [name for name in names if name not in table.columns]
     if unknown:
@@ -649,15 +649,3 @@ def check_known(table: Table, names: Sequence[str]) -> None:
             f"column{'s' * (len(unknown) > 1)} {listed(unknown)} must be in the file; got a file "
             f"with {listed(table.names)}. Names are case-sensitive."
         )
-
-
-def listed(names: Sequence[Any]) -> str:
-    """Return names for a message; of many only the first."""
-    shown = ", ".join(repr(name) for name in names[:NAMED])
-    return shown + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-
-
-def quoted(names: Sequence[str]) -> str:
-    """Return names as they are typed after ``--columns``."""
-    joined = ",".join(names)
-    return f'"{joined}"' if any(not name.isidentifier() for name in names) else joined

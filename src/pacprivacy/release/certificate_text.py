@@ -112,12 +112,12 @@ def not_hidden_text(cert: dict[str, Any]) -> str:
     """Return what no release hides, as short as the promise beside which it stands."""
     return (
         f"Who is in the table at all is not hidden, nor is what is true of its "
-        f"{plural(cert['unit'])} as a whole: what the values say about all of them, they say about "
-        f"each."
+        f"{plural_text(cert['unit'])} as a whole: what the values say about all of them, they say "
+        f"about each."
     )
 
 
-def plural(unit: str) -> str:
+def plural_text(unit: str) -> str:
     """Return the name of several units."""
     if unit == "person":
         return "people"
@@ -127,7 +127,7 @@ def plural(unit: str) -> str:
     return f"{head}{'es' if head.endswith(('s', 'x', 'ch', 'sh')) else 's'}{of}{tail}"
 
 
-def advantage_of(cert: dict[str, Any]) -> float:
+def advantage_in_text(cert: dict[str, Any]) -> float:
     """Return how much better than even odds an attacker does: over the session, if there is one."""
     session = cert["composition"] or {}
     bound: float = session.get("session_success_bound", cert["membership_bound"])
@@ -135,7 +135,7 @@ def advantage_of(cert: dict[str, Any]) -> float:
 
 
 def _advantage_text(cert: dict[str, Any]) -> str:
-    advantage, prior = advantage_of(cert), cert["prior"]
+    advantage, prior = advantage_in_text(cert), cert["prior"]
     shown = at_most(advantage, decimals=4)
     return (
         f"at most {shown}, twice what success is above 50 %, for whoever is shown the release and "
@@ -146,10 +146,10 @@ def _advantage_text(cert: dict[str, Any]) -> str:
     )
 
 
-def trade_off_rows(cert: dict[str, Any]) -> list[tuple[float, float, float | None]]:
+def trade_off_text_rows(cert: dict[str, Any]) -> list[tuple[float, float, float | None]]:
     """Return false positives, true positives of every unit, and of the worst-placed unit."""
     drawn = {item["false_positives"]: item["true_positives"] for item in cert.get("trade_off", ())}
-    advantage = advantage_of(cert)
+    advantage = advantage_in_text(cert)
     rows = []
     for rate in FALSE_POSITIVES:
         simple = min(1.0, (rate + advantage) * (1 + 2.0**-51))
@@ -158,7 +158,7 @@ def trade_off_rows(cert: dict[str, Any]) -> list[tuple[float, float, float | Non
 
 
 def _trade_off_text(cert: dict[str, Any]) -> str:
-    rows = trade_off_rows(cert)
+    rows = trade_off_text_rows(cert)
     rates, simple, drawn = (
         ", ".join("-" if value is None else percent_at_most(value) for value in column)
         for column in zip(*rows, strict=True)
@@ -178,7 +178,7 @@ def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
         worst, mean = cert["membership"], cert["membership_mean"]
         rows.append(("Membership", f"worst unit {_percent(worst)}"))
         rows.append(("", f"mean over units {_percent(mean)}"))
-    if advantage_of(cert) < 1:
+    if advantage_in_text(cert) < 1:
         doubt = "by simulation, not by proof: " * (cert["kind"] == "empirical")
         rows.append(("Advantage", doubt + _advantage_text(cert)))
         rows.append(("Trade-off", doubt + _trade_off_text(cert)))
@@ -320,7 +320,9 @@ def certificate_html(promise: str, cert: dict[str, Any]) -> str:
     return rows_html(promise, rows, simulation=cert["simulation"])
 
 
-def open_parts(n_directions: int, dimension: int, *, unanimous: bool = False) -> tuple[str, ...]:
+def open_parts_text(
+    n_directions: int, dimension: int, *, unanimous: bool = False
+) -> tuple[str, ...]:
     """Name what of a release is exact, given how many directions of the output carry noise."""
     if n_directions == 0:
         whole = "the output, on which all candidates agree" if unanimous else ""
@@ -331,7 +333,7 @@ def open_parts(n_directions: int, dimension: int, *, unanimous: bool = False) ->
     return (NOISE_LEVEL,)
 
 
-def not_promised(
+def not_promised_text(
     pool: Pool, *, mi_upper: float, exact_facts: Sequence[str], knows_pool: bool = True
 ) -> tuple[str, ...]:
     """Return what a certificate does not promise, in sentences.

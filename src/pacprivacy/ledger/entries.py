@@ -101,7 +101,7 @@ def _digest(fields: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def scopes_of(dataset: str, principal: str) -> tuple[tuple[str, str], ...]:
+def entry_scopes(dataset: str, principal: str) -> tuple[tuple[str, str], ...]:
     """Return the budgets that limit what a principal learns about a dataset.
 
     Its own, all principals together, all datasets together, and everything together.
@@ -169,7 +169,7 @@ class _Books:
         self._seen.add(entry.reservation)
         self._open[entry.reservation] = entry
         self._add(entry, 1)
-        covering = [s for s in scopes_of(entry.dataset, entry.principal) if s in self._limits]
+        covering = [s for s in entry_scopes(entry.dataset, entry.principal) if s in self._limits]
         if not covering:
             raise ValueError("no budget covers it")
         for scope in covering:
@@ -178,7 +178,7 @@ class _Books:
                 raise ValueError("it goes over a budget")
 
     def _add(self, entry: LedgerEntry, sign: int) -> None:
-        for scope in scopes_of(entry.dataset, entry.principal):
+        for scope in entry_scopes(entry.dataset, entry.principal):
             spent = self._spent.setdefault(scope, {})
             for name, amount in entry.units.items():
                 spent[name] = spent.get(name, 0) + sign * amount

@@ -28,7 +28,7 @@ _RANK_TOLERANCE: Final = 2.0**-44
 _LARGEST: Final = LARGEST_POINT / 2
 
 
-class UnitNoise(ProcessBound):
+class AnswerNoise(ProcessBound):
     """Discrete Gaussians of scale ``UNITS``, drawn in blocks ahead of their use; curator-only.
 
     Guarantee
@@ -55,7 +55,7 @@ class UnitNoise(ProcessBound):
         return self._values[start : self._next]
 
 
-def usable_nats(mi_nats: float, *, n_directions: int, n_subsets: int) -> tuple[float, float]:
+def usable_answer_nats(mi_nats: float, *, n_directions: int, n_subsets: int) -> tuple[float, float]:
     """Return what is left of a budget for the log-determinant bound, and the lattice's slack."""
     if not mi_nats >= LEAST_NATS:
         raise BudgetError(
@@ -65,7 +65,7 @@ def usable_nats(mi_nats: float, *, n_directions: int, n_subsets: int) -> tuple[f
     return (mi_nats - slack) * (1 - 1e-9), slack
 
 
-def vote_gap(ones: float, zeros: float, usable: float) -> int:
+def answer_vote_gap(ones: float, zeros: float, usable: float) -> int:
     """Return how many noise steps the two votes of a two-class question may be apart.
 
     ``ones`` and ``zeros``, which sum to 1, are the belief in candidates that vote so.
@@ -78,14 +78,14 @@ def vote_gap(ones: float, zeros: float, usable: float) -> int:
     return int(UNITS * math.sqrt(math.expm1(2.0 * usable) / (ones * zeros)))
 
 
-def vote_charge(ones: float, zeros: float, gap: int, slack: float) -> float:
+def answer_vote_charge(ones: float, zeros: float, gap: int, slack: float) -> float:
     """Return the proved bound on the information of one vote, in nats."""
     ratio = gap / UNITS
     return 0.5 * math.log1p(ones * zeros * ratio * ratio) * ROUND_UP + slack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryPlan:
+class AnswerPlan:
     """Noise of one answer in several dimensions; curator-only.
 
     ``points`` of shape (g, r) are the integer positions of the ``g`` possible outputs along
@@ -116,14 +116,14 @@ class QueryPlan:
         return log_likelihood
 
 
-def plan_query(
+def plan_answer(
     values: Matrix,
     weights: Vector,
     *,
     mi_nats: float,
     n_subsets: int,
     widest: float = math.inf,
-) -> QueryPlan:
+) -> AnswerPlan:
     """Find the noise of one answer by the rule ``waterfill``.
 
     ``values`` of shape (g, c) are the possible outputs, not all equal, and ``weights`` the belief
@@ -142,14 +142,14 @@ def plan_query(
     keep = eigenvalues > _RANK_TOLERANCE * eigenvalues[-1]
     basis, variances = vectors[:, keep], eigenvalues[keep]
     coordinates = centred @ basis
-    usable, slack = usable_nats(mi_nats, n_directions=len(variances), n_subsets=n_subsets)
+    usable, slack = usable_answer_nats(mi_nats, n_directions=len(variances), n_subsets=n_subsets)
     for attempt in range(40):
-        grid_step = np.sqrt(waterfill_level(variances, mi_nats=usable)) / UNITS
+        grid_step = np.sqrt(answer_waterfill_level(variances, mi_nats=usable)) / UNITS
         grid_step *= _too_wide(coordinates / (grid_step * UNITS), widest)
         points = _round(coordinates / grid_step)
         charge = _charge(points, weights) + slack
         if charge <= mi_nats:
-            return QueryPlan(
+            return AnswerPlan(
                 center=center, basis=basis, grid_step=grid_step, points=points, charge=charge
             )
         usable *= min(1.0, mi_nats / charge) * (1 - 1e-9 * 2**attempt)
@@ -180,7 +180,7 @@ def _charge(points: Integers, weights: Vector) -> float:
     return 0.5 * float(np.log1p(weights @ np.square(scaled)).sum()) * ROUND_UP
 
 
-def waterfill_level(variances: Vector, *, mi_nats: float) -> Vector:
+def answer_waterfill_level(variances: Vector, *, mi_nats: float) -> Vector:
     """Return the noise variances of ``waterfill``, by Newton's method.
 
     With ``x_i = λ_i/μ`` the bound at level ``μ`` is ``1/2 Σ arcosh(1 + x_i)``; it is below the

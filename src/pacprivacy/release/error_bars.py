@@ -49,6 +49,7 @@ LEAST_STEP: Final = 1e-9  # of the number itself, so that a step is no rounding 
 FLAT: Final = 1e-12  # an error below this share of the number is one of floating point
 ROUNDING_VARIANCE: Final = 1 / 12  # of a number that is rounded to whole ones
 DROWNED: Final = 3.0  # times the spread: from here on the noise is most of the error
+VISIBLE: Final = 0.1  # of a number: noise below this is seen in its error bar, and needs no warning
 LEAST_SUBSETS: Final = 64  # fewer do not show the tails
 SHOWN_NAMES: Final = 3
 SHOWN_NUMBERS: Final = 40
@@ -131,7 +132,7 @@ class ErrorBars:
 
     def with_noise(self, factor: float) -> Self:
         """Return the bars with the noise multiplied, as for a mean of several observations."""
-        return replace(self, noise_std=round_up(self.noise_std * factor))
+        return replace(self, noise_std=round_up_error_bars(self.noise_std * factor))
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types, shaped like the value."""
@@ -163,7 +164,7 @@ class ErrorBars:
         )
 
 
-def round_up(figures: Vector) -> Vector:
+def round_up_error_bars(figures: Vector) -> Vector:
     """Round to two significant digits, upwards."""
     positive = figures > 0
     exponent = np.floor(np.log10(np.where(positive, figures, 1.0))).astype(np.int64) - 1
@@ -175,7 +176,7 @@ def round_up(figures: Vector) -> Vector:
 # --- from the pool to the value that the user sees -----------------------------------------------
 
 
-def measure(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBars | None:
+def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBars | None:
     """Return the error bars of a release; a function of pool and noise law, not of the secret.
 
     Post-processing of our own is followed linearly, from the mean of the outputs over the pool.
@@ -198,8 +199,8 @@ def measure(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBars | None:
             return None
     return ErrorBars(
         structure=structure.as_record(),
-        spread=round_up(spread),
-        noise_std=round_up(std),
+        spread=round_up_error_bars(spread),
+        noise_std=round_up_error_bars(std),
         share=pool.share,
         rounds=outputs.rounds,
     )
@@ -253,7 +254,7 @@ class Row(NamedTuple):
     noise_std: float = 0.0
 
 
-def rows_of(value: Any, bars: ErrorBars | None, *, most: int) -> list[Row]:
+def error_bar_rows(value: Any, bars: ErrorBars | None, *, most: int) -> list[Row]:
     """Return the first numbers of a value by name; those without error bars are not estimates."""
     if bars is None:
         return []
@@ -277,9 +278,9 @@ def _measured(bars: ErrorBars) -> Any:
     return shown
 
 
-def bars_html(rows: Sequence[Row], bars: ErrorBars | None) -> str:
+def error_bars_html(rows: Sequence[Row], bars: ErrorBars | None) -> str:
     """Return numbers with their error bars as a table in HTML."""
-    lines = [(row.name, *plus_minus(row), ends_text(row)) for row in rows]
+    lines = [(row.name, *error_bar_plus_minus(row), error_bar_ends(row)) for row in rows]
     cells = ""
     for line in lines:
         cells += "".join(["<tr>", *(f"<td>{html.escape(cell)}</td>" for cell in line), "</tr>"])
@@ -291,19 +292,19 @@ def bars_html(rows: Sequence[Row], bars: ErrorBars | None) -> str:
     return f"<table><tr>{heads}</tr>{cells}</table>{rest}"
 
 
-def picked(value: Any, like: Any) -> Any:
+def picked_error_bars(value: Any, like: Any) -> Any:
     """Return of a value from a file what the error bars are about: of estimators, attributes."""
     if isinstance(value, dict) and isinstance(like, dict):
         for inner in ("attributes", "steps"):
             if "estimator" in value and "estimator" not in like and inner in value:
                 value = value[inner]
-        return {key: picked(value.get(key), item) for key, item in like.items()}
+        return {key: picked_error_bars(value.get(key), item) for key, item in like.items()}
     if isinstance(value, list) and isinstance(like, list) and len(value) == len(like):
-        return [picked(one, other) for one, other in zip(value, like, strict=True)]
+        return [picked_error_bars(one, other) for one, other in zip(value, like, strict=True)]
     return value
 
 
-def plus_minus(row: Row) -> tuple[str, str]:
+def error_bar_plus_minus(row: Row) -> tuple[str, str]:
     """Write a number and its standard error to the same decimal: ``50.2`` and ``0.4``.
 
     The error has two digits if it begins with 1, 2 or 3, and else one; it is rounded up.
@@ -320,16 +321,18 @@ def plus_minus(row: Row) -> tuple[str, str]:
     return f"{value:,.{max(0, decimals)}f}", f"{error:,.{max(0, decimals)}f}"
 
 
-def ends_text(row: Row) -> str:
+def error_bar_ends(row: Row) -> str:
     """Write the interval of a number, to the decimal of its error."""
-    lower, upper = (plus_minus(row._replace(value=end))[0] for end in (row.lower, row.upper))
+    lower, upper = (
+        error_bar_plus_minus(row._replace(value=end))[0] for end in (row.lower, row.upper)
+    )
     return f"{lower} to {upper}"
 
 
 # --- when the noise is most of what leaves -------------------------------------------------------
 
 
-def drowned_note(bars: ErrorBars | None) -> tuple[str, ...]:
+def error_bar_drowned_note(bars: ErrorBars | None) -> tuple[str, ...]:
     """Say in the certificate that noise is far above the spread: a fact of what is published."""
     if bars is None:
         return ()
@@ -342,7 +345,7 @@ def drowned_note(bars: ErrorBars | None) -> tuple[str, ...]:
     )
 
 
-def warn_if_noisy(value: Any, bars: ErrorBars | None, values: Matrix) -> None:
+def warn_of_error_bars(value: Any, bars: ErrorBars | None, values: Matrix) -> None:
     """Warn the curator, once per release, of numbers that are mostly noise or have heavy tails."""
     if bars is None:
         return
@@ -350,8 +353,10 @@ def warn_if_noisy(value: Any, bars: ErrorBars | None, values: Matrix) -> None:
     try:
         numbers = bars.numbers_of(value)
     except MechanismError:  # a finished estimator may hide its numbers; the noise is known
-        numbers = np.full(len(spread), np.inf)
-    noisy = (noise > DROWNED * spread) | ((noise > np.abs(numbers)) & (noise > spread))
+        numbers = np.full(len(spread), np.nan)
+    size = np.abs(numbers)
+    small = (noise > spread) & (noise > size)
+    noisy = small | ((noise > DROWNED * spread) & ~(noise < VISIBLE * size))
     if noisy.any():
         names, places = bars.structure.names(), np.flatnonzero(noisy)
         some = "; ".join(

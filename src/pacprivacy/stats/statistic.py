@@ -34,7 +34,7 @@ _SHOWN_COLUMNS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rows:
+class StatisticRows:
     """The rows of one candidate as numbers.
 
     Weights are 0 where the condition is not met, columns have NaN for gaps, and cells are -1 for
@@ -46,14 +46,16 @@ class Rows:
     cells: npt.NDArray[np.int64]
     y: Vector | None = None
 
-    def take(self, rows: npt.NDArray[Any]) -> Rows:
+    def take(self, rows: npt.NDArray[Any]) -> StatisticRows:
         """Return some of the rows."""
         y = None if self.y is None else self.y[rows]
-        return Rows(weights=self.weights[rows], X=self.X[rows], cells=self.cells[rows], y=y)
+        return StatisticRows(
+            weights=self.weights[rows], X=self.X[rows], cells=self.cells[rows], y=y
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Layout:
+class StatisticLayout:
     """What is the same for all candidates: names, levels, centres that steady the arithmetic."""
 
     terms: tuple[tuple[str, str, str | None], ...]  # name, column, level of a category
@@ -105,7 +107,7 @@ class Statistic(Mechanism):
     missing: Missing = "drop"
     fill: float | None = None
     target: str | None = None
-    layout: Layout | None = field(default=None, repr=False, compare=False)
+    layout: StatisticLayout | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.missing not in POLICIES:
@@ -181,7 +183,7 @@ class Statistic(Mechanism):
                     levels[name] = (*levels[name], GAP_LEVEL)
         terms = tuple(term for name in used for term in self._terms(name, levels.get(name)))
         width = len(terms) + (self.target is not None)
-        layout = Layout(
+        layout = StatisticLayout(
             terms=terms,
             levels={name: tuple(found) for name, found in levels.items()},
             measured=tuple(measured),
@@ -260,7 +262,7 @@ class Statistic(Mechanism):
             return code_column_levels(column, levels) < 0
         return np.isnan(column)
 
-    def read(self, parts: tuple[Any, ...]) -> Rows:
+    def read(self, parts: tuple[Any, ...]) -> StatisticRows:
         """Return the rows of one candidate; looks at no other row."""
         layout, frame = fixed_mechanism(self.layout, "layout"), Columns(parts, wanted_by=self.kind)
         X = np.ones((frame.n_rows, len(layout.terms)))
@@ -292,7 +294,7 @@ class Statistic(Mechanism):
         weights = np.where(cells >= 0, weights, 0.0)
         if self.missing == "mean":
             X = fill_column_means(X, weights)
-        return Rows(weights=weights, X=X, cells=cells, y=self._target(frame))
+        return StatisticRows(weights=weights, X=X, cells=cells, y=self._target(frame))
 
     def _code(self, frame: Columns, name: str) -> npt.NDArray[np.int64]:
         levels = fixed_mechanism(self.layout, "layout").levels[name]
@@ -332,7 +334,7 @@ class Statistic(Mechanism):
         numbers = np.asarray(value, dtype=np.float64).reshape(self._shape)
         if self.by and len(layout.names) == 1:
             axes, numbers = axes[1:], numbers[0]
-        return labelled(numbers, axes)
+        return label_statistic(numbers, axes)
 
     def _nobody(self, empty: npt.NDArray[np.bool_], values: Matrix) -> Matrix:
         """Fill what is empty in some candidate, or refuse it and say what to do."""
@@ -358,14 +360,14 @@ _GAPS: Final = {
 }
 
 
-def labelled(numbers: Any, axes: Sequence[Sequence[str]]) -> Any:
+def label_statistic(numbers: Any, axes: Sequence[Sequence[str]]) -> Any:
     """Return an array as dictionaries of dictionaries, by the names along its axes."""
     if not axes:
         return float(numbers)
-    return {name: labelled(numbers[i], axes[1:]) for i, name in enumerate(axes[0])}
+    return {name: label_statistic(numbers[i], axes[1:]) for i, name in enumerate(axes[0])}
 
 
-def _steady(layout: Layout, rows: Rows) -> Layout:
+def _steady(layout: StatisticLayout, rows: StatisticRows) -> StatisticLayout:
     """Choose centres and scales for the arithmetic; results depend on them in rounding only."""
     columns = rows.X if rows.y is None else np.column_stack([rows.X, rows.y])
     there = ~np.isnan(columns) & (rows.weights > 0)[:, None]

@@ -1,0 +1,196 @@
+"""Plots of a release, a plan, a session, an audit, a comparison: one figure each."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pacprivacy._rounding import percent_at_most
+from pacprivacy.audit import AuditResult
+from pacprivacy.errors import CertificateError, DataError
+from pacprivacy.release import Release
+from pacprivacy.reporting.charts import (
+    chart_audit,
+    chart_noise,
+    chart_noise_height,
+    chart_odds,
+    chart_session,
+)
+from pacprivacy.reporting.contents import (
+    LEARNED,
+    session_figures,
+)
+from pacprivacy.reporting.style import (
+    BLUE,
+    GREEN,
+    INK,
+    MARKERS,
+    ORANGE,
+    PALETTE,
+    SOFT,
+    save_styled,
+    style_log_axis,
+    styled,
+    styled_figure,
+)
+
+WIDE: Final = 30.0  # ratio of utilities beyond which a logarithmic axis shows more
+
+
+@styled
+def plot_release(release: Release, path: str | Path | None = None) -> Any:
+    """Draw what a release promises, and how much of each number's error is noise.
+
+    Returns a matplotlib figure; ``path`` is a file to write besides: .png, .svg or .pdf.
+    """
+    cert, rows = release.certificate, release.rows()
+    figure = styled_figure(1.7 + chart_noise_height(rows))
+    above, below = figure.subplots(2, 1, height_ratios=(1.2, chart_noise_height(rows)))
+    chart_odds(above, 0.5, cert.membership_bound)
+    title = f"success of guessing one {cert.unit}"
+    if cert.membership_mean is not None:
+        title += f"; on average at most {percent_at_most(cert.membership_mean.upper)} %"
+    above.set_title(title)
+    chart_noise(below, rows, cert.units)
+    return save_styled(figure, path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """What one budget would cost, before anything is spent; curator-only.
+
+    ``noise_rms`` is on one number; so is ``distance``, the root mean square distance of the release
+    from the answer on all records: sampling and noise together. ``times_least`` is how many times
+    the least variance of any noise this is, at most; None where nothing is known.
+    """
+
+    budget: str
+    total_variance: float
+    noise_rms: float
+    distance: float
+    times_least: float | None = None
+
+
+@styled
+def plot_plan(rows: Sequence[PlanRow], path: str | Path | None = None, *, title: str = "") -> Any:
+    """Draw noise and expected distance against the budget; for the curator's eyes."""
+    _refuse_nothing(rows, "rows", "Plan at least one budget.")
+    figure = styled_figure(3.8)
+    axes = figure.subplots()
+    axes.plot([row.noise_rms for row in rows], "o-", label="noise")
+    axes.plot([row.distance for row in rows], "s--", color=GREEN, label="distance from full answer")
+    turned = {"rotation": 20, "ha": "right"} if len(rows) > 4 else {}
+    axes.set_xticks(range(len(rows)), [row.budget for row in rows], **turned)
+    axes.set(ylabel="root mean square per number, its units", title=title)
+    if all(row.noise_rms > 0 for row in rows):
+        axes.set_yscale("log")
+        style_log_axis(axes.yaxis)
+    axes.legend()
+    return save_styled(figure, path)
+
+
+@styled
+def plot_session(releases: Sequence[Release], path: str | Path | None = None) -> Any:
+    """Draw what a session has spent after each release, and what was learned, under its total.
+
+    Returns a matplotlib figure; ``path`` is a file to write besides: .png, .svg or .pdf.
+    """
+    found = session_figures([release.certificate for release in releases])
+    if found is None or len(found.steps) != len(releases):
+        raise CertificateError(
+            "releases must be those of a session; got none, or others. Release something first."
+        )
+    figure = styled_figure(3.9)
+    chart_session(figure.subplots(), found)
+    if all(step.learned_nats is not None for step in found.steps):
+        figure.supxlabel(textwrap.fill(LEARNED, 100), x=0.012, ha="left", fontsize=11, color=SOFT)
+    return save_styled(figure, path)
+
+
+@styled
+def plot_audit(
+    results: Sequence[AuditResult], path: str | Path | None = None, *, title: str = ""
+) -> Any:
+    """Draw the success of every attack with its interval, beside blind success and the promise.
+
+    Returns a matplotlib figure; ``path`` is a file to write besides: .png, .svg or .pdf.
+    """
+    _refuse_nothing(results, "results", "Run at least one attack.")
+    figure = styled_figure(1.7 + 0.6 * len(results))
+    chart_audit(figure.subplots(), results, verdicts=True)
+    figure.legend(loc="outside lower center", ncols=3)
+    figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
+    return save_styled(figure, path)
+
+
+@styled
+def plot_comparison(found: Any, path: str | Path | None = None) -> Any:
+    """Draw utility against method; PAC and DP in their own colours, never in one."""
+    rows = [row for row in found.rows if row.utility is not None][::-1]
+    figure = styled_figure(1.5 + 0.36 * len(rows))
+    axes = figure.subplots()
+    values = [float(row.utility) for row in rows]
+    for place, row in enumerate(rows):
+        colour, mark = (BLUE, "o") if row.family == "PAC" else (ORANGE, "s")
+        error = 2 * (row.standard_error or 0.0)
+        axes.errorbar(values[place], place, xerr=error, fmt=mark, color=colour, ms=9, capsize=4)
+    positive = [value for value in (*values, found.without_privacy) if value > 0]
+    if len(positive) == len(values) + 1 and max(positive) > WIDE * min(positive):
+        axes.set_xscale("log")
+        style_log_axis(axes.xaxis)
+    label = f"without privacy: {found.without_privacy:.4g}"
+    axes.axvline(found.without_privacy, color=INK, lw=1.4, ls="--", marker="", label=label)
+    axes.set_yticks(range(len(rows)), [f"{row.family}  {row.method}" for row in rows])
+    axes.grid(axis="x")
+    better = "larger is better" if found.larger_is_better else "smaller is better"
+    axes.set_xlabel(f"{found.metric} ({better}); bars are two standard errors")
+    axes.set_title(
+        f"{found.model} at a guaranteed membership success of {100 * found.success:.1f} %"
+    )
+    figure.legend(loc="outside lower right")
+    return save_styled(figure, path)
+
+
+@styled
+def plot_tune(
+    curves: Sequence[Any],
+    path: str | Path | None = None,
+    *,
+    title: str = "",
+    parameter: str = "parameter",
+    utility: str = "utility of a release",
+) -> Any:
+    """Draw utility against the parameter, one line per budget; the choice is ringed."""
+    _refuse_nothing(curves, "curves", "Tune for at least one budget.")
+    figure = styled_figure(4.8)
+    axes = figure.subplots()
+    points = curves[0].points
+    thetas = [point.theta for point in points]
+    numeric = all(isinstance(theta, int | float) for theta in thetas)
+    places = thetas if numeric else list(range(len(thetas)))
+    plain = [point.no_noise for point in points]
+    axes.plot(places, plain, color=INK, ls=":", marker="", label="no noise")
+    for number, curve in enumerate(curves):
+        colour, mark = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
+        worth = [point.utility for point in curve.points]
+        errors = [2 * point.standard_error for point in curve.points]
+        look = {"color": colour, "marker": mark, "capsize": 2.5, "label": curve.budget}
+        axes.errorbar(places, worth, yerr=errors, **look)
+        best = [point is curve.best_point for point in curve.points].index(True)
+        axes.plot(places[best], worth[best], "o", ms=14, mfc="none", mec=colour, mew=1.8)
+    if not numeric:
+        axes.set_xticks(places, [str(theta) for theta in thetas])
+    elif min(thetas) > 0 and max(thetas) > 20 * min(thetas):
+        axes.set_xscale("log")
+        style_log_axis(axes.xaxis)
+    axes.set(xlabel=parameter, ylabel=utility, title=title)
+    figure.legend(loc="outside lower center", ncols=2)
+    return save_styled(figure, path)
+
+
+def _refuse_nothing(items: Sequence[Any], name: str, advice: str) -> None:
+    if not items:
+        raise DataError(f"{name} must not be empty; got none. {advice}")

@@ -1,0 +1,161 @@
+"""Mistakes of published systems that answer queries, planted one by one, and what catches them.
+
+Noise that cells share, raw values where there is no plan, a budget for each cell that was sold for
+the query; and plans that mix worlds.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+
+import pacprivacy as pac
+from pacprivacy._random import SimulatedSource
+from pacprivacy.errors import MechanismError
+from pacprivacy.noise import NoisePlan, calibrate
+from pacprivacy.pool import Balanced, Pool
+from pacprivacy.queries import query_mechanism
+from pacprivacy.simulation import run_mechanism
+from tests.privacy.test_planted_bugs import SUCCESS, M, attack, attack_plan
+
+Array = npt.NDArray[np.float64]
+WORLDS = importlib.import_module("pacprivacy.queries.worlds")
+PLANTED = importlib.import_module("tests.privacy.test_planted_bugs")
+N, KINDS = 12, ["a", "b", "c", "d"]
+TEXT = "SELECT kind, median(x) AS x FROM visits GROUP BY kind"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_releases() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PLANTED, "N_RELEASES", 1200)
+        yield
+
+
+@pytest.fixture(scope="module")
+def tables() -> pac.Tables:
+    rng = np.random.default_rng(0)
+    visits = pd.DataFrame(
+        {
+            "person": np.repeat(np.arange(N), 4),
+            "kind": KINDS * N,
+            "x": rng.normal(size=4 * N),
+            "doctor": np.tile(np.arange(N), 4),
+        }
+    )
+    people = pd.DataFrame({"id": range(N)})
+    return pac.Tables(
+        {"people": people, "visits": visits}, unit="people.id", via={"visits": "person"}
+    )
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    return Balanced(n_subsets=M).draw(N, rng=1)
+
+
+@pytest.fixture(scope="module")
+def outputs(tables: pac.Tables, pool: Pool) -> Array:
+    asked = query_mechanism(TEXT, tables, keys={"kind": KINDS})
+    return run_mechanism(asked, tables, pool, rng=0).values
+
+
+@pytest.fixture(scope="module")
+def plan(outputs: Array, pool: Pool) -> NoisePlan:
+    return calibrate(outputs, pac.Membership(SUCCESS), pool=pool, rng=2)
+
+
+def is_held(sample: Callable[..., Any], likelihood: Callable[..., Array], pool: Pool) -> bool:
+    return attack(sample, likelihood, pool) <= SUCCESS
+
+
+@pytest.mark.claim("Q-2", "R-2")
+def test_all_cells_together_withstand_the_attack(plan: NoisePlan, pool: Pool) -> None:
+    assert attack_plan(plan, pool) <= SUCCESS
+
+
+@pytest.mark.claim("Q-2")
+def test_noise_that_cells_share_is_caught(plan: NoisePlan, pool: Pool, outputs: Array) -> None:
+    """As large as the real noise of every cell, but one draw: differences of cells are exact."""
+    spread = float(np.sqrt(plan.total_variance))
+
+    def sample(secret: int, source: SimulatedSource) -> Array:
+        noise = plan.value_of(plan.observe(secret, source))[0] - outputs[secret, 0]
+        return outputs[secret] + spread * np.sign(noise) + noise
+
+    def likelihood(seen: Array) -> Array:
+        same = np.abs(np.diff(outputs, axis=1) - np.diff(seen)).max(axis=1) < 1e-9
+        return np.where(same, 0.0, -np.inf)
+
+    assert not is_held(sample, likelihood, pool)
+
+
+@pytest.mark.claim("Q-2")
+def test_a_budget_for_each_cell_is_caught(pool: Pool, outputs: Array) -> None:
+    """Each cell alone keeps to what was sold; all of them together do not."""
+    alone = [
+        calibrate(outputs[:, [j]], pac.Membership(SUCCESS), pool=pool, rng=3)
+        for j in range(len(KINDS))
+    ]
+    assert all(attack_plan(one, pool) <= SUCCESS for one in alone[:1])
+
+    def sample(secret: int, source: SimulatedSource) -> list[Any]:
+        return [one.observe(secret, source) for one in alone]
+
+    def likelihood(seen: list[Any]) -> Array:
+        pairs = zip(alone, seen, strict=True)
+        return np.asarray(sum(one.log_likelihood(each) for one, each in pairs))
+
+    assert not is_held(sample, likelihood, pool)
+
+
+def leaves_raw(tables: pac.Tables, pool: Pool) -> bool:
+    """Whether a released cell is exactly that of a candidate, where candidates differ."""
+    found = pac.sql(TEXT, tables, pac.Membership(SUCCESS), keys={"kind": KINDS}, pool=pool)
+    numbers = np.array(list(found.value["x"].values()))
+    worlds = np.asarray(found.bundle.outputs)
+    return bool(((worlds == numbers) & (np.ptp(worlds, axis=0) > 0)).any())
+
+
+@pytest.mark.claim("R-2")
+def test_a_raw_value_in_a_cell_is_caught(
+    tables: pac.Tables, pool: Pool, outputs: Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not leaves_raw(tables, pool)
+    real = NoisePlan.value_of
+
+    def falls_back(self: NoisePlan, observation: Any) -> Array:
+        values = real(self, observation).copy()
+        values[-1] = outputs[3, -1]
+        return values
+
+    monkeypatch.setattr(NoisePlan, "value_of", falls_back)
+    assert leaves_raw(tables, pool)
+
+
+@pytest.mark.claim("Q-2")
+def test_plans_that_mix_worlds_are_caught_before_anything_is_released(
+    tables: pac.Tables, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A private table that is not cut to its world; a join of two people taken for one's."""
+    pairs = "SELECT count(*) AS n FROM visits a JOIN visits b ON a.doctor = b.person"
+    queries = {TEXT: {"kind": KINDS}, pairs: None}
+    for text, keys in queries.items():
+        pac.plan(query_mechanism(text, tables, keys=keys), tables, "mi<=1", pool=pool, rng=0)
+    real = WORLDS.worlds_plan
+
+    def uncut(*given: Any) -> Any:
+        found = real(*given)
+        text = found.query.replace("m.world = pac_block.world", "true")
+        assert text != found.query
+        return WORLDS.WorldsPlan(query=text, tables=found.tables)
+
+    monkeypatch.setattr(WORLDS, "worlds_plan", uncut)
+    monkeypatch.setattr(WORLDS, "_why_not", lambda sums, tables: "")
+    for text, keys in queries.items():
+        with pytest.raises(MechanismError, match="batch must agree"):
+            pac.sql(text, tables, "mi<=1", keys=keys, pool=pool, simulate=True)

@@ -1,0 +1,333 @@
+"""Queries that were made to trip the library up: texts, keys, numbers, threads, forks."""
+
+import os
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow
+import pytest
+
+import pacprivacy as pac
+from pacprivacy.errors import InterruptedRun, PacPrivacyError, QueryError
+from pacprivacy.mechanism import (
+    coerce_data,
+    flatten,
+    mechanism_batch,
+    mechanism_by_subset,
+    titled_mechanism,
+)
+from pacprivacy.queries import QueryMechanism, query_mechanism
+from pacprivacy.simulation import run_mechanism
+
+N, ODD = 40, 17  # people; the one whose rows are odd
+SECRET = "SECRET77"
+
+
+@pytest.fixture(scope="module")
+def shop() -> pac.Tables:
+    rng = np.random.default_rng(3)
+    person = np.repeat(np.arange(N), 4)
+    odd = person == ODD
+    bills = pyarrow.table(
+        {
+            "bill": np.arange(4 * N),
+            "person": person,
+            "cost": rng.gamma(9, 5, 4 * N).round(2),
+            "kind": [None if i % 5 == 0 else "ab"[i % 2] for i in range(4 * N)],
+            "text": [SECRET if o else str(i) for i, o in enumerate(odd)],
+            "zero": np.where(odd, 0, 1),
+            "huge": np.where(odd, 2**62, 3),
+            "wild": np.where(odd, np.inf, 1.0),
+            "level": pyarrow.array(np.where(np.arange(4 * N) % 3 == 0, np.nan, 0.5)),
+            "big": 2**60 + np.arange(4 * N) * 2**50,
+        }
+    )
+    people = pd.DataFrame({"id": range(N)})
+    return pac.Tables({"people": people, "bills": bills}, unit="people.id", via={"bills": "person"})
+
+
+def matrix(text: str, shop: pac.Tables, **asked: Any) -> tuple[QueryMechanism, Any]:
+    """Return a query and its cells in eight worlds, one by one; all plans must agree."""
+    data = coerce_data(shop)
+    found = query_mechanism(text, shop, **asked).prepare(data)
+    pool = pac.Balanced(n_subsets=8).draw(N, rng=0)
+    none: Any = None
+    rows = [flatten(found.evaluate(data.take(pool.rows(k)), none))[0] for k in range(8)]
+    batch = mechanism_batch(found)
+    if batch is not None:
+        np.testing.assert_allclose(batch(data, pool), rows, rtol=1e-9)
+    return found, np.array(rows)
+
+
+# --- what errors say ----------------------------------------------------------------------------
+
+FAILING = {
+    "SELECT sum(text::INT) AS s FROM bills": "conversion",
+    "SELECT median(text::INT) AS s FROM bills": "conversion",
+    "SELECT count(*) AS n FROM bills WHERE text::INT > 3": "conversion",
+    "SELECT avg(r) AS a FROM (SELECT rank() OVER (ORDER BY text::INT) r FROM bills)": "conversion",
+    "SELECT kind, count(*) FROM bills WHERE text::INT > 3 GROUP BY kind": "conversion",
+    "SELECT max(1 // zero) AS x FROM bills": "invalid input",
+    "SELECT max(huge * huge) AS x FROM bills": "out of range",
+    "SELECT sum(huge::INT) AS x FROM bills": "conversion",
+}
+
+
+@pytest.mark.claim("Q-3")
+@pytest.mark.parametrize("text", FAILING)
+def test_a_world_that_fails_is_an_error_without_values(text: str, shop: pac.Tables) -> None:
+    asked: dict[str, Any] = {"keys": "universe"} if "GROUP BY" in text else {}
+    with pac.Session(shop, budget=pac.Information(1), n_subsets=16) as session:
+        with pytest.raises(PacPrivacyError, match=FAILING[text]) as caught:
+            session.sql(text, pac.Information(0.5), **asked)
+        assert session.spent.n_releases == 0
+    shown = "".join(traceback.format_exception(caught.value))
+    for value in (SECRET, str(2**62), "4611686018427387904"):
+        assert value not in shown
+
+
+def test_a_query_that_fails_for_one_person_alone_is_answered_in_the_worlds_without(
+    shop: pac.Tables,
+) -> None:
+    data = coerce_data(shop)
+    text = "SELECT max(huge::INT) AS x FROM bills"
+    found = query_mechanism(text, shop).prepare(data)
+    none: Any = None
+    assert found.evaluate(data.take(np.arange(ODD)), none) == {"x": 3.0}
+    with pytest.raises(QueryError):
+        found.evaluate(data.take(np.arange(N)), none)
+
+
+def test_a_broken_file_is_an_error_without_values(tmp_path: Path) -> None:
+    lines = ["id,cost"] + [f"{i},1" for i in range(30000)] + [f"30001,{SECRET}"]
+    (tmp_path / "people.csv").write_text("\n".join(lines))
+
+    def answer() -> Any:
+        tables = pac.Tables(tmp_path, unit="people.id")
+        return pac.sql("SELECT sum(cost::INT) AS s FROM people", tables, "mi<=1", n_subsets=8)
+
+    with pytest.raises(PacPrivacyError) as caught:
+        answer()
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+# --- what a text may hold -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("SELECT sum(length('pac_share $pac_share')) AS s FROM bills", 20 * 4 * N),
+        ("SELECT max(length('$pac_share')) AS s FROM bills", 10),
+        ("SELECT count(*) AS s -- */ $pac_share ; DROP TABLE bills\n FROM bills", 4 * N),
+        ('SELECT count(*) AS "s; "" --" FROM bills /* DELETE */', 4 * N),
+        ('SELECT count(*) AS s FROM bills AS "visits \' t"', 4 * N),
+    ],
+)
+def test_what_stands_in_texts_and_names_is_left_alone(
+    text: str, value: float, shop: pac.Tables
+) -> None:
+    _, rows = matrix(text, shop)
+    np.testing.assert_allclose(rows, value)
+
+
+def test_the_engine_reads_the_declared_files_and_no_others(
+    shop: pac.Tables, tmp_path: Path
+) -> None:
+    pd.DataFrame({"id": range(9)}).to_parquet(tmp_path / "people.parquet")
+    (tmp_path / "other.csv.txt").write_text("a\n1\n")
+    tables = pac.Tables(tmp_path, unit="people.id")
+    assert tables.rows("SELECT count(*) FROM pac_base.people") == [(9,)]
+    other = str(tmp_path / "other.csv.txt")
+    for engine in (shop.connect(), tables.connect()):
+        for text in (
+            f"SELECT * FROM read_csv('{other}')",
+            f"COPY (SELECT 1) TO '{other}'",
+            f"ATTACH '{tmp_path / 'new.duckdb'}'",
+            "SET enable_external_access = true",
+        ):
+            with pytest.raises(duckdb.Error):
+                engine.execute(text)
+
+
+# --- keys ---------------------------------------------------------------------------------------
+
+
+def test_a_key_is_the_column_where_an_alias_has_its_name(shop: pac.Tables) -> None:
+    text = "SELECT upper(kind) AS kind, count(*) AS n FROM bills GROUP BY kind"
+    found, rows = matrix(text, shop, keys={"kind": ["a", "b"]})
+    assert found.query.keys == ("kind",)
+    assert rows.min() > 0
+
+
+def test_missing_keys_and_those_of_subtotals_are_told_apart(shop: pac.Tables) -> None:
+    text = (
+        "SELECT kind, GROUPING(kind) AS total, count(*) AS n FROM bills GROUP BY ROLLUP (kind) "
+        "ORDER BY total DESC, kind NULLS FIRST"
+    )
+    found = pac.sql(text, shop, "mi<=1", keys="universe", n_subsets=16, rng=0, simulate=True)
+    assert set(found.value["n"]) == {"a", "b", "NULL", "all"}
+    frame = found.frame
+    assert frame["total"].tolist() == [1, 0, 0, 0]
+    assert [None if pd.isna(k) else k for k in frame["kind"]] == [None, None, "a", "b"]
+    assert frame["n"].tolist() == [round(found.value["n"][k]) for k in ("all", "NULL", "a", "b")]
+    (told,) = [line for line in found.certificate.published if "groups" in line]
+    assert told.endswith("with at least 20 units in the universe: a; b; NULL; all")
+    declared = {"kind": ["a", None]}
+    _, rows = matrix(text, shop, keys=declared)
+    assert rows.shape == (8, 3)
+    with pytest.raises(QueryError, match="mapping"):
+        matrix(text, shop, keys=["a", "b"])
+
+
+def test_cells_whose_names_look_alike_stay_apart(shop: pac.Tables) -> None:
+    text = "SELECT kind, text, count(*) AS n, min(cost) AS c FROM bills GROUP BY kind, text"
+    cells = [("a, 1", "2"), ("a", "1, 2"), (None, "x"), ("NULL", "x")]
+    found, rows = matrix(text, shop, keys=cells, fill=-1)
+    assert rows.shape == (8, 8)
+    assert len(set(found._shaped(np.zeros((4, 2)))["n"])) == 4
+
+
+def test_keys_that_are_not_numbers_are_one_key(shop: pac.Tables) -> None:
+    nan = float("nan")
+    for aggregate in ("count(*)", "median(cost)"):
+        text = f"SELECT level, {aggregate} AS n FROM bills GROUP BY level"
+        _, rows = matrix(text, shop, keys={"level": [0.5, nan]})
+        assert (rows > 0).all()
+    text = "SELECT level, count(*) AS n FROM bills GROUP BY level"
+    assert len(matrix(text, shop, keys="universe")[0].cells or ()) == 2
+    with pytest.raises(QueryError, match="one twice"):
+        matrix(text, shop, keys={"level": [nan, nan]})
+
+
+# --- numbers ------------------------------------------------------------------------------------
+
+
+def test_infinite_values_do_not_spread_to_worlds_without_them(shop: pac.Tables) -> None:
+    with pytest.raises(QueryError, match="fill=0"):
+        matrix("SELECT sum(wild) AS s FROM bills", shop)
+    found, rows = matrix("SELECT sum(wild) AS s FROM bills", shop, fill=-1)
+    assert found.plan.startswith("world column")
+    assert set(rows[:, 0]) == {-1.0, 4.0 * N}
+
+
+def test_large_integers_and_decimals_keep_their_digits(shop: pac.Tables) -> None:
+    text = "SELECT sum(big) AS s, avg(big) AS a, sum(cost::DECIMAL(30, 12)) AS d FROM bills"
+    found, rows = matrix(text, shop)
+    assert found.plan.startswith("sums per unit")
+    inside = pac.Balanced(n_subsets=8).draw(N, rng=0).row_mask(0)
+    bills = np.flatnonzero(np.repeat(inside, 4))
+    exact = sum(2**60 + int(b) * 2**50 for b in bills) * N / inside.sum()
+    order = flatten({"s": 0.0, "a": 1.0, "d": 2.0})[0].tolist()
+    assert rows[0][order.index(0.0)] == pytest.approx(exact, rel=1e-14)
+    spread, _ = matrix("SELECT stddev(1e9 + cost / 1e3) AS s FROM bills", shop)
+    assert spread.plan.startswith("one query per world, since its spread")
+
+
+def test_modes_do_not_depend_on_the_order_of_rows() -> None:
+    shown = []
+    for order in (slice(None), slice(None, None, -1)):
+        rows = pd.DataFrame({"id": range(12), "x": [5, 5, 2, 2, 9, 9, 1, 7, 8, 3, 4, 6]})[order]
+        tables = pac.Tables({"people": rows}, unit="people.id")
+        shown.append(matrix_of_all(tables, "SELECT mode(x) AS m FROM people"))
+    assert shown == [{"m": 2.0}, {"m": 2.0}]
+
+
+def matrix_of_all(tables: pac.Tables, text: str) -> Any:
+    data, none = coerce_data(tables), None
+    found = query_mechanism(text, tables).prepare(data)
+    return found.evaluate(data.take(np.arange(tables.n_units)), none)  # type: ignore[arg-type]
+
+
+# --- threads, forks, stops ----------------------------------------------------------------------
+
+WINDOW = (
+    "SELECT kind, avg(r) AS a FROM (SELECT kind, rank() OVER (ORDER BY cost) AS r FROM bills) "
+    "GROUP BY kind"
+)
+
+
+def test_workers_and_blocks_do_not_change_a_bit(
+    shop: pac.Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pac.Balanced(n_subsets=12).draw(N, rng=0)
+    asked = query_mechanism(WINDOW, shop, keys={"kind": ["a", "b"]})
+    one, two = (run_mechanism(asked, shop, pool, n_jobs=n).values for n in (1, 2))
+    assert one.tobytes() == two.tobytes()
+    median = query_mechanism("SELECT median(cost) AS m, sum(cost) AS s FROM bills", shop)
+    whole = run_mechanism(median, shop, pool).values
+    monkeypatch.setattr("pacprivacy.queries.worlds.MEMBERS_AT_ONCE", 4 * N * 5)
+    np.testing.assert_allclose(run_mechanism(median, shop, pool).values, whole, rtol=1e-12)
+    monkeypatch.setattr("pacprivacy.queries.worlds.MEMBERS_AT_ONCE", 4 * N)
+    alone = median.prepare(coerce_data(shop))
+    assert alone.plan.startswith("one query per world")
+    np.testing.assert_allclose(run_mechanism(alone, shop, pool).values, whole, rtol=1e-12)
+
+
+def test_plans_whose_work_grows_with_the_worlds_say_so(shop: pac.Tables) -> None:
+    """They have fewer worlds by default."""
+    grows = {"sum(cost)": False, "median(cost)": True}
+    for aggregate, more in grows.items():
+        found, _ = matrix(f"SELECT {aggregate} AS a FROM bills", shop)
+        assert mechanism_by_subset(titled_mechanism(found, "a title")) is more
+
+
+def test_threads_see_their_own_worlds(shop: pac.Tables) -> None:
+    found: dict[int, Any] = {}
+
+    def work(k: int) -> None:
+        for _ in range(4):
+            with shop.take(np.arange(k, N)) as engine:
+                found[k] = engine.execute("SELECT count(*) FROM bills").fetchall()[0][0]
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {k: 4 * (N - k) for k in range(4)}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_fork_opens_the_tables_anew(shop: pac.Tables) -> None:
+    assert shop.rows("SELECT count(*) FROM pac_base.bills") == [(4 * N,)]
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with shop.take(np.arange(5)) as engine:
+                count = engine.execute("SELECT count(*) FROM bills").fetchall()[0][0]
+            os.write(writer, str(count).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 10) == b"20"
+
+
+def test_a_stopped_run_of_worlds_goes_on(
+    shop: pac.Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {"keys": {"kind": ["a", "b"]}, "n_subsets": 16, "rng": 0}
+    asked |= {"simulate": True}
+    whole = pac.sql(WINDOW, shop, "mi<=1", **asked)
+    real, seen = QueryMechanism.evaluate, []
+
+    def stops(self: Any, parts: Any, rng: Any) -> Any:
+        seen.append(1)
+        if len(seen) == 9:
+            raise KeyboardInterrupt
+        return real(self, parts, rng)
+
+    monkeypatch.setattr(QueryMechanism, "evaluate", stops)
+    with pytest.raises(InterruptedRun, match="checkpoint"):
+        pac.sql(WINDOW, shop, "mi<=1", **asked, checkpoint=tmp_path / "c")
+    again = pac.sql(WINDOW, shop, "mi<=1", **asked, checkpoint=tmp_path / "c")
+    assert again.value == whole.value
+    assert (
+        len(seen) < 9 + 12
+    )  # of the 16 worlds and two checks, those that were there are not redone
