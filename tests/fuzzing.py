@@ -106,6 +106,7 @@ sql shop SELECT/**/count(*)/**/AS/**/n/**/FROM/**/people --unit people.person --
   --subsets 8 -o new
 predict third/release.json people.csv
 plan people.csv --model mean --columns age,income --subsets 8 --budgets 60%,90%
+plan people.csv --model mean --columns age,income --subsets 8 --cost
 plan people.csv --model svm --columns age,income --target smoker --subsets 8 --budgets 70%
 verify out/release.json
 verify second/release.json --bundle second/curator.npz

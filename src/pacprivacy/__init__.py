@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         PrivatePredictor as PrivatePredictor,
         PrivateRidge as PrivateRidge,
     )
+    from pacprivacy.mechanism import Dataset as Dataset
     from pacprivacy.pool import Balanced as Balanced, Half as Half, Poisson as Poisson, Pool as Pool
     from pacprivacy.privatizing import plan as plan, privatize as privatize, sql as sql
     from pacprivacy.queries import Tables as Tables
@@ -47,6 +48,7 @@ _NAMES_OF = {
     "comparison": "compare",
     "estimators": "PrivateEstimator PrivateForestClassifier PrivateKMeans PrivateLinearSVC "
     "PrivateLogisticRegression PrivatePCA PrivatePredictor PrivateRidge",
+    "mechanism": "Dataset",
     "pool": "Balanced Half Poisson Pool",
     "privatizing": "plan privatize sql",
     "release": "Certificate Release verify",

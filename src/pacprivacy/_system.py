@@ -93,6 +93,28 @@ def _environment() -> Iterator[None]:
                 os.environ[name] = value
 
 
+def used_memory() -> int:
+    """Return the bytes of memory that this process holds; 0 where it cannot be told."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def available_memory() -> int | None:
+    """Return the bytes of memory that can still be had; None where it cannot be told."""
+    free = []
+    with suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
+    with suppress(OSError, ValueError):  # of a container
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text(encoding="ascii"))
+        free.append(limit - int((group / "memory.current").read_text(encoding="ascii")))
+    return min(free) if free else None
+
+
 def write_atomically(
     path: Path, content: bytes, *, mode: int, error: type[PacPrivacyError] = LedgerError
 ) -> None:

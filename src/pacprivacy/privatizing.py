@@ -29,6 +29,7 @@ def privatize(
     rule: AnyRule | None = None,
     units: Any = None,
     n_jobs: int | None = None,
+    backend: str | None = None,
     checkpoint: str | Path | None = None,
     rng: np.random.Generator | int | None = None,
     progress: bool | None = None,
@@ -61,6 +62,9 @@ def privatize(
         holds it, which the mechanism then does not see.
     n_jobs : int, optional
         Worker processes, through joblib.
+    backend : str, optional
+        Where they run: ``"dask://host:port"`` and ``"ray://host:port"`` are clusters, ``"dask"``
+        and ``"ray"`` those that are connected already; by default as joblib is configured.
     checkpoint : path, optional
         File from which an interrupted run goes on.
     rng : Generator or int, optional
@@ -106,6 +110,7 @@ def privatize(
         "n_subsets": n_subsets,
         "units": units,
         "n_jobs": n_jobs,
+        "backend": backend,
         "rng": rng,
         "progress": progress,
         "simulate": simulate,
@@ -131,9 +136,9 @@ def plan(
 ) -> Plan:
     """Return what :func:`privatize` would release, but for the draw: nothing is spent.
 
-    Takes ``pool``, ``n_subsets``, ``units``, ``n_jobs``, ``rng`` and ``progress`` besides. The
-    certificate is the one that a release with the same ``rng`` has; it depends on the records, as
-    every certificate does, and is for the curator until something is released.
+    Takes ``pool``, ``n_subsets``, ``units``, ``n_jobs``, ``backend``, ``rng`` and ``progress``
+    besides. The certificate is the one that a release with the same ``rng`` has; it depends on the
+    records, as every certificate does, and is for the curator until something is released.
 
     Examples
     --------
@@ -185,8 +190,8 @@ def sql(
     name : str, optional
         What the release is called in its certificate and in the ledger, before the query.
 
-    Takes ``pool``, ``n_subsets``, ``n_jobs``, ``rng``, ``progress`` and ``simulate`` besides, as
-    :func:`privatize` does.
+    Takes ``pool``, ``n_subsets``, ``n_jobs``, ``backend``, ``rng``, ``progress`` and ``simulate``
+    besides, as :func:`privatize` does.
 
     Returns
     -------

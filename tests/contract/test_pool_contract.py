@@ -11,7 +11,7 @@ import pytest
 
 from pacprivacy.errors import PoolError
 from pacprivacy.pool import DEFAULT_SUBSETS, Balanced, Half, Poisson, Pool
-from pacprivacy.pool.pool import pool_padding
+from pacprivacy.pool.bits import pool_padding
 
 N = 61
 STRATA = np.repeat(["a", "b", "c"], [30, 21, 10])
@@ -23,6 +23,8 @@ STRATEGIES = [
     pytest.param(Balanced(n_subsets=16, stratify=True), id="balanced-stratified"),
     pytest.param(Balanced(n_subsets=16, folds=4), id="folds"),
     pytest.param(Balanced(n_subsets=16, folds=4, stratify=True), id="folds-stratified"),
+    pytest.param(Balanced(n_subsets=16, blocks=True), id="blocks"),
+    pytest.param(Balanced(n_subsets=16, folds=4, blocks=True), id="folds-blocks"),
     pytest.param(Half(n_subsets=16), id="half"),
     pytest.param(Half(n_subsets=16, every_class=True), id="half-every-class"),
     pytest.param(Poisson(n_subsets=16), id="poisson"),
@@ -42,7 +44,7 @@ class TestEveryStrategy:
         assert isinstance(pool, Pool)
         assert pool.bits.shape == (16, 8)
         assert pool.bits.dtype == np.uint8
-        assert not pool.bits.flags.writeable
+        assert not pool.bits[:2].flags.writeable
         assert not np.any(pool.bits[:, -1] & pool_padding(N))
         assert (pool.n_subsets, pool.n_units, pool.n_rows) == (16, N, N)
         assert pool.row_units is None

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pacprivacy.pool import Balanced, Half, Poisson, Pool
-from pacprivacy.pool.pool import draw_pool_bits, encode_pool_labels, pool_padding, popcount
+from pacprivacy.pool.bits import draw_pool_bits, pool_padding, popcount
+from pacprivacy.pool.pool import encode_pool_labels
 
 # The same examples on every run; no deadline, since machines are shared.
 fixed = settings(derandomize=True, deadline=None)

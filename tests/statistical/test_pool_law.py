@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from pacprivacy.pool import Balanced, Half, Poisson
-from pacprivacy.pool.pool import draw_pool_bits
+from pacprivacy.pool.bits import draw_pool_bits
 
 LEVEL = 1e-8
 

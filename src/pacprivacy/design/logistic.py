@@ -1,7 +1,9 @@
 """Regularised logistic regression as a mechanism: weights of standardised features."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from functools import partial
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -15,9 +17,14 @@ from pacprivacy.mechanism import (
     Data,
     Mechanism,
     code_data_labels,
+    dataset_triangle,
     find_data_classes,
     fixed_mechanism,
+    is_data_streamed,
+    is_dataset_stream,
     read_labelled_data,
+    subset_sizes,
+    subset_sums,
 )
 from pacprivacy.pool import Pool
 
@@ -35,8 +42,13 @@ class ClassFrame:
 
     def read(self, parts: tuple[Any, ...], name: str) -> tuple[Matrix, Array]:
         """Return features with a constant column, and targets of shape (n,) or (n, k) in ±1."""
-        X, y = read_labelled_data(parts, name)
-        codes = code_data_labels(y, self.classes, name)
+        return self.code(*read_labelled_data(parts, name), name)
+
+    def code(
+        self, X: Matrix, y: Any, name: str, *, every_class: bool = True
+    ) -> tuple[Matrix, Array]:
+        """Return the same for rows that are at hand."""
+        codes = code_data_labels(y, self.classes, name, every_class=every_class)
         if len(self.classes) == 2:
             targets = np.where(codes == 1, 1.0, -1.0)
         else:
@@ -64,6 +76,7 @@ class LogisticFit(Mechanism):
         Set by :meth:`prepare`.
     """
 
+    streams: ClassVar[bool] = True
     penalty: float = 0.1
     n_steps: int = 100
     transform: LinearTransform | None = None
@@ -92,12 +105,19 @@ class LogisticFit(Mechanism):
         """Fix scales, classes and step sizes on the whole universe."""
         X, y = read_labelled_data(data.parts, self.name)
         transform = fit_standard_transform(X) if self.transform is None else self.transform
-        rows = objective_constant(transform.apply(X))
+        labels: Any = y
+        n_records = len(y)
+        if is_dataset_stream(y):
+            moved: Any = transform.apply(X)
+            rows, _ = dataset_triangle(moved.map(objective_constant, transform.n_outputs + 1), y)
+            labels = labels.distinct()
+        else:
+            rows = objective_constant(transform.apply(X))
         frame = ClassFrame(
             transform=transform,
-            classes=find_data_classes(y, self.name),
-            n_records=len(y),
-            smoothness=float(np.linalg.eigvalsh(rows.T @ rows / len(rows))[-1]),
+            classes=find_data_classes(labels, self.name),
+            n_records=n_records,
+            smoothness=float(np.linalg.eigvalsh(rows.T @ rows / n_records)[-1]),
         )
         return replace(self, frame=frame)
 
@@ -106,11 +126,13 @@ class LogisticFit(Mechanism):
         rows, targets = fixed_mechanism(self.frame, "frame").read(parts, self.name)
         columns = targets.reshape(len(rows), -1)
         inside = np.ones((len(rows), 1))
-        fitted = [self._descend(rows, column, inside)[0] for column in columns.T]
+        fitted = [self._fit(rows, column, inside)[0] for column in columns.T]
         return fitted[0] if targets.ndim == 1 else np.stack(fitted, axis=1)
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the flattened weights of all subsets, which descend side by side."""
+        if is_data_streamed(data):
+            return self._batch_of_files(data, pool)
         rows, targets = fixed_mechanism(self.frame, "frame").read(data.parts, self.name)
         columns = targets.reshape(len(rows), -1)
         at_once = max(1, _CELLS_AT_ONCE // len(rows))
@@ -119,7 +141,7 @@ class LogisticFit(Mechanism):
             subsets = range(start, min(start + at_once, pool.n_subsets))
             inside = np.stack([pool.row_mask(k) for k in subsets], axis=1).astype(np.float64)
             self._check_classes(columns, inside)
-            fitted = [self._descend(rows, column, inside) for column in columns.T]
+            fitted = [self._fit(rows, column, inside) for column in columns.T]
             blocks.append(np.stack(fitted, axis=2).reshape(len(subsets), -1))
         return np.concatenate(blocks)
 
@@ -135,19 +157,61 @@ class LogisticFit(Mechanism):
             "classes": np.asarray(frame.classes),
         }
 
-    def _descend(self, rows: Matrix, targets: Vector, inside: Matrix) -> Matrix:
-        """Return the weights after the last step for every column of ``inside``, shape (m, d)."""
-        frame, sizes = fixed_mechanism(self.frame, "frame"), inside.sum(axis=0)
+    def _batch_of_files(self, data: Data, pool: Pool) -> Matrix:
+        """Return the weights of all subsets; one pass over the files for each step and class."""
+        frame = fixed_mechanism(self.frame, "frame")
+        X, y = (part.stream() for part in data.parts)
+        n_columns = 1 if len(frame.classes) == 2 else len(frame.classes)
+        width, n_features = max(1, _CELLS_AT_ONCE // pool.n_subsets), frame.transform.n_outputs + 1
+        members = subset_sums(
+            pool, lambda rows: y[rows][:, None] == np.asarray(frame.classes), len(frame.classes)
+        )
+        self._check_members(members)
+
+        def pull(ahead: Matrix, column: int) -> Matrix:
+            total = np.zeros((n_features, pool.n_subsets))
+            for start in range(0, pool.n_rows, width):
+                taken = np.arange(start, min(start + width, pool.n_rows))
+                rows, targets = frame.code(X[taken], y[taken], self.name, every_class=False)
+                targets = targets.reshape(len(rows), -1)[:, column, None]
+                slopes = self._loss.slopes(rows @ ahead, targets)
+                total += rows.T @ (slopes * pool.rows_inside(start, taken[-1] + 1).T)
+            return total
+
+        sizes = subset_sizes(pool)
+        fitted = [
+            self._descend(partial(pull, column=column), sizes, n_features)
+            for column in range(n_columns)
+        ]
+        return np.stack(fitted, axis=2).reshape(pool.n_subsets, -1)
+
+    @property
+    def _loss(self) -> Objective:
+        return Objective(loss="logistic", penalty=self.penalty)
+
+    def _fit(self, rows: Matrix, targets: Vector, inside: Matrix) -> Matrix:
+        """Return the weights for every column of ``inside``, shape (m, d)."""
+
+        def pull(ahead: Matrix) -> Matrix:
+            slopes: Matrix = self._loss.slopes(rows @ ahead, targets[:, None]) * inside
+            return rows.T @ slopes
+
+        return self._descend(pull, inside.sum(axis=0), rows.shape[1])
+
+    def _descend(self, pull: Callable[[Matrix], Matrix], sizes: Vector, n_features: int) -> Matrix:
+        """Return the weights after the last step, shape (m, d).
+
+        ``pull`` gives the gradients of the losses at weights of shape (d, m), in sum over records.
+        """
+        frame = fixed_mechanism(self.frame, "frame")
         # A subset's Gram matrix is at most that of the universe, so this bounds its smoothness.
         top = 0.25 * frame.smoothness * frame.n_records / sizes + self.penalty
         ratio = np.sqrt(self.penalty / top)
         momentum = (1.0 - ratio) / (1.0 + ratio)
-        loss = Objective(loss="logistic", penalty=self.penalty)
-        weights = ahead = np.zeros((rows.shape[1], len(sizes)))
+        weights = ahead = np.zeros((n_features, len(sizes)))
         for _ in range(self.n_steps):
-            slopes = loss.slopes(rows @ ahead, targets[:, None]) * inside
-            pull = rows.T @ slopes / sizes + self.penalty * ahead
-            new = ahead - pull / top
+            gradient = pull(ahead) / sizes + self.penalty * ahead
+            new = ahead - gradient / top
             ahead = new + momentum * (new - weights)
             weights = new
         return np.ascontiguousarray(weights.T)
@@ -156,6 +220,9 @@ class LogisticFit(Mechanism):
         members = (columns > 0).T.astype(np.float64) @ inside
         if len(columns.T) == 1:
             members = np.vstack([members, inside.sum(axis=0) - members])
+        self._check_members(members)
+
+    def _check_members(self, members: Matrix) -> None:
         if not members.all():
             raise MechanismError(
                 f"{self.name} must see every class in every subset; got a subset without one. "

@@ -24,7 +24,9 @@ from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
     Mechanism,
+    dataset_triangle,
     fixed_mechanism,
+    is_dataset_stream,
     read_labelled_data,
     subset_sizes,
     subset_sums,
@@ -73,6 +75,7 @@ class RidgePenalty:
         *,
         joint: bool,
         intercept: bool = False,
+        n_records: int | None = None,
     ) -> Vector:
         """Return one penalty for each coordinate, infinite where there is no signal.
 
@@ -83,7 +86,7 @@ class RidgePenalty:
         d = Z.shape[1]
         if isinstance(self.snr, str):
             residuals = target - Z @ coefficients
-            left = max(1, len(residuals) - d - 1)
+            left = max(1, (len(residuals) if n_records is None else n_records) - d - 1)
             # A target without noise counts as rounding.
             noise_var = max(float(residuals @ residuals) / left, float(np.finfo(np.float64).tiny))
         else:
@@ -114,10 +117,12 @@ def ridge_penalty_per_coordinate(
     *,
     joint: bool = False,
     intercept: bool = False,
+    n_records: int | None = None,
 ) -> Vector:
     """Return one penalty for each orthogonal coordinate; infinite where there is no signal.
 
     If ``joint``, the same ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates.
+    ``n_records`` is how many there are where the rows only have the same least squares.
     """
     if not isinstance(penalty, RidgePenalty):
         if not 0.0 <= float(penalty) < np.inf:
@@ -130,7 +135,8 @@ def ridge_penalty_per_coordinate(
         slopes = np.asarray(np.linalg.lstsq(Z, target, rcond=None)[0], dtype=np.float64)
     else:
         slopes = Z.T @ target / np.square(Z).sum(axis=0)
-    chosen = penalty.choose(Z, target, slopes, joint=joint, intercept=intercept)
+    count = len(target) if n_records is None else n_records
+    chosen = penalty.choose(Z, target, slopes, joint=joint, intercept=intercept, n_records=count)
     if joint and not np.isfinite(chosen).all():
         raise MechanismError(
             "snr must be above 0 for a joint ridge regression; got a target without signal. "
@@ -166,6 +172,7 @@ class _Ridge(Mechanism):
     universe and leaves, without noise, through the intercept.
     """
 
+    streams: ClassVar[bool] = True
     joint: ClassVar[bool]
     penalty: RidgePenalty | float = RidgePenalty()
     universe_facts: bool = False
@@ -191,14 +198,21 @@ class _Ridge(Mechanism):
         """Fix coordinates, mean of the target and penalties on the whole universe."""
         X, y = read_ridge_data(data.parts, self.name)
         transform, mean = fit if isinstance(fit, LinearTransform) else fit(X), float(y.mean())
-        Z = transform.apply(X)
+        Z, centred = transform.apply(X), y - mean
+        if is_dataset_stream(Z):  # few rows that have the same least squares
+            Z, centred = dataset_triangle(Z, centred)
         if not self.joint and not np.square(Z).sum(axis=0).all():
             raise MechanismError(
                 "transform must give coordinates that are not zero on every record; got one that "
                 "is. Drop that coordinate."
             )
         penalty = ridge_penalty_per_coordinate(
-            self.penalty, Z, y - mean, joint=self.joint, intercept=not self.universe_facts
+            self.penalty,
+            Z,
+            centred,
+            joint=self.joint,
+            intercept=not self.universe_facts,
+            n_records=len(y),
         )
         frame = RidgeFrame(transform=transform, target_mean=mean, penalty=penalty)
         return replace(self, frame=frame)
@@ -218,7 +232,7 @@ class _Ridge(Mechanism):
         left, right = np.triu_indices(d) if self.joint else (np.arange(d), np.arange(d))
 
         def features(rows: Integers) -> Matrix:
-            block, y = Z[rows], target[rows, None]
+            block, y = Z[rows], target[rows][:, None]
             second = block[:, left] * block[:, right] if self.joint else np.square(block)
             return np.hstack([block * y, second, y])
 
@@ -349,6 +363,8 @@ def _check_transform(given: Any, *known: str) -> None:
 def read_ridge_data(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
     """Return the features as a matrix and the target as a vector of numbers."""
     X, y = read_labelled_data(parts, name)
+    if is_dataset_stream(y):
+        return X, y
     if y.dtype.kind not in "biuf":
         raise MechanismError(
             f"{name} must be given a target of numbers; got dtype {y.dtype}. Encode it first."

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Mask, Matrix, Vector, freeze
 from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism import dataset_triangle, is_dataset_stream
 
 _RANK_TOLERANCE: Final = 1e-10  # singular values below this share of the largest are rounding
 _ICA_STEPS: Final = 1000
@@ -65,7 +66,10 @@ def fit_standard_transform(X: Matrix) -> LinearTransform:
 def fit_whitening_transform(X: Matrix) -> LinearTransform:
     """Rotate standardised features to their principal axes, each scaled to variance 1."""
     standard = fit_standard_transform(X)
-    _, singular, axes = np.linalg.svd(standard.apply(X), full_matrices=False)
+    rows: Any = standard.apply(X)
+    if is_dataset_stream(rows):
+        rows, _ = dataset_triangle(rows, rows.map(lambda block: block[:, :1], 1))
+    _, singular, axes = np.linalg.svd(rows, full_matrices=False)
     keep = _kept(singular)
     whiten = axes[keep].T * (np.sqrt(len(X)) / singular[keep])
     return LinearTransform(
@@ -88,6 +92,10 @@ def fit_ica_transform(X: Matrix, *, seed: int = 0) -> LinearTransform:
     seed : int, public
         Where the search starts.
     """
+    if is_dataset_stream(X):
+        raise MechanismError(
+            "transform must be 'whitening' for a Dataset; got 'ica', which needs all rows at once."
+        )
     # scikit-learn takes a second to import; only those who fit with it pay for it.
     from sklearn.decomposition import FastICA
     from sklearn.exceptions import ConvergenceWarning

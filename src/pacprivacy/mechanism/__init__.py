@@ -16,6 +16,7 @@ from pacprivacy.mechanism.base import (
     mechanism_model as mechanism_model,
     mechanism_own_units as mechanism_own_units,
     mechanism_published as mechanism_published,
+    mechanism_streams as mechanism_streams,
     mechanism_totals as mechanism_totals,
     titled_mechanism as titled_mechanism,
 )
@@ -39,11 +40,17 @@ from pacprivacy.mechanism.data import (
     code_data_labels as code_data_labels,
     coerce_data as coerce_data,
     find_data_classes as find_data_classes,
+    is_data_streamed as is_data_streamed,
     is_data_table as is_data_table,
     read_data_columns as read_data_columns,
     read_data_table as read_data_table,
     read_labelled_data as read_labelled_data,
     split_data_units as split_data_units,
+)
+from pacprivacy.mechanism.datasets import (
+    Dataset as Dataset,
+    dataset_triangle as dataset_triangle,
+    is_dataset_stream as is_dataset_stream,
 )
 from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,
@@ -57,11 +64,15 @@ from pacprivacy.mechanism.forest import Forest as Forest
 from pacprivacy.mechanism.kmeans import KMeans as KMeans
 from pacprivacy.mechanism.nodes import node_type as node_type, node_value as node_value
 from pacprivacy.mechanism.pca import PCA as PCA
+from pacprivacy.mechanism.spark import SparkDataset as SparkDataset
 from pacprivacy.mechanism.statistics import (
     Covariance as Covariance,
     Histogram as Histogram,
     Mean as Mean,
+    Quantiles as Quantiles,
     subset_sizes as subset_sizes,
     subset_sums as subset_sums,
+    sums_made_by as sums_made_by,
 )
 from pacprivacy.mechanism.svm import LinearSVM as LinearSVM
+from pacprivacy.mechanism.vmap import VmapMechanism as VmapMechanism

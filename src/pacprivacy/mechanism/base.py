@@ -73,6 +73,11 @@ def mechanism_batch(mechanism: Mechanism) -> Batch | None:
     return found
 
 
+def mechanism_streams(mechanism: Mechanism) -> bool:
+    """Return whether ``batch`` reads a :class:`Dataset` in passes: an optional attribute."""
+    return bool(getattr(mechanism, "streams", False))
+
+
 def mechanism_totals(mechanism: Mechanism) -> Literal["sum", "count"] | None:
     """Return whether a mechanism's numbers are sums or counts over rows: an optional property.
 
@@ -183,6 +188,11 @@ class MechanismWrapper(Mechanism):
     def batch(self) -> Batch | None:
         """All subsets at once, where the mechanism inside can."""
         return mechanism_batch(self.inner)
+
+    @property
+    def streams(self) -> bool:
+        """Whether the mechanism inside reads files in passes."""
+        return mechanism_streams(self.inner)
 
     def finish(self, value: Any) -> Any:
         """Post-process a released value."""

@@ -14,6 +14,7 @@ from narwhals.exceptions import NarwhalsError
 from pacprivacy._checks import Matrix
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import DataError, MechanismError
+from pacprivacy.mechanism.datasets import Dataset
 from pacprivacy.pool import Balanced, encode_pool_labels, named_pool_units
 
 Codes = npt.NDArray[np.int64]
@@ -102,9 +103,11 @@ def is_data_table(part: Any) -> bool:
 
 def split_data_units(data: Any, units: Any) -> tuple[Any, Any]:
     """Take the column that ``units`` names out of a frame: whose row it is, and not a number."""
+    parts = data if isinstance(data, tuple) else (data,)
+    if units is None and isinstance(parts[0], Dataset):
+        return data, parts[0].units()
     if not isinstance(units, str):
         return data, units
-    parts = data if isinstance(data, tuple) else (data,)
     for i, part in enumerate(parts):
         frame = read_data_table(part) if is_data_table(part) else None
         if isinstance(frame, nw.DataFrame) and units in frame.columns:
@@ -115,6 +118,11 @@ def split_data_units(data: Any, units: Any) -> tuple[Any, Any]:
         f"units must hold a label for each row, or name a column of a frame; got {units[:60]!r}, "
         "which is no column. Pass an array, or check the name."
     )
+
+
+def is_data_streamed(data: Data) -> bool:
+    """Whether the universe is in files and read in passes."""
+    return any(isinstance(part, Dataset) for part in data.parts)
 
 
 def read_data_table(part: Any) -> Any:
@@ -263,6 +271,8 @@ def read_data_numbers(parts: tuple[Any, ...], name: str) -> Matrix:
             f"{name} must be given one part; got {len(parts)}. Pass X alone, or stack the columns."
         )
     part = parts[0]
+    if isinstance(part, Dataset):
+        return part.stream()  # type: ignore[return-value]  # answers as a matrix does
     if is_data_table(part):
         table = read_data_table(part)
         columns = data_table_columns(table)
@@ -311,7 +321,7 @@ def read_data_columns(parts: tuple[Any, ...], name: str) -> Matrix:
         raise MechanismError(
             f"{name} must be given a table of rows and columns; got {X.ndim} axes. Reshape it."
         )
-    return X[:, None] if X.ndim == 1 else X
+    return X.reshape(len(X), 1) if X.ndim == 1 else X
 
 
 # --- class labels ------------------------------------------------------------------------------
@@ -412,6 +422,10 @@ def check_data_varying(X: Matrix, name: str) -> None:
 
 
 def _read_labels(part: Any, name: str) -> Labels:
+    if isinstance(part, Dataset):
+        if not part.single:
+            raise MechanismError(f"{name} must be given one column of labels. Write data['y'].")
+        return part.stream()  # type: ignore[return-value]  # numbers alone
     if is_data_table(part):
         columns = data_table_columns(read_data_table(part))
         if len(columns) != 1:

@@ -1,8 +1,10 @@
 """Means, covariances and histograms; all subsets at once, by matrix products in bounded memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +16,23 @@ from pacprivacy.mechanism.data import Data, read_data_columns, read_data_numbers
 from pacprivacy.pool import Pool
 
 Features = Callable[[npt.NDArray[np.int64]], Matrix]
+Sums = Callable[[Pool, Features, int], Matrix]
 
 _CHUNK_NUMBERS: Final = 2**23  # float64 numbers held at a time, about 64 MB
 _CACHED_NUMBERS: Final = 2**19
+
+
+_ELSEWHERE: ContextVar[Sums | None] = ContextVar("elsewhere", default=None)
+
+
+@contextmanager
+def sums_made_by(sums: Sums | None) -> Iterator[None]:
+    """Have sums over subsets made by somebody else inside: by a cluster that holds the rows."""
+    token = _ELSEWHERE.set(sums)
+    try:
+        yield
+    finally:
+        _ELSEWHERE.reset(token)
 
 
 def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
@@ -25,9 +41,14 @@ def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
     ``features`` maps row numbers to a float64 matrix with one line per row. Never more than about
     64 MB of temporary memory beyond the result.
     """
+    elsewhere = _ELSEWHERE.get()
+    if elsewhere is not None:
+        return elsewhere(pool, features, n_features)
     most = _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features)
     width = max(1, min(most, max(_CACHED_NUMBERS // pool.n_subsets, n_features)))
-    product = np.zeros((pool.n_subsets, n_features))
+    # The complement of a half has the same signed sum, but for the sign.
+    n_products = pool.n_subsets // 2 if pool.folds == 2 else pool.n_subsets
+    product = np.zeros((n_products, n_features))
     total = np.zeros(n_features)
     order, starts = _rows_by_unit(pool)
     for start in range(0, pool.n_units, width):
@@ -37,9 +58,11 @@ def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
         if pool.folds > 2:
             product += (1 - pool.inside(slice(start, stop))).astype(np.float64) @ block
         else:
-            product += pool.signs(start, stop, np.float64) @ block
+            product += pool.signs(start, stop, np.float64, n_subsets=n_products) @ block
     if pool.folds > 2:  # all minus the fold
         return total - product
+    if pool.folds == 2:
+        product = np.concatenate([product, -product])
     # A unit counts +1 when it is in and -1 when it is out: the sum over those in is the mean
     # of the signed sum and the total. Exact for counts below 2**52.
     return (product + total) / 2.0
@@ -82,6 +105,7 @@ class Mean(Mechanism):
     """Mean over the rows: a number for one-dimensional data, else an array of one row's shape."""
 
     name = "Mean"
+    streams: ClassVar[bool] = True
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the mean of one subset."""
@@ -113,6 +137,7 @@ class Covariance(Mechanism):
     """
 
     name = "Covariance"
+    streams: ClassVar[bool] = True
     ddof: int = 1
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
@@ -186,6 +211,7 @@ class Histogram(Mechanism):
     """
 
     name = "Histogram"
+    streams: ClassVar[bool] = True
     bins: int | Sequence[float] = 10
     ranges: tuple[float, float] | Sequence[tuple[float, float]] | None = None
     density: bool = False
@@ -249,9 +275,9 @@ class Histogram(Mechanism):
         n_bins = len(edges[0]) - 1
 
         def features(rows: npt.NDArray[np.int64]) -> Matrix:
-            hits = np.zeros((len(rows), len(edges), n_bins + 1))
+            block, hits = X[rows], np.zeros((len(rows), len(edges), n_bins + 1))
             for column, column_edges in enumerate(edges):
-                hits[np.arange(len(rows)), column, _locate(X[rows, column], column_edges)] = 1.0
+                hits[np.arange(len(rows)), column, _locate(block[:, column], column_edges)] = 1.0
             return hits[:, :, :n_bins].reshape(len(rows), -1)
 
         sums = subset_sums(pool, features, len(edges) * n_bins)
@@ -289,6 +315,71 @@ class Histogram(Mechanism):
         widths = np.diff(np.asarray(fixed_mechanism(self.edges, "edges")), axis=-1)
         scaled: Matrix = counts / total / widths
         return scaled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantiles(Mechanism):
+    """Quantiles of every column, read off counts on a public grid.
+
+    Between two points of the grid the count is taken to grow evenly. Rows outside the grid count
+    at its ends. A finer grid costs time, not noise.
+
+    Parameters
+    ----------
+    grid : sequence of float, public
+        Increasing points, the same for every column.
+    probabilities : sequence of float in (0, 1), public
+        Which quantiles.
+    """
+
+    name = "Quantiles"
+    streams: ClassVar[bool] = True
+    grid: Sequence[float]
+    probabilities: Sequence[float] = (0.25, 0.5, 0.75)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "grid", _check_edges(self.grid))
+        if not all(0 < p < 1 for p in self.probabilities):
+            raise MechanismError(
+                f"probabilities must be between 0 and 1; got {self.probabilities!r:.60}. Use 0.5."
+            )
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """Where the grid comes from."""
+        return ("grid of the quantiles: declared by the curator",)
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the quantiles of one subset, shape (columns, quantiles) or (quantiles,)."""
+        X = read_data_columns(parts, self.name)
+        found = self._read_off(self._hits(X).sum(axis=0)[None], X.shape[1])[0]
+        flat = read_data_numbers(parts, self.name).ndim == 1
+        return found if flat else found.reshape(X.shape[1], -1)
+
+    def batch(self, data: Data, pool: Pool) -> Matrix:
+        """Return the quantiles of all subsets, shape (m, columns * quantiles)."""
+        X = read_data_columns(data.parts, self.name)
+        n_cells = X.shape[1] * (len(self.grid) - 1)
+        sums = subset_sums(pool, lambda rows: self._hits(X[rows]), n_cells)
+        return self._read_off(sums, X.shape[1])
+
+    def _hits(self, block: Matrix) -> Matrix:
+        n_bins = len(self.grid) - 1
+        inside = np.clip(block, self.grid[0], self.grid[-1])
+        hits = np.zeros((len(block), block.shape[1], n_bins))
+        for column in range(block.shape[1]):
+            where = _locate(inside[:, column], tuple(self.grid))
+            hits[np.arange(len(block)), column, where] = 1.0
+        return hits.reshape(len(block), -1)
+
+    def _read_off(self, counts: Matrix, n_columns: int) -> Matrix:
+        lines = counts.reshape(len(counts) * n_columns, -1)
+        cumulated = np.hstack([np.zeros((len(lines), 1)), lines.cumsum(axis=1)])
+        found = [
+            np.interp(np.asarray(self.probabilities) * line[-1], line, self.grid)
+            for line in cumulated
+        ]
+        return np.asarray(found).reshape(len(counts), -1)
 
 
 def _locate(x: Matrix, edges: tuple[float, ...]) -> npt.NDArray[np.int64]:

@@ -13,53 +13,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief
 from pacprivacy.errors import PoolError
-
-Bits = npt.NDArray[np.uint8]
-
-_POPCOUNT: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
-    axis=1, dtype=np.uint8
-)
-
-
-def popcount(packed: Bits) -> int:
-    """Count the ones in a packed row."""
-    return int(_POPCOUNT[packed].sum(dtype=np.int64))
-
-
-def pool_padding(n_units: int) -> int:
-    """Return the bits of the last byte that stand for no unit, as a byte."""
-    return 0xFF >> (n_units % 8) if n_units % 8 else 0
-
-
-def pool_complement(packed: Bits, n_units: int) -> Bits:
-    """Return the packed complement of a packed subset."""
-    other = ~packed
-    other[-1] &= 0xFF ^ pool_padding(n_units)
-    return other
-
-
-def draw_pool_bits(rng: np.random.Generator, n_units: int, size: int) -> Bits:
-    """Draw a uniform subset of exactly ``size`` of ``n_units`` units, packed.
-
-    Fair bits give a uniform subset of a random size; given its size it is uniform, and
-    moving uniformly chosen units in or out until the size fits keeps it so. This needs
-    one bit and no integer per unit, and is quick for sizes near one half.
-    """
-    packed = np.frombuffer(rng.bytes(-(-n_units // 8)), dtype=np.uint8).copy()
-    packed[-1] &= 0xFF ^ pool_padding(n_units)
-    surplus = popcount(packed) - size
-    missing = abs(surplus)
-    while missing:
-        where = rng.integers(0, n_units, size=2 * missing + 16)
-        inside = (packed[where >> 3] >> (7 - (where & 7)).astype(np.uint8)) & 1
-        where = where[inside == (surplus > 0)]
-        # The first appearances, in order: what rejection one at a time would have accepted.
-        _, first = np.unique(where, return_index=True)
-        where = where[np.sort(first)][:missing]
-        np.bitwise_xor.at(packed, where >> 3, (128 >> (where & 7)).astype(np.uint8))
-        missing -= len(where)
-    return packed
-
+from pacprivacy.pool.bits import Bits, BlockBits, pool_complement, pool_padding, popcount
 
 MIN_UNITS: Final = 4
 GROUP: Final = "group of rows"
@@ -77,7 +31,7 @@ class Pool:
 
     Parameters
     ----------
-    bits : uint8 array of shape (n_subsets, ceil(n_units / 8)), curator-only
+    bits : uint8 array of shape (n_subsets, ceil(n_units / 8)) or BlockBits, curator-only
         Row ``k`` is subset ``k`` in the layout of :func:`numpy.packbits`; padding is zero.
     n_units : int, public
         Number of units (records, or groups of records) that subsets are drawn over.
@@ -115,7 +69,7 @@ class Pool:
     [4, 4, 4, 4, 4, 4, 4, 4, 4, 4]
     """
 
-    bits: Bits
+    bits: Bits | BlockBits
     n_units: int
     scheme: str
     prior: float
@@ -129,7 +83,8 @@ class Pool:
     def __post_init__(self) -> None:
         called = self.unit or ("record" if self.row_units is None else GROUP)
         object.__setattr__(self, "unit", called)
-        object.__setattr__(self, "bits", _read_only(self.bits))
+        if isinstance(self.bits, np.ndarray):
+            object.__setattr__(self, "bits", _read_only(self.bits))
         if self.row_units is not None:
             object.__setattr__(self, "row_units", _read_only(self.row_units))
         _check_parts(self)
@@ -152,7 +107,7 @@ class Pool:
 
     def masks(self) -> Mask:
         """Return membership of every unit in every subset, shape (n_subsets, n_units)."""
-        return np.unpackbits(self.bits, axis=1, count=self.n_units).view(np.bool_)
+        return np.unpackbits(self.bits[:], axis=1, count=self.n_units).view(np.bool_)
 
     def mask(self, k: int) -> Mask:
         """Return membership of every unit in subset ``k``, shape (n_units,)."""
@@ -174,6 +129,8 @@ class Pool:
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return the number of units in each subset."""
+        if isinstance(self.bits, BlockBits):
+            return self.bits.sizes()
         return np.array([popcount(row) for row in self.bits], dtype=np.int64)
 
     @property
@@ -220,17 +177,25 @@ class Pool:
             return (m - m // self.folds) / m
         return max(int(np.maximum(c, m - c).max()) for c in self._count_chunks()) / m
 
-    def signs(self, start: int, stop: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+    def signs(
+        self,
+        start: int,
+        stop: int,
+        dtype: npt.DTypeLike = np.float32,
+        *,
+        n_subsets: int | None = None,
+    ) -> npt.NDArray[Any]:
         """Return +1 (in) and -1 (out) for units ``start`` to ``stop - 1`` in every subset.
 
-        The result has shape (n_subsets, stop - start); memory is in proportion to it.
+        The result has shape (n_subsets, stop - start), of the first subsets if so many are asked
+        for; memory is in proportion to it.
         """
         if not 0 <= start <= stop <= self.n_units:
             raise PoolError(
                 f"start and stop must satisfy 0 <= start <= stop <= {self.n_units}; "
                 f"got {start} and {stop}. Slice within the units of the pool."
             )
-        signs = self._unpack(start, stop).astype(dtype)
+        signs = self._unpack(start, stop, n_subsets).astype(dtype)
         signs *= 2
         signs -= 1
         return signs
@@ -246,6 +211,16 @@ class Pool:
         shifts = (7 - (units & 7)).astype(np.uint8)
         found: Bits = np.bitwise_and(self.bits[:, units >> 3] >> shifts, np.uint8(1))
         return found
+
+    def rows_inside(self, start: int, stop: int) -> Bits:
+        """Return 1 where rows ``start`` to ``stop - 1`` are in a subset, shape (n_subsets, width).
+
+        Rows of a unit follow each other.
+        """
+        if self.row_units is None:
+            return self._unpack(start, stop)
+        units = self.row_units[start:stop]
+        return self._unpack(int(units[0]), int(units[-1]) + 1)[:, units - units[0]]
 
     def digest(self) -> str:
         """Return a fingerprint of the subsets and of the rows behind each unit."""
@@ -274,7 +249,9 @@ class Pool:
 
         Both halves can be stored without pickle; :meth:`from_arrays` puts them together.
         """
-        arrays: dict[str, npt.NDArray[Any]] = {"bits": self.bits}
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        if isinstance(self.bits, np.ndarray):  # others follow from the seed
+            arrays["bits"] = self.bits
         if self.row_units is not None:
             arrays["row_units"] = self.row_units
         metadata = {
@@ -295,10 +272,13 @@ class Pool:
                 f"schema_version must be {SCHEMA_VERSION}; got "
                 f"{metadata.get('schema_version')!r}. Read it with the version that wrote it."
             )
-        seed = metadata["seed"]
+        seed, n_units, bits = metadata["seed"], int(metadata["n_units"]), arrays.get("bits")
+        if bits is None:
+            m, folds = int(metadata["n_subsets"]), int(metadata["folds"])
+            bits = BlockBits(seed=int(seed), n_subsets=m, folds=folds, n_units=n_units)
         pool = cls(
-            bits=np.asarray(arrays["bits"]),
-            n_units=int(metadata["n_units"]),
+            bits=bits,
+            n_units=n_units,
             scheme=str(metadata["scheme"]),
             prior=float(metadata["prior"]),
             independent=bool(metadata["independent"]),
@@ -315,9 +295,9 @@ class Pool:
             )
         return pool
 
-    def _unpack(self, start: int, stop: int) -> Bits:
+    def _unpack(self, start: int, stop: int, n_subsets: int | None = None) -> Bits:
         first = start // 8
-        packed = self.bits[:, first : -(-stop // 8)]
+        packed = self.bits[:n_subsets, first : -(-stop // 8)]
         return np.unpackbits(packed, axis=1)[:, start - 8 * first : stop - 8 * first]
 
     def _count_chunks(self) -> Iterator[npt.NDArray[np.int32]]:
@@ -353,7 +333,7 @@ def _check_parts(pool: Pool) -> None:
             "bits must hold at least two subsets, a multiple of the number of folds; got "
             f"{pool.n_subsets} subsets and {pool.folds} folds. Draw a larger pool."
         )
-    if np.any(bits[:, -1] & pool_padding(n_units)):
+    if isinstance(bits, np.ndarray) and np.any(bits[:, -1] & pool_padding(n_units)):
         raise PoolError(
             "bits must be zero beyond the last unit; got padding bits that are set. "
             "Pack masks with numpy.packbits(masks, axis=1)."
@@ -375,6 +355,8 @@ def _check_parts(pool: Pool) -> None:
 
 def _leaves_folds_out(pool: Pool) -> bool:
     """Whether the folds of every partition are disjoint and cover everybody."""
+    if isinstance(pool.bits, BlockBits):
+        return pool.bits.folds == pool.folds  # they are made so
     n_parts = pool.n_subsets // pool.folds
     for part in range(n_parts):
         left_out = np.zeros_like(pool.bits[0])

@@ -14,12 +14,10 @@ import numpy.typing as npt
 
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import PoolError
+from pacprivacy.pool.bits import Bits, BlockBits, draw_pool_bits, pool_complement
 from pacprivacy.pool.pool import (
-    Bits,
     Codes,
     Pool,
-    draw_pool_bits,
-    pool_complement,
     pool_unit_name,
     resolve_pool_strata,
     resolve_pool_units,
@@ -153,6 +151,10 @@ class Balanced(_Strategy):
         ``n_subsets / folds`` subsets only, which should stay at 100 or more. ``"auto"`` lets the
         run predict the best number from the universe when membership is limited, and means two
         otherwise.
+    blocks : bool
+        Subsets of the same law are not held in memory: blocks of units are drawn again from the
+        seed whenever they are read. For universes too large for memory; a seed draws other
+        subsets than without, and the scheme has its own name.
 
     Notes
     -----
@@ -178,6 +180,7 @@ class Balanced(_Strategy):
     independent: bool = False
     stratify: bool = False
     folds: int | Literal["auto"] = 2
+    blocks: bool = False
 
     def __post_init__(self) -> None:
         _check_n_subsets(self.n_subsets, folds=self._check_folds())
@@ -185,6 +188,11 @@ class Balanced(_Strategy):
             raise PoolError(
                 "stratify must be False when independent=True; got True. "
                 "Units that choose their subsets on their own cannot be stratified: drop one."
+            )
+        if self.blocks and (self.independent or self.stratify):
+            raise PoolError(
+                "blocks must be False with independent=True or stratify=True; got True. "
+                "Subsets drawn block by block know no strata: drop one."
             )
 
     def _check_folds(self) -> int:
@@ -215,8 +223,12 @@ class Balanced(_Strategy):
                 "A fold without a unit hides nobody: use fewer folds."
             )
         m = -(-m // folds) * folds  # only a default number of subsets is not a multiple already
+        bits: Bits | BlockBits
         if self.independent:
             scheme, bits = "balanced-independent", _draw_columns(seed, m, n_units)
+        elif self.blocks:
+            scheme = "balanced-blocks"
+            bits = BlockBits(seed=seed, n_subsets=m, folds=folds, n_units=n_units)
         elif folds == 2:
             bits = _draw_pairs(seed, m, n_units, labels)
         else:

@@ -15,15 +15,30 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy._system import begin, expect
+from pacprivacy._system import available_memory, begin, expect
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
 from pacprivacy.errors import MechanismError, PoolError
-from pacprivacy.mechanism import Mechanism, as_mechanism, coerce_data, mechanism_by_subset
+from pacprivacy.mechanism import (
+    Mechanism,
+    as_mechanism,
+    coerce_data,
+    is_data_streamed,
+    mechanism_by_subset,
+)
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
-from pacprivacy.pool import Balanced, Pool, PoolStrategy, pool_unit_name, strategy_fold_choices
+from pacprivacy.pool import (
+    DEFAULT_SUBSETS,
+    Balanced,
+    Pool,
+    PoolStrategy,
+    pool_unit_name,
+    strategy_fold_choices,
+)
 from pacprivacy.simulation import (
     EVALUATING,
+    Cost,
     Outputs,
+    predict_cost,
     read_checkpoint_seed,
     run_mechanism,
     scale_outputs,
@@ -72,6 +87,7 @@ class Rehearsal:
         n_subsets: int | None = None,
         units: Any = None,
         n_jobs: int | None = None,
+        backend: str | None = None,
         rng: np.random.Generator | int | None = None,
         progress: bool | None = None,
     ) -> None:
@@ -80,7 +96,7 @@ class Rehearsal:
         self.pool: Pool | None = None
         self._given = None if rng is None else self.seed
         self._wanted, self._n_subsets, self._units = pool, n_subsets, units
-        self._n_jobs, self.progress = n_jobs, progress
+        self._n_jobs, self._backend, self.progress = n_jobs, backend, progress
 
     def draw(
         self,
@@ -118,6 +134,8 @@ class Rehearsal:
                 folds, chosen = self._settle_folds(prepared, budget, strategy, seed)
             strategy = replace(strategy, folds=folds)
         labels = self.data.parts[-1] if len(self.data.parts) > 1 else None
+        if self._units is None:
+            _check_memory(strategy, self.data.n_rows)
         pool = strategy.draw(self.data.n_rows, rng=seed, units=self._units, strata=labels)
         key = getattr(self.data.parts[0], "unit", None)  # of tables, whose rows are their units
         if self._units is None and isinstance(key, str) and (called := pool_unit_name(key)):
@@ -132,7 +150,9 @@ class Rehearsal:
 
         ``n_reserve`` more are drawn for a secret that must be independent of the others.
         """
-        strategy: Any = Balanced(folds="auto") if self._wanted is None else self._wanted
+        strategy: Any = self._wanted
+        if strategy is None:
+            strategy = Balanced(folds="auto", blocks=is_data_streamed(self.data))
         if isinstance(strategy, type) or not hasattr(strategy, "with_subsets"):
             raise PoolError(
                 f"pool must be a Pool or a strategy; got {strategy!r}. "
@@ -220,6 +240,7 @@ class Rehearsal:
             pool=replace(strategy, folds=folds, n_subsets=max(2, size // folds) * folds),
             units=self._units,
             n_jobs=self._n_jobs,
+            backend=self._backend,
             rng=public_generator(seed, "pilot", folds),
             progress=False,
         )
@@ -265,6 +286,26 @@ class Rehearsal:
             return None
         return Prospect(SUBSETS_BATCHED, MORE_FOLDS, math.sqrt(there / here))
 
+    def cost(self, mechanism: Any) -> Cost:
+        """Predict seconds and memory of a run from a pilot; nothing else is evaluated."""
+        prepared = as_mechanism(mechanism)
+        strategy: PoolStrategy = Balanced(n_subsets=None)
+        if isinstance(self._wanted, Pool):
+            strategy = strategy.with_subsets(self._wanted.n_subsets)
+        else:
+            strategy, _ = self._strategy(prepared, 0)
+        if isinstance(strategy, Balanced) and strategy.folds == "auto":
+            strategy = replace(strategy, folds=2)
+        return predict_cost(
+            prepared,
+            self.data,
+            n_subsets=strategy.n_subsets or DEFAULT_SUBSETS,
+            strategy=strategy,
+            units=self._units,
+            n_jobs=self._n_jobs,
+            backend=self._backend,
+        )
+
     def run(
         self, mechanism: Any, *, checkpoint: str | Path | None = None, rng: int | None = None
     ) -> Outputs:
@@ -276,6 +317,7 @@ class Rehearsal:
             self.data,
             pool,
             n_jobs=self._n_jobs,
+            backend=self._backend,
             checkpoint=checkpoint,
             rng=self._given if rng is None or self._given is None else rng,
             progress=self.progress,
@@ -290,6 +332,17 @@ class Rehearsal:
         """
         settings = {"pool": self.pool, "rng": self.seed} | options
         return calibrate(outputs, budget, rule=rule, **settings)
+
+
+def _check_memory(strategy: PoolStrategy, n_units: int) -> None:
+    """Refuse a pool that does not fit into memory, before it is drawn."""
+    needed, free = (strategy.n_subsets or 0) * n_units / 8, available_memory()
+    if free is not None and needed > free and not getattr(strategy, "blocks", False):
+        raise PoolError(
+            f"the pool must fit into memory; got {strategy.n_subsets} subsets of {n_units} units, "
+            f"which need {needed / 1e9:.3g} GB where {free / 1e9:.3g} GB are free. "
+            "Use a smaller n_subsets, or pool=pac.Balanced(blocks=True)."
+        )
 
 
 def _weighs_folds(budget: AnyBudget, rule: AnyRule | None, n_subsets: int | None) -> bool:

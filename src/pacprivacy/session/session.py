@@ -133,7 +133,7 @@ class Session(Keeper):
         The universe of records.
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         Total over all releases. Left out when a session goes on from its ledger.
-    pool, n_subsets, units, n_jobs, rng, progress, simulate
+    pool, n_subsets, units, n_jobs, backend, rng, progress, simulate
         As in :func:`pacprivacy.privatize`.
     secrets : {"same", "fresh"}
         One secret throughout (default), or an independent one for every release. With fresh
@@ -184,6 +184,7 @@ class Session(Keeper):
         units: Any = None,
         secrets: Literal["same", "fresh"] = "same",
         n_jobs: int | None = None,
+        backend: str | None = None,
         rng: np.random.Generator | int | None = None,
         progress: bool | None = None,
         simulate: bool = False,
@@ -205,6 +206,7 @@ class Session(Keeper):
             n_subsets=n_subsets,
             units=units,
             n_jobs=n_jobs,
+            backend=backend,
             rng=rng,
             progress=progress,
         )
@@ -252,7 +254,8 @@ class Session(Keeper):
         """Go on with a session that is on disk, under the total budget that it began with.
 
         Takes ``units`` (the same as before), ``dataset``, ``principal``, ``state``, ``n_jobs``,
-        ``rng`` and ``progress`` as the constructor does; refuses if there is nothing to go on with.
+        ``backend``, ``rng`` and ``progress`` as the constructor does; refuses if there is nothing
+        to go on with.
         """
         return cls(data, ledger=ledger, **options)
 

@@ -5,14 +5,15 @@ from pacprivacy.simulation.backends import (
     PROVING as PROVING,
     SEARCHING as SEARCHING,
     WRITING as WRITING,
-    count_workers as count_workers,
     seconds_after as seconds_after,
     train_subsets as train_subsets,
 )
 from pacprivacy.simulation.checkpoint import read_checkpoint_seed as read_checkpoint_seed
+from pacprivacy.simulation.cost import Cost as Cost, predict_cost as predict_cost
 from pacprivacy.simulation.run import (
     Outputs as Outputs,
     run_mechanism as run_mechanism,
     scale_outputs as scale_outputs,
     value_on_all as value_on_all,
 )
+from pacprivacy.simulation.workers import open_workers as open_workers

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import threading
 import time
 import traceback
@@ -15,9 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import joblib
 import numpy as np
-import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
@@ -26,6 +22,7 @@ from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, Mechan
 from pacprivacy.mechanism import Data, Mechanism, Structure, coerce_data, flatten
 from pacprivacy.pool import Pool
 from pacprivacy.simulation.checkpoint import Checkpoint, Header
+from pacprivacy.simulation.workers import Workers, open_workers
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,15 +38,18 @@ class SubsetRun:
     n_done: int = 0
     notices: list[Notice] = field(default_factory=list)
 
-    def execute(self, *, n_jobs: int | None) -> tuple[Matrix, Structure]:
+    def execute(
+        self, *, n_jobs: int | None, backend: str | None = None
+    ) -> tuple[Matrix, Structure]:
         """Return the values of all subsets and their common structure."""
         try:
-            return self._execute(n_jobs)
+            prefer = getattr(self.job.mechanism, "prefer", None)
+            with open_workers(n_jobs, backend, prefer=prefer) as workers:
+                return self._execute(workers)
         except KeyboardInterrupt:
             raise InterruptedRun(self._stopped()) from None
 
-    def _execute(self, n_jobs: int | None) -> tuple[Matrix, Structure]:
-        n_workers = count_workers(n_jobs)
+    def _execute(self, workers: Workers) -> tuple[Matrix, Structure]:
         start = time.perf_counter()
         first, structure = self._evaluate_first()
         seconds = time.perf_counter() - start
@@ -68,7 +68,7 @@ class SubsetRun:
             self.n_done = int(finished.sum())
             left = self.pool.n_subsets - self.n_done
             after = seconds_after(self.pool.n_subsets, self.pool.n_units)
-            expect({EVALUATING: left * seconds / n_workers, **after})
+            expect({EVALUATING: left * seconds / workers.count, **after})
             advance = begin(EVALUATING, left)
 
             def accept(batch: BatchResult) -> None:
@@ -83,9 +83,9 @@ class SubsetRun:
             if not finished[0]:
                 accept(BatchResult(values={0: first}, failure=None))
             todo = [k for k in range(1, self.pool.n_subsets) if not finished[k]]
-            size = choose_batch_size(len(todo), seconds, n_workers)
-            batches = make_batches(self.pool, todo, size)
-            with closing(run_subsets(self.job, structure, batches, n_jobs=n_jobs)) as results:
+            size = choose_batch_size(len(todo), seconds, workers.count)
+            shared = Shared(job=self.job, structure=structure, pool=self.pool)
+            with closing(run_subsets(shared, todo, size, workers)) as results:
                 for batch in results:
                     accept(batch)
         return values, structure
@@ -186,34 +186,39 @@ class BatchResult:
     notices: tuple[Notice, ...] = ()
 
 
-def run_batch(
-    job: Job, structure: Structure, subsets: tuple[int, ...], packed: npt.NDArray[np.uint8]
-) -> BatchResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all batches of a run have in common; it travels once to each worker."""
+
+    job: Job
+    structure: Structure
+    pool: Pool
+
+
+def run_batch(shared: Shared, *subsets: int) -> BatchResult:
     """Run the mechanism on several subsets, up to the first failure."""
     # Warnings are global to a process: they can be collected here only if no other thread of
     # this process evaluates subsets. The caller's process collects its own.
-    if os.getpid() == job.home or threading.current_thread() is not threading.main_thread():
-        return _run_batch(job, structure, subsets, packed)
+    here = os.getpid() == shared.job.home
+    if here or threading.current_thread() is not threading.main_thread():
+        return _run_batch(shared, subsets)
     notices: list[Notice] = []
     with collect_notices(notices):
-        result = _run_batch(job, structure, subsets, packed)
+        result = _run_batch(shared, subsets)
     return replace(result, notices=tuple(notices))
 
 
-def _run_batch(
-    job: Job, structure: Structure, subsets: tuple[int, ...], packed: npt.NDArray[np.uint8]
-) -> BatchResult:
+def _run_batch(shared: Shared, subsets: tuple[int, ...]) -> BatchResult:
     values: dict[int, Vector] = {}
     failure = None
     with single_threaded():
-        for k, line in zip(subsets, packed, strict=True):
-            rows = np.flatnonzero(np.unpackbits(line, count=job.data.n_rows)).astype(np.int64)
+        for k in subsets:
             try:
-                vector, found = job.evaluate(k, rows)
+                vector, found = shared.job.evaluate(k, shared.pool.rows(k))
             except (Exception, SystemExit) as error:
                 failure = explain(k, error)
                 break
-            where = structure.difference(found)
+            where = shared.structure.difference(found)
             if where is not None:
                 failure = Failure(subset=k, reason=_explain_difference(where), details="")
                 break
@@ -276,41 +281,30 @@ def train_subsets(
     the error names the lowest-numbered one that came back as failed.
     """
     universe = coerce_for(pool, data)
-    seed, numbers = coerce_seed(rng), range(pool.n_subsets)
-    if count_workers(n_jobs) == 1:
-        trained = [_train_one(train, universe, pool.rows(k), seed, k) for k in numbers]
-    else:
-        tasks = (
-            joblib.delayed(_train_one)(train, universe, pool.rows(k), seed, k) for k in numbers
-        )
-        try:
-            trained = joblib.Parallel(n_jobs=n_jobs)(tasks)
-        except (KeyboardInterrupt, MechanismError):
-            raise
-        except Exception as error:
-            raise MechanismError(
-                f"training must run in worker processes; got {type(error).__name__}: {error}. "
-                "Use fewer workers, n_jobs=1, or joblib.parallel_config(backend='threading')."
-            ) from error
-    for result in trained:
-        if isinstance(result, Failure):
-            raise result.to_error()
-    return tuple(trained)
+    shared = (train, universe, pool, coerce_seed(rng))
+    trained: dict[int, Any] = {}
+    with open_workers(n_jobs) as workers:
+        tasks = ((k,) for k in range(pool.n_subsets))
+        with closing(workers.run(_train_one, shared, tasks)) as results:
+            for k, result in results:
+                trained[k] = result
+    for k in range(pool.n_subsets):
+        if isinstance(trained[k], Failure):
+            raise trained[k].to_error()
+    return tuple(trained[k] for k in range(pool.n_subsets))
 
 
-def _train_one(train: Train, data: Data, rows: Integers, seed: int, k: int) -> Any | Failure:
+def _train_one(shared: tuple[Train, Data, Pool, int], k: int) -> tuple[int, Any | Failure]:
+    train, data, pool, seed = shared
     with single_threaded():
         try:
-            return train(data.take(rows), public_generator(seed, "mechanism", k))
+            return k, train(data.take(pool.rows(k)), public_generator(seed, "mechanism", k))
         except (Exception, SystemExit) as error:
-            return explain(k, error)
+            return k, explain(k, error)
 
-
-Batch = tuple[tuple[int, ...], npt.NDArray[np.uint8]]
 
 _TARGET_SECONDS: Final = 0.25
 _BATCHES_PER_WORKER: Final = 8
-_SHARE_BYTES: Final = 1_000_000
 
 
 def choose_batch_size(n_left: int, seconds_each: float, n_workers: int) -> int:
@@ -321,104 +315,24 @@ def choose_batch_size(n_left: int, seconds_each: float, n_workers: int) -> int:
 
 
 def run_subsets(
-    job: Job,
-    structure: Structure,
-    batches: Iterable[Batch],
-    *,
-    n_jobs: int | None,
+    shared: Shared, subsets: list[int], size: int, workers: Workers
 ) -> Generator[BatchResult, None, None]:
-    """Yield the results of the batches, in any order."""
+    """Yield the results of the subsets, ``size`` at a time, in any order."""
     failures: list[Failure] = []
 
-    def until_failure() -> Iterator[Batch]:
-        for batch in batches:
+    def until_failure() -> Iterator[tuple[int, ...]]:
+        for start in range(0, len(subsets), size):
             if failures:
                 return
-            yield batch
+            yield tuple(subsets[start : start + size])
 
-    run = _run_here if count_workers(n_jobs) == 1 else _run_parallel
-    with closing(run(job, structure, until_failure(), n_jobs)) as results:
+    with closing(workers.run(run_batch, shared, until_failure())) as results:
         for result in results:
             if result.failure is not None:
                 failures.append(result.failure)
             yield result
     if failures:
         raise min(failures, key=lambda failure: failure.subset).to_error()
-
-
-def make_batches(pool: Pool, subsets: list[int], size: int) -> Iterator[Batch]:
-    """Yield the subsets in order, ``size`` at a time, with their rows as packed bits."""
-    for start in range(0, len(subsets), size):
-        chosen = tuple(subsets[start : start + size])
-        yield chosen, np.packbits([pool.row_mask(k) for k in chosen], axis=1)
-
-
-def count_workers(n_jobs: int | None) -> int:
-    """Return how many subsets will be evaluated at a time."""
-    whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
-    if n_jobs is not None and (not whole or n_jobs == 0):
-        raise DataError(
-            f"n_jobs must be None or an integer other than 0; got {n_jobs!r}. Use -1 for all cores."
-        )
-    return int(joblib.effective_n_jobs(n_jobs))
-
-
-def _run_here(
-    job: Job, structure: Structure, batches: Iterator[Batch], n_jobs: int | None
-) -> Generator[BatchResult, None, None]:
-    for chosen, packed in batches:
-        yield run_batch(job, structure, chosen, packed)
-
-
-def _run_parallel(
-    job: Job, structure: Structure, batches: Iterator[Batch], n_jobs: int | None
-) -> Generator[BatchResult, None, None]:
-    with _shared(job.data) as data:
-        shared = replace(job, data=data)
-        tasks = (joblib.delayed(run_batch)(shared, structure, *batch) for batch in batches)
-        prefer = getattr(job.mechanism, "prefer", None)
-        parallel = joblib.Parallel(
-            n_jobs=n_jobs, return_as="generator_unordered", batch_size=1, prefer=prefer
-        )
-        try:
-            results = parallel(tasks)
-            try:
-                yield from results
-            finally:
-                results.close()
-        except (KeyboardInterrupt, GeneratorExit, MechanismError):
-            raise
-        except Exception as error:
-            raise MechanismError(
-                "the mechanism must run in worker processes; got "
-                f"{type(error).__name__}: {error}. A worker may have run out of memory, or the "
-                "function cannot be sent to it: use fewer workers, n_jobs=1, or "
-                "joblib.parallel_config(backend='threading')."
-            ) from error
-
-
-@contextmanager
-def _shared(data: Data) -> Iterator[Data]:
-    """Yield the data with large arrays in a memory-mapped file, which all workers share."""
-    large = [
-        isinstance(part, np.ndarray) and part.dtype.kind != "O" and part.nbytes >= _SHARE_BYTES
-        for part in data.parts
-    ]
-    if not any(large):
-        yield data
-        return
-    folder = Path(tempfile.mkdtemp(prefix="pacprivacy-"))
-    try:
-        parts = []
-        for i, (part, is_large) in enumerate(zip(data.parts, large, strict=True)):
-            if is_large:
-                path = folder / f"part{i}"
-                joblib.dump(part, path)
-                part = joblib.load(path, mmap_mode="r")
-            parts.append(part)
-        yield replace(data, parts=tuple(parts))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 # --- what is shown while it runs ---------------------------------------------------------------

@@ -16,7 +16,7 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed
 from pacprivacy._system import begin, expect, show_stages, single_threaded
 from pacprivacy.errors import MechanismError
-from pacprivacy.pool import Pool
+from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation.backends import (
     EVALUATING,
     Job,
@@ -100,11 +100,40 @@ class Outputs:
 
 def value_on_all(mechanism: Any, data: mechanisms.Data) -> Vector:
     """Return the mechanism's value on all records, flattened; curator-only."""
-    prepared = mechanisms.as_mechanism(mechanism).prepare(data)
+    prepared = prepare(mechanism, data)
+    batch = mechanisms.mechanism_batch(prepared)
+    if batch is not None and mechanisms.is_data_streamed(data):
+        bits = np.packbits(np.ones((2, data.n_rows), dtype=np.uint8), axis=1)
+        law: dict[str, Any] = {"scheme": "all", "prior": 1.0, "independent": False, "folds": 1}
+        with mechanisms.sums_made_by(_sums_of(data)):
+            values: Matrix = batch(data, Pool(bits=bits, n_units=data.n_rows, **law))
+        return np.asarray(values[0])
     everyone = data.take(np.arange(data.n_rows))
     return mechanisms.flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
 
 
+def _sums_of(data: mechanisms.Data) -> Any:
+    """Return who makes sums over subsets of the universe, where it is not this process."""
+    first = data.parts[0]
+    return first.subset_sums if isinstance(first, mechanisms.SparkDataset) else None
+
+
+def prepare(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
+    """Fix a mechanism with the universe; refuse one that cannot read it in passes but should."""
+    given = mechanisms.as_mechanism(mechanism)
+    whole = mechanisms.mechanism_batch(given) is not None and not mechanisms.mechanism_streams(
+        given
+    )
+    if whole and mechanisms.is_data_streamed(data):
+        raise MechanismError(
+            f"a mechanism over a Dataset must read it in passes; got {given.name}, which needs "
+            "all rows at once. Use Mean, Covariance, Histogram, Quantiles, JointRidge, "
+            "OrthogonalRidge or LogisticFit, a function, or load the columns into memory."
+        )
+    return given.prepare(data)
+
+
+_SAMPLE_ROWS: Final = 4096  # of files, on which batch and evaluate are compared
 _TOLERANCE: Final = 1e-8  # far above rounding, far below any real difference in the formula
 
 
@@ -113,10 +142,21 @@ def run_at_once(
 ) -> tuple[Matrix, mechanisms.Structure]:
     """Return the values of all subsets and their structure, which is that of ``evaluate``.
 
-    The shape, the finiteness, and the value on the first subset are checked.
+    The shape, the finiteness, and the value on the first subset are checked; of files, the value
+    on half of a few thousand rows from all over them.
     """
-    values = np.asarray(batch(job.data, pool), dtype=np.float64)
-    vector, structure = job.evaluate(0, pool.rows(0))
+    with mechanisms.sums_made_by(_sums_of(job.data)):
+        values = np.asarray(batch(job.data, pool), dtype=np.float64)
+    first = values[0]
+    if mechanisms.is_data_streamed(job.data):
+        rows = np.arange(0, job.data.n_rows, -(-job.data.n_rows // _SAMPLE_ROWS))
+        parts = job.data.take(rows)
+        sample = mechanisms.Data(parts=parts, n_rows=len(rows), single=job.data.single)
+        few = Balanced(n_subsets=2).draw(len(rows), rng=0)
+        first = np.asarray(batch(sample, few), dtype=np.float64)[0]
+        vector, structure = replace(job, data=sample).evaluate(0, few.rows(0))
+    else:
+        vector, structure = job.evaluate(0, pool.rows(0))
     if values.shape != (pool.n_subsets, vector.size):
         raise MechanismError(
             f"batch must return shape {(pool.n_subsets, vector.size)}; got {values.shape}. "
@@ -128,8 +168,9 @@ def run_at_once(
             f"the mechanism failed on subset {bad[0]}: value must be finite; got NaN or infinite "
             "entries. Use more records per subset or a mechanism that is defined on few."
         )
-    tolerance = _TOLERANCE * float(np.abs(vector).max())
-    if np.abs(vector - values[0]).max() > tolerance:
+    agreement = getattr(job.mechanism, "agreement", _TOLERANCE)  # of what is not double precision
+    tolerance = agreement * float(np.abs(vector).max())
+    if np.abs(vector - first).max() > tolerance:
         raise MechanismError(
             "batch must agree with evaluate; got another value on subset 0. "
             "Compute the same function in both."
@@ -143,15 +184,17 @@ def run_mechanism(
     pool: Pool,
     *,
     n_jobs: int | None = None,
+    backend: str | None = None,
     checkpoint: str | Path | None = None,
     rng: np.random.Generator | int | None = None,
     progress: bool | None = None,
 ) -> Outputs:
     """Evaluate a mechanism on all subsets of a pool; none is left out.
 
-    ``n_jobs``, ``checkpoint`` and ``progress`` are those of :func:`pacprivacy.privatize`. ``rng``
-    seeds the mechanism's public streams; None draws a fresh seed, or takes that of the checkpoint.
-    Mechanisms that evaluate all subsets at once write no checkpoint.
+    ``n_jobs``, ``backend``, ``checkpoint`` and ``progress`` are those of
+    :func:`pacprivacy.privatize`. ``rng`` seeds the mechanism's public streams; None draws a fresh
+    seed, or takes that of the checkpoint. Mechanisms that
+    evaluate all subsets at once write no checkpoint.
 
     Guarantee
     ---------
@@ -160,7 +203,7 @@ def run_mechanism(
     """
     universe = coerce_for(pool, data)
     path = None if checkpoint is None else Path(checkpoint)
-    prepared = mechanisms.as_mechanism(mechanism).prepare(universe)
+    prepared = prepare(mechanism, universe)
     header = None if path is None or rng is not None else read_header(path)
     seed = coerce_seed(rng) if header is None else header.seed
     job = Job(mechanism=prepared, data=universe, seed=seed)
@@ -174,7 +217,7 @@ def run_mechanism(
                 begin(EVALUATING)
                 values, structure = run_at_once(batch, job, pool)
             else:
-                values, structure = run.execute(n_jobs=n_jobs)
+                values, structure = run.execute(n_jobs=n_jobs, backend=backend)
     except BaseException:
         with suppress(Warning):  # a filter that makes warnings errors must not hide this one
             show_notices([*own, *run.notices])

@@ -15,6 +15,7 @@ from pacprivacy.mechanism import (
     Data,
     Histogram,
     Mean,
+    Quantiles,
     coerce_data,
     flatten,
     statistics as sums,
@@ -181,3 +182,15 @@ def test_a_released_histogram_carries_its_edges() -> None:
 def test_misuse_is_explained(action: Any, message: str) -> None:
     with pytest.raises(MechanismError, match=message):
         action()
+
+
+def test_quantiles_on_a_grid() -> None:
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    found = Quantiles(grid=np.linspace(-5, 5, 2001), probabilities=(0.1, 0.5)).evaluate(
+        (X,), np.random.default_rng(0)
+    )
+    assert np.abs(found - np.quantile(X, (0.1, 0.5), axis=0).T).max() < 0.03
+    outside = Quantiles(grid=[0.0, 1.0]).evaluate((np.full(9, 7.0),), np.random.default_rng(0))
+    assert outside.tolist() == [0.25, 0.5, 0.75]
+    with pytest.raises(MechanismError, match="probabilities must be between 0 and 1"):
+        Quantiles(grid=[0, 1], probabilities=(1.0,))

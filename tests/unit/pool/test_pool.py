@@ -13,15 +13,16 @@ import pytest
 
 from pacprivacy.errors import PoolError
 from pacprivacy.pool import Balanced, Half, Poisson, Pool, strategy_fold_choices
-from pacprivacy.pool.pool import (
+from pacprivacy.pool.bits import (
+    BLOCK_UNITS,
+    _deal,
+    _draw_counts,
     draw_pool_bits,
-    encode_pool_labels,
     pool_complement,
     pool_padding,
     popcount,
-    resolve_pool_strata,
-    resolve_pool_units,
 )
+from pacprivacy.pool.pool import encode_pool_labels, resolve_pool_strata, resolve_pool_units
 
 
 def hand_made(masks, **changes):
@@ -504,3 +505,60 @@ def test_a_unit_is_called_as_its_column(column: str | None, unit: str) -> None:
     arrays, metadata = pool.to_arrays()
     assert Pool.from_arrays(arrays, json.loads(json.dumps(metadata))).unit == unit
     assert Balanced(n_subsets=8).draw(40, rng=0).unit == "record"
+
+
+# --- subsets that are drawn block by block ------------------------------------------------------
+
+
+@pytest.mark.claim("P-5")
+@pytest.mark.parametrize("folds", [2, 3])
+def test_blocks_are_folds_of_all_units_and_the_same_however_they_are_read(folds: int) -> None:
+    n, m = 2 * BLOCK_UNITS + 1001, 4 * folds
+    strategy = Balanced(n_subsets=m, folds=folds, blocks=True)
+    pool, again = strategy.draw(n, rng=5), strategy.draw(n, rng=5)
+    masks = pool.masks()
+    assert masks.shape == (m, n)
+    assert (masks.sum(axis=0) == m - m // folds).all()  # each unit is out of one of each partition
+    sizes = masks.sum(axis=1)
+    assert sizes.tolist() == pool.sizes().tolist()
+    assert set(n - sizes) <= {n // folds, n // folds + 1}
+    assert sizes.reshape(folds, -1).sum(axis=0).tolist() == [n * (folds - 1)] * (m // folds)
+    some = np.array([3, BLOCK_UNITS - 1, BLOCK_UNITS, 2 * BLOCK_UNITS + 1000])
+    assert (again.mask(m - 1) == masks[m - 1]).all()  # one row, before any block was drawn
+    assert (again.inside(some) == masks[:, some]).all()
+    edge = slice(BLOCK_UNITS - 20, BLOCK_UNITS + 13)
+    assert (again.inside(edge) == masks[:, edge]).all()
+    copy = Pool.from_arrays(*again.to_arrays())
+    assert (copy.inside(some) == masks[:, some]).all()
+    assert "bits" not in again.to_arrays()[0]
+    assert pool.scheme == "balanced-blocks" + ("(3 folds)" if folds == 3 else "")
+
+
+@pytest.mark.claim("P-5")
+def test_numbers_of_a_block_in_a_fold_are_hypergeometric() -> None:
+    """Mean and variance over many partitions; normal within 5 standard errors."""
+    n, m, folds = 3 * BLOCK_UNITS, 3000, 3
+    counts = _draw_counts(1, m // folds, folds, n)[:, :, 0].astype(float)
+    share = 1 / 3
+    assert (counts.sum(axis=1) == n // 3).all()
+    variance = BLOCK_UNITS * share * (1 - share) * (n - BLOCK_UNITS) / (n - 1)
+    error = np.sqrt(variance / len(counts))
+    assert (np.abs(counts.mean(axis=0) - BLOCK_UNITS * share) < 5 * error).all()
+    ratio = counts.var(axis=0) / variance
+    assert (np.abs(ratio - 1) < 5 * np.sqrt(2 / len(counts))).all()
+
+
+def test_blocks_know_no_strata() -> None:
+    with pytest.raises(PoolError, match="blocks must be False"):
+        Balanced(blocks=True, stratify=True)
+
+
+@pytest.mark.claim("P-5")
+def test_arrangements_are_equally_likely() -> None:
+    """All 30 arrangements of 0, 1, 1, 2, 2, in 6000 draws: chi square, 29 degrees, p > 1e-6."""
+    rng, seen = np.random.default_rng(0), {}
+    for _ in range(6000):
+        key = tuple(_deal(rng, np.array([1, 2, 2])).tolist())
+        seen[key] = seen.get(key, 0) + 1
+    assert len(seen) == 30
+    assert sum((count - 200) ** 2 / 200 for count in seen.values()) < 82

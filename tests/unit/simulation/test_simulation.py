@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import joblib
 import numpy as np
 import pytest
@@ -21,9 +22,9 @@ from sklearn.linear_model import LogisticRegression
 
 from pacprivacy._random import public_generator
 from pacprivacy.errors import DataError, InterruptedRun, MechanismError
-from pacprivacy.mechanism import Data, Mean, Mechanism, as_mechanism
+from pacprivacy.mechanism import Data, Mean, Mechanism, as_mechanism, coerce_data
 from pacprivacy.pool import Balanced, Pool
-from pacprivacy.simulation import Outputs, run_mechanism
+from pacprivacy.simulation import Outputs, run_mechanism, workers
 from pacprivacy.simulation.backends import choose_batch_size
 
 X = np.random.default_rng(0).normal(size=(40, 3))
@@ -412,3 +413,89 @@ def test_control_c_with_worker_processes(tmp_path: Path) -> None:
         process.kill()
     assert "of 1024 subsets; pass checkpoint=" in out
     assert "Traceback" not in err
+
+
+# --- workers ------------------------------------------------------------------------------------
+
+
+def _is_first(folder: Path) -> bool:
+    """Whether no process has been here before."""
+    try:
+        (folder / "seen").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+@pytest.mark.claim("M-5")
+@pytest.mark.filterwarnings("ignore:A worker stopped:UserWarning")
+def test_a_killed_worker_costs_its_tasks_only(tmp_path: Path) -> None:
+    home = os.getpid()
+
+    def dies_once(x: np.ndarray) -> float:
+        if os.getpid() != home and _is_first(tmp_path):
+            os.kill(os.getpid(), 9)
+        return float(x.sum())
+
+    data, pool = np.arange(400.0), Balanced(n_subsets=32).draw(400, rng=0)
+    outputs = run_mechanism(dies_once, data, pool, n_jobs=2, rng=0)
+    assert (tmp_path / "seen").exists()
+    assert outputs.values.tobytes() == run_mechanism(dies_once, data, pool, rng=0).values.tobytes()
+
+
+@pytest.mark.claim("M-5")
+def test_workers_that_always_die_are_an_error() -> None:
+    class Dying(workers.Workers):
+        lost = (ConnectionError,)
+        attempts = 0
+
+        def _attempt(self, function: Any, shared: Any, tasks: Any) -> Any:
+            self.attempts += 1
+            for number, task in tasks:
+                if number == 5:
+                    raise ConnectionError("gone")
+                yield number, task
+
+    dying, found = Dying(2), []
+    with pytest.raises(MechanismError, match=r"worker processes; got ConnectionError: gone"):
+        found.extend(dying.run(len, None, ((k,) for k in range(9))))
+    assert dying.attempts == 4
+
+    class Recovering(Dying):
+        def _attempt(self, function: Any, shared: Any, tasks: Any) -> Any:
+            self.attempts += 1
+            for i, (number, task) in enumerate(tasks):
+                if i == 2 and self.attempts < 4:
+                    raise ConnectionError("gone")
+                yield number, task
+
+    found = list(Recovering(2).run(len, None, ((k,) for k in range(9))))
+    assert sorted(found) == [(k,) for k in range(9)]
+
+
+@pytest.mark.claim("M-5")
+def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {**workers.read_versions(), "numpy": "1.0"}
+    monkeypatch.setattr(workers, "Label", functools.partial(workers.Label, versions=versions))
+    with pytest.raises(MechanismError, match=r"versions of the caller, numpy 1\.0; got numpy 2"):
+        run_mechanism(np.mean, np.arange(40.0), Balanced(n_subsets=8).draw(40), n_jobs=2)
+
+
+def test_a_task_is_small_and_arrays_are_not_copied() -> None:
+    data = coerce_data(np.arange(80_000.0))
+    parcel = workers.Parcel.of({"data": data, "function": lambda x: x.sum()})
+    assert len(parcel.pickle) < 2000
+    assert sum(array.nbytes for array in parcel.arrays) == 640_000
+    opened = parcel.open()
+    assert np.shares_memory(opened["data"].parts[0], parcel.arrays[0])
+    label = workers.Label()
+    assert len(cloudpickle.dumps((workers.call, label, None, len, 7, (1, 2, 3)))) < 1000
+
+
+@pytest.mark.parametrize("backend", ["slurm", "loky://host", "dask://127.0.0.1:1"])
+def test_unknown_backends_are_refused(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if backend.startswith("dask"):
+        pytest.importorskip("distributed")
+        monkeypatch.setattr(workers, "_CONNECT_SECONDS", 0.1)
+    with pytest.raises(DataError, match=r"^backend must be"):
+        run_mechanism(np.max, np.arange(40.0), Balanced(n_subsets=8).draw(40), backend=backend)

@@ -1,0 +1,353 @@
+"""Universes in files that do not fit into memory: Parquet folders and Arrow datasets.
+
+A :class:`Dataset` is read from the front, a chunk at a time. What mechanisms see of it is a
+:class:`DatasetStream`, which answers as a matrix does to the few things that sums over subsets
+need: rows in order, means, spreads and extremes of columns, shifts and products; one pass each.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.errors import DataError, MechanismError
+from pacprivacy.pool import encode_pool_labels, named_pool_units
+
+_BATCH_ROWS: Final = 1 << 16
+_READ_BYTES: Final = 1 << 24
+
+
+class Dataset:
+    """A table in Parquet files, or an Arrow dataset, as a universe that is read in passes.
+
+    Statistics and models that are sums over rows run on it in memory that does not grow with it:
+    means, covariances, histograms, quantiles on a grid, ridge and logistic regression. Any other
+    function is handed the rows of one candidate at a time, as an array.
+
+    Parameters
+    ----------
+    source : path, pattern, list of paths, or pyarrow Dataset
+        Files with the same columns; in the order of their names, which is the order of the rows.
+    unit : str, optional
+        Column that says whose row it is. Rows of a unit must follow each other.
+    columns : sequence of str or str, optional
+        What mechanisms see, all of numbers; by default every column but ``unit``. A single name
+        gives a vector. ``dataset["income"]`` and ``dataset[["age", "income"]]`` say it later.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> import pacprivacy as pac
+    >>> from pacprivacy.mechanism import Mean
+    >>> folder = getfixture("tmp_path")
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=500)
+    >>> pd.DataFrame({"age": ages}).to_parquet(folder / "people.parquet")
+    >>> people = pac.Dataset(folder / "*.parquet")
+    >>> release = pac.privatize(Mean(), people["age"], "membership<=0.6", n_subsets=64, rng=0)
+    >>> release.certificate.scheme
+    'balanced-blocks'
+    """
+
+    def __init__(
+        self, source: Any, *, unit: str | None = None, columns: Sequence[str] | str | None = None
+    ) -> None:
+        self._table = _open(source)
+        self.unit, names = unit, self._table.schema.names
+        self.single = isinstance(columns, str)
+        if columns is None:
+            self.columns = tuple(name for name in names if name != unit)
+        else:
+            self.columns = (columns,) if isinstance(columns, str) else tuple(columns)
+        wanted = (*self.columns, *(() if unit is None else (unit,)))
+        missing = [name for name in wanted if name not in names]
+        if missing or not self.columns:
+            raise DataError(
+                f"columns and unit must be columns of the files; got {', '.join(missing[:5])!r}. "
+                f"There are {', '.join(names[:10])}."
+            )
+        self._n_rows = int(self._table.count_rows())
+        self._units: npt.NDArray[np.int32] | None = None
+        self._stream: DatasetStream | None = None
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def __repr__(self) -> str:
+        return f"Dataset({self._n_rows} rows, columns={list(self.columns)}, unit={self.unit!r})"
+
+    def __getitem__(self, columns: str | list[str]) -> Dataset:
+        """Return the same rows with these columns."""
+        return Dataset(self._table, unit=self.unit, columns=columns)
+
+    def units(self) -> Any:
+        """Return the unit of every row, numbered in order of appearance; None without a column."""
+        if self.unit is None:
+            return None
+        if self._units is None:
+            labels = np.concatenate(
+                [b.column(0).to_numpy(False) for b in self._batches([self.unit])]
+            )
+            codes, _ = encode_pool_labels(labels, self._n_rows, name="unit")
+            if (np.diff(codes) < 0).any():
+                raise DataError(
+                    f"rows of a unit must follow each other; got a value of {self.unit!r} that "
+                    "comes again after others. Sort the files by it."
+                )
+            self._units = codes
+        return named_pool_units(self._units, self.unit)
+
+    def stream(self) -> DatasetStream:
+        """Return the columns as a matrix, or as a vector, that is read in passes."""
+        if self._stream is None:  # kept, because it remembers means and spreads
+            shape = (self._n_rows,) if self.single else (self._n_rows, len(self.columns))
+            self._stream = DatasetStream(self._chunks, shape)
+        return self._stream
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Matrix:
+        """Return the chosen rows, which are in order, in memory."""
+        found, first = [], 0
+        for chunk in self._chunks():
+            start, stop = np.searchsorted(rows, (first, first + len(chunk)))
+            found.append(chunk[rows[start:stop] - first])
+            first += len(chunk)
+        taken = np.concatenate(found)
+        return taken[:, 0] if self.single else taken
+
+    def digest(self) -> str:
+        """Return a hash of names and contents of the files, and of the columns."""
+        state = hashlib.blake2b(repr((self.columns, self.single, self.unit)).encode())
+        for path in getattr(self._table, "files", ()):
+            with Path(path).open("rb") as file:
+                while block := file.read(_READ_BYTES):
+                    state.update(block)
+        return state.hexdigest()
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        for fragment in self._table.get_fragments():
+            batches = fragment.to_batches(
+                schema=self._table.schema,
+                columns=list(columns),
+                batch_size=_BATCH_ROWS,
+                batch_readahead=2,
+                fragment_readahead=1,
+            )
+            yield from (batch for batch in batches if batch.num_rows)
+
+    def _chunks(self) -> Iterator[Matrix]:
+        return (read_batch(batch, self.columns) for batch in self._batches(self.columns))
+
+
+def _open(source: Any) -> Any:
+    try:
+        from pyarrow import ArrowInvalid, dataset
+    except ImportError:
+        raise DataError(
+            "pyarrow must be installed to read a Dataset; it is not. "
+            "Run pip install 'pacprivacy[data]'."
+        ) from None
+    if isinstance(source, dataset.Dataset):
+        return source
+    paths = [source] if isinstance(source, str | Path) else list(source)
+    files = [file for path in paths for file in _expand(str(path))]
+    if not files:
+        raise DataError(f"source must name Parquet files; got {str(source)[:60]!r}, none there.")
+    try:
+        return dataset.dataset(files, format="parquet")
+    except (ArrowInvalid, OSError) as error:
+        raise DataError(
+            f"source must be Parquet files with the same columns; got {type(error).__name__}. "
+            "Look at the first of them."
+        ) from error
+
+
+def _expand(path: str) -> list[str]:
+    folder = Path(path)
+    if folder.is_dir():
+        return sorted(str(file) for file in folder.rglob("*.parquet"))
+    return sorted(glob.glob(path, recursive=True))
+
+
+def read_batch(batch: Any, names: Sequence[str]) -> Matrix:
+    """Return columns of an Arrow batch as float64; refuse text, gaps and infinite numbers."""
+    block = np.empty((batch.num_rows, len(names)))
+    for place, name in enumerate(names):
+        block[:, place] = _numbers(batch.column(name), name)
+    return block
+
+
+def _numbers(column: Any, name: str) -> Vector:
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype.kind not in "biuf":
+        raise MechanismError(
+            f"columns must hold numbers; got {column.type} in {name!r}. Choose others: "
+            "dataset[['age', 'income']]."
+        )
+    numbers: Vector = values.astype(np.float64, copy=False)
+    if column.null_count or not np.isfinite(numbers).all():
+        raise MechanismError(
+            f"columns must be finite everywhere; got missing or infinite values in {name!r}. "
+            "Fill them in the files, or choose other columns."
+        )
+    return numbers
+
+
+class DatasetStream:
+    """A matrix of float64, or a vector, whose rows come from the front and are not kept.
+
+    ``chunks`` begins a pass and yields blocks of rows with two axes. ``stream[rows]`` reads rows
+    that follow each other; asking for earlier ones begins another pass.
+    """
+
+    __array_ufunc__ = None  # an array minus a stream is no sum over rows, and an error
+
+    def __init__(self, chunks: Callable[[], Iterator[Matrix]], shape: tuple[int, ...]) -> None:
+        self.chunks, self.shape = chunks, shape
+        self._pass: Iterator[Matrix] = iter(())
+        self._block, self._first = np.empty((0, 1)), 0
+        self._moments: tuple[Vector, Vector, Vector, Vector] | None = None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        return 1 if self.ndim == 1 else self.shape[1]
+
+    def reshape(self, *shape: int) -> DatasetStream:
+        """Return the same numbers with two axes; no other shape can be asked for."""
+        return DatasetStream(self.chunks, (len(self), self.width))
+
+    def __getitem__(self, rows: npt.NDArray[np.int64]) -> Matrix:
+        start, stop = int(rows[0]), int(rows[-1]) + 1
+        if stop - start != len(rows):
+            raise MechanismError("rows of a stream must follow each other; got others.")
+        if start < self._first:
+            self._pass, self._block, self._first = self.chunks(), np.empty((0, self.width)), 0
+        elif start == self._first == 0 and not len(self._block):
+            self._pass = self.chunks()
+        while start >= self._first + len(self._block):
+            self._first += len(self._block)
+            self._block = next(self._pass)
+        parts = [self._block[start - self._first : stop - self._first]]
+        while stop > self._first + len(self._block):
+            self._first += len(self._block)
+            self._block = next(self._pass)
+            parts.append(self._block[: stop - self._first])
+        block = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return block[:, 0] if self.ndim == 1 else block
+
+    def map(self, function: Callable[[Matrix], Matrix], width: int) -> DatasetStream:
+        """Return what a function makes of every block of rows."""
+        shape = (len(self),) if self.ndim == 1 and width == 1 else (len(self), width)
+        return DatasetStream(lambda: map(function, self.chunks()), shape)
+
+    def __sub__(self, centre: Any) -> DatasetStream:
+        return self.map(lambda block: block - centre, self.width)
+
+    def __matmul__(self, matrix: Matrix) -> DatasetStream:
+        return self.map(lambda block: block @ matrix, matrix.shape[1])
+
+    def mean(self, axis: int = 0) -> Any:
+        """Return the means of the columns."""
+        return self._answer(0)
+
+    def std(self, axis: int = 0) -> Any:
+        """Return the standard deviations of the columns, divisor n."""
+        return self._answer(1)
+
+    def min(self, axis: int = 0) -> Any:
+        """Return the least numbers of the columns."""
+        return self._answer(2)
+
+    def max(self, axis: int = 0) -> Any:
+        """Return the largest numbers of the columns."""
+        return self._answer(3)
+
+    def distinct(self) -> Vector:
+        """Return the sorted values of a vector."""
+        found = self.partial(lambda blocks: np.unique([v for (b,) in blocks for v in np.unique(b)]))
+        return np.unique(np.concatenate(found))
+
+    def partial(
+        self, function: Callable[[Iterator[tuple[Matrix, ...]]], Matrix], *others: DatasetStream
+    ) -> list[Matrix]:
+        """Return what a function finds in the blocks of these streams, in each part of the data.
+
+        Files are one part; a cluster has many, and the function is run where they are.
+        """
+        return [function(zip(*(each.chunks() for each in (self, *others)), strict=True))]
+
+    def _answer(self, which: int) -> Any:
+        if self._moments is None:
+            self._moments = self._measure()
+        found = self._moments[which]
+        return float(found[0]) if self.ndim == 1 else found.copy()
+
+    def _measure(self) -> tuple[Vector, Vector, Vector, Vector]:
+        """Find means, standard deviations and extremes in one pass, pairwise by block."""
+        whole = np.zeros((5, self.width))
+        for part in self.partial(_moments):
+            whole = _merge(whole, part.reshape(5, -1)) if len(part) else whole
+        n, mean, scatter, low, high = whole
+        return mean, np.where(low == high, 0.0, np.sqrt(scatter / n)), low, high
+
+
+def _moments(blocks: Iterator[tuple[Matrix, ...]]) -> Matrix:
+    """Return counts, means, sums of squares around them, least and largest; one line each."""
+    whole = np.empty((0, 0))
+    for (block,) in blocks:
+        own = block.mean(axis=0)
+        scatter = np.square(block - own).sum(axis=0)
+        counts = np.full(block.shape[1], float(len(block)))
+        part = np.stack([counts, own, scatter, block.min(axis=0), block.max(axis=0)])
+        whole = _merge(whole, part) if whole.size else part
+    return whole
+
+
+def _merge(one: Matrix, other: Matrix) -> Matrix:
+    if not one[0].any():
+        return other
+    n, here, move = one[0], other[0], other[1] - one[1]
+    mean = one[1] + move * (here / (n + here))
+    scatter = one[2] + other[2] + np.square(move) * (n * here / (n + here))
+    ends = (np.minimum(one[3], other[3]), np.maximum(one[4], other[4]))
+    return np.stack([n + here, mean, scatter, *ends])
+
+
+def is_dataset_stream(found: Any) -> bool:
+    """Whether something that answers as a matrix is read in passes."""
+    return isinstance(found, DatasetStream)
+
+
+def dataset_triangle(first: Any, second: Any) -> tuple[Matrix, Vector]:
+    """Return few rows that have the same sums of products as all rows of a matrix and a vector.
+
+    The triangular factor of both side by side, block by block: least squares, residuals and
+    singular values are those of the whole.
+    """
+    width = first.width + 1
+    factors = [part.reshape(-1, width) for part in first.partial(_triangle, second)]
+    factor = np.asarray(np.linalg.qr(np.vstack(factors), mode="r"))
+    return factor[:, :-1], factor[:, -1]
+
+
+def _triangle(blocks: Iterator[tuple[Matrix, ...]]) -> Matrix:
+    factor: Matrix | None = None
+    for each in blocks:
+        rows = np.hstack(each) if factor is None else np.vstack([factor, np.hstack(each)])
+        factor = np.asarray(np.linalg.qr(rows, mode="r"))
+    return np.empty((0, 0)) if factor is None else factor

@@ -1,0 +1,115 @@
+"""Training functions of JAX on all candidates at once, by ``vmap`` in chunks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, check_count
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism.base import Mechanism
+from pacprivacy.mechanism.data import Data
+from pacprivacy.mechanism.flatten import flatten
+from pacprivacy.pool import Pool
+
+_CHUNK_BYTES: Final = 1 << 28  # of records that are gathered for candidates trained side by side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmapMechanism(Mechanism):
+    """A training function of JAX, run on many candidates side by side.
+
+    ``train(X, key)`` or ``train(X, y, key)`` sees the records of one candidate as JAX arrays and
+    returns an array, or a dictionary or tuple of arrays: what is released. The key is the same for
+    every candidate, so that they start from the same weights and differ by their records alone.
+    Candidates of the same size are trained together; on a processor or on an accelerator,
+    wherever JAX runs. Training in single precision rounds differently alone and side by side; what
+    is measured and released are the values of the latter.
+
+    Parameters
+    ----------
+    train : callable
+        A function that ``jax.vmap`` and ``jax.jit`` can transform.
+    seed : int, public
+        Of the key.
+    chunk : int, public, optional
+        Candidates trained side by side; by default as many as 256 MB of records hold.
+    agreement : float, public
+        How far the value of a candidate alone may be from its value among others, as a share of
+        the largest number. Further means that ``train`` is not a function of its records.
+    name : str, public
+        What the certificate calls it.
+    """
+
+    train: Callable[..., Any]
+    seed: int = 0
+    chunk: int | None = None
+    agreement: float = 1e-3
+    name: str = field(default="JAX training")
+
+    def __post_init__(self) -> None:
+        if self.chunk is not None:
+            check_count("chunk", self.chunk, 1, advice="Leave it out.")
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What every candidate starts from."""
+        return (f"start of the training: the key of seed {self.seed}, for every candidate",)
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the value of one candidate."""
+        jax = _jax()
+        arrays = [jax.numpy.asarray(part)[None] for part in _arrays(parts)]
+        return jax.tree.map(
+            lambda leaf: np.asarray(leaf)[0], _trainer(self.train, self.seed)(*arrays)
+        )
+
+    def batch(self, data: Data, pool: Pool) -> Matrix:
+        """Return the values of all candidates, shape (m, d)."""
+        jax = _jax()
+        parts, trainer = _arrays(data.parts), _trainer(self.train, self.seed)
+        on_device = [jax.numpy.asarray(part) for part in parts]
+        rows = [pool.rows(k) for k in range(pool.n_subsets)]
+        sizes = np.array([len(each) for each in rows])
+        values: list[Any] = [None] * pool.n_subsets
+        for size in np.unique(sizes):
+            each = max(1, int(size) * sum(part[:1].nbytes for part in parts))
+            chunk = self.chunk or max(1, _CHUNK_BYTES // each)
+            same = np.flatnonzero(sizes == size)
+            for start in range(0, len(same), chunk):
+                some = same[start : start + chunk]
+                # The last chunk is filled up, so that one program serves all of them.
+                filled = np.resize(some, min(chunk, len(same)))
+                index = jax.numpy.asarray(np.stack([rows[k] for k in filled]))
+                found = trainer(*(part[index] for part in on_device))
+                leaves = jax.tree.map(np.asarray, found)
+                for place, k in enumerate(some):
+                    values[k] = flatten(jax.tree.map(lambda leaf, at=place: leaf[at], leaves))[0]
+        return np.stack(values)
+
+
+@lru_cache(maxsize=4)
+def _trainer(train: Callable[..., Any], seed: int) -> Any:
+    """Return the compiled function of many candidates; kept, because compiling takes seconds."""
+    jax = _jax()
+    key = jax.random.key(seed)
+    return jax.jit(jax.vmap(lambda *parts: train(*parts, key)))
+
+
+def _arrays(parts: tuple[Any, ...]) -> list[Any]:
+    arrays = [np.asarray(part) for part in parts]
+    if any(array.dtype.kind not in "biuf" for array in arrays):
+        raise MechanismError("VmapMechanism must be given numbers; got text. Encode it first.")
+    return arrays
+
+
+def _jax() -> Any:
+    try:
+        import jax
+    except ImportError:
+        raise MechanismError(
+            "jax must be installed for VmapMechanism; it is not. Run pip install 'pacprivacy[jax]'."
+        ) from None
+    return jax

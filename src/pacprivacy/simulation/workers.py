@@ -1,0 +1,424 @@
+"""Where tasks run: in this process, in others through joblib, on a Dask or on a Ray cluster.
+
+All tasks of a run share one object: mechanism, universe and pool. It travels once to each worker
+(as a memory-mapped file, scattered, or through the object store) and is kept there; a task names it
+and adds a few numbers. Whatever a worker had not sent back when it died is sent again.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import cloudpickle
+import joblib
+import numpy as np
+from joblib.externals.loky.process_executor import BrokenProcessPool
+from joblib.parallel import get_active_backend
+
+from pacprivacy._random import fresh_seed
+from pacprivacy._version import __version__
+from pacprivacy.errors import DataError, MechanismError
+
+Task = tuple[Any, ...]
+Numbered = tuple[int, Any]
+
+_LARGE: Final = 1 << 16  # bytes of an array that is not copied into a pickle
+_LOSSES: Final = 3  # in a row, without any result between
+_AHEAD: Final = 3  # tasks that wait at each worker of a cluster
+_CONNECT_SECONDS: Final = 10
+BACKENDS: Final = "'loky', 'threading', 'dask', 'dask://host:port', 'ray' or 'ray://host:port'"
+
+
+# --- what all tasks share, and how it travels ---------------------------------------------------
+
+_KEPT: dict[str, Any] = {}  # in a worker: the shared object that it saw last, by key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """A shared object as bytes: a pickle, and large arrays beside it, which are not copied."""
+
+    pickle: bytes
+    arrays: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, shared: Any) -> Parcel:
+        """Pack an object."""
+        arrays: list[Any] = []
+
+        def keep(buffer: Any) -> bool:
+            raw = buffer.raw()
+            if raw.nbytes < _LARGE:
+                return True  # into the pickle
+            arrays.append(np.frombuffer(raw, dtype=np.uint8))
+            return False
+
+        pickle = cloudpickle.dumps(shared, protocol=5, buffer_callback=keep)
+        return cls(pickle=pickle, arrays=tuple(arrays))
+
+    def open(self) -> Any:
+        """Return the object; its large arrays are views of these, and cannot be written to."""
+        return cloudpickle.loads(self.pickle, buffers=self.arrays)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InFiles:
+    """A parcel in a folder, whose arrays are mapped into memory by all workers."""
+
+    folder: str
+    n_arrays: int
+
+    @classmethod
+    def write(cls, parcel: Parcel, folder: Path) -> _InFiles:
+        (folder / "pickle").write_bytes(parcel.pickle)
+        for i, array in enumerate(parcel.arrays):
+            array.tofile(folder / str(i))
+        return cls(folder=str(folder), n_arrays=len(parcel.arrays))
+
+    def open(self) -> Any:
+        folder = Path(self.folder)
+        maps = (np.memmap(folder / str(i), mode="r") for i in range(self.n_arrays))
+        arrays = tuple(np.asarray(array) for array in maps)
+        return Parcel(pickle=(folder / "pickle").read_bytes(), arrays=arrays).open()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InStore:
+    """A parcel in the object store of Ray, one copy for each machine."""
+
+    reference: Any
+
+    def open(self) -> Any:
+        import ray
+
+        return ray.get(self.reference).open()
+
+
+def read_versions() -> dict[str, str]:
+    """Return the versions that the last bits of a result depend on."""
+    found = {name: metadata.version(name) for name in ("numpy", "scipy", "scikit-learn")}
+    return {"Python": platform.python_version(), "pacprivacy": __version__, **found}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """What every task carries of the shared object: its key, and who may open it."""
+
+    key: str = field(default_factory=lambda: f"{fresh_seed():x}")
+    versions: dict[str, str] = field(default_factory=read_versions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A worker that has other versions; nothing was computed there."""
+
+    reason: str
+
+
+def call(label: Label, source: Any, function: Any, number: int, task: Task) -> Numbered:
+    """Run one task in a worker, on the shared object, which is opened once there."""
+    if label.key not in _KEPT:
+        here = read_versions()
+        other = [name for name, version in label.versions.items() if here[name] != version]
+        if other:
+            listed = ", ".join(f"{name} {here[name]}" for name in other)
+            wanted = ", ".join(f"{name} {label.versions[name]}" for name in other)
+            return number, Refusal(
+                reason=f"workers must have the versions of the caller, {wanted}; got {listed} on "
+                f"{platform.node()}. Install the same there: last bits may differ otherwise."
+            )
+        opened = source.open()
+        _KEPT.clear()
+        _KEPT[label.key] = opened
+    return number, function(_KEPT[label.key], *task)
+
+
+# --- who runs them ------------------------------------------------------------------------------
+
+
+class Workers(ABC):
+    """Somebody who runs tasks; made by :func:`open_workers`."""
+
+    lost: tuple[type[BaseException], ...] = ()
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def run(
+        self, function: Callable[..., Any], shared: Any, tasks: Iterable[Task]
+    ) -> Generator[Any, None, None]:
+        """Yield ``function(shared, *task)`` of all tasks, in any order.
+
+        Tasks are taken in order, a few ahead of the results.
+
+        Guarantee
+        ---------
+        Claim M-5. Each task's result is yielded once, whatever workers die, as long as one in
+        four attempts brings a result; otherwise it is an error.
+        """
+        ahead, losses = enumerate(tasks), 0
+        sent: dict[int, Task] = {}
+        again: deque[tuple[int, Task]] = deque()
+
+        def feed() -> Iterator[tuple[int, Task]]:
+            while again:
+                number, task = again.popleft()
+                sent[number] = task
+                yield number, task
+            for number, task in ahead:
+                sent[number] = task
+                yield number, task
+
+        while True:
+            try:
+                with closing(self._attempt(function, shared, feed())) as results:
+                    for number, result in results:
+                        if isinstance(result, Refusal):
+                            raise MechanismError(result.reason)
+                        if sent.pop(number, None) is not None:
+                            losses = 0
+                            yield result
+                return
+            except self.lost as error:
+                losses += 1
+                if losses > _LOSSES:
+                    raise self._explain(error) from error
+                again.extend(sorted(sent.items()))
+                sent.clear()
+            except (KeyboardInterrupt, GeneratorExit, MechanismError):
+                raise
+            except Exception as error:
+                raise self._explain(error) from error
+
+    @abstractmethod
+    def _attempt(
+        self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
+    ) -> Generator[Numbered, None, None]:
+        """Yield numbers and results of the tasks until all are done or workers are lost."""
+
+    @staticmethod
+    def _explain(error: BaseException) -> MechanismError:
+        return MechanismError(
+            "the mechanism must run in worker processes; got "
+            f"{type(error).__name__}: {error}. A worker may have run out of memory, or the "
+            "function cannot be sent to it: use fewer workers, n_jobs=1, or "
+            "joblib.parallel_config(backend='threading')."
+        )
+
+
+class _Here(Workers):
+    """The process of the caller and no other."""
+
+    def _attempt(
+        self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
+    ) -> Generator[Numbered, None, None]:
+        for number, task in tasks:
+            yield number, function(shared, *task)
+
+
+class _Joblib(Workers):
+    """Processes or threads of this machine, or what else joblib is configured for."""
+
+    lost = (BrokenProcessPool,)
+
+    def __init__(self, count: int, prefer: str | None = None) -> None:
+        super().__init__(count)
+        self._prefer = prefer
+
+    def _attempt(
+        self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
+    ) -> Generator[Numbered, None, None]:
+        parallel = joblib.Parallel(
+            n_jobs=self.count,
+            return_as="generator_unordered",
+            batch_size=1,
+            prefer=self._prefer,
+        )
+        with self._placed(shared) as (label, source):
+            results = parallel(
+                joblib.delayed(call)(label, source, function, number, task)
+                for number, task in tasks
+            )
+            with closing(results):
+                yield from results
+
+    @contextmanager
+    def _placed(self, shared: Any) -> Iterator[tuple[Label, Any]]:
+        label = Label()
+        if getattr(get_active_backend(prefer=self._prefer)[0], "supports_sharedmem", False):
+            before = dict(_KEPT)
+            _KEPT[label.key] = shared  # threads find it where a worker would keep it
+            try:
+                yield label, None
+            finally:
+                del _KEPT[label.key]
+                _KEPT.update(before)
+            return
+        folder = Path(tempfile.mkdtemp(prefix="pacprivacy-"))
+        try:
+            yield label, _InFiles.write(Parcel.of(shared), folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Dask(Workers):
+    """The workers of a Dask scheduler, which sends tasks of lost workers to others."""
+
+    def __init__(self, client: Any, n_jobs: int | None) -> None:
+        from distributed import KilledWorker
+        from distributed.client import FutureCancelledError
+
+        self.lost = (KilledWorker, FutureCancelledError)
+        client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+        threads = sum(client.nthreads().values())
+        super().__init__(threads if n_jobs is None or n_jobs < 0 else min(n_jobs, threads))
+        self._client = client
+
+    def _attempt(
+        self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
+    ) -> Generator[Numbered, None, None]:
+        from distributed import as_completed
+
+        client, label = self._client, Label()
+        client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+        source = client.scatter(Parcel.of(shared), broadcast=True, hash=False)
+        pending: set[Any] = set()
+
+        def submit(number: int, task: Task) -> Any:
+            future = client.submit(call, label, source, function, number, task, pure=False)
+            pending.add(future)
+            return future
+
+        results = as_completed([submit(*each) for each in islice(tasks, _AHEAD * self.count)])
+        try:
+            for future in results:
+                pending.discard(future)
+                yield future.result()
+                for each in islice(tasks, 1):
+                    results.add(submit(*each))
+        finally:
+            client.cancel(list(pending))
+
+
+class _Ray(Workers):
+    """The workers of a Ray cluster; a task of a lost worker is run again by another."""
+
+    def __init__(self, n_jobs: int | None) -> None:
+        import ray
+
+        self.lost = (
+            ray.exceptions.WorkerCrashedError,
+            ray.exceptions.NodeDiedError,
+            ray.exceptions.ObjectLostError,
+        )
+        cores = int(ray.cluster_resources().get("CPU", 1))
+        super().__init__(cores if n_jobs is None or n_jobs < 0 else min(n_jobs, cores))
+
+    def _attempt(
+        self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
+    ) -> Generator[Numbered, None, None]:
+        import ray
+
+        remote = ray.remote(num_cpus=1, max_retries=_LOSSES)(call)
+        label, source = Label(), _InStore(reference=ray.put(Parcel.of(shared)))
+        pending: list[Any] = []
+
+        def submit(number: int, task: Task) -> None:
+            pending.append(remote.remote(label, source, function, number, task))
+
+        for each in islice(tasks, _AHEAD * self.count):
+            submit(*each)
+        try:
+            while pending:
+                (done,), _ = ray.wait(pending, num_returns=1)
+                pending.remove(done)
+                yield ray.get(done)
+                for each in islice(tasks, 1):
+                    submit(*each)
+        finally:
+            for reference in pending:
+                with suppress(Exception):
+                    ray.cancel(reference)
+
+
+@contextmanager
+def open_workers(
+    n_jobs: int | None = None, backend: str | None = None, *, prefer: str | None = None
+) -> Iterator[Workers]:
+    """Yield those who run tasks: by a name, or by the configuration of joblib in force.
+
+    ``n_jobs`` limits how many tasks run at a time; a cluster is used whole by default. ``prefer``
+    is joblib's hint, "threads" or "processes", where nothing else is asked for.
+    """
+    whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and (not whole or n_jobs == 0):
+        raise DataError(
+            f"n_jobs must be None or an integer other than 0; got {n_jobs!r}. Use -1 for all cores."
+        )
+    active = get_active_backend(prefer=prefer)[0]
+    kind, _, address = ("" if backend is None else backend).partition("://")
+    if kind not in ("", "loky", "threading", "dask", "ray") or (address and kind[0] not in "dr"):
+        raise DataError(f"backend must be {BACKENDS}; got {backend!r}. Leave it out for loky.")
+    if kind == "dask" or (not kind and type(active).__name__ == "DaskDistributedBackend"):
+        with _dask_client(active, address) as client:
+            yield _Dask(client, n_jobs)
+    elif kind == "ray" or (not kind and type(active).__name__ == "RayBackend"):
+        _start_ray(backend if address else None)
+        yield _Ray(n_jobs)
+    else:
+        with joblib.parallel_config(backend=kind) if kind else nullcontext():
+            count = int(joblib.effective_n_jobs(n_jobs))
+            yield _Here(1) if count == 1 else _Joblib(count, prefer)
+
+
+@contextmanager
+def _dask_client(active: Any, address: str) -> Iterator[Any]:
+    """Yield a client of that scheduler, of the configuration in force, or the default one."""
+    try:
+        import distributed
+    except ImportError:
+        raise _missing("dask") from None
+    if not address and (own := getattr(active, "client", None)) is not None:
+        yield own
+        return
+    try:
+        opened = (
+            distributed.Client(f"tcp://{address}", set_as_default=False, timeout=_CONNECT_SECONDS)
+            if address
+            else nullcontext(distributed.get_client())
+        )
+    except (OSError, ValueError) as error:
+        raise DataError(
+            "backend must be the address of a Dask scheduler, or a Client must be open; got "
+            f"{type(error).__name__}. Write backend='dask://host:8786'."
+        ) from error
+    with opened as client:
+        yield client
+
+
+def _start_ray(address: str | None) -> None:
+    try:
+        import ray
+    except ImportError:
+        raise _missing("ray") from None
+    if not ray.is_initialized():
+        ray.init(address=address or os.environ.get("RAY_ADDRESS"), log_to_driver=False)
+
+
+def _missing(name: str) -> DataError:
+    return DataError(
+        f"backend must be installed; got {name!r}, which is not. "
+        "Run pip install 'pacprivacy[cluster]'."
+    )
