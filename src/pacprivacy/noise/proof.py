@@ -39,9 +39,15 @@ from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, make_plan
-from pacprivacy.noise.probes import COARSE, Probe, RiskProbe, risk_probe
 from pacprivacy.noise.problem import Problem
-from pacprivacy.noise.shapes import Shape, shape_scale
+from pacprivacy.noise.shapes import (
+    COARSE,
+    RiskShapeProbe,
+    Shape,
+    ShapeProbe,
+    risk_shape_probe,
+    shape_scale,
+)
 from pacprivacy.noise.spread_frames import Spread
 from pacprivacy.theory import Estimate, empirical_bernstein
 
@@ -163,13 +169,13 @@ class _Search:
         self._shape, self._problem = shape, problem
         view = self._view = shape.view(problem.spread, problem.log_p)
         coarse = problem.mi_nats is None and problem.heat is None
-        self._probe = Probe(view, problem.rng("propose"), n_draws=COARSE if coarse else None)
+        self._probe = ShapeProbe(view, problem.rng("propose"), n_draws=COARSE if coarse else None)
         self._near = 1.0
         farthest = float(np.abs(view.points).max(initial=0.0))
         self._least = max(SMALLEST_SCALE, farthest / LARGEST_RATIO)
-        self._risk: RiskProbe | None = None
+        self._risk: RiskShapeProbe | None = None
         if problem.per_unit is not None and problem.pool is not None:
-            self._risk = risk_probe(self._probe, BeliefTilts(problem.pool), problem.per_unit)
+            self._risk = risk_shape_probe(self._probe, BeliefTilts(problem.pool), problem.per_unit)
             self._risk.focus(1.0)
 
     def effort(self) -> Effort:
