@@ -26,7 +26,7 @@ from pacprivacy.budget import (
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import flatten
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.noise.problem import NOISELESS
+from pacprivacy.noise.plan import NOISELESS
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import Bundle, Certificate, Context
 from pacprivacy.release.bundle import BundleSession, bundle_of

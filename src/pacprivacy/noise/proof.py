@@ -38,8 +38,7 @@ from pacprivacy.adversary import (
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.lattice import Integers
-from pacprivacy.noise.plan import NoisePlan, make_plan
-from pacprivacy.noise.problem import Problem
+from pacprivacy.noise.plan import NoisePlan, PlanProblem, make_plan
 from pacprivacy.noise.shapes import (
     COARSE,
     RiskShapeProbe,
@@ -74,7 +73,7 @@ SCALE_TOLERANCE = 3e-4
 
 
 def prove_shape(
-    shape: Scalable, problem: Problem, *, rule: str, notes: tuple[str, ...] = ()
+    shape: Scalable, problem: PlanProblem, *, rule: str, notes: tuple[str, ...] = ()
 ) -> NoisePlan:
     """Return a plan of this shape that provably meets the problem's limits.
 
@@ -110,8 +109,8 @@ def prove_shape(
     )
 
 
-def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> NoisePlan:
-    """Return the plan with what was found about it; :meth:`Problem.is_met` says if it is enough."""
+def prove(plan: NoisePlan, problem: PlanProblem, effort: Effort, attempt: int) -> NoisePlan:
+    """Return the plan with what was found about it; the problem says if that is enough."""
     view = plan.view(problem.values, problem.log_p)
     plan = replace(plan, log_det_nats=log_det_of_plan(plan, np.exp(problem.log_p)))
     if problem.mi_nats is not None and plan.log_det_nats > problem.mi_nats:
@@ -128,7 +127,7 @@ def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> No
 
 def _proof(
     claim: Literal["information", "membership", "charges"],
-    problem: Problem,
+    problem: PlanProblem,
     n_draws: int,
     attempt: int,
 ) -> Proof:
@@ -165,7 +164,7 @@ def _draws_for(
 class _Search:
     """Scales that should pass, by bisection on common random numbers."""
 
-    def __init__(self, shape: Scalable, problem: Problem) -> None:
+    def __init__(self, shape: Scalable, problem: PlanProblem) -> None:
         self._shape, self._problem = shape, problem
         view = self._view = shape.view(problem.spread, problem.log_p)
         coarse = problem.mi_nats is None and problem.heat is None
@@ -307,7 +306,7 @@ class _Search:
         return scale
 
 
-def _log_det_scale(shape: Scalable, problem: Problem, nats: float) -> float:
+def _log_det_scale(shape: Scalable, problem: PlanProblem, nats: float) -> float:
     """Return the scale at which the log-determinant bound holds, before rounding to the grid."""
     weights = np.exp(problem.log_p)
     points = shape.view(problem.spread, problem.log_p).points
@@ -355,7 +354,7 @@ class _Template:
 Scalable: TypeAlias = Shape | _Template
 
 
-def prove_rescaled(plan: NoisePlan, problem: Problem, *, simulated: bool) -> NoisePlan:
+def prove_rescaled(plan: NoisePlan, problem: PlanProblem, *, simulated: bool) -> NoisePlan:
     """Return a plan along the same directions, at the level that meets other limits.
 
     The plan gives the ratios of the noise, so it must carry some. A proof on draws is tried only
@@ -379,7 +378,7 @@ def prove_rescaled(plan: NoisePlan, problem: Problem, *, simulated: bool) -> Noi
     return min(proved, closed, key=lambda found: found.total_variance)
 
 
-def _by_log_det(template: _Template, problem: Problem) -> NoisePlan:
+def _by_log_det(template: _Template, problem: PlanProblem) -> NoisePlan:
     """Return the least noise of a shape that the log-determinant bound proves."""
     weights, nats = np.exp(problem.log_p), problem.gaussian_nats
     scale = _log_det_scale(template, problem, nats)
