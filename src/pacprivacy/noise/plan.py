@@ -27,7 +27,7 @@ from pacprivacy.adversary import (
     make_view,
     noiseless_heat_charges,
     noiseless_membership_risk,
-    unit_beliefs,
+    unit_beliefs_of_view,
 )
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, MechanismError
@@ -321,7 +321,7 @@ class PlanProblem:
         budgets = [] if self.mi_nats is None else [self.mi_nats]
         if self.caps is not None and self.pool is not None:
             limited = np.flatnonzero(np.isfinite(self.caps))
-            share, inside = unit_beliefs(self.pool, self.log_p, limited)
+            share, inside = unit_beliefs_of_view(self.pool, self.log_p, limited)
             terms = np.stack([self.caps[limited], share, inside])
             alike = bool(len(limited)) and not np.ptp(terms, axis=1).any()
             terms = terms[:, :1] if alike else np.unique(terms, axis=1)

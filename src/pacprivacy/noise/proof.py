@@ -18,11 +18,11 @@ import numpy as np
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import (
-    BeliefTilts,
     Candidates,
     Heat,
     MembershipRisk,
     View,
+    ViewTilts,
     advantage_room,
     exact_information,
     heat_charges,
@@ -174,7 +174,7 @@ class _Search:
         self._least = max(SMALLEST_SCALE, farthest / LARGEST_RATIO)
         self._risk: RiskShapeProbe | None = None
         if problem.per_unit is not None and problem.pool is not None:
-            self._risk = risk_shape_probe(self._probe, BeliefTilts(problem.pool), problem.per_unit)
+            self._risk = risk_shape_probe(self._probe, ViewTilts(problem.pool), problem.per_unit)
             self._risk.focus(1.0)
 
     def effort(self) -> Effort:

@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary import (
-    BeliefTilts,
     Candidates,
     Heat,
     View,
+    ViewTilts,
     draw_view_blocks,
     exact_information,
     finest_plane_step,
@@ -375,7 +375,7 @@ def risk_shapes(
     rng: np.random.Generator,
 ) -> list[Shape]:
     """Return shapes scaled to the limits, least total noise first; certify before use."""
-    tilts = BeliefTilts(pool)
+    tilts = ViewTilts(pool)
     shifts = unit_shifts(spread, tilts, log_p)
     shapes = [axis_shape(waterfill(spread.eigenvalues, mi_nats=level)) for level in MI_LEVELS]
     hiding = _hiding_shape(spread, shifts)
@@ -393,7 +393,7 @@ def risk_shapes(
     return sorted(scaled, key=lambda shape: shape.total_variance)
 
 
-def unit_shifts(spread: Spread, tilts: BeliefTilts, log_p: Vector) -> Matrix:
+def unit_shifts(spread: Spread, tilts: ViewTilts, log_p: Vector) -> Matrix:
     """Return how far each unit's membership moves the mean output, in spread coordinates."""
     weighted = np.exp(log_p)[:, None] * (spread.coordinates - np.exp(log_p) @ spread.coordinates)
     size = max(float(np.abs(weighted).max()), 1e-300)
@@ -491,7 +491,7 @@ class ShapeProbe:
         return log_p, p, p.sum(axis=1, dtype=np.float64)
 
 
-def _ranking(tilts: BeliefTilts) -> int:
+def _ranking(tilts: ViewTilts) -> int:
     """Return how many draws rank the units: fewer where units and candidates are many."""
     return int(np.clip(RANKING_COST // (tilts.rows * tilts.n_units), *RANKING))
 
@@ -504,7 +504,7 @@ class RiskShapeProbe:
 
     width = 1.0  # of what is averaged, in units of what it may be
 
-    def __init__(self, probe: ShapeProbe, tilts: BeliefTilts, caps: Vector) -> None:
+    def __init__(self, probe: ShapeProbe, tilts: ViewTilts, caps: Vector) -> None:
         self._probe, self._tilts, self._caps = probe, tilts, caps
         self._choose(np.arange(min(tilts.n_units, 2 * N_WORST)))
 
@@ -567,7 +567,7 @@ class RiskShapeProbe:
 class HeatShapeProbe(RiskShapeProbe):
     """How far any unit's charge is above what is allowed, relative to it, at any scale."""
 
-    def __init__(self, probe: ShapeProbe, tilts: BeliefTilts, heat: Heat) -> None:
+    def __init__(self, probe: ShapeProbe, tilts: ViewTilts, heat: Heat) -> None:
         super().__init__(probe, tilts, heat.allowed)
         self._heat, (self._gain, self._square) = heat, heat.room()
 
@@ -605,9 +605,7 @@ class HeatShapeProbe(RiskShapeProbe):
         return float(over[which, worst]), float(weight @ np.square(values - weight @ values))
 
 
-def risk_shape_probe(
-    probe: ShapeProbe, tilts: BeliefTilts, limits: Vector | Heat
-) -> RiskShapeProbe:
+def risk_shape_probe(probe: ShapeProbe, tilts: ViewTilts, limits: Vector | Heat) -> RiskShapeProbe:
     """Return the probe for caps on success, or for balances."""
     kind: Any = HeatShapeProbe if isinstance(limits, Heat) else RiskShapeProbe
     found: RiskShapeProbe = kind(probe, tilts, limits)

@@ -580,7 +580,7 @@ class Session(Keeper):
         assert self._pool is not None  # drawn in evaluate()
         log_p, heat = self.belief.log_p, None
         if share.balances is not None and share.allowed is not None:
-            before = adversary.BeliefTilts(self._pool).before(log_p, np.arange(self._pool.n_units))
+            before = adversary.ViewTilts(self._pool).before(log_p, np.arange(self._pool.n_units))
             heat = share.balances.heat(before, share.allowed, share.part)
         return {"pool": self._pool, "log_belief": log_p, "heat": heat, "rng": self.proof_seed()}
 

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 import pacprivacy.noise.plan
 import pacprivacy.noise.proof
-from pacprivacy.adversary import BeliefTilts, MembershipRisk, exact_information, membership_risk
+from pacprivacy.adversary import MembershipRisk, ViewTilts, exact_information, membership_risk
 from pacprivacy.budget import EpsilonEquivalent, Information, Membership
 from pacprivacy.errors import BudgetError, MechanismError, PoolError
 from pacprivacy.noise import (
@@ -467,7 +467,7 @@ def test_bad_boxes_are_refused(bad: dict[str, object]) -> None:
 
 def test_unit_shifts_are_half_the_difference_of_means(outputs: Matrix, pool: Pool) -> None:
     spread = spread_of(outputs, np.exp(UNIFORM))
-    shifts = unit_shifts(spread, BeliefTilts(pool), UNIFORM)
+    shifts = unit_shifts(spread, ViewTilts(pool), UNIFORM)
     for unit, inside in enumerate(pool.masks().T):
         apart = spread.coordinates[inside].mean(axis=0) - spread.coordinates[~inside].mean(axis=0)
         np.testing.assert_allclose(shifts[unit], apart / 2, atol=1e-6)
