@@ -22,7 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
 
 from pacprivacy._random import SimulatedSource, SystemSource
-from pacprivacy.adversary import Balances, BeliefTilts, Heat, first_balance, heat_charges, make_view
+from pacprivacy.adversary import Balances, Heat, ViewTilts, first_balance, heat_charges, make_view
 from pacprivacy.budget import Membership
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.noise import calibrate
@@ -84,7 +84,7 @@ def _equal(pool: Any, points: Any, seed: int) -> int:
     balances = Balances.begin(2 * TOTAL - 1, pool.n_units)
     while count < 2 * N_EQUAL:
         view = make_view(points, log_p)
-        before = BeliefTilts(pool).before(log_p, np.arange(pool.n_units))
+        before = ViewTilts(pool).before(log_p, np.arange(pool.n_units))
         part = 1 / max(N_EQUAL - count, 1) if count < N_EQUAL else 1.0
         heat: Heat = balances.heat(before, np.array(balances.per_unit), part)
         charges = heat_charges(view, pool, heat, n_draws=400_000, gamma=1e-9, rng=rng)

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
-from pacprivacy.adversary.beliefs import BeliefTilts
 from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.adversary.heat import TOP, Heat
+from pacprivacy.adversary.view import ViewTilts
 
 RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
 CUBES = 5.3  # of the largest move of a vote, in units of its information's root
@@ -105,7 +105,7 @@ class VoteBalances:
     """
 
     def __init__(self, pool: Candidates, advantage: float, query_nats: float) -> None:
-        self._tilts, self.advantage = BeliefTilts(pool), advantage
+        self._tilts, self.advantage = ViewTilts(pool), advantage
         share = self._tilts.share
         self.most = float((0.5 / np.minimum(share, 1 - share)).max())
         self._scale = float(self._tilts.scale.max())

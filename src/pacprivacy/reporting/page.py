@@ -40,7 +40,7 @@ from pacprivacy.reporting.contents import (
     check_report_contents,
 )
 from pacprivacy.reporting.style import PAGE_WIDTH, style_number, style_svg, styled, styled_figure
-from pacprivacy.session import answer_of
+from pacprivacy.session import query_answer
 
 BUNDLE_NAME: Final = "curator.npz"
 SHOWN_VALUES: Final = 10  # numbers before the rest is folded
@@ -146,7 +146,7 @@ def report(
         about=About(title=title, by=by, dataset=dataset, date=_today() if date is None else date),
         values=tuple(rows),
         value_text="" if rows else json.dumps(plain_value(loaded.value))[:SHOWN_CHARACTERS],
-        answer=answer_of(loaded),
+        answer=query_answer(loaded),
         bundle=found,
         curve=curator if curve is None else curve,
         curator=curator,

@@ -2,10 +2,10 @@
 
 from pacprivacy.session.answers import Answerer as Answerer
 from pacprivacy.session.keeper import Reading as Reading
-from pacprivacy.session.queries import (
-    Answer as Answer,
+from pacprivacy.session.query_release import (
+    QueryAnswer as QueryAnswer,
     QueryRelease as QueryRelease,
-    answer_of as answer_of,
+    query_answer as query_answer,
 )
 from pacprivacy.session.refinement import Accuracy as Accuracy, GradualRelease as GradualRelease
 from pacprivacy.session.rehearsal import (

@@ -22,7 +22,7 @@ from pacprivacy.noise import (
     AnswerNoise,
     answer_vote_charge,
     answer_vote_gap,
-    distinct_outputs,
+    distinct_plan_outputs,
     plan_answer,
     usable_answer_nats,
 )
@@ -292,7 +292,7 @@ def _as_it_is(
     if min(rest, 1.0 - rest) > budget:  # the entropy of "this output or another" is larger still
         return None
     with np.errstate(divide="ignore"):
-        classes, nats = distinct_outputs(outputs, np.log(mass))
+        classes, nats = distinct_plan_outputs(outputs, np.log(mass))
     return (classes, nats) if nats <= budget else None
 
 

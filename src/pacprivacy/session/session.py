@@ -41,7 +41,7 @@ from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST
 from pacprivacy.session.account import AccountShare, Holder, account_share, open_account
 from pacprivacy.session.keeper import Keeper, Reading
-from pacprivacy.session.queries import QueryRelease, query_of
+from pacprivacy.session.query_release import QueryRelease, released_query
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Prospect, Rehearsal, rehearsal_information
 from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_outputs
@@ -380,7 +380,7 @@ class Session(Keeper):
 
         As :meth:`release`; for ``keys``, ``at_least`` and ``fill`` see :func:`pacprivacy.sql`.
         """
-        asked = query_of(query, self._rehearsal.data, keys, at_least, fill)
+        asked = released_query(query, self._rehearsal.data, keys, at_least, fill)
         made = self.release(asked, budget, share=share, checkpoint=checkpoint, name=name)
         found = QueryRelease.of(made, asked)
         self._releases[self._releases.index(made)] = found
@@ -580,7 +580,7 @@ class Session(Keeper):
         assert self._pool is not None  # drawn in evaluate()
         log_p, heat = self.belief.log_p, None
         if share.balances is not None and share.allowed is not None:
-            before = adversary.BeliefTilts(self._pool).before(log_p, np.arange(self._pool.n_units))
+            before = adversary.ViewTilts(self._pool).before(log_p, np.arange(self._pool.n_units))
             heat = share.balances.heat(before, share.allowed, share.part)
         return {"pool": self._pool, "log_belief": log_p, "heat": heat, "rng": self.proof_seed()}
 

@@ -14,7 +14,7 @@ import pacprivacy as pac
 from pacprivacy.cli.main import app
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import Row
-from pacprivacy.session import Answer, QueryRelease, answer_of
+from pacprivacy.session import QueryAnswer, QueryRelease, query_answer
 
 N = 200
 TEXT = """SELECT kind, day, year(day) AS y, count(*) AS n, avg(cost) AS cost, sum(size) AS size
@@ -103,23 +103,23 @@ def test_people_read_numbers_with_their_error(made: QueryRelease) -> None:
         assert cell.lower < cell.value < cell.upper
     assert "&lt;b&gt;" in made._repr_html_()
     row = Row("n", 1234.4, 56.0, 0.0, 0.0)
-    many = Answer(query="", plan="", headings=("k", "n"), rows=(("a", row),) * 23)
+    many = QueryAnswer(query="", plan="", headings=("k", "n"), rows=(("a", row),) * 23)
     assert many.lines()[0] == ["a", "1 230 ± 60"]
     assert str(many).endswith("and 3 more rows")
     assert "and 3 more rows" in many._repr_html_()
-    assert str(Answer(query="", plan="", headings=("k",), rows=())) == "k"
+    assert str(QueryAnswer(query="", plan="", headings=("k",), rows=())) == "k"
 
 
 @pytest.mark.claim("R-9")
 def test_a_file_gives_the_same_answer(made: QueryRelease, tmp_path: Path) -> None:
     loaded = pac.Release.load(made.save(tmp_path))
-    found = answer_of(loaded)
+    found = query_answer(loaded)
     assert found is not None
     assert (found.query, found.plan, found.rows) == (TEXT, made.plan, made.answer.rows)
     wrong = {**(made.table or {}), "rows": [[99, "a", "b", "c"]]}
     object.__setattr__(loaded, "table", wrong)
     with pytest.raises(CertificateError, match="table must be that"):
-        answer_of(loaded)
+        query_answer(loaded)
 
 
 def test_many_cells_and_names_that_clash_are_told_apart(clinic: pac.Tables) -> None:
