@@ -5,8 +5,8 @@ Usage: python benchmarks/queries/tpch.py [scale factor] [part ...]
 Parts: ``time`` (matrix of all worlds over the plain query, same process, one thread, CPU time),
 ``utility`` (median relative error of the sums and averages of Q1, Q5 and Q6 at membership 0.6,
 over 400 simulated releases of one plan, beside the published rule, noise of variance Var/(2 MI) at
-1/128 nats on the same cells). ``tpchgen-cli`` makes the tables in a temporary folder. What is run is merged into
-benchmarks/results/tpch.json.
+1/128 nats on the same cells). ``tpchgen-cli`` makes the tables in a temporary folder. What is run
+is merged into benchmarks/results/tpch.json.
 """
 
 from __future__ import annotations
