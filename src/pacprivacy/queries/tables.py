@@ -14,7 +14,7 @@ import re
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -167,6 +167,10 @@ class Tables:
     def columns(self, table: str) -> list[str]:
         """Return the columns of a table, as it was given."""
         return [str(row[0]) for row in self.rows(f"DESCRIBE {BASE}.{quote(table)}")]
+
+    def library(self, table: str) -> str:
+        """Return whose frame a table was given as; pandas' for a table in a file."""
+        return self._source.libraries.get(table, "pandas")
 
     def take(self, rows: npt.NDArray[np.int64]) -> TablesWorld:
         """Return the tables as a candidate of these units sees them."""
@@ -368,7 +372,8 @@ class TablesWorld(Mapping[str, Any]):
         if name not in self.tables.names:
             raise KeyError(name)
         with self as connection:
-            return frame_of_tables(connection.sql(f"SELECT * FROM {quote(name)}"))
+            rows = connection.sql(f"SELECT * FROM {quote(name)}")
+            return frame_of_tables(rows, self.tables.library(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tables.names)
@@ -402,8 +407,12 @@ class TablesWorld(Mapping[str, Any]):
             cursor.execute(f"DROP VIEW IF EXISTS temp.{quote(name)}")
 
 
-def frame_of_tables(result: Any) -> Any:
-    """Return a result as a frame of pandas where it is installed, else as an Arrow table."""
+def frame_of_tables(result: Any, library: str = "pandas") -> Any:
+    """Return a result as a frame of a library; as an Arrow table where pandas is not installed."""
+    if library == "polars":
+        return result.pl()
+    if library == "pyarrow":
+        return result.to_arrow_table()
     try:
         return result.df()
     except ImportError:
@@ -438,6 +447,7 @@ class _Source:
 
     relations: Mapping[str, str]
     frames: Mapping[str, Any]
+    libraries: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     attached: str | None = None
 
@@ -488,7 +498,9 @@ def _read_source(source: Any) -> _Source:
             "Run: pip install 'pacprivacy[sql]'"
         ) from error
     if isinstance(source, Mapping):
-        return _Source(relations={}, frames={str(k): _as_arrow(v, k) for k, v in source.items()})
+        frames = {str(name): _as_arrow(frame, name) for name, frame in source.items()}
+        made_by = {str(n): type(frame).__module__.partition(".")[0] for n, frame in source.items()}
+        return _Source(relations={}, frames=frames, libraries=made_by)
     if isinstance(source, duckdb.DuckDBPyConnection):
         listed = source.execute("SELECT table_name FROM information_schema.tables").fetchall()
         names = sorted(str(row[0]) for row in listed)
