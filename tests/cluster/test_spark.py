@@ -43,26 +43,24 @@ def people() -> Iterator[SparkDataset]:
 
 
 @pytest.mark.claim("M-6")
-@pytest.mark.parametrize(
-    "mechanism", [Mean(), Histogram(bins=5, universe_facts=True), JointRidge()]
-)
-def test_the_same_numbers_as_in_memory(people: SparkDataset, mechanism: Any) -> None:
+def test_the_same_numbers_as_in_memory(people: SparkDataset) -> None:
+    """One test, so that Spark is started in one process."""
     pool = pac.Balanced(n_subsets=8, folds=4, blocks=True).draw(N, rng=0)
-    X = SORTED[["x", "z"]].to_numpy()
-    data, arrays = people[["x", "z"]], X
-    if isinstance(mechanism, JointRidge):
-        data, arrays = (data, people["y"]), (X, SORTED["y"].to_numpy())
-    found = run_mechanism(mechanism, data, pool, rng=0)
-    wanted = run_mechanism(mechanism, arrays, pool, rng=0)
-    np.testing.assert_allclose(found.values, wanted.values, rtol=1e-9, atol=1e-9)
-
-
-def test_a_function_and_what_is_refused(people: SparkDataset) -> None:
+    X, y = SORTED[["x", "z"]].to_numpy(), SORTED["y"].to_numpy()
+    both, labelled = people[["x", "z"]], (people[["x", "z"]], people["y"])
+    cases: list[tuple[Any, Any, Any]] = [
+        (Mean(), both, X),
+        (Histogram(bins=5, universe_facts=True), both, X),
+        (JointRidge(), labelled, (X, y)),
+    ]
+    for mechanism, data, arrays in cases:
+        found = run_mechanism(mechanism, data, pool, rng=0)
+        wanted = run_mechanism(mechanism, arrays, pool, rng=0)
+        np.testing.assert_allclose(found.values, wanted.values, rtol=1e-9, atol=1e-9)
     rows = np.array([0, 5, N - 1])
     assert people["x"].take(rows).tolist() == SORTED["x"].to_numpy()[rows].tolist()
     with pytest.raises(DataError, match="unit must be different in every row"):
         SparkDataset(people._frame.union(people._frame), unit="id")
-    pool = pac.Balanced(n_subsets=4, blocks=True).draw(N, rng=0)
-    labelled = (people[["x"]], people["flag"])
+    classes = (people[["x"]], people["flag"])
     with pytest.raises(MechanismError, match="must be summed where they are"):
-        run_mechanism(LogisticFit(n_steps=2), labelled, pool, rng=0)
+        run_mechanism(LogisticFit(n_steps=2), classes, pool, rng=0)
