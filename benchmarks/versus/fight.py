@@ -196,15 +196,14 @@ def show(result: dict[str, Any]) -> None:
     """Print what a cell found."""
     print(f"  {result['metric']}, {result['without_privacy']:.4g} without privacy")
     for row in result["rows"]:
-        pac, dp = row["pac"], row["dp"]
+        pac = row["pac"]
         print(
             f"  {row['advantage']:<6} PAC {pac['score']:.4f} ± {pac['half_width']:.4f} "
-            f"k={pac.get('folds')} {pac['setting']}"
+            f"k={pac['folds']} {pac['setting']}"
         )
-        for each in row["dp_all"]:
-            mark = "*" if each["method"] == dp["method"] else " "
+        for each in row["dp"]:
             print(
-                f"        {mark}DP {each['score']:.4f} ± {each['half_width']:.4f} "
+                f"         DP {each['score']:.4f} ± {each['half_width']:.4f} "
                 f"{each['method']} {each['setting']} ε={each['epsilon']:.3f}",
                 flush=True,
             )

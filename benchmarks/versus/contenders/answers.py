@@ -49,10 +49,7 @@ def measure_answers(name: str, size: Size) -> dict[str, Any]:
     pac = _answer(X, y, others[test], y_others[test], coded, clock)
     problem = _rivals((X, y), (others[tuning], y_others[tuning]), (others[test], y_others[test]))
     rivals = fight_dp(replace(problem(coded), tuned=size.tuned), clock)
-    rows = []
-    for level in ADVANTAGES:
-        best = max(rivals[level], key=lambda row: row["tuned_at"])
-        rows.append({"advantage": level, "pac": pac[level], "dp": best, "dp_all": rivals[level]})
+    rows = [{"advantage": level, "pac": pac[level], "dp": rivals[level]} for level in ADVANTAGES]
     return {
         "n_records": len(y),
         "without_privacy": nonprivate,
