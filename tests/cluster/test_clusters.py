@@ -18,7 +18,7 @@ import pytest
 
 from pacprivacy.errors import InterruptedRun, MechanismError
 from pacprivacy.pool import Balanced
-from pacprivacy.simulation import Outputs, backends, run_mechanism, workers
+from pacprivacy.simulation import Outputs, checkpoint, run_mechanism, workers
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of theirs, about sockets, ports and pipes
 X = np.random.default_rng(0).normal(size=(4000, 20))
@@ -112,7 +112,7 @@ def test_an_interrupted_run_goes_on(
     cluster: Cluster, here: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, appended = tmp_path / "run.checkpoint", []
-    append = backends.Checkpoint.append
+    append = checkpoint.Checkpoint.append
 
     def stop(self: Any, results: Any) -> None:
         append(self, results)
@@ -121,7 +121,7 @@ def test_an_interrupted_run_goes_on(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(backends.Checkpoint, "append", stop)
+        patch.setattr(checkpoint.Checkpoint, "append", stop)
         with pytest.raises(InterruptedRun, match=r"stopped after \d+ of 64 subsets"):
             run(cluster, checkpoint=file)
     assert run(cluster, checkpoint=file).values.tobytes() == here

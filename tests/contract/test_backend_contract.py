@@ -92,7 +92,7 @@ def test_joblib_configuration_is_honoured(reference: bytes) -> None:
 
 @pytest.mark.claim("M-2")
 def test_batches_do_not_matter(reference: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pacprivacy.simulation.backends.choose_batch_size", lambda *_: 5)
+    monkeypatch.setattr("pacprivacy.simulation.run.choose_run_batch_size", lambda *_: 5)
     assert run(work, 1, None).values.tobytes() == reference
     assert run(work, 3, "threading").values.tobytes() == reference
 

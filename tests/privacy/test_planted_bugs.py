@@ -30,7 +30,7 @@ ASSESS = importlib.import_module("pacprivacy.release.certificate")
 BALANCED = importlib.import_module("pacprivacy.pool.strategies")
 RELEASE = importlib.import_module("pacprivacy.release")
 REHEARSAL = importlib.import_module("pacprivacy.session.rehearsal")
-WORKER = importlib.import_module("pacprivacy.simulation.backends")
+WORKER = importlib.import_module("pacprivacy.simulation.run")
 
 N_RELEASES = 4000
 GAMMA = 1e-3
@@ -212,12 +212,12 @@ def test_a_result_reused_for_another_subset_is_caught(
         return np.array_equal(release.bundle.outputs, expected)
 
     assert outputs_are_right()
-    real = WORKER.Job.evaluate
+    real = WORKER.RunJob.evaluate
 
     def planted(job: Any, k: int, rows: Any) -> Any:
         return real(job, 4, pool.rows(4)) if k == 5 else real(job, k, rows)
 
-    monkeypatch.setattr(WORKER.Job, "evaluate", planted)
+    monkeypatch.setattr(WORKER.RunJob, "evaluate", planted)
     assert not outputs_are_right()
 
 

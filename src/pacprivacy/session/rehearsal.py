@@ -41,8 +41,8 @@ from pacprivacy.simulation import (
     predict_cost,
     read_checkpoint_seed,
     run_mechanism,
+    run_seconds_after,
     scale_outputs,
-    seconds_after,
     value_on_all,
 )
 
@@ -212,7 +212,7 @@ class Rehearsal:
             if len(pilots) == 1:
                 each = (time.perf_counter() - started) / pilots[0][1].n_subsets
                 runs = strategy.n_subsets * each if alone else 1.0
-                after = seconds_after(strategy.n_subsets, self.data.n_rows)
+                after = run_seconds_after(strategy.n_subsets, self.data.n_rows)
                 expect({TRYING: runs / part, EVALUATING: runs, **after})
         goal = value_on_all(mechanism, self.data)
         if any(goal.shape != outputs.values.shape[1:] for outputs, _ in pilots):

@@ -1,19 +1,17 @@
 """Run a mechanism on every subset of a pool: in parallel, restartable, reproducible."""
 
-from pacprivacy.simulation.backends import (
+from pacprivacy.simulation.checkpoint import read_checkpoint_seed as read_checkpoint_seed
+from pacprivacy.simulation.cost import Cost as Cost, predict_cost as predict_cost
+from pacprivacy.simulation.run import (
     EVALUATING as EVALUATING,
     PROVING as PROVING,
     SEARCHING as SEARCHING,
     WRITING as WRITING,
-    seconds_after as seconds_after,
-    train_subsets as train_subsets,
-)
-from pacprivacy.simulation.checkpoint import read_checkpoint_seed as read_checkpoint_seed
-from pacprivacy.simulation.cost import Cost as Cost, predict_cost as predict_cost
-from pacprivacy.simulation.run import (
     Outputs as Outputs,
     run_mechanism as run_mechanism,
+    run_seconds_after as run_seconds_after,
     scale_outputs as scale_outputs,
     value_on_all as value_on_all,
 )
+from pacprivacy.simulation.training import train_subsets as train_subsets
 from pacprivacy.simulation.workers import open_workers as open_workers

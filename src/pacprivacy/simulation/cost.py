@@ -14,8 +14,7 @@ import numpy as np
 from pacprivacy._system import available_memory, used_memory
 from pacprivacy.mechanism import Data, mechanism_batch
 from pacprivacy.pool import Balanced, Pool
-from pacprivacy.simulation.backends import EVALUATING, Job, seconds_after
-from pacprivacy.simulation.run import prepare
+from pacprivacy.simulation.run import EVALUATING, RunJob, prepare, run_seconds_after
 from pacprivacy.simulation.workers import open_workers
 
 FEW, MORE = 16, 64  # candidates of the two pilots where all are evaluated at once
@@ -79,7 +78,7 @@ def predict_cost(
     fixing, batch, n_workers = time.perf_counter() - start, mechanism_batch(prepared), 1
     if batch is None:
         few = draw(FEW)
-        job = Job(mechanism=prepared, data=data, seed=0)
+        job = RunJob(mechanism=prepared, data=data, seed=0)
         (vector, _), first, _ = _measure(lambda: job.evaluate(0, few.rows(0)), memory=False)
         _, second, peak = _measure(lambda: job.evaluate(0, few.rows(0)), memory=True)
         _, third, _ = _measure(lambda: job.evaluate(0, few.rows(0)), memory=False)
@@ -97,7 +96,7 @@ def predict_cost(
         evaluating = fixing + _line(few_run[1], more_run[1], n_subsets)
         held = _line(few_peak[2], more_peak[2], n_subsets)
         n_outputs = int(np.shape(few_run[0])[1])
-    after = seconds_after(n_subsets, len(data.parts[0]))
+    after = run_seconds_after(n_subsets, len(data.parts[0]))
     outputs = 8.0 * n_subsets * n_outputs * _COPIES
     return Cost(
         seconds={EVALUATING: evaluating, **after},

@@ -25,7 +25,7 @@ from pacprivacy.errors import DataError, InterruptedRun, MechanismError
 from pacprivacy.mechanism import Data, Mean, Mechanism, as_mechanism, coerce_data
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import Outputs, run_mechanism, workers
-from pacprivacy.simulation.backends import choose_batch_size
+from pacprivacy.simulation.run import choose_run_batch_size
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 POOL = Balanced(n_subsets=16).draw(40, rng=0)
@@ -363,10 +363,10 @@ def test_progress_goes_to_stderr_only_when_asked(capsys: pytest.CaptureFixture[s
 
 
 def test_batch_size_follows_time_and_workers() -> None:
-    assert choose_batch_size(1000, 10.0, 2) == 1
-    assert choose_batch_size(1000, 1e-6, 1) == 125
-    assert choose_batch_size(1000, 0.05, 1) == 5
-    assert choose_batch_size(3, 0.0, 4) == 1
+    assert choose_run_batch_size(1000, 10.0, 2) == 1
+    assert choose_run_batch_size(1000, 1e-6, 1) == 125
+    assert choose_run_batch_size(1000, 0.05, 1) == 5
+    assert choose_run_batch_size(3, 0.0, 4) == 1
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals to a process group")
