@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from pacprivacy.budget import BudgetLike
-from pacprivacy.errors import BudgetError, PoolError
-from pacprivacy.noise import AnyRule, as_rule
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise import AnyRule
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.release import Release
@@ -116,8 +116,7 @@ def privatize(
         "simulate": simulate,
     }
     if target is None:
-        _check_independent(rule, pool, rng, simulate)
-        with Session.alone(data, budget, **settings) as session:
+        with Session.alone(data, budget, rule=rule, **settings) as session:
             return session.release(mechanism, budget, rule=rule, checkpoint=checkpoint, name=name)
     with Session(data, budget=budget, **settings) as session:
         return session.refine(
@@ -222,24 +221,3 @@ def sql(
     with Session.alone(tables, budget, **options) as session:
         asked: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill}
         return session.sql(query, budget, **asked, checkpoint=checkpoint, name=name)
-
-
-def _check_independent(
-    rule: AnyRule | None,
-    pool: Pool | PoolStrategy | None,
-    rng: np.random.Generator | int | None,
-    simulate: bool,
-) -> None:
-    """Refuse a pool that somebody may have seen, where the secret is one of its subsets."""
-    if simulate or not as_rule(rule).n_reserve:
-        return
-    if isinstance(pool, Pool):
-        raise PoolError(
-            "pool must be a strategy for a confidence or empirical certificate: the secret is one "
-            "of its subsets, which nobody may have seen. Pass Half(...) or Poisson(...) itself."
-        )
-    if rng is not None:
-        raise BudgetError(
-            "rng must be None for a confidence or empirical certificate: the secret subset is "
-            "drawn with the pool. Leave rng out, or set simulate=True."
-        )

@@ -37,9 +37,8 @@ from pacprivacy.dp import DPRelease
 from pacprivacy.errors import DataError, InterruptedRun
 from pacprivacy.mechanism import mechanism_batch
 from pacprivacy.noise import as_rule
-from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release, Row, error_bar_plus_minus
-from pacprivacy.session import SUBSETS_BATCHED
+from pacprivacy.session import SUBSETS_BATCHED, Session
 from pacprivacy.tables import ModelStudy, find_model, read_model_study
 
 PROMISES: Final = ("pac", "dp")
@@ -148,8 +147,9 @@ def _release(
         }
         run: dict[str, Any] = {"rule": rule, "checkpoint": checkpoint, "name": name}
         if account.ledger is None:
-            drawn |= {"pool": study.pool, "units": study.units}
-            found = privatize(study.mechanism, study.universe, limits, **drawn, **run)
+            drawn |= {"pool": study.pool, "units": study.units, "rule": rule}
+            with Session.alone(study.universe, limits, **drawn) as session:
+                found = session.release(study.mechanism, limits, **run)
         else:
             with study.open_session(ledger=account.ledger, **session_of, **drawn) as session:
                 found = study.release_in(session, limits, **run)

@@ -34,6 +34,7 @@ from pacprivacy.budget import (
 from pacprivacy.errors import (
     BudgetError,
     LedgerError,
+    PoolError,
     SecretError,
 )
 from pacprivacy.mechanism import as_mechanism, split_data_units, titled_mechanism
@@ -244,8 +245,12 @@ class Session(Keeper):
             )
 
     @classmethod
-    def alone(cls, data: Any, budget: BudgetLike, **options: Any) -> Self:
+    def alone(
+        cls, data: Any, budget: BudgetLike, *, rule: AnyRule | None = None, **options: Any
+    ) -> Self:
         """Open a session of one release, which takes the whole budget and knows of no other."""
+        if not options.get("simulate"):
+            _check_independent(rule, options.get("pool"), options.get("rng"))
         session = cls(data, budget=budget, **options)
         session._alone = True
         return session
@@ -652,3 +657,23 @@ class Session(Keeper):
             return AccountShare(limits=asked.above())
         left = self._spent.left_of(self._total).tightest(self._book.left())
         return account_share(asked, share, left, self._balances, self._pool.n_units)
+
+
+def _check_independent(
+    rule: AnyRule | None,
+    pool: Pool | PoolStrategy | None,
+    rng: np.random.Generator | int | None,
+) -> None:
+    """Refuse a pool that somebody may have seen, where the secret is one of its subsets."""
+    if not as_rule(rule).n_reserve:
+        return
+    if isinstance(pool, Pool):
+        raise PoolError(
+            "pool must be a strategy for a confidence or empirical certificate: the secret is one "
+            "of its subsets, which nobody may have seen. Pass Half(...) or Poisson(...) itself."
+        )
+    if rng is not None:
+        raise BudgetError(
+            "rng must be None for a confidence or empirical certificate: the secret subset is "
+            "drawn with the pool. Leave rng out, or set simulate=True."
+        )
