@@ -298,7 +298,7 @@ def raise_in_release(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> N
     def fail(*args: object, **kwargs: object) -> None:
         raise error
 
-    monkeypatch.setattr(release_verb, "privatize", fail)
+    monkeypatch.setattr(release_verb.Session, "alone", fail)
 
 
 @pytest.mark.parametrize(
