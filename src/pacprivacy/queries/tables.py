@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -411,12 +412,9 @@ def frame_of_tables(result: Any, library: str = "pandas") -> Any:
     """Return a result as a frame of a library; as an Arrow table where pandas is not installed."""
     if library == "polars":
         return result.pl()
-    if library == "pyarrow":
+    if library == "pyarrow" or find_spec("pandas") is None:
         return result.to_arrow_table()
-    try:
-        return result.df()
-    except ImportError:
-        return result.to_arrow_table()
+    return result.df()
 
 
 def arrow_of_tables(columns: Mapping[str, Any]) -> Any:

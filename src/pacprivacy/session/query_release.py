@@ -194,7 +194,10 @@ class QueryRelease(Release):
     def to_csv(self, path: str | Path) -> None:
         """Write the answer with its noise and intervals; may be published."""
         frame = self.frame
-        rows = [frame.columns.tolist(), *frame.to_numpy(dtype=object).tolist()]
+        if hasattr(frame, "to_pylist"):  # of Arrow: pandas is not installed
+            rows = [frame.column_names, *(list(row.values()) for row in frame.to_pylist())]
+        else:
+            rows = [frame.columns.tolist(), *frame.to_numpy(dtype=object).tolist()]
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(rows)
 
