@@ -105,6 +105,9 @@ release people.csv --model mean --columns age --unit person --budget membership<
 sql shop SELECT/**/count(*)/**/AS/**/n/**/FROM/**/people --unit people.person --budget mi<=1 \
   --subsets 8 -o new
 predict third/release.json people.csv
+serve --grant ann --tokens tokens.json
+serve --revoke ann --tokens tokens.json
+serve churn.pac --ledger study.db --tokens tokens.json
 plan people.csv --model mean --columns age,income --subsets 8 --budgets 60%,90%
 plan people.csv --model mean --columns age,income --subsets 8 --cost
 plan people.csv --model svm --columns age,income --target smoker --subsets 8 --budgets 70%
@@ -132,6 +135,7 @@ VERBS = (
     ),
     *(("ledger", verb) for verb in ("create", "show", "spend-log", "verify", "export")),
     ("reproduce",),
+    ("serve",),
     ("demo",),
     (),
     ("ledger",),

@@ -25,14 +25,14 @@ from pacprivacy.noise.formulas import proportional
 from pacprivacy.noise.plan import make_plan
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
-from pacprivacy.theory import posterior_success
+from pacprivacy.theory import gaussian_equivalent, gaussian_success, posterior_success
 from papers.alg.protocol import DATASETS, load_split
 from papers.charts import BUDGET_LABEL, Line, Panel, Style, budget_ticks, draw_panels
 from papers.page import Page, as_budget, as_number, as_percent, write_csv
 from papers.run import Job, Settings
 from papers.simulate import budget_of, simulate_pool
 
-__all__ = ["SECTION", "MeanRow", "individual_variances", "measure_mean"]
+__all__ = ["SECTION", "MeanRow", "individual_variances", "measure_dp_mean", "measure_mean"]
 
 BUDGETS: Final = (1 / 64, 1 / 16, 1 / 4)
 STYLES: Final = {
@@ -41,6 +41,7 @@ STYLES: Final = {
     "exact": ("exact, same information", Style(colour="#0072B2", marker="D", line="-.")),
     "risk": ("risk, same guaranteed success", Style(colour="#009E73", marker="o")),
     "risk folds": ("the same, all but a fold", Style(colour="#CC79A7", marker="v")),
+    "DP": ("differential privacy, same success", Style(colour="#56B4E9", marker="P", line="--")),
 }
 
 
@@ -83,7 +84,7 @@ def measure_mean(dataset: str, settings: Settings) -> Iterator[MeanRow]:
     """Release the mean of the features, scaled to [0, 1], under every rule."""
     universe = load_split(dataset, "min-max").X_train
     goal = universe.mean(axis=0)
-    for rule in STYLES:
+    for rule in [rule for rule in STYLES if rule != "DP"]:
         folds = settings.n_folds if rule == "risk folds" else 2
         rng = public_generator(settings.seed, f"{dataset} mean pool")
         pool = Balanced(n_subsets=settings.n_subsets, folds=folds).draw(len(universe), rng=rng)
@@ -107,6 +108,35 @@ def measure_mean(dataset: str, settings: Settings) -> Iterator[MeanRow]:
                 n_subsets=settings.n_subsets,
                 n_releases=settings.n_releases,
             )
+
+
+def measure_dp_mean(dataset: str, settings: Settings) -> Iterator[MeanRow]:
+    """Release the mean of all records by the Gaussian mechanism of the same success.
+
+    Another promise: a record may be replaced by any other in the declared box ``[0, 1]^d``, which
+    moves the mean by at most ``sqrt(d)/n``; there is no secret half.
+    """
+    universe = load_split(dataset, "min-max").X_train
+    n, d = universe.shape
+    for mi_nats in BUDGETS:
+        success = posterior_success(mi_nats)
+        parameter = gaussian_equivalent(success)
+        noise_std = d**0.5 / n / parameter
+        stream = public_generator(settings.seed, f"{dataset} mean DP", round(1e9 * mi_nats))
+        noise = noise_std * stream.standard_normal((settings.n_releases, d))
+        yield MeanRow(
+            dataset=dataset,
+            rule="DP",
+            mi_nats=mi_nats,
+            success=success,
+            true_success=gaussian_success(parameter),
+            true_success_upper=success,
+            noise_variance=d * noise_std**2,
+            distance=float(np.linalg.norm(noise, axis=1).mean()),
+            distance_no_noise=0.0,
+            n_subsets=0,
+            n_releases=settings.n_releases,
+        )
 
 
 def _plan(rule: str, values: Matrix, pool: Pool, mi_nats: float, seed: int) -> NoisePlan:
@@ -140,14 +170,18 @@ class MeanTable:
         "is its total variance.",
         "The published per-record noise has no proof: its true success is below what the budget "
         "implies here, but nothing guarantees that. `risk` accounts record by record with a proof.",
+        "Differential privacy is the Gaussian mechanism on all records, at the same success of the "
+        "best attacker; it is told that features are in [0, 1], and hides any replacement of a "
+        "record. Without a secret half it has nothing but its noise to pay.",
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
         """Return one piece of work per data set."""
         chosen = ("iris",) if quick else ("iris", "rice", "dry_bean")
         return tuple(
-            Job(name=f"{DATASETS[name]}, mean", function=measure_mean, arguments=(name, settings))
+            Job(name=f"{DATASETS[name]}, {what}", function=measure, arguments=(name, settings))
             for name in chosen
+            for what, measure in (("mean", measure_mean), ("mean under DP", measure_dp_mean))
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
@@ -177,7 +211,8 @@ def _panel(rows: Sequence[MeanRow]) -> Panel:
 
 
 def _write_table(page: Page, rows: Sequence[MeanRow]) -> None:
-    half, fold = rows[0].distance_no_noise, rows[-1].distance_no_noise
+    alone = {row.rule: row.distance_no_noise for row in rows}
+    half, fold = alone["diagonal"], alone["risk folds"]
     page.text(
         f"Distance without noise: {as_number(half)} for half the data, {as_number(fold)} for all "
         "but a fold."

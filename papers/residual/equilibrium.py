@@ -23,7 +23,7 @@ from pacprivacy.noise import (
     NoisePlan,
     Protect,
     calibrate,
-    distinct_outputs,
+    distinct_plan_outputs,
     exact_shapes,
     spread_of,
     weigh,
@@ -66,7 +66,7 @@ def free_budget(outputs: object, log_belief: Vector | None = None) -> float:
     It is the entropy of the distinct outputs: for votes or labels often far below ``ln m``.
     """
     values = as_outputs(outputs)
-    return distinct_outputs(values, check_log_belief(log_belief, len(values)))[1]
+    return distinct_plan_outputs(values, check_log_belief(log_belief, len(values)))[1]
 
 
 def find_equilibrium(

@@ -18,8 +18,7 @@ from pacprivacy._random import public_generator
 from pacprivacy.adversary import View, exact_information, make_view
 from pacprivacy.budget import Information
 from pacprivacy.noise import AnyRule, calibrate
-from pacprivacy.noise.probes import Probe
-from pacprivacy.noise.shapes import shape_scale
+from pacprivacy.noise.shapes import ShapeProbe, shape_scale
 from pacprivacy.residual import LearnedNoise, Training
 from pacprivacy.theory import Estimate, gaussian_equivalent, posterior_success
 from papers.charts import Line, Panel, Style
@@ -98,7 +97,7 @@ class Law:
 
     def at_true_information(self, values: Matrix, mi_nats: float, seed: int) -> Law:
         """Return the law scaled until the exact adversary learns ``mi_nats``."""
-        probe = Probe(self.view(values), public_generator(seed, "residual scale"))
+        probe = ShapeProbe(self.view(values), public_generator(seed, "residual scale"))
         scale = shape_scale(lambda c: probe.information(c)[0] - mi_nats)
         return replace(self.scaled(scale), claimed_nats=mi_nats)
 

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
-NAMES = {"first_release", "classifier", "a_year_of_releases"}
+NAMES = {"first_release", "classifier", "a_year_of_releases", "queries"}
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -28,6 +28,9 @@ def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     if path.stem == "a_year_of_releases":
         assert names["odometer"].spent.n_releases == 2
         assert names["book"].verify().ok
+    if path.stem == "queries":
+        assert [len(names[name].answer.rows) for name in ("summary", "revenue")] == [3, 5]
+        assert len(names["refused"]) == 4
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -56,7 +56,7 @@ def test_convert_table(name: str, args: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["demo", "plan", "release", "predict", "verify", "audit", "report", "convert"]
+    "verb", ["demo", "plan", "release", "predict", "serve", "verify", "audit", "report", "convert"]
 )
 def test_help(verb: str) -> None:
     """What we wrote for a verb's help; how it is laid out is typer's and changes with it."""

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,12 @@ def test_success_at_priors_follows_from_the_budget() -> None:
         for text, prior in ((half, 0.5), (hundredth, 0.01)):
             found = 100 * posterior_success(budget, prior)
             assert float(text.removesuffix(" %")) == pytest.approx(found, abs=0.051)
+
+
+def test_the_fight_on_its_page_and_in_the_advice_is_the_one_that_was_measured() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "versus" / "page.py"))
+    results = script["load_results"]()
+    page = (ROOT / "docs" / "versus.md").read_text(encoding="utf-8")
+    assert script["fill"](page, results) == page
+    kept = ROOT / "src" / "pacprivacy" / "comparison" / "advice.json"
+    assert json.loads(kept.read_text(encoding="utf-8")) == script["advice_of"](results)

@@ -102,7 +102,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "stats": _numbered("simulation") | {"queries"},
     "tables": STORY | THEORY | BASE | {"design", "ledger", "stats"},
     "comparison": BELOW_TOP,
-    "cli": BELOW_TOP | {"estimators", "tables", "comparison", "queries", "stats"},
+    "serve": BELOW_TOP | {"estimators", "queries"},
+    "cli": BELOW_TOP | {"estimators", "tables", "comparison", "queries", "serve", "stats"},
     "__main__": frozenset({"cli"}),
     # The facade gathers public names; PrivateEstimator is one of them.
     "": BELOW_TOP - {""} | {"estimators", "comparison", "queries", "stats"},

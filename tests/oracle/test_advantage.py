@@ -26,8 +26,7 @@ from pacprivacy.adversary.advantage import (
     is_plane,
     plane_advantage,
 )
-from pacprivacy.adversary.beliefs import BeliefTilts
-from pacprivacy.adversary.view import View
+from pacprivacy.adversary.view import View, ViewTilts
 from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.theory import success_at
 
@@ -47,7 +46,7 @@ def line_view(pool: Pool, spread: float, *, believed: bool = False, seed: int = 
 
 def by_quadrature(view: View, pool: Pool) -> np.ndarray:
     """Return E|a| of every unit on a line: normal tails between the zeros of the density."""
-    masks = BeliefTilts(pool).masks(slice(0, pool.n_units), np.float64, whole=True)
+    masks = ViewTilts(pool).masks(slice(0, pool.n_units), np.float64, whole=True)
     points, weights = view.points[:, 0], np.exp(view.log_prior)
     grid = np.unique(np.concatenate([np.arange(x - 9, x + 9, 0.01) for x in points]))
 
@@ -76,7 +75,7 @@ def by_quadrature(view: View, pool: Pool) -> np.ndarray:
 @pytest.mark.parametrize("believed", [False, True])
 def test_a_grid_is_as_near_as_claimed(pool: Pool, spread: float, believed: bool) -> None:
     view = line_view(pool, spread, believed=believed)
-    tilts, units = BeliefTilts(pool), np.arange(pool.n_units)
+    tilts, units = ViewTilts(pool), np.arange(pool.n_units)
     before = tilts.before(view.log_prior, units)
     found = _on_a_line(view, tilts, units, before)
     truth = by_quadrature(view, pool)
@@ -104,7 +103,7 @@ def test_no_bound_is_below_the_truth_where_candidates_are_odd(seed: int) -> None
     else:
         y[0] = 60.0
     line = make_view(10.0 ** rng.uniform(-2, 2.5) * y[:, None])
-    truth, tilts, everyone = by_quadrature(line, pool), BeliefTilts(pool), np.arange(pool.n_units)
+    truth, tilts, everyone = by_quadrature(line, pool), ViewTilts(pool), np.arange(pool.n_units)
     before = np.zeros(pool.n_units)
     found = _on_a_line(line, tilts, everyone, before)
     assert (found.lower - 1e-9 <= truth).all()
@@ -114,7 +113,8 @@ def test_no_bound_is_below_the_truth_where_candidates_are_odd(seed: int) -> None
     screen = advantage_moments(view, tilts)
     if screen is not None:
         assert (truth <= screen + 1e-13).all()
-        assert not is_plane(view) or (truth <= _on_a_plane(view, tilts, before, screen).upper).all()
+        on_plane = _on_a_plane(view, tilts, before, screen) if is_plane(view) else None
+        assert on_plane is None or (truth <= on_plane.upper).all()
     drawn = _by_draws(view, tilts, everyone, before, n_draws=2048, gamma=1e-6, rng=rng)
     assert (truth <= drawn.upper).all()
 
@@ -138,7 +138,7 @@ def test_the_error_of_a_grid_is_not_far_below_its_bound() -> None:
 @pytest.mark.parametrize("believed", [False, True])
 def test_draws_and_second_moments_cover_the_truth(pool: Pool, believed: bool) -> None:
     view = line_view(pool, 0.8, believed=believed, seed=3)
-    truth, units, tilts = by_quadrature(view, pool), np.arange(pool.n_units), BeliefTilts(pool)
+    truth, units, tilts = by_quadrature(view, pool), np.arange(pool.n_units), ViewTilts(pool)
     rng, before = np.random.default_rng(0), tilts.before(view.log_prior, np.arange(pool.n_units))
     screen = advantage_moments(view, tilts)
     assert screen is not None
@@ -181,7 +181,7 @@ def turned(view: View, angle: float) -> View:
 def test_a_grid_on_a_plane_is_as_near_as_claimed(pool: Pool, spread: float, believed: bool) -> None:
     line = line_view(pool, spread, believed=believed)
     view, truth = turned(line, 0.6), by_quadrature(line, pool)
-    tilts, units = BeliefTilts(pool), np.arange(pool.n_units)
+    tilts, units = ViewTilts(pool), np.arange(pool.n_units)
     before = tilts.before(view.log_prior, units)
     screen = advantage_moments(view, tilts)
     assert is_plane(view)
@@ -208,7 +208,7 @@ def test_nobody_is_left_out_on_a_plane(folds: int, monkeypatch: pytest.MonkeyPat
     data = rng.lognormal(size=(700, 2))
     values = np.array([data[mask].mean(axis=0) for mask in pool.masks()])
     view = make_view(values / values.std(axis=0) * 0.8)
-    tilts, everyone = BeliefTilts(pool), np.arange(pool.n_units)
+    tilts, everyone = ViewTilts(pool), np.arange(pool.n_units)
     truth = plane_advantage(view, tilts, everyone, 0.05)[0]
     screen = advantage_moments(view, tilts)
     assert screen is not None
@@ -248,7 +248,7 @@ def test_forgetting_the_share_is_seen() -> None:
     pool = POOLS["folds"]
     view = line_view(pool, 0.8)
     found = advantage_bounds(view, pool, n_draws=64, gamma=0.01, rng=np.random.default_rng(0))
-    tilts = BeliefTilts(pool)
+    tilts = ViewTilts(pool)
     truth = by_quadrature(view, pool)
     halved = truth * 0.5 / tilts.scale * 4  # E|Q - f| / (1/2) instead of / 2f(1-f)
     assert (np.abs(found.value - truth) < 1e-3).all()

@@ -16,10 +16,9 @@ from pacprivacy.adversary import (
     membership_risk,
     side_knowledge,
 )
-from pacprivacy.adversary.beliefs import BeliefTilts
 from pacprivacy.adversary.information import fit_information_controls
 from pacprivacy.adversary.membership import noiseless_membership_risk
-from pacprivacy.adversary.view import View, draw_views, make_view, view_entropy
+from pacprivacy.adversary.view import View, ViewTilts, draw_views, make_view, view_entropy
 from pacprivacy.budget import Information
 from pacprivacy.noise import AxisFrame, calibrate
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
@@ -557,9 +556,9 @@ def test_noise_around_all_partitions_agrees_with_the_integral() -> None:
 def test_a_wrong_share_does_not_agree_with_counting(
     planted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = BeliefTilts.__init__
+    begin = ViewTilts.__init__
 
-    def wrong(self: BeliefTilts, pool: Pool) -> None:
+    def wrong(self: ViewTilts, pool: Pool) -> None:
         begin(self, pool)
         if planted == "a prior of one half":
             self.share = np.full_like(self.share, 0.5)
@@ -567,7 +566,7 @@ def test_a_wrong_share_does_not_agree_with_counting(
         else:
             self.scale = 0.5 / self.share
 
-    monkeypatch.setattr(BeliefTilts, "__init__", wrong)
+    monkeypatch.setattr(ViewTilts, "__init__", wrong)
     with pytest.raises(AssertionError):
         test_all_partitions_of_six_units_agree_with_counting()
     with pytest.raises(AssertionError):

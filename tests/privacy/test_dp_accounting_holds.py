@@ -241,6 +241,9 @@ RELEASES: dict[str, Callable[[], Any]] = {
         lambda: (1, 1.0), epsilon_run=0.2, mean=3.0, neighbours="replace"
     ),
     "votes": lambda: dp.label_by_votes(np.array([[9, 3]]), neighbours="replace", **COMMON),
+    "confident votes": lambda: dp.label_by_confident_votes(
+        np.array([[9, 3]]), threshold=5, n_answers=1, neighbours="replace", **COMMON
+    ),
     "theory": lambda: COVARIANCE.release(X, TARGET, search="theory"),
 }  # fmt: skip
 

@@ -42,6 +42,8 @@ from pacprivacy.release import ReleaseSecret
 from pacprivacy.session.account import Account
 from pacprivacy.session.answers import Answerer
 from pacprivacy.session.keeper import Keeper
+from pacprivacy.session.leases import Leases
+from tests.serving import Folder, people
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork"),
@@ -51,6 +53,7 @@ pytestmark = [
 DATA = np.random.default_rng(0).normal(size=(20, 2))
 POOL = Balanced(n_subsets=16).draw(20, rng=0)
 VOTES = POOL.masks()[:, :8].astype(np.int64)
+ASKED = people(20, seed=1)[0]
 PLAN = calibrate(np.random.default_rng(1).normal(size=(16, 2)), pac.Information(0.1))
 
 
@@ -117,6 +120,15 @@ def open_book(folder: Path) -> Any:
     return session._book
 
 
+def open_leases(folder: Path) -> Leases:
+    place = folder / f"{fresh_seed():x}"
+    place.mkdir()
+    saved = Folder.make(place, principals=())
+    model = saved.load()
+    model.answer(ASKED)
+    return model._book
+
+
 def answered(folder: Path) -> Answerer:
     responder = Answerer(POOL, query_nats=0.01, total_nats=1.0, source=SystemSource())
     responder.answer_votes(VOTES[:, :2], n_classes=2)  # so that a block of noise is there
@@ -161,6 +173,11 @@ CASES: dict[type, Case] = {
         open_book,
         lambda book: book.spend(pac.budget.Spent(mi_nats=0.1), "forked", None),
         lambda book: book.spent(),
+    ),
+    Leases: Case(
+        open_leases,
+        lambda book: book.spend(pac.budget.Spent(mi_nats=0.01), "forked", None),
+        lambda book: (dict(book._leases), book.ledger.tally(book._service)),
     ),
     Answerer: Case(
         answered,

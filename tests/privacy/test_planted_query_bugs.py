@@ -23,7 +23,7 @@ from pacprivacy.simulation import run_mechanism
 from tests.privacy.test_planted_bugs import SUCCESS, M, attack, attack_plan
 
 Array = npt.NDArray[np.float64]
-WORLDS = importlib.import_module("pacprivacy.queries.worlds")
+WORLDS = importlib.import_module("pacprivacy.queries.query_mechanism")
 PLANTED = importlib.import_module("tests.privacy.test_planted_bugs")
 N, KINDS = 12, ["a", "b", "c", "d"]
 TEXT = "SELECT kind, median(x) AS x FROM visits GROUP BY kind"

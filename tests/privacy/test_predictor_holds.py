@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.adversary import WIDEST_ANSWER, BeliefTilts, VoteBalances, heat_potential
+from pacprivacy.adversary import WIDEST_ANSWER, ViewTilts, VoteBalances, heat_potential
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.noise.answers import UNITS, AnswerNoise, answer_vote_gap, plan_answer
 from pacprivacy.pool import Balanced
@@ -210,7 +210,7 @@ def test_the_exact_law_of_a_session_stays_below_its_potential(last, together):
     """Three answers, in one batch or one by one: all paths of an adversary who aims by them."""
     pool, nats, rng = Balanced(n_subsets=8, folds=4).draw(6, rng=1), 3e-4, np.random.default_rng(3)
     inside, everyone = pool.masks(), np.arange(6)
-    masks = BeliefTilts(pool).masks(everyone, np.float64, whole=True)
+    masks = ViewTilts(pool).masks(everyone, np.float64, whole=True)
     others, scores = rng.integers(2, size=8), rng.dirichlet(np.ones(3), size=8)
     units = VoteBalances(pool, 0.12, nats)
     full, reserve, start = units.balance[0], units.reserve[0], heat_potential(0.0, units.balance[0])

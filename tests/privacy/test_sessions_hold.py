@@ -17,6 +17,7 @@ from scipy.special import logsumexp, ndtri
 
 import pacprivacy as pac
 from pacprivacy.adversary import Balances, Heat, heat_potential
+from pacprivacy.adversary.heat import LADDER
 from pacprivacy.noise.formulas import waterfill
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.theory import clopper_pearson, empirical_bernstein, posterior_success
@@ -378,8 +379,9 @@ def run_heat(
         after, mass = tilts_after(points / std[:, None], known, signs)
         square = np.einsum("sz,szu->su", mass, np.square(after - tilt(known, signs)[:, None]))
         charge = np.minimum(terms.quick(square.ravel()), terms.allowed).reshape(square.shape)
-        for step in (1.2, 1.0):
-            tried = replace(terms, allowed=step * np.maximum(square, 1e-12).ravel())
+        floor = np.maximum(square - terms.extra_square, 1e-12).ravel()
+        for step in LADDER:
+            tried = replace(terms, allowed=step * floor)
             grown, _ = overcharged(points / std[:, None], known, signs, tried)
             enough = np.where(grown <= 1e-9, tried.allowed.reshape(square.shape), np.inf)
             charge = np.minimum(charge, enough)

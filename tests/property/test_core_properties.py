@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-import pacprivacy.noise.probes
 import pacprivacy.noise.proof
+import pacprivacy.noise.shapes
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import Belief, exact_information, membership_risk
 from pacprivacy.budget import (
@@ -26,7 +26,7 @@ from pacprivacy.budget import (
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import flatten
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.noise.problem import NOISELESS
+from pacprivacy.noise.plan import NOISELESS
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import Bundle, Certificate, Context
 from pacprivacy.release.bundle import BundleSession, bundle_of
@@ -129,7 +129,7 @@ def quick_search() -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pacprivacy.noise.proof, "INFORMATION_COST", 10**5)
         patch.setattr(pacprivacy.noise.proof, "POSTERIOR_COST", 10**5)
-        patch.setattr(pacprivacy.noise.probes, "PROBE_ELEMENTS", 1 << 14)
+        patch.setattr(pacprivacy.noise.shapes, "PROBE_ELEMENTS", 1 << 14)
         yield
 
 

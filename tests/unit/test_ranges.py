@@ -8,7 +8,6 @@ import numpy.typing as npt
 import pytest
 
 import pacprivacy.adversary.view
-import pacprivacy.noise.probes
 import pacprivacy.noise.proof
 import pacprivacy.noise.shapes
 from pacprivacy.budget import Information, Membership
@@ -45,7 +44,7 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacprivacy.noise.proof, "POSTERIOR_COST", 10**5)
     monkeypatch.setattr(pacprivacy.noise.shapes, "N_DRAWS", 128)
     monkeypatch.setattr(pacprivacy.noise.shapes, "GAP_COST", 1 << 15)
-    monkeypatch.setattr(pacprivacy.noise.probes, "PROBE_ELEMENTS", 1 << 12)
+    monkeypatch.setattr(pacprivacy.noise.shapes, "PROBE_ELEMENTS", 1 << 12)
 
 
 def is_calibrated(values: Matrix, budget: Any, **options: Any) -> bool:

@@ -25,11 +25,6 @@ from pacprivacy.adversary.balances import (
     balance_advantage as balance_advantage,
     first_balance as first_balance,
 )
-from pacprivacy.adversary.beliefs import (
-    Belief as Belief,
-    BeliefTilts as BeliefTilts,
-    unit_beliefs as unit_beliefs,
-)
 from pacprivacy.adversary.candidates import Candidates as Candidates
 from pacprivacy.adversary.heat import (
     Heat as Heat,
@@ -67,10 +62,13 @@ from pacprivacy.adversary.membership import (
     side_knowledge as side_knowledge,
 )
 from pacprivacy.adversary.view import (
+    Belief as Belief,
     View as View,
+    ViewTilts as ViewTilts,
     draw_view_blocks as draw_view_blocks,
     draw_views as draw_views,
     make_view as make_view,
+    unit_beliefs_of_view as unit_beliefs_of_view,
     view_log_ratios as view_log_ratios,
     view_posterior as view_posterior,
 )

@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.adversary.beliefs import BeliefTilts
 from pacprivacy.adversary.candidates import Candidates, Units
-from pacprivacy.adversary.view import View, draw_view_blocks, view_posterior
+from pacprivacy.adversary.view import View, ViewTilts, draw_view_blocks, view_posterior
 
 FIRST_STAGE = 2048  # simulated releases on which others are bounded first
 CHAMPIONS = 512  # units among which the likely worst are found
@@ -85,7 +84,7 @@ class _Sums:
         found.n_draws, found.error = self.n_draws, self.error
         return found
 
-    def add(self, tilts: BeliefTilts, folded: npt.NDArray[Any]) -> None:
+    def add(self, tilts: ViewTilts, folded: npt.NDArray[Any]) -> None:
         """Add a block of folded posteriors, in the precision that they have."""
         if folded.dtype == np.float32:
             total = float(np.abs(folded).sum(dtype=np.float64))
@@ -175,7 +174,7 @@ def advantage_bounds(
     Claim A-2. With probability ``1 - gamma`` over the simulated draws every ``lower`` and
     ``upper`` holds, for all units together.
     """
-    tilts = BeliefTilts(pool)
+    tilts = ViewTilts(pool)
     everyone = np.arange(pool.n_units, dtype=np.int64)
     before = tilts.before(view.log_prior, everyone)
     if is_line(view):
@@ -190,7 +189,7 @@ def advantage_bounds(
 
 def _by_draws(
     view: View,
-    tilts: BeliefTilts,
+    tilts: ViewTilts,
     units: Units,
     before: Vector,
     *,
@@ -304,7 +303,7 @@ def _block(n_units: int) -> int:
 
 
 def advantage_moments(
-    view: View, tilts: BeliefTilts, most: float = math.inf, every: int = 1
+    view: View, tilts: ViewTilts, most: float = math.inf, every: int = 1
 ) -> Vector | None:
     """Bound ``E |a|`` for all units by one quadratic form, without draws (math §18).
 
@@ -386,7 +385,7 @@ def _contenders(gain: tuple[Vector, Vector]) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def _on_a_line(view: View, tilts: BeliefTilts, units: Units, before: Vector) -> AdvantageBounds:
+def _on_a_line(view: View, tilts: ViewTilts, units: Units, before: Vector) -> AdvantageBounds:
     """Bound ``E |a|`` for outputs of rank 1 on finer and finer grids (claim A-5)."""
     value, lower, upper = np.empty((3, len(units)))
     active, nodes = units, 0
@@ -426,7 +425,7 @@ def finest_plane_step(view: View) -> float:
 
 
 def plane_advantage(
-    view: View, tilts: BeliefTilts, units: Units, step: float
+    view: View, tilts: ViewTilts, units: Units, step: float
 ) -> tuple[Vector, float]:
     """Return the sum of ``|D|`` over a grid on the plane, per unit, and how far it may be off.
 
@@ -454,7 +453,7 @@ def plane_advantage(
 
 
 def _on_a_plane(
-    view: View, tilts: BeliefTilts, before: Vector, screen: Vector
+    view: View, tilts: ViewTilts, before: Vector, screen: Vector
 ) -> AdvantageBounds | None:
     """Bound ``E |a|`` for outputs of rank 2 on finer and finer grids (claim A-8).
 
@@ -517,7 +516,7 @@ def is_banded(view: View) -> bool:
 
 
 def line_advantage(
-    view: View, tilts: BeliefTilts, units: Units, step: float, dtype: npt.DTypeLike = np.float64
+    view: View, tilts: ViewTilts, units: Units, step: float, dtype: npt.DTypeLike = np.float64
 ) -> tuple[Vector, float, int]:
     """Return the sum of ``|D|`` over a grid on the line, per unit; what it lost; its nodes.
 

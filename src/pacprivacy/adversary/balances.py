@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
-from pacprivacy.adversary.beliefs import BeliefTilts
 from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.adversary.heat import TOP, Heat
+from pacprivacy.adversary.view import ViewTilts
 
 RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
 CUBES = 5.3  # of the largest move of a vote, in units of its information's root
@@ -105,7 +106,7 @@ class VoteBalances:
     """
 
     def __init__(self, pool: Candidates, advantage: float, query_nats: float) -> None:
-        self._tilts, self.advantage = BeliefTilts(pool), advantage
+        self._tilts, self.advantage = ViewTilts(pool), advantage
         share = self._tilts.share
         self.most = float((0.5 / np.minimum(share, 1 - share)).max())
         self._scale = float(self._tilts.scale.max())
@@ -127,6 +128,48 @@ class VoteBalances:
         self._owed = np.zeros((self._tilts.rows, self._tilts.rows))
         self._owed_cubes = self._owed_more = self._booked = 0.0
 
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return where the balances stand, for a file of the curator's."""
+        rest = np.array([self._owed_cubes, self._owed_more, self._booked])
+        arrays = {"balance": self.balance, "reserve": self.reserve, "watched": self._watched}
+        return {**arrays, "owed": self._owed, "rest": rest}
+
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on from where balances stood; whatever is none raises ``ValueError``."""
+        balance, reserve, watched, owed, rest = (
+            np.array(arrays[name]) for name in ("balance", "reserve", "watched", "owed", "rest")
+        )
+        kinds = (balance.dtype, reserve.dtype, owed.dtype, rest.dtype)
+        if watched.dtype.kind != "i" or any(kind != np.float64 for kind in kinds):
+            raise ValueError("dtype")
+        others = np.setdiff1d(np.arange(len(self.balance)), watched)
+        shapes = (balance.shape, reserve.shape, owed.shape, rest.shape)
+        if shapes != (self.balance.shape, self.reserve.shape, self._owed.shape, (3,)):
+            raise ValueError("shape")
+        if len(watched) + len(others) != len(balance) or len(watched) != len(self._watched):
+            raise ValueError("watched")
+        if not (0 <= balance.min() <= balance.max() <= self._full and (rest >= 0).all()):
+            raise ValueError("balance")
+        self.balance, self.reserve, self._owed = balance, reserve, owed
+        self._watched, self._others = watched, others
+        self._others_lowest = self._lowest(others)
+        self._masks = self._tilts.masks(watched, np.float64)
+        self._owed_cubes, self._owed_more, self._booked = rest.tolist()
+
+    def worst_increment(self, n_answers: int, query_nats: float) -> float:
+        """Return the most that so many answers can take of :attr:`increment_left`."""
+        if not n_answers:
+            return 0.0
+        before, square = self.increment_left, self._worst_square(n_answers, query_nats) * (1 + 1e-6)
+        (mine, _), (others, _) = self._lowest(self._watched), self._others_lowest
+        if len(self._others) and _after(others, square + self._most_owed()) < _after(mine, square):
+            self.settle()
+            mine = float(self.balance.min())
+        return before - self._increment(max(_after(mine, square), 0.0))
+
+    def _increment(self, balance: float) -> float:
+        return 0.5 * self.advantage * math.sqrt(balance / self._full)
+
     def fits(self, n_answers: int, query_nats: float) -> bool:
         """Whether so many answers can be paid for, whatever they turn out to be."""
         square = self._worst_square(n_answers, query_nats)
@@ -139,9 +182,12 @@ class VoteBalances:
             (self._lowest(self._watched), 0.0),
             (self._others_lowest, self._most_owed()),
         ):
+            if math.isinf(worst):  # there are no others
+                continue
             if square + owed > 0.38 * worst:
                 return False
-            if BEND * self.cubes * (square + owed) * 3 / worst > reserve:
+            left = worst - float(_vote_price(worst, square + owed))
+            if BEND * self.cubes * (square + owed) > reserve * left * (1 - 1e-6):
                 return False
         return True
 
@@ -154,6 +200,10 @@ class VoteBalances:
     def book(self, n_answers: int, query_nats: float) -> None:
         """Write down the worst of a batch before its first draw; :meth:`pay` replaces it."""
         self._booked += self._worst_square(n_answers, query_nats)
+
+    def unbook(self) -> None:
+        """Take back what was booked for a batch that was refused before its first draw."""
+        self._booked = 0.0
 
     def _worst_square(self, n_answers: int, query_nats: float) -> float:
         # Var(s) <= scale²/4, and the distance of two votes is set by their information
@@ -168,8 +218,7 @@ class VoteBalances:
         """What the smallest balance would add to a blind guess; public."""
         if self._booked:
             self.settle()
-        worst = float(self.balance[self._watched].min())
-        return 0.5 * self.advantage * math.sqrt(worst / self._full)
+        return self._increment(float(self.balance[self._watched].min()))
 
     def pay(self, moves: Matrix, cubes: float, more: float = 0.0) -> None:
         """Charge a batch: rows of its moves, and ``more`` times the largest variance of ``s``."""
@@ -184,8 +233,7 @@ class VoteBalances:
         self._owed_more += more
         self._owed_cubes, self._booked = max(self._owed_cubes, cubes), 0.0
         if len(self._others):
-            worst, _ = self._others_lowest
-            lowest = worst - float(_vote_price(worst, self._most_owed()))
+            lowest = _after(self._others_lowest[0], self._most_owed())
             if lowest < float(self.balance[self._watched].min()):
                 self.settle()
 
@@ -209,6 +257,11 @@ class VoteBalances:
         with np.errstate(divide="ignore"):
             self.reserve[units] -= BEND * cubes * square / left
         self.balance[units] = left
+
+
+def _after(balance: float, square: float) -> float:
+    """Return what is left of a balance."""
+    return balance - float(_vote_price(balance, square))
 
 
 def _vote_price(balance: npt.ArrayLike, square: npt.ArrayLike) -> Vector:

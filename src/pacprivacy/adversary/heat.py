@@ -31,9 +31,8 @@ from pacprivacy.adversary.advantage import (
     is_short_line,
     line_posteriors,
 )
-from pacprivacy.adversary.beliefs import BeliefTilts
 from pacprivacy.adversary.candidates import Candidates, Units
-from pacprivacy.adversary.view import View, draw_view_blocks, make_view, view_posterior
+from pacprivacy.adversary.view import View, ViewTilts, draw_view_blocks, make_view, view_posterior
 
 TOP: float = 1 / math.sqrt(2 * math.pi)  # of the normal density
 HEAT_PILOT = 4096  # simulated releases that tell who needs a test of their own
@@ -194,7 +193,7 @@ def heat_charges(
     output has rank 1, every charge ``c`` has ``E Phi(a', V - c) <= Phi(a, V) + extra`` and
     ``E (a' - a)² <= c + extra_square``.
     """
-    tilts = BeliefTilts(pool)
+    tilts = ViewTilts(pool)
     if view.points.shape[1] and not is_short_line(view):
         return _by_draws(view, tilts, heat, n_draws=n_draws, gamma=gamma, rng=rng)
     if view.points.shape[1] and view.groups is None:
@@ -206,7 +205,7 @@ def heat_charges(
 
 def noiseless_heat_charges(view: View, pool: Candidates, heat: Heat) -> Vector:
     """Return what every unit pays for a release without noise: exact sums over its values."""
-    return _by_sums(BeliefTilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
+    return _by_sums(ViewTilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
 
 
 def noiseless_heat_paid(
@@ -248,7 +247,7 @@ def _group_posteriors(view: View) -> Iterable[tuple[Matrix, Vector]]:
 
 
 def _by_sums(
-    tilts: BeliefTilts,
+    tilts: ViewTilts,
     heat: Heat,
     rows: Iterable[tuple[Matrix, Vector]],
     slack: float,
@@ -304,7 +303,7 @@ def _worth_a_test(heat: Heat, floor: Vector, quick: Vector) -> Units:
 
 def _by_draws(
     view: View,
-    tilts: BeliefTilts,
+    tilts: ViewTilts,
     heat: Heat,
     *,
     n_draws: int,
@@ -357,7 +356,7 @@ def _by_draws(
 
 
 def _squares(
-    view: View, tilts: BeliefTilts, units: Units, n_draws: int, rng: np.random.Generator
+    view: View, tilts: ViewTilts, units: Units, n_draws: int, rng: np.random.Generator
 ) -> Vector:
     """Return the mean square of the move of every unit, on a few draws."""
     sums = np.zeros(len(units))
@@ -369,7 +368,7 @@ def _squares(
     return sums / n_draws
 
 
-def _reach(view: View, tilts: BeliefTilts, heat: Heat, units: Units) -> tuple[Vector, float]:
+def _reach(view: View, tilts: ViewTilts, heat: Heat, units: Units) -> tuple[Vector, float]:
     """Return how far each unit's tilt moves but for a part of the potential that is returned too.
 
     The moments of a move are bounded by quadratic forms (claim H-1); infinite where they say

@@ -16,11 +16,12 @@ import numpy.typing as npt
 from pacprivacy._checks import Count, Matrix, Share, Vector, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.advantage import RATES, advantage_bounds, advantage_deviation
-from pacprivacy.adversary.beliefs import BeliefTilts, check_belief_size
 from pacprivacy.adversary.candidates import Candidates
 from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
 from pacprivacy.adversary.view import (
     View,
+    ViewTilts,
+    check_view_size,
     draw_view_blocks,
     make_view,
     view_generator,
@@ -105,7 +106,7 @@ def membership_risk(
     the universe, the pool, the mechanism and the noise law guesses the membership of any unit
     with success above ``upper``.
     """
-    check_belief_size(view.n_subsets, pool)
+    check_view_size(view.n_subsets, pool)
     n_draws = n_draws or membership_draws(pool.n_subsets)
     rng = view_generator(rng, "membership")
     allowed = None if caps is None else 2 * caps - 1
@@ -134,8 +135,8 @@ def membership_draws(n_subsets: int) -> int:
 
 def noiseless_membership_risk(view: View, pool: Candidates) -> Vector:
     """Success per unit when nothing but the group of the secret is seen; exact, no draws."""
-    check_belief_size(view.n_subsets, pool)
-    tilts = BeliefTilts(pool)
+    check_view_size(view.n_subsets, pool)
+    tilts = ViewTilts(pool)
     weights = np.exp(view.log_prior)
     groups = view.groups if view.groups is not None else np.zeros(view.n_subsets, dtype=np.int64)
     order = np.argsort(groups, kind="stable")

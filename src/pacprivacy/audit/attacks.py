@@ -143,10 +143,14 @@ class LikelihoodRatio:
     """Shadow releases with and without each unit; the easiest ``n_attacked`` are attacked.
 
     ``score="gaussian"`` compares Gaussian densities of the score; ``"empirical"`` cuts where the
-    empirical distribution functions differ most.
+    empirical distribution functions differ most. A unit's score is how far a release lies along
+    what it moves; or that of LiRA, with ``confidence``: a function from releases, of shape (N, q),
+    to what each released model says of each unit's record, of shape (N, n_units), such as the
+    log-odds of its label.
     """
 
     score: Score = "gaussian"
+    confidence: Callable[[Matrix], Matrix] | None = None
     n_attacked: int = 1
     name: str = "likelihood_ratio"
     question: str = "one unit: in or out"
@@ -154,11 +158,14 @@ class LikelihoodRatio:
 
     def train(self, target: Target, shadow: Releases) -> Trained:
         """Learn directions on one half of the shadow releases and laws of scores on the other."""
+        fit = fit_gaussian_attack if self.score == "gaussian" else fit_empirical_attack
+        says_in = gaussian_attack_guess if self.score == "gaussian" else empirical_attack_guess
+        if self.confidence is not None:
+            return self._train_on_confidence(target, shadow, self.confidence, fit, says_in)
         half = len(shadow) // 2
         first, second = shadow.part(slice(0, half)), shadow.part(slice(half, None))
         lens = _Lens.learn(first)
         seen, seen_later = lens.look(first), lens.look(second)
-        fit = fit_gaussian_attack if self.score == "gaussian" else fit_empirical_attack
         found = []
         for units in noise_model_unit_blocks(target.pool.n_units):
             members = target.members(units)
@@ -169,11 +176,37 @@ class LikelihoodRatio:
         laws = np.concatenate([law for _, law in found], axis=1)
         worst = _worst_units(laws[0], self.n_attacked)
         directions, laws, members = directions[worst], laws[:, worst], target.members(worst)
-        says_in = gaussian_attack_guess if self.score == "gaussian" else empirical_attack_guess
 
         def hits(releases: Releases) -> Mask:
             scores = lens.look(releases) @ directions.T
             right: Mask = says_in(scores, laws) == members[releases.indices]
+            return right
+
+        return attack_members(target, worst, hits)
+
+    def _train_on_confidence(
+        self,
+        target: Target,
+        shadow: Releases,
+        confidence: Callable[[Matrix], Matrix],
+        fit: Callable[[Matrix, Mask], Matrix],
+        says_in: Callable[[Matrix, Matrix], Mask],
+    ) -> Trained:
+        """Learn the laws of the confidence with and without each unit."""
+        everybody = np.arange(target.pool.n_units)
+        scores = np.asarray(confidence(shadow.seen), dtype=np.float64)
+        if scores.shape != (len(shadow), len(everybody)) or not np.isfinite(scores).all():
+            raise AuditError(
+                "confidence must return one finite number for each release and unit, shape "
+                f"({len(shadow)}, {len(everybody)}); got {scores.shape}."
+            )
+        laws = fit(scores, target.members(everybody)[shadow.indices])
+        worst = _worst_units(laws[0], self.n_attacked)
+        laws, members = laws[:, worst], target.members(worst)
+
+        def hits(releases: Releases) -> Mask:
+            seen = np.asarray(confidence(releases.seen), dtype=np.float64)[:, worst]
+            right: Mask = says_in(seen, laws) == members[releases.indices]
             return right
 
         return attack_members(target, worst, hits)

@@ -338,6 +338,7 @@ VERBS: Final = {
     "release": "Release a statistic or a model of a table.",
     "sql": "Answer a query over tables with keys.",
     "predict": "Apply a released model to new rows.",
+    "serve": "Answer questions of a model that stays, over HTTP.",
     "verify": "Recompute a certificate from the curator's bundle.",
     "audit": "Attack simulated releases, beside what is promised.",
     "report": "Write a page that says what a release promises.",

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from pacprivacy._rounding import at_most
-from pacprivacy.budget import AnyBudget, Membership, parse_budget
+from pacprivacy.budget import AnyBudget, Membership, budget_limits, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.main import (
     AsJson,
@@ -26,6 +26,7 @@ from pacprivacy.cli.main import (
     tell_curator,
 )
 from pacprivacy.cli.promise import promise_hint
+from pacprivacy.comparison import Advice, advise
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import as_rule, check_rule_feasible, noise_limit, propose_variance
 from pacprivacy.pool import Pool
@@ -124,6 +125,7 @@ def _plan(
     if plot is not None:
         plot_plan(rows, plot, title=f"{outputs.mechanism_name}: cost of a budget")
     sampling = _rms(outputs.values, goal)
+    advice = _advise(model, list(limits.values()))
     if as_json:
         show_json(
             {
@@ -133,14 +135,23 @@ def _plan(
                 "distance_without_noise": sampling,
                 "rows": [asdict(row) for row in rows],
                 "more": None if more is None else more._asdict(),
+                "advice": None if advice is None else advice.to_public_dict(),
             }
         )
     elif not quiet:
         _show(rows, outputs, pool, sampling)
         if more is not None:
             show(f"\nAt {rows[0].budget}, {more}.")
+        if advice is not None:
+            show(f"\n{advice}")
         if plot is not None:
             show(f"Plot: {plot}")
+
+
+def _advise(model: str, budgets: list[AnyBudget]) -> Advice | None:
+    """Return what was measured for a model at the middle one of the limits on membership."""
+    levels = sorted(x for b in budgets if (x := budget_limits(b, 2).success_level) is not None)
+    return advise(model, success=levels[len(levels) // 2]) if levels else None
 
 
 def read_budgets(text: str) -> dict[str, AnyBudget]:

@@ -29,7 +29,7 @@ _Query = Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT of aggreg
 _Key = Annotated[
     str, typer.Option("--unit", metavar="TABLE.COLUMN", help="Who is protected: one value each.")
 ]
-_Via = Annotated[
+Via = Annotated[
     list[str] | None,
     typer.Option(
         "--via",
@@ -66,7 +66,7 @@ def _sql(
     unit: _Key,
     budget: BudgetText,
     output: options.Folder,
-    via: _Via = None,
+    via: Via = None,
     keys: _Keys = None,
     at_least: _AtLeast = AT_LEAST,
     fill: _Fill = None,
@@ -88,7 +88,7 @@ def _sql(
     limits = parse_budget(budget)
     session_of = account.session()
     check_folder(output)
-    tables = Tables(source, unit=unit, via=_read_paths(via or []))
+    tables = Tables(source, unit=unit, via=read_paths(via or []))
     asked: dict[str, Any] = {"keys": _read_keys(keys or []), "at_least": at_least, "fill": fill}
     asked |= {"checkpoint": checkpoint, "name": name}
     drawn: dict[str, Any] = {"n_subsets": subsets, "rng": seed, "simulate": simulate}
@@ -110,7 +110,8 @@ def _sql(
         _show(found, files)
 
 
-def _read_paths(texts: list[str]) -> dict[str, Any]:
+def read_paths(texts: list[str]) -> dict[str, Any]:
+    """Read how private tables reach the unit."""
     paths: dict[str, Any] = {}
     for text in texts:
         table, sign, path = text.partition("=")

@@ -12,6 +12,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
 from pacprivacy.budget import Membership
+from pacprivacy.comparison.advice import Advice, advise
 from pacprivacy.comparison.contenders import MODELS, ContenderRecords, Model
 from pacprivacy.dp import DPCertificate, calibrate_to_advantage
 from pacprivacy.errors import BudgetError, DataError, PacPrivacyError
@@ -83,6 +84,11 @@ class Comparison:
         """What the success is above a blind guess, of what it could be: ``2 success - 1``."""
         return 2.0 * self.success - 1.0
 
+    @property
+    def advice(self) -> Advice | None:
+        """What was measured for this task on public data, tuned; None where nothing was."""
+        return advise(self.model, success=self.success)
+
     def best(self, family: Family) -> ComparisonRow:
         """Return the row of a family with the best utility."""
         mine = [row for row in self.rows if row.family == family and row.utility is not None]
@@ -95,7 +101,12 @@ class Comparison:
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types."""
-        return asdict(self) | {"advantage": self.advantage, "promises": PROMISES}
+        advice = None if self.advice is None else self.advice.to_public_dict()
+        return asdict(self) | {
+            "advantage": self.advantage,
+            "promises": PROMISES,
+            "advice": advice,
+        }
 
     def __str__(self) -> str:
         lines = [
@@ -121,7 +132,7 @@ class Comparison:
         lines += ["", "Simulated releases: seeded, they protect nobody."]
         for text in PROMISES.values():
             lines.append(textwrap.fill(text.replace("*", ""), WIDTH))
-        return "\n".join(lines)
+        return "\n".join(lines if self.advice is None else [*lines, "", str(self.advice)])
 
     def _repr_html_(self) -> str:
         names = ("", "method", self.metric, "distance", "δ(0)", "promise")
@@ -134,7 +145,8 @@ class Comparison:
             f"{self.model} at {100 * self.success:.2f} % membership success; "
             f"{self.without_privacy:.4g} without privacy"
         )
-        notes = "".join(f"<p>{html.escape(text)}</p>" for text in PROMISES.values())
+        said = [*PROMISES.values(), *([] if self.advice is None else [str(self.advice)])]
+        notes = "".join(f"<p>{html.escape(text)}</p>" for text in said)
         return f"<div><p><b>{title}</b></p><table><tr>{head}</tr>{body}</table>{notes}</div>"
 
 

@@ -89,6 +89,7 @@ from pacprivacy.dp.pate import (
     DataDependentLoss as DataDependentLoss,
     count_votes as count_votes,
     data_dependent_loss as data_dependent_loss,
+    label_by_confident_votes as label_by_confident_votes,
     label_by_votes as label_by_votes,
 )
 from pacprivacy.dp.perturbation import (

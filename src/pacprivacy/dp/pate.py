@@ -18,6 +18,12 @@ from pacprivacy.dp.events import gaussian_event, publish_event
 from pacprivacy.dp.records import encode_record_labels, record_array
 from pacprivacy.errors import BudgetError, DataError
 
+CHECKS_SHARE: Final = 0.2  # of the squared parameter, for comparing counts with a threshold
+ASSUMPTIONS: Final = (
+    "A record is in the block of one teacher, so it changes one vote for each question.",
+    aggregate.ALONE,
+    "The questions are public and the classes were declared.",
+)
 ORDERS: Final = tuple(np.concatenate([np.linspace(1.25, 10, 36), np.arange(11.0, 200.0)]))
 
 
@@ -115,12 +121,7 @@ def label_by_votes(
     array([0, 1])
     """
     check_neighbours(neighbours)
-    counts = np.asarray(votes)
-    if counts.ndim != 2 or counts.shape[1] < 2 or counts.dtype.kind not in "iu":
-        raise DataError(
-            f"votes must be whole numbers of shape (n_questions, n_classes); got {counts.shape} "
-            f"and dtype {counts.dtype}. Use count_votes."
-        )
+    counts = _read_votes(votes)
     parameter = noise.lattice_parameter(epsilon, delta, counts.size)
     source = noise.dp_noise_source(simulate)
     reach = math.sqrt(2.0 * len(counts)) * (1 + 1e-12)
@@ -134,14 +135,103 @@ def label_by_votes(
         simulation=source.is_simulation,
         advantage=noise_advantage(epsilon, delta, counts.size),
         mechanism=f"PATE: {len(counts)} questions answered by noisy majorities",
-        assumptions=(
-            "A record is in the block of one teacher, so it changes one vote for each question.",
-            aggregate.ALONE,
-            "The questions are public and the classes were declared.",
-        ),
+        assumptions=ASSUMPTIONS,
         accounting={"method": "one Gaussian mechanism for all votes", "questions": len(counts)},
         noise={"std of votes": noisy.noise_std},
     )
+
+
+def label_by_confident_votes(
+    votes: Integers,
+    *,
+    threshold: float,
+    n_answers: int,
+    epsilon: float,
+    delta: float,
+    neighbours: Neighbours,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release labels of the first ``n_answers`` questions on which the teachers seem to agree.
+
+    Confident-GNMax (Papernot et al. 2018). The largest count of every question gets noise and is
+    compared with the threshold; where it is above, the majority is asked for, with less noise,
+    since few questions are answered. The value holds places of classes, and -1 for no answer.
+
+    Parameters
+    ----------
+    threshold : float, public
+        In votes; about six tenths of the teachers.
+    n_answers : int, public
+        At most so many questions are answered; they are paid for whether there are so many or not.
+
+    Guarantee
+    ---------
+    Claim DP-32. ``(epsilon, delta)``-differential privacy, whatever the votes are; that a question
+    got no answer is covered too.
+
+    Examples
+    --------
+    >>> votes = np.array([[980, 20], [520, 480], [30, 970]])
+    >>> label_by_confident_votes(
+    ...     votes, threshold=700, n_answers=2, epsilon=2.0, delta=1e-6, neighbours="replace",
+    ...     simulate=0,
+    ... ).value
+    array([ 0, -1,  1])
+    """
+    check_neighbours(neighbours)
+    counts = _read_votes(votes)
+    noise.check_count("n_answers", n_answers)
+    if not math.isfinite(threshold):
+        raise BudgetError(f"threshold must be a finite number of votes; got {threshold!r}.")
+    n_answers = min(n_answers, len(counts))
+    n_numbers = len(counts) + n_answers * counts.shape[1]
+    parameter = noise.lattice_parameter(epsilon, delta, n_numbers)
+    source = noise.dp_noise_source(simulate)
+    checked = noise.add_gaussian(
+        counts.max(axis=1).astype(np.float64),
+        sensitivity=math.sqrt(len(counts)) * (1 + 1e-12),
+        parameter=parameter * math.sqrt(CHECKS_SHARE) * (1 - 1e-12),
+        source=source,
+    )
+    chosen = np.flatnonzero(checked.values >= threshold)[:n_answers]
+    asked = np.zeros((n_answers, counts.shape[1]))
+    asked[: len(chosen)] = counts[chosen]
+    noisy = noise.add_gaussian(
+        asked,
+        sensitivity=math.sqrt(2.0 * n_answers) * (1 + 1e-12),
+        parameter=parameter * math.sqrt(1.0 - CHECKS_SHARE) * (1 - 1e-12),
+        source=source,
+    )
+    labels = np.full(len(counts), -1, dtype=np.int64)
+    labels[chosen] = np.argmax(noisy.values, axis=1)[: len(chosen)]
+    return publish_event(
+        labels,
+        (epsilon, delta, neighbours),
+        gaussian_event(parameter, n_numbers),
+        simulation=source.is_simulation,
+        advantage=noise_advantage(epsilon, delta, n_numbers),
+        mechanism=(
+            f"PATE: at most {n_answers} of {len(counts)} questions answered by noisy majorities, "
+            f"those with a noisy count of at least {threshold:g}"
+        ),
+        assumptions=ASSUMPTIONS,
+        accounting={
+            "method": "one Gaussian mechanism for checks and votes",
+            "questions": len(counts),
+            "answers": n_answers,
+        },
+        noise={"std of checks": checked.noise_std, "std of votes": noisy.noise_std},
+    )
+
+
+def _read_votes(votes: Integers) -> Integers:
+    counts = np.asarray(votes)
+    if counts.ndim != 2 or counts.shape[1] < 2 or counts.dtype.kind not in "iu":
+        raise DataError(
+            f"votes must be whole numbers of shape (n_questions, n_classes); got {counts.shape} "
+            f"and dtype {counts.dtype}. Use count_votes."
+        )
+    return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

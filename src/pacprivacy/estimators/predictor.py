@@ -1,19 +1,36 @@
 """A private model that never leaves: it answers queries, and every answer is a release."""
 
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
 
 import joblib
 import numpy as np
 import numpy.typing as npt
+import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
+# The ledger is imported on first use, through its package: SQLAlchemy takes a while.
+from pacprivacy import ledger as ledgers
 from pacprivacy._certificates import write_release
-from pacprivacy._random import coerce_seed, public_generator, secret_source
-from pacprivacy._system import single_threaded
-from pacprivacy.budget import BudgetLike, Information, as_budget
-from pacprivacy.errors import BudgetError, MechanismError, SecretError
+from pacprivacy._random import coerce_seed, fresh_seed, public_generator, secret_source
+from pacprivacy._system import single_threaded, write_atomically
+from pacprivacy.budget import BudgetLike, Information, as_budget, budget_limits
+from pacprivacy.errors import (
+    BudgetError,
+    BudgetExceededError,
+    LedgerError,
+    MechanismError,
+    SecretError,
+)
 from pacprivacy.estimators.base import read_estimator_input, read_new, read_seed
 from pacprivacy.mechanism import (
     EstimatorFit,
@@ -27,10 +44,14 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import AnswerBundle, certify_answer_bundle
-from pacprivacy.session import Answerer, Reading
+from pacprivacy.session import NOBODY, Answerer, Leases, Left, Reading, Reply
 from pacprivacy.simulation import train_subsets
 
+if TYPE_CHECKING:
+    from pacprivacy.ledger import Ledger
+
 Output = Literal["one_hot", "score"]
+SCHEMA_VERSION: Final = 1
 _QUERY: Final = Information(2.0**-20)
 _TOTAL: Final = Information(2.0**-4)
 
@@ -80,8 +101,8 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     -----
     ``predict``, ``predict_proba``, ``answer`` and ``distil`` all spend: asking twice costs twice.
     There is no ``score``, which would spend unseen. The predictor lives in its process; once
-    fitted it cannot be pickled or copied, and does not answer in a fork. Servers that fork workers
-    fit one in each, with its own share of the budget, or serve a student.
+    fitted it cannot be pickled or copied, and does not answer in a fork. :meth:`save` hands it over
+    to a file and a ledger, from which one process at a time goes on: ``pac serve`` for example.
 
     Guarantee
     ---------
@@ -198,6 +219,175 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         write_release(public, plain)
         return public
 
+    def save(
+        self,
+        path: str | Path,
+        *,
+        ledger: str | Path | Ledger,
+        dataset: str | None = None,
+        principal: str = NOBODY,
+        state: str | Path | None = None,
+    ) -> Path:
+        """Hand the predictor over to a file and a ledger, for :meth:`load`; this object closes.
+
+        The models are in ``path``; the secret, the belief and the balances in a file beside the
+        ledger. Both have mode 0600 and are for the curator alone.
+
+        Parameters
+        ----------
+        path : path
+            File of the models. It must not be there yet.
+        ledger : path, postgresql:// URL or Ledger
+            Where every spend is written from now on, what was spent so far first.
+        dataset, principal : str
+            Whose budget it is, the file's name by default, and who spent so far. Where the ledger
+            has no total for the dataset, ``budget`` becomes that.
+        state : path, optional
+            File of the secret; beside the ledger by default.
+
+        Guarantee
+        ---------
+        Claim V-2. There is one secret, which never leaves its promise: it goes on from this file
+        and its latest state, in one process at a time, or not at all.
+        """
+        self._require_fit()
+        self._responder.check_process()
+        target = Path(path)
+        if self.simulate or self._saved:
+            raise SecretError(
+                "a predictor must be real and new to be saved; got one that is simulated, or that "
+                "was loaded, whose file is up to date at every moment. Fit another."
+            )
+        if target.exists():
+            raise LedgerError(f"{target} must not be there yet; it is. Choose another path.")
+        if not self._models:
+            raise SecretError("predictor must be open; it is closed. Fit it again.")
+        content = _to_bytes(self)
+        leases = Leases(
+            ledger,
+            hashlib.sha256(content).hexdigest(),
+            self.certificate_,
+            dataset=dataset or target.stem,
+            state=state,
+        )
+        leases.payer = principal
+        try:
+            terms = budget_limits(self.bundle_.budget, self.bundle_.pool.n_subsets)
+            write_atomically(target, content, mode=0o600)
+            leases.begin(terms, self._responder.spent)
+            self._responder.hand_over(leases)
+        finally:
+            leases.close()
+        self._models = ()
+        return target
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        ledger: str | Path | Ledger,
+        dataset: str | None = None,
+        principal: str = NOBODY,
+        state: str | Path | None = None,
+    ) -> Self:
+        """Go on with a predictor that was saved: the same secret, belief and balances.
+
+        Parameters as in :meth:`save`; ``principal`` is who asks from here on.
+
+        Raises
+        ------
+        LedgerError, SecretError
+            If it is open elsewhere, if anything but the latest state is there, or if the file was
+            changed or needs other versions. Nothing was spent.
+        """
+        target = Path(path)
+        content = _read_models(target)
+        record = _from_bytes(target, content, ledger)
+        found = cls(**record["params"])
+        for name, value in record["fitted"].items():
+            setattr(found, name, value)
+        terms: AnswerBundle = found.bundle_
+        found.certificate_ = certify_answer_bundle(terms)
+        leases = Leases(
+            ledger,
+            hashlib.sha256(content).hexdigest(),
+            found.certificate_,
+            dataset=dataset or target.stem,
+            state=state,
+        )
+        try:
+            leases.payer, found._book = principal, leases
+            found._responder = Answerer(
+                terms.pool,
+                query_nats=terms.query_nats,
+                total_nats=terms.total_nats,
+                advantage=terms.advantage,
+                source=secret_source(0, simulate=False),
+                book=leases,
+                standing=leases.resume(terms.pool.n_subsets),
+            )
+        except BaseException:
+            leases.close()
+            raise
+        return found
+
+    @property
+    def _saved(self) -> bool:
+        return hasattr(self, "_book")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still answer."""
+        return bool(self._models) and not self._responder.is_closed
+
+    def left_for(self, principal: str, *, fresh: bool = False) -> tuple[Left, Left]:
+        """Return what a principal may still spend, and its limits; of a predictor with a ledger."""
+        self._require_fit()
+        return self._book.left_for(principal, fresh=fresh), self._book.limits_for(principal)
+
+    def answer_each(
+        self, X: Any, parts: Sequence[tuple[str, int]]
+    ) -> list[Reply | BudgetExceededError]:
+        """Answer several principals in one pass of the models.
+
+        Parameters
+        ----------
+        X : array or frame
+            The questions of all of them, one after the other.
+        parts : sequence of (str, int)
+            Who asks, and how many rows of ``X``.
+
+        Returns
+        -------
+        list
+            For each a reply, or why it is refused; then nothing was drawn or spent for it.
+
+        Guarantee
+        ---------
+        Claim V-1. What the replies cost, and the belief after them, is on the disk.
+        """
+        table = self._tabulate(X)
+        replies: list[Reply | BudgetExceededError] = []
+        start, payer = 0, self._book.payer
+        try:
+            for principal, count in parts:
+                self._book.payer = principal
+                try:
+                    replies.append(self._reply(table[:, start : start + count]))
+                except BudgetExceededError as refused:
+                    replies.append(refused)
+                start += count
+        finally:
+            self._book.payer = payer
+            self._responder.flush()
+        return replies
+
+    def _reply(self, table: npt.NDArray[Any]) -> Reply:
+        if self.output == "score":
+            return self._responder.reply_scores(table)
+        return self._responder.reply_votes(table, n_classes=len(self.classes_))
+
     def answer(self, X: Any) -> npt.NDArray[np.float64]:
         """Release one noisy vector per row of ``X``, shape (n_queries, n_classes).
 
@@ -206,10 +396,9 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         BudgetExceededError
             If the budget might not cover every row; nothing is drawn or spent.
         """
-        table = self._tabulate(X)
-        if self.output == "score":
-            return self._responder.answer_scores(table)
-        return self._responder.answer_votes(table, n_classes=len(self.classes_))
+        reply = self._reply(self._tabulate(X))
+        self._responder.flush()
+        return np.array(reply.values)
 
     def predict(self, X: Any) -> Any:
         """Return the class with the largest released value, for every row; spends."""
@@ -293,7 +482,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
 
     def _forget(self) -> None:
-        for name in ("_models", "_responder", "classes_", "certificate_", "bundle_"):
+        for name in ("_models", "_responder", "_book", "classes_", "certificate_", "bundle_"):
             if hasattr(self, name):
                 delattr(self, name)
 
@@ -316,6 +505,65 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "a fitted predictor must stay in its process; got a request to pickle or copy it. "
             "Distil it into a model that may leave."
         )
+
+
+def _versions() -> dict[str, str]:
+    python = ".".join(map(str, sys.version_info[:2]))
+    return {"python": python, "numpy": np.__version__, "scikit-learn": sklearn.__version__}
+
+
+def _to_bytes(predictor: PrivatePredictor) -> bytes:
+    """Return the file of a predictor's models: a line that says what it is, then a pickle."""
+    import cloudpickle
+
+    names = ("_models", "classes_", "bundle_", "n_features_in_", "feature_names_in_")
+    fitted = {name: getattr(predictor, name) for name in names if hasattr(predictor, name)}
+    record = {"params": predictor.get_params(deep=False), "fitted": fitted}
+    header = {
+        "schema_version": SCHEMA_VERSION,
+        "versions": _versions(),
+        "name": f"{fresh_seed():x}",
+    }
+    return json.dumps(header).encode() + b"\n" + bytes(cloudpickle.dumps(record))
+
+
+def _read_models(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode & 0o777
+            if os.name != "nt" and mode & 0o077:
+                raise SecretError(
+                    f"{path} must be readable by its owner alone (mode 0600); got {mode:04o}. Run: "
+                    f"chmod 600, if nobody had access to the models."
+                )
+            return file.read()
+    except OSError as error:
+        raise LedgerError(
+            f"{path} must be a predictor that was saved; {error.strerror}. Choose another path."
+        ) from None
+
+
+def _from_bytes(path: Path, content: bytes, ledger: str | Path | Ledger) -> dict[str, Any]:
+    """Read a predictor's models, after the ledger has said that they are what was saved."""
+    try:
+        line, _, pickled = content.partition(b"\n")
+        header = json.loads(line)
+        version, versions = header["schema_version"], dict(header["versions"])
+    except (ValueError, KeyError, TypeError):
+        raise LedgerError(f"{path} must be a predictor that was saved; it is not.") from None
+    if version != SCHEMA_VERSION or versions != _versions():
+        raise LedgerError(
+            f"{path} must be loaded with the versions that it was saved with, {versions}; got "
+            f"{_versions()}. Install those, or fit again under a budget of its own."
+        )
+    book = ledgers.Ledger(ledger, create=False) if isinstance(ledger, str | Path) else ledger
+    if not book.mark(hashlib.sha256(content).hexdigest()):
+        raise LedgerError(
+            f"{path} must be as it was saved under ledger {book.label}; its digest is not known "
+            f"there. Restore the file, or name its own ledger."
+        )
+    record: dict[str, Any] = pickle.loads(pickled)  # our own bytes: the digest says so
+    return record
 
 
 def _distinct_rows(

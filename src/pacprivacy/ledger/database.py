@@ -290,6 +290,14 @@ ENTRIES: Final = sa.Table(
     sa.Index("pac_entries_session", "session"),
 )
 
+# Where the file of a service stands; not in the chain, for it moves with every answer.
+MARKS: Final = sa.Table(
+    "pac_marks",
+    _TABLES,
+    sa.Column("session", sa.Text, primary_key=True),
+    sa.Column("mark", sa.Text, nullable=False),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseHead:
@@ -452,6 +460,26 @@ def database_settled(connection: sa.Connection, reservation: str) -> list[str]:
     """Return the kinds of entries that a reservation has."""
     query = sa.select(ENTRIES.c.kind).where(ENTRIES.c.reservation == reservation)
     return [str(kind) for (kind,) in connection.execute(query)]
+
+
+def read_mark(connection: sa.Connection, session: str) -> str | None:
+    """Return the mark of a session; ``None`` if it has none."""
+    if not sa.inspect(connection).has_table(MARKS.name):  # a ledger from before there were marks
+        return None
+    query = sa.select(MARKS.c.mark).where(MARKS.c.session == session)
+    return connection.execute(query).scalar_one_or_none()
+
+
+def move_mark(connection: sa.Connection, session: str, old: str, new: str) -> bool:
+    """Replace a mark if it is still the old one; the empty text stands for none."""
+    if old:
+        moved = sa.update(MARKS).where(MARKS.c.session == session, MARKS.c.mark == old)
+        return connection.execute(moved.values(mark=new)).rowcount == 1
+    MARKS.create(connection, checkfirst=True)
+    if read_mark(connection, session) is not None:
+        return False
+    connection.execute(MARKS.insert().values(session=session, mark=new))
+    return True
 
 
 def database_total(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> Units:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pacprivacy._random import Process, fresh_seed
 from pacprivacy._system import write_atomically
 from pacprivacy.budget import SUMS, Spent
-from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError
+from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError, SecretError
 from pacprivacy.ledger import database as db
 from pacprivacy.ledger.amounts import FAMILIES, Units, amounts_allowed, amounts_charged, amounts_of
 from pacprivacy.ledger.database import database_spent
@@ -382,6 +382,23 @@ class Ledger:
         """Whether a reservation of this name was made."""
         with self._database.reading() as connection:
             return "reserve" in db.database_settled(connection, reservation_id)
+
+    def mark(self, session: str) -> str:
+        """Return where the file of a session stands; empty if nothing was said of it."""
+        with self._database.reading() as connection:
+            return db.read_mark(connection, session) or ""
+
+    def move_mark(self, session: str, old: str, new: str) -> None:
+        """Say that the file of a session stands elsewhere now; on the disk when this returns.
+
+        Refused unless it stood at ``old``: then another process goes on with that session.
+        """
+        with self._database.writing(lock=_LOCK) as connection:
+            if not db.move_mark(connection, session, old, new):
+                raise SecretError(
+                    f"ledger {self.label} must stand where this process left it; another process "
+                    f"has gone on with the same secret. Nothing was answered. Close this one."
+                )
 
     def verify(self, *, head: str | None = None) -> Verification:
         """Check every entry, every budget and the end of the chain.

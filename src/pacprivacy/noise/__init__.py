@@ -35,9 +35,10 @@ from pacprivacy.noise.plan import (
     Kind as Kind,
     NoisePlan as NoisePlan,
     Observation as Observation,
+    PlanProblem as PlanProblem,
+    distinct_plan_outputs as distinct_plan_outputs,
     make_plan as make_plan,
 )
-from pacprivacy.noise.problem import Problem as Problem, distinct_outputs as distinct_outputs
 from pacprivacy.noise.proof import (
     Proof as Proof,
     prove_rescaled as prove_rescaled,

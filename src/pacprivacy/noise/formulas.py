@@ -15,8 +15,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.lattice import Integers
-from pacprivacy.noise.plan import NoisePlan
-from pacprivacy.noise.problem import Problem
+from pacprivacy.noise.plan import NoisePlan, PlanProblem
 from pacprivacy.theory import entropy, information_slack, log_det_bound
 
 ADVICE = "Use about 0.02 to keep any membership guess below 60 %."
@@ -161,7 +160,7 @@ def log_det_of_plan(plan: NoisePlan, weights: Vector) -> float:
     return bound * (1 + 1e-12) + information_slack(plan.total_variation_slack, plan.n_subsets)
 
 
-def closed_plan(plan_for: Planner, problem: Problem) -> NoisePlan:
+def closed_plan(plan_for: Planner, problem: PlanProblem) -> NoisePlan:
     """Return the plan of a formula at the budget that implies every limit.
 
     Guarantee

@@ -17,8 +17,7 @@ from pacprivacy.adversary import Candidates
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise.formulas import isotropic, isotropic_max, proportional
-from pacprivacy.noise.plan import Kind, NoisePlan, make_plan
-from pacprivacy.noise.problem import Problem
+from pacprivacy.noise.plan import Kind, NoisePlan, PlanProblem, make_plan
 from pacprivacy.noise.rules import Rule, Terms
 from pacprivacy.noise.spread_frames import AxisFrame
 from pacprivacy.theory import (
@@ -74,7 +73,7 @@ class IidRule(Rule):
     @abstractmethod
     def _notes(self, values: Matrix) -> tuple[str, ...]: ...
 
-    def pose(self, outputs: object, budget: AnyBudget, **given: Any) -> Problem:
+    def pose(self, outputs: object, budget: AnyBudget, **given: Any) -> PlanProblem:
         """Return what a plan must satisfy; refuse sessions."""
         if given.get("log_belief") is not None:
             raise BudgetError(
@@ -99,7 +98,7 @@ class IidRule(Rule):
             )
         return min(budgets), None, None
 
-    def plan(self, problem: Problem) -> NoisePlan:
+    def plan(self, problem: PlanProblem) -> NoisePlan:
         """Return the noise for the last ``n_reserve`` outputs, found on the others."""
         values, mi_nats = self.clipped(problem.values), problem.mi_nats
         assert mi_nats is not None  # the terms of this rule

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.adversary import BeliefTilts, Candidates
+from pacprivacy.adversary import Candidates, ViewTilts
 from pacprivacy.budget import AnyBudget
 from pacprivacy.noise.rules import RULES
 from pacprivacy.noise.shapes import unit_shifts
@@ -82,7 +82,7 @@ def noise_limit(
     spread, caps = problem.spread, problem.caps
     if caps is None or not spread.rank or not enough > 0:
         return Limit(least_variance=0.0, method="waves")
-    contrast = _Contrast(BeliefTilts(pool), problem.log_p, 2 * caps - 1)
+    contrast = _Contrast(ViewTilts(pool), problem.log_p, 2 * caps - 1)
     shifts = unit_shifts(spread, contrast.tilts, problem.log_p)
     waves = _along_axes(spread, contrast, shifts)
     along = waves.copy()
@@ -105,7 +105,7 @@ def noise_limit(
 class _Contrast:
     """The weights ``c_k`` of any units, and their limits."""
 
-    tilts: BeliefTilts
+    tilts: ViewTilts
     log_p: Vector
     allowed: Vector
 

@@ -18,11 +18,11 @@ import numpy as np
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import (
-    BeliefTilts,
     Candidates,
     Heat,
     MembershipRisk,
     View,
+    ViewTilts,
     advantage_room,
     exact_information,
     heat_charges,
@@ -38,10 +38,15 @@ from pacprivacy.adversary import (
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.lattice import Integers
-from pacprivacy.noise.plan import NoisePlan, make_plan
-from pacprivacy.noise.probes import COARSE, Probe, RiskProbe, risk_probe
-from pacprivacy.noise.problem import Problem
-from pacprivacy.noise.shapes import Shape, shape_scale
+from pacprivacy.noise.plan import NoisePlan, PlanProblem, make_plan
+from pacprivacy.noise.shapes import (
+    COARSE,
+    RiskShapeProbe,
+    Shape,
+    ShapeProbe,
+    risk_shape_probe,
+    shape_scale,
+)
 from pacprivacy.noise.spread_frames import Spread
 from pacprivacy.theory import Estimate, empirical_bernstein
 
@@ -68,7 +73,7 @@ SCALE_TOLERANCE = 3e-4
 
 
 def prove_shape(
-    shape: Scalable, problem: Problem, *, rule: str, notes: tuple[str, ...] = ()
+    shape: Scalable, problem: PlanProblem, *, rule: str, notes: tuple[str, ...] = ()
 ) -> NoisePlan:
     """Return a plan of this shape that provably meets the problem's limits.
 
@@ -104,8 +109,8 @@ def prove_shape(
     )
 
 
-def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> NoisePlan:
-    """Return the plan with what was found about it; :meth:`Problem.is_met` says if it is enough."""
+def prove(plan: NoisePlan, problem: PlanProblem, effort: Effort, attempt: int) -> NoisePlan:
+    """Return the plan with what was found about it; the problem says if that is enough."""
     view = plan.view(problem.values, problem.log_p)
     plan = replace(plan, log_det_nats=log_det_of_plan(plan, np.exp(problem.log_p)))
     if problem.mi_nats is not None and plan.log_det_nats > problem.mi_nats:
@@ -122,7 +127,7 @@ def prove(plan: NoisePlan, problem: Problem, effort: Effort, attempt: int) -> No
 
 def _proof(
     claim: Literal["information", "membership", "charges"],
-    problem: Problem,
+    problem: PlanProblem,
     n_draws: int,
     attempt: int,
 ) -> Proof:
@@ -159,17 +164,17 @@ def _draws_for(
 class _Search:
     """Scales that should pass, by bisection on common random numbers."""
 
-    def __init__(self, shape: Scalable, problem: Problem) -> None:
+    def __init__(self, shape: Scalable, problem: PlanProblem) -> None:
         self._shape, self._problem = shape, problem
         view = self._view = shape.view(problem.spread, problem.log_p)
         coarse = problem.mi_nats is None and problem.heat is None
-        self._probe = Probe(view, problem.rng("propose"), n_draws=COARSE if coarse else None)
+        self._probe = ShapeProbe(view, problem.rng("propose"), n_draws=COARSE if coarse else None)
         self._near = 1.0
         farthest = float(np.abs(view.points).max(initial=0.0))
         self._least = max(SMALLEST_SCALE, farthest / LARGEST_RATIO)
-        self._risk: RiskProbe | None = None
+        self._risk: RiskShapeProbe | None = None
         if problem.per_unit is not None and problem.pool is not None:
-            self._risk = risk_probe(self._probe, BeliefTilts(problem.pool), problem.per_unit)
+            self._risk = risk_shape_probe(self._probe, ViewTilts(problem.pool), problem.per_unit)
             self._risk.focus(1.0)
 
     def effort(self) -> Effort:
@@ -301,7 +306,7 @@ class _Search:
         return scale
 
 
-def _log_det_scale(shape: Scalable, problem: Problem, nats: float) -> float:
+def _log_det_scale(shape: Scalable, problem: PlanProblem, nats: float) -> float:
     """Return the scale at which the log-determinant bound holds, before rounding to the grid."""
     weights = np.exp(problem.log_p)
     points = shape.view(problem.spread, problem.log_p).points
@@ -349,7 +354,7 @@ class _Template:
 Scalable: TypeAlias = Shape | _Template
 
 
-def prove_rescaled(plan: NoisePlan, problem: Problem, *, simulated: bool) -> NoisePlan:
+def prove_rescaled(plan: NoisePlan, problem: PlanProblem, *, simulated: bool) -> NoisePlan:
     """Return a plan along the same directions, at the level that meets other limits.
 
     The plan gives the ratios of the noise, so it must carry some. A proof on draws is tried only
@@ -373,7 +378,7 @@ def prove_rescaled(plan: NoisePlan, problem: Problem, *, simulated: bool) -> Noi
     return min(proved, closed, key=lambda found: found.total_variance)
 
 
-def _by_log_det(template: _Template, problem: Problem) -> NoisePlan:
+def _by_log_det(template: _Template, problem: PlanProblem) -> NoisePlan:
     """Return the least noise of a shape that the log-determinant bound proves."""
     weights, nats = np.exp(problem.log_p), problem.gaussian_nats
     scale = _log_det_scale(template, problem, nats)

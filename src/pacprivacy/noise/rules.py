@@ -39,8 +39,7 @@ from pacprivacy.noise.formulas import (
     proportional,
     waterfill,
 )
-from pacprivacy.noise.plan import Kind, NoisePlan, make_plan
-from pacprivacy.noise.problem import Problem, problem_caps
+from pacprivacy.noise.plan import Kind, NoisePlan, PlanProblem, make_plan, plan_caps
 from pacprivacy.noise.proof import prove_shape
 from pacprivacy.noise.shapes import Shape, axis_shape, exact_shapes, risk_shapes
 from pacprivacy.noise.spread_frames import (
@@ -89,7 +88,7 @@ class Rule(ABC):
         self, limits: Spent, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
     ) -> Terms:
         """Return ``mi_nats``, caps and priors of a problem; refuse limits that cannot be met."""
-        return limits.mi_nats, *problem_caps(limits, caps, pool, log_p)
+        return limits.mi_nats, *plan_caps(limits, caps, pool, log_p)
 
     def pose(
         self,
@@ -103,7 +102,7 @@ class Rule(ABC):
         gamma: float = DEFAULT_GAMMA,
         rng: np.random.Generator | int | None = None,
         measured: Spread | None = None,
-    ) -> Problem:
+    ) -> PlanProblem:
         """Return what a plan must satisfy; the arguments are those of :func:`calibrate`."""
         values = as_outputs(outputs)
         log_p = check_log_belief(log_belief, len(values))
@@ -111,7 +110,7 @@ class Rule(ABC):
         if heat is not None:  # the balances limit membership, and nothing else does
             limits = Spent(mi_nats=limits.mi_nats)
         mi_nats, caps, priors = self.terms(limits, pool, log_p, caps)
-        return Problem(
+        return PlanProblem(
             values=values,
             log_p=log_p,
             gamma=gamma,
@@ -125,10 +124,10 @@ class Rule(ABC):
         )
 
     @abstractmethod
-    def plan(self, problem: Problem) -> NoisePlan:
+    def plan(self, problem: PlanProblem) -> NoisePlan:
         """Return noise that meets the problem's limits."""
 
-    def propose(self, problem: Problem) -> float:
+    def propose(self, problem: PlanProblem) -> float:
         """Return about the total variance of the plan; nothing may be released on it."""
         return self.plan(problem).total_variance
 
@@ -136,12 +135,12 @@ class Rule(ABC):
 class PoolRule(Rule):
     """A rule for a secret from the pool: an output that may leave as it is gets no noise."""
 
-    def plan(self, problem: Problem) -> NoisePlan:
+    def plan(self, problem: PlanProblem) -> NoisePlan:
         """Return the plan without noise where the limits allow it, or else one with noise."""
         return problem.noiseless_plan(self.name) or self.noisy_plan(problem)
 
     @abstractmethod
-    def noisy_plan(self, problem: Problem) -> NoisePlan:
+    def noisy_plan(self, problem: PlanProblem) -> NoisePlan:
         """Return noise that meets the problem's limits."""
 
 
@@ -164,10 +163,10 @@ class CovarianceRule(PoolRule):
     formula: Formula
 
     @abstractmethod
-    def measure(self, problem: Problem) -> Measured:
+    def measure(self, problem: PlanProblem) -> Measured:
         """Measure the outputs along the directions of the rule."""
 
-    def noisy_plan(self, problem: Problem) -> NoisePlan:
+    def noisy_plan(self, problem: PlanProblem) -> NoisePlan:
         """Return noise that the log-determinant bound proves."""
         measured = self.measure(problem)
 
@@ -193,7 +192,7 @@ class AxisRule(CovarianceRule):
     family: str
     formula: Formula
 
-    def measure(self, problem: Problem) -> Measured:
+    def measure(self, problem: PlanProblem) -> Measured:
         """Measure the variance of every coordinate."""
         weights = np.exp(problem.log_p)
         center = weighted_mean(problem.values, weights)
@@ -211,7 +210,7 @@ class SpreadRule(CovarianceRule):
     family: str
     formula: Formula
 
-    def measure(self, problem: Problem) -> Measured:
+    def measure(self, problem: PlanProblem) -> Measured:
         """Find the principal directions; the outputs move along all of them."""
         spread = problem.spread
         return Measured(
@@ -247,7 +246,7 @@ class Basis(CovarianceRule):
         """Return noise in proportion to the spread."""
         return proportional(variances, mi_nats=mi_nats)
 
-    def measure(self, problem: Problem) -> Measured:
+    def measure(self, problem: PlanProblem) -> Measured:
         """Measure the variance along each column."""
         values, weights = problem.values, np.exp(problem.log_p)
         _check_rows("matrix", self.matrix, values.shape[1])
@@ -285,7 +284,7 @@ class AutoConfidence(CovarianceRule):
         if not 0 < self.share < 1:
             raise BudgetError(f"share must be between 0 and 1; got {self.share!r}. Use 0.9.")
 
-    def measure(self, problem: Problem) -> Measured:
+    def measure(self, problem: PlanProblem) -> Measured:
         """Decompose the covariance."""
         values, weights = problem.values, np.exp(problem.log_p)
         dimension = values.shape[1]
@@ -334,7 +333,7 @@ class SearchingRule(PoolRule):
         """Return the cost of noise along the directions of the spread, ``UᵀWU``; None if even."""
         return None
 
-    def noisy_plan(self, problem: Problem) -> NoisePlan:
+    def noisy_plan(self, problem: PlanProblem) -> NoisePlan:
         """Try the promising shapes; keep the proved plan of least noise, or of least cost."""
         if problem.mi_nats is None and self.holds_information:
             problem = replace(problem, mi_nats=problem.gaussian_nats)
@@ -363,17 +362,17 @@ class SearchingRule(PoolRule):
             return min(plans, key=lambda plan: plan.total_variance)
         return min(plans, key=weighting.cost_of)
 
-    def _weighting(self, problem: Problem) -> Weighting | None:
+    def _weighting(self, problem: PlanProblem) -> Weighting | None:
         cost = self.cost_along(problem.spread)
         return None if cost is None else weigh(problem.spread, np.exp(problem.log_p), cost)
 
-    def _closed(self, problem: Problem, weighting: Weighting | None) -> NoisePlan:
+    def _closed(self, problem: PlanProblem, weighting: Weighting | None) -> NoisePlan:
         """Return the least noise, or the least cost, that the log-determinant bound proves."""
         if weighting is None:
             return SpreadRule(self.name, waterfill).noisy_plan(problem)
         return closed_plan(partial(_weighted_plan, weighting, self.name), problem)
 
-    def propose(self, problem: Problem) -> float:
+    def propose(self, problem: PlanProblem) -> float:
         """Return the larger of what each limit asks for, or the closed form if less."""
         if problem.noiseless_plan(self.name) is not None:
             return 0.0
@@ -393,7 +392,7 @@ class SearchingRule(PoolRule):
         return closed.total_variance
 
 
-def _size(problem: Problem) -> int:
+def _size(problem: PlanProblem) -> int:
     n_columns = problem.values.shape[1] if problem.pool is None else problem.pool.n_units
     return len(problem.values) * n_columns
 
@@ -403,7 +402,7 @@ def _weighted_plan(weighting: Weighting, name: str, mi_nats: float) -> NoisePlan
     return weighting.unweighted(axis_shape(noise_var)).plan(weighting.plain, rule=name)
 
 
-def _promising_shapes(problem: Problem, spread: Spread) -> list[Shape]:
+def _promising_shapes(problem: PlanProblem, spread: Spread) -> list[Shape]:
     """Return the best shape for membership and the best for information, where both count."""
     log_p, rng, shapes = problem.log_p, problem.rng("shapes"), []
     if problem.per_unit is not None and problem.pool is not None:
@@ -428,7 +427,7 @@ class _Default(SearchingRule):
 
     family = "default"
 
-    def plan(self, problem: Problem) -> NoisePlan:
+    def plan(self, problem: PlanProblem) -> NoisePlan:
         """Ask the rule that fits the limits."""
         return RULES["exact" if problem.per_unit is None else "risk"].plan(problem)
 
@@ -571,7 +570,7 @@ class Shaped(PoolRule):
         freeze(matrix)
         object.__setattr__(self, "covariance", matrix)
 
-    def noisy_plan(self, problem: Problem) -> NoisePlan:
+    def noisy_plan(self, problem: PlanProblem) -> NoisePlan:
         """Scale the shape; a direction without noise gets a little, since outputs may differ."""
         spread, matrix = problem.spread, np.asarray(self.covariance, dtype=np.float64)
         with few_threads(_size(problem)):

@@ -11,10 +11,10 @@ from pacprivacy.queries.query import (
     SHARE,
     Node,
     Query,
-    body_of,
-    is_aggregate,
+    is_query_aggregate,
+    query_body,
     read_query,
-    read_sql,
+    read_query_sql,
 )
 from pacprivacy.queries.tables import BLOCK, MEMBERS, UNIT, WHOLE, Tables, quote
 
@@ -62,7 +62,7 @@ def _uses_rows(tree: Node) -> bool:
 
 def sums_plan(query: Query, tables: Tables) -> SumsPlan | str:
     """Write a query's core as sums over units; or return why it cannot be."""
-    core = read_sql(query.core)
+    core = read_query_sql(query.core)
     if _uses_rows(core):
         return "it uses rows as values"
     tree = _inlined(core, tables)
@@ -142,7 +142,7 @@ def _over_all(tree: Node, tables: Tables) -> str:
             alias = table.alias_or_name
             table.set("db", exp.to_identifier(WHOLE))
             table.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
-    return body_of(tree)
+    return query_body(tree)
 
 
 class _NoSumError(Exception):
@@ -208,9 +208,9 @@ def _of_sums(node: Node, number: Callable[[str], str], tree: Node, tables: Table
         return exp.column(SHARE)
     if isinstance(bare, exp.Column | exp.Grouping):
         raise _NoSumError("a number is made of aggregates and of group keys")
-    if is_aggregate(bare):
+    if is_query_aggregate(bare):
         text = _aggregate(bare, where, number, tree, tables)
-        return read_sql(f"SELECT {text}").expressions[0]
+        return read_query_sql(f"SELECT {text}").expressions[0]
     for name, value in list(node.args.items()):
         if isinstance(value, list):
             swapped = [
@@ -332,7 +332,7 @@ def worlds_plan(query: Query, tables: Tables) -> WorldsPlan | str:
     """
     from sqlglot import exp
 
-    tree, private = read_sql(query.core), _lower(list(tables.private))
+    tree, private = read_query_sql(query.core), _lower(list(tables.private))
     for node in tree.find_all(exp.Window, exp.Limit, exp.Offset, exp.Fetch, exp.Distinct):
         if not isinstance(node, exp.Distinct) or node.args.get("on"):
             return "it picks or numbers rows"
@@ -346,7 +346,7 @@ def worlds_plan(query: Query, tables: Tables) -> WorldsPlan | str:
         if table.args.get("joins"):
             return "it has joins in brackets"
         read.append(table.name)
-        members = read_sql(
+        members = read_query_sql(
             f"SELECT t.* EXCLUDE ({UNIT}) FROM {WHOLE}.{quote(table.name)} t JOIN {MEMBERS} m "
             f"ON t.{UNIT} = m.code WHERE m.world = {BLOCK}.world"
         )

@@ -123,7 +123,7 @@ class Query:
         return f"{self.with_}SELECT {', '.join(cells)} {self.none}"
 
 
-def refuse(text: str, node: Node | str, reason: str, advice: str) -> QueryError:
+def refuse_query(text: str, node: Node | str, reason: str, advice: str) -> QueryError:
     """Return the error of a query that cannot be answered, with the fragment underlined."""
     fragment = node if isinstance(node, str) else node.sql(dialect=DIALECT)
     words = re.findall(r"\w+|[^\w\s]", fragment)
@@ -133,20 +133,20 @@ def refuse(text: str, node: Node | str, reason: str, advice: str) -> QueryError:
     return QueryError(f"{reason}; got «{shown[:80]}». {advice}")
 
 
-def parse(text: str, tables: Tables) -> Query:
+def parse_query(text: str, tables: Tables) -> Query:
     """Take a query apart; refuse what cannot be answered with noise, and say why."""
     return _take_apart(text, read_query(text, tables), tables)
 
 
 def read_query(text: str, tables: Tables) -> Node:
     """Read a SELECT over declared tables whose value is the same in every run."""
-    tree = read_sql(text)
+    tree = read_query_sql(text)
     _check_sources(text, tree, tables)
     _check_functions(text, tree, tables)
     return tree
 
 
-def read_sql(text: str) -> Node:
+def read_query_sql(text: str) -> Node:
     """Return the tree of one statement, without its comments."""
     try:
         import sqlglot
@@ -161,7 +161,9 @@ def read_sql(text: str) -> Node:
     except errors.SqlglotError as error:
         first = (getattr(error, "errors", None) or [{}])[0]
         near = first.get("highlight") or ""
-        raise refuse(text, near, "the query must be SQL that can be read", "Mend it.") from None
+        raise refuse_query(
+            text, near, "the query must be SQL that can be read", "Mend it."
+        ) from None
     if len(trees) != 1:
         raise QueryError(f"the query must be one statement; got {len(trees)}. Ask one at a time.")
     for node in trees[0].walk():
@@ -175,7 +177,7 @@ def _check_sources(text: str, tree: Node, tables: Tables) -> None:
 
     if not isinstance(tree, exp.Select):
         what = "a set operation" if isinstance(tree, exp.SetOperation) else type(tree).__name__
-        raise refuse(
+        raise refuse_query(
             text,
             tree if len(text) < 80 else text[:60],
             f"the query must be a SELECT of aggregates, not {what}",
@@ -189,11 +191,11 @@ def _check_sources(text: str, tree: Node, tables: Tables) -> None:
         name = table.name.lower()
         said = {part for part, value in table.args.items() if value} - {"this", "alias", "joins"}
         if not isinstance(table.this, exp.Identifier) or said:
-            raise refuse(
+            raise refuse_query(
                 text, table, "tables must be those that were declared", "Name one of them."
             )
         if name not in own and name not in known:
-            raise refuse(
+            raise refuse_query(
                 text,
                 table,
                 "tables must be those that were declared",
@@ -204,10 +206,10 @@ def _check_sources(text: str, tree: Node, tables: Tables) -> None:
         if tables.understands(f"SELECT 1 FROM {quote(name)}"):  # one of ours, or of the engine's
             raise QueryError(f"WITH must not reuse the name of a table; got «{name}». Rename it.")
     for node in tree.find_all(exp.Into, exp.Command, exp.DML, exp.DDL):
-        raise refuse(text, node, "the query must not write", "Only SELECT is answered.")
+        raise refuse_query(text, node, "the query must not write", "Only SELECT is answered.")
     for node in tree.find_all(exp.Identifier):
         if node.name.lower().startswith(RESERVED):
-            raise refuse(text, node, "names must not begin with pac_", "Rename it.")
+            raise refuse_query(text, node, "names must not begin with pac_", "Rename it.")
     if not found:
         raise QueryError(
             "the query must read a private table; it reads public ones only, so that its answer "
@@ -255,14 +257,14 @@ def _check_functions(text: str, tree: Node, tables: Tables) -> None:
         name = re.split(r"\W", written, maxsplit=1)[0].lower()
         now = name == "age" and len(node.expressions or list(node.args.values())) == 1
         if now or name in _unstable() or re.match("current_|session_|local|version$|getenv$", name):
-            raise refuse(
+            raise refuse_query(
                 text,
                 node,
                 "functions must give the same value in every run",
                 "Write the constant that you mean.",
             )
         if ORDERED.fullmatch(name) or isinstance(node, ordered):
-            raise refuse(
+            raise refuse_query(
                 text,
                 node,
                 "aggregates must not depend on the order of rows, and must give numbers",
@@ -271,7 +273,7 @@ def _check_functions(text: str, tree: Node, tables: Tables) -> None:
     for node in tree.find_all(
         exp.TableSample, exp.Placeholder, exp.Parameter, exp.Pivot, exp.Columns
     ):
-        raise refuse(text, node, "the query must say everything itself", "Write it out.")
+        raise refuse_query(text, node, "the query must say everything itself", "Write it out.")
     _check_picks(text, tree)
 
 
@@ -295,7 +297,7 @@ def _check_picks(text: str, tree: Node) -> None:
         if cut is not None and select is not tree and not select.args.get("order"):
             picks.append(cut)
     for node in picks:
-        raise refuse(
+        raise refuse_query(
             text, node, "rows must not be picked by where they are stored", "Say ORDER BY."
         )
 
@@ -303,7 +305,7 @@ def _check_picks(text: str, tree: Node) -> None:
 # --- keys, cells, and what comes after -----------------------------------------------------------
 
 
-def is_aggregate(node: Node) -> bool:
+def is_query_aggregate(node: Node) -> bool:
     """Whether a node itself is an aggregate over rows."""
     from sqlglot import exp
 
@@ -316,13 +318,13 @@ def _has_aggregate(node: Node) -> bool:
     """Whether an expression has an aggregate, those of subqueries apart."""
     from sqlglot import exp
 
-    return any(map(is_aggregate, node.walk(prune=lambda part: isinstance(part, exp.Query))))
+    return any(map(is_query_aggregate, node.walk(prune=lambda part: isinstance(part, exp.Query))))
 
 
 def _item(text: str, place: Node, items: Sequence[Any]) -> Any:
     """Return the output that a number in GROUP BY or ORDER BY stands for."""
     if not (place.name.isdigit() and 1 <= int(place.name) <= len(items)):
-        raise refuse(text, place, f"positions must be 1 to {len(items)}", "Name the output.")
+        raise refuse_query(text, place, f"positions must be 1 to {len(items)}", "Name the output.")
     return items[int(place.name) - 1]
 
 
@@ -343,7 +345,7 @@ def _groups(text: str, tree: Node, tables: Tables) -> tuple[list[Node], list[tup
         if isinstance(key, exp.Literal) and not key.is_string:
             return _item(text, key, items).unalias()
         if isinstance(key, exp.Column) and not key.table and key.name.lower() in named:
-            column = f"{_with(tree)}SELECT {key.sql(dialect=DIALECT)} {body_of(tree)}"
+            column = f"{_with(tree)}SELECT {key.sql(dialect=DIALECT)} {query_body(tree)}"
             return key if tables.understands(column) else named[key.name.lower()]
         return key
 
@@ -375,7 +377,7 @@ def _groups(text: str, tree: Node, tables: Tables) -> tuple[list[Node], list[tup
         keys |= {sql: key for sql, key in parts.items() if sql not in keys}
         sets.append(tuple(sorted(list(keys).index(sql) for sql in parts)))
     if group.args.get("rollup") or group.args.get("cube") or len(set(sets)) < len(sets):
-        raise refuse(text, group, "every grouping set must be there once", "Leave one out.")
+        raise refuse_query(text, group, "every grouping set must be there once", "Leave one out.")
     return list(keys.values()), ([] if sets == [tuple(range(len(keys)))] else sets)
 
 
@@ -384,7 +386,7 @@ def _take_apart(text: str, tree: Node, tables: Tables) -> Query:
 
     for part, reason in (("distinct", "DISTINCT"), ("qualify", "QUALIFY"), ("windows", "WINDOW")):
         if tree.args.get(part):
-            raise refuse(
+            raise refuse_query(
                 text,
                 reason,
                 f"the outer query must not use {reason}",
@@ -415,23 +417,23 @@ def _take_apart(text: str, tree: Node, tables: Tables) -> Query:
                 return exp.column(f"k{sqls.index(sql)}")
             if isinstance(part, exp.Grouping):
                 return _grouping(part, sqls)
-            if isinstance(part, exp.Filter) or (is_aggregate(part) and not _filtered(part)):
+            if isinstance(part, exp.Filter) or (is_query_aggregate(part) and not _filtered(part)):
                 return exp.column(column_of(part, sql.lower()))
             if isinstance(part, exp.Column) and not part.table and part.name.lower() in named:
-                return read_sql(f"SELECT {named[part.name.lower()]}").expressions[0]
+                return read_query_sql(f"SELECT {named[part.name.lower()]}").expressions[0]
             return part
 
         swapped = node.copy().transform(swap)
         for left in swapped.find_all(exp.Column):
             if not re.fullmatch(r"[kc]\d+", left.name):
-                raise refuse(
+                raise refuse_query(
                     text,
                     left,
                     "every output must be an aggregate or a group key",
                     "Group by it, or aggregate it: rows of a private table are never shown.",
                 )
         if swapped.find(exp.Select):
-            raise refuse(
+            raise refuse_query(
                 text,
                 swapped.find(exp.Select),
                 "what is done to released cells must not read tables",
@@ -442,7 +444,7 @@ def _take_apart(text: str, tree: Node, tables: Tables) -> Query:
     for item in tree.expressions:
         bare = item.unalias()
         if isinstance(bare, exp.Star) or (isinstance(bare, exp.Column) and bare.is_star):
-            raise refuse(
+            raise refuse_query(
                 text,
                 item,
                 "every output must be an aggregate or a group key",
@@ -453,7 +455,7 @@ def _take_apart(text: str, tree: Node, tables: Tables) -> Query:
             name = bare.name
         if _has_aggregate(bare) or bare.find(exp.Query):
             if bare.find(exp.Window):
-                raise refuse(
+                raise refuse_query(
                     text, bare, "the outer query must not use windows", "Put it in a subquery."
                 )
             where = column_of(bare, name)
@@ -465,7 +467,7 @@ def _take_apart(text: str, tree: Node, tables: Tables) -> Query:
         named[name.lower()] = where if re.fullmatch(r"[kc]\d+", where) else f"({where})"
         shown.append((where, name))
     if not (keys and columns) and not any(_has_aggregate(item) for item in tree.expressions):
-        raise refuse(
+        raise refuse_query(
             text,
             tree.expressions[0],
             "the query must have an aggregate",
@@ -489,8 +491,8 @@ def _take_apart(text: str, tree: Node, tables: Tables) -> Query:
         key_names=key_names,
         sets=tuple(sets),
         columns=tuple(columns),
-        body=body_of(tree),
-        none=body_of(_without_rows(tree)),
+        body=query_body(tree),
+        none=query_body(_without_rows(tree)),
         with_=_with(tree),
         shown=tuple(shown),
         tail=tail,
@@ -517,7 +519,7 @@ def _grouping(node: Node, keys: list[str]) -> Node:
     for place, asked in enumerate(reversed(node.expressions)):
         bit = len(keys) - 1 - keys.index(asked.sql(dialect=DIALECT))
         bits.append(f"((k{len(keys)} // {1 << bit} % 2) * {1 << place})")
-    return read_sql(f"SELECT ({' + '.join(bits)})").expressions[0]
+    return read_query_sql(f"SELECT ({' + '.join(bits)})").expressions[0]
 
 
 def _filtered(node: Node) -> bool:
@@ -526,7 +528,7 @@ def _filtered(node: Node) -> bool:
     return isinstance(node.parent, exp.Filter)
 
 
-def body_of(tree: Node) -> str:
+def query_body(tree: Node) -> str:
     """Return FROM, joins and WHERE of a query."""
     parts = [tree.args.get("from_") or tree.args.get("from"), *(tree.args.get("joins") or ())]
     parts += [tree.args.get("laterals") or [], tree.args.get("where")]
@@ -607,4 +609,6 @@ def _mode(node: Node, mode: Node) -> Node:
     )
     seen = f"histogram({mode.this.sql(dialect=DIALECT)}){where}"
     often = f"list_filter(map_entries({seen}), lambda e: e.value = list_max(map_values({seen})))"
-    return read_sql(f"SELECT list_min(list_transform({often}, lambda e: e.key))").expressions[0]
+    return read_query_sql(f"SELECT list_min(list_transform({often}, lambda e: e.key))").expressions[
+        0
+    ]

@@ -14,7 +14,7 @@ import re
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -41,7 +41,7 @@ def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def ask(
+def ask_tables(
     connection: Any,
     query: str,
     values: Mapping[str, Any] | None = None,
@@ -168,9 +168,13 @@ class Tables:
         """Return the columns of a table, as it was given."""
         return [str(row[0]) for row in self.rows(f"DESCRIBE {BASE}.{quote(table)}")]
 
-    def take(self, rows: npt.NDArray[np.int64]) -> World:
+    def library(self, table: str) -> str:
+        """Return whose frame a table was given as; pandas' for a table in a file."""
+        return self._source.libraries.get(table, "pandas")
+
+    def take(self, rows: npt.NDArray[np.int64]) -> TablesWorld:
         """Return the tables as a candidate of these units sees them."""
-        return World(tables=self, units=np.asarray(rows, dtype=np.int64))
+        return TablesWorld(tables=self, units=np.asarray(rows, dtype=np.int64))
 
     def digest(self) -> str:
         """Return a hash of names, keys and contents, whatever the order of rows; curator-only."""
@@ -220,7 +224,7 @@ class Tables:
         connection = self.connect()
         if self._local.query != query:
             self._local.query = None
-            ask(connection, f"CREATE OR REPLACE TEMP TABLE pac_kept AS {query}")
+            ask_tables(connection, f"CREATE OR REPLACE TEMP TABLE pac_kept AS {query}")
             self._local.query = query
         return "pac_kept"
 
@@ -230,7 +234,7 @@ class Tables:
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return the answer to a query of ours over all units; curator-only."""
-        return list(ask(self.connect(), query))
+        return list(ask_tables(self.connect(), query))
 
     def understands(self, query: str) -> bool:
         """Whether the engine can read a query over the tables; nothing is run."""
@@ -257,7 +261,7 @@ class Tables:
             },
         }
         for name, columns in parts.items():
-            connection.register("pac_part", arrow_table(columns))
+            connection.register("pac_part", arrow_of_tables(columns))
             connection.execute(f"DELETE FROM {name}; INSERT INTO {name} SELECT * FROM pac_part")
             connection.unregister("pac_part")
         yield connection
@@ -265,7 +269,7 @@ class Tables:
     def _create(self, connection: Any) -> None:
         """Give units numbers in the order of their keys, and every private row its unit."""
         table, column = self.key
-        ask(
+        ask_tables(
             connection,
             f"CREATE TABLE {UNITS} AS SELECT key, (row_number() OVER (ORDER BY key) - 1)::INTEGER "
             f"AS code FROM (SELECT DISTINCT {quote(column)} AS key FROM {BASE}.{quote(table)}) "
@@ -290,7 +294,7 @@ class Tables:
         if table in (*seen, name):
             raise DataError(f"via must lead to {self.unit}; got a circle at {table!r}. Mend via.")
         keys = f"{WHOLE}.{quote(f'{RESERVED}{name}')}"
-        ask(
+        ask_tables(
             connection,
             f"CREATE TABLE IF NOT EXISTS {keys} AS SELECT DISTINCT t.{quote(column)} AS key, "
             f"c.code FROM {BASE}.{quote(table)} t "
@@ -350,7 +354,7 @@ class Tables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class World(Mapping[str, Any]):
+class TablesWorld(Mapping[str, Any]):
     """What one candidate sees: frames by name, or answers to queries; curator-only.
 
     Parameters
@@ -368,7 +372,8 @@ class World(Mapping[str, Any]):
         if name not in self.tables.names:
             raise KeyError(name)
         with self as connection:
-            return frame_of(connection.sql(f"SELECT * FROM {quote(name)}"))
+            rows = connection.sql(f"SELECT * FROM {quote(name)}")
+            return frame_of_tables(rows, self.tables.library(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tables.names)
@@ -385,7 +390,7 @@ class World(Mapping[str, Any]):
         """Return a connection in which the private tables hold the rows of these units."""
         cursor = self.tables.connect()
         cursor.execute(f"DELETE FROM {WORLD}")
-        cursor.register("pac_codes", arrow_table({"code": self.units.astype(np.int32)}))
+        cursor.register("pac_codes", arrow_of_tables({"code": self.units.astype(np.int32)}))
         cursor.execute(f"INSERT INTO {WORLD} SELECT code FROM pac_codes")
         cursor.unregister("pac_codes")
         for name in self.tables.private:
@@ -402,15 +407,19 @@ class World(Mapping[str, Any]):
             cursor.execute(f"DROP VIEW IF EXISTS temp.{quote(name)}")
 
 
-def frame_of(result: Any) -> Any:
-    """Return a result as a frame of pandas where it is installed, else as an Arrow table."""
+def frame_of_tables(result: Any, library: str = "pandas") -> Any:
+    """Return a result as a frame of a library; as an Arrow table where pandas is not installed."""
+    if library == "polars":
+        return result.pl()
+    if library == "pyarrow":
+        return result.to_arrow_table()
     try:
         return result.df()
     except ImportError:
         return result.to_arrow_table()
 
 
-def arrow_table(columns: Mapping[str, Any]) -> Any:
+def arrow_of_tables(columns: Mapping[str, Any]) -> Any:
     """Return columns as a table that the engine reads without copying."""
     import pyarrow
 
@@ -438,6 +447,7 @@ class _Source:
 
     relations: Mapping[str, str]
     frames: Mapping[str, Any]
+    libraries: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     attached: str | None = None
 
@@ -462,7 +472,10 @@ class _Source:
             connection.execute(f"CREATE TABLE {BASE}.{quote(name)} AS SELECT * FROM pac_frame")
             connection.unregister("pac_frame")
         for name, relation in self.relations.items():
-            ask(connection, f"CREATE VIEW {BASE}.{quote(name)} AS SELECT * FROM {relation}")
+            ask_tables(
+                connection,
+                f"CREATE VIEW {BASE}.{quote(name)} AS SELECT * FROM {relation}",
+            )
         # From here on the engine reads these files and no others, whatever it is asked.
         files = ", ".join(_text(path) for path in self.files)
         connection.execute(f"SET allowed_paths = [{files}]; SET enable_external_access = false")
@@ -472,7 +485,7 @@ class _Source:
         """Return the columns of every table."""
         engine = self.open()
         asked = {name: f"DESCRIBE {BASE}.{quote(name)}" for name in self.names}
-        return {name: [str(row[0]) for row in ask(engine, q)] for name, q in asked.items()}
+        return {name: [str(row[0]) for row in ask_tables(engine, q)] for name, q in asked.items()}
 
 
 def _read_source(source: Any) -> _Source:
@@ -485,7 +498,9 @@ def _read_source(source: Any) -> _Source:
             "Run: pip install 'pacprivacy[sql]'"
         ) from error
     if isinstance(source, Mapping):
-        return _Source(relations={}, frames={str(k): _as_arrow(v, k) for k, v in source.items()})
+        frames = {str(name): _as_arrow(frame, name) for name, frame in source.items()}
+        made_by = {str(n): type(frame).__module__.partition(".")[0] for n, frame in source.items()}
+        return _Source(relations={}, frames=frames, libraries=made_by)
     if isinstance(source, duckdb.DuckDBPyConnection):
         listed = source.execute("SELECT table_name FROM information_schema.tables").fetchall()
         names = sorted(str(row[0]) for row in listed)

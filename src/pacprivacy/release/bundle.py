@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pacprivacy import _version, budget as budgets
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._system import write_atomically
-from pacprivacy.adversary import Balances, Belief, BeliefTilts, Heat, View, make_view
+from pacprivacy.adversary import Balances, Belief, Heat, View, ViewTilts, make_view
 from pacprivacy.budget import AnyBudget
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import (
@@ -139,7 +139,7 @@ class BundleSession:
         """Return what the release is held to, unit by unit; None where nothing limits it."""
         if self.balances is None or self.allowed is None:
             return None
-        before = BeliefTilts(pool).before(log_p, np.arange(pool.n_units))
+        before = ViewTilts(pool).before(log_p, np.arange(pool.n_units))
         return self.balances.heat(before, self.allowed, self.part)
 
 

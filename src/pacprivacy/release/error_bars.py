@@ -316,7 +316,7 @@ def error_bar_plus_minus(row: Row) -> tuple[str, str]:
     decimals += error * 10.0**decimals < 4
     unit = 10.0**-decimals
     value, error = round(value / unit) * unit, math.ceil(error / unit * (1 - 1e-9)) * unit
-    if not -7 < decimals < 7:
+    if not -10 < decimals < 7:
         return f"{value:.4g}", f"{error:.2g}"
     return f"{value:,.{max(0, decimals)}f}", f"{error:,.{max(0, decimals)}f}"
 

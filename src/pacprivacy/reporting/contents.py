@@ -24,7 +24,7 @@ from pacprivacy.release import (
     CertificateNoise,
     Row as Row,
 )
-from pacprivacy.session import Answer
+from pacprivacy.session import QueryAnswer
 from pacprivacy.theory import posterior_success
 
 N_PRIORS: Final = 100
@@ -122,7 +122,7 @@ class ReportData:
     about: About = About()
     values: tuple[Row, ...] = ()
     value_text: str = ""
-    answer: Answer | None = None
+    answer: QueryAnswer | None = None
     any_inference: tuple[tuple[float, float], ...]
     curve: UtilityCurve | None = None
     session: SessionFigures | None = None

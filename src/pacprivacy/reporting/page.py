@@ -40,7 +40,7 @@ from pacprivacy.reporting.contents import (
     check_report_contents,
 )
 from pacprivacy.reporting.style import PAGE_WIDTH, style_number, style_svg, styled, styled_figure
-from pacprivacy.session import answer_of
+from pacprivacy.session import query_answer
 
 BUNDLE_NAME: Final = "curator.npz"
 SHOWN_VALUES: Final = 10  # numbers before the rest is folded
@@ -146,7 +146,7 @@ def report(
         about=About(title=title, by=by, dataset=dataset, date=_today() if date is None else date),
         values=tuple(rows),
         value_text="" if rows else json.dumps(plain_value(loaded.value))[:SHOWN_CHARACTERS],
-        answer=answer_of(loaded),
+        answer=query_answer(loaded),
         bundle=found,
         curve=curator if curve is None else curve,
         curator=curator,
@@ -209,13 +209,13 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # slow, not always needed
     from markupsafe import Markup
 
-    css, js = _read("report.css"), _read("report.js")
+    css, js = read_template("report.css"), read_template("report.js")
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=FunctionLoader(_read),
+        loader=FunctionLoader(read_template),
     )
     environment.filters |= {
         "at_most": at_most,
@@ -236,7 +236,8 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
     return environment.get_template("officer.html" if officer else "report.html").render(
         css=Markup(css),
         js=Markup(js),
-        policy=f"default-src 'none'; style-src '{_source(css)}'; script-src '{_source(js)}'",
+        policy=f"default-src 'none'; style-src '{content_source(css)}'; "
+        f"script-src '{content_source(js)}'",
         data=data,
         cert=cert,
         asked=asked,
@@ -257,11 +258,12 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
     )
 
 
-def _read(name: str) -> str:
+def read_template(name: str) -> str:
+    """Return a file of the page: its frame, its style, its script."""
     return resources.files("pacprivacy.reporting").joinpath("templates", name).read_text("utf-8")
 
 
-def _source(content: str) -> str:
+def content_source(content: str) -> str:
     """Return the hash by which a browser knows our own script and style, and runs no other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 

@@ -17,7 +17,15 @@ from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, che
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary import DEFAULT_GAMMA, View, draw_views
 from pacprivacy.errors import BudgetError, PacPrivacyError
-from pacprivacy.noise import NoisePlan, Problem, Shape, Spread, prove_shape, spread_of, waterfill
+from pacprivacy.noise import (
+    NoisePlan,
+    PlanProblem,
+    Shape,
+    Spread,
+    prove_shape,
+    spread_of,
+    waterfill,
+)
 from pacprivacy.residual import noise_families as families
 from pacprivacy.theory import Estimate, bernstein_estimate, entropy
 
@@ -528,7 +536,7 @@ def plan_learned_noise(
     budget = learned.mi_nats if mi_nats is None else mi_nats
     if not 0 < budget < math.inf:
         raise BudgetError(f"mi_nats must be a positive finite number; got {budget}. Use 0.25.")
-    problem = Problem(
+    problem = PlanProblem(
         values=learned.spread.values,
         measured=learned.spread,
         log_p=learned.log_p,

@@ -1,11 +1,13 @@
 """Many releases of one secret: the only pipeline, the belief it leaves, what was spent, answers."""
 
-from pacprivacy.session.answers import Answerer as Answerer
+from pacprivacy.session.account import Left as Left
+from pacprivacy.session.answers import Answerer as Answerer, Reply as Reply
 from pacprivacy.session.keeper import Reading as Reading
-from pacprivacy.session.queries import (
-    Answer as Answer,
+from pacprivacy.session.leases import KINDS as KINDS, NOBODY as NOBODY, Leases as Leases
+from pacprivacy.session.query_release import (
+    QueryAnswer as QueryAnswer,
     QueryRelease as QueryRelease,
-    answer_of as answer_of,
+    query_answer as query_answer,
 )
 from pacprivacy.session.refinement import Accuracy as Accuracy, GradualRelease as GradualRelease
 from pacprivacy.session.rehearsal import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -33,9 +34,10 @@ from pacprivacy.session.keeper import Book
 from pacprivacy.session.state import Marks, SessionState, StateFile
 
 if TYPE_CHECKING:
-    from pacprivacy.ledger import Ledger, Reservation
+    from pacprivacy.ledger import Balance, Ledger, Reservation
 
 
+NOTHING = Spent()
 ROUNDING = 1e-9
 MARGIN = 1e-5  # a ledger rounds every charge up; balances are squares, where less would be lost
 UNASKED = 0.25  # part of the reserve for a release that says nothing about membership
@@ -140,6 +142,30 @@ class Holder:
     units: Any
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """Amounts of a principal's own, and of everyone together; public. ``None`` if unlimited."""
+
+    own: Spent | None
+    total: Spent | None
+
+
+def left_of(balances: Iterable[Balance], own: Spent = NOTHING, all_: Spent = NOTHING) -> Left:
+    """Return what budgets leave, and what was taken from them and not yet used counts as left."""
+    kinds = ("mi_nats", "success_increment")
+    found: dict[bool, Spent | None] = {False: None, True: None}
+    for balance in balances:
+        shared = balance.principal == "*"
+        unused: dict[str, Any] = {
+            kind: left + (getattr(all_ if shared else own, kind) or 0.0)
+            for kind in kinds
+            if (left := getattr(balance.left, kind)) is not None
+        }
+        known = found[shared]
+        found[shared] = Spent(**unused) if known is None else known.tightest(Spent(**unused))
+    return Left(own=found[False], total=found[True])
+
+
 class Account(Book, ProcessBound):
     """The ledger, the state file and the name of one session.
 
@@ -161,6 +187,14 @@ class Account(Book, ProcessBound):
         self._reservation: Reservation | None = None
         self.state: SessionState | None = None
 
+    @property
+    def _payer(self) -> str:
+        return self._holder.principal if self.payer is None else self.payer
+
+    def left_for(self, principal: str) -> Left:
+        """Return what a principal may still spend, and everyone together."""
+        return left_of(self._ledger.balance(self._holder.dataset, principal))
+
     def close(self) -> None:
         """Let other processes open the session."""
         if self._file is not None:
@@ -171,9 +205,10 @@ class Account(Book, ProcessBound):
         spent = replace(self._ledger.tally(self._session_id), epsilon=None, delta=None)
         return spent if self.state is None else replace(spent, n_releases=self.state.n_releases)
 
-    def left(self) -> Spent:
+    def left(self, *, shared: bool = False) -> Spent:
         """Return what the tightest budgets leave, ``None`` where nothing is limited."""
-        balances = self._ledger.balance(self._holder.dataset, self._holder.principal)
+        payer = self._holder.principal if shared else self._payer
+        balances = self._ledger.balance(self._holder.dataset, payer)
         least = reduce(Spent.tightest, (balance.left for balance in balances), Spent())
         return replace(least, epsilon=None, delta=None)  # what DP spends is another matter
 
@@ -188,7 +223,7 @@ class Account(Book, ProcessBound):
             with suppress(BudgetError):  # another process was quicker
                 self._ledger.create_budget(
                     self._holder.dataset,
-                    self._holder.principal,
+                    self._holder.principal if self.payer is None else "*",
                     limits=before.total.above(),
                 )
         name, (last, _) = self._ledger.new_name(), self._last()
@@ -198,7 +233,7 @@ class Account(Book, ProcessBound):
             charge = replace(charge, mi_nats=None)
         self._reservation = self._ledger.reserve(
             self._holder.dataset,
-            self._holder.principal,
+            self._payer,
             charge,
             what,
             session=self._session_id,

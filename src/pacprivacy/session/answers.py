@@ -22,13 +22,13 @@ from pacprivacy.noise import (
     AnswerNoise,
     answer_vote_charge,
     answer_vote_gap,
-    distinct_outputs,
+    distinct_plan_outputs,
     plan_answer,
     usable_answer_nats,
 )
 from pacprivacy.pool import Pool
 from pacprivacy.release import ReleaseSecret
-from pacprivacy.session.keeper import Keeper, Reading
+from pacprivacy.session.keeper import Book, Keeper, Reading
 from pacprivacy.theory import binary_entropy
 
 Labels = npt.NDArray[np.integer]
@@ -40,8 +40,9 @@ FEW_OUTPUTS = 24  # whose distances are summed over in threes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """One vector per question, what each cost in nats, and the log belief after the last one.
+    """One vector per question, its noise, its cost in nats, and the log belief after the last one.
 
+    ``noise_std`` is the largest standard deviation of a number of the answer, 0 where it is exact.
     Where membership is charged, ``moves`` (q, m) are how the belief may move at each question, in
     root mean square, with ``more`` for what no row describes; ``cubes`` bounds the cube of a move
     over its square.
@@ -49,15 +50,55 @@ class Answered:
 
     values: Matrix
     charges: Vector
+    noise_std: Vector
     log_p: Vector
     moves: Matrix | None = None
     cubes: float = 0.0
     more: float = 0.0
 
     def __post_init__(self) -> None:
-        for array in (self.values, self.charges, self.log_p, self.moves):
+        for array in (self.values, self.charges, self.noise_std, self.log_p, self.moves):
             if array is not None:
                 freeze(array)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """Answers to some questions, as they leave; public.
+
+    Parameters
+    ----------
+    values : array of shape (q, c)
+        One vector per question.
+    noise_std : array of shape (q,)
+        Largest standard deviation of the noise in a number of the answer; 0 where it is exact.
+    unanimous : array of shape (q,)
+        Which questions all candidates answer alike: exact facts of the universe, free of charge.
+    charges : array of shape (q,)
+        What each answer gave away at most, in nats.
+    spent : Spent
+        What all of them cost.
+    """
+
+    values: Matrix
+    noise_std: Vector
+    unanimous: Mask
+    charges: Vector
+    spent: Spent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Standing:
+    """Where a responder stands between two answers: all it needs to go on; curator-only."""
+
+    secret: ReleaseSecret
+    log_p: Vector
+    spent: Spent
+    n_free: int
+    units: dict[str, npt.NDArray[Any]] | None
+
+    def __repr__(self) -> str:
+        return f"Standing(curator-only, {self.spent.n_releases} answers)"
 
 
 def unanimous_answers(table: npt.NDArray[np.generic]) -> Mask:
@@ -91,7 +132,7 @@ class VoteAnswers:
         noise = AnswerNoise(source) if self._noise is None else self._noise
         n_subsets, n_questions = self._votes.shape
         answers = self._votes[index].astype(np.float64)
-        charges = np.zeros(n_questions)
+        charges, noise_std = np.zeros(n_questions), np.zeros(n_questions)
         costly = np.flatnonzero(~unanimous_answers(self._votes))
         log_p = self._log_p.copy()
         moves = np.zeros((len(costly) if self._tracked else 0, n_subsets))
@@ -105,7 +146,7 @@ class VoteAnswers:
                 noise.take(len(block)).tolist(),
                 log_p,
                 self._budget,
-                (answers, charges, block),
+                (answers, charges, noise_std, block),
                 moves[start : start + _BLOCK] if self._tracked else None,
             )
             cubes = max(cubes, widest)
@@ -113,6 +154,7 @@ class VoteAnswers:
         return Answered(
             values=values,
             charges=charges,
+            noise_std=noise_std,
             log_p=check_log_belief(log_p, n_subsets),
             moves=moves if self._tracked else None,
             cubes=cubes,
@@ -125,14 +167,14 @@ def _answer_votes(
     noise: list[int],
     log_p: Vector,
     budget: float,
-    out: tuple[Vector, Vector, npt.NDArray[np.int64]],
+    out: tuple[Vector, Vector, Vector, npt.NDArray[np.int64]],
     moves: Matrix | None = None,
 ) -> float:
     """Answer a block of two-class questions; ``log_p``, ``out`` and ``moves`` are written to.
 
     Returns a bound of ``E |a' - a|³ / E (a' - a)²`` over the answers, for ``|s| <= 1``.
     """
-    answers, charges, where = out
+    answers, charges, noise_std, where = out
     largest, tracked = int(UNITS * math.sqrt(WIDEST_VOTE)), moves is not None
     usable, slack = usable_answer_nats(budget, n_directions=1, n_subsets=len(log_p))
     others, limit = 1.0 - rows, math.expm1(2 * usable) / WIDEST_VOTE
@@ -158,7 +200,7 @@ def _answer_votes(
             moves[i], gaps[i], shares[i] = belief, gap, ones
         charges[where[i]] = answer_vote_charge(ones, zeros, gap, slack)
         seen = gap * vote + drawn
-        answers[where[i]] = seen / gap
+        answers[where[i]], noise_std[where[i]] = seen / gap, UNITS / gap
         # ln of the likelihood ratio of a vote of one to a vote of zero, in exact integers
         ratio = gap * (2 * seen - gap) / (2 * UNITS * UNITS)
         np.multiply(row, ratio, out=scratch)
@@ -208,15 +250,17 @@ class ScoreAnswers:
         n_questions = self._table.shape[1]
         free = unanimous_answers(self._table)
         values = np.array([self._outputs(i)[0][self._group(i, index)] for i in range(n_questions)])
-        charges, log_p = np.zeros(n_questions), self._log_p.copy()
-        steps: list[_Step] = []
+        charges, noise_std = np.zeros(n_questions), np.zeros(n_questions)
+        log_p, steps = self._log_p.copy(), []
         for i in np.flatnonzero(~free).tolist():
-            outputs, groups = self._outputs(i)
-            values[i], charges[i], log_p, step = self._answer(outputs, groups, index, log_p, noise)
+            values[i], charges[i], noise_std[i], log_p, step = self._answer(
+                *self._outputs(i), index, log_p, noise
+            )
             steps += [] if step is None else [step]
         return Answered(
             values=values,
             charges=charges,
+            noise_std=noise_std,
             log_p=log_p,
             moves=np.concatenate([np.zeros((0, len(log_p))), *(step.moves for step in steps)])
             if self._tracked
@@ -236,7 +280,7 @@ class ScoreAnswers:
 
     def _answer(
         self, outputs: Matrix, groups: Labels, index: int, log_p: Vector, noise: AnswerNoise
-    ) -> tuple[Vector, float, Vector, "_Step | None"]:
+    ) -> tuple[Vector, float, float, Vector, "_Step | None"]:
         belief = np.exp(log_p)
         totals = np.bincount(groups, belief, minlength=len(outputs)).astype(np.float64)
         mass: Vector = totals / totals.sum()
@@ -245,13 +289,15 @@ class ScoreAnswers:
             classes, nats = exact
             told = log_p.copy()
             told[classes[groups] != classes[groups[index]]] = -np.inf
-            return outputs[groups[index]], nats, check_log_belief(told, len(log_p)), None
+            return outputs[groups[index]], nats, 0.0, check_log_belief(told, len(log_p)), None
         widest = WIDEST_ANSWER if self._tracked else math.inf
         plan = plan_answer(outputs, mass, mi_nats=self._budget, n_subsets=len(log_p), widest=widest)
         step = _step_of(plan.points / UNITS, mass, belief, groups) if self._tracked else None
         seen = plan.points[groups[index]] + noise.take(plan.points.shape[1])
         learned = log_p + plan.log_likelihood(seen)[groups]
-        return plan.value_of(seen), plan.charge, check_log_belief(learned, len(log_p)), step
+        variances = np.square(plan.basis) @ plan.noise_var
+        std, after = math.sqrt(float(variances.max())), check_log_belief(learned, len(log_p))
+        return plan.value_of(seen), plan.charge, std, after, step
 
 
 class _Step(NamedTuple):
@@ -292,7 +338,7 @@ def _as_it_is(
     if min(rest, 1.0 - rest) > budget:  # the entropy of "this output or another" is larger still
         return None
     with np.errstate(divide="ignore"):
-        classes, nats = distinct_outputs(outputs, np.log(mass))
+        classes, nats = distinct_plan_outputs(outputs, np.log(mass))
     return (classes, nats) if nats <= budget else None
 
 
@@ -312,6 +358,10 @@ class Answerer(Keeper):
         Of guessing one unit's membership after all answers.
     source : BitSource
         The operating system for real answers.
+    book : Book, optional
+        Where charges are written; forgotten with the process by default.
+    standing : Standing, optional
+        Where to go on, instead of drawing a secret.
 
     Guarantee
     ---------
@@ -333,6 +383,8 @@ class Answerer(Keeper):
         total_nats: float,
         source: BitSource,
         advantage: float | None = None,
+        book: Book | None = None,
+        standing: Standing | None = None,
     ) -> None:
         if not LEAST_NATS <= query_nats <= total_nats:
             raise BudgetError(
@@ -341,12 +393,18 @@ class Answerer(Keeper):
             )
         limited = total_nats if math.isfinite(total_nats) else None
         level = None if advantage is None else 0.5 + 0.5 * advantage
-        super().__init__(Spent(mi_nats=limited, success_level=level), source)
+        super().__init__(Spent(mi_nats=limited, success_level=level), source, book)
         self._units = None if advantage is None else VoteBalances(pool, advantage, query_nats)
         self._pool: Pool = pool
         self._belief = Belief.uniform(pool.n_subsets)
-        self._secret = ReleaseSecret(pool.n_subsets, source)
         self._query_nats, self._noise, self._n_free = query_nats, AnswerNoise(source), 0
+        if standing is None:
+            self._secret = ReleaseSecret(pool.n_subsets, source)
+            return
+        self._secret, self._belief = standing.secret, Belief(log_p=standing.log_p)
+        self._spent, self._n_free = standing.spent, standing.n_free
+        if self._units is not None:
+            self._units.restore(standing.units or {})
 
     def __repr__(self) -> str:
         return f"Responder({self._spent.n_releases} answers, {self._spent.mi_nats:.4g} nats spent)"
@@ -362,12 +420,64 @@ class Answerer(Keeper):
         """Answers that cost nothing."""
         return self._n_free
 
+    def standing(self) -> Standing:
+        """Return where this responder stands."""
+        assert self._secret is not None  # drawn or read at the start
+        return Standing(
+            secret=self._secret,
+            log_p=self.belief.log_p,
+            spent=self._spent,
+            n_free=self._n_free,
+            units=None if self._units is None else self._units.to_arrays(),
+        )
+
+    def hand_over(self, book: Book) -> None:
+        """Let a book take over what was spent and where this stands; nothing leaves from here."""
+        self.check_process()
+        with self._lock:
+            self.check_open()
+            try:
+                book.flush(self.standing)
+            finally:
+                book.close()
+            self.close()
+
     def answer_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> npt.NDArray[np.float64]:
         """Release one noisy one-hot vote per question, shape (q, n_classes).
 
         ``labels`` has shape (m, q): the class number that each candidate gives to each question.
         If the total might not cover all of the questions, nothing is drawn or spent.
         """
+        return np.array(self._alone(self.reply_votes(labels, n_classes=n_classes)).values)
+
+    def answer_scores(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Release one noisy vector of class probabilities per question.
+
+        ``scores`` has shape (m, q, n_classes). See :meth:`answer_votes`.
+        """
+        return np.array(self._alone(self.reply_scores(scores)).values)
+
+    def _alone(self, reply: Reply) -> Reply:
+        self.flush()
+        return reply
+
+    def flush(self) -> None:
+        """Put where this stands on the disk, if there is a book; then replies may leave.
+
+        Guarantee
+        ---------
+        Claim V-1. When this returns, the belief after every reply so far is on the disk. If it
+        fails, this is closed and no reply may leave.
+        """
+        with self._lock:
+            try:
+                self._book.flush(self.standing)
+            except BaseException:
+                self.close()
+                raise
+
+    def reply_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> Reply:
+        """As :meth:`answer_votes`; must not leave before :meth:`flush`."""
         table = self._check(labels, n_axes=2)
         if table.size and (table.dtype.kind not in "iu" or not 0 <= table.min() <= table.max()):
             raise MechanismError(
@@ -386,11 +496,8 @@ class Answerer(Keeper):
                 table, ScoreAnswers(table, *state, n_classes=n_classes, tracked=tracked)
             )
 
-    def answer_scores(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Release one noisy vector of class probabilities per question.
-
-        ``scores`` has shape (m, q, n_classes). See :meth:`answer_votes`.
-        """
+    def reply_scores(self, scores: npt.NDArray[Any]) -> Reply:
+        """As :meth:`answer_scores`; must not leave before :meth:`flush`."""
         table = self._check(scores, n_axes=3).astype(np.float64, copy=False)
         if not np.isfinite(table).all():
             raise MechanismError(
@@ -416,13 +523,19 @@ class Answerer(Keeper):
             )
         return array
 
-    def _release(
-        self, table: npt.NDArray[Any], questions: VoteAnswers | ScoreAnswers
-    ) -> npt.NDArray[np.float64]:
+    def _release(self, table: npt.NDArray[Any], questions: VoteAnswers | ScoreAnswers) -> Reply:
         self.check_open()
         if not table.size:
-            return np.zeros((0, 0))
-        costly = int(np.count_nonzero(~unanimous_answers(table)))
+            none = np.zeros(0)
+            return Reply(
+                values=np.zeros((0, 0)),
+                noise_std=none,
+                unanimous=none.astype(np.bool_),
+                charges=none,
+                spent=Spent(),
+            )
+        agreed = unanimous_answers(table)
+        costly = int(np.count_nonzero(~agreed))
         before, worst = self._spent, Spent(mi_nats=costly * self._query_nats)
         limit = before.left_of(self._total).mi_nats
         left = math.inf if limit is None else max(0.0, limit) * (1 + ROUNDING)
@@ -441,13 +554,29 @@ class Answerer(Keeper):
                     f"Nothing was drawn or spent. Ask fewer at a time, or end here."
                 )
             had = units.increment_left
+            most = units.worst_increment(costly, self._query_nats)
+            worst = replace(worst, success_increment=most)
             units.book(costly, self._query_nats)
         # The worst is charged first: an interruption must not make answers free.
-        answered: Answered = self.observe(questions, worst, "answers")
-        if units is not None and answered.moves is not None:
+        try:
+            answered: Answered = self.observe(questions, worst, "answers")
+        except BaseException:
+            if units is not None and self._spent is before:  # refused: nothing was drawn
+                units.unbook()
+            raise
+        if units is not None and costly and answered.moves is not None:
             units.pay(answered.moves, answered.cubes * units.most, answered.more)
-            before = before + Spent(success_increment=max(0.0, had - units.increment_left))
-        self._spent = before + Spent(mi_nats=float(answered.charges.sum()))
+        charge = Spent(mi_nats=float(answered.charges.sum()))
+        if units is not None:
+            charge = replace(charge, success_increment=max(0.0, had - units.increment_left))
+        self._spent = before + charge
+        self._book.settle(charge)
         self.keep(Belief(log_p=answered.log_p), n_releases=len(answered.charges))
         self._n_free += int(np.count_nonzero(answered.charges == 0.0))
-        return np.array(answered.values)
+        return Reply(
+            values=answered.values,
+            noise_std=answered.noise_std,
+            unanimous=agreed,
+            charges=answered.charges,
+            spent=charge,
+        )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import html
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from pacprivacy._checks import Vector, freeze
 from pacprivacy._random import BitSource, ProcessBound
@@ -20,6 +21,9 @@ from pacprivacy.errors import SecretError
 from pacprivacy.pool import Pool
 from pacprivacy.release import Certificate, ReleaseSampler, ReleaseSecret, certificate_success_bound
 from pacprivacy.session.state import SessionState
+
+if TYPE_CHECKING:
+    from pacprivacy.session.answers import Standing
 
 Seen = TypeVar("Seen")
 
@@ -34,8 +38,14 @@ class Book:
         """Return what was spent before this process, crashed attempts included."""
         return Spent(mi_nats=0.0, success_increment=0.0)
 
-    def left(self) -> Spent:
-        """Return what is left besides the session's own total; ``None`` where unlimited."""
+    payer: str | None = None
+    """Who is charged; the one who opened the session by default."""
+
+    def left(self, *, shared: bool = False) -> Spent:
+        """Return what is left besides the session's own total; ``None`` where unlimited.
+
+        Of the payer, or of what all payers share.
+        """
         return Spent()
 
     def spend(self, charge: Spent, what: str, before: SessionState) -> None:
@@ -46,6 +56,12 @@ class Book:
 
     def commit(self, certificate: Certificate) -> None:
         """Record the certificate; nobody sees the release before this returns."""
+
+    def settle(self, charge: Spent) -> None:
+        """Say what answers really cost, at most what was written down for them."""
+
+    def flush(self, standing: Callable[[], Standing]) -> None:
+        """Store where a responder stands; nobody sees its answers before this returns."""
 
     def close(self) -> None:
         """Let go of what is held."""
@@ -160,6 +176,11 @@ class Keeper(ProcessBound):
         """
         self._secret, self._closed = None, True
         self._book.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more leaves from this object."""
+        return self._closed
 
     def check_open(self) -> None:
         """Refuse to go on after :meth:`close`."""

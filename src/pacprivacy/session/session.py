@@ -9,7 +9,8 @@ that belief. Information adds up; membership is charged to a balance of every un
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -39,9 +40,9 @@ from pacprivacy.mechanism import as_mechanism, split_data_units, titled_mechanis
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_rule_feasible
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST
-from pacprivacy.session.account import AccountShare, Holder, account_share, open_account
+from pacprivacy.session.account import Account, AccountShare, Holder, account_share, open_account
 from pacprivacy.session.keeper import Keeper, Reading
-from pacprivacy.session.queries import QueryRelease, query_of
+from pacprivacy.session.query_release import QueryRelease, released_query
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Prospect, Rehearsal, rehearsal_information
 from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_outputs
@@ -342,6 +343,22 @@ class Session(Keeper):
         releasing.warn_of_error_bars(found.value, found.error_bars, plan.outputs.values)
         return found
 
+    @contextmanager
+    def charged_to(self, principal: str) -> Iterator[Account]:
+        """Let what is released inside be charged to a principal, under its own limit in the ledger.
+
+        All principals share the secret, the balances and the total, whose budget is that of ``*``.
+        """
+        book = self._book
+        if not isinstance(book, Account):
+            raise LedgerError("ledger must be given to charge a principal; got none. Add ledger=.")
+        with self._lock:
+            before, book.payer = book.payer, principal
+            try:
+                yield book
+            finally:
+                book.payer = before
+
     def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
         """Return what :meth:`release`, with the same options, would release.
 
@@ -380,7 +397,7 @@ class Session(Keeper):
 
         As :meth:`release`; for ``keys``, ``at_least`` and ``fill`` see :func:`pacprivacy.sql`.
         """
-        asked = query_of(query, self._rehearsal.data, keys, at_least, fill)
+        asked = released_query(query, self._rehearsal.data, keys, at_least, fill)
         made = self.release(asked, budget, share=share, checkpoint=checkpoint, name=name)
         found = QueryRelease.of(made, asked)
         self._releases[self._releases.index(made)] = found
@@ -580,7 +597,7 @@ class Session(Keeper):
         assert self._pool is not None  # drawn in evaluate()
         log_p, heat = self.belief.log_p, None
         if share.balances is not None and share.allowed is not None:
-            before = adversary.BeliefTilts(self._pool).before(log_p, np.arange(self._pool.n_units))
+            before = adversary.ViewTilts(self._pool).before(log_p, np.arange(self._pool.n_units))
             heat = share.balances.heat(before, share.allowed, share.part)
         return {"pool": self._pool, "log_belief": log_p, "heat": heat, "rng": self.proof_seed()}
 
@@ -610,7 +627,7 @@ class Session(Keeper):
 
     def _first_balances(self, n_units: int) -> adversary.Balances | None:
         """Return full balances under the session's total and what the ledger leaves; or None."""
-        left = self._total.above().tightest(self._book.left()).success_increment
+        left = self._total.above().tightest(self._book.left(shared=True)).success_increment
         if self._alone or left is None:
             return None
         return adversary.Balances.begin(2 * max(left, 0.0), n_units)

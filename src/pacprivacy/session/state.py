@@ -13,9 +13,10 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -29,6 +30,7 @@ from pacprivacy.errors import LedgerError, PacPrivacyError, SecretError
 from pacprivacy.pool import Pool
 from pacprivacy.release import ReleaseSecret
 
+Parsed = TypeVar("Parsed")
 SCHEMA_VERSION: Final = 4
 _MODE: Final = 0o600
 _INDEX_BYTES: Final = 8  # of the secret, whatever it is
@@ -171,6 +173,10 @@ class StateFile:
 
     def load(self) -> tuple[SessionState, Marks] | None:
         """Read the state; ``None`` if there is none yet."""
+        return self.read(SessionState.from_bytes)
+
+    def read(self, parse: Callable[[bytes], Parsed]) -> Parsed | None:
+        """Read the file; ``None`` if there is none yet, refused where it is damaged."""
         try:
             with self.path.open("rb") as file:
                 mode = os.fstat(file.fileno()).st_mode & 0o777
@@ -180,7 +186,7 @@ class StateFile:
                         f"{mode:04o}. Others may know the secret: start a new session, or change "
                         f"the mode if nobody had access."
                     )
-                return SessionState.from_bytes(file.read())
+                return parse(file.read())
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -196,7 +202,11 @@ class StateFile:
 
     def save(self, state: SessionState, marks: Marks) -> None:
         """Replace the state; it is on the disk when this returns."""
-        write_atomically(self.path, state.to_bytes(marks), mode=_MODE)
+        self.write(state.to_bytes(marks))
+
+    def write(self, content: bytes) -> None:
+        """Replace the file; it is on the disk when this returns."""
+        write_atomically(self.path, content, mode=_MODE)
 
     def close(self) -> None:
         """Let other processes open the session."""

@@ -13,7 +13,7 @@ from pacprivacy._checks import Matrix
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import Batch, Data, MechanismWrapper, coerce_data, subset_sums
 from pacprivacy.pool import Pool
-from pacprivacy.queries import Tables, World, joined_rows
+from pacprivacy.queries import Tables, TablesWorld, joined_rows
 from pacprivacy.stats.summaries import Summed
 
 _OURS = ("pac_u", "pac_two", "pac_unit")  # columns that are not the user's
@@ -61,13 +61,13 @@ class JoinedStatistic(MechanismWrapper):
         rows = coerce_data(_without_ours(frame))
         return replace(self, inner=self.inner.prepare(rows), rows=rows, units=units)
 
-    def _joined(self, world: World) -> Any:
+    def _joined(self, world: TablesWorld) -> Any:
         with world as connection:
             return _arrow(connection, f"SELECT {self.columns} FROM {self.table}")
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the statistic of one candidate."""
-        world: World = parts[0]
+        world: TablesWorld = parts[0]
         if self.rows is None or self.units is None:
             return self.inner.evaluate((_without_ours(self._joined(world)),), rng)
         inside = np.zeros(world.tables.n_units, dtype=np.bool_)

@@ -8,8 +8,8 @@ import pytest
 
 from pacprivacy.adversary import (
     Balances,
-    BeliefTilts,
     Heat,
+    ViewTilts,
     balance_advantage,
     first_balance,
     heat_by_information,
@@ -175,7 +175,7 @@ def test_no_more_of_a_move_is_beyond_its_reach_than_is_paid_for(folds: int, spre
     pool = Balanced(n_subsets=16, folds=folds).draw(12, rng=3)
     rng = np.random.default_rng(folds)
     view = make_view(spread * rng.normal(size=(16, 1)), np.log(rng.dirichlet(np.full(16, 2.0))))
-    tilts, units = BeliefTilts(pool), np.arange(12)
+    tilts, units = ViewTilts(pool), np.arange(12)
     before, p = tilts.before(view.log_prior, units), np.exp(view.log_prior)
     z, step = np.linspace(-15, 15, 60001, retstep=True)
     joint = p * np.exp(-0.5 * np.square(z[:, None] - view.points[:, 0]))

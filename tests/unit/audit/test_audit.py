@@ -4,6 +4,7 @@ import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from pacprivacy.audit import (
     AuditResults,
     FreeOverlap,
     Guess,
+    LikelihoodRatio,
     Overlap,
     Releases,
     Target,
@@ -473,3 +475,37 @@ def test_plot_refuses_clearly(tmp_path: Path) -> None:
 
 def test_every_attack_has_a_name_and_a_question() -> None:
     assert all(name == attack.name and attack.question for name, attack in ATTACKS.items())
+
+
+# --- LiRA: what a released model says of a record ----------------------------------------------
+
+
+def test_confidence_of_a_released_model_tells_who_taught_it() -> None:
+    rng = RNG(0)
+    X, y = rng.normal(size=(40, 12)), np.where(rng.random(40) < 0.5, -1.0, 1.0)
+    pool = Balanced(n_subsets=64).draw(40, rng=0)
+    fits = np.array([_logistic(X[pool.mask(k)], y[pool.mask(k)]) for k in range(64)])
+    noise = 0.2 * fits.std(axis=0)
+    target = Target.of(fits, pool, lambda k, g: fits[k] + noise * g.standard_normal(12))
+    lira = LikelihoodRatio(confidence=lambda seen: y * (seen @ X.T))
+
+    def success(attack: Any, attacked: Target) -> float:
+        trained = attack.train(attacked, attacked.shadow(3000, RNG(1)))
+        return float(trained.hits(attacked.trials(2000, RNG(2))).mean())
+
+    assert 0.75 < success(lira, target) <= success(ATTACKS["bayes"], target)
+    blurred = Target.of(fits, pool, lambda k, g: fits[k] + 1e3 * g.standard_normal(12))
+    assert success(lira, blurred) < 0.56
+    bad = LikelihoodRatio(confidence=lambda seen: seen)
+    with pytest.raises(AuditError, match="one finite number for each release and unit"):
+        success(bad, target)
+
+
+def _logistic(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A little regularised, by Newton's method."""
+    weights = np.zeros(X.shape[1])
+    for _ in range(20):
+        chance = 1 / (1 + np.exp(y * (X @ weights)))
+        bend = (X * (chance * (1 - chance))[:, None]).T @ X + 0.05 * np.eye(len(weights))
+        weights -= np.linalg.solve(bend, 0.05 * weights - X.T @ (chance * y))
+    return weights

@@ -15,7 +15,7 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError, SecretError
 from pacprivacy.estimators.predictor import project_to_simplex
-from pacprivacy.noise import NoisePlan, Problem
+from pacprivacy.noise import NoisePlan, PlanProblem
 from pacprivacy.noise.answers import (
     LEAST_NATS,
     UNITS,
@@ -49,7 +49,7 @@ def one_hot(labels, n_classes):
 
 
 def general_plan(values, log_p, budget) -> NoisePlan:
-    problem = Problem(values=values, log_p=log_p, gamma=1e-9, seed=0, mi_nats=budget)
+    problem = PlanProblem(values=values, log_p=log_p, gamma=1e-9, seed=0, mi_nats=budget)
     return SpreadRule("waterfill", waterfill).noisy_plan(problem)
 
 

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 import pacprivacy.noise.plan
 import pacprivacy.noise.proof
-from pacprivacy.adversary import BeliefTilts, MembershipRisk, exact_information, membership_risk
+from pacprivacy.adversary import MembershipRisk, ViewTilts, exact_information, membership_risk
 from pacprivacy.budget import EpsilonEquivalent, Information, Membership
 from pacprivacy.errors import BudgetError, MechanismError, PoolError
 from pacprivacy.noise import (
@@ -21,7 +21,7 @@ from pacprivacy.noise import (
     Boxed,
     Empirical,
     NoisePlan,
-    Problem,
+    PlanProblem,
     Rule,
     as_rule,
     calibrate,
@@ -29,7 +29,7 @@ from pacprivacy.noise import (
     spread_of,
 )
 from pacprivacy.noise.iid import N_RESERVE, iid_log_det
-from pacprivacy.noise.problem import NOISELESS, distinct_outputs
+from pacprivacy.noise.plan import NOISELESS, distinct_plan_outputs
 from pacprivacy.noise.rules import check_rule_feasible
 from pacprivacy.noise.shapes import unit_shifts
 from pacprivacy.pool import Balanced, Half, Pool
@@ -73,7 +73,7 @@ class Borrowed(Rule):
 
     family = "borrowed"
 
-    def plan(self, problem: Problem) -> NoisePlan:
+    def plan(self, problem: PlanProblem) -> NoisePlan:
         return replace(as_rule("waterfill").plan(problem), rule=self.name)
 
 
@@ -341,7 +341,7 @@ def test_equal_outputs_are_found_in_full_and_by_sign() -> None:
     tall = np.zeros((4, 1000))
     tall[1, 501] = 1e-300  # between the sampled coordinates
     tall[2, 0] = -0.0
-    groups, nats = distinct_outputs(tall, np.full(4, -math.log(4)))
+    groups, nats = distinct_plan_outputs(tall, np.full(4, -math.log(4)))
     assert groups.tolist() == [0, 1, 0, 0]
     assert nats == pytest.approx(-0.25 * math.log(0.25) - 0.75 * math.log(0.75))
 
@@ -467,7 +467,7 @@ def test_bad_boxes_are_refused(bad: dict[str, object]) -> None:
 
 def test_unit_shifts_are_half_the_difference_of_means(outputs: Matrix, pool: Pool) -> None:
     spread = spread_of(outputs, np.exp(UNIFORM))
-    shifts = unit_shifts(spread, BeliefTilts(pool), UNIFORM)
+    shifts = unit_shifts(spread, ViewTilts(pool), UNIFORM)
     for unit, inside in enumerate(pool.masks().T):
         apart = spread.coordinates[inside].mean(axis=0) - spread.coordinates[~inside].mean(axis=0)
         np.testing.assert_allclose(shifts[unit], apart / 2, atol=1e-6)

@@ -64,7 +64,7 @@ def test_a_shift_needs_the_variance_of_evenly_spaced_places(places):
 
 def test_waves_come_within_a_fifth_of_the_best_for_a_shift():
     contrast = limits._Contrast(
-        limits.BeliefTilts(TwoSubsets()), np.log([0.5, 0.5]), np.array([0.05])
+        limits.ViewTilts(TwoSubsets()), np.log([0.5, 0.5]), np.array([0.05])
     )
     found = contrast.least_along(np.array([0.0, 1.0]), np.array([0]), np.array([1.0]))
     assert 0.8 * 399 / 12 <= found <= 399 / 12

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -14,7 +15,7 @@ import pacprivacy as pac
 from pacprivacy.cli.main import app
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import Row
-from pacprivacy.session import Answer, QueryRelease, answer_of
+from pacprivacy.session import QueryAnswer, QueryRelease, query_answer
 
 N = 200
 TEXT = """SELECT kind, day, year(day) AS y, count(*) AS n, avg(cost) AS cost, sum(size) AS size
@@ -102,24 +103,24 @@ def test_people_read_numbers_with_their_error(made: QueryRelease) -> None:
         assert (cell.value, cell.noise_std) == (n, noise)
         assert cell.lower < cell.value < cell.upper
     assert "&lt;b&gt;" in made._repr_html_()
-    row = Row("n", 1234.4, 56.0, 0.0, 0.0)
-    many = Answer(query="", plan="", headings=("k", "n"), rows=(("a", row),) * 23)
+    rows = [("a", Row("n", 1234.4, 56.0, 0.0, 0.0)) for _ in range(23)]
+    many = QueryAnswer(query="", plan="", headings=("k", "n"), rows=tuple(rows))
     assert many.lines()[0] == ["a", "1 230 ± 60"]
     assert str(many).endswith("and 3 more rows")
     assert "and 3 more rows" in many._repr_html_()
-    assert str(Answer(query="", plan="", headings=("k",), rows=())) == "k"
+    assert str(QueryAnswer(query="", plan="", headings=("k",), rows=())) == "k"
 
 
 @pytest.mark.claim("R-9")
 def test_a_file_gives_the_same_answer(made: QueryRelease, tmp_path: Path) -> None:
     loaded = pac.Release.load(made.save(tmp_path))
-    found = answer_of(loaded)
+    found = query_answer(loaded)
     assert found is not None
     assert (found.query, found.plan, found.rows) == (TEXT, made.plan, made.answer.rows)
     wrong = {**(made.table or {}), "rows": [[99, "a", "b", "c"]]}
     object.__setattr__(loaded, "table", wrong)
     with pytest.raises(CertificateError, match="table must be that"):
-        answer_of(loaded)
+        query_answer(loaded)
 
 
 def test_many_cells_and_names_that_clash_are_told_apart(clinic: pac.Tables) -> None:
@@ -133,6 +134,12 @@ def test_many_cells_and_names_that_clash_are_told_apart(clinic: pac.Tables) -> N
     clash = ask(text, clinic, keys=keys, n_subsets=8)
     assert clash.frame[["k", "l"]].apply(tuple, axis=1).tolist() == keys
     assert clash.frame["n"].tolist()[:2] == [0, 0]
+
+
+def test_a_subtotal_is_about_all(clinic: pac.Tables) -> None:
+    text = "SELECT kind, count(*) AS n FROM visits GROUP BY ROLLUP (kind)"
+    lines = ask(text, clinic, keys={"kind": KINDS}, n_subsets=8).answer.lines()
+    assert sorted(line[0] for line in lines) == ["NULL", "a <b>", "all", "b"]
 
 
 # --- verbs and pages ----------------------------------------------------------------------------
@@ -191,3 +198,45 @@ def test_a_long_table_is_cut_with_a_note(saved: Path) -> None:
     page = pac.report(loaded, saved.parent / "long.html", date="").read_text()
     assert "56 more rows" in page  # 400 numbers, six in a row, less the ten that are shown
     assert "The first 66 of 500 rows" in page
+
+
+# --- tables as data of any function -------------------------------------------------------------
+
+
+def joined_cost(tables: Any) -> float:
+    """Mean cost of those of age, in whatever library the frames are of."""
+    people, visits = tables["people"], tables["visits"]
+    if isinstance(people, pd.DataFrame):
+        both = visits.merge(people, left_on="person", right_on="id")
+        return float(both[both["age"] >= 40]["cost"].mean())
+    both = visits.join(people, left_on="person", right_on="id")
+    return float(both.filter(both["age"] >= 40)["cost"].mean())
+
+
+@pytest.mark.claim("Q-1")
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_function_gets_the_frames_of_one_candidate(library: str) -> None:
+    rng = np.random.default_rng(2)
+    people = pd.DataFrame({"id": range(50), "age": rng.integers(20, 60, 50)})
+    visits = pd.DataFrame({"person": rng.integers(0, 50, 300), "cost": rng.gamma(9, 5, 300)})
+    prices = pd.DataFrame({"kind": ["a", "b"], "price": [1.0, 2.0]})
+    frames: dict[str, Any] = {"people": people, "visits": visits, "prices": prices}
+    if library == "polars":
+        frames = {name: pl.from_pandas(frame) for name, frame in frames.items()}
+    tables = pac.Tables(frames, unit="people.id", via={"visits": "person"})
+    seen = []
+
+    def watched(world: Any) -> float:
+        assert list(world) == ["people", "visits", "prices"]
+        assert len(world["prices"]) == 2  # public: whole in every candidate
+        assert all(type(world[name]) is type(frames[name]) for name in world)
+        seen.append((set(world["people"]["id"]), joined_cost(world)))
+        return seen[-1][1]
+
+    release = pac.privatize(watched, tables, pac.Information(2), n_subsets=8, rule="waterfill")
+    assert release.certificate.unit == "person"
+    for units, found in seen[:8]:
+        own = {"people": people[people["id"].isin(units)]}
+        own["visits"] = visits[visits["person"].isin(units)]
+        assert len(units) == 25
+        assert found == pytest.approx(joined_cost(own), rel=1e-12)

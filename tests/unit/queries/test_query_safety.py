@@ -261,9 +261,9 @@ def test_workers_and_blocks_do_not_change_a_bit(
     assert one.tobytes() == two.tobytes()
     median = query_mechanism("SELECT median(cost) AS m, sum(cost) AS s FROM bills", shop)
     whole = run_mechanism(median, shop, pool).values
-    monkeypatch.setattr("pacprivacy.queries.worlds.MEMBERS_AT_ONCE", 4 * N * 5)
+    monkeypatch.setattr("pacprivacy.queries.query_mechanism.MEMBERS_AT_ONCE", 4 * N * 5)
     np.testing.assert_allclose(run_mechanism(median, shop, pool).values, whole, rtol=1e-12)
-    monkeypatch.setattr("pacprivacy.queries.worlds.MEMBERS_AT_ONCE", 4 * N)
+    monkeypatch.setattr("pacprivacy.queries.query_mechanism.MEMBERS_AT_ONCE", 4 * N)
     alone = median.prepare(coerce_data(shop))
     assert alone.plan.startswith("one query per world")
     np.testing.assert_allclose(run_mechanism(alone, shop, pool).values, whole, rtol=1e-12)

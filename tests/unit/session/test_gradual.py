@@ -15,7 +15,7 @@ from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy._rounding import two_digits
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent
 from pacprivacy.errors import BudgetError, CertificateError, MechanismError
-from pacprivacy.noise import Problem, calibrate, proof as noise_proof, prove_rescaled
+from pacprivacy.noise import PlanProblem, calibrate, proof as noise_proof, prove_rescaled
 from pacprivacy.session import GradualRelease
 from pacprivacy.session.refinement import Refinement, refinement_shares
 
@@ -189,7 +189,7 @@ def test_rescaled_plans_meet_another_budget_under_another_belief(rule: str) -> N
     outputs = np.random.default_rng(2).normal(size=(24, 3))
     plan = calibrate(outputs, Information(1.0), rule=rule, rng=0)
     weights = np.random.default_rng(3).dirichlet(np.ones(24))
-    problem = Problem(
+    problem = PlanProblem(
         values=outputs,
         log_p=np.log(weights),
         gamma=1e-9,

@@ -27,7 +27,7 @@ SHOWN_ROWS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Answer:
+class QueryAnswer:
     """The answer to a query as people read it, in the order of the query; public.
 
     A cell of ``rows`` is a number with its error bars, or the text of a key.
@@ -76,7 +76,7 @@ def _text(cell: str | Row) -> str:
     )
 
 
-def answer_of(release: Release) -> Answer | None:
+def query_answer(release: Release) -> QueryAnswer | None:
     """Return what a release answers, as its query arranges it; None if it is of no query.
 
     Guarantee
@@ -96,16 +96,18 @@ def answer_of(release: Release) -> Answer | None:
         }
         rows = []
         for place, *texts in table["rows"]:
-            keys, cells = iter(texts), []
+            keys = iter(texts)
+            cells: list[str | Row] = []
             for name, column, counts in table["columns"]:
                 if column is None:
                     cells.append(str(next(keys)))
                     continue
-                value, *bars, noise = (float(numbers[place]) for numbers in figures[column])
+                value, *bars = (float(numbers[place]) for numbers in figures[column])
+                error, lower, upper, noise = bars
                 value = float(np.rint(value)) + 0.0 if counts else value
-                cells.append(Row(name, value, *bars, noise_std=noise))
+                cells.append(Row(name, value, error, lower, upper, noise_std=noise))
             rows.append(tuple(cells))
-        return Answer(
+        return QueryAnswer(
             query=str(table["query"]),
             plan=str(table["plan"]),
             headings=tuple(str(name) for name, _, _ in table["columns"]),
@@ -147,9 +149,9 @@ class QueryRelease(Release):
         return self.mechanism.plan
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> QueryAnswer:
         """The answer as people read it: every number as ``1 234 ± 56``."""
-        found = answer_of(self)
+        found = query_answer(self)
         assert found is not None  # set with the release
         return found
 
@@ -203,7 +205,9 @@ class QueryRelease(Release):
         return f"{self.answer}\nplan: {self.plan}"
 
 
-def query_of(text: str, data: Data, keys: Any, at_least: int, fill: float | None) -> QueryMechanism:
+def released_query(
+    text: str, data: Data, keys: Any, at_least: int, fill: float | None
+) -> QueryMechanism:
     """Return a query over a session's tables, with its cells and its plan."""
     tables = data.parts[0]
     if not isinstance(tables, Tables):

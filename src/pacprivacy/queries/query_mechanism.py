@@ -21,8 +21,16 @@ from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Batch, Data, Mechanism, fixed_mechanism, flatten
 from pacprivacy.pool import Pool
 from pacprivacy.queries.plans import ROUNDED, SumsPlan, WorldsPlan, sums_plan, worlds_plan
-from pacprivacy.queries.query import CELLS, SHARE, Query, parse, refuse
-from pacprivacy.queries.tables import WHOLE, Tables, World, arrow_table, ask, frame_of, quote
+from pacprivacy.queries.query import CELLS, SHARE, Query, parse_query, refuse_query
+from pacprivacy.queries.tables import (
+    WHOLE,
+    Tables,
+    TablesWorld,
+    arrow_of_tables,
+    ask_tables,
+    frame_of_tables,
+    quote,
+)
 
 Cells = tuple[tuple[Any, ...], ...]
 Keys = Literal["universe"] | Mapping[str, Sequence[Any]] | Sequence[Any] | None
@@ -33,7 +41,7 @@ SHOWN_TEXT: Final = 200  # of a query, in certificates and ledgers
 NAMED_CELLS: Final = 1000  # more are arrays, without a name for each
 ROWS_AT_ONCE: Final = 2**20
 NUMBERS_AT_ONCE: Final = 2**23
-MEMBERS_AT_ONCE: Final = 2**27  # private rows times worlds in one query
+MEMBERS_AT_ONCE: Final = 2**26  # private rows times worlds in one query
 WIDTHS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMERIC: Final = {*WIDTHS, *(f"U{w}" for w in WIDTHS), "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN"}
 KEYS: Final = {*NUMERIC, "VARCHAR", "ENUM", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_S"}
@@ -113,7 +121,8 @@ class QueryMechanism(Mechanism):
             self.tables.rows(f"SELECT count(*) FROM {WHOLE}.{quote(name)}")[0][0]
             for name in worlds.tables
         ]
-        return int(MEMBERS_AT_ONCE // max(1, sum(rows)))
+        held = sum(rows) * max(1, len(rows) - 2)  # what joins of many keep in between
+        return int(MEMBERS_AT_ONCE // max(1, held))
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -128,9 +137,9 @@ class QueryMechanism(Mechanism):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the cells of one world."""
-        world: World = parts[0]
+        world: TablesWorld = parts[0]
         with world as connection:
-            rows = ask(connection, self.query.core, self._share(world.share))
+            rows = ask_tables(connection, self.query.core, self._share(world.share))
         return self._shaped(self._aligned(rows))
 
     def _share(self, share: float) -> dict[str, float] | None:
@@ -158,7 +167,7 @@ class QueryMechanism(Mechanism):
             some = [pool.rows(k) for k in range(start, min(start + step, pool.n_subsets))]
             rows: list[list[tuple[Any, ...]]] = [[] for _ in some]
             with self.tables.several(some) as connection:
-                for world, *row in ask(connection, worlds.query):
+                for world, *row in ask_tables(connection, worlds.query):
                     rows[world].append(tuple(row))
             found += [flatten(self._shaped(self._aligned(each)))[0] for each in rows]
         return np.stack(found)
@@ -175,9 +184,9 @@ class QueryMechanism(Mechanism):
             block = totals[start : start + step].reshape(-1, sums.n_sums)
             names = {f"s{i}": block[:, i] for i in range(sums.n_sums)}
             share = np.repeat(shares[start : start + step], n)
-            connection.register("pac_sums", arrow_table({**names, SHARE: share}))
+            connection.register("pac_sums", arrow_of_tables({**names, SHARE: share}))
             shown = ", ".join(f"({cell})::DOUBLE AS c{i}" for i, cell in enumerate(sums.cells))
-            result = ask(connection, f"SELECT {shown} FROM pac_sums", fetch="fetchnumpy")
+            result = ask_tables(connection, f"SELECT {shown} FROM pac_sums", fetch="fetchnumpy")
             connection.unregister("pac_sums")
             columns = [np.ma.filled(result[f"c{i}"].astype(float), np.nan) for i in range(width)]
             found[start : start + step] = np.stack(columns, axis=1).reshape(-1, n, width)
@@ -204,7 +213,7 @@ class QueryMechanism(Mechanism):
             return values
         if self.fill is None:
             column = self.query.columns[int(np.flatnonzero(bad.any(axis=(0, 1)))[0])]
-            raise refuse(
+            raise refuse_query(
                 self.query.text,
                 column.name,
                 "every cell must have a value in every world, also where a group has no rows",
@@ -243,7 +252,7 @@ class QueryMechanism(Mechanism):
         nobody = self.tables.take(np.arange(0))
         try:
             with nobody as connection:
-                rows = ask(connection, self.query.nothing, self._share(1.0))
+                rows = ask_tables(connection, self.query.nothing, self._share(1.0))
         except QueryError:  # an expression of keys beside aggregates has no value without a key
             rows = []
         row = rows[0] if rows else (None,) * len(self.query.columns)
@@ -253,7 +262,7 @@ class QueryMechanism(Mechanism):
         types = self._types()
         for name, kind in zip(self.query.key_names, types, strict=False):
             if kind.split("(")[0] not in KEYS:
-                raise refuse(
+                raise refuse_query(
                     self.query.text,
                     name,
                     f"group keys must be text, numbers, days or times, not {kind}",
@@ -261,7 +270,7 @@ class QueryMechanism(Mechanism):
                 )
         for column, kind in zip(self.query.columns, types[self.query.n_keys :], strict=True):
             if kind.split("(")[0] not in NUMERIC:
-                raise refuse(
+                raise refuse_query(
                     self.query.text,
                     column.name,
                     f"every output must be a number or a group key, not {kind}",
@@ -273,7 +282,7 @@ class QueryMechanism(Mechanism):
         if not self.query.keys:
             return ((),), ()
         if self.keys is None:
-            raise refuse(
+            raise refuse_query(
                 self.query.text,
                 self.query.keys[0],
                 "group keys must be declared, or be let out as facts of the universe",
@@ -284,7 +293,7 @@ class QueryMechanism(Mechanism):
         if self.keys != "universe":
             raise QueryError(f"keys must be 'universe', lists or a mapping; got {self.keys!r}.")
         if sums is None:
-            raise refuse(
+            raise refuse_query(
                 self.query.text,
                 self.query.keys[0],
                 "group keys must be declared where units behind a group cannot be counted",
@@ -301,7 +310,7 @@ class QueryMechanism(Mechanism):
         )
         kept = tuple(_same(row[:k]) for row in rows if row[k] >= self.at_least)
         if not kept:
-            raise refuse(
+            raise refuse_query(
                 self.query.text,
                 self.query.keys[0],
                 f"groups must have at least {self.at_least} units",
@@ -443,13 +452,13 @@ def _unit_sums(sums: SumsPlan, tables: Tables, places: Mapping[tuple[Any, ...], 
     keys = [f"k{i}" for i in range(len(next(iter(places))))]
     cells = {key: [cell[i] for cell in places] for i, key in enumerate(keys)}
     numbers = np.fromiter(places.values(), dtype=np.int32, count=len(places))
-    connection.register("pac_places", arrow_table({**cells, "cell": numbers}))
+    connection.register("pac_places", arrow_of_tables({**cells, "cell": numbers}))
     same = " AND ".join(f"q.{key} IS NOT DISTINCT FROM p.{key}" for key in keys) or "true"
     shown = ", ".join(f"q.s{i}::DOUBLE AS s{i}" for i in range(n_sums))
     text = (
         f"SELECT p.cell, q.u, {shown} FROM {tables.kept(sums.query)} q JOIN pac_places p ON {same}"
     )
-    found = ask(connection, text, fetch="fetchnumpy")
+    found = ask_tables(connection, text, fetch="fetchnumpy")
     connection.unregister("pac_places")
     values = np.stack([np.asarray(found[f"s{i}"], dtype=np.float64) for i in range(n_sums)], axis=1)
     columns = found["cell"].astype(np.int64)[:, None] * n_sums + np.arange(n_sums)
@@ -506,7 +515,7 @@ def arranged(query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[st
             for beside in BESIDE
             if f"{sql}_{beside}" in columns
         ]
-    return _over_cells(query, cells, columns, shown, frame_of)
+    return _over_cells(query, cells, columns, shown, frame_of_tables)
 
 
 def arranged_keys(
@@ -536,7 +545,7 @@ def _over_cells(
     table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(query.n_keys)}
     table |= {**columns, PLACE: np.arange(len(cells))}
     with duckdb.connect(":memory:", config={"enable_external_access": False}) as connection:
-        connection.register(CELLS, arrow_table(table))
+        connection.register(CELLS, arrow_of_tables(table))
         return read(connection.sql(f"SELECT {', '.join(shown)} FROM {CELLS}{query.tail}"))
 
 
@@ -570,5 +579,5 @@ def query_mechanism(
             f"at_least must be 2 or more, since a group of one unit singles it out; got {at_least}."
         )
     return QueryMechanism(
-        query=parse(text, tables), tables=tables, keys=keys, at_least=at_least, fill=fill
+        query=parse_query(text, tables), tables=tables, keys=keys, at_least=at_least, fill=fill
     )

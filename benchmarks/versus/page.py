@@ -1,0 +1,199 @@
+"""Redraw the pictures of docs/versus.md, its tables, and the advice in the package from the JSON.
+
+Usage: python benchmarks/versus/page.py
+
+Reads benchmarks/results/versus/*.json and computes nothing anew. Tables stand between the marks
+``<!-- name -->`` and ``<!-- end name -->`` of the page; the words around them are written by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from papers.charts import INK, new_figure, soften
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "versus"
+PAGE = ROOT / "docs" / "versus.md"
+IMAGES = ROOT / "docs" / "images"
+ADVICE = ROOT / "src" / "pacprivacy" / "comparison" / "advice.json"
+TASKS = (
+    "mean", "median", "quantiles", "ols", "ridge", "quantile regression",
+    "kmeans", "logistic", "classifier", "probe", "boosting",
+)  # fmt: skip
+LOOKS = {"pac": ("PAC", "#0072B2", "o"), "dp": ("best DP method", "#D55E00", "s")}
+
+
+def load_results() -> list[dict[str, Any]]:
+    """Return all cells that are stored, by task, with the best DP method of each row."""
+    read = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+    for result in read:
+        better = max if result["larger_is_better"] else min
+        for row in result["rows"]:  # the best one on test rows: in doubt, for DP
+            row["dp"] = better(row["dp"], key=lambda rival: rival["score"])
+    return sorted(read, key=lambda result: TASKS.index(result["task"]))
+
+
+def winner(row: dict[str, Any], larger_is_better: bool) -> str:
+    """Return who is ahead by more than both intervals together allow."""
+    ahead = row["pac"]["score"] - row["dp"]["score"]
+    if abs(ahead) <= math.hypot(row["pac"]["half_width"], row["dp"]["half_width"]):
+        return "level"
+    return "PAC" if (ahead > 0) == larger_is_better else "DP"
+
+
+def write_advice(results: list[dict[str, Any]]) -> None:
+    """Keep what the package says about tasks: who was ahead, by how much, with what."""
+    ADVICE.write_text(json.dumps(advice_of(results), indent=1) + "\n", encoding="utf-8")
+
+
+def advice_of(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one row for each cell and advantage."""
+    return [
+        {
+            "task": result["task"],
+            "data": result["data"],
+            "n_records": result["n_records"],
+            "metric": result["metric"],
+            "advantage": row["advantage"],
+            "pac": float(f"{row['pac']['score']:.4g}"),
+            "dp": float(f"{row['dp']['score']:.4g}"),
+            "without_privacy": float(f"{result['without_privacy']:.4g}"),
+            "pac_method": row["pac"]["method"],
+            "dp_method": row["dp"]["method"],
+            "ahead": winner(row, result["larger_is_better"]),
+        }
+        for result in results
+        for row in result["rows"]
+    ]
+
+
+def main() -> int:
+    """Write everything that follows from the results."""
+    results = load_results()
+    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    accurate = [result for result in results if result["metric"] == "accuracy"]
+    others = [result for result in results if result["metric"] != "accuracy"]
+    write_advice(results)
+    for chosen, name, title in (
+        (accurate, "versus-accuracy.png", "Accuracy on test rows: higher is better"),
+        (others, "versus-error.png", "Error: lower is better"),
+    ):
+        if chosen:
+            draw(chosen, IMAGES / name, title)
+    return 0
+
+
+def fill(text: str, results: list[dict[str, Any]]) -> str:
+    """Return the page with its tables written anew."""
+    for name, table in (
+        ("scores", score_table(results)),
+        ("needs", needs_table(results)),
+        ("sizes", size_table(results)),
+    ):
+        begin, end = f"<!-- {name} -->\n", f"<!-- end {name} -->"
+        before, _, rest = text.partition(begin)
+        text = before + begin + "\n" + table + "\n" + end + rest.partition(end)[2]
+    return text
+
+
+def _number(score: float, half_width: float) -> str:
+    digits = max(3, 1 - math.floor(math.log10(max(half_width, 1e-6))))
+    return f"{score:.{digits}f} ± {half_width:.{digits}f}"
+
+
+def score_table(results: list[dict[str, Any]]) -> str:
+    """Return who wins by how much."""
+    lines = [
+        "| task | data | | success | PAC | best DP method | without privacy | ahead |",
+        "|---|---|---|--:|--:|--:|--:|---|",
+    ]
+    for result in results:
+        for number, row in enumerate(result["rows"]):
+            first = [result["task"], result["data"], result["metric"]] if number == 0 else [""] * 3
+            cells = [
+                *first,
+                f"{50 * (1 + row['advantage']):.1f} %",
+                _number(row["pac"]["score"], row["pac"]["half_width"]),
+                f"{_number(row['dp']['score'], row['dp']['half_width'])}, {row['dp']['method']}",
+                f"{result['without_privacy']:.4f}",
+                {"PAC": "**PAC**", "DP": "**DP**", "level": "level"}[
+                    winner(row, result["larger_is_better"])
+                ],
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def needs_table(results: list[dict[str, Any]]) -> str:
+    """Return what each needed."""
+    lines = ["| task | data | PAC needed | DP needed |", "|---|---|---|---|"]
+    for result in results:
+        row = result["rows"][0]
+        cells = [result["task"], result["data"], row["pac"]["needs"], row["dp"]["needs"]]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def size_table(results: list[dict[str, Any]]) -> str:
+    """Return sizes and times."""
+    lines = [
+        "| task | data | size | records | candidates | folds | tried, PAC and DP | CPU seconds |",
+        "|---|---|---|--:|--:|---|---|--:|",
+    ]
+    for result in results:
+        rows = result["rows"]
+        folds = ", ".join(str(row["pac"]["folds"]) for row in rows)
+        if len({row["pac"]["folds"] for row in rows}) == 1:
+            folds = str(rows[0]["pac"]["folds"])
+        cells = [
+            result["task"],
+            result["data"],
+            result["settings"]["size"],
+            str(result["n_records"]),
+            str(rows[0]["pac"]["n_subsets"]),
+            folds,
+            f"{rows[0]['pac']['tried']} and {rows[0]['dp']['tried']}",
+            f"{sum(result['cpu_seconds'].values()):.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(results: list[dict[str, Any]], path: Path, title: str) -> None:
+    """Draw one panel for each cell: three levels, both families, and no privacy."""
+    n_columns = min(3, len(results))
+    n_lines = -(-len(results) // n_columns)
+    figure = new_figure(3.6 * n_columns, 2.5 * n_lines + 0.9)
+    grid = figure.subplots(n_lines, n_columns, squeeze=False).ravel()
+    for axes, result in zip(grid, results, strict=False):
+        places = [50 * (1 + row["advantage"]) for row in result["rows"]]
+        for family, (label, colour, marker) in LOOKS.items():
+            axes.errorbar(
+                places,
+                [row[family]["score"] for row in result["rows"]],
+                yerr=[row[family]["half_width"] for row in result["rows"]],
+                color=colour, marker=marker, markersize=6, capsize=3, label=label,
+            )  # fmt: skip
+        axes.axhline(result["without_privacy"], color=INK, ls=":", lw=1.2, label="without privacy")
+        axes.set_title(f"{result['task']}, {result['data']}", fontsize=10, color=INK, loc="left")
+        axes.set_ylabel(result["metric"], fontsize=8, color=INK)
+        axes.set_xticks(places, [f"{place:g} %" for place in places])
+        axes.set_xlim(places[0] - 1.5, places[-1] + 1.5)
+        soften(axes)
+    for axes in grid[len(results) :]:
+        axes.set_visible(False)
+    figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold", color=INK)
+    figure.supxlabel("guaranteed membership success", fontsize=9, color=INK)
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside upper right", ncols=3, frameon=False, labelcolor=INK
+    )
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

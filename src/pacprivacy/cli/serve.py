@@ -1,0 +1,189 @@
+"""``pac serve``: a saved predictor, and tables, behind HTTP."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pacprivacy.budget import parse_budget
+from pacprivacy.cli import options
+from pacprivacy.cli.main import AsJson, Quiet, Verb, option, show, show_json
+from pacprivacy.cli.sql import Via, read_paths
+from pacprivacy.errors import DataError, LedgerError, PacPrivacyError
+from pacprivacy.estimators import PrivatePredictor
+from pacprivacy.queries import Tables
+from pacprivacy.session import Session
+
+_Models = Annotated[
+    Path | None,
+    typer.Argument(metavar="[MODELS]", help="File that PrivatePredictor.save has written."),
+]
+
+
+def _serve(
+    *,
+    models: _Models = None,
+    ledger: options.LedgerPlace = None,
+    tokens: Annotated[Path, option("--tokens", "FILE", "Who may ask.")] = Path("tokens.json"),
+    dataset: options.Dataset = None,
+    state: options.State = None,
+    grant: Annotated[
+        str | None, option("--grant", "NAME", "Make a token, print it once, and stop.")
+    ] = None,
+    revoke: Annotated[str | None, option("--revoke", "NAME", "End a token, and stop.")] = None,
+    host: Annotated[str, option("--host", "HOST", "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("--port", "N", "Port; 0 for any.")] = 8000,
+    tls_cert: Annotated[Path | None, option("--tls-cert", "FILE", "Certificate of HTTPS.")] = None,
+    tls_key: Annotated[Path | None, option("--tls-key", "FILE", "Its key.")] = None,
+    behind_proxy: Annotated[
+        bool,
+        typer.Option("--behind-proxy", help="Listen to others without HTTPS: a proxy has it."),
+    ] = False,
+    source: Annotated[
+        Path | None, option("--tables", "PATH", "Answer SQL too: DuckDB file or folder of tables.")
+    ] = None,
+    unit: Annotated[
+        str | None, option("--unit", "TABLE.COLUMN", "Of the tables: who is protected.")
+    ] = None,
+    via: Via = None,
+    queries: Annotated[str, option("--queries", "NAME", "Of the tables in the ledger.")] = "tables",
+    total: Annotated[
+        str | None, option("--total", "TEXT", "Budget of all queries; only the first time.")
+    ] = None,
+    per_query: Annotated[str, option("--per-query", "TEXT", "Budget of one query.")] = "mi<=1/1000",
+    rate: Annotated[float, option("--rate", "X", "Requests a second of one principal.")] = 50.0,
+    rows: Annotated[int, option("--rows", "N", "Rows of one request, at most.")] = 1000,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Answer questions over HTTP, each with noise, under one promise and a budget.
+
+    One process holds the secret; a second is refused. What an answer costs is on the disk before it
+    leaves, so a crash gives nothing away, and the next start goes on with the same secret. What a
+    principal may spend is set with 'pac ledger create --principal'; the total is the predictor's.
+    """
+    if grant is not None or revoke is not None:
+        _change_tokens(tokens, grant, revoke, as_json=as_json, quiet=quiet)
+        return
+    if models is None or ledger is None:
+        raise LedgerError(
+            "MODELS and --ledger must be given; got none. Save a predictor with "
+            "predictor.save('churn.pac', ledger='study.db')."
+        )
+    _check_door(host, behind_proxy or tls_cert is not None)
+    parse_budget(per_query)  # refused here, not at the first query
+    if (tls_cert is None) != (tls_key is None):
+        raise DataError("--tls-cert and --tls-key must be given together; got one of them.")
+    serving = _serving()
+    known = serving.Tokens(tokens)
+    if not known.principals:
+        raise DataError(
+            f"--tokens must hold a principal; got {str(tokens)[:60]!r}, which holds none. "
+            f"Make a token with 'pac serve --grant NAME'."
+        )
+    limits = serving.Limits(
+        rate=_above_zero("--rate", rate),
+        rows=int(_above_zero("--rows", rows)),
+        per_query=per_query,
+    )
+    predictor = PrivatePredictor.load(models, ledger=ledger, dataset=dataset, state=state)
+    session = None
+    try:
+        if source is not None:
+            session = _open_tables(source, unit, via or [], ledger, name=queries, total=total)
+        service = serving.Service(known, predictor, session=session, limits=limits)
+    except BaseException:
+        predictor.close()
+        raise
+    _log(quiet)
+
+    def ready(url: str) -> None:
+        if as_json:
+            show_json({"url": url, "certificate": predictor.certificate_.digest})
+        elif not quiet:
+            show(f"{predictor.certificate_.promise}\nServing on {url}")
+        sys.stdout.flush()
+
+    tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
+    with suppress(KeyboardInterrupt):  # the server has finished what it was at
+        serving.run_service(service, host=host, port=port, tls=tls, ready=ready)
+
+
+def _open_tables(
+    source: Path, unit: str | None, via: list[str], ledger: str, *, name: str, total: str | None
+) -> Session:
+    if unit is None:
+        raise DataError("--unit must be given with --tables; got none. Use --unit customer.id.")
+    tables = Tables(source, unit=unit, via=read_paths(via))
+    budget = None if total is None else parse_budget(total)
+    return Session(tables, budget=budget, ledger=ledger, dataset=name, progress=False)
+
+
+def _serving() -> Any:
+    try:
+        from pacprivacy import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "h11"):
+            raise
+        raise PacPrivacyError(
+            "starlette and uvicorn must be installed to serve. Run: pip install 'pacprivacy[serve]'"
+        ) from None
+    return serve
+
+
+def _change_tokens(
+    path: Path, grant: str | None, revoke: str | None, *, as_json: bool, quiet: bool
+) -> None:
+    tokens = _serving().Tokens(path)
+    if revoke is not None:
+        tokens.revoke(revoke)
+    token = None if grant is None else tokens.grant(grant)
+    if as_json:
+        show_json({"principals": list(tokens.principals), "token": token})
+    elif token is not None:
+        show(token)
+    elif not quiet:
+        show(f"{path}: the token of {revoke!r} is worthless now.")
+
+
+def _check_door(host: str, covered: bool) -> None:
+    """Refuse to let tokens travel in the clear."""
+    try:
+        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    if not (local or covered):
+        raise DataError(
+            f"--host must be this machine's own address without HTTPS; got {host[:60]!r}: tokens "
+            f"and answers would travel in the clear. Add --tls-cert and --tls-key, or "
+            f"--behind-proxy where a proxy has HTTPS."
+        )
+
+
+def _above_zero(name: str, value: float) -> float:
+    if not 0 < value < 1e9:
+        raise DataError(f"{name} must be above 0; got {value!r}. Leave it out.")
+    return value
+
+
+def _log(quiet: bool) -> None:
+    logging.basicConfig(
+        level=logging.ERROR if quiet else logging.INFO, format="%(asctime)s %(name)s %(message)s"
+    )
+    for name in ("uvicorn", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+serve = Verb(
+    function=_serve,
+    example="""\
+  pac serve --grant ann
+  pac ledger create study.db --dataset churn --principal ann --increment 1%
+  pac serve churn.pac --ledger study.db""",
+)

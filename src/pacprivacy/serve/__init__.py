@@ -1,0 +1,10 @@
+"""Private answers over HTTP, from models and tables that never leave: ``pac serve``.
+
+One process holds the secret. Tokens say who asks, the ledger what each may spend, the desk answers
+whoever waits in one pass, and nothing leaves before it is paid for on the disk.
+"""
+
+from pacprivacy.serve.desk import Desk as Desk
+from pacprivacy.serve.limits import Limits as Limits
+from pacprivacy.serve.service import Service as Service, run_service as run_service
+from pacprivacy.serve.tokens import Tokens as Tokens

@@ -1,0 +1,178 @@
+"""The desk: whoever waits is answered in one pass, by the one thread that touches the secret."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from pacprivacy._checks import Matrix
+from pacprivacy.errors import BudgetExceededError
+from pacprivacy.estimators import PrivatePredictor
+from pacprivacy.serve.limits import Limits, Refused
+from pacprivacy.session import Left, QueryRelease, Session
+
+MOST_ROWS: Final = 8192  # of one pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one principal asked for, and what it has left afterwards; public."""
+
+    reply: Any
+    left: Left
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    principal: str
+    rows: Matrix
+    answer: asyncio.Future[Result]
+
+
+class Desk:
+    """Questions in, answers out, in the order in which they come.
+
+    Parameters
+    ----------
+    predictor : PrivatePredictor
+        One that was loaded with its ledger.
+    session : Session, optional
+        Over :class:`pacprivacy.Tables`, with a ledger; for questions in SQL.
+    limits : Limits
+        Of requests that wait.
+
+    Guarantee
+    ---------
+    Claim V-1. A result is handed out when its charge and the belief after it are on the disk.
+    """
+
+    def __init__(
+        self, predictor: PrivatePredictor, session: Session | None, limits: Limits
+    ) -> None:
+        self.predictor, self.session, self._limits = predictor, session, limits
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="desk")
+        self._waiting: deque[_Asked] = deque()
+        self._n_busy = 0
+        self._work: asyncio.Task[None] | None = None
+        names = getattr(predictor, "feature_names_in_", None)
+        self.columns: tuple[str, ...] | None = None if names is None else tuple(map(str, names))
+
+    @property
+    def n_waiting(self) -> int:
+        """Requests that wait at this moment."""
+        return len(self._waiting) + self._n_busy
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still answer."""
+        return self.predictor.is_open and (self.session is None or not self.session.is_closed)
+
+    async def ask(self, principal: str, rows: Matrix) -> Result:
+        """Return the model's answers to some rows."""
+        self._check_room()
+        asked = _Asked(principal, rows, asyncio.get_running_loop().create_future())
+        self._waiting.append(asked)
+        if self._work is None or self._work.done():
+            self._work = asyncio.create_task(self._answer_waiting())
+        return await self._in_time(asked.answer)
+
+    async def ask_sql(self, principal: str, query: str) -> Result:
+        """Return the released answer to a query."""
+        self._check_room()
+
+        def answer() -> Result:
+            assert self.session is not None  # the route is there only if it is
+            with self.session.charged_to(principal) as account:
+                found: QueryRelease = self.session.sql(query, self._limits.per_query)
+                return Result(reply=found, left=account.left_for(principal))
+
+        return await self._in_time(self._on_thread(answer))
+
+    async def look(self, principal: str) -> tuple[Left, Left, Left | None]:
+        """Return what a principal has left, its limits, and what is left for queries, as of now."""
+
+        def read() -> tuple[Left, Left, Left | None]:
+            tables = None
+            if self.session is not None:
+                with self.session.charged_to(principal) as account:
+                    tables = account.left_for(principal)
+            return (*self.predictor.left_for(principal, fresh=True), tables)
+
+        found: tuple[Left, Left, Left | None] = await self._on_thread(read)
+        return found
+
+    def close(self) -> None:
+        """Answer what is being answered, and let another process hold the secret."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self.predictor.close()
+        if self.session is not None:
+            self.session.close()
+
+    def _check_room(self) -> None:
+        if not self.is_open:
+            raise Refused(503, "The service is closed.")
+        if self.n_waiting >= self._limits.waiting:
+            raise Refused(503, "Too many requests wait. Try again.", Retry_After="1")
+
+    async def _in_time(self, answer: asyncio.Future[Result]) -> Result:
+        """Wait for an answer; one that is not begun in time is never drawn."""
+        try:
+            return await asyncio.wait_for(answer, self._limits.seconds)
+        except TimeoutError:
+            raise Refused(503, "No answer in time. Ask for less.", Retry_After="1") from None
+
+    def _on_thread(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def _answer_waiting(self) -> None:
+        while self._waiting:
+            batch: list[_Asked] = []
+            n_rows = 0
+            while self._waiting and (not batch or n_rows + len(self._waiting[0].rows) <= MOST_ROWS):
+                asked = self._waiting.popleft()
+                if not asked.answer.done():  # somebody gave up
+                    batch.append(asked)
+                    n_rows += len(asked.rows)
+            self._n_busy = len(batch)
+            try:
+                results = await self._on_thread(lambda batch=batch: self._answer(batch))  # type: ignore[misc]
+            except BaseException as error:
+                results = [error] * len(batch)
+            self._n_busy = 0
+            for asked, result in zip(batch, results, strict=True):
+                if asked.answer.done():
+                    continue
+                if isinstance(result, Result):
+                    asked.answer.set_result(result)
+                else:
+                    asked.answer.set_exception(result)
+
+    def _answer(self, batch: list[_Asked]) -> list[Result | Exception]:
+        """Answer a batch on the desk's thread; what fails alone fails alone."""
+        try:
+            rows = self._frame(np.concatenate([asked.rows for asked in batch]))
+            parts = [(asked.principal, len(asked.rows)) for asked in batch]
+            replies = self.predictor.answer_each(rows, parts)
+        except Exception as error:
+            if len(batch) == 1 or not self.predictor.is_open:
+                return [error] * len(batch)
+            return [self._answer([asked])[0] for asked in batch]
+        return [
+            reply
+            if isinstance(reply, BudgetExceededError)
+            else Result(reply=reply, left=self.predictor.left_for(asked.principal)[0])
+            for asked, reply in zip(batch, replies, strict=True)
+        ]
+
+    def _frame(self, rows: Matrix) -> Any:
+        if self.columns is None:
+            return rows
+        import pandas as pd
+
+        return pd.DataFrame(rows, columns=list(self.columns))

@@ -1,0 +1,404 @@
+"""The service over HTTP: who asks, what is asked, what is answered or refused, and the server.
+
+Nothing that is asked or answered is logged, and no token: a line says when, who, how much, and
+which status. What goes wrong inside is told by its kind alone, because messages of foreign code may
+quote data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pacprivacy._system import single_threaded
+from pacprivacy.budget import Spent
+from pacprivacy.errors import (
+    BudgetError,
+    BudgetExceededError,
+    DataError,
+    LedgerError,
+    MechanismError,
+    QueryError,
+    SecretError,
+)
+from pacprivacy.estimators import PrivatePredictor
+from pacprivacy.serve.desk import Desk
+from pacprivacy.serve.limits import Limits, Rates, Refused
+from pacprivacy.serve.openapi import describe_service
+from pacprivacy.serve.page import PAGE, PAGE_POLICY
+from pacprivacy.serve.tokens import Tokens
+from pacprivacy.session import KINDS, Left, Reply, Session
+
+Handler = Callable[[Request, str], Awaitable[Response]]
+LOG: Final = logging.getLogger("pacprivacy.serve")
+BACKLOG: Final = 256
+UNKNOWN: Final = "Bearer"
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+
+
+class Questions(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request for predictions."""
+
+    rows: Annotated[
+        list[Annotated[list[float], msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1)
+    ]
+
+
+class Query(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request in SQL."""
+
+    query: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
+
+
+class Service:
+    """An ASGI application: a predictor, and tables if there are any, for whoever has a token.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        Who may ask.
+    predictor, session : PrivatePredictor, Session
+        What answers; see :class:`pacprivacy.serve.Desk`.
+    limits : Limits, optional
+        Of requests.
+
+    Guarantee
+    ---------
+    Claim V-1. An answer leaves when its charge and the belief after it are on the disk.
+    Claim V-3. Without a token there is no answer, and nothing about budgets.
+    """
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        predictor: PrivatePredictor,
+        *,
+        session: Session | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._tokens, self._limits = tokens, limits or Limits()
+        self.desk = Desk(predictor, session, self._limits)
+        self._rates, self._failures = Rates(self._limits.rate), Rates(self._limits.rate)
+        self._statuses: Counter[int] = Counter()
+        self._counts: Counter[str] = Counter()
+        self._seconds = 0.0
+        self.stop: Callable[[], None] = lambda: None
+        plain = {"/": self._page, "/health": self._health, "/openapi.json": self._openapi}
+        routes = [Route(path, self._open(handler)) for path, handler in plain.items()]
+        guarded: dict[str, Handler] = {"/metrics": self._metrics, "/budget": self._budget}
+        guarded["/certificate"] = self._certificate
+        routes.append(Route("/predict", self._guarded(self._predict), methods=["POST"]))
+        if session is not None:
+            routes.append(Route("/sql", self._guarded(self._sql), methods=["POST"]))
+        routes += [Route(path, self._guarded(handler)) for path, handler in guarded.items()]
+        self._app = Starlette(
+            routes=routes,
+            exception_handlers={HTTPException: self._not_there},
+            lifespan=self._lifespan,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; what fails below is told by its kind, and no server prints it."""
+        try:
+            await self._app(scope, receive, send)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            LOG.error("a request could not be answered: %s", type(error).__name__)
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(self.desk.close)
+
+    # --- what every request goes through -----------------------------------------------------
+
+    def _open(self, handler: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            return self._dressed(handler())
+
+        return endpoint
+
+    def _guarded(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            began, who = time.perf_counter(), "-"
+            try:
+                who = self._principal(request)
+                response = await handler(request, who)
+            except Refused as refused:
+                response = _refusal(refused.status, refused.reason, refused.headers)
+            except BudgetExceededError as refused:
+                response = _refusal(403, str(refused))
+            except (QueryError, BudgetError, DataError) as error:
+                response = _refusal(400, str(error))
+            except MechanismError:  # what it quotes may be of somebody
+                response = _refusal(400, "It cannot be answered for every candidate.")
+            except ClientDisconnect:
+                response = _refusal(400, "The request ended early.")
+            except (LedgerError, SecretError) as error:
+                LOG.error("the service cannot go on: %s", type(error).__name__)
+                response = _refusal(
+                    503, "The service cannot write its books. Nothing was answered."
+                )
+            except Exception as error:
+                LOG.error("a defect of this program: %s", type(error).__name__)
+                response = _refusal(500, "Something went wrong. Nothing more is said about it.")
+            if not self.desk.is_open:
+                self.stop()  # what was drawn and not written down is lost with the process
+            seconds = time.perf_counter() - began
+            self._seconds += seconds
+            path = request.url.path
+            LOG.info("%s %s %d %.0f ms", who, path, response.status_code, 1e3 * seconds)
+            return self._dressed(response)
+
+        return endpoint
+
+    def _dressed(self, response: Response) -> Response:
+        self._statuses[response.status_code] += 1
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    async def _not_there(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return self._dressed(_refusal(error.status_code, error.detail, error.headers))
+
+    def _principal(self, request: Request) -> str:
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        found = self._tokens.principal_of(token.strip()) if kind.lower() == "bearer" else None
+        if found is None:
+            self._failures.take(UNKNOWN)
+            raise Refused(
+                401, "A token is needed: Authorization: Bearer ...", WWW_Authenticate=UNKNOWN
+            )
+        self._rates.take(found)
+        return found
+
+    async def _read(self, request: Request, kind: type[Any]) -> Any:
+        """Read a body of bounded size in bounded time."""
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type != "application/json":
+            raise Refused(415, "The body must be JSON: Content-Type: application/json.")
+        most, body = self._limits.body_bytes, bytearray()
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > most:
+                        reason = f"The body must have at most {most} bytes. Ask in parts."
+                        raise Refused(413, reason, Connection="close")
+        except TimeoutError:
+            raise Refused(408, "The body came too slowly.", Connection="close") from None
+        try:
+            return msgspec.json.decode(bytes(body), type=kind)
+        except (ValueError, RecursionError) as error:
+            raise Refused(400, f"The body does not fit: {str(error)[:200]}.") from None
+
+    # --- what is asked -----------------------------------------------------------------------
+
+    async def _predict(self, request: Request, principal: str) -> Response:
+        asked = await self._read(request, Questions)
+        predictor = self.desk.predictor
+        if len(asked.rows) > self._limits.rows:
+            reason = f"At most {self._limits.rows} rows in a request. Ask in parts."
+            raise Refused(413, reason)
+        if {len(row) for row in asked.rows} != {predictor.n_features_in_}:
+            raise Refused(400, f"Every row must have {predictor.n_features_in_} numbers.")
+        result = await self.desk.ask(principal, np.array(asked.rows, dtype=np.float64))
+        reply: Reply = result.reply
+        self._counts["answers"] += len(reply.values)
+        self._counts["unanimous"] += int(reply.unanimous.sum())
+        return _json(
+            {
+                "labels": predictor.classes_[reply.values.argmax(axis=1)].tolist(),
+                "values": reply.values.tolist(),
+                "noise_std": reply.noise_std.tolist(),
+                "unanimous": reply.unanimous.tolist(),
+                "charges_nats": reply.charges.tolist(),
+                "spent": _amounts(reply.spent),
+                "left": _sides(result.left),
+            }
+        )
+
+    async def _sql(self, request: Request, principal: str) -> Response:
+        asked = await self._read(request, Query)
+        result = await self.desk.ask_sql(principal, asked.query)
+        frame = result.reply.frame
+        self._counts["queries"] += 1
+        rows = [[_plain(cell) for cell in row] for row in frame.to_numpy(dtype=object).tolist()]
+        return _json(
+            {
+                "columns": [str(name) for name in frame.columns],
+                "rows": rows,
+                "certificate": result.reply.certificate.to_public_dict(),
+                "left": _sides(result.left),
+            }
+        )
+
+    async def _budget(self, request: Request, principal: str) -> Response:
+        left, limits, tables = await self.desk.look(principal)
+        found = {"principal": principal, "left": _sides(left), "limits": _sides(limits)}
+        return _json(found if tables is None else {**found, "tables": {"left": _sides(tables)}})
+
+    async def _certificate(self, request: Request, principal: str) -> Response:
+        predictor = self.desk.predictor
+        certificate = predictor.certificate_
+        return _json(
+            {
+                "promise": certificate.promise,
+                "not_hidden": certificate.not_hidden,
+                "text": str(certificate),
+                "digest": certificate.digest,
+                "certificate": certificate.to_public_dict(),
+                "columns": self.desk.columns,
+                "n_columns": predictor.n_features_in_,
+                "classes": predictor.classes_.tolist(),
+                "sql": self.desk.session is not None,
+            }
+        )
+
+    async def _metrics(self, request: Request, principal: str) -> Response:
+        lines = ["# TYPE pac_responses_total counter"]
+        lines += [
+            f'pac_responses_total{{status="{status}"}} {count}'
+            for status, count in sorted(self._statuses.items())
+        ]
+        for name in ("answers", "unanimous", "queries"):
+            lines += [f"# TYPE pac_{name}_total counter", f"pac_{name}_total {self._counts[name]}"]
+        n_requests = sum(self._statuses.values())
+        lines += ["# TYPE pac_request_seconds summary", f"pac_request_seconds_sum {self._seconds}"]
+        lines += [f"pac_request_seconds_count {n_requests}"]
+        lines += ["# TYPE pac_waiting gauge", f"pac_waiting {self.desk.n_waiting}"]
+        left, limits, _ = await self.desk.look(principal)
+        for what, amounts in (("left", left.total), ("limit", limits.total)):
+            lines.append(f"# TYPE pac_budget_{what} gauge")
+            for kind, amount in (_amounts(amounts) or {}).items():
+                lines.append(f'pac_budget_{what}{{kind="{kind}"}} {amount!r}')
+        return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+    def _page(self) -> Response:
+        return HTMLResponse(PAGE, headers={"Content-Security-Policy": PAGE_POLICY})
+
+    def _health(self) -> Response:
+        return PlainTextResponse("ok\n" if self.desk.is_open else "closed\n")
+
+    def _openapi(self) -> Response:
+        return _json(describe_service(self.desk, self._limits))
+
+
+def _json(content: Any) -> Response:
+    return Response(msgspec.json.encode(content), media_type="application/json")
+
+
+def _refusal(status: int, reason: str, headers: Any = None) -> Response:
+    return JSONResponse({"error": reason}, status_code=status, headers=headers)
+
+
+def _amounts(spent: Spent | None) -> dict[str, float] | None:
+    if spent is None:
+        return None
+    return {kind: value for kind in KINDS if (value := getattr(spent, kind)) is not None}
+
+
+def _sides(left: Left) -> dict[str, Any]:
+    return {"own": _amounts(left.own), "total": _amounts(left.total)}
+
+
+def _plain(cell: Any) -> Any:
+    return cell.item() if isinstance(cell, np.generic) else cell if _is_json(cell) else str(cell)
+
+
+def _is_json(cell: Any) -> bool:
+    return cell is None or isinstance(cell, str | int | float | bool)
+
+
+class _Impatient(H11Protocol):
+    """Closes a connection on which no request arrives in time, however slowly its bytes come."""
+
+    PATIENCE: float = 30.0
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.access_log = False  # it has whole addresses, with whatever strangers wrote into them
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(self.PATIENCE, self._look, None)
+
+    def _look(self, before: Any) -> None:
+        if self.transport.is_closing():
+            return
+        cycle: Any = self.cycle  # the request that is being answered, or the last one
+        idle = cycle is None or cycle.response_complete
+        if idle and cycle is before:
+            self.transport.close()
+            return
+        self.loop.call_later(self.PATIENCE, self._look, cycle if idle else object())
+
+
+def run_service(
+    service: Service,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    tls: tuple[Path, Path] | None = None,
+    ready: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Serve until a signal comes, in this process alone; what is being answered is finished.
+
+    ``tls`` is a certificate and its key; ``ready`` is told the address.
+    """
+    try:
+        door = socket.create_server((host, port), backlog=BACKLOG)
+    except OSError as error:
+        service.desk.close()
+        raise DataError(
+            f"host and port must be free; got {host}:{port}: {error.strerror}. Choose another."
+        ) from None
+    files = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
+    server = uvicorn.Server(
+        uvicorn.Config(
+            service,
+            http=_Impatient,
+            ws="none",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=30,
+            limit_concurrency=1024,
+            **files,  # type: ignore[arg-type]
+        )
+    )
+
+    def stop() -> None:
+        server.should_exit = True
+
+    service.stop = stop
+    with door, single_threaded():
+        ready(f"{'http' if tls is None else 'https'}://{host}:{door.getsockname()[1]}")
+        server.run(sockets=[door])

@@ -1,0 +1,302 @@
+"""The account of a responder: leases from a ledger, and the file from which it goes on.
+
+Answers come by the million, so they have no entry each. A *lease* is an amount that was reserved,
+and so is spent in the ledger, before the first answer that it pays for is drawn; what is left of it
+is in the file. Principals have leases of their own, under their own limits and the total, and all
+of them share one secret.
+
+The file holds the secret, the belief, the balances and the leases. It is replaced before answers
+leave, and then the ledger's *mark* moves on to it: so every older copy of the file is refused, and
+of two processes that hold the same secret one answers nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+# The ledger is imported on first use, through its package: SQLAlchemy takes a while.
+from pacprivacy import ledger as ledgers
+from pacprivacy._random import ProcessBound
+from pacprivacy.budget import Spent
+from pacprivacy.errors import BudgetExceededError, LedgerError, SecretError
+from pacprivacy.release import Certificate, ReleaseSecret
+from pacprivacy.session.account import Left, account_digest, left_of
+from pacprivacy.session.answers import Standing
+from pacprivacy.session.keeper import Book
+from pacprivacy.session.state import SessionState, StateFile, _Array, _belief, _checksum
+
+if TYPE_CHECKING:
+    from pacprivacy.ledger import Balance, Ledger
+
+SCHEMA_VERSION: Final = 1
+PART: Final = 1 / 256  # of a limit that one lease takes, or more where a question needs more
+KINDS: Final = ("mi_nats", "success_increment")
+NOBODY: Final = "default"
+_INDEX_BYTES: Final = 8  # of the secret, whatever it is
+_ROUNDING: Final = 2.0**-51
+
+
+class _Stored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What the file holds, below its version and its checksum.
+
+    ``mark`` is where the ledger stood before this was written, ``upcoming`` where it stands after.
+    """
+
+    service: str
+    ledger_id: str
+    dataset: str
+    mark: str
+    upcoming: str
+    secret: bytes
+    log_p: _Array
+    spent: Spent
+    n_free: int
+    leases: dict[str, Spent]
+    units: dict[str, _Array] | None
+
+
+class _File(msgspec.Struct, array_like=True):
+    schema_version: int
+    checksum: bytes
+    stored: bytes
+
+
+def _parse(content: bytes) -> _Stored:
+    """Read the file's content; raise an error of some kind where it is damaged."""
+    file = msgspec.msgpack.decode(content, type=_File)
+    if file.schema_version != SCHEMA_VERSION or file.checksum != _checksum(file.stored):
+        raise ValueError("schema_version")
+    return msgspec.msgpack.decode(file.stored, type=_Stored)
+
+
+class Leases(Book, ProcessBound):
+    """The ledger and the file of one responder, whose name is the digest of its models.
+
+    Guarantee
+    ---------
+    Claim V-1. Whatever was answered, under whatever name, the ledger shows at least its charge,
+    and the file holds the belief after it, before the answer leaves.
+    Claim V-2. A file that is not the latest, a second process and a fork answer nothing.
+    """
+
+    KIND = "a service"
+    INSTEAD = "Load it in one process."
+
+    def __init__(
+        self,
+        ledger: str | Path | Ledger,
+        service: str,
+        certificate: Certificate,
+        *,
+        dataset: str,
+        state: str | Path | None = None,
+    ) -> None:
+        self.ledger = ledgers.Ledger(ledger) if isinstance(ledger, str | Path) else ledger
+        found = self.ledger.verify()
+        if not found.ok:
+            raise LedgerError(
+                f"ledger {self.ledger.label} must verify; {found.problem}. Restore a backup."
+            )
+        self._service, self.dataset = service, dataset
+        self._certificate = account_digest(certificate)
+        self.payer: str = NOBODY
+        self._leases: dict[str, Spent] = {}
+        self._balances: dict[str, tuple[Balance, ...]] = {}
+        self._booked = Spent()
+        self._mark, self._changed = "", False
+        self._file = StateFile(self._path(state))
+
+    def begin(self, total: Spent, spent: Spent) -> None:
+        """Open an account for a responder that has none yet, and book what it has spent so far."""
+        if self.ledger.mark(self._service):
+            raise LedgerError("the predictor must not be saved twice; it was. Load the first file.")
+        if not any(b.principal == "*" for b in self.ledger.balance(self.dataset, self.payer)):
+            self.ledger.create_budget(self.dataset, limits=total.above())
+        self._changed = True
+        if any(getattr(spent, kind) for kind in KINDS):
+            lease = self._reserve(spent, "answers before it was saved")
+            self._leases[self.payer] = _less(lease, spent)
+
+    def resume(self, n_subsets: int) -> Standing:
+        """Return where the responder was left; refuse every file but the latest.
+
+        Guarantee
+        ---------
+        Claim V-2. The ledger stands at the file's own mark, or at the one before it; then nobody
+        saw the answers that the file knows of beyond that.
+        """
+        stored = self._file.read(_parse)
+        mark = self.ledger.mark(self._service)
+        if stored is None or not mark:
+            raise LedgerError(
+                f"state must be there: the secret is in it, and a fresh one would break what was "
+                f"promised; {self._file.path} or its mark in {self.ledger.label} is missing. "
+                f"Restore it, or fit and save a new predictor with a budget of its own."
+            )
+        names = (stored.service, stored.ledger_id, stored.dataset)
+        if names != (self._service, self.ledger.ledger_id, self.dataset):
+            raise LedgerError(
+                f"state must belong to this predictor, ledger {self.ledger.label} and dataset "
+                f"{self.dataset!r}; got that of another. Choose another state=."
+            )
+        if mark not in (stored.upcoming, stored.mark):
+            raise SecretError(
+                "state must be the latest: the ledger knows of answers that it does not, or the "
+                "ledger is an old copy. Restore the latest of both."
+            )
+        if mark != stored.upcoming:  # stopped between the two writes
+            self.ledger.move_mark(self._service, mark, stored.upcoming)
+        self._mark, self._leases = stored.upcoming, stored.leases
+        units = stored.units
+        return Standing(
+            secret=ReleaseSecret.from_storage(int.from_bytes(stored.secret, "little"), n_subsets),
+            log_p=_belief(np.array(stored.log_p.read()), n_subsets),
+            spent=stored.spent,
+            n_free=stored.n_free,
+            units=None if units is None else {name: a.read() for name, a in units.items()},
+        )
+
+    def left_for(self, principal: str, *, fresh: bool = False) -> Left:
+        """Return what a principal may still spend, as of its last lease or as of now."""
+        if fresh or principal not in self._balances:
+            self._read(principal)
+        held = self._leases.get(principal, Spent())
+        everyone = reduce(Spent.__add__, self._leases.values(), Spent())
+        return left_of(self._balances[principal], held, everyone)
+
+    def limits_for(self, principal: str) -> Left:
+        """Return what a principal, and all together, may spend altogether."""
+        if principal not in self._balances:
+            self._read(principal)
+        return left_of(replace(budget, left=budget.limits) for budget in self._balances[principal])
+
+    def spend(self, charge: Spent, what: str, before: SessionState) -> None:
+        """Take a charge from the payer's lease; lease more where that is not enough."""
+        self.check_process()
+        wanted = replace(charge, n_releases=0)
+        if not any(getattr(wanted, kind) for kind in KINDS):
+            return
+        lease = self._leases.get(self.payer, Spent())
+        if not _covers(lease, wanted):
+            lease += self._reserve(wanted, what)
+        self._leases[self.payer], self._booked = _less(lease, wanted), wanted
+        self._changed = True
+
+    def settle(self, charge: Spent) -> None:
+        """Put back what was booked and not needed."""
+        booked, self._booked = self._booked, Spent()
+        if booked == Spent():
+            return
+        held = self._leases[self.payer] + booked
+        if not _covers(held, charge):  # it cannot be, but if it is, nothing leaves unpaid
+            held += self._reserve(charge, "answers")
+        self._leases[self.payer] = _less(held, charge)
+
+    def flush(self, standing: Callable[[], Standing]) -> None:
+        """Store where the responder stands, and move the ledger's mark on to it."""
+        if not self._changed:  # nothing but facts of the universe were asked for
+            return
+        self.check_process()
+        now, upcoming = standing(), self.ledger.new_name()
+        stored = msgspec.msgpack.encode(
+            _Stored(
+                service=self._service,
+                ledger_id=self.ledger.ledger_id,
+                dataset=self.dataset,
+                mark=self._mark,
+                upcoming=upcoming,
+                secret=now.secret.to_storage().to_bytes(_INDEX_BYTES, "little"),
+                log_p=_Array.of(now.log_p),
+                spent=now.spent,
+                n_free=now.n_free,
+                leases=self._leases,
+                units=None
+                if now.units is None
+                else {name: _Array.of(array) for name, array in now.units.items()},
+            )
+        )
+        content = msgspec.msgpack.encode(_File(SCHEMA_VERSION, _checksum(stored), stored))
+        self._file.write(content)
+        self.ledger.move_mark(self._service, self._mark, upcoming)
+        self._mark, self._changed = upcoming, False
+
+    def close(self) -> None:
+        """Let another process open it."""
+        self._file.close()
+
+    def _reserve(self, need: Spent, what: str) -> Spent:
+        """Reserve what is needed, or a part of the limits if that is more and is left."""
+        balances = self._read(self.payer)
+        taken: dict[str, Any] = {}
+        for kind in KINDS:
+            wanted = getattr(need, kind)
+            if wanted is None:
+                continue
+            limits = [
+                (limit, getattr(balance.left, kind))
+                for balance in balances
+                if (limit := getattr(balance.limits, kind)) is not None
+            ]
+            room = min((left for _, left in limits), default=math.inf)
+            part = min((PART * limit for limit, _ in limits), default=64 * wanted)
+            taken[kind] = max(wanted, min(part, room))
+        lease = Spent(**taken)
+        try:
+            reservation = self.ledger.reserve(
+                self.dataset, self.payer, lease, what, session=self._service
+            )
+        except BudgetExceededError as refused:
+            raise BudgetExceededError(
+                f"questions must fit in what is left, whatever the answers are. {refused}"
+            ) from None
+        reservation.mark_used()
+        self.ledger.commit(reservation, self._certificate)
+        self._read(self.payer)
+        return lease
+
+    def _read(self, principal: str) -> tuple[Balance, ...]:
+        found = self._balances[principal] = self.ledger.balance(self.dataset, principal)
+        for other, balances in self._balances.items():  # the total is everyone's
+            if other != principal:
+                own = [b for b in balances if b.principal != "*"]
+                self._balances[other] = (*own, *(b for b in found if b.principal == "*"))
+        return found
+
+    def _path(self, state: str | Path | None) -> Path:
+        if state is not None:
+            return Path(state)
+        if self.ledger.path is None:
+            raise LedgerError(
+                f"state must be given with a ledger on a server, here {self.ledger.label}: the "
+                f"secret is kept in a file of your own. Use state='churn.state'."
+            )
+        slug = re.sub(r"[^A-Za-z0-9]+", "-", self.dataset)[:40].strip("-")
+        name = f"{self.ledger.path.name}.{slug}-{self._service[:8]}.answers"
+        return self.ledger.path.with_name(name)
+
+
+def _amounts(one: Spent, other: Spent, join: Callable[[float, float], float]) -> Spent:
+    joined: dict[str, Any] = {}
+    for kind in KINDS:
+        mine, theirs = getattr(one, kind), getattr(other, kind)
+        if mine is not None or theirs is not None:
+            joined[kind] = join(mine or 0.0, theirs or 0.0)
+    return Spent(**joined)
+
+
+def _less(lease: Spent, charge: Spent) -> Spent:
+    """Return what is left of a lease, rounded down."""
+    return _amounts(lease, charge, lambda held, asked: max(0.0, (held - asked) - _ROUNDING * held))
+
+
+def _covers(lease: Spent, charge: Spent) -> bool:
+    return all((getattr(lease, kind) or 0.0) >= (getattr(charge, kind) or 0.0) for kind in KINDS)

@@ -1,0 +1,86 @@
+"""A service that is stopped and started again: nothing unpaid, no noise twice, the promise holds.
+
+In full: ``benchmarks/serve/load.py``.
+"""
+
+import os
+import threading
+from http.client import HTTPException
+
+import numpy as np
+import pytest
+
+from tests.serving import Attack, Client, Folder, people
+
+QUESTIONS = people(2000, seed=4)[0]
+PROMISED = 0.6
+
+
+def guesses(attack: Attack, place, n_runs: int, n_answers: int, n_stops: int, *, forget: bool):
+    """The success of the best guess about the three units that are asked for, run by run."""
+    found = [
+        attack.run(place / str(seed), n_answers, n_stops, seed=seed, forget=forget)[0][:3]
+        for seed in range(n_runs)
+    ]
+    return 0.5 + 0.5 * np.array(found)
+
+
+@pytest.mark.claim("V-1")
+def test_who_sees_all_answers_stays_below_the_promise(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # nothing pulls the plug here
+    success = guesses(Attack(batch=25), tmp_path, 8, 600, 12, forget=False)
+    assert success.mean() <= PROMISED
+    assert success.mean() > 0.52  # and something was learned
+
+
+def test_a_service_that_forgets_at_every_stop_is_caught(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    success = guesses(Attack(batch=25), tmp_path, 8, 2000, 40, forget=True)
+    assert success.mean() > PROMISED + 0.02
+
+
+@pytest.mark.claim("V-1")
+@pytest.mark.system_entropy
+def test_killed_while_it_answers(tmp_path):
+    """The ledger shows what clients were told, or more; the next process draws other noise."""
+    folder = Folder.make(tmp_path, budget="mi<=5", query=1e-5)
+    told: list[tuple[str, float]] = []
+    seen: list[float] = []
+    secret = folder.stored().secret
+
+    def ask(who: str, port: int, enough: threading.Event, until: int) -> None:
+        client, rng = Client(port, folder.tokens[who]), np.random.default_rng()
+        try:
+            while True:
+                status, found = client.predict(QUESTIONS[rng.integers(2000, size=20)])
+                assert status == 200
+                told.append((who, found["spent"]["mi_nats"]))
+                free = np.array(found["unanimous"])
+                seen.extend(np.array(found["values"])[~free, 1].tolist())
+                if len(told) >= until:
+                    enough.set()
+        except (OSError, ValueError, HTTPException):  # the server is gone
+            enough.set()
+
+    for number in range(2):
+        server, enough = folder.serve("--rate", "100000", "--quiet"), threading.Event()
+        threads = [
+            threading.Thread(target=ask, args=(who, server.port, enough, 12 * (number + 1)))
+            for who in ("ann", "bob", "ann")
+        ]
+        for thread in threads:
+            thread.start()
+        assert enough.wait(120)
+        server.kill()
+        for thread in threads:
+            thread.join()
+    entries = [entry for entry in folder.ledger.entries() if entry.kind == "reserve"]
+    for who in ("ann", "bob"):
+        reserved = sum(entry.amounts.mi_nats for entry in entries if entry.principal == who)
+        assert reserved >= sum(nats for name, nats in told if name == who) > 0
+    assert folder.stored().secret == secret
+    assert folder.ledger.verify().ok
+    assert len(set(seen)) == len(seen) > 50
+    model = folder.load()  # and it goes on
+    assert model.odometer().spent.mi_nats >= sum(nats for _, nats in told) * (1 - 1e-9)
+    model.close()

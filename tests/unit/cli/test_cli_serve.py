@@ -1,0 +1,63 @@
+"""``pac serve`` before it serves: tokens, and what it refuses to start with."""
+
+import json
+import socket
+
+import pytest
+from typer.testing import CliRunner
+
+from pacprivacy.cli.main import app
+from tests.serving import Folder
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["serve", *map(str, words)])
+
+
+def test_tokens_are_granted_and_revoked(tmp_path):
+    tokens = tmp_path / "tokens.json"
+    granted = run("--grant", "ann", "--tokens", tokens)
+    assert granted.exit_code == 0
+    assert granted.stdout.strip().startswith("pac_")
+    assert granted.stdout.strip() not in tokens.read_text()
+    found = run("--revoke", "ann", "--tokens", tokens, "--json")
+    assert json.loads(found.stdout) == {"principals": [], "token": None}
+    assert run("--revoke", "ann", "--tokens", tokens).exit_code == 2
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return Folder.make(tmp_path_factory.mktemp("cli"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "MODELS and --ledger must be given"),
+        (("--host", "0.0.0.0"), "travel in the clear"),
+        (("--host", "example.org"), "travel in the clear"),
+        (("--tls-cert", "a.pem"), "must be given together"),
+        (("--tokens", "none.json"), "must hold a principal"),
+        (("--rate", "0"), "--rate must be above 0"),
+        (("--per-query", "nonsense"), "budget"),
+        (("--tables", "shop.duckdb"), "--unit must be given"),
+        (("--dataset", "other"), "state must be there"),
+    ],
+)
+def test_what_it_does_not_start_with(folder, words, said, monkeypatch):
+    monkeypatch.chdir(folder.path)
+    files = () if not words else ("churn.pac", "--ledger", "study.db")
+    found = run(*files, *words)
+    assert found.exit_code == 2, found.output
+    assert said in found.output
+    folder.load().close()  # and nothing holds the secret
+
+
+def test_a_port_that_is_taken(folder, monkeypatch):
+    monkeypatch.chdir(folder.path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = run("churn.pac", "--ledger", "study.db", "--port", port)
+    assert found.exit_code == 2
+    assert "must be free" in found.output
+    folder.load().close()

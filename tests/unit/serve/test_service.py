@@ -1,0 +1,325 @@
+"""The service over HTTP: tokens, limits, refusals, logs; with a real server on a port."""
+
+import json
+import logging
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import pacprivacy as pac
+from pacprivacy.budget import Spent
+from pacprivacy.errors import DataError, SecretError
+from pacprivacy.serve import Limits, Tokens
+from tests.serving import Client, Folder, Running, malformed, people, send_raw
+
+QUESTIONS = people(400, seed=2)[0]
+LIMITS = Limits(seconds=1.0, rate=10_000.0, rows=200, body_bytes=20_000)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    folder = Folder.make(tmp_path_factory.mktemp("service"), budget="membership<=0.6", query=1e-5)
+    started = Running(folder, LIMITS)
+    yield started
+    started.stop()
+
+
+def test_answers_come_with_noise_and_what_is_left(running):
+    client = running.client()
+    status, found = client.predict(QUESTIONS[:50])
+    assert status == 200
+    values, std = np.array(found["values"]), np.array(found["noise_std"])
+    free = np.array(found["unanimous"])
+    assert values.shape == (50, 2)
+    np.testing.assert_allclose(values.sum(axis=1), 1, atol=1e-9)
+    assert 0 < free.sum() < 50
+    assert set(values[free].ravel()) <= {0.0, 1.0}
+    assert (std[~free] > 1).all()
+    assert (std[free] == 0).all()
+    assert found["labels"] == values.argmax(axis=1).tolist()
+    assert found["left"]["own"] is None
+    before = found["left"]["total"]["success_increment"]
+    _, again = client.predict(QUESTIONS[:50])
+    cost = again["spent"]["success_increment"]
+    assert again["left"]["total"]["success_increment"] == pytest.approx(before - cost, abs=1e-12)
+    assert (np.array(again["values"])[~free] != values[~free]).all()  # noise of its own
+
+
+def test_who_asks_at_once_is_answered_in_one_pass(running, monkeypatch):
+    passes, real = [], running.model.answer_each
+
+    def answer_each(X, parts):
+        passes.append(parts)
+        return real(X, parts)
+
+    monkeypatch.setattr(running.model, "answer_each", answer_each)
+    found = []
+    threads = [
+        threading.Thread(
+            target=lambda i=i: found.append(running.client().predict(QUESTIONS[i : i + 3]))
+        )
+        for i in range(12)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [status for status, _ in found] == [200] * 12
+    assert sum(len(parts) for parts in passes) == 12
+    assert len(passes) < 12
+
+
+@pytest.mark.claim("V-3")
+@pytest.mark.parametrize("path", ["/predict", "/budget", "/certificate", "/metrics"])
+def test_nothing_without_a_token(running, path):
+    method = "POST" if path == "/predict" else "GET"
+    body = {"rows": [[0.0] * 4]} if path == "/predict" else None
+    for token in (None, "x", "pac_" + "0" * 64, running.folder.tokens["ann"][:-1]):
+        status, headers, found = Client(running.port, token).call(method, path, body)
+        assert status == 401
+        assert headers["www-authenticate"] == "Bearer"
+        assert list(json.loads(found)) == ["error"]
+
+
+def test_what_is_open_to_all_says_nothing(running):
+    client = Client(running.port, None)
+    texts = [client.call("GET", path) for path in ("/", "/health", "/openapi.json")]
+    assert [status for status, _, _ in texts] == [200] * 3
+    for _, headers, _ in texts:
+        assert headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in headers["content-security-policy"]
+    described = json.loads(texts[2][2])
+    assert set(described["paths"]) == {"/predict", "/budget", "/certificate", "/metrics"}
+    assert described["openapi"].startswith("3.")
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"),
+    [
+        (400, {"body": b"{"}),
+        (400, {"body": {"rows": [[1.0] * 3]}}),
+        (400, {"body": {"rows": []}}),
+        (400, {"body": {"rows": [["a"] * 4]}}),
+        (413, {"body": {"rows": [[1.0] * 4] * 201}}),
+        (413, {"body": b" " * 20_001, "Content_Type": "application/json"}),
+        (415, {"body": b"{}", "Content_Type": "text/plain"}),
+    ],
+)
+def test_bad_bodies(running, status, asked):
+    body = asked.pop("body")
+    if isinstance(body, bytes):
+        asked.setdefault("Content_Type", "application/json")
+    found, _, text = running.client().call("POST", "/predict", body, **asked)
+    assert found == status
+    assert json.loads(text)["error"]
+
+
+def test_a_slow_body_and_a_slow_head_are_cut_off(running, monkeypatch):
+    monkeypatch.setattr("pacprivacy.serve.service._Impatient.PATIENCE", 0.5)
+    token, began = running.folder.tokens["ann"], time.monotonic()
+    head = (
+        f"POST /predict HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    )
+    with (
+        socket.create_connection(("127.0.0.1", running.port), timeout=20) as body,
+        socket.create_connection(("127.0.0.1", running.port), timeout=20) as first_line,
+    ):
+        first_line.sendall(b"POST /pre")
+        body.sendall(head.encode())
+        assert b" 408 " in body.recv(1 << 16)
+        first_line.sendall(b"d")
+        assert first_line.recv(1 << 16) == b""
+    assert time.monotonic() - began < 15
+
+
+def test_bad_requests_are_refused_and_it_stays_up(running, caplog):
+    token = running.folder.tokens["bob"]
+    with caplog.at_level(logging.DEBUG):
+        for content in malformed(80, token):
+            answer = send_raw(running.port, content)
+            status = answer[9:12]
+            assert answer.startswith(b"HTTP/1.1 4"), (content[:200], answer[:200])
+            assert status.isdigit()
+            assert b"Traceback" not in answer
+            assert token.encode() not in answer
+    assert "Traceback" not in caplog.text
+    assert running.client().predict(QUESTIONS[:2])[0] == 200
+
+
+@pytest.mark.claim("V-3")
+def test_logs_hold_no_token_question_or_answer(running, caplog):
+    with caplog.at_level(logging.DEBUG):
+        _, found = running.client().predict([[123.25, 1.0, 2.0, 3.0]])
+        running.client("nobody").call("GET", "/budget")
+        Client(running.port, "wrong-token").call("GET", "/budget?secret-in-the-query")
+        running.client().call("GET", "/metrics")
+    assert "ann /predict 200" in caplog.text
+    for said in (running.folder.tokens["ann"], "wrong-token", "secret-in-the-query", "123.25"):
+        assert said not in caplog.text
+    assert str(found["values"][0][0])[:8] not in caplog.text or found["unanimous"][0]
+
+
+def test_an_unexpected_error_is_told_by_its_kind(running, monkeypatch, caplog):
+    def fail(*_):
+        raise ZeroDivisionError("a value of somebody")
+
+    monkeypatch.setattr(running.model, "answer_each", fail)
+    with caplog.at_level(logging.DEBUG):
+        status, found = running.client().predict(QUESTIONS[:1])
+    assert status == 500
+    assert "somebody" not in json.dumps(found)
+    assert "somebody" not in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_one_bad_question_does_not_take_others_with_it(running, monkeypatch):
+    real = running.model.answer_each
+
+    def answer_each(X, parts):
+        if (np.asarray(X) == 666).any():
+            raise ZeroDivisionError
+        time.sleep(0.05)
+        return real(X, parts)
+
+    monkeypatch.setattr(running.model, "answer_each", answer_each)
+    found = {}
+
+    def ask(i):
+        found[i] = running.client().predict([[666.0 if i == 3 else 0.5] * 4])[0]
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {i: 500 if i == 3 else 200 for i in range(8)}
+
+
+def test_metrics_and_budget(running):
+    client = running.client()
+    client.predict(QUESTIONS[:3])
+    text = client.call("GET", "/metrics")[2].decode()
+    numbers = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(numbers["pac_answers_total"]) >= 3
+    assert float(numbers['pac_budget_limit{kind="success_increment"}']) == pytest.approx(0.1)
+    found = json.loads(client.call("GET", "/budget")[2])
+    assert found["principal"] == "ann"
+    assert 0 < found["left"]["total"]["success_increment"] < 0.1
+    told = json.loads(client.call("GET", "/certificate")[2])
+    assert told["digest"] == running.model.certificate_.digest
+    assert "success above 60" in told["promise"]
+
+
+# --- services of their own ---------------------------------------------------------------------
+
+
+def test_spent_budgets_and_rates(tmp_path):
+    folder = Folder.make(tmp_path, budget="mi<=0.002")
+    started = Running(folder, Limits(rate=5.0))
+    try:
+        statuses = []
+        for _ in range(9):
+            status, found = started.client().predict(QUESTIONS[:10])
+            statuses.append(status)
+        assert statuses[0] == 200
+        assert 403 in statuses
+        assert "what is left" in found["error"]
+        for _ in range(12):
+            status, headers, _ = started.client("bob").call("GET", "/budget")
+        assert status == 429
+        assert int(headers["retry-after"]) >= 1
+    finally:
+        started.stop()
+    folder.load().close()  # the secret was let go
+
+
+def test_a_service_that_cannot_write_stops(tmp_path, monkeypatch):
+    folder = Folder.make(tmp_path)
+    started = Running(folder)
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pacprivacy._system.os.fsync", full)
+    status, found = started.client().predict(QUESTIONS[:50])
+    assert status == 503
+    assert "values" not in found
+    started.thread.join(60)
+    assert not started.thread.is_alive()
+    monkeypatch.undo()
+    folder.load().close()
+
+
+@pytest.mark.claim("V-3")
+def test_tokens(tmp_path):
+    path = tmp_path / "tokens.json"
+    tokens = Tokens(path)
+    ann, bob = tokens.grant("ann"), tokens.grant("bob")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert ann not in path.read_text()
+    assert (tokens.principal_of(ann), tokens.principal_of(bob)) == ("ann", "bob")
+    assert tokens.principal_of("") is tokens.principal_of(ann + "0") is None
+    Tokens(path).revoke("ann")  # by another process
+    assert tokens.principal_of(ann) is None
+    assert tokens.principal_of(bob) == "bob"
+    path.chmod(0o644)
+    with pytest.raises(SecretError, match="mode 0600"):
+        Tokens(path)
+    path.chmod(0o600)
+    path.write_text("{}")
+    with pytest.raises(DataError, match="file of tokens"):
+        Tokens(path)
+    for name in ("", "*", " a", "a\nb", "x" * 300):
+        with pytest.raises(DataError, match="principal"):
+            tokens.grant(name)
+    with pytest.raises(DataError, match="who has none"):
+        tokens.revoke("eve")
+
+
+@pytest.mark.claim("V-1")
+def test_tables_are_asked_in_sql(tmp_path):
+    """Principals share the tables' secret and total, and pay under their own limits."""
+    pytest.importorskip("duckdb")
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"id": range(80), "pay": rng.normal(50, 10, 80).round()})
+    folder = Folder.make(tmp_path)
+    folder.ledger.create_budget("pay", "*", limits=Spent(mi_nats=1.0))
+    folder.ledger.create_budget("pay", "bob", limits=Spent(mi_nats=0.15))
+    session = pac.Session(
+        pac.Tables({"people": frame}, unit="people.id"),
+        budget="mi<=1",
+        n_subsets=32,
+        ledger=tmp_path / "study.db",
+        dataset="pay",
+        rng=0,
+    )
+    query = {"query": "SELECT avg(pay) AS pay FROM people"}
+    started = Running(folder, Limits(per_query="mi<=1/10"), session)
+    try:
+        found = {who: started.client(who).call("POST", "/sql", query) for who in ("ann", "bob")}
+        assert [status for status, _, _ in found.values()] == [200, 200]
+        told = json.loads(found["bob"][2])
+        assert told["columns"][0] == "pay"
+        assert abs(told["rows"][0][0] - 50) < 40
+        assert told["left"]["own"]["mi_nats"] == pytest.approx(0.05, abs=0.02)
+        assert told["left"]["total"]["mi_nats"] < 0.85
+        assert told["certificate"]["mechanism"]
+        status, _, text = started.client("bob").call("POST", "/sql", query)
+        assert status == 403
+        assert "0.05" in json.loads(text)["error"]
+        assert started.client("ann").call("POST", "/sql", query)[0] == 200
+        for wrong in ("SELECT * FROM people", "DROP TABLE people", "SELECT avg(x) FROM nobody"):
+            status, _, text = started.client().call("POST", "/sql", {"query": wrong})
+            assert status == 400, text
+        budget = json.loads(started.client("bob").call("GET", "/budget")[2])
+        assert budget["tables"]["left"]["total"]["mi_nats"] < 0.75
+        assert "/sql" in json.loads(started.client().call("GET", "/openapi.json")[2])["paths"]
+    finally:
+        started.stop()
+    entries = [e for e in folder.ledger.entries(dataset="pay") if e.kind == "reserve"]
+    assert [entry.principal for entry in entries] == ["ann", "bob", "ann"]
