@@ -107,11 +107,11 @@ CELLS: dict[str, Cell] = {
     ),
     "ols-housing": Cell(
         task="ols", data="Housing", metric="squared error", larger_is_better=False,
-        make=lambda size: make_least_squares("california_housing", size, plain=True),
+        make=lambda size: make_least_squares("california_housing", size),
     ),
     "ridge-wine": Cell(
         task="ridge", data="White wine", metric="squared error", larger_is_better=False,
-        make=lambda size: make_least_squares("wine_white", size, plain=False),
+        make=lambda size: make_least_squares("wine_white", size),
     ),
     "logistic-rice": Cell(
         task="logistic", data="Rice", metric="accuracy", larger_is_better=True,

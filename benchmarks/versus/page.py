@@ -165,7 +165,7 @@ def size_table(results: list[dict[str, Any]]) -> str:
 
 def draw(results: list[dict[str, Any]], path: Path, title: str) -> None:
     """Draw one panel for each cell: three levels, both families, and no privacy."""
-    n_columns = min(3, len(results))
+    n_columns = 3
     n_lines = -(-len(results) // n_columns)
     figure = new_figure(3.6 * n_columns, 2.5 * n_lines + 0.9)
     grid = figure.subplots(n_lines, n_columns, squeeze=False).ravel()

@@ -196,7 +196,6 @@ def _rivals(train: Any, tuning: Any, test: Any) -> Any:
             tuning=score(X_tuning, y_tuning),
             test=score(X_test, y_test),
             larger_is_better=True,
-            without_privacy=None,
             pac_make=lambda setting: None,
             pac_settings=(),
             dp_methods=(

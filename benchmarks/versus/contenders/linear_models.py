@@ -287,16 +287,8 @@ def accuracy(X: Any, y: Any, mapping: Mapping) -> Any:
     return score
 
 
-def fit_all(make: Any, setting: Any, data: Any) -> Any:
-    """Return the value on all records, without privacy."""
-    from pacprivacy.mechanism import coerce_data
-
-    mechanism = make(setting).prepare(coerce_data(data))
-    return mechanism.finish(mechanism.evaluate(data, np.random.default_rng(0)))
-
-
-def make_least_squares(name: str, size: Size, *, plain: bool) -> Problem:
-    """Return OLS (``plain``) or ridge regression."""
+def make_least_squares(name: str, size: Size) -> Problem:
+    """Return least squares, with a penalty where that is better."""
     split = load(name, most=size.most)
     mapping = Mapping(split)
     rival = Rival(split, mapping, split.y)
@@ -316,7 +308,6 @@ def make_least_squares(name: str, size: Size, *, plain: bool) -> Problem:
         tuning=squared_error(split.X_tuning, split.y_tuning, mapping),
         test=squared_error(split.X_test, split.y_test, mapping),
         larger_is_better=False,
-        without_privacy=fit_all(make, (open_white, 1e-6 if plain else 1e-2), data),
         pac_make=make,
         pac_settings=((open_white, 1e-6), (white, 1e-6), (white, 1e-2), (scaled, 1e-1)),
         folds=(5, 10),
@@ -366,7 +357,6 @@ def make_logistic(
         tuning=accuracy(split.X_tuning, split.y_tuning == 1, mapping),
         test=accuracy(split.X_test, split.y_test == 1, mapping),
         larger_is_better=True,
-        without_privacy=fit_all(make, (Features(False), 1e-4), data),
         pac_make=make,
         pac_settings=((white, 1e-3), (white, 1e-2))
         if few
@@ -416,7 +406,6 @@ def make_classifier(
         tuning=accuracy(split.X_tuning, split.y_tuning, mapping),
         test=accuracy(split.X_test, split.y_test, mapping),
         larger_is_better=True,
-        without_privacy=fit_all(make, (white, 1e-3), data),
         pac_make=make,
         n_subsets=size.subsets(n_subsets),
         dp_methods=(
@@ -482,7 +471,6 @@ def make_quantile_regression(name: str, size: Size, level: float) -> Problem:
         tuning=pinball(split.X_tuning, split.y_tuning),
         test=pinball(split.X_test, split.y_test),
         larger_is_better=False,
-        without_privacy=fit_all(make, (white, 1e-6), data),
         pac_make=make,
         pac_settings=((white, 1e-6), (white, 1e-2)),
         folds=(5, 10),
