@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy._certificates import write_release
-from pacprivacy.cli import app, demo as demo_verb, release as release_verb
+from pacprivacy.cli import app, demo as demo_verb
 from pacprivacy.dp import laplace
 from pacprivacy.errors import BudgetExceededError, InterruptedRun, PoolError
 from pacprivacy.release import Certificate
@@ -298,7 +298,7 @@ def raise_in_release(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> N
     def fail(*args: object, **kwargs: object) -> None:
         raise error
 
-    monkeypatch.setattr(release_verb.Session, "alone", fail)
+    monkeypatch.setattr("pacprivacy.session.Session.alone", fail)
 
 
 @pytest.mark.parametrize(
