@@ -59,8 +59,8 @@ SHARED_WITH_DP = {
         {
             "MAX_UNITS_PER_SCALE",
             "MAX_UNITS_PER_STD",
-            "bernoulli_enclosed",
-            "bernoulli_exp",
+            "lattice_bernoulli_enclosed",
+            "lattice_bernoulli_exp",
             "sample_discrete_gaussian",
             "sample_discrete_laplace",
             "uniform_integers",

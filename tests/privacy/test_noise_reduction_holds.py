@@ -40,7 +40,7 @@ def what_an_attacker_sees(side: int, n: int, source: BitSource) -> Draws:
 def one_coin_for_each_run(
     coarse: int, fine: int, size: int, source: BitSource
 ) -> npt.NDArray[np.bool_]:
-    coins = mechanisms.bernoulli_enclosed(
+    coins = mechanisms.lattice_bernoulli_enclosed(
         lambda bits: mechanisms.enclose_keep_rate(coarse, fine, bits),
         size // N_COORDINATES,
         source,

@@ -13,7 +13,7 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.dp.accuracy_first import mechanisms
 from pacprivacy.dp.accuracy_first.mechanisms import NoisyLevels, enclose_keep_rate
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.lattice import bernoulli_enclosed, sample_discrete_laplace
+from pacprivacy.noise.lattice import lattice_bernoulli_enclosed, sample_discrete_laplace
 
 Draws = npt.NDArray[np.float64]
 
@@ -99,7 +99,7 @@ def test_a_coin_is_decided_where_the_first_word_does_not() -> None:
     second = enclose_keep_rate(3, 2, 128)[0] & (2**64 - 1)
     source = Stuck(0)
     source.queue = [[first, first, first - 1, first + 2], [second - 1], [second + 2]]
-    coins = bernoulli_enclosed(lambda bits: enclose_keep_rate(3, 2, bits), 4, source)
+    coins = lattice_bernoulli_enclosed(lambda bits: enclose_keep_rate(3, 2, bits), 4, source)
     assert coins.tolist() == [True, False, True, False]
 
 

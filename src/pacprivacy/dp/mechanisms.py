@@ -29,7 +29,7 @@ from pacprivacy.dp.events import (
 )
 from pacprivacy.dp.records import read_records, record_array
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.noise import bernoulli_exp
+from pacprivacy.noise import lattice_bernoulli_exp
 
 EXACT: Final = "Noise is a whole number of grid steps, drawn exactly; rounding is paid for."
 GAMMA: Final = 0.05
@@ -248,7 +248,7 @@ def choose_candidate(
     def exact(i: int) -> Fraction:
         return (Fraction(best) - Fraction(float(values[i]))) * Fraction(epsilon) / Fraction(spread)
 
-    heads = bernoulli_exp(distances, exact, source)  # the best one always shows heads
+    heads = lattice_bernoulli_exp(distances, exact, source)  # the best one always shows heads
     willing = np.flatnonzero(heads)
     # The first willing one of a random order of all is a uniform one of the willing.
     return int(willing[uniform_below(source, len(willing))])

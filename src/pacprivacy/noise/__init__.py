@@ -24,8 +24,8 @@ from pacprivacy.noise.iid import (
 from pacprivacy.noise.lattice import (
     MAX_UNITS_PER_SCALE as MAX_UNITS_PER_SCALE,
     MAX_UNITS_PER_STD as MAX_UNITS_PER_STD,
-    bernoulli_enclosed as bernoulli_enclosed,
-    bernoulli_exp as bernoulli_exp,
+    lattice_bernoulli_enclosed as lattice_bernoulli_enclosed,
+    lattice_bernoulli_exp as lattice_bernoulli_exp,
     sample_discrete_gaussian as sample_discrete_gaussian,
     sample_discrete_laplace as sample_discrete_laplace,
     uniform_integers as uniform_integers,

@@ -106,7 +106,7 @@ def _sample_block(scales: Integers, source: BitSource) -> Integers:
 def _propose_laplace(scales: Integers, source: BitSource) -> tuple[Integers, Integers]:
     """Attempt one discrete Laplace draw per scale; return who succeeded, and the draws."""
     digits = uniform_integers(scales, source)
-    accepted = bernoulli_exp(
+    accepted = lattice_bernoulli_exp(
         digits / scales, lambda i: Fraction(int(digits[i]), int(scales[i])), source
     )
     chosen = np.flatnonzero(accepted)
@@ -122,7 +122,7 @@ def _propose_laplace(scales: Integers, source: BitSource) -> tuple[Integers, Int
 
 def _keep_gaussian(values: Integers, scales: Integers, source: BitSource) -> Mask:
     excess = np.abs(values) - scales
-    return bernoulli_exp(
+    return lattice_bernoulli_exp(
         0.5 * (excess / scales) ** 2,
         lambda i: Fraction(int(excess[i]) ** 2, 2 * int(scales[i]) ** 2),
         source,
@@ -139,7 +139,9 @@ def uniform_integers(bounds: Integers, source: BitSource) -> Integers:
     return (words % limits).astype(np.int64)
 
 
-def bernoulli_exp(gamma: Floats, exact: Callable[[int], Fraction], source: BitSource) -> Mask:
+def lattice_bernoulli_exp(
+    gamma: Floats, exact: Callable[[int], Fraction], source: BitSource
+) -> Mask:
     """Toss one coin of success rate ``exp(-γ_i)`` per element, exactly.
 
     ``gamma`` is the float64 value of γ >= 0, after at most three roundings; ``exact(i)`` its
@@ -156,7 +158,7 @@ def bernoulli_exp(gamma: Floats, exact: Callable[[int], Fraction], source: BitSo
     return np.asarray(heads)
 
 
-def bernoulli_enclosed(
+def lattice_bernoulli_enclosed(
     enclose: Callable[[int], tuple[int, int]], size: int, source: BitSource
 ) -> Mask:
     """Toss ``size`` coins of one success rate, exactly.

@@ -224,12 +224,12 @@ class QueryMechanism(Mechanism):
     def _shaped(self, values: Matrix) -> dict[str, Any]:
         """Return one entry for each column: a number, or numbers by the name of their cell."""
         cells = fixed_mechanism(self.cells, self.name)
-        names = column_names(self.query)
+        names = query_column_names(self.query)
         if not self.query.keys:
             return {name: float(values[0, j]) for j, name in enumerate(names)}
         if len(cells) > NAMED_CELLS:
             return {name: values[:, j] for j, name in enumerate(names)}
-        labels = cell_names(self.query, cells)
+        labels = query_cell_names(self.query, cells)
         return {
             name: {label: float(v) for label, v in zip(labels, values[:, j], strict=True)}
             for j, name in enumerate(names)
@@ -319,13 +319,13 @@ class QueryMechanism(Mechanism):
         dropped = len(rows) - len(kept)
         told = (
             f"the {len(kept)} groups of {', '.join(self.query.key_names)} with at least "
-            f"{self.at_least} units in the universe: {_listed(cell_names(self.query, kept))}"
+            f"{self.at_least} units in the universe: {_listed(query_cell_names(self.query, kept))}"
             + (f"; that {dropped} others were left out" if dropped else ""),
         )
         return kept, told
 
 
-def column_names(query: Query) -> list[str]:
+def query_column_names(query: Query) -> list[str]:
     """Return the names of the columns; those that two share are numbered."""
     names: list[str] = []
     for column in query.columns:
@@ -337,7 +337,7 @@ def column_names(query: Query) -> list[str]:
     return names
 
 
-def cell_names(query: Query, cells: Sequence[tuple[Any, ...]]) -> list[str]:
+def query_cell_names(query: Query, cells: Sequence[tuple[Any, ...]]) -> list[str]:
     """Write the keys of cells for people; a key that a subtotal is over is ``all``."""
 
     def name(cell: tuple[Any, ...]) -> str:
@@ -501,7 +501,9 @@ BESIDE: Final = ("noise", "low", "high")
 PLACE: Final = "pac_place"
 
 
-def arranged(query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]) -> Any:
+def query_arranged(
+    query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]
+) -> Any:
     """Return released cells as the query arranges them: filtered, ordered, cut, named.
 
     ``columns`` holds ``c0``, ``c1`` and so on, and what stands beside them: ``c0_noise``,
@@ -518,7 +520,7 @@ def arranged(query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[st
     return _over_cells(query, cells, columns, shown, frame_of_tables)
 
 
-def arranged_keys(
+def query_arranged_keys(
     query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]
 ) -> list[list[Any]]:
     """Return the place among the cells of every row, and its outputs that are no column as text."""
@@ -554,7 +556,7 @@ def _check_arranged(query: Query, cells: Sequence[tuple[Any, ...]]) -> None:
     import duckdb
 
     try:
-        arranged(query, cells[:1], {f"c{i}": np.ones(1) for i in range(len(query.columns))})
+        query_arranged(query, cells[:1], {f"c{i}": np.ones(1) for i in range(len(query.columns))})
     except duckdb.Error as error:
         raise _not_run(error) from None
 

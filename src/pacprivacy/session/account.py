@@ -150,7 +150,7 @@ class Left:
     total: Spent | None
 
 
-def left_of(balances: Iterable[Balance], own: Spent = NOTHING, all_: Spent = NOTHING) -> Left:
+def account_left(balances: Iterable[Balance], own: Spent = NOTHING, all_: Spent = NOTHING) -> Left:
     """Return what budgets leave, and what was taken from them and not yet used counts as left."""
     kinds = ("mi_nats", "success_increment")
     found: dict[bool, Spent | None] = {False: None, True: None}
@@ -193,7 +193,7 @@ class Account(Book, ProcessBound):
 
     def left_for(self, principal: str) -> Left:
         """Return what a principal may still spend, and everyone together."""
-        return left_of(self._ledger.balance(self._holder.dataset, principal))
+        return account_left(self._ledger.balance(self._holder.dataset, principal))
 
     def close(self) -> None:
         """Let other processes open the session."""

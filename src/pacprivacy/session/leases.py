@@ -29,7 +29,7 @@ from pacprivacy._random import ProcessBound
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetExceededError, LedgerError, SecretError
 from pacprivacy.release import Certificate, ReleaseSecret
-from pacprivacy.session.account import Left, account_digest, left_of
+from pacprivacy.session.account import Left, account_digest, account_left
 from pacprivacy.session.answers import Standing
 from pacprivacy.session.keeper import Book
 from pacprivacy.session.state import SessionState, StateFile, _Array, _belief, _checksum
@@ -171,13 +171,15 @@ class Leases(Book, ProcessBound):
             self._read(principal)
         held = self._leases.get(principal, Spent())
         everyone = reduce(Spent.__add__, self._leases.values(), Spent())
-        return left_of(self._balances[principal], held, everyone)
+        return account_left(self._balances[principal], held, everyone)
 
     def limits_for(self, principal: str) -> Left:
         """Return what a principal, and all together, may spend altogether."""
         if principal not in self._balances:
             self._read(principal)
-        return left_of(replace(budget, left=budget.limits) for budget in self._balances[principal])
+        return account_left(
+            replace(budget, left=budget.limits) for budget in self._balances[principal]
+        )
 
     def spend(self, charge: Spent, what: str, before: SessionState) -> None:
         """Take a charge from the payer's lease; lease more where that is not enough."""

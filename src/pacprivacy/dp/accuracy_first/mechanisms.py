@@ -23,7 +23,11 @@ from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import publish_event
 from pacprivacy.dp.noise import dp_noise_source
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
-from pacprivacy.noise import MAX_UNITS_PER_SCALE, bernoulli_enclosed, sample_discrete_laplace
+from pacprivacy.noise import (
+    MAX_UNITS_PER_SCALE,
+    lattice_bernoulli_enclosed,
+    sample_discrete_laplace,
+)
 
 LEAST_UNITS: Final = 1 << 24  # grid steps in the smallest noise scale
 FARTHEST: Final = 2.0**61  # grid steps; beyond it numbers are clipped, so that int64 holds them
@@ -264,7 +268,9 @@ def _enclose_relative_sinh(scale: int, bits: int) -> tuple[int, int]:
 
 
 def _toss(coarse: int, fine: int, size: int, source: BitSource) -> Mask:
-    return bernoulli_enclosed(lambda bits: enclose_keep_rate(coarse, fine, bits), size, source)
+    return lattice_bernoulli_enclosed(
+        lambda bits: enclose_keep_rate(coarse, fine, bits), size, source
+    )
 
 
 Calibration = Literal["tight", "theorem"]
