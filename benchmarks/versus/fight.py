@@ -147,11 +147,11 @@ CELLS: dict[str, Cell] = {
     ),
     "boosting-adult": Cell(
         task="boosting", data="Adult", metric="accuracy", larger_is_better=True,
-        run=lambda size: measure_answers("adult", size),
+        run=lambda size: measure_answers("adult", size), version=2,
     ),
     "boosting-bank": Cell(
         task="boosting", data="Bank", metric="accuracy", larger_is_better=True,
-        run=lambda size: measure_answers("bank", size),
+        run=lambda size: measure_answers("bank", size), version=2,
     ),
     "quantile-regression-housing": Cell(
         task="quantile regression", data="Housing", metric="pinball loss",

@@ -201,7 +201,7 @@ def _rivals(train: Any, tuning: Any, test: Any) -> Any:
             dp_methods=(
                 DPMethod(
                     name="DP-EBM",
-                    settings=tuple(product((20, 100), (0.01, 0.05, 0.2))),
+                    settings=tuple(product((100, 300), (0.2, 0.5, 1.0))),
                     release=boost,
                     advantage=told,
                 ),
@@ -211,7 +211,7 @@ def _rivals(train: Any, tuning: Any, test: Any) -> Any:
                     release=teach,
                 ),
             ),
-            n_tuning_draws=3,
+            n_tuning_draws=2,
             dp_needs="ranges and categories; rounds and rate, or teachers and questions (tuned)",
         )
 

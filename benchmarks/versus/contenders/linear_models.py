@@ -21,6 +21,7 @@ from contenders.statistics import Pinball
 from contenders.tables import Split, load, with_constant
 from pacprivacy import dp
 from pacprivacy.mechanism import Mechanism
+from pacprivacy.theory import gaussian_parameter, gaussian_success
 
 INFINITE = float("inf")
 LEAST_EIGENVALUE = 1e-5  # of whitening, relative to the largest
@@ -358,7 +359,7 @@ def make_logistic(
         test=accuracy(split.X_test, split.y_test == 1, mapping),
         larger_is_better=True,
         pac_make=make,
-        pac_settings=((white, 1e-3), (white, 1e-2))
+        pac_settings=((white, 1e-2), (white, 1e-1))
         if few
         else ((white, 1e-3), (white, 1e-2), (white, 1e-1), (scaled, 1e-2)),
         folds=folds,
@@ -461,7 +462,8 @@ def make_quantile_regression(name: str, size: Size, level: float) -> Problem:
             n_jobs=1,
             simulate=seed,
         )
-        return (white, found.value[:, None]), rival.told(found)
+        spent = gaussian_parameter(epsilon, split.delta)  # the mean of the blocks is Gaussian
+        return (white, found.value[:, None]), 2 * gaussian_success(spent) - 1
 
     data = (split.X, split.y)
     return Problem(
@@ -478,7 +480,7 @@ def make_quantile_regression(name: str, size: Size, level: float) -> Problem:
         dp_methods=(
             DPMethod(
                 name="sample and aggregate",
-                settings=((300, 2.0), (300, 1.0)),
+                settings=((30, 2.0), (100, 2.0)),
                 release=aggregate,
             ),
             DPMethod(
