@@ -33,6 +33,7 @@ def load_results() -> list[dict[str, Any]]:
     for result in read:
         better = max if result["larger_is_better"] else min
         for row in result["rows"]:  # the best one on test rows: in doubt, for DP
+            row["rivals"] = {rival["method"]: rival for rival in row["dp"]}
             row["dp"] = better(row["dp"], key=lambda rival: rival["score"])
     return sorted(read, key=lambda result: TASKS.index(result["task"]))
 
@@ -93,6 +94,7 @@ def fill(text: str, results: list[dict[str, Any]]) -> str:
         ("scores", score_table(results)),
         ("needs", needs_table(results)),
         ("sizes", size_table(results)),
+        ("predictor", predictor_table(results)),
     ):
         begin, end = f"<!-- {name} -->\n", f"<!-- end {name} -->"
         before, _, rest = text.partition(begin)
@@ -160,6 +162,26 @@ def size_table(results: list[dict[str, Any]]) -> str:
             f"{sum(result['cpu_seconds'].values()):.0f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def predictor_table(results: list[dict[str, Any]]) -> str:
+    """Return how far behind the model without privacy each way to answer is, in points."""
+    lines = [
+        "| data | success | PAC predictor | DP-EBM | PATE student | all models agree |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for result in results:
+        for row in result["rows"] if result["task"] == "boosting" else ():
+            scores = [row["pac"], row["rivals"]["DP-EBM"], row["rivals"]["PATE student"]]
+            behind = [100 * (result["without_privacy"] - each["score"]) for each in scores]
+            cells = [
+                result["data"],
+                f"{50 * (1 + row['advantage']):.1f} %",
+                *(f"{points:.2f}" for points in behind),
+                f"{100 * row['pac']['unanimous_share']:.1f} %",
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
