@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pacprivacy.comparison import advise
+from pacprivacy.comparison.advice import measured
 from pacprivacy.theory import posterior_success
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,3 +62,32 @@ def test_the_fight_on_its_page_and_in_the_advice_is_the_one_that_was_measured() 
     assert script["fill"](page, results) == page
     kept = ROOT / "src" / "pacprivacy" / "comparison" / "advice.json"
     assert json.loads(kept.read_text(encoding="utf-8")) == script["advice_of"](results)
+
+
+WORDS = {
+    "mean": "means",
+    "median": "medians",
+    "quantiles": "quantiles",
+    "ols": "least squares",
+    "ridge": "ridge regression",
+    "quantile regression": "quantile regression",
+    "kmeans": "k-means",
+    "logistic": "logistic regression",
+    "classifier": "classifiers of several classes",
+    "probe": "a linear probe of pictures",
+    "boosting": "boosted trees that answer questions",
+}
+
+
+def test_the_readme_says_who_was_ahead_and_nothing_more() -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    (found,) = re.findall(
+        r"at ([\d.]+) %, DP was ahead for ([^;.]*); PAC for ([^;.]*); neither for ([^;.]*)\.", text
+    )
+    said = [set(re.split(r", | and ", part)) for part in found[1:]]
+    expected: dict[str, set[str]] = {"DP": set(), "PAC": set(), "level": set()}
+    for task in {row.task for row in measured()}:
+        advice = advise(task, success=float(found[0]) / 100)
+        assert advice is not None
+        expected[advice.ahead].add(WORDS[task])
+    assert said == [expected["DP"], expected["PAC"], expected["level"]]
