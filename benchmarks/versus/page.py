@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,7 @@ def fill(text: str, results: list[dict[str, Any]]) -> str:
         ("needs", needs_table(results)),
         ("sizes", size_table(results)),
         ("predictor", predictor_table(results)),
+        ("missing", missing_cells(results)),
     ):
         begin, end = f"<!-- {name} -->\n", f"<!-- end {name} -->"
         before, _, rest = text.partition(begin)
@@ -163,6 +165,20 @@ def size_table(results: list[dict[str, Any]]) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def missing_cells(results: list[dict[str, Any]]) -> str:
+    """Return which cells have not been run, or only quickly."""
+    source = Path(__file__).with_name("fight.py").read_text(encoding="utf-8")
+    names = re.findall(r'^    "([\w-]+)": Cell\(', source, re.MULTILINE)
+    sizes = {result["cell"]: result["settings"]["size"] for result in results}
+    groups = {
+        "Not run yet": [name for name in names if name not in sizes],
+        "Run quickly": [name for name in names if sizes.get(name) == "quick"],
+        "Run in full": [name for name in names if sizes.get(name) == "full"],
+    }
+    said = [f"{what}: {', '.join(which) or 'none'}." for what, which in groups.items()]
+    return "\n".join(f"- {line}" for line in said) + "\n"
 
 
 def predictor_table(results: list[dict[str, Any]]) -> str:
