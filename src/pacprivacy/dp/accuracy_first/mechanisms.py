@@ -119,8 +119,9 @@ def brownian_variances(epsilons: Vector, delta: float) -> Vector:
         targets = np.geomspace(epsilons[0], epsilons[-1], n_lines)
         slopes = targets * math.sqrt(log) / (math.sqrt(log) + np.sqrt(log + targets))
         left = epsilons[:, None] - slopes
-        costs = np.where(left > 0, (0.5 + 0.5 * log / slopes) / np.maximum(left, 1e-300), np.inf)
-        return np.asarray(costs.min(axis=1))
+        unbounded = np.full_like(left, np.inf)
+        needed = np.divide(0.5 + 0.5 * log / slopes, left, out=unbounded, where=left > 0)
+        return np.asarray(needed.min(axis=1))
 
     tried = [below_lines(n_lines) for n_lines in range(1, MOST_LINES + 1)]
     return min(tried, key=lambda variances: float(np.log(variances).sum())) * (1 + 1e-12)
@@ -261,6 +262,11 @@ class BrownianLevels(NoisyLevels):
         least = math.sqrt(float(variances[-1]))
         grid_step, steps = _sensitivity_steps(sensitivity, least, root)
         self._increments = brownian_increments(variances, steps)
+        if self._increments[0][0] > 1:  # noise in whole multiples would leave the rest bare
+            raise BudgetError(
+                "epsilons must pay for the rounding of so many numbers. Use a larger last "
+                "epsilon, or release fewer numbers at once."
+            )
         squares = accumulate((multiple * units) ** 2 for multiple, units in self._increments)
         deviations = [math.isqrt(square) for square in squares][::-1]
         _check_span(deviations[0], self.epsilons)
@@ -430,7 +436,10 @@ def level_notes(delta: float) -> tuple[str, ...]:
     """Return what a certificate says of ``delta``."""
     if delta == 0.0:
         return ()
-    return (f"The loss is above what is said with probability at most {delta:g}.",)
+    return (
+        "The loss of the levels read, of which this is a function, is above what is said with "
+        f"probability at most {delta:g}.",
+    )
 
 
 def enclose_keep_rate(coarse: int, fine: int, bits: int) -> tuple[int, int]:
