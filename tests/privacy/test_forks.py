@@ -29,7 +29,7 @@ from pacprivacy._random import Process, ProcessBound, SystemSource, fresh_seed
 from pacprivacy.budget import Spent
 from pacprivacy.dp import GaussianEvent
 from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, NoiseReduction
-from pacprivacy.dp.accuracy_first.mechanisms import NoisyLevels
+from pacprivacy.dp.accuracy_first.mechanisms import BrownianLevels, NoisyLevels, draw_levels
 from pacprivacy.dp.adaptive import Filter, Odometer
 from pacprivacy.dp.descent import StepNoise
 from pacprivacy.errors import LedgerError, SecretError
@@ -141,8 +141,10 @@ def taken(folder: Path) -> AnswerNoise:
     return noise
 
 
-def refined_levels(folder: Path) -> NoisyLevels:
-    levels = NoisyLevels([3.0], sensitivity=1.0, epsilons=[0.1, 0.2, 0.3], source=SystemSource())
+def refined_levels(delta: float) -> NoisyLevels:
+    levels = draw_levels(
+        [3.0], sensitivity=1.0, epsilons=[0.1, 0.2, 0.3], delta=delta, source=SystemSource()
+    )
     levels.refine()
     return levels
 
@@ -188,7 +190,16 @@ CASES: dict[type, Case] = {
     InteractiveAboveThreshold: Case(
         threshold, lambda asked: asked.ask(-1.0), lambda asked: len(asked._drawn)
     ),
-    NoisyLevels: Case(refined_levels, lambda levels: levels.refine(), lambda levels: levels.level),
+    NoisyLevels: Case(
+        lambda folder: refined_levels(0.0),
+        lambda levels: levels.refine(),
+        lambda levels: levels.level,
+    ),
+    BrownianLevels: Case(
+        lambda folder: refined_levels(1e-6),
+        lambda levels: levels.refine(),
+        lambda levels: levels.level,
+    ),
     StepNoise: Case(
         step_noise,
         lambda noise: noise.release(np.zeros(3, dtype=np.int64)),

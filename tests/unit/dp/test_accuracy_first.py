@@ -10,7 +10,9 @@ from hypothesis import given, strategies as st
 from scipy import optimize
 
 from pacprivacy._random import SimulatedSource
+from pacprivacy.dp import account
 from pacprivacy.dp.accuracy_first import (
+    BrownianReduction,
     CovNR,
     InteractiveAboveThreshold,
     NoiseReduction,
@@ -20,7 +22,13 @@ from pacprivacy.dp.accuracy_first import (
     plan_threshold,
     solve_trust_region,
 )
-from pacprivacy.dp.accuracy_first.mechanisms import as_levels, lattice_units, wrong_yes
+from pacprivacy.dp.accuracy_first.mechanisms import (
+    as_levels,
+    brownian_increments,
+    brownian_variances,
+    lattice_units,
+    wrong_yes,
+)
 from pacprivacy.dp.accuracy_first.problems import (
     logistic_problem_radius,
     logistic_problem_sensitivity,
@@ -35,6 +43,7 @@ from pacprivacy.dp.accuracy_first.search import (
     search_by_doubling,
     search_by_reduction,
 )
+from pacprivacy.dp.verification import verify_dp
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, MechanismError
 
 RNG = np.random.default_rng(0)
@@ -100,6 +109,116 @@ def test_bad_levels_are_refused() -> None:
 def test_doubling_levels_reach_the_end() -> None:
     assert doubling_levels(1e-3, 1.0)[-1] == 1.024
     assert doubling_levels(0.25, 1.0).tolist() == [0.25, 0.5, 1.0]
+
+
+# --- Gaussian levels ------------------------------------------------------------------------
+
+
+@pytest.mark.claim("AF-10")
+@given(st.floats(1e-4, 1.0), st.floats(1.5, 1e3), st.integers(1, 30), st.floats(1e-9, 0.3))
+def test_some_line_holds_every_level_to_its_epsilon(
+    low: float, span: float, n_levels: int, delta: float
+) -> None:
+    epsilons = np.geomspace(low, low * span, n_levels)
+    variances = brownian_variances(epsilons, delta)
+    assert (np.diff(variances) < 0).all()
+    log = math.log(1 / delta)
+    # One release by the same bound: ε = 1/2v + sqrt(2 ln(1/δ)/v). Never less, and not much more.
+    alone = ((math.sqrt(log) + np.sqrt(log + epsilons)) / (math.sqrt(2) * epsilons)) ** 2
+    assert (variances >= alone).all()
+    assert delta > 0.01 or (variances <= alone * (1 + 6 / log)).all()
+    if n_levels == 1:
+        assert variances == pytest.approx(alone)
+    steps = Fraction(2**24) / Fraction(math.sqrt(variances[-1])) + 3
+    reached = 0
+    for variance, (multiple, units) in zip(
+        variances[::-1], brownian_increments(variances, steps), strict=True
+    ):
+        assert 2**10 <= units <= 2**31
+        reached += (multiple * units) ** 2
+        assert reached >= Fraction(float(variance)) * steps**2
+
+
+@pytest.mark.claim("AF-10")
+@pytest.mark.claim("DP-20")
+def test_a_brownian_release_says_what_all_cost_together() -> None:
+    gradual = BrownianReduction(
+        np.zeros((2, 3)), sensitivity=1.0, epsilons=[0.5, 2.0], delta=1e-6, neighbours="replace"
+    )
+    releases = [gradual.refine() for _ in range(2)]
+    assert [release.certificate.epsilon for release in releases] == [0.5, 2.0]
+    certificate = releases[0].certificate
+    assert (certificate.delta, certificate.kind) == (1e-6, "dp-ex-post")
+    assert "in Euclidean length" in certificate.assumptions[0]
+    assert "probability at most 1e-06" in certificate.notes[1]
+    assert account(releases[0], delta=1e-6).best[1] == pytest.approx(2.0)  # at its worst
+    assert "epsilon" in verify_dp(releases[1].certificate).not_checkable
+    assert releases[1].value.shape == (2, 3)
+    with pytest.raises(BudgetExceededError, match="all levels were read"):
+        gradual.refine()
+
+
+@pytest.mark.claim("AF-10")
+def test_gaussian_noise_is_less_for_many_numbers_and_more_for_few() -> None:
+    asked = {"epsilons": geometric_levels(0.1, 4.0, 20), "neighbours": "replace", "simulate": 0}
+
+    def stds(n_numbers: int) -> np.ndarray:  # type: ignore[type-arg]
+        """Deviations of Laplace and of Gaussian noise; each number can move by 1/sqrt(d)."""
+        numbers = np.zeros(n_numbers)
+        laplace = NoiseReduction(numbers, sensitivity=math.sqrt(n_numbers), **asked)
+        gaussian = BrownianReduction(numbers, sensitivity=1.0, delta=1e-6, **asked)
+        scales = [
+            [found.refine().certificate.noise["scale"] for _ in range(20)]  # type: ignore[index]
+            for found in (laplace, gaussian)
+        ]
+        return np.array(scales) * [[math.sqrt(2)], [1.0]]
+
+    for n_numbers, better in ((1, False), (8, False), (20, True), (100, True)):
+        laplace, gaussian = stds(n_numbers)
+        assert ((gaussian < laplace) == better).all()
+    assert (stds(100)[0] / stds(100)[1]).min() > 2.3
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, math.nan, True])
+def test_a_brownian_path_needs_a_delta(delta: float) -> None:
+    with pytest.raises(BudgetError, match="delta must be between 0 and 1"):
+        BrownianReduction(0.0, sensitivity=1.0, epsilons=[1.0], delta=delta, neighbours="replace")
+
+
+def test_gaussian_levels_that_no_grid_holds_are_refused() -> None:
+    asked = {"sensitivity": 1.0, "delta": 1e-6, "neighbours": "replace"}
+    with pytest.raises(BudgetError, match=r"factor of at most 2\*\*25"):
+        BrownianReduction(0.0, epsilons=[1e-9, 1.0], **asked)
+    # Rounding of so many numbers is more than the sensitivity: no multiples in the first draw.
+    with pytest.raises(BudgetError, match="pay for the rounding of so many numbers"):
+        BrownianReduction(np.zeros(10**6), epsilons=[1e-6], **asked)
+
+
+@pytest.mark.claim("AF-10", "AF-4")
+def test_a_search_by_gaussian_noise_stops_earlier_with_many_features() -> None:
+    rng = np.random.default_rng(13)
+    rows = rng.normal(size=(4000, 60)) / 8
+    labels = np.where(rows @ rng.normal(size=60) > 0, 1, -1)
+    method = OutputNR(alpha=0.05, penalty=0.02, x_bound=1.0, n_levels=60)
+    brownian = replace(method, delta=1e-6)
+    losses = {}
+    for asked in (method, brownian):
+        releases = [asked.release(rows, labels, simulate=seed) for seed in range(5)]
+        losses[asked.delta] = [found.certificate.accounting["releases"] for found in releases]
+        certificate = releases[0].certificate
+        assert certificate.delta == asked.delta
+        assert certificate.kind == "dp-ex-post"
+        worst = account(certificate, delta=asked.delta).best[1]
+        assert certificate.epsilon <= worst
+        excess = asked.prepare(rows, labels).excess_risk(np.array([r.value for r in releases]))
+        assert (excess <= 0.05).sum() >= 3  # of 5 at 10 %
+    assert np.mean(losses[1e-6]) < 0.7 * np.mean(losses[0.0])
+    with pytest.raises(MechanismError, match="'reduction' with a delta"):
+        brownian.release(rows, labels, search="doubling")
+    ridge = replace(RIDGE, delta=1e-6).release(X, Y, simulate=1)
+    assert ridge.certificate.mechanism.endswith("noise reduction with Gaussian noise")
+    with pytest.raises(BudgetError, match="delta must be between"):
+        replace(RIDGE, delta=1.5)
 
 
 # --- the threshold --------------------------------------------------------------------------
@@ -269,7 +388,9 @@ def test_the_logistic_optimum_moves_as_far_as_promised() -> None:
         other, signs = rows.copy(), labels.copy()
         other[0], signs[0] = 50 * rng.normal(size=3), rng.choice([-1, 1])
         neighbour = LOGISTIC.prepare(other, signs)
-        change = np.abs(problem.best - neighbour.best).sum()
+        moved = problem.best - neighbour.best
+        assert np.linalg.norm(moved) <= problem.parts[0].length
+        change = np.abs(moved).sum()
         assert change <= logistic_problem_sensitivity(30, 3, 0.05) <= problem.parts[0].sensitivity
         models = rng.normal(size=(50, 3))
         models *= logistic_problem_radius(0.05) / np.linalg.norm(models, axis=1, keepdims=True)

@@ -1,6 +1,7 @@
 """Accuracy first: ask for an accuracy, and pay the least privacy loss that reaches it."""
 
 from pacprivacy.dp.accuracy_first.mechanisms import (
+    BrownianReduction as BrownianReduction,
     Calibration as Calibration,
     InteractiveAboveThreshold as InteractiveAboveThreshold,
     NoiseReduction as NoiseReduction,

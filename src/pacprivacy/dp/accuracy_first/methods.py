@@ -10,7 +10,7 @@ import numpy as np
 
 from pacprivacy._checks import check_positive
 from pacprivacy._random import BitSource
-from pacprivacy.dp import DPRelease, PureEvent
+from pacprivacy.dp import DPRelease
 from pacprivacy.dp.accuracy_first import mechanisms
 from pacprivacy.dp.accuracy_first.problems import LogisticProblem, Problem, RidgeProblem
 from pacprivacy.dp.accuracy_first.search import (
@@ -21,7 +21,7 @@ from pacprivacy.dp.accuracy_first.search import (
     search_by_reduction,
 )
 from pacprivacy.dp.events import publish_event
-from pacprivacy.dp.noise import dp_noise_source
+from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_source
 from pacprivacy.errors import BudgetError, MechanismError
 
 Search = Literal["reduction", "doubling", "theory"]
@@ -46,6 +46,7 @@ class Method(ABC):
     n_levels: int = 1000
     calibration: mechanisms.Calibration = "tight"
     radius: float | None = None
+    delta: float = 0.0
 
     def __post_init__(self) -> None:
         if self.radius is not None:
@@ -60,6 +61,8 @@ class Method(ABC):
                 f"neighbours must be 'replace'; got {self.neighbours!r}. These methods treat the "
                 "number of records as public, so a record can be exchanged but not added."
             )
+        if self.delta:
+            check_epsilon_delta(1.0, self.delta)
         if self.n_levels < 2:
             raise BudgetError(f"n_levels must be at least 2; got {self.n_levels}. Use 1000.")
 
@@ -86,11 +89,15 @@ class Method(ABC):
 
         Guarantee
         ---------
-        Claims AF-4 and AF-5; AF-7 for doubling, AF-8 and AF-9 for theory.
+        Claims AF-4 and AF-5; AF-7 for doubling, AF-8 and AF-9 for theory, AF-10 for ``delta``.
         """
         if search not in SEARCHES:
             raise MechanismError(
                 f"search must be one of {', '.join(SEARCHES)}; got {search!r}. Leave it out."
+            )
+        if self.delta and search != "reduction":
+            raise MechanismError(
+                f"search must be 'reduction' with a delta; got {search!r}. Leave out one of them."
             )
         problem, source = self.prepare(X, y), dp_noise_source(simulate)
         goal = {"alpha": self.alpha, "gamma": self.gamma}
@@ -101,7 +108,13 @@ class Method(ABC):
             found = search_by_doubling(problem, **goal, source=source)
         else:
             found = search_by_reduction(
-                SearchCandidates(problem, alpha=self.alpha, n_levels=self.n_levels, source=source),
+                SearchCandidates(
+                    problem,
+                    alpha=self.alpha,
+                    n_levels=self.n_levels,
+                    source=source,
+                    delta=self.delta,
+                ),
                 **goal,
                 calibration=self.calibration,
                 source=source,
@@ -122,15 +135,16 @@ class Method(ABC):
         rounded = 1 + 2.0**-50  # the sums were rounded a few times
         return publish_event(
             problem.coefficients(found.model),
-            (found.epsilon * rounded, 0.0, "replace"),
-            PureEvent(epsilon=found.most_epsilon * rounded),
+            (found.epsilon * rounded, self.delta, "replace"),
+            mechanisms.level_event(found.most_epsilon * rounded, self.delta),
             simulation=source.is_simulation,
             kind="dp-ex-post" if tested else "dp",
-            mechanism=f"{problem.mechanism}, {SEARCHES[search]}",
+            mechanism=f"{problem.mechanism}, {SEARCHES[search]}"
+            + (" with Gaussian noise" if self.delta else ""),
             assumptions=problem.assumptions,
             accounting=accounting,
             noise=found.noise,
-            notes=(self._note(found, tested=tested),),
+            notes=(self._note(found, tested=tested), *mechanisms.level_notes(self.delta)),
         )
 
     def _note(self, found: SearchFound, *, tested: bool) -> str:
@@ -155,14 +169,14 @@ class CovNR(Method):
     x_bound, y_bound : float > 0, public
         Rows are shrunk to this sum of absolute entries, targets clipped to this absolute value.
         They must not be read off the data.
-    alpha, penalty, gamma, neighbours, n_levels, calibration
-        As in :class:`OutputNR`.
+    alpha, penalty, gamma, neighbours, n_levels, calibration, delta
+        As in :class:`OutputNR`; sums of such rows gain nothing from a ``delta``.
     radius : float > 0, optional, public
         As in :class:`OutputNR`; by default ``1/(2 sqrt(λ))``.
 
     Guarantee
     ---------
-    Claims AF-4, AF-5 and AF-8. The ex-post loss is in the certificate; with probability
+    Claims AF-4, AF-5, AF-8 and AF-10. The ex-post loss is in the certificate; with probability
     ``1 - gamma`` a model that was accepted has excess risk at most ``alpha``.
 
     Examples
@@ -219,10 +233,13 @@ class OutputNR(Method):
         Length within which models are sought, in units of scaled rows; by default what the
         penalty implies, ``sqrt(W(1/e)/λ)``. A smaller one makes the test cheaper, and excess
         risk is over the best model of at most this length. It must not be read off the data.
+    delta : float in [0, 1), public
+        Above 0, the noise is Gaussian: less for more than about ``ln(1/δ)`` features. The loss is
+        above what the certificate says with at most this probability.
 
     Guarantee
     ---------
-    Claims AF-4, AF-5 and AF-9. The ex-post loss is in the certificate; with probability
+    Claims AF-4, AF-5, AF-9 and AF-10. The ex-post loss is in the certificate; with probability
     ``1 - gamma`` a model that was accepted has excess risk at most ``alpha``.
 
     Examples

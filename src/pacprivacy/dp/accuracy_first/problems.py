@@ -27,11 +27,16 @@ RELATIVE_GAP: Final = 1e-14  # eigenvalues nearer to the least one than this are
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Part:
-    """Numbers that are perturbed together, with an equal share of every level; curator-only."""
+    """Numbers that are perturbed together, with an equal share of every level; curator-only.
+
+    One record moves them by at most ``sensitivity`` in the sum of absolute changes, and by at most
+    ``length`` in Euclidean length.
+    """
 
     name: str
     values: Vector
     sensitivity: float
+    length: float
 
 
 class Problem(ABC):
@@ -131,8 +136,8 @@ class RidgeProblem(Problem):
         sensitivity = 2.0 + 4.0 * float(self.n_records) ** 2 * 2.0**-53
         moments = self._weights * gram[self._upper]
         self.parts = (
-            Part(name="moments", values=moments, sensitivity=sensitivity),
-            Part(name="products", values=products, sensitivity=sensitivity),
+            Part(name="moments", values=moments, sensitivity=sensitivity, length=sensitivity),
+            Part(name="products", values=products, sensitivity=sensitivity, length=sensitivity),
         )
         # The loss of one record is at most (1 + R)²/2, for the model and for the best one.
         self.excess_sensitivity = (1.0 + self.radius) ** 2 / self.n_records
@@ -300,9 +305,13 @@ class LogisticProblem(Problem):
         self._x_bound, self._narrow = float(x_bound), self.radius < proved
         self.best = _minimise(signed, penalty * self.n_records, self.radius)
         self._least_risk = float(self._risk(self.best[None, :])[0])
-        exact = logistic_problem_sensitivity(self.n_records, self.n_features, penalty)
-        sensitivity = exact * (1.0 + 2.0 * TOLERANCE)
-        self.parts = (Part(name="coefficients", values=self.best, sensitivity=sensitivity),)
+        sensitivity, length = (
+            logistic_problem_sensitivity(self.n_records, n, penalty) * (1.0 + 2.0 * TOLERANCE)
+            for n in (self.n_features, 1)
+        )
+        self.parts = (
+            Part(name="coefficients", values=self.best, sensitivity=sensitivity, length=length),
+        )
         # The loss ranges over ln((1 + e^M)/(1 + e^-M)) = M for models of length M.
         self.excess_sensitivity = 2.0 * self.radius / self.n_records
         self.bounds = (
@@ -395,7 +404,10 @@ def logistic_problem_radius(penalty: float) -> float:
 
 
 def logistic_problem_sensitivity(n_records: int, n_features: int, penalty: float) -> float:
-    """Return how far one record moves the logistic optimum: ``2 sqrt(p)/(n λ)``, absolute sum."""
+    """Return how far one record moves the logistic optimum: ``2 sqrt(p)/(n λ)``, absolute sum.
+
+    In Euclidean length it is that of one feature.
+    """
     return 2.0 * math.sqrt(n_features) / (n_records * penalty)
 
 

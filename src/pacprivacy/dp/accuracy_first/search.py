@@ -51,17 +51,26 @@ class SearchCandidates:
     leaves.
     """
 
-    def __init__(self, problem: Problem, *, alpha: float, n_levels: int, source: BitSource) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        alpha: float,
+        n_levels: int,
+        source: BitSource,
+        delta: float = 0.0,
+    ) -> None:
         self.problem = problem
         self.levels = mechanisms.geometric_levels(
             1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha), n_levels
         )
-        self._share = 1.0 / len(problem.parts)
+        self._share = share = 1.0 / len(problem.parts)
         self._noisy = [
-            mechanisms.NoisyLevels(
+            mechanisms.draw_levels(
                 part.values,
-                sensitivity=part.sensitivity,
-                epsilons=self._share * self.levels,
+                sensitivity=part.length if delta else part.sensitivity,
+                epsilons=share * self.levels,
+                delta=share * delta,
                 source=source,
             )
             for part in problem.parts
@@ -89,8 +98,12 @@ class SearchCandidates:
 
     def noise_scales(self, level: int) -> dict[str, float]:
         """Return the scales of the noise at a level, by the names of the parts."""
-        epsilon = self._share * float(self.levels[level])
-        return {part.name: part.sensitivity / epsilon for part in self.problem.parts}
+        parts = self.problem.parts
+        if isinstance(self._noisy[0], mechanisms.BrownianLevels):
+            scales = [noisy.noise_scale(level) for noisy in self._noisy]
+        else:
+            scales = [part.sensitivity / (self._share * self.levels[level]) for part in parts]
+        return {part.name: float(scale) for part, scale in zip(parts, scales, strict=True)}
 
 
 def search_by_reduction(
