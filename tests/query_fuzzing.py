@@ -18,7 +18,7 @@ import pandas as pd
 import pacprivacy as pac
 from pacprivacy.errors import PacPrivacyError, QueryError
 from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
-from pacprivacy.queries import query_mechanism
+from pacprivacy.queries import make_query_mechanism
 
 KINDS = ("a", "b", "c")
 AGGREGATES = (
@@ -203,7 +203,7 @@ def run_once(seed: int) -> Outcome:
     data, n = coerce_data(tables), len(frames["people"])
     keys = {"k": list(KINDS)}
     try:
-        mechanism = query_mechanism(text, tables, keys=keys, fill=-1.0).prepare(data)
+        mechanism = make_query_mechanism(text, tables, keys=keys, fill=-1.0).prepare(data)
         pool = pac.Balanced(n_subsets=4).draw(n, rng=seed)
         mine = [mechanism.evaluate(data.take(pool.rows(k)), rng) for k in range(4)]
         batch = mechanism_batch(mechanism)

@@ -13,7 +13,7 @@ import numpy as np
 
 import pacprivacy as pac
 from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
-from pacprivacy.queries import query_mechanism
+from pacprivacy.queries import make_query_mechanism
 
 VIA = {"orders": "o_custkey", "lineitem": ("l_orderkey", "orders.o_orderkey")}
 
@@ -179,7 +179,9 @@ REASONS = {
 def ask_tpch(number: int, tables: pac.Tables) -> Any:
     """Return a query of TPC-H with its cells and its plan."""
     keys = KEYS.get(number, "universe")
-    asked = query_mechanism(QUERIES[number], tables, keys=keys, at_least=2, fill=FILL.get(number))
+    asked = make_query_mechanism(
+        QUERIES[number], tables, keys=keys, at_least=2, fill=FILL.get(number)
+    )
     return asked.prepare(coerce_data(tables))
 
 

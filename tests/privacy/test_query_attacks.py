@@ -19,7 +19,7 @@ from pacprivacy.errors import BudgetExceededError
 from pacprivacy.mechanism import coerce_data, flatten
 from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.pool import Pool
-from pacprivacy.queries import QueryMechanism, query_mechanism
+from pacprivacy.queries import QueryMechanism, make_query_mechanism
 from pacprivacy.session import Plan
 from pacprivacy.theory import posterior_success
 from tests.privacy.test_sessions_hold import Array, Bulk, fill, lower_mean, lower_rate
@@ -68,7 +68,7 @@ def pool() -> Pool:
 
 def asked(text: str, clinic: pac.Tables) -> QueryMechanism:
     keys = REGIONS if "GROUP BY" in text else None
-    return query_mechanism(text, clinic, keys=keys, fill=0).prepare(coerce_data(clinic))
+    return make_query_mechanism(text, clinic, keys=keys, fill=0).prepare(coerce_data(clinic))
 
 
 def planned(text: str, clinic: pac.Tables, pool: Pool) -> Plan:

@@ -104,7 +104,7 @@ def is_data_table(part: Any) -> bool:
 def split_data_units(data: Any, units: Any) -> tuple[Any, Any]:
     """Take the column that ``units`` names out of a frame: whose row it is, and not a number."""
     parts = data if isinstance(data, tuple) else (data,)
-    if units is None and isinstance(parts[0], Dataset):
+    if units is None and parts and isinstance(parts[0], Dataset):
         return data, parts[0].units()
     if not isinstance(units, str):
         return data, units

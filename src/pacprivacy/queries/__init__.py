@@ -4,9 +4,9 @@ from pacprivacy.queries.plans import joined_rows as joined_rows
 from pacprivacy.queries.query_mechanism import (
     AT_LEAST as AT_LEAST,
     QueryMechanism as QueryMechanism,
+    make_query_mechanism as make_query_mechanism,
     query_arranged as query_arranged,
     query_arranged_keys as query_arranged_keys,
     query_column_names as query_column_names,
-    query_mechanism as query_mechanism,
 )
 from pacprivacy.queries.tables import Tables as Tables, TablesWorld as TablesWorld

@@ -567,7 +567,7 @@ def _not_run(error: Exception) -> QueryError:
     return QueryError(f"the query must be one that DuckDB can run: {line}")
 
 
-def query_mechanism(
+def make_query_mechanism(
     text: str,
     tables: Tables,
     *,

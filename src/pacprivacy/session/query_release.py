@@ -16,10 +16,10 @@ from pacprivacy.mechanism import Data
 from pacprivacy.queries import (
     QueryMechanism,
     Tables,
+    make_query_mechanism,
     query_arranged,
     query_arranged_keys,
     query_column_names,
-    query_mechanism,
 )
 from pacprivacy.release import Release, Row, error_bar_plus_minus
 
@@ -218,7 +218,7 @@ def released_query(
             f"data must be pac.Tables to be asked in SQL; got {type(tables).__name__}. "
             "Make them of your frames: pac.Tables({'people': frame}, unit='people.id')."
         )
-    asked = query_mechanism(text, tables, keys=keys, at_least=at_least, fill=fill)
+    asked = make_query_mechanism(text, tables, keys=keys, at_least=at_least, fill=fill)
     return asked.prepare(data)
 
 

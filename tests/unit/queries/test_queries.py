@@ -14,7 +14,7 @@ import pacprivacy as pac
 from pacprivacy.cli.main import app
 from pacprivacy.errors import DataError, MechanismError, QueryError
 from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
-from pacprivacy.queries import query_mechanism
+from pacprivacy.queries import make_query_mechanism
 from tests.sql_support import (
     ALONE,
     ANSWERED,
@@ -62,7 +62,7 @@ def test_every_plan_answers_the_query_on_each_world(
     text: str, plan: str, clinic: pac.Tables, frames: dict[str, pd.DataFrame]
 ) -> None:
     data = coerce_data(clinic)
-    mechanism = query_mechanism(text, clinic, keys=KEYS).prepare(data)
+    mechanism = make_query_mechanism(text, clinic, keys=KEYS).prepare(data)
     assert mechanism.plan.startswith(plan), mechanism.plan
     pool = pac.Balanced(n_subsets=8, folds=4).draw(N, rng=0)
     batch = mechanism_batch(mechanism)
@@ -97,7 +97,7 @@ def test_what_cannot_be_answered_is_refused_with_the_fragment(
     text: str, said: str, clinic: pac.Tables
 ) -> None:
     with pytest.raises(QueryError) as caught:
-        query_mechanism(text, clinic).prepare(coerce_data(clinic))
+        make_query_mechanism(text, clinic).prepare(coerce_data(clinic))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -111,14 +111,14 @@ def test_the_table_of_what_is_answered_is_that_of_the_tests() -> None:
 
 def test_keys_of_the_universe_are_said_and_rare_ones_left_out(clinic: pac.Tables) -> None:
     text = "SELECT kind, count(*) AS n FROM visits GROUP BY kind"
-    found = query_mechanism(text, clinic, keys="universe").prepare(coerce_data(clinic))
+    found = make_query_mechanism(text, clinic, keys="universe").prepare(coerce_data(clinic))
     assert found.cells == (("a",), ("b",), ("c",))
     assert "3 groups of kind" in found.published[0]
     people = "SELECT person, count(*) AS n FROM visits GROUP BY person"
     with pytest.raises(QueryError, match="at least 20 units"):
-        query_mechanism(people, clinic, keys="universe").prepare(coerce_data(clinic))
+        make_query_mechanism(people, clinic, keys="universe").prepare(coerce_data(clinic))
     with pytest.raises(QueryError, match="at_least must be"):
-        query_mechanism(people, clinic, keys="universe", at_least=1)
+        make_query_mechanism(people, clinic, keys="universe", at_least=1)
 
 
 def test_an_empty_average_is_refused_or_filled(clinic: pac.Tables) -> None:

@@ -21,7 +21,7 @@ from pacprivacy.mechanism import (
     mechanism_by_subset,
     titled_mechanism,
 )
-from pacprivacy.queries import QueryMechanism, query_mechanism
+from pacprivacy.queries import QueryMechanism, make_query_mechanism
 from pacprivacy.simulation import run_mechanism
 
 N, ODD = 40, 17  # people; the one whose rows are odd
@@ -54,7 +54,7 @@ def shop() -> pac.Tables:
 def matrix(text: str, shop: pac.Tables, **asked: Any) -> tuple[QueryMechanism, Any]:
     """Return a query and its cells in eight worlds, one by one; all plans must agree."""
     data = coerce_data(shop)
-    found = query_mechanism(text, shop, **asked).prepare(data)
+    found = make_query_mechanism(text, shop, **asked).prepare(data)
     pool = pac.Balanced(n_subsets=8).draw(N, rng=0)
     none: Any = None
     rows = [flatten(found.evaluate(data.take(pool.rows(k)), none))[0] for k in range(8)]
@@ -96,7 +96,7 @@ def test_a_query_that_fails_for_one_person_alone_is_answered_in_the_worlds_witho
 ) -> None:
     data = coerce_data(shop)
     text = "SELECT max(huge::INT) AS x FROM bills"
-    found = query_mechanism(text, shop).prepare(data)
+    found = make_query_mechanism(text, shop).prepare(data)
     none: Any = None
     assert found.evaluate(data.take(np.arange(ODD)), none) == {"x": 3.0}
     with pytest.raises(QueryError):
@@ -240,7 +240,7 @@ def test_modes_do_not_depend_on_the_order_of_rows() -> None:
 
 def matrix_of_all(tables: pac.Tables, text: str) -> Any:
     data, none = coerce_data(tables), None
-    found = query_mechanism(text, tables).prepare(data)
+    found = make_query_mechanism(text, tables).prepare(data)
     return found.evaluate(data.take(np.arange(tables.n_units)), none)  # type: ignore[arg-type]
 
 
@@ -256,10 +256,10 @@ def test_workers_and_blocks_do_not_change_a_bit(
     shop: pac.Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = pac.Balanced(n_subsets=12).draw(N, rng=0)
-    asked = query_mechanism(WINDOW, shop, keys={"kind": ["a", "b"]})
+    asked = make_query_mechanism(WINDOW, shop, keys={"kind": ["a", "b"]})
     one, two = (run_mechanism(asked, shop, pool, n_jobs=n).values for n in (1, 2))
     assert one.tobytes() == two.tobytes()
-    median = query_mechanism("SELECT median(cost) AS m, sum(cost) AS s FROM bills", shop)
+    median = make_query_mechanism("SELECT median(cost) AS m, sum(cost) AS s FROM bills", shop)
     whole = run_mechanism(median, shop, pool).values
     monkeypatch.setattr("pacprivacy.queries.query_mechanism.MEMBERS_AT_ONCE", 4 * N * 5)
     np.testing.assert_allclose(run_mechanism(median, shop, pool).values, whole, rtol=1e-12)

@@ -11,7 +11,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import coerce_data
-from pacprivacy.queries import query_mechanism
+from pacprivacy.queries import make_query_mechanism
 from tests.tpch import EXPECTED, PLANS, QUERIES, REASONS, ask_tpch, largest_difference, shop
 
 SCALE, N_WORLDS = 0.1, 16
@@ -48,11 +48,11 @@ def test_answered_queries_equal_the_runs_of_each_world(number: int, tables: pac.
 @pytest.mark.parametrize("number", EXPECTED["public"])
 def test_queries_of_public_tables_are_said_to_be_public(number: int, tables: pac.Tables) -> None:
     with pytest.raises(QueryError, match="its answer is public"):
-        query_mechanism(QUERIES[number], tables)
+        make_query_mechanism(QUERIES[number], tables)
 
 
 @pytest.mark.parametrize("number", EXPECTED["refused"])
 def test_other_queries_are_refused_with_the_reason(number: int, tables: pac.Tables) -> None:
     with pytest.raises(QueryError) as caught:
-        query_mechanism(QUERIES[number], tables, keys="universe").prepare(coerce_data(tables))
+        make_query_mechanism(QUERIES[number], tables, keys="universe").prepare(coerce_data(tables))
     assert REASONS[number] in str(caught.value)
