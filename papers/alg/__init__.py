@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from papers.alg import attack, bounds, mean, models
+from papers.alg import attack, bounds, mean, models, spread
 from papers.run import FULL, QUICK, Paper, Settings
 
 __all__ = ["ALG"]
@@ -51,6 +51,7 @@ ALG: Final = Paper(
         mean.SECTION,
         attack.SECTION,
         bounds.SECTION,
+        spread.SECTION,
     ),
     full=FULL,
     quick=QUICK,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from papers.published import Published
 from papers.run import Settings
 from papers.simulate import budget_of, simulate_fresh, simulate_pool
 
-__all__ = ["Row", "Rule", "measure_ours", "measure_paper", "measure_task"]
+__all__ = ["Row", "Rule", "measure_ours", "measure_paper", "measure_task", "run_paper_halves"]
 
 Rule = Literal["diagonal", "isotropic_max", "pool diagonal", "exact", "risk", "risk folds"]
 
@@ -123,6 +123,13 @@ def measure_paper(task: Task, split: Split, settings: Settings) -> Iterator[Row]
                 n_releases=scores.size,
                 published=_published(task, rule, mi_nats),
             )
+
+
+def run_paper_halves(task: Task, halves: Half, settings: Settings) -> Outputs:
+    """Return the published model on the halves that its variances are estimated from."""
+    split = load_split(task.dataset, task.transformer)
+    alone = replace(settings, checkpoints=None)  # the file may be in use by the task's own job
+    return _Runner(task, split, alone).outputs(task.paper, halves, "estimate")[0]
 
 
 def measure_ours(

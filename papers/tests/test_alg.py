@@ -28,6 +28,7 @@ from papers.alg.bounds import bound_rows, overlap_prior
 from papers.alg.measure import Row, measure_paper
 from papers.alg.models import COMPONENTS, FOREST, KMEANS, SVM, TASKS
 from papers.alg.protocol import Task, load_split
+from papers.alg.spread import explained_shares, noise_by_halves
 from papers.page import as_number, write_csv
 from papers.published import Published
 from papers.run import MI_BUDGETS, QUICK, Progress, Settings
@@ -159,7 +160,18 @@ def test_bounds_match_the_formula_and_know_their_limits() -> None:
 # --- a run, end to end ----------------------------------------------------------------------
 
 
-# One model, the mean, the attacks and the formulas.
+def test_components_and_halves_are_shares_of_the_whole() -> None:
+    explained = {row.count: row.share for row in explained_shares("iris")}
+    rows = load_split("iris", "min-max").X_train
+    singular = np.square(np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False))
+    assert explained == pytest.approx({n: singular[:n].sum() / singular.sum() for n in (1, 2, 4)})
+    halves = list(noise_by_halves(TASKS["iris_svm"], replace(TINY, n_halves=50)))
+    assert [row.count for row in halves] == [10, 20, 50]
+    assert halves[-1].share == 1.0
+    assert 0.3 < halves[0].share != 1.0
+
+
+# One model, the mean, the attacks, the formulas and the spread.
 SMALL = replace(ALG, sections=(replace(KMEANS, quick=("iris_kmeans",)), *ALG.sections[4:]))
 
 
@@ -176,7 +188,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Progress]]
 
 def test_run_writes_a_table_a_picture_and_a_page(run: tuple[Path, list[Progress]]) -> None:
     folder, seen = run
-    for name in ("kmeans", "mean", "attack", "bounds"):
+    for name in ("kmeans", "mean", "attack", "bounds", "spread"):
         assert read_csv(folder / f"alg_{name}.csv")
         assert is_picture(folder / f"alg_{name}.png")
     assert [progress.n_done for progress in seen] == list(range(1, len(seen) + 1))
