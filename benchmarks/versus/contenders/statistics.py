@@ -80,7 +80,7 @@ def make_mean(
         n_subsets=size.subsets(n_subsets),
         dp_methods=(DPMethod(name="Gaussian sum", settings=clips, release=gaussian),),
         n_tuning_draws=10,
-        pac_needs="nothing; clipping was tried",
+        pac_needs="nothing" if few else "nothing; clipping was tried",
         dp_needs="scales of the columns, a clipping norm (tuned)",
     )
 
