@@ -127,11 +127,11 @@ CELLS: dict[str, Cell] = {
     ),
     "kmeans-rice": Cell(
         task="kmeans", data="Rice", metric="squared distance", larger_is_better=False,
-        make=lambda size: make_clusters("rice", size, 2),
+        make=lambda size: make_clusters("rice", size, 2), version=2,
     ),
     "kmeans-dry-bean": Cell(
         task="kmeans", data="Dry Bean", metric="squared distance", larger_is_better=False,
-        make=lambda size: make_clusters("dry_bean", size, 7),
+        make=lambda size: make_clusters("dry_bean", size, 7), version=2,
     ),
     "classifier-dry-bean": Cell(
         task="classifier", data="Dry Bean", metric="accuracy", larger_is_better=True,

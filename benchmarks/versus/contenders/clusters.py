@@ -1,4 +1,4 @@
-"""K-means: PAC on scikit-like Lloyd fits, DP by Lloyd's steps with noisy sums and counts."""
+"""K-means: PAC on Lloyd's fits, DP by Lloyd's steps with noisy sums and counts."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def make_clusters(name: str, size: Size, k: int) -> Problem:
     X = np.clip(split.X, -4.0, 4.0)
     n, d = X.shape
     norms = np.linalg.norm(split.X_tuning, axis=1)
+    public = KMeans(n_clusters=k, n_init=10).prepare(coerce_data(split.X_tuning)).reference
 
     def inertia(rows: Any) -> Any:
         squares = np.square(rows).sum(axis=1)
@@ -41,7 +42,7 @@ def make_clusters(name: str, size: Size, k: int) -> Problem:
         each = gaussian_epsilon(own * (1 - 1e-6), split.delta)
         reach, spent = np.sqrt(1 + COUNTED**2) * (1 + 1e-9), 0.0
         rows = X * np.minimum(1.0, clip / np.linalg.norm(X, axis=1))[:, None] * (1 - 1e-12)
-        centres = np.random.default_rng(start).normal(size=(k, d))
+        centres = np.random.default_rng(start).normal(size=(k, d)) if start else public
         for step in range(n_steps):
             apart = (
                 np.square(rows[:, None] - centres).sum(axis=2)
@@ -82,11 +83,11 @@ def make_clusters(name: str, size: Size, k: int) -> Problem:
         dp_methods=(
             DPMethod(
                 name="DP Lloyd",
-                settings=tuple(product((3, 6), (0.99,), (0, 1))),
+                settings=tuple(product((1, 4), (0.99,), (None, 1))),
                 release=lloyd,
             ),
         ),
         n_tuning_draws=5,
-        pac_needs="nothing; the order of centres comes from all records",
-        dp_needs="scales of the columns, a clipping norm, steps, start (tuned)",
+        pac_needs="nothing; start and order of the centres come from all records",
+        dp_needs="scales, a clipping norm, steps, a start: random or from public rows (tuned)",
     )
