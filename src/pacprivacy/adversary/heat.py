@@ -40,7 +40,7 @@ NODES = 8000  # of a grid, for outputs of rank 1
 FINEST, COARSEST = 1 / 400, 1 / 20  # of the noise's standard deviation
 TIGHT = 1.02  # a quick charge further above the mean square is worth a test
 HEAVY = 0.3  # of what the worst-placed unit must bear: less is not worth a test
-MOST_TESTED = 128  # units, beyond those that could not pay a quick charge
+MOST_TESTED = 48  # units, beyond those that could not pay a quick charge
 LADDER = (1.0, 1.05, 1.3, 2.0)  # of the mean square: charges that are tested
 CLOSE = (0.01, 0.07)  # beyond what draws should prove, and one that leaves room
 N_BOUNDS = 2 + len(CLOSE)  # that one unit's charge rests on: the mean square and the tests
@@ -401,11 +401,14 @@ class _Tests:
     def __init__(
         self, heat: Heat, share: Vector, pilot: Vector, reach: tuple[Vector, float], level: float
     ) -> None:
-        self._heat, self._level, (self._reach, self._beyond) = heat, level, reach
+        self._heat, self._level = heat, level
         roomy = np.maximum(2.1 * pilot, heat.allowed / 16)
         roomy = np.where(roomy < heat.allowed / 2, roomy, heat.allowed)
         self._span = 0.5 / (share * (1 - share))
         ends: Matrix = np.stack([-0.5 / (1 - share), 0.5 / share]) - heat.before
+        useful = reach[0] < np.abs(ends).max(axis=0)  # no move goes beyond the ends
+        self._reach = np.where(useful, reach[0], np.inf)
+        self._beyond = np.where(useful, reach[1], 0.0)
         self._ends = np.clip(ends, -self._reach, self._reach)
         self._slope = heat_slope(heat.before, heat.balance)
         self._goal = heat_potential(heat.before, heat.balance)

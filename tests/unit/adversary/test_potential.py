@@ -1,6 +1,7 @@
 """The heat potential against quadrature and enumeration: charges are enough, and no more."""
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -124,6 +125,24 @@ def test_charges_of_a_release_are_enough_and_not_far_too_much(pool: Pool, rank: 
     )
     tight = charges <= 1.35 * np.maximum(exact, square) + 2e-3
     assert tight.mean() > 0.7
+
+
+@pytest.mark.claim("H-1")
+def test_a_reach_beyond_every_move_costs_nothing(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = pool.masks() @ np.random.default_rng(3).normal(size=(UNITS, 3)) * 0.12
+    terms = Balances.begin(0.3, UNITS).heat(np.zeros(UNITS), np.full(UNITS, 0.05), 0.2)
+    found = []
+    for reach in (np.inf, 1e6):
+        monkeypatch.setattr(
+            "pacprivacy.adversary.heat._reach",
+            lambda *_, far=reach: (np.full(len(_[-1]), far), 1e-5),
+        )
+        rng = np.random.default_rng(0)
+        view = make_view(points)
+        found.append(heat_charges(view, pool, terms, n_draws=1 << 14, gamma=1e-3, rng=rng))
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.claim("H-1")
