@@ -1,7 +1,6 @@
 """The heat potential against quadrature and enumeration: charges are enough, and no more."""
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
