@@ -47,8 +47,7 @@ from pacprivacy.simulation import (
 )
 
 SUBSETS_BATCHED = 2000  # by default, where all are evaluated by matrix products
-SUBSETS_OF_MANY = 512  # where masks and proofs for so many records would take long
-MANY_RECORDS = 200_000
+SUBSETS_OF_MANY = ((200_000, 512), (20_000, 1000))  # above so many records: proofs take long
 SUBSETS_BLACK_BOX = 256
 TRYING = "trying folds"
 AS_GOOD = 1.05  # an error that pilots do not tell from the least
@@ -162,7 +161,8 @@ class Rehearsal:
         if self._n_subsets is not None:
             strategy = strategy.with_subsets(self._n_subsets)
         elif strategy.n_subsets is None:
-            default = SUBSETS_OF_MANY if self.data.n_rows > MANY_RECORDS else SUBSETS_BATCHED
+            fewer = (m for above, m in SUBSETS_OF_MANY if self.data.n_rows > above)
+            default = next(fewer, SUBSETS_BATCHED)
             if mechanism_by_subset(mechanism):
                 default = SUBSETS_BLACK_BOX
             if isinstance(strategy, Balanced) and strategy.folds != "auto":
