@@ -25,7 +25,7 @@ settings.register_profile(
     "quick",
     deadline=None,
     derandomize=True,
-    max_examples=50,
+    max_examples=30,
     suppress_health_check=[HealthCheck.too_slow],  # it measures the machine, not the test
 )
 settings.register_profile("thorough", parent=settings.get_profile("quick"), max_examples=1000)
