@@ -212,7 +212,8 @@ class Rehearsal:
             if len(pilots) == 1:
                 each = (time.perf_counter() - started) / pilots[0][1].n_subsets
                 runs = strategy.n_subsets * each if alone else 1.0
-                after = run_seconds_after(strategy.n_subsets, self.data.n_rows)
+                size_of_one = pilots[0][0].values.shape[1]
+                after = run_seconds_after(strategy.n_subsets, self.data.n_rows, size_of_one)
                 expect({TRYING: runs / part, EVALUATING: runs, **after})
         goal = value_on_all(mechanism, self.data)
         if any(goal.shape != outputs.values.shape[1:] for outputs, _ in pilots):

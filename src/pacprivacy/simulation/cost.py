@@ -96,7 +96,7 @@ def predict_cost(
         evaluating = fixing + _line(few_run[1], more_run[1], n_subsets)
         held = _line(few_peak[2], more_peak[2], n_subsets)
         n_outputs = int(np.shape(few_run[0])[1])
-    after = run_seconds_after(n_subsets, len(data.parts[0]))
+    after = run_seconds_after(n_subsets, len(data.parts[0]), n_outputs)
     outputs = 8.0 * n_subsets * n_outputs * _COPIES
     return Cost(
         seconds={EVALUATING: evaluating, **after},

@@ -331,7 +331,7 @@ class SubsetRun:
                 seconds = min(seconds, time.perf_counter() - start)  # without imports
             self.n_done = int(finished.sum())
             left = self.pool.n_subsets - self.n_done
-            after = run_seconds_after(self.pool.n_subsets, self.pool.n_units)
+            after = run_seconds_after(self.pool.n_subsets, self.pool.n_units, first.size)
             expect({EVALUATING: left * seconds / workers.count, **after})
             advance = begin(EVALUATING, left)
 
@@ -553,13 +553,19 @@ def run_subsets(
         raise min(failures, key=lambda failure: failure.subset).to_error()
 
 
-def run_seconds_after(n_subsets: int, n_units: int) -> dict[str, float]:
+def run_seconds_after(n_subsets: int, n_units: int, n_outputs: int = 3) -> dict[str, float]:
     """Return about how many seconds the stages after the evaluation take.
 
-    From a few means on one core, k chosen by default: right to a factor of two or so.
+    From means of lognormal numbers on one core, k chosen by default: right to a factor of two or
+    so. Up to two numbers are proved without draws.
     """
-    search = 6e-3 * n_subsets + 1e-8 * n_subsets * n_units
-    return {SEARCHING: search, PROVING: 0.2, WRITING: 1e-3 * n_subsets}
+    cells = n_subsets * n_units
+    by_draws = 0.4 + 4e-4 * n_subsets + 1.2e-8 * cells * min(n_outputs, 20)
+    return {
+        SEARCHING: 0.4 + 8e-4 * n_subsets + 2.5e-8 * cells,
+        PROVING: 0.2 if n_outputs <= 2 else by_draws,
+        WRITING: 5e-4 * n_subsets,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
