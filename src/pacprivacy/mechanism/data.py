@@ -104,8 +104,14 @@ def is_data_table(part: Any) -> bool:
 def split_data_units(data: Any, units: Any) -> tuple[Any, Any]:
     """Take the column that ``units`` names out of a frame: whose row it is, and not a number."""
     parts = data if isinstance(data, tuple) else (data,)
-    if units is None and parts and isinstance(parts[0], Dataset):
-        return data, parts[0].units()
+    streams = [part for part in parts if isinstance(part, Dataset)]
+    if units is None and streams:
+        if len({part.unit for part in streams}) > 1:
+            raise DataError(
+                "parts must have the same unit; got Datasets with different ones. "
+                "Take all columns from one: (people[['age']], people['income'])."
+            )
+        return data, streams[0].units()
     if not isinstance(units, str):
         return data, units
     for i, part in enumerate(parts):

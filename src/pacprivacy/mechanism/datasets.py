@@ -95,14 +95,17 @@ class Dataset:
             labels = np.concatenate(
                 [b.column(0).to_numpy(False) for b in self._batches([self.unit])]
             )
-            codes, _ = encode_pool_labels(labels, self._n_rows, name="unit")
-            if (np.diff(codes) < 0).any():
-                raise DataError(
-                    f"rows of a unit must follow each other; got a value of {self.unit!r} that "
-                    "comes again after others. Sort the files by it."
-                )
-            self._units = codes
+            self._units, _ = encode_pool_labels(labels, self._n_rows, name="unit")
+            self.check_units(self._units)
         return named_pool_units(self._units, self.unit)
+
+    def check_units(self, codes: npt.NDArray[np.integer[Any]]) -> None:
+        """Refuse units whose rows do not follow each other, in order: passes could not sum them."""
+        if (np.diff(codes) < 0).any():
+            raise DataError(
+                "rows of a unit must follow each other in a Dataset; got a unit that comes again "
+                "after others. Sort the files by it."
+            )
 
     def stream(self) -> DatasetStream:
         """Return the columns as a matrix, or as a vector, that is read in passes."""

@@ -81,6 +81,13 @@ class SparkDataset(Dataset):
         """Return None: every row is its own unit."""
         return
 
+    def check_units(self, codes: npt.NDArray[np.integer[Any]]) -> None:
+        """Refuse units of several rows: sums are made by the key of a row."""
+        raise DataError(
+            f"units must be left out for a SparkDataset, whose unit is {self.unit!r}; got others. "
+            "Aggregate the frame by them first."
+        )
+
     def stream(self) -> DatasetStream:
         """Return the columns as a matrix, or as a vector, that is summed by Spark."""
         if self._stream is None:

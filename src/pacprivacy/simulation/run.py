@@ -515,13 +515,16 @@ def _short_traceback(error: BaseException) -> str:
 
 
 def coerce_for_run(pool: Pool, data: Any) -> Data:
-    """Return the universe of a pool; refuse data with another number of rows."""
+    """Return the universe of a pool; refuse data with other rows than it was drawn for."""
     universe = coerce_data(data)
     if universe.n_rows != pool.n_rows:
         raise DataError(
             f"data must have as many rows as the pool ({pool.n_rows}); got {universe.n_rows}. "
             "Draw the pool for this data."
         )
+    for part in universe.parts:
+        if isinstance(part, mechanisms.Dataset) and pool.row_units is not None:
+            part.check_units(pool.row_units)
     return universe
 
 

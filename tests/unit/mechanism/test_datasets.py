@@ -129,6 +129,16 @@ def test_what_needs_all_rows_is_refused(folder: Path) -> None:
         run_mechanism(pac.stats.mean("age"), people, pac.Balanced(n_subsets=4).draw(N))
 
 
+@pytest.mark.claim("M-6")
+def test_units_that_passes_cannot_sum_are_refused(folder: Path) -> None:
+    pool = pac.Balanced(n_subsets=4, blocks=True).draw(N, rng=0, units=np.arange(N) % (N // 2))
+    with pytest.raises(DataError, match="must follow each other in a Dataset"):
+        run_mechanism(Mean(), Dataset(folder)["age"], pool)
+    ages, spends = Dataset(folder)[["age"]], Dataset(folder, unit="person")["spend"]
+    with pytest.raises(DataError, match="parts must have the same unit"):
+        pac.privatize(JointRidge(), (ages, spends), "mi<=1", n_subsets=4)
+
+
 def test_what_cannot_be_read_is_explained(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="source must name Parquet files"):
         Dataset(tmp_path / "*.parquet")
