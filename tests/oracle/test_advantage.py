@@ -14,6 +14,7 @@ from pacprivacy.adversary.advantage import (
     CURVATURE,
     GRID_STEPS,
     RATES,
+    ROUGH_ERROR,
     _by_draws,
     _kernel,
     _on_a_line,
@@ -172,6 +173,16 @@ def turned(view: View, angle: float) -> View:
     """Return the same candidates on a slanted line of the plane: nothing changes for anybody."""
     points = view.points @ np.array([[math.cos(angle), math.sin(angle)]])
     return make_view(points, view.log_prior)
+
+
+@pytest.mark.claim("A-5", "A-8")
+def test_densities_in_two_steps_are_off_by_a_tiny_share() -> None:
+    points, nodes = np.array([-3.0, 0.21, 7.7]), np.linspace(-11.5, 16.2, 997)
+    second, first = _two_steps(nodes, points)
+    truth = norm.pdf(nodes[:, None] - points)
+    shown = truth > 1e-13
+    assert (np.abs(second @ first - truth)[shown] <= ROUGH_ERROR * truth[shown]).all()
+    assert np.abs(second @ first - truth)[~shown].max() < 1e-15
 
 
 @pytest.mark.claim("A-8")

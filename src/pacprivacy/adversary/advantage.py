@@ -44,6 +44,8 @@ PLANE_REACH = 6.5
 PLANE_BATCH = 64  # units
 PLANE_LOOKS = 4096
 LARGEST_PLANE = 2500.0  # of the noise's variance
+ROUGH, ROUGH_ERROR = 0.5, 6e-9  # a grid's step, and the relative error that is left by it
+LINE_BLOCK = 1024  # nodes
 NOTHING = 1e-20  # of a density
 REACH = 8.5  # of a grid beyond the outermost candidates
 CURVATURE = 4 / math.sqrt(2 * math.pi * math.e)  # integral of |phi''|
@@ -432,24 +434,37 @@ def plane_advantage(
     The second number is for ``W = 1`` (claim A-8). The density of a candidate is a product of two,
     so the sum for a unit is that of the entries of one product of matrices.
     """
-    error = step**2 / 2 * CURVATURE
-    lost = (view.n_subsets + 8) * HALF_PRECISION
-    dtype = np.float32 if lost < 0.1 * error else np.float64
     alive, sides = np.isfinite(view.log_prior), []
     for along in view.points[alive].T:
         nodes = np.arange(along.min() - PLANE_REACH, along.max() + PLANE_REACH + step, step)
-        density = step / math.sqrt(2 * math.pi) * np.exp(-0.5 * (nodes[:, None] - along) ** 2)
-        density[density < NOTHING] = 0.0  # numbers that are nearly zero are slow
-        sides.append(density.astype(dtype))
-    sides.sort(key=len)
-    across, weights = np.ascontiguousarray(sides[1].T), np.exp(view.log_prior[alive])
-    found = np.empty(len(units))
+        sides.append(_two_steps(nodes, along))
+    (near, near_rough), (far, far_rough) = sorted(sides, key=lambda side: len(side[0]))
+    error = step**2 / 2 * CURVATURE + 2 * ROUGH_ERROR
+    lost = (near.shape[1] + far.shape[1] + 16) * HALF_PRECISION
+    dtype = np.float32 if lost < 0.1 * error else np.float64
+    near, far = (step * near).astype(dtype), np.ascontiguousarray((step * far).T, dtype=dtype)
+    weights, found = np.exp(view.log_prior[alive]), np.empty(len(units))
     for place, masks in tilts.blocks(units, np.float64, whole=True):
-        terms = (masks[alive] * weights[:, None]).astype(dtype)
+        terms = masks[alive] * weights[:, None]
         for k in range(terms.shape[1]):
-            density = (sides[0] * terms[:, k]) @ across
+            rough = ((near_rough * terms[:, k]) @ far_rough.T).astype(dtype)
+            density = (near @ rough) @ far
             found[place.start + k] = np.abs(density, out=density).sum(dtype=np.float64)
     return found, error + (lost if dtype == np.float32 else 0.0)
+
+
+def _two_steps(nodes: Vector, points: Vector) -> tuple[Matrix, Matrix]:
+    """Return matrices whose product is ``φ(z - w)`` at all nodes and points (claim A-8).
+
+    Half of the noise brings the points to a rough grid, the other half brings them to the nodes.
+    """
+    reach = max(points.min() - nodes[0], nodes[-1] - points.max()) / 2 + 3.75
+    rough = np.arange(points.min() - reach, points.max() + reach + ROUGH, ROUGH)
+    first = ROUGH / math.sqrt(math.pi) * np.exp(-np.square(rough[:, None] - points))
+    second = np.exp(-np.square(nodes[:, None] - rough)) / math.sqrt(math.pi)
+    for density in (first, second):
+        density[density < NOTHING] = 0.0  # numbers that are nearly zero are slow
+    return second, first
 
 
 def _on_a_plane(
@@ -523,16 +538,25 @@ def line_advantage(
     What is lost to rounding, and by looking at no candidate from afar, is in units of the largest
     mask (claim A-5).
     """
-    found, error, n_nodes = np.zeros(len(units)), 2.0 * _tail(REACH), 0
+    found, error = np.zeros(len(units)), 2.0 * _tail(REACH)
     if not is_banded(view):
-        for weights, mass in line_posteriors(view, step):
-            folded, n_nodes = tilts.fold(weights) * mass[:, None], n_nodes + len(mass)
-            if dtype == np.float32:
-                error += float(np.abs(folded).sum()) * (tilts.rows + 8) * HALF_PRECISION
-            folded = folded.astype(dtype)
-            for place, masks in tilts.blocks(units, dtype):
-                found[place] += np.abs(folded @ masks).sum(axis=0, dtype=np.float64)
-        return found, error, n_nodes
+        nodes = _line_nodes(view, step)
+        alive = np.isfinite(view.log_prior)
+        fine, rough = _two_steps(nodes, view.points[alive, 0])
+        parts = np.zeros((len(rough), view.n_subsets))
+        parts[:, alive] = rough * np.exp(view.log_prior[alive])
+        fine, folded = (step * fine).astype(dtype), tilts.fold(parts)
+        error += ROUGH_ERROR
+        if dtype == np.float32:
+            mass = float(fine.sum(axis=0, dtype=np.float64) @ np.abs(folded).sum(axis=1))
+            error += mass * (tilts.rows + len(rough) + 16) * HALF_PRECISION
+        folded = folded.astype(dtype)
+        for place, masks in tilts.blocks(units, dtype):
+            brought = folded @ masks
+            for start in range(0, len(fine), LINE_BLOCK):
+                sizes = np.abs(fine[start : start + LINE_BLOCK] @ brought)
+                found[place] += sizes.sum(axis=0, dtype=np.float64)
+        return found, error, len(nodes)
     order = np.argsort(view.points[:, 0])
     bands = [(near, density.astype(dtype)) for near, density in _bands(view, order, step)]
     error += 6.0 * _tail(REACH) + 2.0**-50 * float(np.ptp(view.points))
@@ -572,15 +596,18 @@ def _tail(reach: float) -> float:
     return 0.5 * math.erfc(reach / math.sqrt(2))
 
 
+def _line_nodes(view: View, step: float) -> Vector:
+    alive = view.points[np.isfinite(view.log_prior), 0]
+    low, high = float(alive.min()) - REACH, float(alive.max()) + REACH
+    return low + step * np.arange(math.ceil((high - low) / step) + 1)
+
+
 def line_posteriors(view: View, step: float) -> Iterator[tuple[Matrix, Vector]]:
     """Yield posteriors at the nodes of a grid, with the probability of each node's cell."""
-    points = view.points[:, 0]
-    alive = points[np.isfinite(view.log_prior)]
-    low, high = float(alive.min()) - REACH, float(alive.max()) + REACH
-    n_nodes = math.ceil((high - low) / step) + 1
+    points, nodes = view.points[:, 0], _line_nodes(view, step)
     block = max(16, BLOCK_CELLS // 4 // len(points))
-    for start in range(0, n_nodes, block):
-        z = low + step * np.arange(start, min(start + block, n_nodes))
+    for start in range(0, len(nodes), block):
+        z = nodes[start : start + block]
         log_p = view.log_prior - 0.5 * (z[:, None] - points) ** 2
         top = log_p.max(axis=1)
         weights = np.exp(log_p - top[:, None])
