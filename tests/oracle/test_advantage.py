@@ -20,6 +20,7 @@ from pacprivacy.adversary.advantage import (
     _on_a_line,
     _on_a_plane,
     _Sums,
+    _two_steps,
     advantage_bounds,
     advantage_deviation,
     advantage_moments,
