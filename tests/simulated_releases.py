@@ -750,7 +750,7 @@ def dp_accounts() -> Any:
         "parameter": gaussian_parameter(1.0, 1e-6),
         "score loss": dp.score_loss(8, sensitivity=1.0, epsilon=1.0, gamma=0.05),
         "penalty": dp.least_penalty(0.5, x_bound=2.0),
-        "noise": dp.search_noise(
+        "noise": dp.dp_search_noise(
             dp.FullBatch(n_public=5),
             5,
             n_steps=10,

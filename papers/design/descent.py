@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import Objective, StepRule
-from pacprivacy.theory.design import noise_ratio, subset_mean_variance
+from pacprivacy.design.descent import noise_ratio, subset_gradient_variance
 from papers.design.data import NAMES, BinarySplit, load_binary
 from papers.design.pool import PoolRow, pool_rows
 from papers.design.tables import (
@@ -167,7 +167,7 @@ def train_fresh(
     single = np.float32
     features, squares = X.astype(single), np.square(X, dtype=np.float64).astype(single)
     column, n = targets.astype(single)[:, None], len(X)
-    share = single(subset_mean_variance(1.0, n) * n / (n - 1))
+    share = single(subset_gradient_variance(1.0, n) * n / (n - 1))
     strides, shrink = np.asarray(steps, dtype=single)[:, None], single(objective.penalty)
     weights = np.zeros((X.shape[1], n_trials), dtype=single)
     for ratio in ratios:

@@ -26,7 +26,7 @@ from pacprivacy.adversary.advantage import (
     is_plane,
     plane_advantage,
 )
-from pacprivacy.adversary.view import View, ViewTilts
+from pacprivacy.adversary.view_and_belief import View, ViewTilts
 from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.theory import success_at
 

@@ -18,7 +18,13 @@ from pacprivacy.adversary import (
 )
 from pacprivacy.adversary.information import fit_information_controls
 from pacprivacy.adversary.membership import noiseless_membership_risk
-from pacprivacy.adversary.view import View, ViewTilts, draw_views, make_view, view_entropy
+from pacprivacy.adversary.view_and_belief import (
+    View,
+    ViewTilts,
+    draw_views,
+    make_view,
+    view_entropy,
+)
 from pacprivacy.budget import Information
 from pacprivacy.noise import AxisFrame, calibrate
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points

@@ -29,9 +29,9 @@ from pacprivacy._random import Process, ProcessBound, SystemSource, fresh_seed
 from pacprivacy.budget import Spent
 from pacprivacy.dp import GaussianEvent
 from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, NoiseReduction
-from pacprivacy.dp.accuracy_first.mechanisms import BrownianLevels, NoisyLevels, draw_levels
-from pacprivacy.dp.adaptive import Filter, Odometer
+from pacprivacy.dp.accuracy_first.noise_levels import BrownianLevels, NoisyLevels, draw_levels
 from pacprivacy.dp.descent import StepNoise
+from pacprivacy.dp.filter_and_odometer import Filter, Odometer
 from pacprivacy.errors import LedgerError, SecretError
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.ledger import Ledger

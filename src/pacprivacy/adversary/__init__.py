@@ -61,7 +61,7 @@ from pacprivacy.adversary.membership import (
     noiseless_membership_risk as noiseless_membership_risk,
     side_knowledge as side_knowledge,
 )
-from pacprivacy.adversary.view import (
+from pacprivacy.adversary.view_and_belief import (
     Belief as Belief,
     View as View,
     ViewTilts as ViewTilts,

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary.candidates import Candidates, Units
-from pacprivacy.adversary.view import View, ViewTilts, draw_view_blocks, view_posterior
+from pacprivacy.adversary.view_and_belief import View, ViewTilts, draw_view_blocks, view_posterior
 
 FIRST_STAGE = 2048  # simulated releases on which others are bounded first
 CHAMPIONS = 512  # units among which the likely worst are found

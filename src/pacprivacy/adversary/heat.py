@@ -32,7 +32,13 @@ from pacprivacy.adversary.advantage import (
     line_posteriors,
 )
 from pacprivacy.adversary.candidates import Candidates, Units
-from pacprivacy.adversary.view import View, ViewTilts, draw_view_blocks, make_view, view_posterior
+from pacprivacy.adversary.view_and_belief import (
+    View,
+    ViewTilts,
+    draw_view_blocks,
+    make_view,
+    view_posterior,
+)
 
 TOP: float = 1 / math.sqrt(2 * math.pi)  # of the normal density
 HEAT_PILOT = 4096  # simulated releases that tell who needs a test of their own

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Share, Vector
-from pacprivacy.adversary.view import (
+from pacprivacy.adversary.view_and_belief import (
     Draws,
     View,
     draw_view_blocks,

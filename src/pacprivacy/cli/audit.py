@@ -9,7 +9,7 @@ import typer
 from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.audit import DEFAULT_ATTACKS, AuditResult, audit as run_audit, audit_text
-from pacprivacy.cli.main import AsJson, Quiet, Verb, one_of, show, show_json
+from pacprivacy.cli.console import AsJson, Quiet, Verb, console_choices, show, show_json
 from pacprivacy.cli.options import BundleFile, Plot, check_plot, find_bundle
 from pacprivacy.release import Bundle, Certificate
 from pacprivacy.reporting import plot_audit
@@ -27,7 +27,7 @@ def _audit(
             "--attack",
             metavar="NAME",
             help=f"One of {', '.join(DEFAULT_ATTACKS)}; may repeat.",
-            autocompletion=one_of(DEFAULT_ATTACKS),
+            autocompletion=console_choices(DEFAULT_ATTACKS),
         ),
     ] = None,
     trials: Annotated[

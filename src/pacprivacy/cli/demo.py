@@ -13,7 +13,7 @@ from sklearn.datasets import load_iris
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._rounding import percent_at_most
 from pacprivacy.budget import Membership
-from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json, show_status, show_table
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
 from pacprivacy.cli.options import Folder
 from pacprivacy.cli.release import check_folder, save_release
 from pacprivacy.mechanism import KMeans, Mean, Mechanism, coerce_data

@@ -9,7 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from pacprivacy.budget import parse_budget
-from pacprivacy.cli.main import one_of, option, read_number, read_pair
+from pacprivacy.cli.console import (
+    console_choices,
+    option,
+    read_console_number,
+    read_console_pair,
+)
 from pacprivacy.errors import CertificateError, DataError, LedgerError
 from pacprivacy.noise import RULES
 from pacprivacy.reporting import FORMATS
@@ -30,7 +35,7 @@ ModelName = Annotated[
         "--statistic",
         metavar="NAME",
         help=f"What to release: {', '.join(MODELS)}.",
-        autocompletion=one_of(MODELS),
+        autocompletion=console_choices(MODELS),
     ),
 ]
 Target = Annotated[
@@ -61,7 +66,7 @@ MissingValues = Annotated[
         "--missing",
         metavar="HOW",
         help="Gaps: drop, mean, category or error; looked after inside every candidate.",
-        autocompletion=one_of(POLICIES),
+        autocompletion=console_choices(POLICIES),
     ),
 ]
 Fill = Annotated[float | None, option("--fill", "X", "Stands for the mean of nobody.")]
@@ -74,7 +79,8 @@ Decimal = Annotated[
 Delimiter = Annotated[str | None, option("--delimiter", "MARK", "Of a CSV file; found out.")]
 Encoding = Annotated[str | None, option("--encoding", "NAME", "Of a CSV file; found out.")]
 Unit = Annotated[
-    str | None, option("--unit", "COL", "Column that says whose row it is, if people have several.")
+    str | None,
+    option("--unit", "COL", "Column that says whose row it is, if people have several."),
 ]
 Subsets = Annotated[
     int | None,
@@ -90,7 +96,7 @@ RuleName = Annotated[
         "--rule",
         metavar="NAME",
         help="Noise rule; the least certified noise if absent.",
-        autocompletion=one_of(RULES),
+        autocompletion=console_choices(RULES),
     ),
 ]
 Bins = Annotated[int | None, option("--bins", "N", "Histogram bins.")]
@@ -124,7 +130,8 @@ Folder = Annotated[
 ]
 Plot = Annotated[Path | None, option("--plot", "FILE", "Draw the result: .png, .svg or .pdf.")]
 BundleFile = Annotated[
-    Path | None, option("--bundle", "FILE", "The curator's bundle; curator.npz beside the release.")
+    Path | None,
+    option("--bundle", "FILE", "The curator's bundle; curator.npz beside the release."),
 ]
 LedgerPlace = Annotated[
     str | None,
@@ -139,7 +146,8 @@ Total = Annotated[
     option("--total", "TEXT", "Budget of all releases together; the ledger's by default."),
 ]
 State = Annotated[
-    Path | None, option("--state", "FILE", "Of the session's secret; beside the ledger by default.")
+    Path | None,
+    option("--state", "FILE", "Of the session's secret; beside the ledger by default."),
 ]
 
 
@@ -252,16 +260,16 @@ def read_levels(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def _read_numbers(name: str, text: str) -> tuple[float, ...]:
-    return tuple(read_number(name, part) for part in text.split(","))
+    return tuple(read_console_number(name, part) for part in text.split(","))
 
 
 def read_ranges(name: str, text: str) -> DeclaredRanges:
     """Read ``LO,HI`` for all columns, or ``COL=LO,HI`` for each, separated by semicolons."""
     if "=" not in text:
-        return read_pair(name, text)
+        return read_console_pair(name, text)
     pieces = (piece.partition("=") for piece in text.split(";"))
     return {
-        column.strip(): read_pair(f"{name} for {column.strip()!r}", pair)
+        column.strip(): read_console_pair(f"{name} for {column.strip()!r}", pair)
         for column, _, pair in pieces
     }
 

@@ -13,12 +13,12 @@ import typer
 from pacprivacy._rounding import at_most
 from pacprivacy.budget import AnyBudget, Membership, budget_limits, parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.main import (
+from pacprivacy.cli.console import (
     AsJson,
     Quiet,
     Verb,
-    format_number,
-    read_number,
+    format_console_number,
+    read_console_number,
     show,
     show_json,
     show_status,
@@ -166,7 +166,7 @@ def read_budgets(text: str) -> dict[str, AnyBudget]:
         if "<" in words:
             found[words] = parse_budget(words)
         else:
-            success = read_number("--budgets", words)
+            success = read_console_number("--budgets", words)
             found[f"success <= {100 * success:.4g} %"] = Membership(success)
     return found
 
@@ -230,14 +230,14 @@ def _show(rows: list[PlanRow], outputs: Outputs, pool: Pool, sampling: float) ->
     cells = [
         (
             row.budget,
-            format_number(row.total_variance),
-            format_number(row.noise_rms),
-            format_number(row.distance),
+            format_console_number(row.total_variance),
+            format_console_number(row.noise_rms),
+            format_console_number(row.distance),
             "?" if row.times_least is None else at_most(row.times_least, significant=2),
         )
         for row in rows
     ]
-    cells.append(("no promise", "0", "0", format_number(sampling), ""))
+    cells.append(("no promise", "0", "0", format_console_number(sampling), ""))
     show_table(["budget", "total variance", "noise", "distance", "× least"], cells)
     show(f"\n{LEGEND}")
 

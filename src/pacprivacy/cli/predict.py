@@ -8,7 +8,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from pacprivacy.cli.main import AsJson, Quiet, Verb, show_json, tell_curator
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show_json, tell_curator
 from pacprivacy.cli.options import (
     DataFile,
     Decimal,

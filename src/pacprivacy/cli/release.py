@@ -17,11 +17,11 @@ import typer
 from pacprivacy._certificates import read_key, read_release
 from pacprivacy.budget import budget_limits, parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.main import (
+from pacprivacy.cli.console import (
     AsJson,
     Quiet,
     Verb,
-    one_of,
+    console_choices,
     show,
     show_json,
     tell_curator,
@@ -64,7 +64,7 @@ _Promise = Annotated[
         "--promise",
         metavar="KIND",
         help="pac, or dp: differential privacy of count, sum, mean, histogram, median, quantiles.",
-        autocompletion=one_of(PROMISES),
+        autocompletion=console_choices(PROMISES),
     ),
 ]
 _Delta = Annotated[

@@ -13,7 +13,7 @@ import typer
 
 from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.main import AsJson, Quiet, Verb, option, show, show_json
+from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
 from pacprivacy.cli.sql import Via, read_paths
 from pacprivacy.errors import DataError, LedgerError, PacPrivacyError
 from pacprivacy.estimators import PrivatePredictor
@@ -46,7 +46,8 @@ def _serve(
         typer.Option("--behind-proxy", help="Listen to others without HTTPS: a proxy has it."),
     ] = False,
     source: Annotated[
-        Path | None, option("--tables", "PATH", "Answer SQL too: DuckDB file or folder of tables.")
+        Path | None,
+        option("--tables", "PATH", "Answer SQL too: DuckDB file or folder of tables."),
     ] = None,
     unit: Annotated[
         str | None, option("--unit", "TABLE.COLUMN", "Of the tables: who is protected.")

@@ -9,7 +9,7 @@ import typer
 
 from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json, show_table
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_table
 from pacprivacy.cli.release import (
     BudgetText,
     Seed,

@@ -8,7 +8,7 @@ import typer
 
 from pacprivacy._certificates import DP_SCHEMA, read_release
 from pacprivacy._rounding import at_most, percent_at_most
-from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
 from pacprivacy.cli.options import BundleFile, find_bundle
 from pacprivacy.dp import DPCertificate
 from pacprivacy.release import (

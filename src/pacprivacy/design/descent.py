@@ -2,6 +2,12 @@
 
 The loss, the step sizes and the budget of every step are fixed on the whole universe before the
 first step; every gradient is calibrated to the belief that the ones before it leave.
+
+A release whose every coordinate gets noise of ``C`` times its own variance over subsets has the
+error ``Bias² + (1 + C) Variance + floor``. ``C``, the *noise ratio*, grows as the budget shrinks,
+so a private release wants more regularisation and smaller steps than a public one. ``J`` is the
+bound of claim D-3 on the error of noisy gradient descent. The formulas at the end broadcast over
+dimensions and budgets.
 """
 
 import math
@@ -10,13 +16,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+from scipy import special, stats
 
 from pacprivacy import _version
 from pacprivacy._checks import (
+    Array,
     ArrayLike,
     Integers,
     Matrix,
     Vector,
+    check_above_zero,
+    check_not_negative,
     check_positive,
     freeze,
 )
@@ -45,18 +55,14 @@ from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate, CertificateNoise, ReleaseSecret, open_parts_text
 from pacprivacy.session import Rehearsal
 from pacprivacy.theory import membership_success
-from pacprivacy.theory.design import (
-    descent_shares,
-    descent_step,
-    noise_ratio,
-    subset_mean_variance,
-)
 
 Shares: TypeAlias = Literal["uniform", "late"] | ArrayLike
 Split: TypeAlias = Literal["waterfill", "uniform"]
 Gradients: TypeAlias = Callable[[Matrix], Matrix]
 
 _MOST_TRIES: Final = 20
+_NEWTON_STEPS: Final = 3  # from the Wright omega function's 1e-16 these only remove cancellation
+_TAIL_STDS: Final = 12.0  # a binomial is beyond these with probability below 1e-30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -96,7 +102,7 @@ class StepRule:
             ratio = float(noise_ratio(self.mi_nats, n_dimensions=start.size, n_steps=n_steps))
         steps = descent_step(
             start_error=self._start_error(objective, X, targets),
-            gradient_var=subset_mean_variance(spread, len(X)),
+            gradient_var=subset_gradient_variance(spread, len(X)),
             convexity=objective.penalty,
             n_steps=n_steps,
             ratio=ratio,
@@ -499,3 +505,156 @@ class MeanGradient(Mechanism):
                 f"{self.weights.shape}. Pass one weight for each feature and target."
             )
         return X, targets
+
+
+# --- formulas of the noise to come, of steps and of shares --------------------------------------
+
+
+def noise_ratio(mi_nats: ArrayLike, *, n_dimensions: int = 1, n_steps: int = 1) -> Array:
+    """Noise variance over output variance when a budget is split evenly."""
+    budget = check_above_zero("mi_nats", mi_nats, advice="Use about 0.02 for a success below 60 %.")
+    if n_dimensions < 1 or n_steps < 1:
+        raise BudgetError(
+            f"n_dimensions and n_steps must be at least 1; got {n_dimensions} and {n_steps}. "
+            "Count the released numbers."
+        )
+    return np.asarray(n_dimensions * n_steps / (2.0 * budget))
+
+
+def descent_step(
+    *,
+    start_error: ArrayLike,
+    gradient_var: ArrayLike,
+    convexity: ArrayLike,
+    n_steps: int,
+    ratio: ArrayLike = 0.0,
+    largest: ArrayLike = np.inf,
+    exact: bool = False,
+) -> Array:
+    """Step size by formula: the minimiser of ``J`` with ``(1-ημ)^T`` replaced by ``exp(-ημT)``.
+
+    If ``exact``, the minimiser of ``J`` itself, on ``[0, min(largest, 1/μ)]``.
+
+    Guarantee
+    ---------
+    Claim D-4. ``J`` has one stationary point on ``(0, 1/μ)``, a minimum; exactly, it is bracketed
+    and halved down to neighbouring doubles.
+    """
+    pull, alpha = _pull(start_error, gradient_var, convexity, n_steps=n_steps, ratio=ratio)
+    most, mu = check_above_zero("largest", largest, advice="Pass 1/L."), _convexity(convexity)
+    if exact:
+        return np.asarray(_least_point(pull, np.minimum(most * mu, 1.0), n_steps) / mu)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scaled = np.log(np.real(special.wrightomega(pull + 1.0)))
+        # e^u + u = z; near u = 0 the logarithm has lost digits that Newton's steps bring back.
+        for _ in range(_NEWTON_STEPS):
+            scaled = scaled - np.where(
+                scaled < 1.0, (np.expm1(scaled) + scaled - pull) / (np.exp(scaled) + 1.0), 0.0
+            )
+    scaled = np.where(np.isinf(pull), np.inf, scaled)
+    return np.asarray(np.minimum(scaled / alpha, most))
+
+
+def _least_point(pull: Array, cap: Array, n_steps: int) -> Array:
+    pull, cap = np.broadcast_arrays(pull, cap)
+    flat, edge = pull.ravel(), cap.ravel()
+    # Non-negative doubles are ordered like their bit patterns: bisecting those ends on the
+    # smallest double at which J no longer falls, in at most 62 steps.
+    low, high = np.zeros_like(edge).view(np.int64), edge.copy().view(np.int64)
+    while np.any(high - low > 1):
+        middle = low + (high - low) // 2
+        falls = _stationarity(middle.view(np.float64), n_steps) < flat
+        low, high = np.where(falls, middle, low), np.where(falls, high, middle)
+    return np.where(flat > 0.0, high.view(np.float64), 0.0).reshape(pull.shape)
+
+
+def descent_shares(step: float, *, convexity: float, n_steps: int) -> Array:
+    """Shares of the budget per step that minimise ``J``: later steps get more.
+
+    Noise of an early step is contracted by every later one. With shares ``b_t`` the bound holds
+    ``Σ_t (1-ημ)^(T-1-t) / b_t``, least for ``b_t ∝ (1-ημ)^((T-1-t)/2)``.
+    """
+    keep = 1.0 - float(step) * float(_convexity(convexity))
+    if not 0.0 < keep <= 1.0:
+        raise BudgetError(
+            f"step must be at least 0 and below 1/convexity; got {step}. Cap it at 1/L."
+        )
+    ages = np.arange(_check_steps(n_steps) - 1, -1, -1, dtype=np.float64)
+    # The first shares of a long run may be too small for a double: keep them positive.
+    logs = np.maximum(0.5 * ages * np.log(keep), -300.0)
+    shares: Array = np.exp(logs) / np.exp(logs).sum()
+    return shares
+
+
+def _mean_inverse_size(n_records: int, *, rate: float = 0.5) -> float:
+    """Return ``E[1/k | k >= 1]`` for ``k ~ Binomial(n, rate)``, the size of a Poisson subset."""
+    if n_records < 1 or not 0.0 < rate <= 1.0:
+        raise BudgetError(
+            f"n_records must be at least 1 and rate above 0 and at most 1; got {n_records} and "
+            f"{rate}. Use rate 0.5 for the smallest prior."
+        )
+    middle = n_records * rate
+    reach = _TAIL_STDS * np.sqrt(middle * (1.0 - rate)) + 50.0
+    sizes = np.arange(max(1, int(middle - reach)), min(n_records, int(middle + reach) + 1) + 1)
+    weights = stats.binom.pmf(sizes, n_records, rate)
+    return float((weights / sizes).sum() / weights.sum())
+
+
+def subset_gradient_variance(
+    sample_variance: ArrayLike, n_records: int, *, rate: float = 0.5
+) -> Array:
+    """Variance of the mean over a Poisson subset, given that it is not empty.
+
+    Guarantee
+    ---------
+    Claim D-5. Exact: no estimate, whatever the values are.
+    """
+    if n_records < 2:
+        raise BudgetError(f"n_records must be at least 2; got {n_records}. Pass more records.")
+    spread = check_not_negative("sample_variance", sample_variance)
+    return np.asarray(spread * (_mean_inverse_size(n_records, rate=rate) - 1.0 / n_records))
+
+
+def _pull(
+    start_error: ArrayLike,
+    gradient_var: ArrayLike,
+    convexity: ArrayLike,
+    *,
+    n_steps: int,
+    ratio: ArrayLike,
+) -> tuple[Array, Array]:
+    """Return ``α e0²/β`` and ``α``; without gradient variance the first is infinite."""
+    mu = _convexity(convexity)
+    spread = (1.0 + check_not_negative("ratio", ratio)) * check_not_negative(
+        "gradient_var", gradient_var
+    )
+    alpha = mu * _check_steps(n_steps)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        pull = alpha * mu * check_not_negative("start_error", start_error) / spread
+    return np.where(np.isnan(pull), 0.0, pull), np.asarray(alpha)
+
+
+def _stationarity(shrink: Array, n_steps: int) -> Array:
+    """Return the increasing function whose value ``α e0²/β`` marks the minimum of ``J``.
+
+    ``T h + (1-h)((1-h)^-T - 1)`` at ``h = ημ``; convex, zero at zero.
+    """
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        log_keep = np.log1p(-shrink)
+        # One power is kept apart so that the end h = 1 is T for T = 1 and infinite beyond.
+        powers = np.exp((1 - n_steps) * log_keep) if n_steps > 1 else np.ones_like(shrink)
+        grown = np.where(shrink < 0.5, (1.0 - shrink) * np.expm1(-n_steps * log_keep), 0.0)
+        grown = np.where(shrink < 0.5, grown, powers - (1.0 - shrink))
+    return np.asarray(n_steps * shrink + grown)
+
+
+def _convexity(value: ArrayLike) -> Array:
+    return check_above_zero(
+        "convexity", value, advice="Use an l2 penalty: it is the strong convexity."
+    )
+
+
+def _check_steps(n_steps: int) -> int:
+    if n_steps < 1:
+        raise BudgetError(f"n_steps must be at least 1; got {n_steps}. Take one step.")
+    return n_steps

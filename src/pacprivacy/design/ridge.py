@@ -12,7 +12,17 @@ from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 import numpy as np
 
-from pacprivacy._checks import Integers, Matrix, Vector, check_positive, freeze
+from pacprivacy._checks import (
+    Array,
+    ArrayLike,
+    Integers,
+    Matrix,
+    Vector,
+    check_not_negative,
+    check_positive,
+    freeze,
+)
+from pacprivacy.design.descent import noise_ratio
 from pacprivacy.design.transforms import (
     Fit,
     LinearTransform,
@@ -32,11 +42,24 @@ from pacprivacy.mechanism import (
     subset_sums,
 )
 from pacprivacy.pool import Pool
-from pacprivacy.theory.design import noise_ratio, ridge_penalty
 
 _SOLVE_NUMBERS: Final = 2**23  # float64 numbers of Gram matrices held at a time, about 64 MB
 
 Snr: TypeAlias = Literal["universe"] | float
+
+
+def ridge_penalty(signal: ArrayLike, noise_var: ArrayLike, *, ratio: ArrayLike = 0.0) -> Array:
+    """Ridge penalty of one orthogonal coordinate that is best for the released coefficient.
+
+    Guarantee
+    ---------
+    Claim D-2. Least expected squared error, whatever the sum of squares of the coordinate is.
+    """
+    power = np.square(np.asarray(signal, dtype=np.float64))
+    spread = (1.0 + check_not_negative("ratio", ratio)) * check_not_negative("noise_var", noise_var)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        penalty = np.asarray(spread / power)
+    return np.where(power == 0.0, np.inf, penalty)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

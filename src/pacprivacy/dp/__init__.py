@@ -35,7 +35,6 @@ from pacprivacy.dp.accounting import (
     calibrate_to_advantage as calibrate_to_advantage,
     zcdp_epsilon as zcdp_epsilon,
 )
-from pacprivacy.dp.adaptive import Filter as Filter, Odometer as Odometer
 from pacprivacy.dp.aggregate import (
     ClippedMean as ClippedMean,
     GridMedian as GridMedian,
@@ -71,6 +70,13 @@ from pacprivacy.dp.events import (
     ReplacementSampling as ReplacementSampling,
     events_of as events_of,
 )
+from pacprivacy.dp.filter_and_odometer import Filter as Filter, Odometer as Odometer
+from pacprivacy.dp.hyperparameter_search import (
+    RandomRuns as RandomRuns,
+    dp_search as dp_search,
+    dp_search_noise as dp_search_noise,
+    pure_search as pure_search,
+)
 from pacprivacy.dp.losses import (
     Hinge as Hinge,
     LinearLoss as LinearLoss,
@@ -102,12 +108,6 @@ from pacprivacy.dp.perturbation import (
 from pacprivacy.dp.regression import (
     adassp as adassp,
     regression_from_statistics as regression_from_statistics,
-)
-from pacprivacy.dp.search import (
-    RandomRuns as RandomRuns,
-    dp_search as dp_search,
-    pure_search as pure_search,
-    search_noise as search_noise,
 )
 from pacprivacy.dp.sgd import dp_sgd as dp_sgd, dp_sgd_jax as dp_sgd_jax
 from pacprivacy.dp.statistics import (

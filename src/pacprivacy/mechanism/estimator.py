@@ -15,7 +15,6 @@ import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
@@ -23,6 +22,7 @@ from pacprivacy.mechanism.data import (
     code_data_labels,
     find_data_classes,
 )
+from pacprivacy.mechanism.mechanism import Mechanism
 from pacprivacy.mechanism.nodes import Node, NodeReader, SequenceNode, StaticNode, static_array
 
 Builder = Callable[[Any, list[Vector], str], Node]

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from pacprivacy._checks import Integers, Matrix, check_count, freeze
 from pacprivacy._random import public_generator
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism, fixed_mechanism
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
@@ -29,6 +28,7 @@ from pacprivacy.mechanism.data import (
     read_data_columns,
     read_labelled_data,
 )
+from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
 from pacprivacy.pool import Pool
 
 Reference: TypeAlias = Literal["low", "middle", "universe"]

@@ -10,8 +10,8 @@ from scipy.linalg import eigh
 
 from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Batch, Mechanism, fixed_mechanism
 from pacprivacy.mechanism.data import Data, read_data_columns
+from pacprivacy.mechanism.mechanism import Batch, Mechanism, fixed_mechanism
 from pacprivacy.mechanism.statistics import subset_sizes, subset_sums
 from pacprivacy.pool import Pool
 

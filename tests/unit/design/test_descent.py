@@ -9,13 +9,19 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.adversary import Belief
 from pacprivacy.design import Descent, MeanGradient, Objective, StepRule, descend
-from pacprivacy.design.descent import descend_secretly, split_descent_budget, uniform_descent_plan
+from pacprivacy.design.descent import (
+    descend_secretly,
+    descent_step,
+    noise_ratio,
+    split_descent_budget,
+    subset_gradient_variance,
+    uniform_descent_plan,
+)
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise.formulas import log_det_of_plan
 from pacprivacy.pool import Balanced, Poisson
 from pacprivacy.theory import posterior_success
-from pacprivacy.theory.design import descent_step, noise_ratio, subset_mean_variance
 
 LOSSES = [Objective(loss="squared", penalty=0.3), Objective(loss="logistic", penalty=0.3)]
 
@@ -129,7 +135,7 @@ def test_steps_follow_the_formula() -> None:
     expected = descent_step(
         exact=True,
         start_error=best**2,
-        gradient_var=subset_mean_variance(gradients.var(axis=0, ddof=1), 200),
+        gradient_var=subset_gradient_variance(gradients.var(axis=0, ddof=1), 200),
         convexity=0.2,
         n_steps=20,
         ratio=noise_ratio(1 / 8, n_dimensions=3, n_steps=20),

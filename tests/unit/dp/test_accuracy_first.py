@@ -22,12 +22,11 @@ from pacprivacy.dp.accuracy_first import (
     plan_threshold,
     solve_trust_region,
 )
-from pacprivacy.dp.accuracy_first.mechanisms import (
+from pacprivacy.dp.accuracy_first.noise_levels import (
     as_levels,
-    brownian_increments,
-    brownian_variances,
-    lattice_units,
-    wrong_yes,
+    brownian_level_increments,
+    brownian_level_variances,
+    level_lattice_units,
 )
 from pacprivacy.dp.accuracy_first.problems import (
     logistic_problem_radius,
@@ -43,6 +42,7 @@ from pacprivacy.dp.accuracy_first.search import (
     search_by_doubling,
     search_by_reduction,
 )
+from pacprivacy.dp.accuracy_first.threshold import threshold_wrong_yes
 from pacprivacy.dp.verification import verify_dp
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, MechanismError
 
@@ -60,7 +60,7 @@ LOGISTIC = OutputNR(alpha=0.1, penalty=0.05, x_bound=1.0, n_levels=60)
 @pytest.mark.claim("AF-2")
 def test_scales_pay_for_sensitivity_and_rounding() -> None:
     epsilons = geometric_levels(1e-4, 10.0, 50)
-    step, units = lattice_units(epsilons, sensitivity=0.37, n_numbers=5)
+    step, units = level_lattice_units(epsilons, sensitivity=0.37, n_numbers=5)
     for epsilon, scale in zip(epsilons, units, strict=True):
         assert (0.37 / step + 5) / scale <= epsilon
         assert (0.37 / step + 5) / (scale - 1) > epsilon * (1 - 1e-12)
@@ -120,7 +120,7 @@ def test_some_line_holds_every_level_to_its_epsilon(
     low: float, span: float, n_levels: int, delta: float
 ) -> None:
     epsilons = np.geomspace(low, low * span, n_levels)
-    variances = brownian_variances(epsilons, delta)
+    variances = brownian_level_variances(epsilons, delta)
     assert (np.diff(variances) < 0).all()
     log = math.log(1 / delta)
     # One release by the same bound: ε = 1/2v + sqrt(2 ln(1/δ)/v). Never less, and not much more.
@@ -132,7 +132,7 @@ def test_some_line_holds_every_level_to_its_epsilon(
     steps = Fraction(2**24) / Fraction(math.sqrt(variances[-1])) + 3
     reached = 0
     for variance, (multiple, units) in zip(
-        variances[::-1], brownian_increments(variances, steps), strict=True
+        variances[::-1], brownian_level_increments(variances, steps), strict=True
     ):
         assert 2**10 <= units <= 2**31
         reached += (multiple * units) ** 2
@@ -261,7 +261,7 @@ def test_the_chance_of_a_wrong_yes(n_levels: int) -> None:
         tops = -2 * np.log(2 * (1 - u))
     gaps = tops - rng.laplace(size=(n_runs, 1))
     for margin in (1.0, 6.0, 15.0):
-        expected = wrong_yes(margin, n_levels)
+        expected = threshold_wrong_yes(margin, n_levels)
         measured = float((gaps > margin).mean())
         assert abs(measured - expected) < 6 * math.sqrt(expected * (1 - expected) / n_runs) + 1e-4
 

@@ -5,7 +5,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.adversary.information import divergences, noiseless_divergences
-from pacprivacy.adversary.view import make_view
+from pacprivacy.adversary.view_and_belief import make_view
 
 
 @pytest.mark.claim("RP-2")

@@ -11,7 +11,7 @@ import numpy as np
 from pacprivacy._checks import check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp import DPRelease
-from pacprivacy.dp.accuracy_first import mechanisms
+from pacprivacy.dp.accuracy_first import noise_levels, threshold
 from pacprivacy.dp.accuracy_first.problems import LogisticProblem, Problem, RidgeProblem
 from pacprivacy.dp.accuracy_first.search import (
     SearchCandidates,
@@ -44,7 +44,7 @@ class Method(ABC):
     gamma: float = 0.1
     neighbours: Literal["replace"] = "replace"
     n_levels: int = 1000
-    calibration: mechanisms.Calibration = "tight"
+    calibration: threshold.Calibration = "tight"
     radius: float | None = None
     delta: float = 0.0
 
@@ -136,7 +136,7 @@ class Method(ABC):
         return publish_event(
             problem.coefficients(found.model),
             (found.epsilon * rounded, self.delta, "replace"),
-            mechanisms.level_event(found.most_epsilon * rounded, self.delta),
+            noise_levels.level_event(found.most_epsilon * rounded, self.delta),
             simulation=source.is_simulation,
             kind="dp-ex-post" if tested else "dp",
             mechanism=f"{problem.mechanism}, {SEARCHES[search]}"
@@ -144,7 +144,7 @@ class Method(ABC):
             assumptions=problem.assumptions,
             accounting=accounting,
             noise=found.noise,
-            notes=(self._note(found, tested=tested), *mechanisms.level_notes(self.delta)),
+            notes=(self._note(found, tested=tested), *noise_levels.level_notes(self.delta)),
         )
 
     def _note(self, found: SearchFound, *, tested: bool) -> str:

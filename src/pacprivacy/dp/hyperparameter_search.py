@@ -109,7 +109,7 @@ def _ends(runs: RandomRuns) -> Vector:
     return np.cumsum(chances)
 
 
-def search_noise(
+def dp_search_noise(
     batch: Batch,
     n_records: int,
     *,
@@ -198,7 +198,9 @@ def dp_search(
     n_steps = _same_steps(candidates)
     batch.size_for(n_records)
     left = _delta_left(epsilon, delta, n_numbers=math.prod(shape) * n_steps, runs=runs)
-    noise = search_noise(batch, n_records, n_steps=n_steps, runs=runs, epsilon=epsilon, delta=left)
+    noise = dp_search_noise(
+        batch, n_records, n_steps=n_steps, runs=runs, epsilon=epsilon, delta=left
+    )
     source = dp_noise_source(simulate)
 
     def run() -> tuple[dict[str, Any], float]:
