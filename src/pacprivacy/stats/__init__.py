@@ -28,7 +28,7 @@ from pacprivacy.mechanism import Histogram, Mechanism
 from pacprivacy.stats.joined import JoinedStatistic
 from pacprivacy.stats.regressions import OLS, Logistic, Poisson
 from pacprivacy.stats.statistic import MOST_LEVELS, POLICIES, Missing, Statistic
-from pacprivacy.stats.summaries import Count, Mean, Quantiles, Sum, Variance
+from pacprivacy.stats.sums_and_quantiles import Count, Mean, Quantiles, Sum, Variance
 
 __all__ = [
     "MOST_LEVELS",

@@ -14,7 +14,7 @@ from pacprivacy.errors import DataError
 from pacprivacy.mechanism import Batch, Data, MechanismWrapper, coerce_data, subset_sums
 from pacprivacy.pool import Pool
 from pacprivacy.queries import Tables, TablesWorld, joined_rows
-from pacprivacy.stats.summaries import Summed
+from pacprivacy.stats.sums_and_quantiles import Summed
 
 _OURS = ("pac_u", "pac_two", "pac_unit")  # columns that are not the user's
 

@@ -13,7 +13,7 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Columns, code_column_levels, column_levels, fixed_mechanism
 from pacprivacy.stats.statistic import Statistic, StatisticRows, label_statistic
-from pacprivacy.stats.summaries import Summed
+from pacprivacy.stats.sums_and_quantiles import Summed
 
 INTERCEPT: Final = "intercept"
 NEWTON_STEPS: Final = 100

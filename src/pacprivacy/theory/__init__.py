@@ -13,7 +13,7 @@ from pacprivacy.theory.bounds import (
     log_det_bound as log_det_bound,
     std_upper_bound as std_upper_bound,
 )
-from pacprivacy.theory.success import (
+from pacprivacy.theory.success_and_gaussian import (
     DIVERGENCES as DIVERGENCES,
     READ_AT_DELTA as READ_AT_DELTA,
     DivergenceName as DivergenceName,
