@@ -17,7 +17,7 @@ from pacprivacy.dp import (
     PoissonBatch,
     RandomRuns,
     Steps,
-    descent_noise,
+    dp_descent_noise,
     dp_search,
     dp_search_noise,
     dp_sgd,
@@ -112,7 +112,7 @@ def _trainer(
             steps = CANDIDATES[int(generator.integers(len(CANDIDATES)))]
             return dp_sgd(X, y, steps=steps, simulate=generator, **common)
 
-        noise = descent_noise(batch, 0, n_steps=N_STEPS, epsilon=epsilon, delta=DELTA)
+        noise = dp_descent_noise(batch, 0, n_steps=N_STEPS, epsilon=epsilon, delta=DELTA)
         return alone, noise
     runs = RandomRuns(mean=float(how.split()[-1]))
 

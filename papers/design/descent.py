@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
-from pacprivacy.design import Objective, StepRule
+from pacprivacy.design import DescentStepRule, Objective
 from pacprivacy.design.descent import noise_ratio, subset_gradient_variance
 from papers.design.data import NAMES, BinarySplit, load_binary
 from papers.design.pool import PoolRow, pool_rows
@@ -104,7 +104,9 @@ def descent_rows(
 
 def choose_steps(split: BinarySplit, setting: str, *, mi_nats: float, mode: Mode) -> Vector:
     """Return the step sizes of one cell."""
-    rule = StepRule(mi_nats=mi_nats if mode == "conscious" else None, start_error=SETTINGS[setting])
+    rule = DescentStepRule(
+        mi_nats=mi_nats if mode == "conscious" else None, start_error=SETTINGS[setting]
+    )
     return rule.choose(split.objective, split.X, split.y, n_steps=N_STEPS)
 
 

@@ -26,7 +26,7 @@ from pacprivacy.design.descent import Descent, subset_gradient_variance
 from pacprivacy.design.objective import read_objective_targets
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
-from pacprivacy.theory import information_slack, lattice_total_variation
+from pacprivacy.theory import information_slack_bound, lattice_total_variation_bound
 
 UNITS_PER_STD: Final = 1 << 29  # so fine that rounding to the grid costs a billionth
 
@@ -84,7 +84,7 @@ def fresh_noise(variances: Vector, *, mi_nats: float, n_records: int) -> tuple[V
     Claim D-8. ``round(y/g) + N_Z(0, s²)`` tells at most ``mi_nats`` about the secret, rounding
     and lattice included.
     """
-    slack = information_slack(lattice_total_variation(1, UNITS_PER_STD), 1 << n_records)
+    slack = information_slack_bound(lattice_total_variation_bound(1, UNITS_PER_STD), 1 << n_records)
     left = mi_nats - slack
     if not left > 0.5 * mi_nats:
         raise BudgetError(

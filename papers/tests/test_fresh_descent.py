@@ -8,7 +8,7 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.design import Descent, Objective
 from pacprivacy.design.descent import noise_ratio, subset_gradient_variance
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory.bounds import information_slack
+from pacprivacy.theory.bounds import information_slack_bound
 from papers.design.fresh import UNITS_PER_STD, descend_fresh, fresh_noise, subset_means
 
 
@@ -26,7 +26,7 @@ def test_fresh_noise_is_enough_and_not_too_much(mi_nats: float) -> None:
     grid_step, units = fresh_noise(variances, mi_nats=mi_nats, n_records=10_000)
     noise_std = grid_step * units
     worst = np.sqrt(variances) + grid_step / 2  # deviation of the rounded output, at most
-    slack = information_slack(1 / (16 * float(UNITS_PER_STD) ** 2), 1 << 10_000)
+    slack = information_slack_bound(1 / (16 * float(UNITS_PER_STD) ** 2), 1 << 10_000)
     assert (0.5 * np.log1p((worst / noise_std) ** 2) + slack <= mi_nats).all()
     np.testing.assert_allclose(noise_std**2, variances / (2 * mi_nats), rtol=1e-3)
     assert (units >= UNITS_PER_STD).all()

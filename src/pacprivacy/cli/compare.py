@@ -98,7 +98,9 @@ def _compare(
         table, options.TableOptions(target=target, columns=columns).model()
     )
     X = table_matrix(table, names)
-    low, high = zip(*model_ranges(options.read_ranges("--ranges", ranges), names), strict=True)
+    low, high = zip(
+        *model_ranges(options.read_range_options("--ranges", ranges), names), strict=True
+    )
     with show_status("comparing", quiet=quiet):
         found = run_comparison(
             X,

@@ -185,20 +185,20 @@ class TableOptions:
         """Return what belongs to the model."""
         return ModelOptions(
             target=self.target,
-            columns=None if self.columns is None else split_names("--columns", self.columns),
+            columns=None if self.columns is None else split_option_names("--columns", self.columns),
             unit=self.unit,
             bins=self.bins,
-            ranges=None if self.ranges is None else read_ranges("--ranges", self.ranges),
+            ranges=None if self.ranges is None else read_range_options("--ranges", self.ranges),
             universe_facts=self.universe_facts,
             clusters=self.clusters,
             components=self.components,
             C=self.cost,
             trees=self.trees,
             depth=self.depth,
-            by=None if self.group_by is None else split_names("--group-by", self.group_by),
+            by=None if self.group_by is None else split_option_names("--group-by", self.group_by),
             where=self.where,
             weights=self.weights,
-            levels={} if self.levels is None else read_levels(self.levels),
+            levels={} if self.levels is None else _read_levels(self.levels),
             missing=self.missing,  # type: ignore[arg-type]
             fill=self.fill,
             q=None if self.quantiles is None else _read_numbers("--quantiles", self.quantiles),
@@ -207,7 +207,7 @@ class TableOptions:
 
     def reading(self) -> Reading:
         """Return how the file is to be read."""
-        return read_reading(self.decimal, self.delimiter, self.encoding)
+        return read_reading_options(self.decimal, self.delimiter, self.encoding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +234,9 @@ class AccountOptions:
         return given
 
 
-def read_reading(decimal: str | None, delimiter: str | None, encoding: str | None) -> Reading:
+def read_reading_options(
+    decimal: str | None, delimiter: str | None, encoding: str | None
+) -> Reading:
     """Collect how the file is to be read."""
     if decimal not in (None, ".", ","):
         raise DataError(f"--decimal must be . or ,; got {decimal!r}. Leave it out to find out.")
@@ -244,7 +246,7 @@ def read_reading(decimal: str | None, delimiter: str | None, encoding: str | Non
     return Reading(decimal=decimal, delimiter=mark, encoding=encoding)
 
 
-def read_levels(text: str) -> dict[str, tuple[str, ...]]:
+def _read_levels(text: str) -> dict[str, tuple[str, ...]]:
     """Read ``COL=A,B`` for every category, separated by semicolons."""
     found: dict[str, tuple[str, ...]] = {}
     for piece in text.split(";"):
@@ -263,7 +265,7 @@ def _read_numbers(name: str, text: str) -> tuple[float, ...]:
     return tuple(read_console_number(name, part) for part in text.split(","))
 
 
-def read_ranges(name: str, text: str) -> DeclaredRanges:
+def read_range_options(name: str, text: str) -> DeclaredRanges:
     """Read ``LO,HI`` for all columns, or ``COL=LO,HI`` for each, separated by semicolons."""
     if "=" not in text:
         return read_console_pair(name, text)
@@ -274,7 +276,7 @@ def read_ranges(name: str, text: str) -> DeclaredRanges:
     }
 
 
-def find_bundle(release: Path, bundle: Path | None) -> Path:
+def find_bundle_option(release: Path, bundle: Path | None) -> Path:
     """Return the file of the curator's bundle, which must be there."""
     path = release.parent / "curator.npz" if bundle is None else bundle
     if not path.is_file():
@@ -285,7 +287,7 @@ def find_bundle(release: Path, bundle: Path | None) -> Path:
     return path
 
 
-def check_plot(plot: Path | None) -> None:
+def check_plot_option(plot: Path | None) -> None:
     """Refuse a picture that cannot be drawn, before any work is done for it."""
     if plot is None:
         return
@@ -300,7 +302,7 @@ def check_plot(plot: Path | None) -> None:
         )
 
 
-def split_names(name: str, columns: str) -> tuple[str, ...]:
+def split_option_names(name: str, columns: str) -> tuple[str, ...]:
     """Read names with commas between, each once."""
     names = tuple(part.strip() for part in columns.split(","))
     if not all(names) or len(set(names)) != len(names):

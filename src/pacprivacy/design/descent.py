@@ -49,7 +49,7 @@ from pacprivacy.noise import (
     calibrate,
     log_det_of_plan,
     make_plan,
-    weighted_mean,
+    weighted_spread_mean,
 )
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate, CertificateNoise, ReleaseSecret, open_parts_text
@@ -66,7 +66,7 @@ _TAIL_STDS: Final = 12.0  # a binomial is beyond these with probability below 1e
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StepRule:
+class DescentStepRule:
     """One step size for each coordinate, from the error bound ``J`` (claim D-4).
 
     Parameters
@@ -173,7 +173,7 @@ def uniform_descent_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> No
     ``mi_nats``.
     """
     weights = np.exp(log_p)
-    center = weighted_mean(values, weights)
+    center = weighted_spread_mean(values, weights)
     variances = axis_variances(values, center, weights)
     axes = np.flatnonzero(variances > 0).astype(np.int64)
     budget = mi_nats * (1 - 1e-9)
@@ -209,7 +209,7 @@ class Descent:
         Loss and penalty.
     n_steps : int
         Number of steps ``T``.
-    step : StepRule, float or array
+    step : DescentStepRule, float or array
         Step sizes; by default chosen for the noise to come (``conscious``), one for each
         coordinate.
     shares : "uniform", "late" or array of shape (T,)
@@ -221,7 +221,7 @@ class Descent:
 
     objective: Objective = field(default_factory=Objective)
     n_steps: int = 50
-    step: Literal["conscious", "post-hoc"] | StepRule | float | Matrix = "conscious"
+    step: Literal["conscious", "post-hoc"] | DescentStepRule | float | Matrix = "conscious"
     shares: Shares = "uniform"
     split: Split = "waterfill"
 
@@ -232,16 +232,16 @@ class Descent:
             )
         if isinstance(self.step, str) and self.step not in ("conscious", "post-hoc"):
             raise BudgetError(
-                f"step must be 'conscious', 'post-hoc', a StepRule or numbers; got "
+                f"step must be 'conscious', 'post-hoc', a DescentStepRule or numbers; got "
                 f"{self.step!r}. Use 'conscious'."
             )
 
-    def rule(self, mi_nats: float) -> StepRule | None:
+    def rule(self, mi_nats: float) -> DescentStepRule | None:
         """Return the rule of the step sizes, None where they are given as numbers."""
-        if isinstance(self.step, StepRule):
+        if isinstance(self.step, DescentStepRule):
             return self.step
         if isinstance(self.step, str):
-            return StepRule(mi_nats=mi_nats if self.step == "conscious" else None)
+            return DescentStepRule(mi_nats=mi_nats if self.step == "conscious" else None)
         return None
 
     def steps(self, X: Matrix, targets: Matrix, mi_nats: float) -> Matrix:
@@ -361,7 +361,7 @@ def descend(
         The universe: features, and targets of shape (n,) or (n, k); -1 and 1 for the logistic
         loss. Centre the features: there is no intercept.
     budget : Information
-        Total over all steps. For other budgets release :class:`MeanGradient` in a session.
+        Total over all steps. For other budgets release :class:`DescentGradient` in a session.
     pool, n_subsets, units, rng, simulate
         As in :func:`pacprivacy.privatize`.
     public : tuple of str
@@ -377,19 +377,19 @@ def descend(
     if not isinstance(asked, Information):
         raise BudgetError(
             f"budget must be Information for a descent without a session; got "
-            f"{type(asked).__name__}. Release MeanGradient step by step in a Session."
+            f"{type(asked).__name__}. Release DescentGradient step by step in a Session."
         )
     plan = Descent() if descent is None else descent
     universe = coerce_data(data)
     X, targets = read_objective_targets(universe.parts, "gradient descent")
     plan.objective.check_targets(targets)
     steps = plan.steps(X, targets, asked.mi_nats)
-    template = MeanGradient(objective=plan.objective, weights=np.zeros(steps.shape))
+    template = DescentGradient(objective=plan.objective, weights=np.zeros(steps.shape))
     rehearsal = Rehearsal(universe, pool=pool, n_subsets=n_subsets, units=units, rng=rng)
     candidates, notes = rehearsal.draw(template)
 
     def gradients(weights: Matrix) -> Matrix:
-        here = MeanGradient(objective=plan.objective, weights=weights)
+        here = DescentGradient(objective=plan.objective, weights=weights)
         return here.batch(universe, candidates)
 
     run = descend_secretly(
@@ -453,7 +453,7 @@ def _certify(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeanGradient(Mechanism):
+class DescentGradient(Mechanism):
     """Mean gradient over a subset, at weights that everybody knows.
 
     Parameters

@@ -181,7 +181,7 @@ class RidgeFrame:
 
     def coordinates(self, parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
         """Return the coordinates and the centred target of some rows."""
-        X, y = read_ridge_data(parts, name)
+        X, y = _read_ridge_data(parts, name)
         return self.transform.apply(X), y - self.target_mean
 
 
@@ -219,7 +219,7 @@ class _Ridge(Mechanism):
 
     def _fix(self, data: Data, fit: Fit | LinearTransform) -> Self:
         """Fix coordinates, mean of the target and penalties on the whole universe."""
-        X, y = read_ridge_data(data.parts, self.name)
+        X, y = _read_ridge_data(data.parts, self.name)
         transform, mean = fit if isinstance(fit, LinearTransform) else fit(X), float(y.mean())
         Z, centred = transform.apply(X), y - mean
         if is_dataset_stream(Z):  # few rows that have the same least squares
@@ -383,7 +383,7 @@ def _check_transform(given: Any, *known: str) -> None:
         )
 
 
-def read_ridge_data(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
+def _read_ridge_data(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
     """Return the features as a matrix and the target as a vector of numbers."""
     X, y = read_labelled_data(parts, name)
     if is_dataset_stream(y):

@@ -36,8 +36,8 @@ from pacprivacy.dp.accounting import (
     zcdp_epsilon as zcdp_epsilon,
 )
 from pacprivacy.dp.aggregate import (
-    ClippedMean as ClippedMean,
-    GridMedian as GridMedian,
+    MeanAggregator as MeanAggregator,
+    MedianAggregator as MedianAggregator,
     subsample_aggregate as subsample_aggregate,
 )
 from pacprivacy.dp.audit import DPAudit as DPAudit, audit_dp as audit_dp
@@ -56,8 +56,8 @@ from pacprivacy.dp.certificate import (
 from pacprivacy.dp.clipping import clip as clip, sum_clipped as sum_clipped
 from pacprivacy.dp.descent import (
     Steps as Steps,
-    descent_epsilon as descent_epsilon,
-    descent_noise as descent_noise,
+    dp_descent_epsilon as dp_descent_epsilon,
+    dp_descent_noise as dp_descent_noise,
 )
 from pacprivacy.dp.events import (
     ApproximateEvent as ApproximateEvent,
@@ -87,9 +87,9 @@ from pacprivacy.dp.losses import (
 from pacprivacy.dp.mechanisms import (
     choose_hypothesis as choose_hypothesis,
     exponential as exponential,
+    exponential_score_loss as exponential_score_loss,
     gaussian as gaussian,
     laplace as laplace,
-    score_loss as score_loss,
 )
 from pacprivacy.dp.pate import (
     DataDependentLoss as DataDependentLoss,
@@ -114,7 +114,7 @@ from pacprivacy.dp.statistics import (
     STATISTICS as STATISTICS,
     private_mean as private_mean,
     private_sum as private_sum,
-    release_statistic as release_statistic,
+    release_dp_statistic as release_dp_statistic,
 )
 from pacprivacy.dp.verification import verify_dp as verify_dp
 

@@ -34,7 +34,7 @@ from pacprivacy.mechanism.datasets import (
 )
 from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,
-    declare_released as declare_released,
+    declare_estimator_released as declare_estimator_released,
     estimator_takes_frames as estimator_takes_frames,
     last_estimator_step as last_estimator_step,
     register_released as register_released,

@@ -8,8 +8,8 @@ from pacprivacy.theory.bounds import (
     clopper_pearson as clopper_pearson,
     empirical_bernstein as empirical_bernstein,
     entropy as entropy,
-    information_slack as information_slack,
-    lattice_total_variation as lattice_total_variation,
+    information_slack_bound as information_slack_bound,
+    lattice_total_variation_bound as lattice_total_variation_bound,
     log_det_bound as log_det_bound,
     std_upper_bound as std_upper_bound,
 )

@@ -37,10 +37,10 @@ from pacprivacy.dp.accuracy_first.problems import (
 )
 from pacprivacy.dp.accuracy_first.search import (
     SearchCandidates,
-    doubling_loss,
-    invert_theory,
     search_by_doubling,
+    search_by_doubling_loss,
     search_by_reduction,
+    search_by_theory,
 )
 from pacprivacy.dp.accuracy_first.threshold import threshold_wrong_yes
 from pacprivacy.dp.verification import verify_dp
@@ -513,7 +513,7 @@ def test_the_loss_of_doubling_is_the_formula() -> None:
     expected = 2 * k * sensitivity * math.log(steps / 0.1) / 0.05 + (2**k - 1) / 4000
     assert release.certificate.epsilon == pytest.approx(expected, rel=1e-13)
     assert expected == pytest.approx(
-        doubling_loss(
+        search_by_doubling_loss(
             k, first=1 / 4000, sensitivity=sensitivity, n_steps=steps, alpha=0.05, gamma=0.1
         )
     )
@@ -522,7 +522,9 @@ def test_the_loss_of_doubling_is_the_formula() -> None:
 @pytest.mark.claim("AF-7")
 def test_doubling_pays_nearly_twice_the_level_it_stops_at() -> None:
     for step in range(1, 20):
-        spent = doubling_loss(step, first=0.01, sensitivity=0, n_steps=20, alpha=1, gamma=0.1)
+        spent = search_by_doubling_loss(
+            step, first=0.01, sensitivity=0, n_steps=20, alpha=1, gamma=0.1
+        )
         assert spent / (0.01 * 2 ** (step - 1)) == pytest.approx(2 - 2.0 ** (1 - step))
 
 
@@ -550,7 +552,7 @@ def test_what_the_theorem_demands_suffices() -> None:
     )
     assert sure == pytest.approx(2 * epsilon)
     source = SimulatedSource(8)
-    models = [invert_theory(problem, epsilon=epsilon, source=source).model for _ in range(40)]
+    models = [search_by_theory(problem, epsilon=epsilon, source=source).model for _ in range(40)]
     assert problem.excess_risk(np.array(models)).mean() < 0.01
 
 

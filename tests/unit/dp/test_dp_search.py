@@ -18,7 +18,7 @@ from pacprivacy.dp import (
     RandomRuns,
     ReplacementBatch,
     Steps,
-    descent_noise,
+    dp_descent_noise,
     dp_search,
     dp_search_noise,
     pure_search,
@@ -89,7 +89,7 @@ def test_best_of_pure_runs_costs_at_most_two_plus_shape(shape: float) -> None:
 @pytest.mark.claim("G-4")
 def test_search_needs_more_noise_than_a_run() -> None:
     settings = {"n_steps": 100, "epsilon": 1.0, "delta": 1e-5}
-    single = descent_noise(POISSON, 0, **settings)
+    single = dp_descent_noise(POISSON, 0, **settings)
     found = {
         mean: dp_search_noise(POISSON, 0, runs=RandomRuns(mean=mean), **settings)
         for mean in (5.0, 20.0)

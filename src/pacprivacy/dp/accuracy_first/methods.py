@@ -16,9 +16,9 @@ from pacprivacy.dp.accuracy_first.problems import LogisticProblem, Problem, Ridg
 from pacprivacy.dp.accuracy_first.search import (
     SearchCandidates,
     SearchFound,
-    invert_theory,
     search_by_doubling,
     search_by_reduction,
+    search_by_theory,
 )
 from pacprivacy.dp.events import publish_event
 from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_source
@@ -103,7 +103,7 @@ class Method(ABC):
         goal = {"alpha": self.alpha, "gamma": self.gamma}
         if search == "theory":
             epsilon = problem.theory_epsilon(self.alpha)
-            found = invert_theory(problem, epsilon=epsilon, source=source)
+            found = search_by_theory(problem, epsilon=epsilon, source=source)
         elif search == "doubling":
             found = search_by_doubling(problem, **goal, source=source)
         else:

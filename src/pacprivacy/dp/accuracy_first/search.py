@@ -171,7 +171,7 @@ def search_by_doubling(
         if accepted or step == len(levels):
             break
     total, most = (
-        doubling_loss(
+        search_by_doubling_loss(
             steps, first=first, sensitivity=reach, n_steps=len(levels), alpha=alpha, gamma=gamma
         )
         for steps in (step, len(levels))
@@ -189,7 +189,7 @@ def search_by_doubling(
     )
 
 
-def doubling_loss(
+def search_by_doubling_loss(
     step: int, *, first: float, sensitivity: float, n_steps: int, alpha: float, gamma: float
 ) -> float:
     """Return the ex-post loss of the doubling method that stops at ``step`` (1, 2, ...).
@@ -200,7 +200,7 @@ def doubling_loss(
     return tests + (2.0**step - 1.0) * first
 
 
-def invert_theory(problem: Problem, *, epsilon: float, source: BitSource) -> SearchFound:
+def search_by_theory(problem: Problem, *, epsilon: float, source: BitSource) -> SearchFound:
     """Release once, at the level that a utility theorem demands; nothing is tested."""
     model, scales = _release_once(problem, epsilon, source)
     return SearchFound(
