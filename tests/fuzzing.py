@@ -20,7 +20,7 @@ import numpy as np
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from pacprivacy.cli.main import app
+from pacprivacy.cli.console import app
 from pacprivacy.errors import PacPrivacyError
 from pacprivacy.ledger import Ledger
 

@@ -465,7 +465,7 @@ def descent_in_a_session() -> Any:
     data = (CENTRED, SIGNS)
     with pac.Session(data, budget=pac.Information(1.0), **SMALL, **seeded()) as session:
         for _ in range(2):
-            gradient = design.MeanGradient(objective=objective, weights=weights)
+            gradient = design.DescentGradient(objective=objective, weights=weights)
             made.append(session.release(gradient, INFORMATION, rule="waterfill"))
             weights = weights - 0.5 * made[-1].value
         return {"values": weights, "releases": made, "odometer": odometer(session)}
@@ -652,13 +652,17 @@ CASES |= {
         DP_X, DP_TARGET, **BOUNDS, penalty=5.0, epsilon=1.0, delta=1e-5, **seeded_dp()
     ),
     "dp aggregate, mean": lambda: dp.subsample_aggregate(
-        column_means, (DP_X,), **BLOCKS, aggregator=dp.ClippedMean(clip_norm=3.0), **seeded_dp()
+        column_means,
+        (DP_X,),
+        **BLOCKS,
+        aggregator=dp.MeanAggregator(clip_norm=3.0),
+        **seeded_dp(),
     ),
     "dp aggregate, mean, gaussian": lambda: dp.subsample_aggregate(
         column_means,
         (DP_X,),
         **BLOCKS,
-        aggregator=dp.ClippedMean(clip_norm=3.0),
+        aggregator=dp.MeanAggregator(clip_norm=3.0),
         delta=1e-5,
         **seeded_dp(),
     ),
@@ -666,7 +670,7 @@ CASES |= {
         column_means,
         (DP_X,),
         **BLOCKS,
-        aggregator=dp.GridMedian(bounds=(-3.0, 3.0), n_points=101),
+        aggregator=dp.MedianAggregator(bounds=(-3.0, 3.0), n_points=101),
         **seeded_dp(),
     ),
 }
@@ -744,13 +748,13 @@ def dp_accounts() -> Any:
             name: dict(dp.account(event, delta=1e-6, discretization=1e-2).epsilons)
             for name, event in events.items()
         },
-        "epsilon": dp.descent_epsilon(batch, 1000, n_steps=20, noise=2.0, delta=1e-5),
+        "epsilon": dp.dp_descent_epsilon(batch, 1000, n_steps=20, noise=2.0, delta=1e-5),
         "zcdp": dp.zcdp_epsilon(0.1, 1e-6),
         "delta": gaussian_delta(1.0, 0.5),
         "parameter": gaussian_parameter(1.0, 1e-6),
-        "score loss": dp.score_loss(8, sensitivity=1.0, epsilon=1.0, gamma=0.05),
+        "score loss": dp.exponential_score_loss(8, sensitivity=1.0, epsilon=1.0, gamma=0.05),
         "penalty": dp.least_penalty(0.5, x_bound=2.0),
-        "noise": dp.search_noise(
+        "noise": dp.dp_search_noise(
             dp.FullBatch(n_public=5),
             5,
             n_steps=10,

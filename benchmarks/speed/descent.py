@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.theory.design import noise_ratio, subset_mean_variance
+from pacprivacy.design.descent import noise_ratio, subset_gradient_variance
 from papers.design.data import BinarySplit, load_binary
 from papers.design.descent import N_STEPS, choose_steps, train_fresh
 
@@ -35,7 +35,7 @@ def one_training(
     X, y = split.X.astype(np.float32), split.y.astype(np.float32)
     n, d = X.shape
     weights = np.zeros(d, dtype=np.float32)
-    share = float(subset_mean_variance(1.0, n))
+    share = float(subset_gradient_variance(1.0, n))
     for _ in range(N_STEPS):
         slopes = -y / (1.0 + np.exp(y * (X @ weights)))
         gradients = X * slopes[:, None]

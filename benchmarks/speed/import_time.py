@@ -24,7 +24,7 @@ STATEMENTS = {
     "numpy and scipy": "import numpy, scipy.linalg, scipy.optimize, scipy.spatial, scipy.special",
     "scikit-learn": "import sklearn.base, sklearn.linear_model",
     "pacprivacy": "import pacprivacy",
-    "the command pac": "import pacprivacy.cli.main",
+    "the command pac": "import pacprivacy.cli.console",
 }
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "import_time.json"
 

@@ -15,9 +15,9 @@ from pacprivacy.dp.accuracy_first import Calibration, LogisticProblem, RidgeProb
 from pacprivacy.dp.accuracy_first.search import (
     SearchCandidates,
     SearchFound,
-    invert_theory,
     search_by_doubling,
     search_by_reduction,
+    search_by_theory,
 )
 from papers.accuracy_first.data import STUDIES, Study
 from papers.charts import Line, Panel, Style, draw_panels
@@ -145,8 +145,8 @@ def _measure(
         found["doubling"].append(
             search_by_doubling(problem, alpha=alpha, gamma=GAMMA, source=source)
         )
-        found["printed"].append(invert_theory(problem, epsilon=printed, source=source))
-        found["sure"].append(invert_theory(problem, epsilon=sure, source=source))
+        found["printed"].append(search_by_theory(problem, epsilon=printed, source=source))
+        found["sure"].append(search_by_theory(problem, epsilon=sure, source=source))
     for method in METHODS:
         yield _summarise(study, problem, method, alpha, found[method])
 

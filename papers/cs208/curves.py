@@ -16,11 +16,11 @@ from sklearn.linear_model import LogisticRegression
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.dp import (
-    ClippedMean,
     DPCertificate,
     DPLogisticRegression,
     DPSGDClassifier,
-    GridMedian,
+    MeanAggregator,
+    MedianAggregator,
     count_votes,
     label_by_votes,
     subsample_aggregate,
@@ -175,9 +175,9 @@ def _aggregate(median: bool) -> Callable[[str, float, int], Learned]:
         data = load_study(study)
         rows = scaled_rows(data, data.X)
         aggregator = (
-            GridMedian(bounds=(-LARGEST_WEIGHT, LARGEST_WEIGHT), n_points=51)
+            MedianAggregator(bounds=(-LARGEST_WEIGHT, LARGEST_WEIGHT), n_points=51)
             if median
-            else ClippedMean(clip_norm=RADIUS)
+            else MeanAggregator(clip_norm=RADIUS)
         )
         release = subsample_aggregate(
             _fit_block,

@@ -15,7 +15,7 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.dp.batches import Batch
 from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.clipping import norms_of
+from pacprivacy.dp.clipping import clipping_norms
 from pacprivacy.dp.descent import Steps
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.sgd import dp_sgd, import_sgd_jax, sgd_without_checks
@@ -59,7 +59,7 @@ class PublicFeatures:
                 parts.append(np.asarray(hidden(self.weights, padded))[: len(chunk)])
         rows = np.concatenate(parts).astype(np.float64) - self.center
         with np.errstate(invalid="ignore"):
-            scaled: Matrix = rows / np.maximum(norms_of(rows), 1e-12)
+            scaled: Matrix = rows / np.maximum(clipping_norms(rows), 1e-12)
         return scaled
 
 

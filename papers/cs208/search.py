@@ -17,10 +17,10 @@ from pacprivacy.dp import (
     PoissonBatch,
     RandomRuns,
     Steps,
-    descent_noise,
+    dp_descent_noise,
     dp_search,
+    dp_search_noise,
     dp_sgd,
-    search_noise,
 )
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.cs208.curves import DELTA, scaled_rows
@@ -112,7 +112,7 @@ def _trainer(
             steps = CANDIDATES[int(generator.integers(len(CANDIDATES)))]
             return dp_sgd(X, y, steps=steps, simulate=generator, **common)
 
-        noise = descent_noise(batch, 0, n_steps=N_STEPS, epsilon=epsilon, delta=DELTA)
+        noise = dp_descent_noise(batch, 0, n_steps=N_STEPS, epsilon=epsilon, delta=DELTA)
         return alone, noise
     runs = RandomRuns(mean=float(how.split()[-1]))
 
@@ -121,7 +121,7 @@ def _trainer(
             X, y, candidates=CANDIDATES, score=score, runs=runs, simulate=generator, **common
         )
 
-    noise = search_noise(batch, 0, n_steps=N_STEPS, runs=runs, epsilon=epsilon, delta=DELTA)
+    noise = dp_search_noise(batch, 0, n_steps=N_STEPS, runs=runs, epsilon=epsilon, delta=DELTA)
     return search, noise
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import public_generator
-from pacprivacy.theory.design import descent_step, noise_ratio, subset_mean_variance
+from pacprivacy.design.descent import descent_step, noise_ratio, subset_gradient_variance
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import load_binary
 from papers.design.descent import N_STEPS
@@ -84,7 +84,7 @@ def _row(dataset: str, mi_nats: float, mode: Mode, n_trials: int, seed: int) -> 
     split = load_binary(dataset)
     objective, (n, d) = split.objective, split.X.shape
     best = objective.minimise(split.X, split.y)
-    share = float(subset_mean_variance(1.0, n))
+    share = float(subset_gradient_variance(1.0, n))
     ratio = float(noise_ratio(mi_nats, n_dimensions=d, n_steps=N_STEPS))
     start_var = share * float(objective.gradient_spread(split.X, split.y, np.zeros(d)).sum())
     start_error, column = float(best @ best), split.y[:, None]

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
-from pacprivacy.design import Objective, StepRule
-from pacprivacy.theory.design import noise_ratio, subset_mean_variance
+from pacprivacy.design import DescentStepRule, Objective
+from pacprivacy.design.descent import noise_ratio, subset_gradient_variance
 from papers.design.data import NAMES, BinarySplit, load_binary
 from papers.design.pool import PoolRow, pool_rows
 from papers.design.tables import (
@@ -104,7 +104,9 @@ def descent_rows(
 
 def choose_steps(split: BinarySplit, setting: str, *, mi_nats: float, mode: Mode) -> Vector:
     """Return the step sizes of one cell."""
-    rule = StepRule(mi_nats=mi_nats if mode == "conscious" else None, start_error=SETTINGS[setting])
+    rule = DescentStepRule(
+        mi_nats=mi_nats if mode == "conscious" else None, start_error=SETTINGS[setting]
+    )
     return rule.choose(split.objective, split.X, split.y, n_steps=N_STEPS)
 
 
@@ -167,7 +169,7 @@ def train_fresh(
     single = np.float32
     features, squares = X.astype(single), np.square(X, dtype=np.float64).astype(single)
     column, n = targets.astype(single)[:, None], len(X)
-    share = single(subset_mean_variance(1.0, n) * n / (n - 1))
+    share = single(subset_gradient_variance(1.0, n) * n / (n - 1))
     strides, shrink = np.asarray(steps, dtype=single)[:, None], single(objective.penalty)
     weights = np.zeros((X.shape[1], n_trials), dtype=single)
     for ratio in ratios:

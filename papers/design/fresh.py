@@ -22,12 +22,11 @@ from pacprivacy._random import (
     public_generator as generator_of,
 )
 from pacprivacy.budget import Information
-from pacprivacy.design.descent import Descent
+from pacprivacy.design.descent import Descent, subset_gradient_variance
 from pacprivacy.design.objective import read_objective_targets
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
-from pacprivacy.theory import information_slack, lattice_total_variation
-from pacprivacy.theory.design import subset_mean_variance
+from pacprivacy.theory import information_slack_bound, lattice_total_variation_bound
 
 UNITS_PER_STD: Final = 1 << 29  # so fine that rounding to the grid costs a billionth
 
@@ -85,7 +84,7 @@ def fresh_noise(variances: Vector, *, mi_nats: float, n_records: int) -> tuple[V
     Claim D-8. ``round(y/g) + N_Z(0, s²)`` tells at most ``mi_nats`` about the secret, rounding
     and lattice included.
     """
-    slack = information_slack(lattice_total_variation(1, UNITS_PER_STD), 1 << n_records)
+    slack = information_slack_bound(lattice_total_variation_bound(1, UNITS_PER_STD), 1 << n_records)
     left = mi_nats - slack
     if not left > 0.5 * mi_nats:
         raise BudgetError(
@@ -159,7 +158,7 @@ def _release_means(gradients: Matrix, mi_nats: float, source: BitSource) -> Vect
     """Release each column's mean over a secret subset of its own."""
     n = len(gradients)
     center = gradients.mean(axis=0)
-    variances = subset_mean_variance(gradients.var(axis=0, ddof=1), n)
+    variances = subset_gradient_variance(gradients.var(axis=0, ddof=1), n)
     released: Vector = center.copy()
     moving = np.flatnonzero(variances > 0)
     grid_step, units = fresh_noise(variances[moving], mi_nats=mi_nats, n_records=n)

@@ -14,9 +14,9 @@ import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
-from pacprivacy.design import RidgePenalty, StepRule
+from pacprivacy.design import DescentStepRule, RidgePenalty
+from pacprivacy.design.descent import descent_step, noise_ratio
 from pacprivacy.design.ridge import ridge_penalty_per_coordinate
-from pacprivacy.theory.design import descent_step, noise_ratio
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import RegressionSplit, load_binary, load_regression
 from papers.design.descent import N_STEPS
@@ -145,9 +145,11 @@ def _steps() -> list[GainRow]:
     rows = []
     for mi_nats in BUDGETS:
         rules = {
-            "step, post-hoc": StepRule(start_error=goal),
-            "step, conscious by formula": StepRule(mi_nats=mi_nats, start_error=goal),
-            "step, conscious exactly": StepRule(mi_nats=mi_nats, start_error=goal, exact=True),
+            "step, post-hoc": DescentStepRule(start_error=goal),
+            "step, conscious by formula": DescentStepRule(mi_nats=mi_nats, start_error=goal),
+            "step, conscious exactly": DescentStepRule(
+                mi_nats=mi_nats, start_error=goal, exact=True
+            ),
         }
         for case, rule in rules.items():
             steps = rule.choose(split.objective, split.X, split.y, n_steps=N_STEPS)

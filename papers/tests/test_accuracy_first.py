@@ -10,7 +10,7 @@ import pytest
 
 from pacprivacy._random import SimulatedSource
 from pacprivacy.dp.accuracy_first import OutputNR
-from pacprivacy.dp.accuracy_first.search import invert_theory
+from pacprivacy.dp.accuracy_first.search import search_by_theory
 from papers.accuracy_first import ACCURACY_FIRST, searches, targets
 from papers.accuracy_first.checks import measure_checks
 from papers.accuracy_first.data import STUDIES, smooth_output_epsilon
@@ -45,7 +45,7 @@ def test_what_smoothness_demands_suffices_and_is_less_than_printed() -> None:
     assert epsilon < problem.theory_epsilon(0.01)
     assert sure == pytest.approx(2 * epsilon)
     source = SimulatedSource(8)
-    models = [invert_theory(problem, epsilon=epsilon, source=source).model for _ in range(40)]
+    models = [search_by_theory(problem, epsilon=epsilon, source=source).model for _ in range(40)]
     assert problem.excess_risk(np.array(models)).mean() < 0.01
 
 

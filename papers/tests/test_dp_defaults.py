@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from pacprivacy.budget import Membership
-from pacprivacy.comparison import contenders, rows
+from pacprivacy.comparison import comparison, contenders
 from pacprivacy.dp import DPLinearRegression, DPLogisticRegression, DPSGDClassifier
 from papers.cs208.data import load_study
 from papers.datasets import load_california_housing, load_mnist, load_wine_white
@@ -47,10 +47,12 @@ def test_descent_in_a_comparison_is_no_majority_vote(require_data: Require) -> N
     require_data("winequality-white.csv.gz")
     data = load_wine_white()
     chosen, ranges = contenders.MODELS["logistic"], (data.X.min(axis=0), data.X.max(axis=0))
-    train, judged = rows._read(
+    train, judged = comparison._read(
         data.X, data.y > 5, chosen, (ranges, None), test=None, delta=None, seed=0
     )
-    task = rows._Task(model=chosen, train=train, judged=judged, promise=Membership(0.588), seed=0)
+    task = comparison._Task(
+        model=chosen, train=train, judged=judged, promise=Membership(0.588), seed=0
+    )
     assert max(np.mean(judged.y == side) for side in (-1, 1)) < 0.67
     for method in ("DP-GD", "DP-SGD"):
         assert (task.dp_row(method, 5).utility or 0.0) >= 0.735  # 0.75; 0.666 before

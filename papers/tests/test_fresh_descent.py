@@ -6,9 +6,9 @@ import pytest
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.design import Descent, Objective
+from pacprivacy.design.descent import noise_ratio, subset_gradient_variance
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory.bounds import information_slack
-from pacprivacy.theory.design import noise_ratio, subset_mean_variance
+from pacprivacy.theory.bounds import information_slack_bound
 from papers.design.fresh import UNITS_PER_STD, descend_fresh, fresh_noise, subset_means
 
 
@@ -26,7 +26,7 @@ def test_fresh_noise_is_enough_and_not_too_much(mi_nats: float) -> None:
     grid_step, units = fresh_noise(variances, mi_nats=mi_nats, n_records=10_000)
     noise_std = grid_step * units
     worst = np.sqrt(variances) + grid_step / 2  # deviation of the rounded output, at most
-    slack = information_slack(1 / (16 * float(UNITS_PER_STD) ** 2), 1 << 10_000)
+    slack = information_slack_bound(1 / (16 * float(UNITS_PER_STD) ** 2), 1 << 10_000)
     assert (0.5 * np.log1p((worst / noise_std) ** 2) + slack <= mi_nats).all()
     np.testing.assert_allclose(noise_std**2, variances / (2 * mi_nats), rtol=1e-3)
     assert (units >= UNITS_PER_STD).all()
@@ -49,7 +49,7 @@ def test_fresh_releases_have_the_mean_and_the_variance_that_was_claimed() -> Non
             for trial in range(3000)
         ]
     )
-    subset_var = subset_mean_variance(gradients.var(axis=0, ddof=1), 12)
+    subset_var = subset_gradient_variance(gradients.var(axis=0, ddof=1), 12)
     total = subset_var * (1 + float(noise_ratio(0.6, n_dimensions=3)))
     errors = np.sqrt(total / 3000)
     assert (np.abs(released.mean(axis=0) - gradients.mean(axis=0)) < 5 * errors).all()

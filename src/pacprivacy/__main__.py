@@ -1,6 +1,6 @@
 """``python -m pacprivacy``: the command ``pac``."""
 
-from pacprivacy.cli.main import run
+from pacprivacy.cli.console import run_console
 
 if __name__ == "__main__":
-    run()
+    run_console()

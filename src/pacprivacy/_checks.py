@@ -53,6 +53,30 @@ def check_positive(
     return number
 
 
+def check_above_zero(name: str, value: ArrayLike, *, advice: str) -> Array:
+    """Return the argument as an array; refuse anything but numbers above 0."""
+    array = np.asarray(value, dtype=np.float64)
+    if not np.all(array > 0.0):
+        raise BudgetError(f"{name} must be above 0; got {_shown(value)}. {advice}")
+    return array
+
+
+def check_not_negative(name: str, value: ArrayLike) -> Array:
+    """Return the argument as an array; refuse negative and missing numbers."""
+    array = np.asarray(value, dtype=np.float64)
+    if not np.all(array >= 0.0):
+        raise BudgetError(
+            f"{name} must be at least 0; got {_shown(value)}. Pass variances, not deviations."
+        )
+    return array
+
+
+def _shown(value: ArrayLike) -> str:
+    """Describe an argument: a single number as it is, an array by its shape."""
+    array = np.asarray(value)
+    return str(value) if array.ndim == 0 else f"an array of shape {array.shape}"
+
+
 def check_count(name: str, value: object, least: int, *, advice: str) -> None:
     """Refuse a setting that is not a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:

@@ -129,7 +129,7 @@ def test_an_interrupted_run_goes_on(
 
 @pytest.mark.claim("M-5")
 def test_other_versions_are_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = {**workers.read_versions(), "numpy": "1.0"}
+    versions = {**workers.worker_versions(), "numpy": "1.0"}
     monkeypatch.setattr(workers, "Label", partial(workers.Label, versions=versions))
     with pytest.raises(MechanismError, match=r"versions of the caller, numpy 1\.0; got numpy 2"):
         run(cluster)

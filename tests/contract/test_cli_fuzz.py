@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 
 from fuzzing import GOOD, make_world, run_once
-from pacprivacy.cli.main import app
+from pacprivacy.cli.console import app
 
 RUNS = 80
 PARTS = 4

@@ -42,7 +42,7 @@ def test_no_worker_outlives_the_command(tmp_path: Path) -> None:
     rows = [f"{a},{b},{'xyz'[i % 3]}" for i, (a, b) in enumerate(rng.normal(size=(3000, 2)))]
     (tmp_path / "big.csv").write_text("\n".join(["a,b,y", *rows]) + "\n")
     words = "release big.csv --model svm --target y --subsets 4096 --budget mi<=8 --jobs 2 -o out"
-    script = "from pacprivacy.cli.main import run; run()"
+    script = "from pacprivacy.cli.console import run_console; run_console()"
     command = subprocess.Popen(
         [sys.executable, "-c", script, *words.split()],
         cwd=tmp_path,

@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy import dp
-from pacprivacy.cli.main import app
+from pacprivacy.cli.console import app
 from pacprivacy.errors import PacPrivacyError
 from pacprivacy.mechanism import Forest, Histogram
 

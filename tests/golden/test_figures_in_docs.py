@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pacprivacy.comparison import advise
-from pacprivacy.comparison.advice import measured
+from pacprivacy.comparison.advice import measured_advice
 from pacprivacy.theory import posterior_success
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +86,7 @@ def test_the_readme_says_who_was_ahead_and_nothing_more() -> None:
     )
     said = [set(re.split(r", | and ", part)) for part in found[1:]]
     expected: dict[str, set[str]] = {"DP": set(), "PAC": set(), "level": set()}
-    for task in {row.task for row in measured()}:
+    for task in {row.task for row in measured_advice()}:
         advice = advise(task, success=float(found[0]) / 100)
         assert advice is not None
         expected[advice.ahead].add(WORDS[task])

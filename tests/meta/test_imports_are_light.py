@@ -39,7 +39,7 @@ def test_the_package_loads_nothing_but_itself(statement: str) -> None:
     [
         "from pacprivacy import Membership, parse_budget",
         "from pacprivacy import Session, privatize, verify",
-        "import pacprivacy.cli.main",
+        "import pacprivacy.cli.console",
         "import pacprivacy.reporting",
     ],
 )

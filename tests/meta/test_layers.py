@@ -66,7 +66,7 @@ SHARED_WITH_DP = {
             "uniform_integers",
         }
     ),
-    "mechanism": frozenset({"Structure", "declare_released", "flatten"}),
+    "mechanism": frozenset({"Structure", "declare_estimator_released", "flatten"}),
 }
 BELOW_TOP = BASE | THEORY | frozenset(NUMBERED) | EXTENSIONS | {"ledger", "privatizing", ""}
 

@@ -24,11 +24,11 @@ from pacprivacy.adversary.advantage import (
     advantage_bounds,
     advantage_deviation,
     advantage_moments,
-    finest_plane_step,
-    is_plane,
+    finest_advantage_step,
+    has_plane_advantage,
     plane_advantage,
 )
-from pacprivacy.adversary.view import View, ViewTilts
+from pacprivacy.adversary.view_and_belief import View, ViewTilts
 from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.theory import success_at
 
@@ -115,7 +115,7 @@ def test_no_bound_is_below_the_truth_where_candidates_are_odd(seed: int) -> None
     screen = advantage_moments(view, tilts)
     if screen is not None:
         assert (truth <= screen + 1e-13).all()
-        on_plane = _on_a_plane(view, tilts, before, screen) if is_plane(view) else None
+        on_plane = _on_a_plane(view, tilts, before, screen) if has_plane_advantage(view) else None
         assert on_plane is None or (truth <= on_plane.upper).all()
     drawn = _by_draws(view, tilts, everyone, before, n_draws=2048, gamma=1e-6, rng=rng)
     assert (truth <= drawn.upper).all()
@@ -181,9 +181,7 @@ def test_densities_in_two_steps_are_off_by_a_tiny_share() -> None:
     points, nodes = np.array([-3.0, 0.21, 7.7]), np.linspace(-11.5, 16.2, 997)
     second, first = _two_steps(nodes, points)
     truth = norm.pdf(nodes[:, None] - points)
-    shown = truth > 1e-13
-    assert (np.abs(second @ first - truth)[shown] <= ROUGH_ERROR * truth[shown]).all()
-    assert np.abs(second @ first - truth)[~shown].max() < 1e-15
+    assert (np.abs(second @ first - truth) <= ROUGH_ERROR * truth + 1e-19).all()
 
 
 @pytest.mark.claim("A-8")
@@ -196,7 +194,7 @@ def test_a_grid_on_a_plane_is_as_near_as_claimed(pool: Pool, spread: float, beli
     tilts, units = ViewTilts(pool), np.arange(pool.n_units)
     before = tilts.before(view.log_prior, units)
     screen = advantage_moments(view, tilts)
-    assert is_plane(view)
+    assert has_plane_advantage(view)
     assert screen is not None
     for step in (0.5, 0.1):
         found, error = plane_advantage(view, tilts, units, step)
@@ -208,7 +206,7 @@ def test_a_grid_on_a_plane_is_as_near_as_claimed(pool: Pool, spread: float, beli
     assert (bounds.lower <= truth + 1e-9).all()
     assert (truth <= bounds.upper + 1e-9).all()
     worst = int(np.argmax(truth - np.abs(before)))
-    finest = finest_plane_step(view) ** 2 / 2 * CURVATURE * tilts.weight(before, units)[worst]
+    finest = finest_advantage_step(view) ** 2 / 2 * CURVATURE * tilts.weight(before, units)[worst]
     assert bounds.upper[worst] - truth[worst] <= 2.2 * finest + 1e-9
 
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pacprivacy.errors import BudgetError
-from pacprivacy.theory.design import (
+from pacprivacy.design.descent import (
+    _mean_inverse_size,
     descent_shares,
     descent_step,
-    mean_inverse_size,
     noise_ratio,
-    ridge_penalty,
-    subset_mean_variance,
+    subset_gradient_variance,
 )
+from pacprivacy.design.ridge import ridge_penalty
+from pacprivacy.errors import BudgetError
 
 GOLDEN = (np.sqrt(np.longdouble(5)) - 1) / 2
 N_PROBLEMS = 1000
@@ -188,9 +188,9 @@ def test_subset_mean_variance_by_enumeration(n_records: int, rate: float) -> Non
     chance /= chance.sum()
     means = masks @ values / size
     variance = chance @ (means - chance @ means) ** 2
-    found = subset_mean_variance(values.var(ddof=1), n_records, rate=rate)
+    found = subset_gradient_variance(values.var(ddof=1), n_records, rate=rate)
     assert float(found) == pytest.approx(variance, rel=1e-12)
-    assert mean_inverse_size(n_records, rate=rate) == pytest.approx(chance @ (1 / size), rel=1e-12)
+    assert _mean_inverse_size(n_records, rate=rate) == pytest.approx(chance @ (1 / size), rel=1e-12)
 
 
 @pytest.mark.claim("D-5")
@@ -205,7 +205,7 @@ def test_subset_mean_variance_against_simulation_on_twenty_problems() -> None:
         masks = (generator.random((n_draws, n_records)) < 0.5).astype(np.float32)
         size = masks.sum(axis=1)
         means = (masks @ gradients.astype(np.float32))[size > 0] / size[size > 0, None]
-        formula = subset_mean_variance(gradients.var(axis=0, ddof=1), n_records)
+        formula = subset_gradient_variance(gradients.var(axis=0, ddof=1), n_records)
         np.testing.assert_allclose(means.var(axis=0), formula, rtol=0.015)
 
 
@@ -213,7 +213,9 @@ def test_mean_inverse_size_of_large_universes() -> None:
     for n_records in (10**4, 10**6, 10**8):
         # E[1/k] = 1/np (1 + (1-p)/np + ...): the second term is all that is left at this size.
         expected = 2 / n_records * (1 + 1 / n_records)
-        assert mean_inverse_size(n_records) == pytest.approx(expected, rel=10 / n_records**2 + 1e-9)
+        assert _mean_inverse_size(n_records) == pytest.approx(
+            expected, rel=10 / n_records**2 + 1e-9
+        )
 
 
 def test_refusals_name_the_argument() -> None:
@@ -230,6 +232,6 @@ def test_refusals_name_the_argument() -> None:
     with pytest.raises(BudgetError, match="step must be"):
         descent_shares(2.0, convexity=1.0, n_steps=5)
     with pytest.raises(BudgetError, match="n_records must be at least 2"):
-        subset_mean_variance(1.0, 1)
+        subset_gradient_variance(1.0, 1)
     with pytest.raises(BudgetError, match="n_records"):
-        mean_inverse_size(0)
+        _mean_inverse_size(0)

@@ -14,12 +14,12 @@ from scipy import stats
 from pacprivacy.dp.accounting import (
     ORDERS,
     account,
-    amplified_profile,
+    accounting_profile,
     renyi_divergences,
     zcdp_epsilon,
 )
 from pacprivacy.dp.batches import FixedBatch, PoissonBatch, ReplacementBatch
-from pacprivacy.dp.descent import descent_epsilon
+from pacprivacy.dp.descent import dp_descent_epsilon
 from pacprivacy.dp.events import (
     ApproximateEvent,
     FixedSampling,
@@ -147,11 +147,11 @@ def test_amplification_bounds_the_worst_neighbours(epsilon: float) -> None:
     )
     rate = m / n
     true = exact_mixture_delta({0: 1 - rate, c: rate}, {0: 1 - rate, -c: rate}, epsilon)
-    bound = float(amplified_profile(replaced, np.array([epsilon]))[0])
+    bound = float(accounting_profile(replaced, np.array([epsilon]))[0])
     assert true <= bound
     added = GaussianEvent(noise_multiplier=1 / c, sampling=PoissonSampling(rate=rate))
     true = exact_mixture_delta({0: 1 - rate, c: rate}, {0: 1.0}, epsilon)
-    bound = float(amplified_profile(added, np.array([epsilon]))[0])
+    bound = float(accounting_profile(added, np.array([epsilon]))[0])
     assert true == pytest.approx(bound, rel=1e-4)  # the bound is tight there
     repeated = GaussianEvent(
         noise_multiplier=1 / (2 * c), sampling=ReplacementSampling(n_records=n, batch_size=m)
@@ -160,7 +160,7 @@ def test_amplification_bounds_the_worst_neighbours(epsilon: float) -> None:
     true = exact_mixture_delta(
         {k * c: w for k, w in weights.items()}, {-k * c: w for k, w in weights.items()}, epsilon
     )
-    assert true <= float(amplified_profile(repeated, np.array([epsilon]))[0])
+    assert true <= float(accounting_profile(repeated, np.array([epsilon]))[0])
 
 
 @pytest.mark.claim("DP-4")
@@ -168,7 +168,7 @@ def test_sampling_all_records_amplifies_nothing() -> None:
     grid = np.linspace(0, 3, 7)
     for event in (GaussianEvent(noise_multiplier=1.0), LaplaceEvent(noise_multiplier=1.0)):
         whole = type(event)(noise_multiplier=1.0, sampling=PoissonSampling(rate=1.0))
-        assert np.allclose(amplified_profile(event, grid), amplified_profile(whole, grid))
+        assert np.allclose(accounting_profile(event, grid), accounting_profile(whole, grid))
 
 
 @pytest.mark.claim("DP-4")
@@ -305,7 +305,7 @@ def test_two_accountants_of_the_library_agree() -> None:
         (FixedBatch(size=20), FixedSampling(n_records=1000, batch_size=20), "replace"),
         (ReplacementBatch(size=20), ReplacementSampling(n_records=1000, batch_size=20), "replace"),
     ):
-        theirs = descent_epsilon(batch, 1000, n_steps=30, noise=4.0, delta=1e-5)
+        theirs = dp_descent_epsilon(batch, 1000, n_steps=30, noise=4.0, delta=1e-5)
         # Descent counts noise in clipping norms; a replacement moves a sum by two of them.
         multiplier = 4.0 if neighbours == "add_remove" else 2.0
         event = GaussianEvent(noise_multiplier=multiplier, count=30, sampling=sampling)

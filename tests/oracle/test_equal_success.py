@@ -27,7 +27,7 @@ from pacprivacy.dp import (
     objective_perturbation,
 )
 from pacprivacy.dp.batches import FixedBatch, PoissonBatch
-from pacprivacy.dp.descent import descent_event
+from pacprivacy.dp.descent import dp_descent_event
 from pacprivacy.dp.noise import dp_noise_slack
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory import (
@@ -139,14 +139,14 @@ def test_sampled_steps_agree_with_the_accountant(noise: float, rate: float, step
     found = advantage(event)
     assert found == pytest.approx(descent_gain(noise, rate, steps), rel=1e-3)
     batch = PoissonBatch(size=1000 * rate, n_public=1000)
-    again = advantage(descent_event(batch, 1000, n_steps=steps, noise=noise, n_weights=3))
+    again = advantage(dp_descent_event(batch, 1000, n_steps=steps, noise=noise, n_weights=3))
     assert found <= again <= found + 2 * dp_noise_slack(0.0, 3 * steps) + 1e-15
 
 
 @pytest.mark.claim("DP-30")
 def test_batches_of_a_fixed_size_gain_less_than_all_records() -> None:
     whole = advantage(GaussianEvent(noise_multiplier=2.0), neighbours="replace")
-    event = descent_event(FixedBatch(size=10), 100, n_steps=1, noise=4.0, n_weights=1)
+    event = dp_descent_event(FixedBatch(size=10), 100, n_steps=1, noise=4.0, n_weights=1)
     assert advantage(event, neighbours="replace") == pytest.approx(0.1 * whole, rel=1e-3)
     sampling = FixedSampling(n_records=100, batch_size=10)
     with pytest.raises(BudgetError, match="fixed size"):

@@ -18,13 +18,19 @@ from pacprivacy.adversary import (
 )
 from pacprivacy.adversary.information import fit_information_controls
 from pacprivacy.adversary.membership import noiseless_membership_risk
-from pacprivacy.adversary.view import View, ViewTilts, draw_views, make_view, view_entropy
+from pacprivacy.adversary.view_and_belief import (
+    View,
+    ViewTilts,
+    draw_views,
+    make_view,
+    view_entropy,
+)
 from pacprivacy.budget import Information
 from pacprivacy.noise import AxisFrame, calibrate
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.plan import NoisePlan, Observation, Revealed
 from pacprivacy.pool import Balanced, Half, Pool
-from pacprivacy.theory import information_slack
+from pacprivacy.theory import information_slack_bound
 from papers.residual.examples import example_outputs
 
 Matrix = npt.NDArray[np.float64]
@@ -219,7 +225,7 @@ def test_the_integer_release_equals_its_enumeration(units: list[int]) -> None:
     truth = discrete_information(joint, prior)
     outputs = points.astype(float)
     found = exact_information(plan.view(outputs, np.log(prior)), n_draws=500_000, rng=10)
-    slack = information_slack(plan.total_variation_slack, m)
+    slack = information_slack_bound(plan.total_variation_slack, m)
     assert found.value == pytest.approx(truth, abs=2 * TOLERANCE + min(slack, 0.01))
     assert found.lower <= truth <= found.upper
     assert truth <= log_det_of_plan(plan, prior)
@@ -323,7 +329,9 @@ def test_the_distance_of_the_integer_law_is_added_to_every_bound() -> None:
             for law in (exact, blurred)
         ],
     ]
-    for (plain, wide), slack in zip(pairs, (information_slack(0.01, 8), 0.01, 0.01), strict=True):
+    for (plain, wide), slack in zip(
+        pairs, (information_slack_bound(0.01, 8), 0.01, 0.01), strict=True
+    ):
         assert wide.value == plain.value
         assert wide.upper == pytest.approx(plain.upper + slack)
         assert wide.lower <= plain.lower

@@ -26,9 +26,9 @@ from pacprivacy.dp import (
     DPSGDClassifier,
     PATEClassifier,
 )
-from pacprivacy.dp.accounting import amplified_profile
+from pacprivacy.dp.accounting import accounting_profile
 from pacprivacy.dp.accuracy_first import CovNR, NoiseReduction
-from pacprivacy.dp.descent import plan_descent_noise
+from pacprivacy.dp.descent import plan_dp_descent_noise
 from pacprivacy.dp.events import events_of
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.estimators import ScoreWithCost, search_cost
@@ -80,7 +80,7 @@ def test_the_bound_with_a_removal_holds_for_every_pair_of_contents(
     sampling = dp.PoissonSampling(rate=rate, removal=removal)
     event = dp.GaussianEvent(noise_multiplier=1.0, sampling=sampling)
     for epsilon in (0.0, 0.05, 0.4, 1.0, 2.5):
-        bound = float(amplified_profile(event, np.array([epsilon]))[0])
+        bound = float(accounting_profile(event, np.array([epsilon]))[0])
         for first in np.linspace(-removal, removal, 9):
             for second in (first - 1.0, first + 1.0, first / 2):
                 if abs(second) <= removal and abs(first - second) <= 1.0:
@@ -163,7 +163,7 @@ def test_a_fitted_pate_says_no_more_than_its_certificate() -> None:
 def test_a_million_weights_in_five_thousand_steps_are_not_refused(
     epsilon: float, delta: float
 ) -> None:
-    noise, _ = plan_descent_noise(
+    noise, _ = plan_dp_descent_noise(
         dp.FullBatch(n_public=50_000),
         50_000,
         n_steps=5000,
@@ -214,11 +214,16 @@ RELEASES: dict[str, Callable[[], Any]] = {
         X, TARGET, x_bound=2.0, y_bound=2.0, penalty=1.0, epsilon=1.0
     ),
     "clipped mean": lambda: dp.subsample_aggregate(
-        np.mean, (TARGET,), n_blocks=20, size=1, aggregator=dp.ClippedMean(clip_norm=1.0), **COMMON
+        np.mean,
+        (TARGET,),
+        n_blocks=20,
+        size=1,
+        aggregator=dp.MeanAggregator(clip_norm=1.0),
+        **COMMON,
     ),
     "grid median": lambda: dp.subsample_aggregate(
         np.median, (TARGET,), n_blocks=20, size=1, epsilon=1.0, delta=1e-6,
-        aggregator=dp.GridMedian(bounds=(-1.0, 1.0), n_points=20),
+        aggregator=dp.MedianAggregator(bounds=(-1.0, 1.0), n_points=20),
     ),
     "output": lambda: dp.output_perturbation(
         X, LABELS, classes=(False, True), penalty=10.0, x_bound=2.0, **COMMON

@@ -14,7 +14,7 @@ from scipy import special, stats
 from scipy.optimize import brentq
 
 from pacprivacy import dp
-from pacprivacy.dp.accounting import amplified_profile
+from pacprivacy.dp.accounting import accounting_profile
 from pacprivacy.dp.events import event_covers, event_gaussian_square
 from pacprivacy.errors import BudgetError, BudgetExceededError, CertificateError, SecretError
 from pacprivacy.theory import gaussian_parameter
@@ -169,7 +169,9 @@ def test_what_covers_has_the_larger_profile() -> None:
         token, event = draw(), draw()
         if event_covers(token, event):
             covered += token != event
-            assert (amplified_profile(event, grid) <= amplified_profile(token, grid) + 1e-12).all()
+            assert (
+                accounting_profile(event, grid) <= accounting_profile(token, grid) + 1e-12
+            ).all()
     assert covered > 20
 
 

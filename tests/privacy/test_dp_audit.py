@@ -12,17 +12,17 @@ import pytest
 from pacprivacy.dp import DPRelease, audit_dp
 from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.mechanisms import (
-    choose_candidate,
     choose_hypothesis,
     exponential,
+    exponential_choice,
     gaussian,
     laplace,
 )
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
+    dp_noise_parameter,
     dp_noise_source,
-    lattice_parameter,
 )
 from pacprivacy.errors import AuditError
 
@@ -156,7 +156,7 @@ def test_the_choice_among_candidates_is_tight_where_it_should_be() -> None:
         scores = [0.0, 2.0] if side else [1.0, 1.0]
         return np.array(
             [
-                choose_candidate(
+                exponential_choice(
                     scores, sensitivity=1.0, epsilon=EPSILON, monotone=False, source=source
                 )
                 for _ in range(n)
@@ -181,13 +181,13 @@ def test_halved_sensitivity_is_found() -> None:
     def wrong_laplace(side: int, n: int) -> np.ndarray:
         return side + rng.laplace(0, 0.5 / EPSILON, size=n)
 
-    wrong_gaussian = gaussian_draw(lattice_parameter(EPSILON, DELTA, 1), sensitivity=0.5)
+    wrong_gaussian = gaussian_draw(dp_noise_parameter(EPSILON, DELTA, 1), sensitivity=0.5)
 
     def wrong_choice(side: int, n: int) -> np.ndarray:
         scores = [0.0, 2.0] if side else [1.0, 1.0]
         return np.array(
             [
-                choose_candidate(
+                exponential_choice(
                     scores, sensitivity=0.5, epsilon=EPSILON, monotone=False, source=source
                 )
                 for _ in range(n)

@@ -18,11 +18,11 @@ from sklearn.tree import DecisionTreeClassifier
 
 from pacprivacy.dp import audit_dp
 from pacprivacy.dp.aggregate import (
-    ClippedMean,
-    draw_block_seeds,
-    draw_blocks,
-    fit_block,
-    map_blocks,
+    MeanAggregator,
+    draw_aggregate_blocks,
+    draw_aggregate_seeds,
+    fit_aggregate_block,
+    map_aggregate_blocks,
     subsample_aggregate,
 )
 from pacprivacy.dp.noise import dp_noise_source
@@ -93,7 +93,7 @@ def test_the_audit_of_a_seeded_stream_holds() -> None:
         for _ in range(n):
             np.random.seed(SEED)  # noqa: NPY002
             release = subsample_aggregate(
-                toss, (records,), n_blocks=4, size=1, aggregator=ClippedMean(clip_norm=1.0),
+                toss, (records,), n_blocks=4, size=1, aggregator=MeanAggregator(clip_norm=1.0),
                 epsilon=1.0, neighbours="replace", simulate=next(seeds),
             )  # fmt: skip
             found.append(release.value[0])
@@ -110,9 +110,9 @@ def run(
     fit: Callable[..., Any], data: tuple[Array, ...], *, n_jobs: int | None = None, source: int = 1
 ) -> list[Any]:
     words = dp_noise_source(source)
-    seeds = draw_block_seeds(6, words)
-    blocks = draw_blocks(len(data[0]), 6, neighbours="replace", source=words)
-    return map_blocks(fit, data, blocks, seeds=seeds, failed=None, n_jobs=n_jobs)
+    seeds = draw_aggregate_seeds(6, words)
+    blocks = draw_aggregate_blocks(len(data[0]), 6, neighbours="replace", source=words)
+    return map_aggregate_blocks(fit, data, blocks, seeds=seeds, failed=None, n_jobs=n_jobs)
 
 
 def differing(fit: Callable[..., Any]) -> int:
@@ -128,7 +128,7 @@ def differing(fit: Callable[..., Any]) -> int:
 
 def predictions(model: Any) -> Callable[[Array, Array], Array]:
     def fit(rows: Array, labels: Array) -> Array:
-        return np.asarray(fit_block(model, rows, labels).predict(ASKED))
+        return np.asarray(fit_aggregate_block(model, rows, labels).predict(ASKED))
 
     return fit
 
@@ -193,9 +193,9 @@ def test_blocks_differ_in_their_seeds_and_not_between_runs() -> None:
     assert len(set(first)) == 6
     assert first == run(fit, (X, Y))
     assert first != run(fit, (X, Y), source=2)
-    models = run(lambda rows, labels: fit_block(SGDClassifier(), rows, labels), (X, Y))
+    models = run(lambda rows, labels: fit_aggregate_block(SGDClassifier(), rows, labels), (X, Y))
     assert len({model.random_state for model in models}) == 6
-    fixed = run(lambda r, y: fit_block(SGDClassifier(random_state=7), r, y), (X, Y))
+    fixed = run(lambda r, y: fit_aggregate_block(SGDClassifier(random_state=7), r, y), (X, Y))
     assert {model.random_state for model in fixed} == {7}
 
 
@@ -271,7 +271,7 @@ def test_no_failure_of_a_block_leaves(n_jobs: int | None) -> None:
         return "text" if which == 3 else [[1.0]]
 
     release = subsample_aggregate(
-        fit, (np.arange(40.0),), n_blocks=8, size=1, aggregator=ClippedMean(clip_norm=1.0),
+        fit, (np.arange(40.0),), n_blocks=8, size=1, aggregator=MeanAggregator(clip_norm=1.0),
         epsilon=50.0, neighbours="replace", n_jobs=n_jobs, simulate=0,
     )  # fmt: skip
     assert np.isfinite(release.value).all()

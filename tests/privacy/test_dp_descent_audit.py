@@ -18,10 +18,10 @@ from pacprivacy.dp import (
     ReplacementBatch,
     Steps,
     audit_dp,
-    descent_noise,
+    dp_descent_noise,
 )
-from pacprivacy.dp.clipping import whole_rows
-from pacprivacy.dp.descent import StepNoise, private_descent
+from pacprivacy.dp.clipping import clip_to_whole_rows
+from pacprivacy.dp.descent import DPDescentNoise, run_dp_descent
 from pacprivacy.dp.sgd import LinearSGDSums
 
 EPSILON, DELTA, N_TRIALS = 1.0, 1e-3, 40_000
@@ -37,7 +37,7 @@ def records(side: int, neighbours: str) -> LinearSGDSums:
         X, y = X[:2], [1, side]  # the second record pulls one way or the other
     else:
         X, y = X[: 2 + side], [1, 1, 1][: 2 + side]
-    return LinearSGDSums(whole_rows(X, 5.0), loss.encode(y, len(y)), loss, clip_norm=CLIP)
+    return LinearSGDSums(clip_to_whole_rows(X, 5.0), loss.encode(y, len(y)), loss, clip_norm=CLIP)
 
 
 def picks(batch: Any, n_records: int, n_trials: int, source: SimulatedSource) -> np.ndarray:
@@ -54,7 +54,7 @@ def picks(batch: Any, n_records: int, n_trials: int, source: SimulatedSource) ->
 
 def steps_of(batch: Any, *, noise: float | None = None, reach: int | None = None) -> Draw:
     """Draw first steps from zero weights: sums of secret batches, with the noise of a step."""
-    used = noise or descent_noise(batch, 2, n_steps=1, epsilon=EPSILON, delta=DELTA)
+    used = noise or dp_descent_noise(batch, 2, n_steps=1, epsilon=EPSILON, delta=DELTA)
     source = SimulatedSource(0)
     relation: Any = batch.neighbours if reach is None else ("add_remove", "replace")[reach - 1]
 
@@ -63,7 +63,7 @@ def steps_of(batch: Any, *, noise: float | None = None, reach: int | None = None
         alone = [sums.whole_sum(np.zeros(1), np.array([i]))[0] for i in range(sums.n_records)]
         whole = picks(batch, sums.n_records, n_trials, source) @ np.array(alone)
         # As many coordinates as trials: their noise is independent and of the same law.
-        return -StepNoise(used, n_trials, relation, source).release(whole)
+        return -DPDescentNoise(used, n_trials, relation, source).release(whole)
 
     return draw
 
@@ -107,7 +107,7 @@ def test_clipping_with_max_instead_of_min_is_found(
 @pytest.mark.claim("G-3")
 @pytest.mark.parametrize("batch", BATCHES, ids=lambda b: f"{type(b).__name__}-{b.neighbours}")
 def test_half_of_the_sensitivity_is_found(batch: Any) -> None:
-    right = descent_noise(batch, 2, n_steps=1, epsilon=EPSILON, delta=DELTA)
+    right = dp_descent_noise(batch, 2, n_steps=1, epsilon=EPSILON, delta=DELTA)
     wrong = steps_of(batch, noise=right / 2)
     found = audit_dp(wrong, epsilon=EPSILON, delta=DELTA, n_trials=N_TRIALS)
     assert found.verdict != "holds"
@@ -115,7 +115,7 @@ def test_half_of_the_sensitivity_is_found(batch: Any) -> None:
 
 def test_noise_of_add_remove_for_a_replacement_is_found() -> None:
     """The trap of the two relations: the noise that suits adding, used for replacing."""
-    right = descent_noise(FullBatch(n_public=2), 2, n_steps=1, epsilon=EPSILON, delta=DELTA)
+    right = dp_descent_noise(FullBatch(n_public=2), 2, n_steps=1, epsilon=EPSILON, delta=DELTA)
     wrong = steps_of(FullBatch(neighbours="replace"), noise=right, reach=1)
     assert audit_dp(wrong, epsilon=EPSILON, delta=DELTA, n_trials=N_TRIALS).verdict != "holds"
 
@@ -124,7 +124,7 @@ def test_noise_of_add_remove_for_a_replacement_is_found() -> None:
 def test_released_weights_of_one_step_are_what_was_audited() -> None:
     """The audit looked at noisy sums; the released weights are a fixed multiple of them."""
     batch = FullBatch(n_public=4)
-    weights, _ = private_descent(
+    weights, _ = run_dp_descent(
         records(1, "add_remove"),
         np.zeros(1),
         batch=batch,
@@ -133,5 +133,5 @@ def test_released_weights_of_one_step_are_what_was_audited() -> None:
         source=SimulatedSource(3),
     )
     sums = records(1, "add_remove").whole_sum(np.zeros(1), np.arange(3))
-    noisy = StepNoise(2.0, 1, "add_remove", SimulatedSource(3)).release(sums)
+    noisy = DPDescentNoise(2.0, 1, "add_remove", SimulatedSource(3)).release(sums)
     np.testing.assert_array_equal(weights, -0.5 * CLIP / 4 * noisy)

@@ -13,13 +13,13 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from pacprivacy.dp import (
-    ClippedMean,
     DPLinearRegression,
     DPLogisticRegression,
     DPSGDClassifier,
     FixedBatch,
     FullBatch,
     Logistic,
+    MeanAggregator,
     PATEClassifier,
     PoissonBatch,
     RandomRuns,
@@ -110,7 +110,7 @@ def choose(X: Array, y: Array) -> Any:
 
 def aggregate(neighbours: Any) -> Release:
     return lambda X, y: subsample_aggregate(
-        middle, (X, y), n_blocks=6, size=2, aggregator=ClippedMean(clip_norm=1.0), epsilon=1.0,
+        middle, (X, y), n_blocks=6, size=2, aggregator=MeanAggregator(clip_norm=1.0), epsilon=1.0,
         neighbours=neighbours, simulate=0,
     )  # fmt: skip
 

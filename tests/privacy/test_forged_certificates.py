@@ -33,7 +33,7 @@ from pacprivacy.release import (
 )
 from pacprivacy.release.bundle import BundleSession
 from pacprivacy.release.certificate import write_certificate
-from pacprivacy.release.verification import prove_again
+from pacprivacy.release.verification import prove_verified_again
 
 Plain = dict[str, Any]
 DATA = np.random.default_rng(0).normal(size=(24, 2))
@@ -277,7 +277,7 @@ def lie(bundle: Bundle | AnswerBundle, target: Path) -> Path:
     if isinstance(bundle, AnswerBundle):
         certificate = certify_answer_bundle(bundle)
     else:
-        certificate = write_certificate(bundle, prove_again(bundle))
+        certificate = write_certificate(bundle, prove_verified_again(bundle))
     path = target / "release.json"
     path.write_text(json.dumps({"certificate": certificate.to_public_dict()}))
     return path

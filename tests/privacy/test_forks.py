@@ -29,9 +29,9 @@ from pacprivacy._random import Process, ProcessBound, SystemSource, fresh_seed
 from pacprivacy.budget import Spent
 from pacprivacy.dp import GaussianEvent
 from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, NoiseReduction
-from pacprivacy.dp.accuracy_first.mechanisms import BrownianLevels, NoisyLevels, draw_levels
-from pacprivacy.dp.adaptive import Filter, Odometer
-from pacprivacy.dp.descent import StepNoise
+from pacprivacy.dp.accuracy_first.noise_levels import BrownianLevels, NoisyLevels, draw_levels
+from pacprivacy.dp.descent import DPDescentNoise
+from pacprivacy.dp.filter_and_odometer import Filter, Odometer
 from pacprivacy.errors import LedgerError, SecretError
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.ledger import Ledger
@@ -149,8 +149,8 @@ def refined_levels(delta: float) -> NoisyLevels:
     return levels
 
 
-def step_noise(folder: Path) -> StepNoise:
-    noise = StepNoise(2.0, 3, "add_remove", SystemSource(), n_steps=4)
+def step_noise(folder: Path) -> DPDescentNoise:
+    noise = DPDescentNoise(2.0, 3, "add_remove", SystemSource(), n_steps=4)
     noise.release(np.zeros(3, dtype=np.int64))
     return noise
 
@@ -200,7 +200,7 @@ CASES: dict[type, Case] = {
         lambda levels: levels.refine(),
         lambda levels: levels.level,
     ),
-    StepNoise: Case(
+    DPDescentNoise: Case(
         step_noise,
         lambda noise: noise.release(np.zeros(3, dtype=np.int64)),
         lambda noise: len(noise._ahead),

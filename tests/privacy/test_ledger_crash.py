@@ -91,9 +91,9 @@ exec(sys.argv[5])  # other data and releases
 def session(tell, point, plant, n_before):
     around(Ledger, "reserve", after=lambda: os.write(tell, b"."))
     if plant == "skipped ledger":
-        from pacprivacy.session.keeper import Book
+        from pacprivacy.session.keeper import KeeperBook
         for name in ("spend", "keep", "commit"):
-            setattr(account.Account, name, getattr(Book, name))
+            setattr(account.Account, name, getattr(KeeperBook, name))
         around(account.Account, "commit", after=lambda: os.write(tell, b"."))
     if point:
         owner, name, when, first = POINTS[point]

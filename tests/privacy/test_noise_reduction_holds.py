@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from pacprivacy._random import BitSource, SimulatedSource
-from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, geometric_levels, mechanisms
-from pacprivacy.dp.accuracy_first.mechanisms import BrownianLevels, NoisyLevels
+from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, geometric_levels, noise_levels
+from pacprivacy.dp.accuracy_first.noise_levels import BrownianLevels, NoisyLevels
 from pacprivacy.dp.audit import audit_dp
 
 EPSILONS = (0.5, 2.0)  # the level that is read, and the less noisy one it was made from
@@ -44,8 +44,8 @@ def what_an_attacker_sees(side: int, n: int, source: BitSource) -> Draws:
 def one_coin_for_each_run(
     coarse: int, fine: int, size: int, source: BitSource
 ) -> npt.NDArray[np.bool_]:
-    coins = mechanisms.lattice_bernoulli_enclosed(
-        lambda bits: mechanisms.enclose_keep_rate(coarse, fine, bits),
+    coins = noise_levels.lattice_bernoulli_enclosed(
+        lambda bits: noise_levels.enclose_level_keep_rate(coarse, fine, bits),
         size // N_COORDINATES,
         source,
     )
@@ -67,7 +67,7 @@ def test_the_audit_passes_a_coin_for_each_coordinate() -> None:
 
 @pytest.mark.claim("AF-1", "AF-2")
 def test_the_audit_fails_one_coin_for_the_whole_vector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mechanisms, "_toss", one_coin_for_each_run)
+    monkeypatch.setattr(noise_levels, "_toss", one_coin_for_each_run)
     source = SimulatedSource(2)
     found = audit_dp(
         lambda side, n: what_an_attacker_sees(side, n, source),
@@ -164,7 +164,7 @@ def test_the_loss_of_a_brownian_path_is_rarely_above_what_is_said() -> None:
 @pytest.mark.claim("AF-10")
 @pytest.mark.parametrize("bug", ["half the variance", "standard deviation", "one level alone"])
 def test_a_boundary_that_does_not_hold_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = mechanisms.brownian_variances
+    right = noise_levels.brownian_level_variances
 
     def planted(epsilons: Draws, delta: float) -> Draws:
         if bug == "half the variance":
@@ -175,7 +175,7 @@ def test_a_boundary_that_does_not_hold_is_caught(bug: str, monkeypatch: pytest.M
         far = stats.norm.isf(delta)
         return np.asarray((np.sqrt(far**2 + 2 * epsilons) - far) ** -2.0)
 
-    monkeypatch.setattr(mechanisms, "brownian_variances", planted)
+    monkeypatch.setattr(noise_levels, "brownian_level_variances", planted)
     assert violated(count_losses_above(6))
 
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy._rounding import two_digits
-from pacprivacy.cli.main import app
+from pacprivacy.cli.console import app
 from pacprivacy.design import JointRidge, LogisticFit, OrthogonalRidge
 from pacprivacy.mechanism import PCA, Covariance, Forest, Histogram, KMeans, LinearSVM, Mean
 from pacprivacy.tables import MODELS as OFFERED

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pacprivacy.budget import Spent
-from pacprivacy.cli.main import app
+from pacprivacy.cli.console import app
 from pacprivacy.ledger import Ledger
 from tests.contract.test_ledger_concurrency import run_all
 from tests.privacy.test_ledger_crash import POINTS, SHARE, Crashes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pacprivacy.adversary.information import CLIP, CLIP_MEAN, fit_information_controls
-from pacprivacy.adversary.view import Draws, draw_views, make_view, view_entropy
+from pacprivacy.adversary.view_and_belief import Draws, draw_views, make_view, view_entropy
 
 N_DRAWS = 60_000
 

@@ -12,11 +12,11 @@ import pytest
 from scipy import stats
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.dp.accuracy_first import mechanisms
-from pacprivacy.dp.accuracy_first.mechanisms import (
+from pacprivacy.dp.accuracy_first import noise_levels
+from pacprivacy.dp.accuracy_first.noise_levels import (
     BrownianLevels,
     NoisyLevels,
-    enclose_keep_rate,
+    enclose_level_keep_rate,
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.lattice import lattice_bernoulli_enclosed, sample_discrete_laplace
@@ -75,7 +75,7 @@ def test_the_largest_scale_of_the_sampler() -> None:
 @pytest.mark.claim("AF-1")
 @pytest.mark.parametrize(("coarse", "fine"), [(3, 2), (50, 1), (7, 7), (200, 198)])
 def test_the_coin_makes_one_discrete_laplace_from_another(coarse: int, fine: int) -> None:
-    low, high = enclose_keep_rate(coarse, fine, 80)
+    low, high = enclose_level_keep_rate(coarse, fine, 80)
     keep = low / 2**80
     assert high - low <= 4
     reach = 45 * coarse
@@ -101,11 +101,11 @@ def test_a_coin_is_decided_where_the_first_word_does_not() -> None:
             assert len(values) == size
             return np.array(values, dtype=np.uint64)
 
-    first, _ = enclose_keep_rate(3, 2, 64)
-    second = enclose_keep_rate(3, 2, 128)[0] & (2**64 - 1)
+    first, _ = enclose_level_keep_rate(3, 2, 64)
+    second = enclose_level_keep_rate(3, 2, 128)[0] & (2**64 - 1)
     source = Stuck(0)
     source.queue = [[first, first, first - 1, first + 2], [second - 1], [second + 2]]
-    coins = lattice_bernoulli_enclosed(lambda bits: enclose_keep_rate(3, 2, bits), 4, source)
+    coins = lattice_bernoulli_enclosed(lambda bits: enclose_level_keep_rate(3, 2, bits), 4, source)
     assert coins.tolist() == [True, False, True, False]
 
 
@@ -125,14 +125,14 @@ def test_coordinates_are_independent_at_every_level(
     for draws in levels:
         assert dependence(draws[:half], draws[half:]) > FALSE_ALARM
         assert dependence(draws[::2], draws[1::2]) > FALSE_ALARM
-    tossed = mechanisms._toss
+    tossed = noise_levels._toss
 
     def one_coin(
         coarse: int, fine: int, size: int, source: SimulatedSource
     ) -> npt.NDArray[np.bool_]:
         return np.repeat(tossed(coarse, fine, size // 2, source), 2)
 
-    monkeypatch.setattr(mechanisms, "_toss", one_coin)
+    monkeypatch.setattr(noise_levels, "_toss", one_coin)
     planted = all_levels(2)
     assert min(dependence(draws[::2], draws[1::2]) for draws in planted) < CAUGHT
     # The marginals do not show it.

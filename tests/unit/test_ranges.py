@@ -7,12 +7,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import pacprivacy.adversary.view
+import pacprivacy.adversary.view_and_belief
 import pacprivacy.noise.proof
 import pacprivacy.noise.shapes
 from pacprivacy.budget import Information, Membership
 from pacprivacy.errors import BudgetError, MechanismError, PacPrivacyError
-from pacprivacy.noise import AutoConfidence, Basis, Boxed, Empirical, calibrate, propose_variance
+from pacprivacy.noise import (
+    AutoConfidence,
+    Basis,
+    Boxed,
+    Empirical,
+    calibrate,
+    propose_rule_variance,
+)
 from pacprivacy.noise.iid import N_RESERVE
 from pacprivacy.pool import Balanced, Half
 
@@ -88,7 +95,7 @@ def test_outputs_too_close_to_square_are_refused_with_advice(rule: str) -> None:
     with pytest.raises(MechanismError, match=r"differ by at least 1e-140 .* Rescale"):
         calibrate(values, Information(0.1), rule=rule)
     with pytest.raises(MechanismError, match=r"differ by at least 1e-140 .* Rescale"):
-        propose_variance(values, Information(0.1), rule=rule)
+        propose_rule_variance(values, Information(0.1), rule=rule)
     free = calibrate(values, Information(1.0), rule=rule)
     assert free.is_noiseless
 
@@ -104,7 +111,7 @@ def test_a_small_budget_on_a_small_pool_takes_few_draws(
     success: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The closed form is as good as any simulation there, and needs no draws at all."""
-    drawn, real = 0, pacprivacy.adversary.view.draw_views
+    drawn, real = 0, pacprivacy.adversary.view_and_belief.draw_views
 
     def counted(view: Any, n_draws: int, rng: np.random.Generator) -> Any:
         nonlocal drawn
@@ -112,7 +119,7 @@ def test_a_small_budget_on_a_small_pool_takes_few_draws(
         assert drawn < 2 * 10**7, "the search runs away"
         return real(view, n_draws, rng)
 
-    monkeypatch.setattr(pacprivacy.adversary.view, "draw_views", counted)
+    monkeypatch.setattr(pacprivacy.adversary.view_and_belief, "draw_views", counted)
     pool = Balanced(n_subsets=4).draw(20, rng=0)
     data = np.random.default_rng(0).normal(size=(20, 3))
     values = np.array([data[mask].mean(axis=0) for mask in pool.masks()])

@@ -456,7 +456,7 @@ def make_quantile_regression(name: str, size: Size, level: float) -> Problem:
             (Z, split.y),
             n_blocks=n_blocks,
             size=Z.shape[1],
-            aggregator=dp.ClippedMean(clip_norm=clip),
+            aggregator=dp.MeanAggregator(clip_norm=clip),
             epsilon=epsilon,
             delta=split.delta,
             n_jobs=1,

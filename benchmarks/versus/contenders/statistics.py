@@ -131,7 +131,7 @@ def make_quantiles(
     spread = float(np.abs(split.X_tuning[:, columns]).max())
 
     def flip(reach: float, epsilon: float, seed: int) -> tuple[Any, float]:
-        found = dp.release_statistic(
+        found = dp.release_dp_statistic(
             {str(j): column for j, column in enumerate(X.T)},
             statistic="quantiles",
             ranges=[(-reach, reach)] * len(columns),

@@ -6,13 +6,13 @@ posterior computed here, so its success is a certificate and not the result of o
 
 from pacprivacy.adversary.advantage import (
     advantage_room as advantage_room,
-    finest_plane_step as finest_plane_step,
-    is_banded as is_banded,
-    is_line as is_line,
-    is_plane as is_plane,
-    is_short_line as is_short_line,
+    finest_advantage_step as finest_advantage_step,
+    has_banded_advantage as has_banded_advantage,
+    has_line_advantage as has_line_advantage,
+    has_plane_advantage as has_plane_advantage,
+    has_short_line_advantage as has_short_line_advantage,
     line_advantage as line_advantage,
-    line_posteriors as line_posteriors,
+    line_advantage_posteriors as line_advantage_posteriors,
     plane_advantage as plane_advantage,
 )
 from pacprivacy.adversary.balances import (
@@ -40,12 +40,12 @@ from pacprivacy.adversary.heat import (
 )
 from pacprivacy.adversary.information import (
     DEFAULT_GAMMA as DEFAULT_GAMMA,
-    Divergence as Divergence,
-    divergences as divergences,
+    InformationDivergence as InformationDivergence,
     exact_information as exact_information,
+    information_divergences as information_divergences,
     information_draws as information_draws,
     information_pilot as information_pilot,
-    noiseless_divergences as noiseless_divergences,
+    noiseless_information_divergences as noiseless_information_divergences,
 )
 from pacprivacy.adversary.membership import (
     FALSE_POSITIVES as FALSE_POSITIVES,
@@ -61,7 +61,7 @@ from pacprivacy.adversary.membership import (
     noiseless_membership_risk as noiseless_membership_risk,
     side_knowledge as side_knowledge,
 )
-from pacprivacy.adversary.view import (
+from pacprivacy.adversary.view_and_belief import (
     Belief as Belief,
     View as View,
     ViewTilts as ViewTilts,

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary.candidates import Candidates, Units
-from pacprivacy.adversary.view import View, ViewTilts, draw_view_blocks, view_posterior
+from pacprivacy.adversary.view_and_belief import View, ViewTilts, draw_view_blocks, view_posterior
 
 FIRST_STAGE = 2048  # simulated releases on which others are bounded first
 CHAMPIONS = 512  # units among which the likely worst are found
@@ -179,9 +179,9 @@ def advantage_bounds(
     tilts = ViewTilts(pool)
     everyone = np.arange(pool.n_units, dtype=np.int64)
     before = tilts.before(view.log_prior, everyone)
-    if is_line(view):
+    if has_line_advantage(view):
         return _on_a_line(view, tilts, everyone, before)
-    screen = advantage_moments(view, tilts) if is_plane(view) else None
+    screen = advantage_moments(view, tilts) if has_plane_advantage(view) else None
     found = None if screen is None else _on_a_plane(view, tilts, before, screen)
     if found is None:
         settings: Any = {"n_draws": n_draws, "gamma": gamma, "rng": rng, "allowed": allowed}
@@ -409,7 +409,7 @@ def _on_a_line(view: View, tilts: ViewTilts, units: Units, before: Vector) -> Ad
     return AdvantageBounds(value=value, lower=lower, upper=upper, n_draws=nodes)
 
 
-def is_plane(view: View) -> bool:
+def has_plane_advantage(view: View) -> bool:
     """Whether an integral over a grid is the better way: rank 2, and no candidate far away."""
     if view.points.shape[1] != 2 or view.groups is not None or view.gaps is not None:
         return False
@@ -421,7 +421,7 @@ def _area(view: View) -> float:
     return float(np.prod(np.ptp(alive, axis=0) + 2 * PLANE_REACH))
 
 
-def finest_plane_step(view: View) -> float:
+def finest_advantage_step(view: View) -> float:
     """Return the step of a grid on a plane whose nodes are as many as is worth it."""
     return math.sqrt(_area(view) / PLANE_NODES)
 
@@ -481,7 +481,7 @@ def _on_a_plane(
     always = 2 * view.slack * weight + 16 * _tail(PLANE_REACH) * worst + ROUNDING
     value, lower, upper = np.empty(len(units)), gained.copy(), np.maximum(screen + always, gained)
     looked = np.zeros(len(units), dtype=np.bool_)
-    finest = finest_plane_step(view)
+    finest = finest_advantage_step(view)
     first = max(finest, math.sqrt(0.16 * min(1.0, float((upper - gained).max()))))  # at most 0.4
 
     def look(some: Units, step: float) -> None:
@@ -510,24 +510,24 @@ def _on_a_plane(
     return AdvantageBounds(value=value, lower=lower, upper=upper, n_draws=PLANE_NODES)
 
 
-def is_line(view: View) -> bool:
+def has_line_advantage(view: View) -> bool:
     """Whether an integral over a grid is the better way: rank 1, and no candidate out of sight."""
     if view.points.shape[1] != 1 or view.groups is not None:
         return False
     return float(np.ptp(view.points)) <= LONGEST_LINE
 
 
-def is_short_line(view: View) -> bool:
+def has_short_line_advantage(view: View) -> bool:
     """Whether posteriors at all nodes of a grid are affordable too."""
-    if not is_line(view) or view.gaps is not None:
+    if not has_line_advantage(view) or view.gaps is not None:
         return False
     length = float(np.ptp(view.points))
     return length <= SHORT_LINE or length * view.n_subsets <= LINE_CELLS
 
 
-def is_banded(view: View) -> bool:
+def has_banded_advantage(view: View) -> bool:
     """Whether a line is so long that most candidates are out of sight of each other."""
-    return is_line(view) and float(np.ptp(view.points)) > BANDED_LINE
+    return has_line_advantage(view) and float(np.ptp(view.points)) > BANDED_LINE
 
 
 def line_advantage(
@@ -539,7 +539,7 @@ def line_advantage(
     mask (claim A-5).
     """
     found, error = np.zeros(len(units)), 2.0 * _tail(REACH)
-    if not is_banded(view):
+    if not has_banded_advantage(view):
         nodes = _line_nodes(view, step)
         alive = np.isfinite(view.log_prior)
         fine, rough = _two_steps(nodes, view.points[alive, 0])
@@ -602,7 +602,7 @@ def _line_nodes(view: View, step: float) -> Vector:
     return low + step * np.arange(math.ceil((high - low) / step) + 1)
 
 
-def line_posteriors(view: View, step: float) -> Iterator[tuple[Matrix, Vector]]:
+def line_advantage_posteriors(view: View, step: float) -> Iterator[tuple[Matrix, Vector]]:
     """Yield posteriors at the nodes of a grid, with the probability of each node's cell."""
     points, nodes = view.points[:, 0], _line_nodes(view, step)
     block = max(16, BLOCK_CELLS // 4 // len(points))
@@ -620,10 +620,10 @@ def advantage_room(
     view: View, pool: Candidates, variance: float, n_draws: int, *, gamma: float
 ) -> float:
     """Return about how far above the truth the bound of the worst unit's success will be."""
-    if is_line(view):
+    if has_line_advantage(view):
         return GRID_STEPS[-1] ** 2 / 8 * CURVATURE
-    if is_plane(view):
-        return finest_plane_step(view) ** 2 / 4 * CURVATURE
+    if has_plane_advantage(view):
+        return finest_advantage_step(view) ** 2 / 4 * CURVATURE
     share = pool.counts() / pool.n_subsets
     most = 0.5 / float(np.minimum(share, 1 - share).min())
     per_side = gamma / (4 * pool.n_units * _looks(n_draws))

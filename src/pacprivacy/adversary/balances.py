@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.adversary.heat import TOP, Heat
-from pacprivacy.adversary.view import ViewTilts
+from pacprivacy.adversary.view_and_belief import ViewTilts
 
 RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
 CUBES = 5.3  # of the largest move of a vote, in units of its information's root

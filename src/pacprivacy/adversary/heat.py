@@ -28,11 +28,17 @@ from pacprivacy.adversary.advantage import (
     _block,
     _tail,
     advantage_deviation,
-    is_short_line,
-    line_posteriors,
+    has_short_line_advantage,
+    line_advantage_posteriors,
 )
 from pacprivacy.adversary.candidates import Candidates, Units
-from pacprivacy.adversary.view import View, ViewTilts, draw_view_blocks, make_view, view_posterior
+from pacprivacy.adversary.view_and_belief import (
+    View,
+    ViewTilts,
+    draw_view_blocks,
+    make_view,
+    view_posterior,
+)
 
 TOP: float = 1 / math.sqrt(2 * math.pi)  # of the normal density
 HEAT_PILOT = 4096  # simulated releases that tell who needs a test of their own
@@ -194,12 +200,12 @@ def heat_charges(
     ``E (a' - a)² <= c + extra_square``.
     """
     tilts = ViewTilts(pool)
-    if view.points.shape[1] and not is_short_line(view):
+    if view.points.shape[1] and not has_short_line_advantage(view):
         return _by_draws(view, tilts, heat, n_draws=n_draws, gamma=gamma, rng=rng)
     if view.points.shape[1] and view.groups is None:
         span = float(np.ptp(view.points)) + 2 * REACH
         step = min(max(span / NODES, FINEST), COARSEST)
-        return _by_sums(tilts, heat, line_posteriors(view, step), view.slack, step)
+        return _by_sums(tilts, heat, line_advantage_posteriors(view, step), view.slack, step)
     return noiseless_heat_charges(view, pool, heat)
 
 

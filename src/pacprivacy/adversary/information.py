@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Share, Vector
-from pacprivacy.adversary.view import (
+from pacprivacy.adversary.view_and_belief import (
     Draws,
     View,
     draw_view_blocks,
@@ -31,7 +31,7 @@ from pacprivacy.theory import (
     bernstein_estimate,
     divergence_success,
     empirical_bernstein,
-    information_slack,
+    information_slack_bound,
 )
 
 CLIP: Final = 2.5  # squares of the noise count up to the square of this
@@ -291,7 +291,7 @@ def exact_information(
     estimate = bernstein_estimate(
         pilot.mean + mean, variance, n_main, low=low, high=high, gamma=gamma
     )
-    slack = information_slack(view.slack, view.n_subsets)
+    slack = information_slack_bound(view.slack, view.n_subsets)
     return replace(
         estimate,
         value=min(max(estimate.value, 0.0), prior),
@@ -306,7 +306,7 @@ Summand = Callable[[Matrix, Vector], Vector]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Divergence:
+class InformationDivergence:
     """One divergence of (secret, release) from independence, and what it leaves any attacker.
 
     ``success`` maps a prior success (as text) to the largest success after the release.
@@ -317,7 +317,7 @@ class Divergence:
     success: dict[str, Share]
 
     @classmethod
-    def of(cls, name: DivergenceName, estimate: Estimate) -> Divergence:
+    def of(cls, name: DivergenceName, estimate: Estimate) -> InformationDivergence:
         """Return the record with its success rates at the priors that certificates print."""
         success = {p: divergence_success(name, estimate.upper, float(p)) for p in ("0.5", "0.01")}
         return cls(name=name, estimate=estimate, success=success)
@@ -345,13 +345,13 @@ SUMMANDS: Final[Mapping[DivergenceName, Summand]] = {
 }
 
 
-def divergences(
+def information_divergences(
     view: View,
     *,
     n_draws: int | None = None,
     gamma: float = DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
-) -> tuple[Divergence, ...]:
+) -> tuple[InformationDivergence, ...]:
     """Estimate total variation, chi-square and squared Hellinger from independence, together.
 
     The parameters are those of :func:`exact_information`.
@@ -389,11 +389,11 @@ def divergences(
         )
         lower = max(0.0, estimate.lower - slack[name])
         upper = max(estimate.value, min(high, estimate.upper + slack[name]))
-        result.append(Divergence.of(name, replace(estimate, lower=lower, upper=upper)))
+        result.append(InformationDivergence.of(name, replace(estimate, lower=lower, upper=upper)))
     return tuple(result)
 
 
-def noiseless_divergences(view: View) -> tuple[Divergence, ...]:
+def noiseless_information_divergences(view: View) -> tuple[InformationDivergence, ...]:
     """Return the divergences of a release without noise, in closed form.
 
     The attacker learns the group of the secret, so the posterior is the belief inside it.
@@ -407,7 +407,9 @@ def noiseless_divergences(view: View) -> tuple[Divergence, ...]:
         "chi-square": float(len(mass) - 1),
         "squared Hellinger": float(mass @ (1 - np.sqrt(mass))),
     }
-    return tuple(Divergence.of(name, _closed(max(0.0, value))) for name, value in found.items())
+    return tuple(
+        InformationDivergence.of(name, _closed(max(0.0, value))) for name, value in found.items()
+    )
 
 
 def _closed(value: float) -> Estimate:

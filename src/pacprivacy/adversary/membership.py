@@ -18,7 +18,7 @@ from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.advantage import RATES, advantage_bounds, advantage_deviation
 from pacprivacy.adversary.candidates import Candidates
 from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
-from pacprivacy.adversary.view import (
+from pacprivacy.adversary.view_and_belief import (
     View,
     ViewTilts,
     check_view_size,

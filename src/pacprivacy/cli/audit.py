@@ -9,8 +9,8 @@ import typer
 from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.audit import DEFAULT_ATTACKS, AuditResult, audit as run_audit, audit_text
-from pacprivacy.cli.main import AsJson, Quiet, Verb, one_of, show, show_json
-from pacprivacy.cli.options import BundleFile, Plot, check_plot, find_bundle
+from pacprivacy.cli.console import AsJson, Quiet, Verb, console_choices, show, show_json
+from pacprivacy.cli.options import BundleFile, Plot, check_plot_option, find_bundle_option
 from pacprivacy.release import Bundle, Certificate
 from pacprivacy.reporting import plot_audit
 
@@ -27,7 +27,7 @@ def _audit(
             "--attack",
             metavar="NAME",
             help=f"One of {', '.join(DEFAULT_ATTACKS)}; may repeat.",
-            autocompletion=one_of(DEFAULT_ATTACKS),
+            autocompletion=console_choices(DEFAULT_ATTACKS),
         ),
     ] = None,
     trials: Annotated[
@@ -49,8 +49,8 @@ def _audit(
     stay below the promise prove nothing: the certificate's proof does.
     """
     certificate = Certificate.read(release)
-    path = find_bundle(release, bundle)
-    check_plot(plot)
+    path = find_bundle_option(release, bundle)
+    check_plot_option(plot)
     used_seed = coerce_seed(seed)
     results = run_audit(
         Bundle.load(path), certificate, attacks=attack, n_trials=trials, rng=used_seed

@@ -6,7 +6,18 @@ import numpy as np
 import typer
 
 from pacprivacy.budget import budget_limits, parse_budget
-from pacprivacy.cli import main as console, options
+from pacprivacy.cli import options
+from pacprivacy.cli.console import (
+    AsJson,
+    Quiet,
+    Verb,
+    console_choices,
+    option,
+    read_console_pair,
+    show,
+    show_json,
+    show_status,
+)
 from pacprivacy.comparison import compare as run_comparison
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.tables import (
@@ -29,12 +40,12 @@ def _compare(
             "--model",
             metavar="NAME",
             help=f"What to fit: {', '.join(MODELS)}.",
-            autocompletion=console.one_of(MODELS),
+            autocompletion=console_choices(MODELS),
         ),
     ],
     ranges: Annotated[
         str,
-        console.option(
+        option(
             "--ranges",
             "LIST",
             'What features can be, known without the file: "0,1" for all of them, or '
@@ -43,15 +54,15 @@ def _compare(
     ],
     budget: Annotated[
         str,
-        console.option("--budget", "TEXT", 'Attacker success of all rows: "membership<=0.588".'),
+        option("--budget", "TEXT", 'Attacker success of all rows: "membership<=0.588".'),
     ] = "membership<=0.588",
     target: options.Target = None,
     columns: options.Columns = None,
     target_range: Annotated[
-        str | None, console.option("--target-range", "LO,HI", "What the target of ridge can be.")
+        str | None, option("--target-range", "LO,HI", "What the target of ridge can be.")
     ] = None,
     delta: Annotated[
-        float | None, console.option("--delta", "D", "Where epsilon is read; n^-1.5 if left out.")
+        float | None, option("--delta", "D", "Where epsilon is read; n^-1.5 if left out.")
     ] = None,
     subsets: Annotated[
         int, typer.Option("--subsets", metavar="N", min=2, help="Candidate subsets of PAC.")
@@ -63,8 +74,8 @@ def _compare(
         int, typer.Option("--seed", min=0, metavar="N", help="Of the whole comparison.")
     ] = 0,
     plot: options.Plot = None,
-    as_json: console.AsJson = False,
-    quiet: console.Quiet = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compare every PAC rule and every DP method at the same guaranteed membership success.
 
@@ -87,8 +98,10 @@ def _compare(
         table, options.TableOptions(target=target, columns=columns).model()
     )
     X = table_matrix(table, names)
-    low, high = zip(*model_ranges(options.read_ranges("--ranges", ranges), names), strict=True)
-    with console.show_status("comparing", quiet=quiet):
+    low, high = zip(
+        *model_ranges(options.read_range_options("--ranges", ranges), names), strict=True
+    )
+    with show_status("comparing", quiet=quiet):
         found = run_comparison(
             X,
             _read_target(table, target, model),
@@ -97,7 +110,7 @@ def _compare(
             ranges=(np.array(low), np.array(high)),
             target_range=None
             if target_range is None
-            else console.read_pair("--target-range", target_range),
+            else read_console_pair("--target-range", target_range),
             delta=delta,
             n_subsets=subsets,
             n_releases=releases,
@@ -107,11 +120,11 @@ def _compare(
     if plot is not None:
         found.plot(plot)
     if as_json:
-        console.show_json(found.to_public_dict())
+        show_json(found.to_public_dict())
     elif not quiet:
-        console.show(str(found))
+        show(str(found))
         if plot is not None:
-            console.show(f"\nWrote {plot}")
+            show(f"\nWrote {plot}")
 
 
 def _read_target(table: Table, target: str | None, model: str) -> Any:
@@ -122,7 +135,7 @@ def _read_target(table: Table, target: str | None, model: str) -> Any:
     return table_unit_labels(table, target)
 
 
-compare = console.Verb(
+compare = Verb(
     function=_compare,
     example="""\
   pac compare people.csv --model mean --columns age --ranges 0,120

@@ -5,7 +5,17 @@ from typing import Annotated, Any, Final
 
 from pacprivacy import theory
 from pacprivacy._rounding import at_least, at_most, percent_at_most
-from pacprivacy.cli import main as console
+from pacprivacy.cli.console import (
+    AsJson,
+    Quiet,
+    Verb,
+    format_console_number,
+    option,
+    read_console_number,
+    show,
+    show_json,
+    show_table,
+)
 from pacprivacy.errors import BudgetError
 
 CAVEAT: Final = """\
@@ -39,7 +49,7 @@ def _read_as_all(mi_nats: float, *, prior: float, delta: float, share: float) ->
     gaussian = theory.read_as_dp(reached, delta or theory.READ_AT_DELTA)
     return {
         "mi_nats": mi_nats,
-        "success": {console.format_number(p): theory.posterior_success(mi_nats, p) for p in priors},
+        "success": {format_console_number(p): theory.posterior_success(mi_nats, p) for p in priors},
         "membership": {
             "share": share,
             "success": reached,
@@ -61,34 +71,30 @@ def _finite(value: float) -> float | None:
 
 
 def _convert(
-    mi: Annotated[
-        str | None, console.option("--mi", "NATS", "Information budget, e.g. 1/64.")
-    ] = None,
+    mi: Annotated[str | None, option("--mi", "NATS", "Information budget, e.g. 1/64.")] = None,
     success: Annotated[
-        str | None, console.option("--success", "RATE", "Success rate at --prior, e.g. 0.588.")
+        str | None, option("--success", "RATE", "Success rate at --prior, e.g. 0.588.")
     ] = None,
     epsilon: Annotated[
-        str | None, console.option("--epsilon", "EPS", "The epsilon of differential privacy.")
+        str | None, option("--epsilon", "EPS", "The epsilon of differential privacy.")
     ] = None,
     mu: Annotated[
-        str | None, console.option("--mu", "MU", "Sensitivity over noise of a Gaussian mechanism.")
+        str | None, option("--mu", "MU", "Sensitivity over noise of a Gaussian mechanism.")
     ] = None,
     prior: Annotated[
-        str, console.option("--prior", "RATE", "Success of the best guess without release.")
+        str, option("--prior", "RATE", "Success of the best guess without release.")
     ] = "1/2",
-    delta: Annotated[
-        str, console.option("--delta", "DELTA", "The delta that goes with epsilon.")
-    ] = "0",
+    delta: Annotated[str, option("--delta", "DELTA", "The delta that goes with epsilon.")] = "0",
     share: Annotated[
-        str, console.option("--share", "RATE", "Share of the candidates that a record is in.")
+        str, option("--share", "RATE", "Share of the candidates that a record is in.")
     ] = "1/2",
-    as_json: console.AsJson = False,
-    quiet: console.Quiet = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Read a budget as a success rate, as epsilon and as Gaussian DP, and back."""
     options = {"--mi": mi, "--success": success, "--epsilon": epsilon, "--mu": mu}
     given = [
-        (name, console.read_number(name, text))
+        (name, read_console_number(name, text))
         for name, text in options.items()
         if text is not None
     ]
@@ -98,17 +104,17 @@ def _convert(
             "Try: pac convert --mi 1/64"
         )
     at_prior, at_delta = (
-        console.read_number("--prior", prior),
-        console.read_number("--delta", delta),
+        read_console_number("--prior", prior),
+        read_console_number("--delta", delta),
     )
-    at_share = console.read_number("--share", share)
+    at_share = read_console_number("--share", share)
     mi_nats = _information(*given[0], prior=at_prior, delta=at_delta, share=at_share)
     found = _read_as_all(mi_nats, prior=at_prior, delta=at_delta, share=at_share)
     if as_json:
-        console.show_json(found)
+        show_json(found)
     elif not quiet:
-        console.show_table(["Read as", "at most"], _rows(found))
-        console.show(f"\n{CAVEAT}")
+        show_table(["Read as", "at most"], _rows(found))
+        show(f"\n{CAVEAT}")
 
 
 def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -128,8 +134,8 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
         ),
     ]
     delta, gaussian = found["delta"], found["gaussian"]
-    worst = f"DP at delta {console.format_number(delta)}, worst case" if delta else "pure DP"
-    at = console.format_number(gaussian["delta"])
+    worst = f"DP at delta {format_console_number(delta)}, worst case" if delta else "pure DP"
+    at = format_console_number(gaussian["delta"])
     for name, value in (
         (f"{worst}: epsilon", found["epsilon_equivalent"]),
         ("Gaussian DP: mu", gaussian["mu"]),
@@ -139,7 +145,7 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-convert = console.Verb(
+convert = Verb(
     function=_convert,
     example="""\
   pac convert --mi 1/64

@@ -13,9 +13,9 @@ from sklearn.datasets import load_iris
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._rounding import percent_at_most
 from pacprivacy.budget import Membership
-from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json, show_status, show_table
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
 from pacprivacy.cli.options import Folder
-from pacprivacy.cli.release import check_folder, save_release
+from pacprivacy.cli.release import check_release_folder, save_release
 from pacprivacy.mechanism import KMeans, Mean, Mechanism, coerce_data
 from pacprivacy.pool import Balanced
 from pacprivacy.privatizing import privatize
@@ -67,7 +67,7 @@ def _demo(
     have given, and writes the files of each.
     Takes under a minute on two cores. Files of an earlier demo are replaced.
     """
-    check_folder(output)
+    check_release_folder(output)
     begin = time.perf_counter()
     flowers = load_iris().data
     models: dict[str, Mechanism] = {"mean": Mean(), "kmeans": KMeans(n_clusters=3)}

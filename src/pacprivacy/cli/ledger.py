@@ -6,7 +6,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy.budget import Spent
-from pacprivacy.cli import main as console
+from pacprivacy.cli.console import (
+    AsJson,
+    Quiet,
+    Verb,
+    format_console_number,
+    read_console_number,
+    show,
+    show_json,
+    show_table,
+)
 from pacprivacy.errors import BudgetError, LedgerError
 from pacprivacy.ledger import Balance, Ledger, LedgerEntry, Verification
 
@@ -62,8 +71,8 @@ def _create(
     delta: Annotated[
         str | None, typer.Option("--delta", metavar="D", help="With --epsilon; 0 if absent.")
     ] = None,
-    as_json: console.AsJson = False,
-    quiet: console.Quiet = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Set a budget in a ledger, which is made if it is not there.
 
@@ -73,7 +82,7 @@ def _create(
     given = {"mi_nats": mi, "success_increment": increment, "epsilon": epsilon, "delta": delta}
     options = {"mi_nats": "--mi", "success_increment": "--increment"}
     amounts: dict[str, Any] = {
-        kind: console.read_number(options.get(kind, f"--{kind}"), text)
+        kind: read_console_number(options.get(kind, f"--{kind}"), text)
         for kind, text in given.items()
         if text is not None
     }
@@ -84,16 +93,16 @@ def _create(
         )
     entry = Ledger(where).create_budget(dataset, principal, limits=Spent(**amounts))
     if as_json:
-        console.show_json(entry.to_public_dict())
+        show_json(entry.to_public_dict())
     elif not quiet:
-        console.show(f"{where}: budget of dataset {dataset!r} for principal {principal!r} is set.")
+        show(f"{where}: budget of dataset {dataset!r} for principal {principal!r} is set.")
 
 
 def _show(
     where: _Where,
     dataset: _OneDataset = None,
-    as_json: console.AsJson = False,
-    quiet: console.Quiet = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show every budget, what is spent of it and what is left.
 
@@ -103,7 +112,7 @@ def _show(
     balances = [b for b in book.balances() if dataset is None or b.dataset in (dataset, "*")]
     found = book.verify()
     if as_json:
-        console.show_json(
+        show_json(
             {
                 "ledger": book.label,
                 "ledger_id": book.ledger_id,
@@ -114,11 +123,11 @@ def _show(
             }
         )
     elif not quiet:
-        console.show_table(
+        show_table(
             ("dataset", "principal", "kind", "limit", "spent", "left"),
             [row for balance in balances for row in _balance_rows(balance)],
         )
-        console.show(f"\n{found.n_entries} entries, last hash {found.head}")
+        show(f"\n{found.n_entries} entries, last hash {found.head}")
     _check_intact(book, found)
 
 
@@ -132,7 +141,7 @@ def _balance_rows(balance: Balance) -> list[tuple[str, ...]]:
     for kind, name in KIND_NAMES.items():
         amounts = [getattr(part, kind) for part in (balance.limits, balance.spent, balance.left)]
         if amounts[0] is not None:
-            shown = (console.format_number(amount) for amount in amounts)
+            shown = (format_console_number(amount) for amount in amounts)
             rows.append((balance.dataset, balance.principal, name, *shown))
     return rows
 
@@ -141,8 +150,8 @@ def _spend_log(
     where: _Where,
     dataset: _OneDataset = None,
     principal: _OnePrincipal = None,
-    as_json: console.AsJson = False,
-    quiet: console.Quiet = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show the entries of a ledger in order.
 
@@ -151,9 +160,9 @@ def _spend_log(
     """
     entries = Ledger(where, create=False).entries(dataset=dataset, principal=principal)
     if as_json:
-        console.show_json([entry.to_public_dict() for entry in entries])
+        show_json([entry.to_public_dict() for entry in entries])
     elif not quiet:
-        console.show_table(
+        show_table(
             ("entry", "time (UTC)", "kind", "dataset", "principal", "what", "amount"),
             [_entry_row(entry) for entry in entries],
             left=("kind", "dataset", "principal", "what"),
@@ -163,7 +172,7 @@ def _spend_log(
 def _entry_row(entry: LedgerEntry) -> tuple[str, ...]:
     names = {"mi_nats": "nats", "success_increment": "success", "epsilon": "eps", "delta": "delta"}
     amounts = [
-        f"{console.format_number(getattr(entry.amounts, kind))} {names[kind]}"
+        f"{format_console_number(getattr(entry.amounts, kind))} {names[kind]}"
         for kind in entry.units
     ]
     return (
@@ -183,8 +192,8 @@ def _verify(
         str | None,
         typer.Option("--head", metavar="HASH", help="A last hash that was noted earlier."),
     ] = None,
-    as_json: console.AsJson = False,
-    quiet: console.Quiet = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Check every entry, every budget and the end of the chain.
 
@@ -195,7 +204,7 @@ def _verify(
     book = Ledger(where, create=False)
     found = book.verify(head=head)
     if as_json:
-        console.show_json(
+        show_json(
             {
                 "ledger": book.label,
                 "verified": found.ok,
@@ -207,8 +216,8 @@ def _verify(
         )
     _check_intact(book, found)
     if not as_json and not quiet:
-        console.show(f"{book.label}: {found.n_entries} entries, all intact, no budget exceeded.")
-        console.show(f"Last hash {found.head}")
+        show(f"{book.label}: {found.n_entries} entries, all intact, no budget exceeded.")
+        show(f"Last hash {found.head}")
 
 
 def _export(
@@ -216,8 +225,8 @@ def _export(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="JSON file to write.")
     ],
-    as_json: console.AsJson = False,
-    quiet: console.Quiet = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write all entries, with their hashes, to a JSON file for an auditor.
 
@@ -226,9 +235,9 @@ def _export(
     book = Ledger(where, create=False)
     written = book.export(output)
     if as_json:
-        console.show_json({"ledger": book.label, "file": str(written)})
+        show_json({"ledger": book.label, "file": str(written)})
     elif not quiet:
-        console.show(f"Wrote {written}")
+        show(f"Wrote {written}")
 
 
 ledger = typer.Typer(
@@ -242,26 +251,26 @@ ledger = typer.Typer(
 def _next(ctx: typer.Context) -> None:
     """Budgets, what was spent of them, and whether the book is intact."""
     if ctx.invoked_subcommand is None:
-        console.show(NEXT)
+        show(NEXT)
 
 
 for _name, _verb in {
-    "create": console.Verb(
+    "create": Verb(
         function=_create,
         example="""\
   pac ledger create study.db --dataset people --mi 1 --increment 10%
   pac ledger create study.db --dataset people --principal ann --mi 1/4""",
     ),
-    "show": console.Verb(function=_show, example="  pac ledger show study.db"),
-    "spend-log": console.Verb(
+    "show": Verb(function=_show, example="  pac ledger show study.db"),
+    "spend-log": Verb(
         function=_spend_log, example="  pac ledger spend-log study.db --dataset people"
     ),
-    "verify": console.Verb(
+    "verify": Verb(
         function=_verify,
         example="""\
   pac ledger verify study.db
   pac ledger verify study.db --head 552427af11cf...""",
     ),
-    "export": console.Verb(function=_export, example="  pac ledger export study.db -o log.json"),
+    "export": Verb(function=_export, example="  pac ledger export study.db -o log.json"),
 }.items():
     _verb.join(ledger, _name)

@@ -9,7 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from pacprivacy.budget import parse_budget
-from pacprivacy.cli.main import one_of, option, read_number, read_pair
+from pacprivacy.cli.console import (
+    console_choices,
+    option,
+    read_console_number,
+    read_console_pair,
+)
 from pacprivacy.errors import CertificateError, DataError, LedgerError
 from pacprivacy.noise import RULES
 from pacprivacy.reporting import FORMATS
@@ -30,7 +35,7 @@ ModelName = Annotated[
         "--statistic",
         metavar="NAME",
         help=f"What to release: {', '.join(MODELS)}.",
-        autocompletion=one_of(MODELS),
+        autocompletion=console_choices(MODELS),
     ),
 ]
 Target = Annotated[
@@ -61,7 +66,7 @@ MissingValues = Annotated[
         "--missing",
         metavar="HOW",
         help="Gaps: drop, mean, category or error; looked after inside every candidate.",
-        autocompletion=one_of(POLICIES),
+        autocompletion=console_choices(POLICIES),
     ),
 ]
 Fill = Annotated[float | None, option("--fill", "X", "Stands for the mean of nobody.")]
@@ -74,7 +79,8 @@ Decimal = Annotated[
 Delimiter = Annotated[str | None, option("--delimiter", "MARK", "Of a CSV file; found out.")]
 Encoding = Annotated[str | None, option("--encoding", "NAME", "Of a CSV file; found out.")]
 Unit = Annotated[
-    str | None, option("--unit", "COL", "Column that says whose row it is, if people have several.")
+    str | None,
+    option("--unit", "COL", "Column that says whose row it is, if people have several."),
 ]
 Subsets = Annotated[
     int | None,
@@ -90,7 +96,7 @@ RuleName = Annotated[
         "--rule",
         metavar="NAME",
         help="Noise rule; the least certified noise if absent.",
-        autocompletion=one_of(RULES),
+        autocompletion=console_choices(RULES),
     ),
 ]
 Bins = Annotated[int | None, option("--bins", "N", "Histogram bins.")]
@@ -124,7 +130,8 @@ Folder = Annotated[
 ]
 Plot = Annotated[Path | None, option("--plot", "FILE", "Draw the result: .png, .svg or .pdf.")]
 BundleFile = Annotated[
-    Path | None, option("--bundle", "FILE", "The curator's bundle; curator.npz beside the release.")
+    Path | None,
+    option("--bundle", "FILE", "The curator's bundle; curator.npz beside the release."),
 ]
 LedgerPlace = Annotated[
     str | None,
@@ -139,7 +146,8 @@ Total = Annotated[
     option("--total", "TEXT", "Budget of all releases together; the ledger's by default."),
 ]
 State = Annotated[
-    Path | None, option("--state", "FILE", "Of the session's secret; beside the ledger by default.")
+    Path | None,
+    option("--state", "FILE", "Of the session's secret; beside the ledger by default."),
 ]
 
 
@@ -177,20 +185,20 @@ class TableOptions:
         """Return what belongs to the model."""
         return ModelOptions(
             target=self.target,
-            columns=None if self.columns is None else split_names("--columns", self.columns),
+            columns=None if self.columns is None else split_option_names("--columns", self.columns),
             unit=self.unit,
             bins=self.bins,
-            ranges=None if self.ranges is None else read_ranges("--ranges", self.ranges),
+            ranges=None if self.ranges is None else read_range_options("--ranges", self.ranges),
             universe_facts=self.universe_facts,
             clusters=self.clusters,
             components=self.components,
             C=self.cost,
             trees=self.trees,
             depth=self.depth,
-            by=None if self.group_by is None else split_names("--group-by", self.group_by),
+            by=None if self.group_by is None else split_option_names("--group-by", self.group_by),
             where=self.where,
             weights=self.weights,
-            levels={} if self.levels is None else read_levels(self.levels),
+            levels={} if self.levels is None else _read_levels(self.levels),
             missing=self.missing,  # type: ignore[arg-type]
             fill=self.fill,
             q=None if self.quantiles is None else _read_numbers("--quantiles", self.quantiles),
@@ -199,7 +207,7 @@ class TableOptions:
 
     def reading(self) -> Reading:
         """Return how the file is to be read."""
-        return read_reading(self.decimal, self.delimiter, self.encoding)
+        return read_reading_options(self.decimal, self.delimiter, self.encoding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +234,9 @@ class AccountOptions:
         return given
 
 
-def read_reading(decimal: str | None, delimiter: str | None, encoding: str | None) -> Reading:
+def read_reading_options(
+    decimal: str | None, delimiter: str | None, encoding: str | None
+) -> Reading:
     """Collect how the file is to be read."""
     if decimal not in (None, ".", ","):
         raise DataError(f"--decimal must be . or ,; got {decimal!r}. Leave it out to find out.")
@@ -236,7 +246,7 @@ def read_reading(decimal: str | None, delimiter: str | None, encoding: str | Non
     return Reading(decimal=decimal, delimiter=mark, encoding=encoding)
 
 
-def read_levels(text: str) -> dict[str, tuple[str, ...]]:
+def _read_levels(text: str) -> dict[str, tuple[str, ...]]:
     """Read ``COL=A,B`` for every category, separated by semicolons."""
     found: dict[str, tuple[str, ...]] = {}
     for piece in text.split(";"):
@@ -252,21 +262,21 @@ def read_levels(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def _read_numbers(name: str, text: str) -> tuple[float, ...]:
-    return tuple(read_number(name, part) for part in text.split(","))
+    return tuple(read_console_number(name, part) for part in text.split(","))
 
 
-def read_ranges(name: str, text: str) -> DeclaredRanges:
+def read_range_options(name: str, text: str) -> DeclaredRanges:
     """Read ``LO,HI`` for all columns, or ``COL=LO,HI`` for each, separated by semicolons."""
     if "=" not in text:
-        return read_pair(name, text)
+        return read_console_pair(name, text)
     pieces = (piece.partition("=") for piece in text.split(";"))
     return {
-        column.strip(): read_pair(f"{name} for {column.strip()!r}", pair)
+        column.strip(): read_console_pair(f"{name} for {column.strip()!r}", pair)
         for column, _, pair in pieces
     }
 
 
-def find_bundle(release: Path, bundle: Path | None) -> Path:
+def find_bundle_option(release: Path, bundle: Path | None) -> Path:
     """Return the file of the curator's bundle, which must be there."""
     path = release.parent / "curator.npz" if bundle is None else bundle
     if not path.is_file():
@@ -277,7 +287,7 @@ def find_bundle(release: Path, bundle: Path | None) -> Path:
     return path
 
 
-def check_plot(plot: Path | None) -> None:
+def check_plot_option(plot: Path | None) -> None:
     """Refuse a picture that cannot be drawn, before any work is done for it."""
     if plot is None:
         return
@@ -292,7 +302,7 @@ def check_plot(plot: Path | None) -> None:
         )
 
 
-def split_names(name: str, columns: str) -> tuple[str, ...]:
+def split_option_names(name: str, columns: str) -> tuple[str, ...]:
     """Read names with commas between, each once."""
     names = tuple(part.strip() for part in columns.split(","))
     if not all(names) or len(set(names)) != len(names):

@@ -13,12 +13,12 @@ import typer
 from pacprivacy._rounding import at_most
 from pacprivacy.budget import AnyBudget, Membership, budget_limits, parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.main import (
+from pacprivacy.cli.console import (
     AsJson,
     Quiet,
     Verb,
-    format_number,
-    read_number,
+    format_console_number,
+    read_console_number,
     show,
     show_json,
     show_status,
@@ -28,11 +28,11 @@ from pacprivacy.cli.main import (
 from pacprivacy.cli.promise import promise_hint
 from pacprivacy.comparison import Advice, advise
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise import as_rule, check_rule_feasible, noise_limit, propose_variance
+from pacprivacy.noise import as_rule, check_rule_feasible, noise_limit, propose_rule_variance
 from pacprivacy.pool import Pool
 from pacprivacy.reporting import PlanRow, plot_plan
 from pacprivacy.session import Rehearsal
-from pacprivacy.simulation import Cost, Outputs, value_on_all
+from pacprivacy.simulation import Cost, Outputs, run_on_all
 from pacprivacy.tables import find_model, read_model_study
 
 BUDGETS: Final = "52%,55%,60%,70%,80%,90%"
@@ -85,9 +85,9 @@ def _plan(
     """
     asked, reading, rule = table.model(), table.reading(), table.rule
     find_model(model, asked)
-    limits = read_budgets(budgets)
+    limits = _read_budgets(budgets)
     as_rule(rule)
-    options.check_plot(plot)
+    options.check_plot_option(plot)
     study = read_model_study(data, model, asked, reading)
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), show_status("drawing the candidates", quiet=quiet) as begin:
@@ -112,7 +112,7 @@ def _plan(
             check_rule_feasible(limit, rule, pool)
         outputs = rehearsal.run(study.mechanism, checkpoint=table.checkpoint)
         begin("trying the budgets")
-        goal = value_on_all(study.mechanism, rehearsal.data)
+        goal = run_on_all(study.mechanism, rehearsal.data)
         rows = [
             _row(text, limit, rehearsal, outputs, goal, rule=rule, certify=certify)
             for text, limit in limits.items()
@@ -154,7 +154,7 @@ def _advise(model: str, budgets: list[AnyBudget]) -> Advice | None:
     return advise(model, success=levels[len(levels) // 2]) if levels else None
 
 
-def read_budgets(text: str) -> dict[str, AnyBudget]:
+def _read_budgets(text: str) -> dict[str, AnyBudget]:
     """Read budgets with commas between; a bare number bounds membership success."""
     found: dict[str, AnyBudget] = {}
     for part in text.split(","):
@@ -166,7 +166,7 @@ def read_budgets(text: str) -> dict[str, AnyBudget]:
         if "<" in words:
             found[words] = parse_budget(words)
         else:
-            success = read_number("--budgets", words)
+            success = read_console_number("--budgets", words)
             found[f"success <= {100 * success:.4g} %"] = Membership(success)
     return found
 
@@ -202,7 +202,7 @@ def _row(
     if certify:
         found = rehearsal.calibrate(outputs, budget, rule=rule).total_variance
     else:
-        found = propose_variance(
+        found = propose_rule_variance(
             outputs, budget, rule=rule, pool=rehearsal.pool, rng=rehearsal.seed
         )
     per_number = found / outputs.n_outputs
@@ -230,14 +230,14 @@ def _show(rows: list[PlanRow], outputs: Outputs, pool: Pool, sampling: float) ->
     cells = [
         (
             row.budget,
-            format_number(row.total_variance),
-            format_number(row.noise_rms),
-            format_number(row.distance),
+            format_console_number(row.total_variance),
+            format_console_number(row.noise_rms),
+            format_console_number(row.distance),
             "?" if row.times_least is None else at_most(row.times_least, significant=2),
         )
         for row in rows
     ]
-    cells.append(("no promise", "0", "0", format_number(sampling), ""))
+    cells.append(("no promise", "0", "0", format_console_number(sampling), ""))
     show_table(["budget", "total variance", "noise", "distance", "× least"], cells)
     show(f"\n{LEGEND}")
 

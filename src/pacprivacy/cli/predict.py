@@ -8,14 +8,14 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from pacprivacy.cli.main import AsJson, Quiet, Verb, show_json, tell_curator
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show_json, tell_curator
 from pacprivacy.cli.options import (
     DataFile,
     Decimal,
     Delimiter,
     Encoding,
-    read_reading,
-    split_names,
+    read_reading_options,
+    split_option_names,
 )
 from pacprivacy.errors import DataError
 from pacprivacy.release import Release
@@ -60,8 +60,8 @@ def _predict(
             f"--output must be in a folder that is there; got {str(output.parent)[:60]!r}. "
             "Make it, or choose another."
         )
-    table = read_table(data, read_reading(decimal, delimiter, encoding))
-    kept = () if keep is None else split_names("--keep", keep)
+    table = read_table(data, read_reading_options(decimal, delimiter, encoding))
+    kept = () if keep is None else split_option_names("--keep", keep)
     check_table_columns(table, kept)
     predicted, known = apply_model(found, table)
     columns = {name: table.columns[name].labels.tolist() for name in kept} | predicted

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy.budget import EpsilonEquivalent, Membership, budget_limits, parse_budget
-from pacprivacy.dp import STATISTICS, DPRelease, release_statistic
+from pacprivacy.dp import STATISTICS, DPRelease, release_dp_statistic
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.mechanism import code_column_levels
 from pacprivacy.release import Row
@@ -23,11 +23,11 @@ from pacprivacy.tables import (
     ModelStudy,
     Reading,
     Table,
+    category_rows_where,
     described_model_columns,
     model_numbers,
     model_ranges,
     read_table,
-    table_rows_where,
 )
 
 HINTED: Final = ("count", "sum", "mean")
@@ -95,7 +95,7 @@ def release_dp_promise(
     names = names or asked.columns or ()
     columns = {column: model_numbers(table, column) for column in names}
     cells, labels = _cells(table, asked)
-    found = release_statistic(
+    found = release_dp_statistic(
         columns or {"records": np.zeros(table.n_rows)},
         statistic=model,
         ranges=()
@@ -120,7 +120,7 @@ def _cells(table: Table, asked: ModelOptions) -> tuple[Any, list[str]]:
         codes = code_column_levels(table.columns[column].labels, levels)
         cells = np.where((cells < 0) | (codes < 0), -1, cells * len(levels) + codes)
         labels = [f"{old}, {level}".removeprefix(", ") for old in labels for level in levels]
-    return np.where(table_rows_where(table, asked.where), cells, -1), labels
+    return np.where(category_rows_where(table, asked.where), cells, -1), labels
 
 
 def promise_rows(found: DPRelease) -> list[Row]:
@@ -153,7 +153,7 @@ def promise_hint(
     whole = statistic.prepare(study.built.data)
     rows = whole.read(study.built.data.parts)
     columns = {str(j): column for j, column in enumerate(rows.X.T)}
-    trial = release_statistic(
+    trial = release_dp_statistic(
         columns or {"": np.zeros(len(rows.cells))},
         statistic=model,
         ranges=[_wide(column) for column in columns.values()],

@@ -17,11 +17,11 @@ import typer
 from pacprivacy._certificates import read_key, read_release
 from pacprivacy.budget import budget_limits, parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.main import (
+from pacprivacy.cli.console import (
     AsJson,
     Quiet,
     Verb,
-    one_of,
+    console_choices,
     show,
     show_json,
     tell_curator,
@@ -64,7 +64,7 @@ _Promise = Annotated[
         "--promise",
         metavar="KIND",
         help="pac, or dp: differential privacy of count, sum, mean, histogram, median, quantiles.",
-        autocompletion=one_of(PROMISES),
+        autocompletion=console_choices(PROMISES),
     ),
 ]
 _Delta = Annotated[
@@ -121,7 +121,7 @@ def _release(
     if sign is not None:
         read_key(sign, private=True)
     if promise == "dp":
-        check_folder(output)
+        check_release_folder(output)
         seeded = (seed or 0) if simulate else None
         told = release_dp_promise(
             data, model, asked, reading, budget, delta=delta, name=name, simulate=seeded
@@ -132,7 +132,7 @@ def _release(
     find_model(model, asked)
     as_rule(rule)
     session_of = account.session()
-    check_folder(output)
+    check_release_folder(output)
     study = read_model_study(data, model, asked, reading)
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), _kept(checkpoint, output, study) as checkpoint:
@@ -191,7 +191,7 @@ def _kept(checkpoint: Path | None, output: Path, study: ModelStudy) -> Iterator[
     path.unlink(missing_ok=True)
 
 
-def check_folder(folder: Path) -> None:
+def check_release_folder(folder: Path) -> None:
     """Refuse a folder that cannot take a release, before any work is done or budget spent."""
     if folder.exists() and not folder.is_dir():
         raise DataError(f"--output must be a folder; got the file {folder}. Choose another name.")

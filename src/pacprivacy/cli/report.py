@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json, show_status
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
 from pacprivacy.reporting import report as write_report
 
 

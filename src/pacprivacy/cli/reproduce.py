@@ -12,7 +12,7 @@ from typing import Annotated, Final, Protocol
 
 import typer
 
-from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
 from pacprivacy.errors import DataError
 
 GROUP: Final = "pacprivacy.papers"

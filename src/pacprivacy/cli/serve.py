@@ -13,8 +13,8 @@ import typer
 
 from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.main import AsJson, Quiet, Verb, option, show, show_json
-from pacprivacy.cli.sql import Via, read_paths
+from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
+from pacprivacy.cli.sql import Via, read_sql_paths
 from pacprivacy.errors import DataError, LedgerError, PacPrivacyError
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.queries import Tables
@@ -46,7 +46,8 @@ def _serve(
         typer.Option("--behind-proxy", help="Listen to others without HTTPS: a proxy has it."),
     ] = False,
     source: Annotated[
-        Path | None, option("--tables", "PATH", "Answer SQL too: DuckDB file or folder of tables.")
+        Path | None,
+        option("--tables", "PATH", "Answer SQL too: DuckDB file or folder of tables."),
     ] = None,
     unit: Annotated[
         str | None, option("--unit", "TABLE.COLUMN", "Of the tables: who is protected.")
@@ -120,7 +121,7 @@ def _open_tables(
 ) -> Session:
     if unit is None:
         raise DataError("--unit must be given with --tables; got none. Use --unit customer.id.")
-    tables = Tables(source, unit=unit, via=read_paths(via))
+    tables = Tables(source, unit=unit, via=read_sql_paths(via))
     budget = None if total is None else parse_budget(total)
     return Session(tables, budget=budget, ledger=ledger, dataset=name, progress=False)
 

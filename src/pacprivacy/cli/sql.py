@@ -9,12 +9,12 @@ import typer
 
 from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json, show_table
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_table
 from pacprivacy.cli.release import (
     BudgetText,
     Seed,
     Simulate,
-    check_folder,
+    check_release_folder,
     save_release,
 )
 from pacprivacy.errors import DataError
@@ -87,8 +87,8 @@ def _sql(
     """
     limits = parse_budget(budget)
     session_of = account.session()
-    check_folder(output)
-    tables = Tables(source, unit=unit, via=read_paths(via or []))
+    check_release_folder(output)
+    tables = Tables(source, unit=unit, via=read_sql_paths(via or []))
     asked: dict[str, Any] = {"keys": _read_keys(keys or []), "at_least": at_least, "fill": fill}
     asked |= {"checkpoint": checkpoint, "name": name}
     drawn: dict[str, Any] = {"n_subsets": subsets, "rng": seed, "simulate": simulate}
@@ -110,7 +110,7 @@ def _sql(
         _show(found, files)
 
 
-def read_paths(texts: list[str]) -> dict[str, Any]:
+def read_sql_paths(texts: list[str]) -> dict[str, Any]:
     """Read how private tables reach the unit."""
     paths: dict[str, Any] = {}
     for text in texts:

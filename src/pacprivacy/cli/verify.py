@@ -8,8 +8,8 @@ import typer
 
 from pacprivacy._certificates import DP_SCHEMA, read_release
 from pacprivacy._rounding import at_most, percent_at_most
-from pacprivacy.cli.main import AsJson, Quiet, Verb, show, show_json
-from pacprivacy.cli.options import BundleFile, find_bundle
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
+from pacprivacy.cli.options import BundleFile, find_bundle_option
 from pacprivacy.dp import DPCertificate
 from pacprivacy.release import (
     AnswerBundle,
@@ -52,7 +52,7 @@ def _verify(
         found, items = verify_certificate(certificate), _recomputed_dp(certificate)
         source, unproved = "the events that it carries", {**found.not_checkable, "value": VALUE}
     else:
-        path = find_bundle(release, bundle)
+        path = find_bundle_option(release, bundle)
         held = load_verified_bundle(path)
         found, items = verify_certificate(certificate, held), _recomputed(certificate, held)
         rest = {"value": VALUE} if isinstance(held, Bundle) else {"answers": ANSWERS}

@@ -91,7 +91,7 @@ def advise(task: str, *, success: float) -> Advice | None:
     success : float
         Membership success that the release is held to.
     """
-    mine = [row for row in measured() if row.task == task]
+    mine = [row for row in measured_advice() if row.task == task]
     if not mine:
         return None
     wanted = 2.0 * success - 1.0
@@ -101,7 +101,7 @@ def advise(task: str, *, success: float) -> Advice | None:
 
 
 @cache
-def measured() -> tuple[Measured, ...]:
+def measured_advice() -> tuple[Measured, ...]:
     """Return all rows."""
     text = resources.files("pacprivacy.comparison").joinpath("advice.json").read_text("utf-8")
     return tuple(Measured(**row) for row in json.loads(text))

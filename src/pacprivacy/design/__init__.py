@@ -2,9 +2,9 @@
 
 from pacprivacy.design.descent import (
     Descent as Descent,
-    MeanGradient as MeanGradient,
+    DescentGradient as DescentGradient,
+    DescentStepRule as DescentStepRule,
     Shares as Shares,
-    StepRule as StepRule,
     descend as descend,
 )
 from pacprivacy.design.logistic import LogisticFit as LogisticFit

@@ -2,6 +2,12 @@
 
 The loss, the step sizes and the budget of every step are fixed on the whole universe before the
 first step; every gradient is calibrated to the belief that the ones before it leave.
+
+A release whose every coordinate gets noise of ``C`` times its own variance over subsets has the
+error ``Bias² + (1 + C) Variance + floor``. ``C``, the *noise ratio*, grows as the budget shrinks,
+so a private release wants more regularisation and smaller steps than a public one. ``J`` is the
+bound of claim D-3 on the error of noisy gradient descent. The formulas at the end broadcast over
+dimensions and budgets.
 """
 
 import math
@@ -10,13 +16,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+from scipy import special, stats
 
 from pacprivacy import _version
 from pacprivacy._checks import (
+    Array,
     ArrayLike,
     Integers,
     Matrix,
     Vector,
+    check_above_zero,
+    check_not_negative,
     check_positive,
     freeze,
 )
@@ -39,28 +49,24 @@ from pacprivacy.noise import (
     calibrate,
     log_det_of_plan,
     make_plan,
-    weighted_mean,
+    weighted_spread_mean,
 )
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate, CertificateNoise, ReleaseSecret, open_parts_text
 from pacprivacy.session import Rehearsal
 from pacprivacy.theory import membership_success
-from pacprivacy.theory.design import (
-    descent_shares,
-    descent_step,
-    noise_ratio,
-    subset_mean_variance,
-)
 
 Shares: TypeAlias = Literal["uniform", "late"] | ArrayLike
 Split: TypeAlias = Literal["waterfill", "uniform"]
 Gradients: TypeAlias = Callable[[Matrix], Matrix]
 
 _MOST_TRIES: Final = 20
+_NEWTON_STEPS: Final = 3  # from the Wright omega function's 1e-16 these only remove cancellation
+_TAIL_STDS: Final = 12.0  # a binomial is beyond these with probability below 1e-30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StepRule:
+class DescentStepRule:
     """One step size for each coordinate, from the error bound ``J`` (claim D-4).
 
     Parameters
@@ -96,7 +102,7 @@ class StepRule:
             ratio = float(noise_ratio(self.mi_nats, n_dimensions=start.size, n_steps=n_steps))
         steps = descent_step(
             start_error=self._start_error(objective, X, targets),
-            gradient_var=subset_mean_variance(spread, len(X)),
+            gradient_var=subset_gradient_variance(spread, len(X)),
             convexity=objective.penalty,
             n_steps=n_steps,
             ratio=ratio,
@@ -167,7 +173,7 @@ def uniform_descent_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> No
     ``mi_nats``.
     """
     weights = np.exp(log_p)
-    center = weighted_mean(values, weights)
+    center = weighted_spread_mean(values, weights)
     variances = axis_variances(values, center, weights)
     axes = np.flatnonzero(variances > 0).astype(np.int64)
     budget = mi_nats * (1 - 1e-9)
@@ -203,7 +209,7 @@ class Descent:
         Loss and penalty.
     n_steps : int
         Number of steps ``T``.
-    step : StepRule, float or array
+    step : DescentStepRule, float or array
         Step sizes; by default chosen for the noise to come (``conscious``), one for each
         coordinate.
     shares : "uniform", "late" or array of shape (T,)
@@ -215,7 +221,7 @@ class Descent:
 
     objective: Objective = field(default_factory=Objective)
     n_steps: int = 50
-    step: Literal["conscious", "post-hoc"] | StepRule | float | Matrix = "conscious"
+    step: Literal["conscious", "post-hoc"] | DescentStepRule | float | Matrix = "conscious"
     shares: Shares = "uniform"
     split: Split = "waterfill"
 
@@ -226,16 +232,16 @@ class Descent:
             )
         if isinstance(self.step, str) and self.step not in ("conscious", "post-hoc"):
             raise BudgetError(
-                f"step must be 'conscious', 'post-hoc', a StepRule or numbers; got "
+                f"step must be 'conscious', 'post-hoc', a DescentStepRule or numbers; got "
                 f"{self.step!r}. Use 'conscious'."
             )
 
-    def rule(self, mi_nats: float) -> StepRule | None:
+    def rule(self, mi_nats: float) -> DescentStepRule | None:
         """Return the rule of the step sizes, None where they are given as numbers."""
-        if isinstance(self.step, StepRule):
+        if isinstance(self.step, DescentStepRule):
             return self.step
         if isinstance(self.step, str):
-            return StepRule(mi_nats=mi_nats if self.step == "conscious" else None)
+            return DescentStepRule(mi_nats=mi_nats if self.step == "conscious" else None)
         return None
 
     def steps(self, X: Matrix, targets: Matrix, mi_nats: float) -> Matrix:
@@ -355,7 +361,7 @@ def descend(
         The universe: features, and targets of shape (n,) or (n, k); -1 and 1 for the logistic
         loss. Centre the features: there is no intercept.
     budget : Information
-        Total over all steps. For other budgets release :class:`MeanGradient` in a session.
+        Total over all steps. For other budgets release :class:`DescentGradient` in a session.
     pool, n_subsets, units, rng, simulate
         As in :func:`pacprivacy.privatize`.
     public : tuple of str
@@ -371,19 +377,19 @@ def descend(
     if not isinstance(asked, Information):
         raise BudgetError(
             f"budget must be Information for a descent without a session; got "
-            f"{type(asked).__name__}. Release MeanGradient step by step in a Session."
+            f"{type(asked).__name__}. Release DescentGradient step by step in a Session."
         )
     plan = Descent() if descent is None else descent
     universe = coerce_data(data)
     X, targets = read_objective_targets(universe.parts, "gradient descent")
     plan.objective.check_targets(targets)
     steps = plan.steps(X, targets, asked.mi_nats)
-    template = MeanGradient(objective=plan.objective, weights=np.zeros(steps.shape))
+    template = DescentGradient(objective=plan.objective, weights=np.zeros(steps.shape))
     rehearsal = Rehearsal(universe, pool=pool, n_subsets=n_subsets, units=units, rng=rng)
     candidates, notes = rehearsal.draw(template)
 
     def gradients(weights: Matrix) -> Matrix:
-        here = MeanGradient(objective=plan.objective, weights=weights)
+        here = DescentGradient(objective=plan.objective, weights=weights)
         return here.batch(universe, candidates)
 
     run = descend_secretly(
@@ -447,7 +453,7 @@ def _certify(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeanGradient(Mechanism):
+class DescentGradient(Mechanism):
     """Mean gradient over a subset, at weights that everybody knows.
 
     Parameters
@@ -499,3 +505,156 @@ class MeanGradient(Mechanism):
                 f"{self.weights.shape}. Pass one weight for each feature and target."
             )
         return X, targets
+
+
+# --- formulas of the noise to come, of steps and of shares --------------------------------------
+
+
+def noise_ratio(mi_nats: ArrayLike, *, n_dimensions: int = 1, n_steps: int = 1) -> Array:
+    """Noise variance over output variance when a budget is split evenly."""
+    budget = check_above_zero("mi_nats", mi_nats, advice="Use about 0.02 for a success below 60 %.")
+    if n_dimensions < 1 or n_steps < 1:
+        raise BudgetError(
+            f"n_dimensions and n_steps must be at least 1; got {n_dimensions} and {n_steps}. "
+            "Count the released numbers."
+        )
+    return np.asarray(n_dimensions * n_steps / (2.0 * budget))
+
+
+def descent_step(
+    *,
+    start_error: ArrayLike,
+    gradient_var: ArrayLike,
+    convexity: ArrayLike,
+    n_steps: int,
+    ratio: ArrayLike = 0.0,
+    largest: ArrayLike = np.inf,
+    exact: bool = False,
+) -> Array:
+    """Step size by formula: the minimiser of ``J`` with ``(1-ημ)^T`` replaced by ``exp(-ημT)``.
+
+    If ``exact``, the minimiser of ``J`` itself, on ``[0, min(largest, 1/μ)]``.
+
+    Guarantee
+    ---------
+    Claim D-4. ``J`` has one stationary point on ``(0, 1/μ)``, a minimum; exactly, it is bracketed
+    and halved down to neighbouring doubles.
+    """
+    pull, alpha = _pull(start_error, gradient_var, convexity, n_steps=n_steps, ratio=ratio)
+    most, mu = check_above_zero("largest", largest, advice="Pass 1/L."), _convexity(convexity)
+    if exact:
+        return np.asarray(_least_point(pull, np.minimum(most * mu, 1.0), n_steps) / mu)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scaled = np.log(np.real(special.wrightomega(pull + 1.0)))
+        # e^u + u = z; near u = 0 the logarithm has lost digits that Newton's steps bring back.
+        for _ in range(_NEWTON_STEPS):
+            scaled = scaled - np.where(
+                scaled < 1.0, (np.expm1(scaled) + scaled - pull) / (np.exp(scaled) + 1.0), 0.0
+            )
+    scaled = np.where(np.isinf(pull), np.inf, scaled)
+    return np.asarray(np.minimum(scaled / alpha, most))
+
+
+def _least_point(pull: Array, cap: Array, n_steps: int) -> Array:
+    pull, cap = np.broadcast_arrays(pull, cap)
+    flat, edge = pull.ravel(), cap.ravel()
+    # Non-negative doubles are ordered like their bit patterns: bisecting those ends on the
+    # smallest double at which J no longer falls, in at most 62 steps.
+    low, high = np.zeros_like(edge).view(np.int64), edge.copy().view(np.int64)
+    while np.any(high - low > 1):
+        middle = low + (high - low) // 2
+        falls = _stationarity(middle.view(np.float64), n_steps) < flat
+        low, high = np.where(falls, middle, low), np.where(falls, high, middle)
+    return np.where(flat > 0.0, high.view(np.float64), 0.0).reshape(pull.shape)
+
+
+def descent_shares(step: float, *, convexity: float, n_steps: int) -> Array:
+    """Shares of the budget per step that minimise ``J``: later steps get more.
+
+    Noise of an early step is contracted by every later one. With shares ``b_t`` the bound holds
+    ``Σ_t (1-ημ)^(T-1-t) / b_t``, least for ``b_t ∝ (1-ημ)^((T-1-t)/2)``.
+    """
+    keep = 1.0 - float(step) * float(_convexity(convexity))
+    if not 0.0 < keep <= 1.0:
+        raise BudgetError(
+            f"step must be at least 0 and below 1/convexity; got {step}. Cap it at 1/L."
+        )
+    ages = np.arange(_check_steps(n_steps) - 1, -1, -1, dtype=np.float64)
+    # The first shares of a long run may be too small for a double: keep them positive.
+    logs = np.maximum(0.5 * ages * np.log(keep), -300.0)
+    shares: Array = np.exp(logs) / np.exp(logs).sum()
+    return shares
+
+
+def _mean_inverse_size(n_records: int, *, rate: float = 0.5) -> float:
+    """Return ``E[1/k | k >= 1]`` for ``k ~ Binomial(n, rate)``, the size of a Poisson subset."""
+    if n_records < 1 or not 0.0 < rate <= 1.0:
+        raise BudgetError(
+            f"n_records must be at least 1 and rate above 0 and at most 1; got {n_records} and "
+            f"{rate}. Use rate 0.5 for the smallest prior."
+        )
+    middle = n_records * rate
+    reach = _TAIL_STDS * np.sqrt(middle * (1.0 - rate)) + 50.0
+    sizes = np.arange(max(1, int(middle - reach)), min(n_records, int(middle + reach) + 1) + 1)
+    weights = stats.binom.pmf(sizes, n_records, rate)
+    return float((weights / sizes).sum() / weights.sum())
+
+
+def subset_gradient_variance(
+    sample_variance: ArrayLike, n_records: int, *, rate: float = 0.5
+) -> Array:
+    """Variance of the mean over a Poisson subset, given that it is not empty.
+
+    Guarantee
+    ---------
+    Claim D-5. Exact: no estimate, whatever the values are.
+    """
+    if n_records < 2:
+        raise BudgetError(f"n_records must be at least 2; got {n_records}. Pass more records.")
+    spread = check_not_negative("sample_variance", sample_variance)
+    return np.asarray(spread * (_mean_inverse_size(n_records, rate=rate) - 1.0 / n_records))
+
+
+def _pull(
+    start_error: ArrayLike,
+    gradient_var: ArrayLike,
+    convexity: ArrayLike,
+    *,
+    n_steps: int,
+    ratio: ArrayLike,
+) -> tuple[Array, Array]:
+    """Return ``α e0²/β`` and ``α``; without gradient variance the first is infinite."""
+    mu = _convexity(convexity)
+    spread = (1.0 + check_not_negative("ratio", ratio)) * check_not_negative(
+        "gradient_var", gradient_var
+    )
+    alpha = mu * _check_steps(n_steps)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        pull = alpha * mu * check_not_negative("start_error", start_error) / spread
+    return np.where(np.isnan(pull), 0.0, pull), np.asarray(alpha)
+
+
+def _stationarity(shrink: Array, n_steps: int) -> Array:
+    """Return the increasing function whose value ``α e0²/β`` marks the minimum of ``J``.
+
+    ``T h + (1-h)((1-h)^-T - 1)`` at ``h = ημ``; convex, zero at zero.
+    """
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        log_keep = np.log1p(-shrink)
+        # One power is kept apart so that the end h = 1 is T for T = 1 and infinite beyond.
+        powers = np.exp((1 - n_steps) * log_keep) if n_steps > 1 else np.ones_like(shrink)
+        grown = np.where(shrink < 0.5, (1.0 - shrink) * np.expm1(-n_steps * log_keep), 0.0)
+        grown = np.where(shrink < 0.5, grown, powers - (1.0 - shrink))
+    return np.asarray(n_steps * shrink + grown)
+
+
+def _convexity(value: ArrayLike) -> Array:
+    return check_above_zero(
+        "convexity", value, advice="Use an l2 penalty: it is the strong convexity."
+    )
+
+
+def _check_steps(n_steps: int) -> int:
+    if n_steps < 1:
+        raise BudgetError(f"n_steps must be at least 1; got {n_steps}. Take one step.")
+    return n_steps

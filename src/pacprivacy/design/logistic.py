@@ -32,7 +32,7 @@ _CELLS_AT_ONCE: Final = 2**23  # scores of records and subsets held at a time, a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ClassFrame:
+class _ClassFrame:
     """What the universe fixes before any subset is fitted; public in this model."""
 
     transform: LinearTransform
@@ -72,7 +72,7 @@ class LogisticFit(Mechanism):
         whether or not it has converged.
     transform : LinearTransform, public, optional
         Of the features; by default they are standardised over the universe.
-    frame : ClassFrame, public
+    frame : _ClassFrame, public
         Set by :meth:`prepare`.
     """
 
@@ -80,7 +80,7 @@ class LogisticFit(Mechanism):
     penalty: float = 0.1
     n_steps: int = 100
     transform: LinearTransform | None = None
-    frame: ClassFrame | None = field(default=None, repr=False)
+    frame: _ClassFrame | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_positive("penalty", self.penalty, advice="Use about 0.1.", error=MechanismError)
@@ -113,7 +113,7 @@ class LogisticFit(Mechanism):
             labels = labels.distinct()
         else:
             rows = objective_constant(transform.apply(X))
-        frame = ClassFrame(
+        frame = _ClassFrame(
             transform=transform,
             classes=find_data_classes(labels, self.name),
             n_records=n_records,

@@ -12,7 +12,17 @@ from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 import numpy as np
 
-from pacprivacy._checks import Integers, Matrix, Vector, check_positive, freeze
+from pacprivacy._checks import (
+    Array,
+    ArrayLike,
+    Integers,
+    Matrix,
+    Vector,
+    check_not_negative,
+    check_positive,
+    freeze,
+)
+from pacprivacy.design.descent import noise_ratio
 from pacprivacy.design.transforms import (
     Fit,
     LinearTransform,
@@ -32,11 +42,24 @@ from pacprivacy.mechanism import (
     subset_sums,
 )
 from pacprivacy.pool import Pool
-from pacprivacy.theory.design import noise_ratio, ridge_penalty
 
 _SOLVE_NUMBERS: Final = 2**23  # float64 numbers of Gram matrices held at a time, about 64 MB
 
 Snr: TypeAlias = Literal["universe"] | float
+
+
+def ridge_penalty(signal: ArrayLike, noise_var: ArrayLike, *, ratio: ArrayLike = 0.0) -> Array:
+    """Ridge penalty of one orthogonal coordinate that is best for the released coefficient.
+
+    Guarantee
+    ---------
+    Claim D-2. Least expected squared error, whatever the sum of squares of the coordinate is.
+    """
+    power = np.square(np.asarray(signal, dtype=np.float64))
+    spread = (1.0 + check_not_negative("ratio", ratio)) * check_not_negative("noise_var", noise_var)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        penalty = np.asarray(spread / power)
+    return np.where(power == 0.0, np.inf, penalty)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +181,7 @@ class RidgeFrame:
 
     def coordinates(self, parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
         """Return the coordinates and the centred target of some rows."""
-        X, y = read_ridge_data(parts, name)
+        X, y = _read_ridge_data(parts, name)
         return self.transform.apply(X), y - self.target_mean
 
 
@@ -196,7 +219,7 @@ class _Ridge(Mechanism):
 
     def _fix(self, data: Data, fit: Fit | LinearTransform) -> Self:
         """Fix coordinates, mean of the target and penalties on the whole universe."""
-        X, y = read_ridge_data(data.parts, self.name)
+        X, y = _read_ridge_data(data.parts, self.name)
         transform, mean = fit if isinstance(fit, LinearTransform) else fit(X), float(y.mean())
         Z, centred = transform.apply(X), y - mean
         if is_dataset_stream(Z):  # few rows that have the same least squares
@@ -360,7 +383,7 @@ def _check_transform(given: Any, *known: str) -> None:
         )
 
 
-def read_ridge_data(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
+def _read_ridge_data(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
     """Return the features as a matrix and the target as a vector of numbers."""
     X, y = read_labelled_data(parts, name)
     if is_dataset_stream(y):

@@ -35,10 +35,9 @@ from pacprivacy.dp.accounting import (
     calibrate_to_advantage as calibrate_to_advantage,
     zcdp_epsilon as zcdp_epsilon,
 )
-from pacprivacy.dp.adaptive import Filter as Filter, Odometer as Odometer
 from pacprivacy.dp.aggregate import (
-    ClippedMean as ClippedMean,
-    GridMedian as GridMedian,
+    MeanAggregator as MeanAggregator,
+    MedianAggregator as MedianAggregator,
     subsample_aggregate as subsample_aggregate,
 )
 from pacprivacy.dp.audit import DPAudit as DPAudit, audit_dp as audit_dp
@@ -57,8 +56,8 @@ from pacprivacy.dp.certificate import (
 from pacprivacy.dp.clipping import clip as clip, sum_clipped as sum_clipped
 from pacprivacy.dp.descent import (
     Steps as Steps,
-    descent_epsilon as descent_epsilon,
-    descent_noise as descent_noise,
+    dp_descent_epsilon as dp_descent_epsilon,
+    dp_descent_noise as dp_descent_noise,
 )
 from pacprivacy.dp.events import (
     ApproximateEvent as ApproximateEvent,
@@ -71,6 +70,13 @@ from pacprivacy.dp.events import (
     ReplacementSampling as ReplacementSampling,
     events_of as events_of,
 )
+from pacprivacy.dp.filter_and_odometer import Filter as Filter, Odometer as Odometer
+from pacprivacy.dp.hyperparameter_search import (
+    RandomRuns as RandomRuns,
+    dp_search as dp_search,
+    dp_search_noise as dp_search_noise,
+    pure_search as pure_search,
+)
 from pacprivacy.dp.losses import (
     Hinge as Hinge,
     LinearLoss as LinearLoss,
@@ -81,9 +87,9 @@ from pacprivacy.dp.losses import (
 from pacprivacy.dp.mechanisms import (
     choose_hypothesis as choose_hypothesis,
     exponential as exponential,
+    exponential_score_loss as exponential_score_loss,
     gaussian as gaussian,
     laplace as laplace,
-    score_loss as score_loss,
 )
 from pacprivacy.dp.pate import (
     DataDependentLoss as DataDependentLoss,
@@ -103,18 +109,12 @@ from pacprivacy.dp.regression import (
     adassp as adassp,
     regression_from_statistics as regression_from_statistics,
 )
-from pacprivacy.dp.search import (
-    RandomRuns as RandomRuns,
-    dp_search as dp_search,
-    pure_search as pure_search,
-    search_noise as search_noise,
-)
 from pacprivacy.dp.sgd import dp_sgd as dp_sgd, dp_sgd_jax as dp_sgd_jax
 from pacprivacy.dp.statistics import (
     STATISTICS as STATISTICS,
     private_mean as private_mean,
     private_sum as private_sum,
-    release_statistic as release_statistic,
+    release_dp_statistic as release_dp_statistic,
 )
 from pacprivacy.dp.verification import verify_dp as verify_dp
 

@@ -38,7 +38,7 @@ from pacprivacy.dp.events import (
     event_pure_loss,
     read_events,
 )
-from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_price, lattice_parameter
+from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_parameter, dp_noise_price
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory import gaussian_epsilon, gaussian_equivalent
 
@@ -204,7 +204,7 @@ def _single(event: Event, delta: float) -> float:
     """Return the ``ε`` of one run on its sample at this ``δ``."""
 
     def excess(epsilon: float) -> float:
-        return float(amplified_profile(event, np.array([epsilon]))[0]) - delta
+        return float(accounting_profile(event, np.array([epsilon]))[0]) - delta
 
     if excess(0.0) <= 0:
         return 0.0
@@ -275,11 +275,11 @@ def _renyi(events: Sequence[Event], delta: float, neighbours: Neighbours) -> flo
 def _pld(
     events: Sequence[Event], delta: float, neighbours: Neighbours, discretization: float
 ) -> float:
-    losses = compose_losses(join_gaussians(events), neighbours, discretization, delta)
+    losses = compose_accounting_losses(join_gaussians(events), neighbours, discretization, delta)
     return float(losses.get_epsilon_for_delta(delta))
 
 
-def amplified_profile(event: Event, epsilon: Vector) -> Vector:
+def accounting_profile(event: Event, epsilon: Vector) -> Vector:
     """Return the least known ``δ`` of one run on a sample, at every ``ε >= 0``.
 
     Guarantee
@@ -303,7 +303,7 @@ def amplified_profile(event: Event, epsilon: Vector) -> Vector:
     return np.asarray(known + max(0.0, rate - math.fsum(repetitions.values())))
 
 
-def loss_distribution(
+def accounting_loss_distribution(
     event: Event, neighbours: Neighbours, discretization: float, delta: float
 ) -> Any:
     """Return the privacy-loss distribution of all runs of an event, rounded to the safe side."""
@@ -328,13 +328,13 @@ def loss_distribution(
     return one.self_compose(event.count)
 
 
-def compose_losses(
+def compose_accounting_losses(
     events: Iterable[Event], neighbours: Neighbours, discretization: float, delta: float
 ) -> Any:
-    """Return the loss distribution of all events together; see :func:`loss_distribution`."""
+    """Return the loss distribution of all events together."""
     combined: Any = None
     for event in events:
-        one = loss_distribution(event, neighbours, discretization, delta)
+        one = accounting_loss_distribution(event, neighbours, discretization, delta)
         combined = one if combined is None else combined.compose(one)
     return combined
 
@@ -354,14 +354,14 @@ def _from_profile(event: Event, discretization: float, least_delta: float) -> An
     """Build the distribution from the profile alone; the relation is symmetric."""
 
     def is_rare(epsilon: float) -> bool:
-        return bool(amplified_profile(event, np.array([epsilon]))[0] <= least_delta)
+        return bool(accounting_profile(event, np.array([epsilon]))[0] <= least_delta)
 
     largest = discretization
     while not is_rare(largest) and largest < 512.0:
         largest *= 1.1
     rounded = np.arange(0, math.ceil(largest / discretization) + 1)
     losses = np.asarray(rounded * discretization, dtype=np.float64)
-    upper = np.clip(amplified_profile(event, losses), 0.0, 1.0)
+    upper = np.clip(accounting_profile(event, losses), 0.0, 1.0)
     lower = -np.expm1(-losses) + np.exp(-losses) * upper  # the same test, with roles exchanged
     deltas = np.minimum.accumulate(np.concatenate([lower[:0:-1], upper]))
     both = np.concatenate([-rounded[:0:-1], rounded])
@@ -472,7 +472,7 @@ def advantage(
     listed = read_events(events, neighbours).events
     found = _closed_form(listed)
     if found is None:
-        combined = compose_losses(listed, neighbours, discretization, _TAIL)
+        combined = compose_accounting_losses(listed, neighbours, discretization, _TAIL)
         found = float(combined.get_delta_for_epsilon(0.0))
     # Each of the two laws is that far from its continuous one, in total variation.
     return min(1.0, found * (1 + _ROUNDED) + 2 * event_grid_distance(listed))
@@ -486,7 +486,7 @@ def noise_advantage(epsilon: float, delta: float, n_numbers: int) -> float:
     """
     if delta == 0.0:
         return advantage(LaplaceEvent(noise_multiplier=1.0 / epsilon, n_numbers=n_numbers))
-    parameter = lattice_parameter(epsilon, delta, n_numbers)
+    parameter = dp_noise_parameter(epsilon, delta, n_numbers)
     return advantage(GaussianEvent(noise_multiplier=1.0 / parameter, n_numbers=n_numbers))
 
 

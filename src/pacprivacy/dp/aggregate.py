@@ -20,8 +20,8 @@ from pacprivacy._random import BitSource, own_generators
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.events import Event, PureEvent, noise_event, publish_event
-from pacprivacy.dp.mechanisms import choose_candidate
-from pacprivacy.dp.noise import add_noise, check_promise, dp_noise_source
+from pacprivacy.dp.mechanisms import exponential_choice
+from pacprivacy.dp.noise import add_noise, check_dp_noise_promise, dp_noise_source
 from pacprivacy.dp.records import record_array
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import uniform_integers
@@ -34,7 +34,7 @@ ALONE: Final = (
 )
 
 
-def draw_blocks(
+def draw_aggregate_blocks(
     n_records: int,
     n_blocks: int,
     *,
@@ -64,14 +64,14 @@ def draw_blocks(
     return [np.flatnonzero(chosen == block) for block in range(n_blocks)]
 
 
-def draw_block_seeds(n_blocks: int, source: BitSource) -> list[int]:
+def draw_aggregate_seeds(n_blocks: int, source: BitSource) -> list[int]:
     """Draw a seed of 128 bits for every block."""
     _check_number(n_blocks)
     words = source.words(2 * n_blocks).tolist()
     return [low | high << 64 for low, high in zip(words[::2], words[1::2], strict=True)]
 
 
-def map_blocks(
+def map_aggregate_blocks(
     fit: Callable[..., Any],
     data: Sequence[Any],
     blocks: Sequence[Integers],
@@ -101,7 +101,7 @@ def map_blocks(
     return list(Parallel(n_jobs=n_jobs, backend="loky")(calls))
 
 
-def fit_block(estimator: Any, rows: Array, target: Array) -> Any:
+def fit_aggregate_block(estimator: Any, rows: Array, target: Array) -> Any:
     """Fit a clone of a scikit-learn estimator; without odd records, where it refuses them.
 
     Seeds that were left open are drawn from NumPy's global generator, which is the block's own.
@@ -179,7 +179,7 @@ class Aggregator(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClippedMean:
+class MeanAggregator:
     """The mean of vectors that are scaled down to a declared length, with noise.
 
     ``clip_norm`` is the largest length that a block's output may have: Euclidean, or the sum of
@@ -214,7 +214,7 @@ class ClippedMean:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GridMedian:
+class MedianAggregator:
     """A point of a declared grid near the median, in every coordinate; no clipping is needed.
 
     ``bounds`` are the ends of the grid, for all coordinates or for each; ``n_points`` counts its
@@ -250,7 +250,7 @@ class GridMedian:
             column = np.sort(outputs[:, j])
             below = np.searchsorted(column, grid, side="left")
             above = len(column) - np.searchsorted(column, grid, side="right")
-            place = choose_candidate(
+            place = exponential_choice(
                 -np.maximum(below, above).astype(np.float64),
                 sensitivity=1.0,
                 epsilon=share,
@@ -296,7 +296,7 @@ def subsample_aggregate(
         The records.
     n_blocks, size : int, public
         Number of blocks, and of numbers that ``fit`` returns.
-    aggregator : ClippedMean or GridMedian, public
+    aggregator : MeanAggregator or MedianAggregator, public
         The private middle, with its declared bounds.
     least_records : int, public
         Refuse if blocks would have fewer records than this, where their number is public.
@@ -313,24 +313,24 @@ def subsample_aggregate(
     >>> ages = np.random.default_rng(0).normal(40, 10, size=4000)
     >>> release = subsample_aggregate(
     ...     np.median, (ages,), n_blocks=200, size=1, epsilon=1.0,
-    ...     aggregator=GridMedian(bounds=(0.0, 100.0)),
+    ...     aggregator=MedianAggregator(bounds=(0.0, 100.0)),
     ... )
     >>> bool(abs(release.value[0] - 40) < 2)
     True
     """
-    check_promise(epsilon, delta, neighbours)
+    check_dp_noise_promise(epsilon, delta, neighbours)
     lengths = {len(part) for part in data}
     if len(lengths) != 1:
         raise DataError("data must be arrays of equal length. Pass a tuple such as (X, y).")
     n_records = lengths.pop()
     source = dp_noise_source(simulate)
-    seeds = draw_block_seeds(n_blocks, source)
-    blocks = draw_blocks(
+    seeds = draw_aggregate_seeds(n_blocks, source)
+    blocks = draw_aggregate_blocks(
         n_records, n_blocks, neighbours=neighbours, source=source, least_records=least_records
     )
     center = aggregator.center(size)
     checked = _Checked(fit=fit, center=center)
-    fits = map_blocks(checked, data, blocks, seeds=seeds, failed=center, n_jobs=n_jobs)
+    fits = map_aggregate_blocks(checked, data, blocks, seeds=seeds, failed=center, n_jobs=n_jobs)
     outputs = np.stack(fits)
     value, noise = aggregator.combine(outputs, epsilon, delta, source)
     return publish_event(

@@ -43,7 +43,7 @@ def sum_clipped(rows: Matrix, *, clip_norm: float, norm: Literal["l1", "l2"] = "
             f"clip_norm must be within {SMALLEST:g} and {LARGEST:g}; got {clip_norm!r}. "
             "Rescale the rows."
         )
-    lengths = norms_of(entries, order=1 if norm == "l1" else 2)  # an infinite one makes zeros
+    lengths = clipping_norms(entries, order=1 if norm == "l1" else 2)  # an infinite one makes zeros
     # The norm is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
     safe = limit * (1.0 - (entries.shape[1] + 16) * 2.0**-52)
     shrunk = entries * np.minimum(1.0, safe / np.maximum(lengths, 1e-300))
@@ -70,7 +70,7 @@ class WholeRows:
         self.norms: Vector = unit * np.sqrt(np.einsum("ij,ij->i", whole, whole))
 
 
-def whole_rows(X: Any, x_bound: float) -> WholeRows:
+def clip_to_whole_rows(X: Any, x_bound: float) -> WholeRows:
     """Clip rows to ``x_bound`` and round them towards zero to a millionth of it.
 
     A row that is not finite becomes one of zeros.
@@ -81,7 +81,7 @@ def whole_rows(X: Any, x_bound: float) -> WholeRows:
     return WholeRows(np.trunc(clip(features, x_bound) * (SLACK / unit)), unit)
 
 
-def norms_of(rows: Matrix, *, order: int = 2) -> Matrix:
+def clipping_norms(rows: Matrix, *, order: int = 2) -> Matrix:
     """Return the length of every row, in a column; infinite where float64 ends, without a word."""
     with np.errstate(over="ignore"):
         return np.asarray(np.linalg.norm(rows, ord=order, axis=1, keepdims=True))

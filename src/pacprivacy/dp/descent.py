@@ -78,7 +78,7 @@ class Steps:
         Number of steps; each one adds to the noise of all.
     learning_rate : float > 0, optional
         Length of a step for a gradient of norm 1. Without one, linear models go as far as the noise
-        of all steps lets them: :func:`descent_rate`.
+        of all steps lets them: :func:`dp_descent_rate`.
     clip_norm : float > 0
         Every record's gradient is shrunk to this norm.
     momentum : float in [0, 1)
@@ -134,7 +134,7 @@ class Steps:
         return self.learning_rate
 
 
-class GradientSums(Protocol):
+class _GradientSums(Protocol):
     """Data as descent sees them: sums of clipped gradients, in whole multiples of 2^-40 C."""
 
     @property
@@ -145,7 +145,7 @@ class GradientSums(Protocol):
         """Return the sum over the records at these places."""
 
 
-class StepNoise(ProcessBound):
+class DPDescentNoise(ProcessBound):
     """Discrete Gaussian noise for ``n_steps`` sums of clipped gradients, drawn ahead.
 
     ``noise`` is the standard deviation over the clipping norm.
@@ -201,7 +201,7 @@ class StepNoise(ProcessBound):
 
 
 def release_dp_descent(
-    sums: GradientSums,
+    sums: _GradientSums,
     start: Vector,
     restore: Callable[[Vector], Any],
     *,
@@ -215,18 +215,16 @@ def release_dp_descent(
 ) -> DPRelease:
     """Find the noise that the promise needs, descend, and release the weights, restored."""
     n_records, n_weights, n_steps = sums.n_records, len(start), steps.n_steps
-    noise, left = plan_descent_noise(
+    noise, left = plan_dp_descent_noise(
         batch, n_records, n_steps=n_steps, n_weights=n_weights, epsilon=epsilon, delta=delta
     )
     source = dp_noise_source(simulate)
-    weights, std = private_descent(
-        sums, start, batch=batch, steps=steps, noise=noise, source=source
-    )
+    weights, std = run_dp_descent(sums, start, batch=batch, steps=steps, noise=noise, source=source)
     told: dict[str, Any] = {"n_steps": n_steps, "noise": noise}
-    event = descent_event(batch, n_records, **told, n_weights=n_weights)
+    event = dp_descent_event(batch, n_records, **told, n_weights=n_weights)
     figures: dict[str, Any] = {
         "method": METHODS[type(batch)],
-        "epsilon": descent_epsilon(batch, n_records, **told, delta=left),
+        "epsilon": dp_descent_epsilon(batch, n_records, **told, delta=left),
         "noise multiplier": noise,
         "steps": n_steps,
     }
@@ -238,7 +236,7 @@ def release_dp_descent(
         (epsilon, delta, batch.neighbours),
         event,
         simulation=source.is_simulation,
-        mechanism=f"{what} by {describe_descent_steps(batch, steps, n_records)}",
+        mechanism=f"{what} by {describe_dp_descent(batch, steps, n_records)}",
         assumptions=(*assumptions, PUBLIC),
         advantage=_advantage(event, batch.neighbours),
         accounting=figures,
@@ -246,7 +244,7 @@ def release_dp_descent(
     )
 
 
-def plan_descent_noise(
+def plan_dp_descent_noise(
     batch: Batch, n_records: int, *, n_steps: int, n_weights: int, epsilon: float, delta: float
 ) -> tuple[float, float]:
     """Return the noise over the clipping norm, and what discrete noise leaves of ``δ``."""
@@ -258,11 +256,11 @@ def plan_descent_noise(
             "Use a larger delta or a smaller epsilon."
         )
     batch.size_for(n_records)
-    noise = descent_noise(batch, n_records, n_steps=n_steps, epsilon=epsilon, delta=left)
+    noise = dp_descent_noise(batch, n_records, n_steps=n_steps, epsilon=epsilon, delta=left)
     return noise, left
 
 
-def descent_rate(
+def dp_descent_rate(
     batch: Batch,
     n_records: int,
     steps: Steps,
@@ -280,7 +278,7 @@ def descent_rate(
     """
     if steps.squares:
         return ADAM_REACH / math.sqrt(steps.n_steps) / x_bound
-    noise, _ = plan_descent_noise(
+    noise, _ = plan_dp_descent_noise(
         batch, n_records, n_steps=steps.n_steps, n_weights=n_weights, epsilon=epsilon, delta=delta
     )
     std = noise * steps.clip_norm / batch.size_for(n_records)
@@ -289,8 +287,8 @@ def descent_rate(
     return min(rate, 0.5 / steps.penalty) if steps.penalty else rate
 
 
-def private_descent(
-    sums: GradientSums,
+def run_dp_descent(
+    sums: _GradientSums,
     start: Vector,
     *,
     batch: Batch,
@@ -308,7 +306,7 @@ def private_descent(
     """
     size, rate = batch.size_for(sums.n_records), steps.rate
     weights = np.array(start, dtype=np.float64)
-    noisy = StepNoise(noise, len(weights), batch.neighbours, source, steps.n_steps)
+    noisy = DPDescentNoise(noise, len(weights), batch.neighbours, source, steps.n_steps)
     total, mean, squares = np.zeros((3, len(weights)))
     unit = steps.clip_norm / size
     for done in range(1, steps.n_steps + 1):
@@ -331,7 +329,7 @@ def private_descent(
     return (total / steps.n_steps if steps.average else weights), noisy.std
 
 
-def describe_descent_steps(batch: Batch, steps: Steps, n_records: int) -> str:
+def describe_dp_descent(batch: Batch, steps: Steps, n_records: int) -> str:
     """Return a descent in words."""
     iterate = "average" if steps.average else "last"
     return (
@@ -340,7 +338,7 @@ def describe_descent_steps(batch: Batch, steps: Steps, n_records: int) -> str:
     )
 
 
-def read_descent_start(start: Vector | None, shape: tuple[int, ...]) -> Vector:
+def read_dp_descent_start(start: Vector | None, shape: tuple[int, ...]) -> Vector:
     """Return the public starting point as a vector; zero by default."""
     if start is None:
         return np.zeros(math.prod(shape))
@@ -353,7 +351,7 @@ def read_descent_start(start: Vector | None, shape: tuple[int, ...]) -> Vector:
     return given.ravel()
 
 
-def descent_event(
+def dp_descent_event(
     batch: Batch, n_records: int, *, n_steps: int, noise: float, n_weights: int = 0
 ) -> GaussianEvent:
     """Return the steps as one event, its noise relative to the sensitivity of the relation.
@@ -368,7 +366,7 @@ def descent_event(
     )
 
 
-def descent_epsilon(
+def dp_descent_epsilon(
     batch: Batch, n_records: int, *, n_steps: int, noise: float, delta: float
 ) -> float:
     """Return the ``ε`` of a private descent, for continuous Gaussian noise.
@@ -383,11 +381,11 @@ def descent_epsilon(
     check_positive("noise", noise, advice="Use at least 0.1.")
     if isinstance(batch, FullBatch):
         return gaussian_epsilon(_reach(batch) * math.sqrt(n_steps) / noise, delta)
-    event = descent_event(batch, n_records, n_steps=n_steps, noise=noise)
+    event = dp_descent_event(batch, n_records, n_steps=n_steps, noise=noise)
     return _epsilon(event, batch.neighbours, delta, accounting.FINE)
 
 
-def descent_noise(
+def dp_descent_noise(
     batch: Batch, n_records: int, *, n_steps: int, epsilon: float, delta: float
 ) -> float:
     """Return the least noise, over the clipping norm, that keeps ``(ε, δ)``; rounded up."""
@@ -395,7 +393,7 @@ def descent_noise(
     if isinstance(batch, FullBatch):
         reach = _reach(batch) * math.sqrt(n_steps)
         return reach / gaussian_parameter(epsilon, delta) * (1 + 1e-12)
-    event = descent_event(batch, n_records, n_steps=n_steps, noise=1.0)
+    event = dp_descent_event(batch, n_records, n_steps=n_steps, noise=1.0)
     return _search(event, batch.neighbours, epsilon, delta)
 
 
@@ -419,7 +417,7 @@ def _renyi(event: GaussianEvent, neighbours: Neighbours, delta: float) -> float 
 def _epsilon(
     event: GaussianEvent, neighbours: Neighbours, delta: float, discretization: float
 ) -> float:
-    losses = accounting.loss_distribution(event, neighbours, discretization, delta)
+    losses = accounting.accounting_loss_distribution(event, neighbours, discretization, delta)
     return float(losses.get_epsilon_for_delta(delta))
 
 
@@ -447,7 +445,7 @@ def _search(event: GaussianEvent, neighbours: Neighbours, epsilon: float, delta:
     return math.exp(found)
 
 
-def least_number(keeps: Callable[[float], bool], precision: float) -> float:
+def least_dp_descent_noise(keeps: Callable[[float], bool], precision: float) -> float:
     """Return a number at which a monotone condition holds, within ``precision`` of the least."""
     high = 8.0
     while not keeps(high):

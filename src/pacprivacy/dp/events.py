@@ -22,7 +22,7 @@ from scipy import special, stats
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.noise import check_count, dp_noise_distance, lattice_parameter
+from pacprivacy.dp.noise import check_count, dp_noise_distance, dp_noise_parameter
 from pacprivacy.errors import BudgetError, CertificateError
 
 _TAIL = 1e-18  # mass of rare repetitions that is counted as lost entirely
@@ -344,10 +344,10 @@ def gaussian_event(parameter: float, n_numbers: int) -> GaussianEvent:
 def noise_event(epsilon: float, delta: float, n_numbers: int) -> Event:
     """Return the event of so many numbers with the discrete noise that ``(ε, δ)`` asks for.
 
-    Gaussian of :func:`~pacprivacy.dp.noise.lattice_parameter`, or Laplace for ``delta = 0``.
+    Gaussian of :func:`~pacprivacy.dp.noise.dp_noise_parameter`, or Laplace for ``delta = 0``.
     """
     if delta:
-        return gaussian_event(lattice_parameter(epsilon, delta, n_numbers), n_numbers)
+        return gaussian_event(dp_noise_parameter(epsilon, delta, n_numbers), n_numbers)
     if n_numbers == 1:
         return LaplaceEvent(noise_multiplier=(1.0 - 2.0**-48) / float(epsilon), n_numbers=1)
     return PureEvent(epsilon=float(epsilon))

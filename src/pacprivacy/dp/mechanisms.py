@@ -120,7 +120,7 @@ def gaussian(
     """
     check_neighbours(neighbours)
     epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
-    parameter = noise.lattice_parameter(epsilon, delta, np.size(values))
+    parameter = noise.dp_noise_parameter(epsilon, delta, np.size(values))
     method = "the exact privacy curve of the Gaussian mechanism"
     if calibration == "classical":
         if not epsilon < 1.0:
@@ -188,7 +188,7 @@ def exponential(
     Guarantee
     ---------
     Claim DP-8. ``(epsilon, 0)``-differential privacy, exactly, for the float64 scores as given.
-    With probability ``1 - gamma`` the score is within :func:`score_loss` of the best.
+    With probability ``1 - gamma`` the score is within :func:`exponential_score_loss` of the best.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def exponential(
             "what is added may raise; got True. Use 'add_remove', or leave monotone out."
         )
     source = noise.dp_noise_source(simulate)
-    chosen = choose_candidate(
+    chosen = exponential_choice(
         scores, sensitivity=sensitivity, epsilon=epsilon, monotone=monotone, source=source
     )
     same_way = ", all in the same direction" if monotone else ""
@@ -220,7 +220,7 @@ def exponential(
     )
 
 
-def score_loss(
+def exponential_score_loss(
     n_candidates: int, *, sensitivity: float, epsilon: float, gamma: float, monotone: bool = False
 ) -> float:
     """Return by how much the chosen score may miss the best, but for probability ``gamma``."""
@@ -228,7 +228,7 @@ def score_loss(
     return reach / epsilon * math.log(n_candidates / gamma)
 
 
-def choose_candidate(
+def exponential_choice(
     scores: Any, *, sensitivity: float, epsilon: float, monotone: bool, source: BitSource
 ) -> int:
     """Return the place of one candidate by permute-and-flip; see :func:`exponential`."""
@@ -309,7 +309,7 @@ def choose_hypothesis(
         monotone=monotone,
         simulate=simulate,
     )
-    within = score_loss(
+    within = exponential_score_loss(
         len(listed), sensitivity=bound, epsilon=epsilon, gamma=GAMMA, monotone=monotone
     )
     certificate = replace(

@@ -106,7 +106,7 @@ def add_noise(
     """
     if delta == 0.0:
         return add_laplace(values, sensitivity=sensitivity, epsilon=epsilon, source=source)
-    parameter = lattice_parameter(epsilon, delta, np.size(values))
+    parameter = dp_noise_parameter(epsilon, delta, np.size(values))
     return add_gaussian(values, sensitivity=sensitivity, parameter=parameter, source=source)
 
 
@@ -129,7 +129,7 @@ def dp_noise_slack(epsilon: float, n_numbers: int) -> float:
     return dp_noise_price(epsilon, dp_noise_distance(n_numbers))
 
 
-def lattice_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
+def dp_noise_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
     """Return the largest ``μ`` that ``(ε, δ)`` allows for so many numbers with discrete noise.
 
     Guarantee
@@ -146,8 +146,8 @@ def lattice_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
     return math.sqrt(2.0) * epsilon / (math.sqrt(log + epsilon) + math.sqrt(log)) * (1 - 1e-12)
 
 
-def lattice_epsilon(parameter: float, delta: float, n_numbers: int) -> float:
-    """Return the least ``ε`` that :func:`lattice_parameter` grants ``μ`` for, rounded up."""
+def dp_noise_epsilon(parameter: float, delta: float, n_numbers: int) -> float:
+    """Return the least ``ε`` that :func:`dp_noise_parameter` grants ``μ`` for, rounded up."""
     parameter = check_positive("parameter", parameter, advice="Use 1 / noise multiplier.")
     _, delta = check_epsilon_delta(1.0, delta)
 
@@ -185,7 +185,7 @@ def check_count(name: str, value: Any, *, least: int = 1) -> None:
         raise BudgetError(f"{name} must be a whole number of at least {least}; got {value!r}.")
 
 
-def check_promise(epsilon: float, delta: float, neighbours: str) -> tuple[float, float]:
+def check_dp_noise_promise(epsilon: float, delta: float, neighbours: str) -> tuple[float, float]:
     """Return ``ε`` and ``δ`` as floats; ``δ = 0`` is allowed."""
     check_neighbours(neighbours)
     if delta == 0.0:

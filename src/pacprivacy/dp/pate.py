@@ -60,8 +60,8 @@ def count_votes(
             f"questions must have the features of X, {features.shape[1:]}; got shape "
             f"{asked.shape}. Pass public rows of the same columns."
         )
-    seeds = aggregate.draw_block_seeds(n_teachers, source)
-    blocks = aggregate.draw_blocks(
+    seeds = aggregate.draw_aggregate_seeds(n_teachers, source)
+    blocks = aggregate.draw_aggregate_blocks(
         len(features),
         n_teachers,
         neighbours=neighbours,
@@ -70,7 +70,7 @@ def count_votes(
     )
     teach = _Teach(estimator=estimator, questions=asked, n_classes=len(classes))
     default = np.zeros(len(asked), dtype=np.int64)
-    answers = aggregate.map_blocks(
+    answers = aggregate.map_aggregate_blocks(
         teach, (features, codes), blocks, seeds=seeds, failed=default, n_jobs=n_jobs
     )
     votes = np.zeros((len(asked), len(classes)), dtype=np.int64)
@@ -92,7 +92,9 @@ class _Teach:
         features, codes = features[known], codes[known]
         if len(np.unique(codes)) == 1:
             return np.full(len(self.questions), codes[0], dtype=np.int64)
-        answer = aggregate.fit_block(self.estimator, features, codes).predict(self.questions)
+        answer = aggregate.fit_aggregate_block(self.estimator, features, codes).predict(
+            self.questions
+        )
         one_each = np.asarray(answer, dtype=np.int64).reshape(len(self.questions))
         return np.clip(one_each, 0, self.n_classes - 1)
 
@@ -122,7 +124,7 @@ def label_by_votes(
     """
     check_neighbours(neighbours)
     counts = _read_votes(votes)
-    parameter = noise.lattice_parameter(epsilon, delta, counts.size)
+    parameter = noise.dp_noise_parameter(epsilon, delta, counts.size)
     source = noise.dp_noise_source(simulate)
     reach = math.sqrt(2.0 * len(counts)) * (1 + 1e-12)
     noisy = noise.add_gaussian(
@@ -185,7 +187,7 @@ def label_by_confident_votes(
         raise BudgetError(f"threshold must be a finite number of votes; got {threshold!r}.")
     n_answers = min(n_answers, len(counts))
     n_numbers = len(counts) + n_answers * counts.shape[1]
-    parameter = noise.lattice_parameter(epsilon, delta, n_numbers)
+    parameter = noise.dp_noise_parameter(epsilon, delta, n_numbers)
     source = noise.dp_noise_source(simulate)
     checked = noise.add_gaussian(
         counts.max(axis=1).astype(np.float64),
@@ -278,7 +280,7 @@ def data_dependent_loss(votes: Integers, *, noise_std: float, delta: float) -> D
     found = float(compute_epsilon(orders, total, delta)[0])
     # Not by Rényi divergences: they give more than the exact curve that the noise came from.
     reach = math.sqrt(2.0 * len(counts))
-    independent = noise.lattice_epsilon(reach / noise_std, delta, counts.size)
+    independent = noise.dp_noise_epsilon(reach / noise_std, delta, counts.size)
     return DataDependentLoss(
         epsilon=min(found, independent), delta=float(delta), independent_epsilon=independent
     )

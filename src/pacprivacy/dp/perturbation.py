@@ -56,7 +56,9 @@ def sign_perturbed_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any
 
 def _clip_rows(rows: Matrix, bound: float) -> Matrix:
     # The factor leaves room for the rounding of the norm itself.
-    shrink = np.minimum(1.0, (1.0 - 1e-9) * bound / np.maximum(clipping.norms_of(rows), 1e-300))
+    shrink = np.minimum(
+        1.0, (1.0 - 1e-9) * bound / np.maximum(clipping.clipping_norms(rows), 1e-300)
+    )
     return np.asarray(rows * shrink)
 
 
@@ -106,7 +108,7 @@ def _bound_norm(
     n, d = signed.shape
     terms = np.ascontiguousarray((signed * loss.slope(signed @ point)[:, None]).T)
     gradient = terms.sum(axis=1) + penalty * point + tilt  # numpy adds rows of floats pairwise
-    row = float(clipping.norms_of(signed).max(initial=0.0))
+    row = float(clipping.clipping_norms(signed).max(initial=0.0))
     size = float(np.linalg.norm(point))
     margins = loss.most_curvature * row * size * (d + 2) * _UNIT + 8 * _UNIT
     sums = (2.0 * math.log2(n + 2) + 16.0) * _UNIT
@@ -318,7 +320,7 @@ def output_perturbation(
     sensitivity. The expected excess of the sum is at most :func:`perturbation_excess`. Claim DP-17:
     what is refused is public.
     """
-    noise.check_promise(epsilon, delta, neighbours)
+    noise.check_dp_noise_promise(epsilon, delta, neighbours)
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     known = read_margin_loss(loss)
     signed = sign_perturbed_rows(X, y, x_bound=x_bound, classes=classes)
@@ -369,7 +371,7 @@ def ridge_output_perturbation(
     of the sum over its minimum is at most the figure in the certificate. Claim DP-17: what is
     refused is public.
     """
-    noise.check_promise(epsilon, delta, "replace")
+    noise.check_dp_noise_promise(epsilon, delta, "replace")
     bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     limit = check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
     rows, target = records.read_regression_records(X, y)
@@ -421,7 +423,7 @@ def ridge_penalty(
     sensitivity.
     """
     if delta:
-        parameter = noise.lattice_parameter(epsilon, delta, n_features)
+        parameter = noise.dp_noise_parameter(epsilon, delta, n_features)
     else:
         parameter = epsilon / math.sqrt(2.0 * n_features)
 
@@ -495,7 +497,7 @@ def _solve_ridge(rows: Matrix, target: Vector, penalty: float, allowed: float) -
     """Return a point at which the gradient of the sum is at most ``allowed``."""
     n, d = rows.shape
     factor = linalg.cho_factor(rows.T @ rows + penalty * np.eye(d))
-    row = float(clipping.norms_of(rows).max(initial=0.0))
+    row = float(clipping.clipping_norms(rows).max(initial=0.0))
     largest = float(np.abs(target).max(initial=0.0))
     point: Vector = np.zeros(d)
     for _ in range(REFINEMENTS):  # solve, then refine with the exact residual

@@ -16,7 +16,7 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.clipping import norms_of
+from pacprivacy.dp.clipping import clipping_norms
 from pacprivacy.dp.events import PureEvent, noise_event, publish_event
 from pacprivacy.dp.records import EMPTY_RECORDS, read_regression_records
 from pacprivacy.dp.totals import CHUNK_ROWS, ExactTotal
@@ -74,7 +74,7 @@ def adassp(
     d = len(products)
     upper = np.triu_indices(d)
     n_numbers = 1 + len(upper[0]) + d
-    share = noise.lattice_parameter(epsilon, delta, n_numbers) / float(np.sqrt(3))
+    share = noise.dp_noise_parameter(epsilon, delta, n_numbers) / float(np.sqrt(3))
     source = noise.dp_noise_source(simulate)
     least: Vector = np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64)
     reach = regression_sensitivities(x_bound, y_bound, neighbours)
@@ -136,7 +136,7 @@ def regression_from_statistics(
     Claim DP-13. ``(epsilon, delta)``-differential privacy, for ``n d <= 10^8``. Claim DP-17: what
     is refused is public.
     """
-    noise.check_promise(epsilon, delta, neighbours)
+    noise.check_dp_noise_promise(epsilon, delta, neighbours)
     if penalty:
         check_positive("penalty", penalty, advice="Use about the size of the noise.")
     gram, products = _moments(X, y, x_bound, y_bound)
@@ -154,7 +154,7 @@ def regression_from_statistics(
             for values, part in zip((gram[upper], products), reach, strict=True)
         ]
     else:
-        share = noise.lattice_parameter(epsilon, delta, n_numbers) / math.sqrt(2.0)
+        share = noise.dp_noise_parameter(epsilon, delta, n_numbers) / math.sqrt(2.0)
         reach = regression_sensitivities(x_bound, y_bound, neighbours)[1:]
         noisy = [
             noise.add_gaussian(
@@ -194,7 +194,7 @@ def clip_regression(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Mat
     check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
     features, target = read_regression_records(X, y)
-    shrink = np.minimum(1.0, x_bound / np.maximum(norms_of(features), 1e-300))
+    shrink = np.minimum(1.0, x_bound / np.maximum(clipping_norms(features), 1e-300))
     # Whole multiples of a millionth of the bounds, towards zero: norms only shrink. The factor
     # leaves room for the rounding of the norm itself.
     whole = np.trunc(features * shrink * ((1 - 1e-12) * LARGEST_ENTRY / x_bound))

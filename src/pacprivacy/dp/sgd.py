@@ -18,7 +18,7 @@ from pacprivacy._checks import Array, Integers, Matrix, Vector
 from pacprivacy.dp import clipping, records, totals
 from pacprivacy.dp.batches import Batch
 from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.descent import Steps, descent_rate, read_descent_start, release_dp_descent
+from pacprivacy.dp.descent import Steps, dp_descent_rate, read_dp_descent_start, release_dp_descent
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_count
 from pacprivacy.errors import BudgetError, DataError, MechanismError, PacPrivacyError
@@ -81,18 +81,18 @@ def dp_sgd(
     >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.9)
     True
     """
-    rows = clipping.whole_rows(X, x_bound)
+    rows = clipping.clip_to_whole_rows(X, x_bound)
     n_records, n_features = rows.whole.shape
     sums = LinearSGDSums(rows, loss.encode(y, n_records), loss, clip_norm=steps.clip_norm)
     shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
     if steps.learning_rate is None:
         promise: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
         promise["n_weights"] = math.prod(shape)
-        rate = descent_rate(batch, n_records, steps, x_bound=x_bound, **promise)
+        rate = dp_descent_rate(batch, n_records, steps, x_bound=x_bound, **promise)
         steps = replace(steps, learning_rate=rate)
     return release_dp_descent(
         sums,
-        read_descent_start(start, shape),
+        read_dp_descent_start(start, shape),
         lambda weights: weights.reshape(shape),
         batch=batch,
         steps=steps,
@@ -292,7 +292,7 @@ class _JaxSums:
             padded = np.resize(chosen, n_padded)
             with sgd_without_checks(self._jax):  # or a record that makes a NaN would raise
                 found = self._gradients(at, tuple(column[padded] for column in self._columns))
-            totals.add_gradients(total, np.asarray(found)[: len(chosen)], self._clip)
+            totals.add_gradients_to_total(total, np.asarray(found)[: len(chosen)], self._clip)
         return total.held()
 
     def restore(self, weights: Vector) -> Any:

@@ -22,8 +22,8 @@ from pacprivacy.dp.events import (
     PureEvent,
     carried_events,
 )
-from pacprivacy.dp.mechanisms import choose_candidate, gaussian, laplace, score_loss
-from pacprivacy.dp.noise import check_promise, dp_noise_source
+from pacprivacy.dp.mechanisms import exponential_choice, exponential_score_loss, gaussian, laplace
+from pacprivacy.dp.noise import check_dp_noise_promise, dp_noise_source
 from pacprivacy.dp.records import EMPTY_RECORDS, record_array
 from pacprivacy.errors import BudgetError, DataError
 
@@ -57,7 +57,7 @@ class _Column:
         )
 
 
-def release_statistic(
+def release_dp_statistic(
     columns: Mapping[str, Any],
     *,
     statistic: str,
@@ -104,7 +104,7 @@ def release_statistic(
     Examples
     --------
     >>> ages = np.random.default_rng(0).uniform(20, 60, size=5000)
-    >>> found = release_statistic(
+    >>> found = release_dp_statistic(
     ...     {"age": ages}, statistic="mean", ranges=[(0, 120)], success=0.6
     ... )
     >>> bool(abs(found.value["mean"]["age"] - ages.mean()) < 1), found.certificate.delta
@@ -138,7 +138,7 @@ def release_statistic(
     if epsilon is not None:
         noisy = laplace(vector, epsilon=epsilon, **given)
     else:
-        check_promise(1.0, delta, "add_remove")
+        check_dp_noise_promise(1.0, delta, "add_remove")
         found = calibrate_to_advantage(
             lambda trial: noise_advantage(trial, delta, vector.size),
             2 * float(success or 0) - 1,
@@ -276,7 +276,7 @@ def _choices(
             lambda trial: advantage(PureEvent(epsilon=trial / count, count=count)),
             2 * float(success or 0) - 1,
         )
-    check_promise(epsilon, 0.0, "add_remove")
+    check_dp_noise_promise(epsilon, 0.0, "add_remove")
     event = PureEvent(epsilon=epsilon / count, count=count)
     source, values = dp_noise_source(simulate), {}
     for column in read:
@@ -287,7 +287,7 @@ def _choices(
             below = np.searchsorted(own, grid, side="left")
             above = len(own) - np.searchsorted(own, grid, side="right")
             for level in levels:
-                place = choose_candidate(
+                place = exponential_choice(
                     -np.abs((1 - level) * below - level * above),
                     sensitivity=max(level, 1 - level) * ROUNDED,
                     epsilon=event.epsilon,
@@ -297,7 +297,7 @@ def _choices(
                 label = f"{name}, {level:g}".removeprefix(", ") if len(levels) > 1 else name
                 found[label] = float(grid[place])
         values[column.name] = _named(np.array(list(found.values())), list(found))
-    off = score_loss(GRID, sensitivity=ROUNDED, epsilon=event.epsilon, gamma=GAMMA)
+    off = exponential_score_loss(GRID, sensitivity=ROUNDED, epsilon=event.epsilon, gamma=GAMMA)
     certificate = DPCertificate(
         epsilon=float(epsilon),
         delta=0.0,
@@ -352,7 +352,7 @@ def private_sum(
     >>> round(release.certificate.noise["laplace scale"], 4)
     100.0
     """
-    noise.check_promise(epsilon, delta, neighbours)
+    noise.check_dp_noise_promise(epsilon, delta, neighbours)
     values = record_array(rows)
     flat = values.ndim == 1
     total: Any = sum_clipped(

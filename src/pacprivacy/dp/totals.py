@@ -56,7 +56,7 @@ class ExactTotal:
         self._n_recent = 0
 
 
-def add_gradients(total: ExactTotal, gradients: Array, clip_norm: float) -> None:
+def add_gradients_to_total(total: ExactTotal, gradients: Array, clip_norm: float) -> None:
     """Add clipped gradients to a sum, in whole multiples of ``2^-40 clip_norm``.
 
     Every gradient is clipped, then rounded towards zero, then added in integers; one that is not

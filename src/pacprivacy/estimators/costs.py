@@ -40,7 +40,7 @@ _ADVICE: Final = (
 )
 
 
-def spent_by(certificate: Certificate) -> Spent:
+def _spent_by(certificate: Certificate) -> Spent:
     """Read what one release spent off its certificate."""
     return Spent(
         n_releases=1,
@@ -283,7 +283,7 @@ def _recorded(results: Mapping[str, Any], candidate: int, split: int) -> Spent |
 
 def _measured(estimator: Any) -> Spent:
     """Add up the certificates of all private estimators inside a fitted one."""
-    costs = [spent_by(model.certificate_) for model in _find_fitted(estimator)]
+    costs = [_spent_by(model.certificate_) for model in _find_fitted(estimator)]
     if not costs:
         raise CertificateError(
             f"estimator must hold a fitted private estimator; got a {type(estimator).__name__} "

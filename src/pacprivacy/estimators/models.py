@@ -21,7 +21,7 @@ from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
 from pacprivacy.estimators.predictor import project_to_simplex
 from pacprivacy.mechanism import PCA, Forest, KMeans, LinearSVM, Mechanism, coerce_data
-from pacprivacy.noise import as_rule, propose_variance
+from pacprivacy.noise import as_rule, propose_rule_variance
 from pacprivacy.pool import Pool
 from pacprivacy.session import Rehearsal
 
@@ -284,7 +284,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         )
         pool, _ = rehearsal.draw(mechanism, self._asked, rule=self.rule, checkpoint=self.checkpoint)
         fits = rehearsal.run(mechanism).values
-        noise = propose_variance(fits, self._asked, pool=pool, rule=self.rule, rng=seed)
+        noise = propose_rule_variance(fits, self._asked, pool=pool, rule=self.rule, rng=seed)
         spread = float(fits.var(axis=0).sum())
         return pool, None if noise == 0.0 else fits.shape[1] * spread / (2.0 * noise)
 

@@ -315,7 +315,7 @@ class DatabaseHead:
         return genesis_hash(self.ledger_id, self.created)
 
 
-def database_now() -> str:
+def _database_now() -> str:
     """Return the time in UTC."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
@@ -356,7 +356,7 @@ def _create(database: Database) -> DatabaseHead:
     with database.writing(lock=_CREATE_LOCK) as connection:
         if not sa.inspect(connection).has_table(LEDGER.name):
             _TABLES.create_all(connection)
-            ledger_id, created = f"{fresh_seed():032x}", database_now()
+            ledger_id, created = f"{fresh_seed():032x}", _database_now()
             connection.execute(
                 LEDGER.insert().values(
                     id=1,
@@ -388,7 +388,7 @@ def append_to_database(connection: sa.Connection, new: LedgerEntry) -> LedgerEnt
     """Append an entry to the chain; refuse to go on from an end that is damaged."""
     head = read_database_head(connection)
     _check_end(connection, head.n_entries, head.hash)
-    placed = replace(new, seq=head.n_entries + 1, time=database_now(), previous=head.hash)
+    placed = replace(new, seq=head.n_entries + 1, time=_database_now(), previous=head.hash)
     entry = replace(placed, hash=entry_hash(placed))
     connection.execute(ENTRIES.insert().values(**entry.covered(), hash=entry.hash))
     connection.execute(sa.update(LEDGER).values(n_entries=entry.seq, head=entry.hash))
@@ -462,7 +462,7 @@ def database_settled(connection: sa.Connection, reservation: str) -> list[str]:
     return [str(kind) for (kind,) in connection.execute(query)]
 
 
-def read_mark(connection: sa.Connection, session: str) -> str | None:
+def read_database_mark(connection: sa.Connection, session: str) -> str | None:
     """Return the mark of a session; ``None`` if it has none."""
     if not sa.inspect(connection).has_table(MARKS.name):  # a ledger from before there were marks
         return None
@@ -470,13 +470,13 @@ def read_mark(connection: sa.Connection, session: str) -> str | None:
     return connection.execute(query).scalar_one_or_none()
 
 
-def move_mark(connection: sa.Connection, session: str, old: str, new: str) -> bool:
+def move_database_mark(connection: sa.Connection, session: str, old: str, new: str) -> bool:
     """Replace a mark if it is still the old one; the empty text stands for none."""
     if old:
         moved = sa.update(MARKS).where(MARKS.c.session == session, MARKS.c.mark == old)
         return connection.execute(moved.values(mark=new)).rowcount == 1
     MARKS.create(connection, checkfirst=True)
-    if read_mark(connection, session) is not None:
+    if read_database_mark(connection, session) is not None:
         return False
     connection.execute(MARKS.insert().values(session=session, mark=new))
     return True

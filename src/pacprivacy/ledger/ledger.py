@@ -386,7 +386,7 @@ class Ledger:
     def mark(self, session: str) -> str:
         """Return where the file of a session stands; empty if nothing was said of it."""
         with self._database.reading() as connection:
-            return db.read_mark(connection, session) or ""
+            return db.read_database_mark(connection, session) or ""
 
     def move_mark(self, session: str, old: str, new: str) -> None:
         """Say that the file of a session stands elsewhere now; on the disk when this returns.
@@ -394,7 +394,7 @@ class Ledger:
         Refused unless it stood at ``old``: then another process goes on with that session.
         """
         with self._database.writing(lock=_LOCK) as connection:
-            if not db.move_mark(connection, session, old, new):
+            if not db.move_database_mark(connection, session, old, new):
                 raise SecretError(
                     f"ledger {self.label} must stand where this process left it; another process "
                     f"has gone on with the same secret. Nothing was answered. Close this one."

@@ -1,25 +1,5 @@
 """What is computed on every subset, and how its value becomes a vector and back."""
 
-from pacprivacy.mechanism.base import (
-    Batch as Batch,
-    FilledMechanism as FilledMechanism,
-    Mechanism as Mechanism,
-    MechanismScaling as MechanismScaling,
-    MechanismWrapper as MechanismWrapper,
-    NamedMechanism as NamedMechanism,
-    RowsMechanism as RowsMechanism,
-    Scaling as Scaling,
-    as_mechanism as as_mechanism,
-    fixed_mechanism as fixed_mechanism,
-    mechanism_batch as mechanism_batch,
-    mechanism_by_subset as mechanism_by_subset,
-    mechanism_model as mechanism_model,
-    mechanism_own_units as mechanism_own_units,
-    mechanism_published as mechanism_published,
-    mechanism_streams as mechanism_streams,
-    mechanism_totals as mechanism_totals,
-    titled_mechanism as titled_mechanism,
-)
 from pacprivacy.mechanism.columns import (
     GAP_LEVEL as GAP_LEVEL,
     Columns as Columns,
@@ -54,14 +34,33 @@ from pacprivacy.mechanism.datasets import (
 )
 from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,
-    declare_released as declare_released,
+    declare_estimator_released as declare_estimator_released,
     estimator_takes_frames as estimator_takes_frames,
     last_estimator_step as last_estimator_step,
     register_released as register_released,
 )
-from pacprivacy.mechanism.flatten import Structure as Structure, flatten as flatten
 from pacprivacy.mechanism.forest import Forest as Forest
 from pacprivacy.mechanism.kmeans import KMeans as KMeans
+from pacprivacy.mechanism.mechanism import (
+    Batch as Batch,
+    FilledMechanism as FilledMechanism,
+    Mechanism as Mechanism,
+    MechanismScaling as MechanismScaling,
+    MechanismWrapper as MechanismWrapper,
+    NamedMechanism as NamedMechanism,
+    RowsMechanism as RowsMechanism,
+    Scaling as Scaling,
+    as_mechanism as as_mechanism,
+    fixed_mechanism as fixed_mechanism,
+    mechanism_batch as mechanism_batch,
+    mechanism_by_subset as mechanism_by_subset,
+    mechanism_model as mechanism_model,
+    mechanism_own_units as mechanism_own_units,
+    mechanism_published as mechanism_published,
+    mechanism_streams as mechanism_streams,
+    mechanism_totals as mechanism_totals,
+    titled_mechanism as titled_mechanism,
+)
 from pacprivacy.mechanism.nodes import node_type as node_type, node_value as node_value
 from pacprivacy.mechanism.pca import PCA as PCA
 from pacprivacy.mechanism.spark import SparkDataset as SparkDataset
@@ -74,5 +73,6 @@ from pacprivacy.mechanism.statistics import (
     subset_sums as subset_sums,
     sums_made_by as sums_made_by,
 )
+from pacprivacy.mechanism.structure import Structure as Structure, flatten as flatten
 from pacprivacy.mechanism.svm import LinearSVM as LinearSVM
 from pacprivacy.mechanism.vmap import VmapMechanism as VmapMechanism

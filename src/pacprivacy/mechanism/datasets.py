@@ -145,7 +145,7 @@ class Dataset:
             yield from (batch for batch in batches if batch.num_rows)
 
     def _chunks(self) -> Iterator[Matrix]:
-        return (read_batch(batch, self.columns) for batch in self._batches(self.columns))
+        return (read_dataset_batch(batch, self.columns) for batch in self._batches(self.columns))
 
 
 def _open(source: Any) -> Any:
@@ -178,7 +178,7 @@ def _expand(path: str) -> list[str]:
     return sorted(glob.glob(path, recursive=True))
 
 
-def read_batch(batch: Any, names: Sequence[str]) -> Matrix:
+def read_dataset_batch(batch: Any, names: Sequence[str]) -> Matrix:
     """Return columns of an Arrow batch as float64; refuse text, gaps and infinite numbers."""
     block = np.empty((batch.num_rows, len(names)))
     for place, name in enumerate(names):

@@ -15,7 +15,6 @@ import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
@@ -23,7 +22,8 @@ from pacprivacy.mechanism.data import (
     code_data_labels,
     find_data_classes,
 )
-from pacprivacy.mechanism.nodes import Node, NodeReader, SequenceNode, StaticNode, static_array
+from pacprivacy.mechanism.mechanism import Mechanism
+from pacprivacy.mechanism.nodes import Node, NodeReader, SequenceNode, StaticNode, static_node_array
 
 Builder = Callable[[Any, list[Vector], str], Node]
 
@@ -140,7 +140,7 @@ def register_released(cls: type, names: Sequence[str]) -> None:
     _RELEASED[_key(cls)] = tuple(names)
 
 
-def declare_released(fitted: Any, names: Sequence[str]) -> None:
+def declare_estimator_released(fitted: Any, names: Sequence[str]) -> None:
     """Say which attributes of this one fitted estimator are released, whatever its class.
 
     It is marked in place; of a pipeline the last step is.
@@ -324,7 +324,7 @@ def _check_layout(estimator: Any) -> None:
 
 def _build_static(value: Any) -> Node:
     if isinstance(value, np.ndarray):
-        return static_array(value)
+        return static_node_array(value)
     if isinstance(value, list):
         return SequenceNode(kind=list, nodes=tuple(_build_static(item) for item in value))
     return StaticNode(value=value)
@@ -412,5 +412,5 @@ class EstimatorFit(Mechanism):
         model.set_params(**dict.fromkeys(sparse, 0.0))  # else the share of zeros would decide
         model.fit(*parts)
         if self.released is not None:
-            declare_released(model, self.released)
+            declare_estimator_released(model, self.released)
         return model

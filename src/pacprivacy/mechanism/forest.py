@@ -16,7 +16,6 @@ import numpy.typing as npt
 from pacprivacy._checks import Integers, Matrix, check_count, freeze
 from pacprivacy._random import public_generator
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism, fixed_mechanism
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
@@ -29,6 +28,7 @@ from pacprivacy.mechanism.data import (
     read_data_columns,
     read_labelled_data,
 )
+from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
 from pacprivacy.pool import Pool
 
 Reference: TypeAlias = Literal["low", "middle", "universe"]
@@ -211,7 +211,7 @@ class Forest(Mechanism):
         prepared = replace(self, layout=layout)
         if self.reference == "universe":
             free = replace(prepared, pull=0.0)
-            points, _ = grow_trees(free, layout, [layout.cells(X, y)])
+            points, _ = _grow_trees(free, layout, [layout.cells(X, y)])
             prepared = replace(prepared, layout=replace(layout, reference=points))
         return prepared
 
@@ -313,7 +313,7 @@ class Forest(Mechanism):
 
     def _measure(self, subsets: Sequence[Integers]) -> tuple[Matrix, Matrix]:
         """Return thresholds in fractions of the range, and class shares of every leaf."""
-        points, counts = grow_trees(self, fixed_mechanism(self.layout, "layout"), subsets)
+        points, counts = _grow_trees(self, fixed_mechanism(self.layout, "layout"), subsets)
         n_classes = counts.shape[2]
         rows = counts.sum(axis=2, keepdims=True) + self.smoothing
         shares = (counts + self.smoothing / n_classes) / np.where(rows > 0, rows, 1.0)
@@ -351,7 +351,7 @@ class ForestLayout:
 
     def __post_init__(self) -> None:
         columns, places = np.unique(self.features.T, return_inverse=True)
-        fences = fence_grids(self.low[columns], self.width[columns], self.n_thresholds)
+        fences = forest_fence_grids(self.low[columns], self.width[columns], self.n_thresholds)
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "places", places.reshape(self.features.T.shape))
         object.__setattr__(self, "fences", fences)
@@ -371,7 +371,7 @@ class ForestLayout:
                 f"X must have {len(self.low)} columns; got {X.shape[1]}. "
                 "Pass the columns that the forest was prepared with."
             )
-        bins = bin_columns(X[:, self.columns], self.fences)
+        bins = bin_forest_columns(X[:, self.columns], self.fences)
         codes = code_data_labels(y, tuple(self.classes), "Forest", every_class=False)
         return (bins * len(self.classes) + codes).take(self.places, axis=0)
 
@@ -410,7 +410,7 @@ def _as_table(value: Any, name: str) -> Table | None:
         ) from error
 
 
-def fence_grids(low: Matrix, width: Matrix, n_thresholds: int) -> Matrix:
+def forest_fence_grids(low: Matrix, width: Matrix, n_thresholds: int) -> Matrix:
     """Return the points of every column's grid between minus and plus infinity."""
     fences = np.full((len(low), n_thresholds + 2), np.inf)
     fences[:, 0] = -np.inf
@@ -419,7 +419,7 @@ def fence_grids(low: Matrix, width: Matrix, n_thresholds: int) -> Matrix:
     return fences
 
 
-def bin_columns(X: Matrix, fences: Matrix) -> Integers:
+def bin_forest_columns(X: Matrix, fences: Matrix) -> Integers:
     """Return, for every value, how many points of its column's grid are not above it.
 
     A value is below grid point ``g``, and goes left there, exactly if its bin is at most ``g``.
@@ -444,7 +444,7 @@ def bin_columns(X: Matrix, fences: Matrix) -> Integers:
     return bins
 
 
-def grow_trees(
+def _grow_trees(
     forest: Forest, layout: ForestLayout, subsets: Sequence[Integers]
 ) -> tuple[Integers, Integers]:
     """Grow the trees of several subsets, given as cells; those of the first come first.

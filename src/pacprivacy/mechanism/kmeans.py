@@ -13,7 +13,6 @@ from scipy.optimize import linear_sum_assignment
 
 from pacprivacy._checks import Matrix, check_count, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism, fixed_mechanism
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
@@ -24,6 +23,7 @@ from pacprivacy.mechanism.data import (
     read_data_columns,
     read_labelled_data,
 )
+from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
 
 Codes = npt.NDArray[np.int64]
 

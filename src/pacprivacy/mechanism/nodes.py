@@ -126,7 +126,7 @@ class StaticNode(Node):
         return "fixed"
 
 
-def static_array(array: npt.NDArray[Any]) -> StaticNode:
+def static_node_array(array: npt.NDArray[Any]) -> StaticNode:
     """Return a static leaf for an array of labels."""
     dtype = "O" if array.dtype.kind in "OT" else array.dtype.str
     return StaticNode(value=tuple(array.ravel().tolist()), dtype=dtype, shape=array.shape)

@@ -10,8 +10,8 @@ from scipy.linalg import eigh
 
 from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Batch, Mechanism, fixed_mechanism
 from pacprivacy.mechanism.data import Data, read_data_columns
+from pacprivacy.mechanism.mechanism import Batch, Mechanism, fixed_mechanism
 from pacprivacy.mechanism.statistics import subset_sizes, subset_sums
 from pacprivacy.pool import Pool
 
@@ -91,7 +91,7 @@ class PCA(Mechanism):
         local = X - universe_mean
         shift = local.mean(axis=0) if self.center == "subset" else np.zeros_like(universe_mean)
         _, components = _leading(local - shift, self.n_components, _rounding(X))
-        aligned = align_basis(components, basis)
+        aligned = align_pca_basis(components, basis)
         if self.center == "universe":
             return {"components": aligned}
         return {"components": aligned, "mean": universe_mean + shift}
@@ -106,7 +106,7 @@ class PCA(Mechanism):
         components = np.asarray(value["components"], dtype=np.float64)
         mean = fixed_mechanism(self.mean, "mean") if self.center == "universe" else value["mean"]
         return {
-            "components": orthonormalise(components) if self.orthonormal else components,
+            "components": orthonormalise_pca_basis(components) if self.orthonormal else components,
             "mean": np.array(mean, dtype=np.float64),
         }
 
@@ -149,11 +149,11 @@ class PCA(Mechanism):
         for k, size in enumerate(sizes):
             _check_values(values[k, ::-1], self.n_components, max(int(size), p), rounding)
         components = np.swapaxes(vectors, 1, 2)[:, ::-1][:, : self.n_components]
-        aligned = align_basis(components, basis).reshape(len(sums), -1)
+        aligned = align_pca_basis(components, basis).reshape(len(sums), -1)
         return aligned if self.center == "universe" else np.hstack([aligned, mean + shifts])
 
 
-def align_basis(components: Matrix, basis: Matrix) -> Matrix:
+def align_pca_basis(components: Matrix, basis: Matrix) -> Matrix:
     """Rotate orthonormal rows within their span, as near to a basis as they get (Procrustes).
 
     The result depends on the span alone: signs, order and rotations of ``components`` are gone.
@@ -163,7 +163,7 @@ def align_basis(components: Matrix, basis: Matrix) -> Matrix:
     return aligned
 
 
-def orthonormalise(rows: Matrix) -> Matrix:
+def orthonormalise_pca_basis(rows: Matrix) -> Matrix:
     """Return the orthonormal rows nearest to the given ones (the polar factor)."""
     left, _, right = np.linalg.svd(rows, full_matrices=False)
     nearest: Matrix = left @ right

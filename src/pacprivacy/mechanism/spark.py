@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.mechanism.datasets import Dataset, DatasetStream, read_batch
+from pacprivacy.mechanism.datasets import Dataset, DatasetStream, read_dataset_batch
 from pacprivacy.pool import Pool
 
 _AT_ONCE: Final = 1 << 22  # cells of masks unpacked at a time
@@ -132,7 +132,7 @@ class SparkDataset(Dataset):
                 for batch in batches:
                     if batch.num_rows:
                         own = batch.column(unit).to_numpy(zero_copy_only=False)
-                        yield np.searchsorted(keys, own), read_batch(batch, names)
+                        yield np.searchsorted(keys, own), read_dataset_batch(batch, names)
 
             value = np.asarray(function(blocks()), dtype=np.float64).tobytes()
             number = TaskContext.get().partitionId()

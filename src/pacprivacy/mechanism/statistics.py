@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism, fixed_mechanism
 from pacprivacy.mechanism.data import Data, read_data_columns, read_data_numbers
+from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
 from pacprivacy.pool import Pool
 
 Features = Callable[[npt.NDArray[np.int64]], Matrix]

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, check_count, check_positive
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism, fixed_mechanism
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
@@ -20,6 +19,7 @@ from pacprivacy.mechanism.data import (
     read_data_columns,
     read_labelled_data,
 )
+from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
 
 _SEED: Final = 0  # of the order in which the dual solver visits the rows; public
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, check_count
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.base import Mechanism
 from pacprivacy.mechanism.data import Data
-from pacprivacy.mechanism.flatten import flatten
+from pacprivacy.mechanism.mechanism import Mechanism
+from pacprivacy.mechanism.structure import flatten
 from pacprivacy.pool import Pool
 
 _CHUNK_BYTES: Final = 1 << 28  # of records that are gathered for candidates trained side by side

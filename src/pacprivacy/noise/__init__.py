@@ -56,13 +56,13 @@ from pacprivacy.noise.rules import (
     as_rule as as_rule,
     calibrate as calibrate,
     check_rule_feasible as check_rule_feasible,
-    propose_variance as propose_variance,
+    propose_rule_variance as propose_rule_variance,
 )
 from pacprivacy.noise.shapes import Shape as Shape, exact_shapes as exact_shapes
 from pacprivacy.noise.spread_frames import (
     AxisFrame as AxisFrame,
     Spread as Spread,
     spread_of as spread_of,
-    weighted_mean as weighted_mean,
+    weighted_spread_mean as weighted_spread_mean,
 )
 from pacprivacy.noise.weighting import contrasts as contrasts, weigh as weigh

@@ -17,7 +17,7 @@ from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.lattice import Integers, sample_discrete_gaussian
 from pacprivacy.noise.plan import LARGEST_POINT
-from pacprivacy.theory import information_slack, lattice_total_variation
+from pacprivacy.theory import information_slack_bound, lattice_total_variation_bound
 
 UNITS: Final = 1 << 30
 LEAST_NATS: Final = 2.0**-44  # below, the integers are too few steps apart
@@ -61,7 +61,9 @@ def usable_answer_nats(mi_nats: float, *, n_directions: int, n_subsets: int) -> 
         raise BudgetError(
             f"mi_nats must be at least 2**-44 for one answer; got {mi_nats!r}. Use 2**-20."
         )
-    slack = information_slack(lattice_total_variation(n_directions, float(UNITS)), n_subsets)
+    slack = information_slack_bound(
+        lattice_total_variation_bound(n_directions, float(UNITS)), n_subsets
+    )
     return (mi_nats - slack) * (1 - 1e-9), slack
 
 

@@ -16,7 +16,7 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, PlanProblem
-from pacprivacy.theory import entropy, information_slack, log_det_bound
+from pacprivacy.theory import entropy, information_slack_bound, log_det_bound
 
 ADVICE = "Use about 0.02 to keep any membership guess below 60 %."
 ROUND_UP = 1 + 1e-12
@@ -157,10 +157,10 @@ def log_det_of_plan(plan: NoisePlan, weights: Vector) -> float:
     """
     points = plan.points / plan.units_per_std
     bound = log_det_of_points(points, weights, plan.groups)
-    return bound * (1 + 1e-12) + information_slack(plan.total_variation_slack, plan.n_subsets)
+    return bound * (1 + 1e-12) + information_slack_bound(plan.total_variation_slack, plan.n_subsets)
 
 
-def closed_plan(plan_for: Planner, problem: PlanProblem) -> NoisePlan:
+def plan_by_formula(plan_for: Planner, problem: PlanProblem) -> NoisePlan:
     """Return the plan of a formula at the budget that implies every limit.
 
     Guarantee

@@ -21,8 +21,8 @@ from pacprivacy.noise.plan import Kind, NoisePlan, PlanProblem, make_plan
 from pacprivacy.noise.rules import Rule, Terms
 from pacprivacy.noise.spread_frames import AxisFrame
 from pacprivacy.theory import (
-    information_slack,
-    lattice_total_variation,
+    information_slack_bound,
+    lattice_total_variation_bound,
     log_det_bound,
     mi_for_membership,
     std_upper_bound,
@@ -148,8 +148,8 @@ def iid_log_det(
     """
     rounded = np.square(np.sqrt(variances) + 0.5 * grid_step)
     bound = log_det_bound(rounded, np.square(grid_step * units_per_std))
-    slack = lattice_total_variation(len(grid_step), units_per_std)
-    return bound * (1 + 1e-12) + information_slack(slack, 2**n_units)
+    slack = lattice_total_variation_bound(len(grid_step), units_per_std)
+    return bound * (1 + 1e-12) + information_slack_bound(slack, 2**n_units)
 
 
 def _center(simulated: Matrix) -> Vector:

@@ -33,7 +33,7 @@ from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise.lattice import Integers, lattice_grid, sample_discrete_gaussian
 from pacprivacy.noise.spread_frames import AxisFrame, Frame, Spread, spread_of
-from pacprivacy.theory import Estimate, entropy, lattice_total_variation, mi_for_membership
+from pacprivacy.theory import Estimate, entropy, lattice_total_variation_bound, mi_for_membership
 
 if TYPE_CHECKING:
     from pacprivacy.noise.iid import IidRule
@@ -158,7 +158,7 @@ class NoisePlan:
     @property
     def total_variation_slack(self) -> float:
         """Distance of the sampled law from the continuous one (claim L-2)."""
-        return lattice_total_variation(self.n_directions, self.units_per_std)
+        return lattice_total_variation_bound(self.n_directions, self.units_per_std)
 
     def lattice_points(self, outputs: Matrix) -> Integers:
         """Return the integer position of every output along each direction."""

@@ -25,13 +25,13 @@ from pacprivacy.adversary import (
     ViewTilts,
     advantage_room,
     exact_information,
+    has_line_advantage,
+    has_plane_advantage,
+    has_short_line_advantage,
     heat_charges,
     heat_draws,
     heat_room,
     information_pilot,
-    is_line,
-    is_plane,
-    is_short_line,
     make_view,
     membership_risk,
 )
@@ -202,7 +202,7 @@ class _Search:
             variance = self._risk.excess(self._near)[1]
         if self._risk is not None and problem.heat is not None:
             width, heat = self._risk.width, problem.heat
-            if not is_short_line(view.scaled(self._near)):
+            if not has_short_line_advantage(view.scaled(self._near)):
                 risk_draws, risk_room = _draws_for(
                     HEAT_MARGIN,
                     partial(heat_room, width=width, gamma=gamma, heat=heat),
@@ -222,7 +222,10 @@ class _Search:
                 variance,
                 most=max(4096, POSTERIOR_COST // max(m, FEW_SUBSETS)),
             )
-            if not (is_line(view.scaled(self._near)) or is_plane(view.scaled(self._near))):
+            if not (
+                has_line_advantage(view.scaled(self._near))
+                or has_plane_advantage(view.scaled(self._near))
+            ):
                 risk_room += 2 * math.sqrt(variance / risk_draws)  # the draws may be unlucky
             risk_room = min(risk_room, 0.5 * room)
         return Effort(

@@ -33,9 +33,9 @@ from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import (
     Formula,
     axis_variances,
-    closed_plan,
     isotropic,
     isotropic_max,
+    plan_by_formula,
     proportional,
     waterfill,
 )
@@ -48,7 +48,7 @@ from pacprivacy.noise.spread_frames import (
     PublicFrame,
     Spread,
     SpreadFrame,
-    weighted_mean,
+    weighted_spread_mean,
 )
 from pacprivacy.noise.weighting import Weighting, weigh
 
@@ -182,7 +182,7 @@ class CovarianceRule(PoolRule):
                 notes=measured.notes,
             )
 
-        return closed_plan(plan_for, problem)
+        return plan_by_formula(plan_for, problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class AxisRule(CovarianceRule):
     def measure(self, problem: PlanProblem) -> Measured:
         """Measure the variance of every coordinate."""
         weights = np.exp(problem.log_p)
-        center = weighted_mean(problem.values, weights)
+        center = weighted_spread_mean(problem.values, weights)
         return Measured(
             center=center,
             variances=axis_variances(problem.values, center, weights),
@@ -250,7 +250,7 @@ class Basis(CovarianceRule):
         """Measure the variance along each column."""
         values, weights = problem.values, np.exp(problem.log_p)
         _check_rows("matrix", self.matrix, values.shape[1])
-        center = weighted_mean(values, weights)
+        center = weighted_spread_mean(values, weights)
         return Measured(
             center=center,
             variances=weights @ np.square((values - center) @ self.matrix),
@@ -293,7 +293,7 @@ class AutoConfidence(CovarianceRule):
                 f"the rule 'confidence' must decompose a {dimension} by {dimension} matrix; the "
                 f"most it does is {LARGEST_FULL_DIMENSION}. Use 'waterfill'."
             )
-        center = weighted_mean(values, weights)
+        center = weighted_spread_mean(values, weights)
         centred = values - center
         eigenvalues, vectors = np.linalg.eigh((centred.T * weights) @ centred)
         eigenvalues = np.maximum(eigenvalues, 0.0)
@@ -370,7 +370,7 @@ class SearchingRule(PoolRule):
         """Return the least noise, or the least cost, that the log-determinant bound proves."""
         if weighting is None:
             return SpreadRule(self.name, waterfill).noisy_plan(problem)
-        return closed_plan(partial(_weighted_plan, weighting, self.name), problem)
+        return plan_by_formula(partial(_weighted_plan, weighting, self.name), problem)
 
     def propose(self, problem: PlanProblem) -> float:
         """Return the larger of what each limit asks for, or the closed form if less."""
@@ -672,7 +672,7 @@ def check_rule_feasible(budget: AnyBudget, rule: AnyRule | None, pool: Candidate
     as_rule(rule).terms(budget_limits(budget, pool.n_subsets), pool, log_p)
 
 
-def propose_variance(
+def propose_rule_variance(
     outputs: object,
     budget: AnyBudget,
     *,

@@ -24,15 +24,15 @@ from pacprivacy.adversary import (
     ViewTilts,
     draw_view_blocks,
     exact_information,
-    finest_plane_step,
+    finest_advantage_step,
+    has_banded_advantage,
+    has_line_advantage,
+    has_plane_advantage,
+    has_short_line_advantage,
     heat_potential,
     heat_slope,
-    is_banded,
-    is_line,
-    is_plane,
-    is_short_line,
     line_advantage,
-    line_posteriors,
+    line_advantage_posteriors,
     make_view,
     plane_advantage,
     view_log_ratios,
@@ -376,7 +376,7 @@ def risk_shapes(
 ) -> list[Shape]:
     """Return shapes scaled to the limits, least total noise first; certify before use."""
     tilts = ViewTilts(pool)
-    shifts = unit_shifts(spread, tilts, log_p)
+    shifts = shape_unit_shifts(spread, tilts, log_p)
     shapes = [axis_shape(waterfill(spread.eigenvalues, mi_nats=level)) for level in MI_LEVELS]
     hiding = _hiding_shape(spread, shifts)
     shapes += [
@@ -393,7 +393,7 @@ def risk_shapes(
     return sorted(scaled, key=lambda shape: shape.total_variance)
 
 
-def unit_shifts(spread: Spread, tilts: ViewTilts, log_p: Vector) -> Matrix:
+def shape_unit_shifts(spread: Spread, tilts: ViewTilts, log_p: Vector) -> Matrix:
     """Return how far each unit's membership moves the mean output, in spread coordinates."""
     weighted = np.exp(log_p)[:, None] * (spread.coordinates - np.exp(log_p) @ spread.coordinates)
     size = max(float(np.abs(weighted).max()), 1e-300)
@@ -472,8 +472,8 @@ class ShapeProbe:
     def weighted(self, scale: float) -> tuple[npt.NDArray[Any], Vector]:
         """Return posteriors and the weight of each: of the draws, or on a grid."""
         seen = self.view.scaled(scale)
-        if is_short_line(seen):
-            rows = list(line_posteriors(seen, LINE_STEP))
+        if has_short_line_advantage(seen):
+            rows = list(line_advantage_posteriors(seen, LINE_STEP))
             return np.concatenate([p for p, _ in rows]), np.concatenate([w for _, w in rows])
         p = self.posterior(scale)
         return p, np.full(len(p), 1 / len(p))
@@ -530,10 +530,10 @@ class RiskShapeProbe:
     def measure(self, scale: float, rng: np.random.Generator) -> None:
         """Find on many draws how far the advantage at this scale is from what the few say."""
         view = self._probe.view.scaled(scale)
-        if is_line(view):
+        if has_line_advantage(view):
             return
-        if is_plane(view):
-            step = 2 * finest_plane_step(view)
+        if has_plane_advantage(view):
+            step = 2 * finest_advantage_step(view)
             found = plane_advantage(view, self._tilts, self._chosen, step)[0]
             self._shift = found - self._means(scale)[0]
             return
@@ -545,7 +545,7 @@ class RiskShapeProbe:
 
     def _means(self, scale: float) -> tuple[Vector, Vector, npt.NDArray[Any]]:
         view = self._probe.view.scaled(scale)
-        if is_banded(view):  # a grid, with nothing left to chance
+        if has_banded_advantage(view):  # a grid, with nothing left to chance
             found = line_advantage(view, self._tilts, self._chosen, LINE_STEP)[0]
             return found, np.ones(1), found[None, :]
         p, weight = self._probe.weighted(scale)

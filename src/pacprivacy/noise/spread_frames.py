@@ -78,7 +78,7 @@ def _column_chunks(values: Matrix) -> Iterator[slice]:
     return (slice(start, start + width) for start in range(0, dimension, width))
 
 
-def weighted_mean(values: Matrix, weights: Vector) -> Vector:
+def weighted_spread_mean(values: Matrix, weights: Vector) -> Vector:
     """Return the weighted mean of the rows; a column that never moves keeps its exact value."""
     anchor = values[int(np.argmax(weights))]
     mean: Vector = anchor.copy()
@@ -95,7 +95,7 @@ def spread_of(values: Matrix, weights: Vector) -> Spread:
     n_subsets, dimension = values.shape
     if dimension > WIDE * n_subsets:
         return _wide_spread(values, weights)
-    center, root = weighted_mean(values, weights), np.sqrt(weights)
+    center, root = weighted_spread_mean(values, weights), np.sqrt(weights)
     centred = values - center
     centred -= weights @ centred  # what rounding left of a centre far from the origin
     _, singular, right = np.linalg.svd(root[:, None] * centred, full_matrices=False)

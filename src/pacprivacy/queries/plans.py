@@ -91,7 +91,7 @@ def sums_plan(query: Query, tables: Tables) -> SumsPlan | str:
     return SumsPlan(query=text, n_sums=len(sums), cells=tuple(cells), crossings=unit[2])
 
 
-def joined_rows(
+def joined_rows_plan(
     source: str, tables: Tables, columns: str = "*"
 ) -> tuple[str, tuple[str, ...]] | None:
     """Return a query for the rows of a FROM clause over all units, with the unit of each.

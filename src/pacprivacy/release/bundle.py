@@ -31,7 +31,7 @@ from pacprivacy.noise import (
 )
 from pacprivacy.pool import Pool
 from pacprivacy.simulation import Outputs
-from pacprivacy.theory import lattice_total_variation
+from pacprivacy.theory import lattice_total_variation_bound
 
 SCHEMA_VERSION: Final = 2
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -204,7 +204,7 @@ class Bundle:
     @property
     def total_variation_slack(self) -> float:
         """Distance of the sampled law from the continuous one (claim L-2)."""
-        return lattice_total_variation(len(self.units_per_std), self.units_per_std)
+        return lattice_total_variation_bound(len(self.units_per_std), self.units_per_std)
 
     @property
     def whitened(self) -> Matrix:

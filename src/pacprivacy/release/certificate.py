@@ -20,7 +20,7 @@ from pacprivacy._checks import LARGEST_COUNT, Amount, Count, Finite, Share, Vect
 from pacprivacy._random import public_generator
 from pacprivacy._rounding import at_most, two_digits
 from pacprivacy.adversary import (
-    Divergence,
+    InformationDivergence,
     SideKnowledge,
     TradeOff,
     information_draws,
@@ -209,7 +209,7 @@ class Certificate:
     composition: dict[str, Any] | None = None
     software: Text
     schema_version: int = SCHEMA_VERSION
-    divergences: tuple[Divergence, ...] = ()
+    divergences: tuple[InformationDivergence, ...] = ()
     trade_off: tuple[TradeOff, ...] = ()
     published: tuple[Text, ...] = ()
 
@@ -518,13 +518,13 @@ def _side_knowledge(
     return tuple(found)
 
 
-def _divergences(view: adversary.View, *, seed: int) -> tuple[adversary.Divergence, ...]:
+def _divergences(view: adversary.View, *, seed: int) -> tuple[adversary.InformationDivergence, ...]:
     """Return total variation, chi-square and squared Hellinger, for a share of the confidence."""
     if view.points.shape[1] == 0:
-        return adversary.noiseless_divergences(view)
+        return adversary.noiseless_information_divergences(view)
     draws = int(np.clip(DIVERGENCE_COST // view.n_subsets, 512, 16384))
     rng = public_generator(seed, "divergences")
-    return adversary.divergences(view, n_draws=draws, gamma=DIVERGENCE_GAMMA, rng=rng)
+    return adversary.information_divergences(view, n_draws=draws, gamma=DIVERGENCE_GAMMA, rng=rng)
 
 
 def _exact_facts(bundle: Bundle) -> tuple[str, ...]:

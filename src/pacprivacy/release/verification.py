@@ -28,7 +28,7 @@ from pacprivacy.release.certificate import (
     certified_charges,
     write_certificate,
 )
-from pacprivacy.theory import Estimate, information_slack
+from pacprivacy.theory import Estimate, information_slack_bound
 
 RELATIVE = 1e-6  # other processors round sums differently
 DISTANCE = 1e-4  # shifts within a group below a millionth of the spread are not released at all
@@ -40,7 +40,7 @@ def rebuild_verified(bundle: Bundle) -> Certificate:
     """Write the certificate again, from figures that are computed again."""
     _check_points(bundle)
     _check_belief(bundle)
-    proved = prove_again(bundle)
+    proved = prove_verified_again(bundle)
     certificate = write_certificate(bundle, proved)
     _check_confidence(certificate, bundle)
     if bundle.session is None:
@@ -53,7 +53,7 @@ def rebuild_verified(bundle: Bundle) -> Certificate:
 # --- what the figures are --------------------------------------------------------------------
 
 
-def prove_again(bundle: Bundle) -> CertificateFigures:
+def prove_verified_again(bundle: Bundle) -> CertificateFigures:
     """Compute the proved figures again, with the recorded draws."""
     if bundle.iid_rule is not None:
         variances = bundle.iid_rule.variances(bundle.iid_rule.clipped(bundle.outputs))
@@ -62,7 +62,9 @@ def prove_again(bundle: Bundle) -> CertificateFigures:
         return CertificateFigures(log_det_nats=bound, information=None, membership=None)
     weights = np.exp(bundle.log_p)
     bound = log_det_of_points(bundle.whitened, weights, bundle.groups)
-    bound = bound * (1 + 1e-12) + information_slack(bundle.total_variation_slack, len(weights))
+    bound = bound * (1 + 1e-12) + information_slack_bound(
+        bundle.total_variation_slack, len(weights)
+    )
     heat = bundle.heat
     if bundle.is_noiseless:
         return CertificateFigures(
@@ -249,7 +251,7 @@ NOT_CHECKABLE_ANSWERS: Final[Mapping[str, str]] = {
 
 
 @verify.register
-def verify_release(
+def _verify_release(
     certificate: Certificate, bundle: Bundle | AnswerBundle | str | Path | None = None
 ) -> Verified:
     """Check that a certificate follows from the curator's bundle; claim R-1."""

@@ -9,8 +9,8 @@ from pacprivacy.reporting.contents import (
     build_report_contents as build_report_contents,
 )
 from pacprivacy.reporting.page import (
-    content_source as content_source,
-    read_template as read_template,
+    page_content_source as page_content_source,
+    read_page_template as read_page_template,
     render_page as render_page,
     report as report,
 )

@@ -17,7 +17,7 @@ from pacprivacy.adversary import membership_draws, membership_risk, noiseless_me
 from pacprivacy.audit import AuditResult
 from pacprivacy.budget import Membership
 from pacprivacy.errors import CertificateError
-from pacprivacy.noise import propose_variance
+from pacprivacy.noise import propose_rule_variance
 from pacprivacy.release import (
     Bundle,
     Certificate,
@@ -156,7 +156,7 @@ def build_report_contents(
         certificate=certificate,
         any_inference=_any_inference(certificate.mi_upper_nats),
         curve=None if bundle is None or not curve else _utility_curve(certificate, bundle),
-        session=session_figures([certificate, *session]),
+        session=report_session_figures([certificate, *session]),
         audit=tuple(audit),
         curator=None if bundle is None or not curator else _curator_figures(certificate, bundle),
         **shown,
@@ -196,7 +196,7 @@ def _utility_curve(certificate: Certificate, bundle: Bundle) -> UtilityCurve | N
     bounds = sorted([own, *(stop for stop in STOPS if abs(stop - own) > ROOM)])
     variances = [
         # A fixed seed: the bundle's is not for readers, not even through the last digits.
-        propose_variance(bundle.outputs, Membership(bound), pool=bundle.pool, rng=0)
+        propose_rule_variance(bundle.outputs, Membership(bound), pool=bundle.pool, rng=0)
         for bound in bounds
     ]
     start = bounds.index(own)
@@ -240,7 +240,7 @@ def _unit_histogram(
     return tuple(edges.tolist()), tuple(counts.tolist())
 
 
-def session_figures(certificates: Sequence[Certificate]) -> SessionFigures | None:
+def report_session_figures(certificates: Sequence[Certificate]) -> SessionFigures | None:
     """Return what a session spent, from the certificates of its releases."""
     facts = [(c.composition or {}, c.mechanism) for c in certificates]
     known = {f["release_number"]: (f, name) for f, name in facts if "spent_nats_so_far" in f}

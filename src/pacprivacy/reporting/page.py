@@ -209,13 +209,13 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # slow, not always needed
     from markupsafe import Markup
 
-    css, js = read_template("report.css"), read_template("report.js")
+    css, js = read_page_template("report.css"), read_page_template("report.js")
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=FunctionLoader(read_template),
+        loader=FunctionLoader(read_page_template),
     )
     environment.filters |= {
         "at_most": at_most,
@@ -236,8 +236,8 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
     return environment.get_template("officer.html" if officer else "report.html").render(
         css=Markup(css),
         js=Markup(js),
-        policy=f"default-src 'none'; style-src '{content_source(css)}'; "
-        f"script-src '{content_source(js)}'",
+        policy=f"default-src 'none'; style-src '{page_content_source(css)}'; "
+        f"script-src '{page_content_source(js)}'",
         data=data,
         cert=cert,
         asked=asked,
@@ -258,12 +258,12 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
     )
 
 
-def read_template(name: str) -> str:
+def read_page_template(name: str) -> str:
     """Return a file of the page: its frame, its style, its script."""
     return resources.files("pacprivacy.reporting").joinpath("templates", name).read_text("utf-8")
 
 
-def content_source(content: str) -> str:
+def page_content_source(content: str) -> str:
     """Return the hash by which a browser knows our own script and style, and runs no other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 

@@ -21,7 +21,7 @@ from pacprivacy.reporting.charts import (
 )
 from pacprivacy.reporting.contents import (
     LEARNED,
-    session_figures,
+    report_session_figures,
 )
 from pacprivacy.reporting.style import (
     BLUE,
@@ -98,7 +98,7 @@ def plot_session(releases: Sequence[Release], path: str | Path | None = None) ->
 
     Returns a matplotlib figure; ``path`` is a file to write besides: .png, .svg or .pdf.
     """
-    found = session_figures([release.certificate for release in releases])
+    found = report_session_figures([release.certificate for release in releases])
     if found is None or len(found.steps) != len(releases):
         raise CertificateError(
             "releases must be those of a session; got none, or others. Release something first."

@@ -44,7 +44,7 @@ class Refused(Exception):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-class Rates:
+class RateLimits:
     """How many requests everyone has left at this moment."""
 
     def __init__(self, rate: float) -> None:

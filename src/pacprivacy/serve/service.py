@@ -41,7 +41,7 @@ from pacprivacy.errors import (
 )
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.serve.desk import Desk
-from pacprivacy.serve.limits import Limits, Rates, Refused
+from pacprivacy.serve.limits import Limits, RateLimits, Refused
 from pacprivacy.serve.openapi import describe_service
 from pacprivacy.serve.page import PAGE, PAGE_POLICY
 from pacprivacy.serve.tokens import Tokens
@@ -101,7 +101,7 @@ class Service:
     ) -> None:
         self._tokens, self._limits = tokens, limits or Limits()
         self.desk = Desk(predictor, session, self._limits)
-        self._rates, self._failures = Rates(self._limits.rate), Rates(self._limits.rate)
+        self._rates, self._failures = RateLimits(self._limits.rate), RateLimits(self._limits.rate)
         self._statuses: Counter[int] = Counter()
         self._counts: Counter[str] = Counter()
         self._seconds = 0.0

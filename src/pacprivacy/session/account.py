@@ -30,7 +30,7 @@ from pacprivacy.errors import (
 )
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate
-from pacprivacy.session.keeper import Book
+from pacprivacy.session.keeper import KeeperBook
 from pacprivacy.session.state import Marks, SessionState, StateFile
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def account_left(balances: Iterable[Balance], own: Spent = NOTHING, all_: Spent 
     return Left(own=found[False], total=found[True])
 
 
-class Account(Book, ProcessBound):
+class Account(KeeperBook, ProcessBound):
     """The ledger, the state file and the name of one session.
 
     Guarantee

@@ -28,7 +28,7 @@ from pacprivacy.noise import (
 )
 from pacprivacy.pool import Pool
 from pacprivacy.release import ReleaseSecret
-from pacprivacy.session.keeper import Book, Keeper, Reading
+from pacprivacy.session.keeper import Keeper, KeeperBook, Reading
 from pacprivacy.theory import binary_entropy
 
 Labels = npt.NDArray[np.integer]
@@ -358,7 +358,7 @@ class Answerer(Keeper):
         Of guessing one unit's membership after all answers.
     source : BitSource
         The operating system for real answers.
-    book : Book, optional
+    book : KeeperBook, optional
         Where charges are written; forgotten with the process by default.
     standing : Standing, optional
         Where to go on, instead of drawing a secret.
@@ -383,7 +383,7 @@ class Answerer(Keeper):
         total_nats: float,
         source: BitSource,
         advantage: float | None = None,
-        book: Book | None = None,
+        book: KeeperBook | None = None,
         standing: Standing | None = None,
     ) -> None:
         if not LEAST_NATS <= query_nats <= total_nats:
@@ -431,7 +431,7 @@ class Answerer(Keeper):
             units=None if self._units is None else self._units.to_arrays(),
         )
 
-    def hand_over(self, book: Book) -> None:
+    def hand_over(self, book: KeeperBook) -> None:
         """Let a book take over what was spent and where this stands; nothing leaves from here."""
         self.check_process()
         with self._lock:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Seen = TypeVar("Seen")
 
 
-class Book:
+class KeeperBook:
     """Where a session's spends are written; this one is forgotten with its process."""
 
     state: SessionState | None = None
@@ -153,9 +153,9 @@ class Keeper(ProcessBound):
 
     NAME: ClassVar[str]
 
-    def __init__(self, total: Spent, source: BitSource, book: Book | None = None) -> None:
+    def __init__(self, total: Spent, source: BitSource, book: KeeperBook | None = None) -> None:
         self._total, self._source = total, source
-        self._book = Book() if book is None else book
+        self._book = KeeperBook() if book is None else book
         self._spent = self._book.spent()
         self._pool: Pool | None = None
         self._belief: Belief | None = None

@@ -31,7 +31,7 @@ from pacprivacy.errors import BudgetExceededError, LedgerError, SecretError
 from pacprivacy.release import Certificate, ReleaseSecret
 from pacprivacy.session.account import Left, account_digest, account_left
 from pacprivacy.session.answers import Standing
-from pacprivacy.session.keeper import Book
+from pacprivacy.session.keeper import KeeperBook
 from pacprivacy.session.state import SessionState, StateFile, _Array, _belief, _checksum
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _parse(content: bytes) -> _Stored:
     return msgspec.msgpack.decode(file.stored, type=_Stored)
 
 
-class Leases(Book, ProcessBound):
+class Leases(KeeperBook, ProcessBound):
     """The ledger and the file of one responder, whose name is the digest of its models.
 
     Guarantee

@@ -25,7 +25,7 @@ from pacprivacy.mechanism import (
     is_data_streamed,
     mechanism_by_subset,
 )
-from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_variance
+from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_rule_variance
 from pacprivacy.pool import (
     DEFAULT_SUBSETS,
     Balanced,
@@ -41,9 +41,9 @@ from pacprivacy.simulation import (
     predict_cost,
     read_checkpoint_seed,
     run_mechanism,
+    run_on_all,
     run_seconds_after,
-    scale_outputs,
-    value_on_all,
+    scale_run_outputs,
 )
 
 SUBSETS_BATCHED = 2000  # by default, where all are evaluated by matrix products
@@ -215,10 +215,10 @@ class Rehearsal:
                 size_of_one = pilots[0][0].values.shape[1]
                 after = run_seconds_after(strategy.n_subsets, self.data.n_rows, size_of_one)
                 expect({TRYING: runs / part, EVALUATING: runs, **after})
-        goal = value_on_all(mechanism, self.data)
+        goal = run_on_all(mechanism, self.data)
         if any(goal.shape != outputs.values.shape[1:] for outputs, _ in pilots):
             return 2, ()  # a value whose size is that of the subset: nothing to compare
-        found = scale_outputs(pilots[0][0]).scales  # units that the release has too
+        found = scale_run_outputs(pilots[0][0]).scales  # units that the release has too
         scales = np.ones(goal.size) if found is None else found
         errors = [
             _error(outputs.values / scales, goal / scales, budget, pool) for outputs, pool in pilots
@@ -273,12 +273,12 @@ class Rehearsal:
             more, wider = self._pilot(prepared, strategy, MORE_FOLDS, size, self.seed)
         except MechanismError:
             return None
-        goal = value_on_all(prepared, self.data)
+        goal = run_on_all(prepared, self.data)
         if not goal.shape == more.values.shape[1:] == outputs.values.shape[1:]:
             return None
         some = np.arange(pool.n_subsets).reshape(pool.folds, -1)[:, : wider.n_subsets // pool.folds]
         fewer = replace(pool, bits=pool.bits[some.ravel()])
-        scales = scale_outputs(outputs).scales if outputs.scales is None else outputs.scales
+        scales = scale_run_outputs(outputs).scales if outputs.scales is None else outputs.scales
         unit = np.ones(goal.size) if scales is None else scales
         own = outputs.values[some.ravel()] / (unit if outputs.scales is None else 1.0)
         here = _error(own, goal / unit, budget, fewer)
@@ -354,7 +354,7 @@ def _weighs_folds(budget: AnyBudget, rule: AnyRule | None, n_subsets: int | None
 
 def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float:
     """Return about the mean square error of one release against the value on all records."""
-    noise = propose_variance(values, budget, pool=pool, rng=pool.seed)
+    noise = propose_rule_variance(values, budget, pool=pool, rng=pool.seed)
     return noise + float(np.square(values - goal).sum(axis=1).mean())
 
 

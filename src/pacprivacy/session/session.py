@@ -46,7 +46,7 @@ from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.query_release import QueryRelease, released_query
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Prospect, Rehearsal, rehearsal_information
-from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_outputs
+from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_run_outputs
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
@@ -464,7 +464,7 @@ class Session(Keeper):
         self._share(limit, share, rule)  # refused here, before the mechanism runs
         outputs = self._rehearsal.run(prepared, checkpoint=checkpoint, rng=self._stream())
         if rule is None:  # a rule that was asked for is in the units of the mechanism
-            outputs = scale_outputs(outputs)
+            outputs = scale_run_outputs(outputs)
         # What is left now: a mechanism may have made a release of its own.
         given = self._share(limit, share, rule)
         asked = given.said() if limit is None else limit

@@ -9,9 +9,9 @@ from pacprivacy.simulation.run import (
     WRITING as WRITING,
     Outputs as Outputs,
     run_mechanism as run_mechanism,
+    run_on_all as run_on_all,
     run_seconds_after as run_seconds_after,
-    scale_outputs as scale_outputs,
-    value_on_all as value_on_all,
+    scale_run_outputs as scale_run_outputs,
 )
 from pacprivacy.simulation.training import train_subsets as train_subsets
 from pacprivacy.simulation.workers import open_workers as open_workers

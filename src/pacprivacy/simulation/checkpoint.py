@@ -31,7 +31,7 @@ _MAX_HEADER: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class CheckpointHeader:
     """What a checkpoint belongs to; curator-only.
 
     Seeds are 128-bit integers and are written as text.
@@ -71,10 +71,10 @@ class Header:
 class Checkpoint:
     """An open checkpoint file; made if there is none, refused if it is of another run."""
 
-    def __init__(self, path: Path, header: Header) -> None:
+    def __init__(self, path: Path, header: CheckpointHeader) -> None:
         self._path = path
         self._header = header
-        if read_header(path) is None:
+        if read_checkpoint_header(path) is None:
             _create(path, header)
         self._file = path.open("r+b")
         try:
@@ -123,7 +123,7 @@ class Checkpoint:
             ) from error
 
 
-def read_header(path: Path) -> Header | None:
+def read_checkpoint_header(path: Path) -> CheckpointHeader | None:
     """Return the header of a checkpoint, or None if there is no file or an empty one."""
     try:
         with path.open("rb") as file:
@@ -143,18 +143,18 @@ def read_checkpoint_seed(path: str | Path) -> int | None:
     Draw the pool again with it to go on with a stopped run. None if there is no checkpoint yet,
     or if the pool had no seed.
     """
-    header = read_header(Path(path))
+    header = read_checkpoint_header(Path(path))
     return None if header is None else header.pool_seed
 
 
-def _create(path: Path, header: Header) -> None:
+def _create(path: Path, header: CheckpointHeader) -> None:
     text = header.to_json()
     body = MAGIC + _HEAD.pack(len(text), zlib.crc32(text)) + text
     # Either the whole header is there after a crash, or no file at all.
     write_atomically(path, body, mode=_MODE, error=CheckpointError)
 
 
-def _read_header(file: BinaryIO, path: Path) -> Header:
+def _read_header(file: BinaryIO, path: Path) -> CheckpointHeader:
     if file.read(len(MAGIC)) != MAGIC:
         raise CheckpointError(
             f"checkpoint must be a checkpoint file or a new path; got {path}, which is something "
@@ -165,14 +165,14 @@ def _read_header(file: BinaryIO, path: Path) -> Header:
         length, checksum = _HEAD.unpack(sizes)
         text = file.read(min(length, _MAX_HEADER))
         if len(text) == length and zlib.crc32(text) == checksum:
-            return Header.from_json(text)
+            return CheckpointHeader.from_json(text)
     raise CheckpointError(
         f"checkpoint must have an intact header; got a damaged one in {path}. "
         "Delete the file and start again."
     )
 
 
-def _compare(stored: Header, wanted: Header, path: Path) -> None:
+def _compare(stored: CheckpointHeader, wanted: CheckpointHeader, path: Path) -> None:
     advice = {
         "pool": "another pool of subsets; draw the pool with the same seed",
         "n_subsets": "another number of subsets",
@@ -195,7 +195,7 @@ def _pack(k: int, vector: Vector) -> bytes:
     return body + _CRC.pack(zlib.crc32(body))
 
 
-def _check_record(record: bytes, header: Header) -> int | None:
+def _check_record(record: bytes, header: CheckpointHeader) -> int | None:
     k, length = _RECORD.unpack_from(record)
     intact = zlib.crc32(record[: -_CRC.size]) == _CRC.unpack(record[-_CRC.size :])[0]
     return k if intact and length == header.n_outputs and k < header.n_subsets else None

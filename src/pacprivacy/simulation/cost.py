@@ -14,7 +14,7 @@ import numpy as np
 from pacprivacy._system import available_memory, used_memory
 from pacprivacy.mechanism import Data, mechanism_batch
 from pacprivacy.pool import Balanced, Pool
-from pacprivacy.simulation.run import EVALUATING, RunJob, prepare, run_seconds_after
+from pacprivacy.simulation.run import EVALUATING, RunJob, prepare_run, run_seconds_after
 from pacprivacy.simulation.workers import open_workers
 
 FEW, MORE = 16, 64  # candidates of the two pilots where all are evaluated at once
@@ -74,7 +74,7 @@ def predict_cost(
         return pool
 
     before, start = used_memory(), time.perf_counter()
-    prepared = prepare(mechanism, data)
+    prepared = prepare_run(mechanism, data)
     fixing, batch, n_workers = time.perf_counter() - start, mechanism_batch(prepared), 1
     if batch is None:
         few = draw(FEW)

@@ -23,7 +23,7 @@ from pacprivacy._system import begin, expect, show_stages, single_threaded, wipe
 from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
 from pacprivacy.mechanism import Data, Mechanism, Structure, coerce_data, flatten
 from pacprivacy.pool import Balanced, Pool
-from pacprivacy.simulation.checkpoint import Checkpoint, Header, read_header
+from pacprivacy.simulation.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint_header
 from pacprivacy.simulation.workers import Workers, open_workers
 
 _TARGET_SECONDS: Final = 0.25
@@ -46,9 +46,9 @@ class Outputs:
 
     Row ``k`` of ``values``, shape (m, d), is the flattened value on subset ``k``. ``public`` is
     what was computed from the whole universe or declared, ``published`` what of the universe the
-    value shows. Each number was divided by its entry of ``scales``; see :func:`scale_outputs`. With
-    ``rounds``, released numbers are counts. ``model`` says how the value is applied to new rows,
-    ``own_units`` that its numbers are of several kinds.
+    value shows. Each number was divided by its entry of ``scales``; see :func:`scale_run_outputs`.
+    With ``rounds``, released numbers are counts. ``model`` says how the value is applied to new
+    rows, ``own_units`` that its numbers are of several kinds.
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)
@@ -102,9 +102,9 @@ class Outputs:
         }
 
 
-def value_on_all(mechanism: Any, data: mechanisms.Data) -> Vector:
+def run_on_all(mechanism: Any, data: mechanisms.Data) -> Vector:
     """Return the mechanism's value on all records, flattened; curator-only."""
-    prepared = prepare(mechanism, data)
+    prepared = prepare_run(mechanism, data)
     batch = mechanisms.mechanism_batch(prepared)
     if batch is not None and mechanisms.is_data_streamed(data):
         bits = np.packbits(np.ones((2, data.n_rows), dtype=np.uint8), axis=1)
@@ -122,7 +122,7 @@ def _sums_of(data: mechanisms.Data) -> Any:
     return first.subset_sums if isinstance(first, mechanisms.SparkDataset) else None
 
 
-def prepare(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
+def prepare_run(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
     """Fix a mechanism with the universe; refuse one that cannot read it in passes but should."""
     given = mechanisms.as_mechanism(mechanism)
     whole = mechanisms.mechanism_batch(given) is not None and not mechanisms.mechanism_streams(
@@ -207,8 +207,8 @@ def run_mechanism(
     """
     universe = coerce_for_run(pool, data)
     path = None if checkpoint is None else Path(checkpoint)
-    prepared = prepare(mechanism, universe)
-    header = None if path is None or rng is not None else read_header(path)
+    prepared = prepare_run(mechanism, universe)
+    header = None if path is None or rng is not None else read_checkpoint_header(path)
     seed = coerce_seed(rng) if header is None else header.seed
     job = RunJob(mechanism=prepared, data=universe, seed=seed)
     run = SubsetRun(job=job, pool=pool, path=path)
@@ -258,7 +258,7 @@ SHOWN_SCALES: Final = 8
 FLAT: Final = 1e-12  # a spread below this share of the number's size is rounding error
 
 
-def scale_outputs(outputs: Outputs) -> Outputs:
+def scale_run_outputs(outputs: Outputs) -> Outputs:
     """Give outputs of very different size a unit each, so that none drowns in another's noise.
 
     The noise rules make the *total* noise small. Where spreads over the pool differ by more than
@@ -363,7 +363,7 @@ class SubsetRun:
     def _open_checkpoint(self, stack: ExitStack, n_outputs: int) -> Checkpoint | None:
         if self.path is None:
             return None
-        header = Header(
+        header = CheckpointHeader(
             mechanism=self.job.mechanism.name,
             data=self.job.data.digest(),
             pool=self.pool.digest(),

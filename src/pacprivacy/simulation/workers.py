@@ -47,14 +47,14 @@ _KEPT: dict[str, Any] = {}  # in a worker: the shared object that it saw last, b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
+class WorkerParcel:
     """A shared object as bytes: a pickle, and large arrays beside it, which are not copied."""
 
     pickle: bytes
     arrays: tuple[Any, ...]
 
     @classmethod
-    def of(cls, shared: Any) -> Parcel:
+    def of(cls, shared: Any) -> WorkerParcel:
         """Pack an object."""
         arrays: list[Any] = []
 
@@ -81,7 +81,7 @@ class _InFiles:
     n_arrays: int
 
     @classmethod
-    def write(cls, parcel: Parcel, folder: Path) -> _InFiles:
+    def write(cls, parcel: WorkerParcel, folder: Path) -> _InFiles:
         (folder / "pickle").write_bytes(parcel.pickle)
         for i, array in enumerate(parcel.arrays):
             array.tofile(folder / str(i))
@@ -91,7 +91,7 @@ class _InFiles:
         folder = Path(self.folder)
         maps = (np.memmap(folder / str(i), mode="r") for i in range(self.n_arrays))
         arrays = tuple(np.asarray(array) for array in maps)
-        return Parcel(pickle=(folder / "pickle").read_bytes(), arrays=arrays).open()
+        return WorkerParcel(pickle=(folder / "pickle").read_bytes(), arrays=arrays).open()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class _InStore:
         return ray.get(self.reference).open()
 
 
-def read_versions() -> dict[str, str]:
+def worker_versions() -> dict[str, str]:
     """Return the versions that the last bits of a result depend on."""
     found = {name: metadata.version(name) for name in ("numpy", "scipy", "scikit-learn")}
     return {"Python": platform.python_version(), "pacprivacy": __version__, **found}
@@ -117,7 +117,7 @@ class Label:
     """What every task carries of the shared object: its key, and who may open it."""
 
     key: str = field(default_factory=lambda: f"{fresh_seed():x}")
-    versions: dict[str, str] = field(default_factory=read_versions)
+    versions: dict[str, str] = field(default_factory=worker_versions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +127,10 @@ class Refusal:
     reason: str
 
 
-def call(label: Label, source: Any, function: Any, number: int, task: Task) -> Numbered:
+def call_in_worker(label: Label, source: Any, function: Any, number: int, task: Task) -> Numbered:
     """Run one task in a worker, on the shared object, which is opened once there."""
     if label.key not in _KEPT:
-        here = read_versions()
+        here = worker_versions()
         other = [name for name, version in label.versions.items() if here[name] != version]
         if other:
             listed = ", ".join(f"{name} {here[name]}" for name in other)
@@ -248,7 +248,7 @@ class _Joblib(Workers):
         )
         with self._placed(shared) as (label, source):
             results = parallel(
-                joblib.delayed(call)(label, source, function, number, task)
+                joblib.delayed(call_in_worker)(label, source, function, number, task)
                 for number, task in tasks
             )
             with closing(results):
@@ -268,7 +268,7 @@ class _Joblib(Workers):
             return
         folder = Path(tempfile.mkdtemp(prefix="pacprivacy-"))
         try:
-            yield label, _InFiles.write(Parcel.of(shared), folder)
+            yield label, _InFiles.write(WorkerParcel.of(shared), folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -293,11 +293,13 @@ class _Dask(Workers):
 
         client, label = self._client, Label()
         client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
-        source = client.scatter(Parcel.of(shared), broadcast=True, hash=False)
+        source = client.scatter(WorkerParcel.of(shared), broadcast=True, hash=False)
         pending: set[Any] = set()
 
         def submit(number: int, task: Task) -> Any:
-            future = client.submit(call, label, source, function, number, task, pure=False)
+            future = client.submit(
+                call_in_worker, label, source, function, number, task, pure=False
+            )
             pending.add(future)
             return future
 
@@ -331,8 +333,8 @@ class _Ray(Workers):
     ) -> Generator[Numbered, None, None]:
         import ray
 
-        remote = ray.remote(num_cpus=1, max_retries=_LOSSES)(call)
-        label, source = Label(), _InStore(reference=ray.put(Parcel.of(shared)))
+        remote = ray.remote(num_cpus=1, max_retries=_LOSSES)(call_in_worker)
+        label, source = Label(), _InStore(reference=ray.put(WorkerParcel.of(shared)))
         pending: list[Any] = []
 
         def submit(number: int, task: Task) -> None:

@@ -26,9 +26,9 @@ from typing import Any
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Histogram, Mechanism
 from pacprivacy.stats.joined import JoinedStatistic
-from pacprivacy.stats.regressions import OLS, Logistic, Poisson
+from pacprivacy.stats.regressions import OLS, LogisticRegression, Poisson
 from pacprivacy.stats.statistic import MOST_LEVELS, POLICIES, Missing, Statistic
-from pacprivacy.stats.summaries import Count, Mean, Quantiles, Sum, Variance
+from pacprivacy.stats.sums_and_quantiles import Count, Mean, Quantiles, Sum, Variance
 
 __all__ = [
     "MOST_LEVELS",
@@ -145,7 +145,7 @@ def ols(target: str, columns: Names = None, **options: Any) -> Mechanism:
 
 def logistic(target: str, columns: Names = None, **options: Any) -> Mechanism:
     """Return the coefficients of a logistic regression: log odds of the target's second level."""
-    return _make(Logistic, options, target=target, columns=_names(columns))
+    return _make(LogisticRegression, options, target=target, columns=_names(columns))
 
 
 def poisson(target: str, columns: Names = None, **options: Any) -> Mechanism:

@@ -13,8 +13,8 @@ from pacprivacy._checks import Matrix
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import Batch, Data, MechanismWrapper, coerce_data, subset_sums
 from pacprivacy.pool import Pool
-from pacprivacy.queries import Tables, TablesWorld, joined_rows
-from pacprivacy.stats.summaries import Summed
+from pacprivacy.queries import Tables, TablesWorld, joined_rows_plan
+from pacprivacy.stats.sums_and_quantiles import SummedStatistic
 
 _OURS = ("pac_u", "pac_two", "pac_unit")  # columns that are not the user's
 
@@ -51,7 +51,7 @@ class JoinedStatistic(MechanismWrapper):
             )
         if self.rows is not None:
             return self
-        found, units = joined_rows(self.table, tables, self.columns), None
+        found, units = joined_rows_plan(self.table, tables, self.columns), None
         if found is not None and not any(tables.rows(query)[0][0] for query in found[1]):
             frame = _arrow(tables.connect(), found[0])
             if not any(frame.column("pac_two").to_pylist()):
@@ -78,11 +78,11 @@ class JoinedStatistic(MechanismWrapper):
     @property
     def batch(self) -> Batch | None:
         """All candidates at once, where the statistic is a function of sums over rows."""
-        summed = isinstance(self.inner, Summed) and self.inner.batch is not None
+        summed = isinstance(self.inner, SummedStatistic) and self.inner.batch is not None
         return self._batch if summed and self.units is not None else None
 
     def _batch(self, data: Data, pool: Pool) -> Matrix:
-        assert isinstance(self.inner, Summed)
+        assert isinstance(self.inner, SummedStatistic)
         assert self.rows is not None  # fixed with the units
         assert self.units is not None
         features = self.inner._features(self.inner.read(self.rows.parts))

@@ -13,7 +13,7 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Columns, code_column_levels, column_levels, fixed_mechanism
 from pacprivacy.stats.statistic import Statistic, StatisticRows, label_statistic
-from pacprivacy.stats.summaries import Summed
+from pacprivacy.stats.sums_and_quantiles import SummedStatistic
 
 INTERCEPT: Final = "intercept"
 NEWTON_STEPS: Final = 100
@@ -92,7 +92,7 @@ class _Regression(Statistic):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OLS(_Regression, Summed):
+class OLS(_Regression, SummedStatistic):
     """Least squares, through the normal equations in steady units."""
 
     kind = "ols"
@@ -171,7 +171,7 @@ class _Newton(_Regression):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logistic(_Newton):
+class LogisticRegression(_Newton):
     """Logistic regression of a target with two levels."""
 
     kind = "logistic"
@@ -179,14 +179,14 @@ class Logistic(_Newton):
     @property
     def public(self) -> tuple[str, ...]:
         """What was declared, and which outcome the odds are of."""
-        said = super(Logistic, self).public
+        said = super(LogisticRegression, self).public
         levels = None if self.layout is None else self.layout.target_levels
         return said if levels is None else (*said, f"log odds of {self.target} = {levels[1]}")
 
     @property
     def published(self) -> tuple[str, ...]:
         """Levels that were read off the universe."""
-        said = super(Logistic, self).published
+        said = super(LogisticRegression, self).published
         declared = self.target in self.levels
         return said if declared else (*said, f"the two levels of {self.target!r}")
 

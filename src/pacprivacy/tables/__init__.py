@@ -3,7 +3,7 @@
 from pacprivacy.tables.categories import (
     ModelOptions as ModelOptions,
     Ranges as Ranges,
-    table_rows_where as table_rows_where,
+    category_rows_where as category_rows_where,
 )
 from pacprivacy.tables.models import (
     MODELS as MODELS,

@@ -190,7 +190,7 @@ def check_category_numbers(table: Table, names: Sequence[str]) -> None:
             raise DataError(f"column {name!r} must hold numbers; got text. Choose another.")
 
 
-def table_rows_where(table: Table, where: str | None) -> npt.NDArray[np.bool_]:
+def category_rows_where(table: Table, where: str | None) -> npt.NDArray[np.bool_]:
     """Return which rows meet the condition."""
     if where is None:
         return np.ones(table.n_rows, dtype=np.bool_)
@@ -202,7 +202,7 @@ def table_rows_where(table: Table, where: str | None) -> npt.NDArray[np.bool_]:
     )
 
 
-def gap_notes(
+def category_gap_notes(
     table: Table, used: Sequence[str], kept: npt.NDArray[np.bool_], *, dropped: bool = True
 ) -> tuple[str, ...]:
     """Return how many entries are missing in the columns that are used, for the curator alone."""
@@ -219,7 +219,7 @@ def gap_notes(
     return tuple(notes)
 
 
-def range_notes(table: Table, options: ModelOptions) -> tuple[str, ...]:
+def category_range_notes(table: Table, options: ModelOptions) -> tuple[str, ...]:
     """Return how many entries lie outside their declared range, for the curator alone."""
     ranges = options.ranges
     if ranges is None:
@@ -261,7 +261,7 @@ def categories_as_fields(
     return data
 
 
-def check_rows(complete: npt.NDArray[np.bool_]) -> None:
+def check_category_rows(complete: npt.NDArray[np.bool_]) -> None:
     """Refuse columns that have hardly a record without gaps between them."""
     if np.count_nonzero(complete) < MINIMUM_ROWS:
         raise DataError(

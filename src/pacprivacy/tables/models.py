@@ -51,11 +51,11 @@ from pacprivacy.tables.categories import (
     ModelOptions,
     Ranges,
     categories_as_fields,
+    category_gap_notes,
+    category_range_notes,
+    category_rows_where,
     check_category_numbers,
-    check_rows,
-    gap_notes,
-    range_notes,
-    table_rows_where,
+    check_category_rows,
 )
 from pacprivacy.tables.table import (
     STDIN,
@@ -108,7 +108,7 @@ class Model:
         found = Categories.find(table, used, options, reference=self.predicts is not None)
         names, X = found.expand(table, used)
         check_table_finite(X, names)
-        gaps, kept = np.isnan(X).any(axis=1), table_rows_where(table, options.where)
+        gaps, kept = np.isnan(X).any(axis=1), category_rows_where(table, options.where)
         y = None
         if self.predicts is not None:
             assert options.target is not None  # find_model asks for it
@@ -120,7 +120,7 @@ class Model:
         complete = kept & ~gaps
         fills = options.missing == "mean" and bool((kept & gaps).any())
         kept = kept if fills else complete
-        check_rows(complete)
+        check_category_rows(complete)
         exact = options.universe_facts
         columns = MechanismScaling.of(names, X[complete], self.scaling, exact=exact)
         Z = (X[kept] - columns.centre) / columns.scales
@@ -139,7 +139,9 @@ class Model:
             mechanism=mechanism,
             data=data if fills else coerce_data(parts[0] if y is None else parts),
             kept=kept,
-            notes=gap_notes(table, (*used, *((options.target,) if y is not None else ())), kept),
+            notes=category_gap_notes(
+                table, (*used, *((options.target,) if y is not None else ())), kept
+            ),
         )
 
     def _applied(
@@ -204,7 +206,9 @@ class StatisticModel:
             mechanism=self.statistic(options, columns, shared),
             data=coerce_data(data),
             kept=np.ones(table.n_rows, dtype=np.bool_),
-            notes=gap_notes(table, used, table_rows_where(table, options.where), dropped=False),
+            notes=category_gap_notes(
+                table, used, category_rows_where(table, options.where), dropped=False
+            ),
         )
 
 
@@ -571,7 +575,7 @@ def read_model_study(
         digest=table.digest,
         units=units,
         pool=pool,
-        notes=(*table.notes, *built.notes, *range_notes(table, options)),
+        notes=(*table.notes, *built.notes, *category_range_notes(table, options)),
     )
 
 

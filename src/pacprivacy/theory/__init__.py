@@ -8,12 +8,12 @@ from pacprivacy.theory.bounds import (
     clopper_pearson as clopper_pearson,
     empirical_bernstein as empirical_bernstein,
     entropy as entropy,
-    information_slack as information_slack,
-    lattice_total_variation as lattice_total_variation,
+    information_slack_bound as information_slack_bound,
+    lattice_total_variation_bound as lattice_total_variation_bound,
     log_det_bound as log_det_bound,
     std_upper_bound as std_upper_bound,
 )
-from pacprivacy.theory.success import (
+from pacprivacy.theory.success_and_gaussian import (
     DIVERGENCES as DIVERGENCES,
     READ_AT_DELTA as READ_AT_DELTA,
     DivergenceName as DivergenceName,

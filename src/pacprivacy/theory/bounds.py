@@ -115,7 +115,7 @@ def log_det_bound(eigenvalues: ArrayLike, noise_var: ArrayLike) -> float:
     return 0.5 * math.fsum(np.log1p(ratio).tolist())
 
 
-def lattice_total_variation(n_directions: int, units_per_std: ArrayLike) -> float:
+def lattice_total_variation_bound(n_directions: int, units_per_std: ArrayLike) -> float:
     """Distance between the discrete Gaussian release and a rounded continuous one.
 
     ``Σ_i 1/(16 s_i²)``, rounded up, for standard deviations of ``s_i >= 1`` grid steps.
@@ -146,7 +146,7 @@ def lattice_total_variation(n_directions: int, units_per_std: ArrayLike) -> floa
     return total * _ROUND_UP
 
 
-def information_slack(total_variation: float, n_subsets: int) -> float:
+def information_slack_bound(total_variation: float, n_subsets: int) -> float:
     """How far the information of two releases can be apart when their laws are this close.
 
     ``τ ln m + (1+τ) h(τ/(1+τ))`` nats, rounded up, never above ``ln m``, for laws within total
@@ -155,15 +155,15 @@ def information_slack(total_variation: float, n_subsets: int) -> float:
     Guarantee
     ---------
     Claim L-2, Winter's continuity bound for the conditional entropy of the secret. With
-    :func:`lattice_total_variation`, ``MI(J; t) <= MI(J; a_J + N(0, s²)) + result`` for every law
-    of the secret.
+    :func:`lattice_total_variation_bound`, ``MI(J; t) <= MI(J; a_J + N(0, s²)) + result`` for every
+    law of the secret.
     """
     if n_subsets < 1:
         raise BudgetError(f"n_subsets must be >= 1; got {n_subsets}. Pass the pool's size.")
     if not total_variation >= 0.0:
         raise BudgetError(
             f"total_variation must be >= 0; got {total_variation}. "
-            "Take it from lattice_total_variation."
+            "Take it from lattice_total_variation_bound."
         )
     most, tau = math.log(n_subsets), total_variation
     if tau == 0.0:

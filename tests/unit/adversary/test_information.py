@@ -12,8 +12,8 @@ from pacprivacy.theory import (
     bernoulli_kl,
     binary_entropy,
     entropy,
-    information_slack,
-    lattice_total_variation,
+    information_slack_bound,
+    lattice_total_variation_bound,
     log_det_bound,
 )
 
@@ -113,8 +113,8 @@ def lattice_laws(s: float, shift: int = 0) -> tuple[np.ndarray, np.ndarray, np.n
 def test_lattice_distance_is_bounded_and_not_loosely(s: float) -> None:
     _, discrete, rounded = lattice_laws(s)
     distance = 0.5 * np.abs(discrete - rounded).sum()
-    assert distance <= lattice_total_variation(1, s)
-    assert distance >= lattice_total_variation(1, s) / 4
+    assert distance <= lattice_total_variation_bound(1, s)
+    assert distance >= lattice_total_variation_bound(1, s) / 4
 
 
 @pytest.mark.claim("L-2")
@@ -144,24 +144,24 @@ def test_lattice_information_stays_within_the_slack(s: int) -> None:
     shifts = [0, s // 2 + 1, 2 * s, 5 * s]
     discrete = np.stack([lattice_laws(s, shift)[1] for shift in shifts])
     rounded = np.stack([lattice_laws(s, shift)[2] for shift in shifts])
-    slack = information_slack(lattice_total_variation(1, s), 4)
+    slack = information_slack_bound(lattice_total_variation_bound(1, s), 4)
     assert information(discrete) <= information(rounded) + slack
     # Success of the best guess of the candidate, both laws.
     gain = (discrete.max(axis=0).sum() - rounded.max(axis=0).sum()) / 4
-    assert gain <= lattice_total_variation(1, s)
+    assert gain <= lattice_total_variation_bound(1, s)
 
 
 @pytest.mark.claim("L-2")
 def test_slack_formula() -> None:
     tau = 3 / (16 * 1024**2)
-    assert lattice_total_variation(3, 1024) == pytest.approx(tau, rel=1e-14)
-    assert lattice_total_variation(3, 1024) > tau
+    assert lattice_total_variation_bound(3, 1024) == pytest.approx(tau, rel=1e-14)
+    assert lattice_total_variation_bound(3, 1024) > tau
     per_axis = np.array([1024.0, 2048.0])
-    assert lattice_total_variation(2, per_axis) == pytest.approx(1.25 / (16 * 1024**2))
+    assert lattice_total_variation_bound(2, per_axis) == pytest.approx(1.25 / (16 * 1024**2))
     expected = tau * math.log(256) + (1 + tau) * binary_entropy(tau / (1 + tau))
-    assert information_slack(tau, 256) == pytest.approx(expected, rel=1e-12)
-    assert information_slack(lattice_total_variation(0, 1024), 256) == 0.0
-    assert information_slack(5.0, 4) == pytest.approx(math.log(4))
+    assert information_slack_bound(tau, 256) == pytest.approx(expected, rel=1e-12)
+    assert information_slack_bound(lattice_total_variation_bound(0, 1024), 256) == 0.0
+    assert information_slack_bound(5.0, 4) == pytest.approx(math.log(4))
 
 
 def test_refusals() -> None:
@@ -172,15 +172,15 @@ def test_refusals() -> None:
     with pytest.raises(BudgetError, match="p must be between 0 and 1"):
         binary_entropy(1.5)
     with pytest.raises(BudgetError, match="units_per_std must be >= 1"):
-        lattice_total_variation(1, 0.5)
+        lattice_total_variation_bound(1, 0.5)
     with pytest.raises(BudgetError, match=r"shape \(3,\); got shape \(2,\)"):
-        lattice_total_variation(3, np.ones(2))
+        lattice_total_variation_bound(3, np.ones(2))
     with pytest.raises(BudgetError, match="n_directions must be >= 0; got -1"):
-        lattice_total_variation(-1, 1024)
+        lattice_total_variation_bound(-1, 1024)
     with pytest.raises(BudgetError, match="n_subsets must be >= 1; got 0"):
-        information_slack(0.1, 0)
+        information_slack_bound(0.1, 0)
     with pytest.raises(BudgetError, match="total_variation must be >= 0; got nan"):
-        information_slack(math.nan, 4)
+        information_slack_bound(math.nan, 4)
 
 
 def test_variances_are_not_printed() -> None:

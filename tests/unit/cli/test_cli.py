@@ -486,7 +486,7 @@ def test_demo_writes_six_releases_and_a_table(
 
 
 def test_the_program_is_plain_when_piped_and_never_shows_a_traceback(tmp_path: Path) -> None:
-    script = "from pacprivacy.cli.main import run; run()"
+    script = "from pacprivacy.cli.console import run_console; run_console()"
     environment = {**os.environ, "COLUMNS": "80"}
     environment.pop("PAC_TRACEBACK", None)
 

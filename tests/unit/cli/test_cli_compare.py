@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pacprivacy.cli.main import app
+from pacprivacy.cli.console import app
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import shellingham
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from pacprivacy.cli.main import SHARED, app, read_config
+from pacprivacy.cli.console import SHARED, app, read_console_config
 from pacprivacy.errors import DataError
 from pacprivacy.release import Certificate
 
@@ -118,10 +118,10 @@ def test_bytes_that_are_no_text(study: Path) -> None:
 
 def test_shared_names_are_options_of_some_verb(study: Path) -> None:
     for name in SHARED:
-        found = read_config(write(f"[study]\n{name} = '1'\n"), get_command(app), "release")
+        found = read_console_config(write(f"[study]\n{name} = '1'\n"), get_command(app), "release")
         assert found, name
     with pytest.raises(DataError):
-        read_config(Path("not there"), get_command(app), "release")
+        read_console_config(Path("not there"), get_command(app), "release")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def complete(shell: str, words: str) -> str:
         "_TYPER_COMPLETE_ARGS": words,
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
-    script = "from pacprivacy.cli.main import run; run()"
+    script = "from pacprivacy.cli.console import run_console; run_console()"
     found = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120
     )
@@ -177,7 +177,7 @@ def test_options_and_names_are_completed(words: str, expected: list[str]) -> Non
 def show_script(shell: str) -> subprocess.CompletedProcess[str]:
     environment = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     script = f"import sys; sys.argv = ['pac', '--show-completion', '{shell}']\n"
-    script += "from pacprivacy.cli.main import run; run()"
+    script += "from pacprivacy.cli.console import run_console; run_console()"
     return subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, **environment},

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy.cli.main import app
+from pacprivacy.cli.console import app
 from pacprivacy.cli.promise import promise_hint
 from pacprivacy.dp import DPCertificate
 from pacprivacy.errors import CertificateError

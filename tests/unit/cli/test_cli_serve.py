@@ -6,7 +6,7 @@ import socket
 import pytest
 from typer.testing import CliRunner
 
-from pacprivacy.cli.main import app
+from pacprivacy.cli.console import app
 from tests.serving import Folder
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from pacprivacy.cli.main import app
+from pacprivacy.cli.console import app
 from pacprivacy.ledger import Ledger
 from pacprivacy.release import Bundle, Certificate
 from pacprivacy.session import Session

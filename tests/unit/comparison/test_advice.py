@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pacprivacy.comparison import advise
-from pacprivacy.comparison.advice import measured
+from pacprivacy.comparison.advice import measured_advice
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results" / "versus"
 
@@ -25,12 +25,12 @@ def stored() -> dict[tuple[str, str, float], tuple[dict, dict]]:
 
 
 def test_every_row_is_a_measured_one_and_none_is_left_out():
-    assert {(row.task, row.data, row.advantage) for row in measured()} == set(stored())
+    assert {(row.task, row.data, row.advantage) for row in measured_advice()} == set(stored())
 
 
 def test_rows_agree_with_the_scores_that_were_stored():
     results = stored()
-    for row in measured():
+    for row in measured_advice():
         cell, found = results[row.task, row.data, row.advantage]
         for family, said in (("pac", row.pac), ("dp", row.dp)):
             scores = [score for seed in found[family]["scores"] for score in seed]
@@ -43,7 +43,7 @@ def test_rows_agree_with_the_scores_that_were_stored():
 
 def test_who_is_ahead_follows_from_the_scores():
     results = stored()
-    for row in measured():
+    for row in measured_advice():
         cell, found = results[row.task, row.data, row.advantage]
         gain = found["pac"]["score"] - found["dp"]["score"]
         if not cell["larger_is_better"]:

@@ -8,14 +8,20 @@ import pytest
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.adversary import Belief
-from pacprivacy.design import Descent, MeanGradient, Objective, StepRule, descend
-from pacprivacy.design.descent import descend_secretly, split_descent_budget, uniform_descent_plan
+from pacprivacy.design import Descent, DescentGradient, DescentStepRule, Objective, descend
+from pacprivacy.design.descent import (
+    descend_secretly,
+    descent_step,
+    noise_ratio,
+    split_descent_budget,
+    subset_gradient_variance,
+    uniform_descent_plan,
+)
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise.formulas import log_det_of_plan
 from pacprivacy.pool import Balanced, Poisson
 from pacprivacy.theory import posterior_success
-from pacprivacy.theory.design import descent_step, noise_ratio, subset_mean_variance
 
 LOSSES = [Objective(loss="squared", penalty=0.3), Objective(loss="logistic", penalty=0.3)]
 
@@ -103,7 +109,7 @@ def test_gradients_of_all_subsets_equal_the_loop(
 ) -> None:
     universe = coerce_data(data)
     weights = np.random.default_rng(3).normal(size=(3, *data[1].shape[1:]))
-    mechanism = MeanGradient(objective=LOSSES[1], weights=weights)
+    mechanism = DescentGradient(objective=LOSSES[1], weights=weights)
     pool = strategy.draw(60, rng=0)
     loop = [
         mechanism.evaluate(universe.take(pool.rows(k)), np.random.default_rng(0)).ravel()
@@ -111,7 +117,7 @@ def test_gradients_of_all_subsets_equal_the_loop(
     ]
     np.testing.assert_allclose(mechanism.batch(universe, pool), loop, rtol=1e-9, atol=1e-12)
     with pytest.raises(MechanismError, match="weights must have shape"):
-        MeanGradient(objective=LOSSES[1], weights=np.zeros(5)).batch(universe, pool)
+        DescentGradient(objective=LOSSES[1], weights=np.zeros(5)).batch(universe, pool)
     with pytest.raises(MechanismError, match="must be given features and targets"):
         mechanism.evaluate((data[0],), np.random.default_rng(0))
 
@@ -125,11 +131,11 @@ def test_steps_follow_the_formula() -> None:
     objective = Objective(penalty=0.2)
     best = objective.minimise(X, y)
     gradients = -0.5 * y[:, None] * X
-    rule = StepRule(mi_nats=1 / 8, exact=True)
+    rule = DescentStepRule(mi_nats=1 / 8, exact=True)
     expected = descent_step(
         exact=True,
         start_error=best**2,
-        gradient_var=subset_mean_variance(gradients.var(axis=0, ddof=1), 200),
+        gradient_var=subset_gradient_variance(gradients.var(axis=0, ddof=1), 200),
         convexity=0.2,
         n_steps=20,
         ratio=noise_ratio(1 / 8, n_dimensions=3, n_steps=20),
@@ -137,16 +143,16 @@ def test_steps_follow_the_formula() -> None:
     )
     found = rule.choose(objective, X, y, n_steps=20)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
-    approximate = StepRule(mi_nats=1 / 8).choose(objective, X, y, n_steps=20)
-    post_hoc = StepRule().choose(objective, X, y, n_steps=20)
+    approximate = DescentStepRule(mi_nats=1 / 8).choose(objective, X, y, n_steps=20)
+    post_hoc = DescentStepRule().choose(objective, X, y, n_steps=20)
     assert (np.abs(approximate / found - 1) < 0.1).all()
     assert (approximate < post_hoc).all()
-    constant = StepRule(mi_nats=1 / 8, start_error=0.01).choose(objective, X, y, n_steps=20)
+    constant = DescentStepRule(mi_nats=1 / 8, start_error=0.01).choose(objective, X, y, n_steps=20)
     assert (np.diff(constant) > 0).all()  # less variance, longer steps: columns shrink
     assert "whole universe" in rule.describe()
-    assert "given from outside" in StepRule(start_error=0.1).describe()
+    assert "given from outside" in DescentStepRule(start_error=0.1).describe()
     with pytest.raises(MechanismError, match="start_error must be 'universe'"):
-        StepRule(start_error="oracle").choose(objective, X, y, n_steps=20)
+        DescentStepRule(start_error="oracle").choose(objective, X, y, n_steps=20)
 
 
 def test_budgets_are_split_and_never_exceeded() -> None:
@@ -202,14 +208,14 @@ def test_descent_equals_the_releases_of_a_session() -> None:
     ) as session:
         weights = np.zeros(3)
         for budget in budgets:
-            here = MeanGradient(objective=objective, weights=weights)
+            here = DescentGradient(objective=objective, weights=weights)
             release = session.release(here, pac.Information(budget), rule="waterfill")
             weights = weights - steps * release.value
         odometer = session.odometer()
     pool = Balanced(n_subsets=16).draw(60, rng=5, strata=data[1])
     universe = coerce_data(data)
     run = descend_secretly(
-        lambda w: MeanGradient(objective=objective, weights=w).batch(universe, pool),
+        lambda w: DescentGradient(objective=objective, weights=w).batch(universe, pool),
         steps,
         budgets,
         n_subsets=16,
@@ -232,7 +238,7 @@ def test_belief_is_the_posterior_of_everything_released(split: str) -> None:
     seen: list[np.ndarray] = []
 
     def gradients(w: np.ndarray) -> np.ndarray:
-        seen.append(MeanGradient(objective=objective, weights=w).batch(universe, pool))
+        seen.append(DescentGradient(objective=objective, weights=w).batch(universe, pool))
         return seen[-1]
 
     run = descend_secretly(
@@ -286,7 +292,7 @@ def test_optimal_attackers_stay_under_the_bound(split: str) -> None:
     for trial in range(n_trials):
         secret = int(SimulatedSource(trial).words(1)[0] % 16)  # 16 divides 2^64: what is drawn
         run = descend_secretly(
-            lambda w: MeanGradient(objective=objective, weights=w).batch(universe, pool),
+            lambda w: DescentGradient(objective=objective, weights=w).batch(universe, pool),
             np.full(3, 0.3),
             np.full(3, total / 3),
             n_subsets=16,
@@ -376,7 +382,7 @@ def test_descents_are_refused_in_words() -> None:
 
 
 def test_step_rule_may_be_given() -> None:
-    descent = Descent(step=StepRule(start_error=0.01), n_steps=3)
+    descent = Descent(step=DescentStepRule(start_error=0.01), n_steps=3)
     run = descend(classes(), pac.Information(0.1), descent, n_subsets=8, rng=0, simulate=True)
     assert run.certificate is not None
     assert "given from outside" in " ".join(run.certificate.public)

@@ -16,13 +16,13 @@ from pacprivacy.design import (
     fit_standard_transform,
     fit_whitening_transform,
 )
+from pacprivacy.design.descent import noise_ratio
 from pacprivacy.design.ridge import ridge_penalty_per_coordinate
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators import PrivateRidge
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.pool import Balanced, Poisson
 from pacprivacy.simulation import run_mechanism
-from pacprivacy.theory.design import noise_ratio
 
 
 def correlated(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -22,12 +22,11 @@ from pacprivacy.dp.accuracy_first import (
     plan_threshold,
     solve_trust_region,
 )
-from pacprivacy.dp.accuracy_first.mechanisms import (
+from pacprivacy.dp.accuracy_first.noise_levels import (
     as_levels,
-    brownian_increments,
-    brownian_variances,
-    lattice_units,
-    wrong_yes,
+    brownian_level_increments,
+    brownian_level_variances,
+    level_lattice_units,
 )
 from pacprivacy.dp.accuracy_first.problems import (
     logistic_problem_radius,
@@ -38,11 +37,12 @@ from pacprivacy.dp.accuracy_first.problems import (
 )
 from pacprivacy.dp.accuracy_first.search import (
     SearchCandidates,
-    doubling_loss,
-    invert_theory,
     search_by_doubling,
+    search_by_doubling_loss,
     search_by_reduction,
+    search_by_theory,
 )
+from pacprivacy.dp.accuracy_first.threshold import threshold_wrong_yes
 from pacprivacy.dp.verification import verify_dp
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, MechanismError
 
@@ -60,7 +60,7 @@ LOGISTIC = OutputNR(alpha=0.1, penalty=0.05, x_bound=1.0, n_levels=60)
 @pytest.mark.claim("AF-2")
 def test_scales_pay_for_sensitivity_and_rounding() -> None:
     epsilons = geometric_levels(1e-4, 10.0, 50)
-    step, units = lattice_units(epsilons, sensitivity=0.37, n_numbers=5)
+    step, units = level_lattice_units(epsilons, sensitivity=0.37, n_numbers=5)
     for epsilon, scale in zip(epsilons, units, strict=True):
         assert (0.37 / step + 5) / scale <= epsilon
         assert (0.37 / step + 5) / (scale - 1) > epsilon * (1 - 1e-12)
@@ -120,7 +120,7 @@ def test_some_line_holds_every_level_to_its_epsilon(
     low: float, span: float, n_levels: int, delta: float
 ) -> None:
     epsilons = np.geomspace(low, low * span, n_levels)
-    variances = brownian_variances(epsilons, delta)
+    variances = brownian_level_variances(epsilons, delta)
     assert (np.diff(variances) < 0).all()
     log = math.log(1 / delta)
     # One release by the same bound: ε = 1/2v + sqrt(2 ln(1/δ)/v). Never less, and not much more.
@@ -132,7 +132,7 @@ def test_some_line_holds_every_level_to_its_epsilon(
     steps = Fraction(2**24) / Fraction(math.sqrt(variances[-1])) + 3
     reached = 0
     for variance, (multiple, units) in zip(
-        variances[::-1], brownian_increments(variances, steps), strict=True
+        variances[::-1], brownian_level_increments(variances, steps), strict=True
     ):
         assert 2**10 <= units <= 2**31
         reached += (multiple * units) ** 2
@@ -261,7 +261,7 @@ def test_the_chance_of_a_wrong_yes(n_levels: int) -> None:
         tops = -2 * np.log(2 * (1 - u))
     gaps = tops - rng.laplace(size=(n_runs, 1))
     for margin in (1.0, 6.0, 15.0):
-        expected = wrong_yes(margin, n_levels)
+        expected = threshold_wrong_yes(margin, n_levels)
         measured = float((gaps > margin).mean())
         assert abs(measured - expected) < 6 * math.sqrt(expected * (1 - expected) / n_runs) + 1e-4
 
@@ -513,7 +513,7 @@ def test_the_loss_of_doubling_is_the_formula() -> None:
     expected = 2 * k * sensitivity * math.log(steps / 0.1) / 0.05 + (2**k - 1) / 4000
     assert release.certificate.epsilon == pytest.approx(expected, rel=1e-13)
     assert expected == pytest.approx(
-        doubling_loss(
+        search_by_doubling_loss(
             k, first=1 / 4000, sensitivity=sensitivity, n_steps=steps, alpha=0.05, gamma=0.1
         )
     )
@@ -522,7 +522,9 @@ def test_the_loss_of_doubling_is_the_formula() -> None:
 @pytest.mark.claim("AF-7")
 def test_doubling_pays_nearly_twice_the_level_it_stops_at() -> None:
     for step in range(1, 20):
-        spent = doubling_loss(step, first=0.01, sensitivity=0, n_steps=20, alpha=1, gamma=0.1)
+        spent = search_by_doubling_loss(
+            step, first=0.01, sensitivity=0, n_steps=20, alpha=1, gamma=0.1
+        )
         assert spent / (0.01 * 2 ** (step - 1)) == pytest.approx(2 - 2.0 ** (1 - step))
 
 
@@ -550,7 +552,7 @@ def test_what_the_theorem_demands_suffices() -> None:
     )
     assert sure == pytest.approx(2 * epsilon)
     source = SimulatedSource(8)
-    models = [invert_theory(problem, epsilon=epsilon, source=source).model for _ in range(40)]
+    models = [search_by_theory(problem, epsilon=epsilon, source=source).model for _ in range(40)]
     assert problem.excess_risk(np.array(models)).mean() < 0.01
 
 

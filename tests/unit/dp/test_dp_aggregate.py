@@ -13,11 +13,11 @@ from sklearn.tree import DecisionTreeClassifier
 
 from pacprivacy.dp import audit_dp
 from pacprivacy.dp.aggregate import (
-    ClippedMean,
-    GridMedian,
-    draw_block_seeds,
-    draw_blocks,
-    map_blocks,
+    MeanAggregator,
+    MedianAggregator,
+    draw_aggregate_blocks,
+    draw_aggregate_seeds,
+    map_aggregate_blocks,
     subsample_aggregate,
 )
 from pacprivacy.dp.noise import dp_noise_source
@@ -39,7 +39,7 @@ from pacprivacy.theory import gaussian_parameter
 @pytest.mark.claim("DP-14")
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
 def test_blocks_are_disjoint_and_cover_all_records(neighbours: str) -> None:
-    blocks = draw_blocks(1003, 10, neighbours=neighbours, source=dp_noise_source(0))  # type: ignore[arg-type]
+    blocks = draw_aggregate_blocks(1003, 10, neighbours=neighbours, source=dp_noise_source(0))  # type: ignore[arg-type]
     assert np.array_equal(np.sort(np.concatenate(blocks)), np.arange(1003))
     sizes = [len(block) for block in blocks]
     if neighbours == "replace":
@@ -47,7 +47,7 @@ def test_blocks_are_disjoint_and_cover_all_records(neighbours: str) -> None:
     else:
         assert stats.chisquare(sizes).pvalue > 1e-6
         assert max(sizes) - min(sizes) > 1
-    again = draw_blocks(1003, 10, neighbours=neighbours, source=dp_noise_source(1))  # type: ignore[arg-type]
+    again = draw_aggregate_blocks(1003, 10, neighbours=neighbours, source=dp_noise_source(1))  # type: ignore[arg-type]
     assert not np.array_equal(blocks[0], again[0])
 
 
@@ -59,24 +59,24 @@ def test_a_failing_block_does_not_show(recwarn: pytest.WarningsRecorder) -> None
         return float(np.log(-x).mean())
 
     values = (np.arange(6.0),)
-    assert map_blocks(fit, values, [[0, 1], [2, 3]], seeds=[1, 2], failed=7.0)[0] == 7.0
+    assert map_aggregate_blocks(fit, values, [[0, 1], [2, 3]], seeds=[1, 2], failed=7.0)[0] == 7.0
     assert not recwarn.list
 
 
 def test_too_few_records_are_refused() -> None:
     for n, k in ((9, 5), (0, 2)):
         with pytest.raises(DataError, match="n_blocks must leave 2 or more"):
-            draw_blocks(n, k, neighbours="replace", source=dp_noise_source(0))
+            draw_aggregate_blocks(n, k, neighbours="replace", source=dp_noise_source(0))
     for draw in (
-        lambda k: draw_blocks(100, k, neighbours="add_remove", source=dp_noise_source(0)),
-        lambda k: draw_block_seeds(k, dp_noise_source(0)),
+        lambda k: draw_aggregate_blocks(100, k, neighbours="add_remove", source=dp_noise_source(0)),
+        lambda k: draw_aggregate_seeds(k, dp_noise_source(0)),
     ):
         with pytest.raises(DataError, match="n_blocks must be at least 2"):
             draw(1)
     with pytest.raises(DataError, match="Use fewer blocks"):
         subsample_aggregate(
             np.mean, (np.arange(50.0),), n_blocks=20, size=1, least_records=3, epsilon=1.0,
-            aggregator=ClippedMean(clip_norm=1.0), neighbours="replace",
+            aggregator=MeanAggregator(clip_norm=1.0), neighbours="replace",
         )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_too_few_records_are_refused() -> None:
 def test_clipped_mean_has_the_noise_of_one_block(delta: float) -> None:
     data = (np.random.default_rng(0).normal(3.0, 1.0, size=2000),)
     release = subsample_aggregate(
-        np.mean, data, n_blocks=100, size=1, aggregator=ClippedMean(clip_norm=5.0), epsilon=1.0,
+        np.mean, data, n_blocks=100, size=1, aggregator=MeanAggregator(clip_norm=5.0), epsilon=1.0,
         delta=delta, simulate=1,
     )  # fmt: skip
     noise = release.certificate.noise
@@ -101,7 +101,7 @@ def test_clipped_mean_has_the_noise_of_one_block(delta: float) -> None:
 @pytest.mark.claim("DP-14")
 def test_clipped_mean_passes_the_audit_on_a_block_that_flips() -> None:
     source = dp_noise_source(2)
-    mean = ClippedMean(clip_norm=1.0)
+    mean = MeanAggregator(clip_norm=1.0)
 
     def draw(side: int, n: int) -> np.ndarray:
         # one of two blocks turns from one end to the other
@@ -130,14 +130,14 @@ def test_median_scores_move_by_at_most_one() -> None:
 
 @pytest.mark.claim("DP-14")
 def test_median_ignores_a_wild_block_and_composes() -> None:
-    median = GridMedian(bounds=(-5.0, np.array([5.0, 10.0])), n_points=201)
+    median = MedianAggregator(bounds=(-5.0, np.array([5.0, 10.0])), n_points=201)
     outputs = np.random.default_rng(4).normal([1.0, 4.0], 0.1, size=(300, 2))
     outputs[0] = 1e12
     value, noise = median.combine(outputs, 2.0, 0.0, dp_noise_source(0))
     assert np.allclose(value, [1.0, 4.0], atol=0.3)
     assert noise["epsilon of each coordinate"] == 1.0
     many = np.zeros((300, 200))
-    _, noise = GridMedian(bounds=(-1.0, 1.0)).combine(many, 1.0, 1e-5, dp_noise_source(0))
+    _, noise = MedianAggregator(bounds=(-1.0, 1.0)).combine(many, 1.0, 1e-5, dp_noise_source(0))
     share = noise["epsilon of each coordinate"]
     assert share > 1.0 / 200
     rho = 200 * share**2 / 2
@@ -147,7 +147,7 @@ def test_median_ignores_a_wild_block_and_composes() -> None:
 @pytest.mark.claim("DP-14")
 def test_median_passes_the_audit_on_a_block_that_flips() -> None:
     source = dp_noise_source(7)
-    median = GridMedian(bounds=(-1.0, 1.0), n_points=5)
+    median = MedianAggregator(bounds=(-1.0, 1.0), n_points=5)
 
     def draw(side: int, n: int) -> np.ndarray:
         outputs = np.array([[-1.0], [1.0], [1.0 if side else -1.0]])
@@ -161,14 +161,15 @@ def test_median_passes_the_audit_on_a_block_that_flips() -> None:
 def test_outputs_of_the_wrong_kind_count_as_the_centre() -> None:
     release = subsample_aggregate(
         lambda x: [math.nan, 1.0] if x.mean() > 0 else "text", (np.arange(100.0),), n_blocks=10,
-        size=2, aggregator=GridMedian(bounds=(-1.0, 3.0), n_points=5), epsilon=50.0, simulate=0,
+        size=2, aggregator=MedianAggregator(bounds=(-1.0, 3.0), n_points=5), epsilon=50.0,
+        simulate=0,
     )  # fmt: skip
     assert np.array_equal(release.value, [1.0, 1.0])
 
 
 def test_bad_aggregations_are_refused() -> None:
     settings: dict[str, Any] = {
-        "n_blocks": 5, "size": 1, "epsilon": 1.0, "aggregator": ClippedMean(clip_norm=1.0)
+        "n_blocks": 5, "size": 1, "epsilon": 1.0, "aggregator": MeanAggregator(clip_norm=1.0)
     }  # fmt: skip
     data = (np.arange(50.0),)
     for change, match in (
@@ -181,9 +182,9 @@ def test_bad_aggregations_are_refused() -> None:
     with pytest.raises(DataError, match="equal length"):
         subsample_aggregate(np.mean, (np.arange(5), np.arange(6)), **settings)
     with pytest.raises(BudgetError, match="clip_norm must be"):
-        ClippedMean(clip_norm=0.0)
+        MeanAggregator(clip_norm=0.0)
     with pytest.raises(BudgetError, match="bounds must be two finite ends"):
-        GridMedian(bounds=(1.0, 1.0))
+        MedianAggregator(bounds=(1.0, 1.0))
 
 
 # --- votes ----------------------------------------------------------------------------------

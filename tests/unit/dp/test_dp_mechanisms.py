@@ -14,12 +14,12 @@ from scipy.integrate import trapezoid
 
 from pacprivacy.dp.mechanisms import (
     _total_loss,
-    choose_candidate,
     choose_hypothesis,
     exponential,
+    exponential_choice,
+    exponential_score_loss,
     gaussian,
     laplace,
-    score_loss,
 )
 from pacprivacy.dp.noise import dp_noise_source
 from pacprivacy.dp.statistics import private_mean, private_sum
@@ -98,7 +98,7 @@ def test_choices_have_the_law_of_permute_and_flip() -> None:
     assert law.sum() == pytest.approx(1.0, abs=1e-8)
     source = dp_noise_source(5)
     drawn = [
-        choose_candidate(scores, sensitivity=1.0, epsilon=epsilon, monotone=False, source=source)
+        exponential_choice(scores, sensitivity=1.0, epsilon=epsilon, monotone=False, source=source)
         for _ in range(n)
     ]
     counts = np.bincount(drawn, minlength=3)
@@ -134,11 +134,11 @@ def test_no_probability_changes_by_more_than_the_promise(monotone: bool) -> None
 @pytest.mark.claim("DP-8")
 def test_the_choice_is_within_its_utility_bound() -> None:
     scores = np.concatenate([[100.0], np.full(200, 100.0 - 12.0)])
-    bound = score_loss(201, sensitivity=1.0, epsilon=1.5, gamma=0.1)
+    bound = exponential_score_loss(201, sensitivity=1.0, epsilon=1.5, gamma=0.1)
     assert bound < 12.0
     source = dp_noise_source(6)
     misses = sum(
-        choose_candidate(scores, sensitivity=1.0, epsilon=1.5, monotone=False, source=source) > 0
+        exponential_choice(scores, sensitivity=1.0, epsilon=1.5, monotone=False, source=source) > 0
         for _ in range(2000)
     )
     assert misses < 0.1 * 2000
@@ -153,7 +153,7 @@ def test_extreme_scores_are_handled() -> None:
             exponential(bad, sensitivity=1.0, epsilon=1.0, neighbours="replace")
     for name in ("sensitivity", "epsilon"):
         with pytest.raises(BudgetError, match=f"{name} must be"):
-            choose_candidate(
+            exponential_choice(
                 [1.0],
                 **({"sensitivity": 1.0, "epsilon": 1.0} | {name: 0.0}),  # type: ignore[arg-type]
                 monotone=False,

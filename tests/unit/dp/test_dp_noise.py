@@ -15,10 +15,10 @@ from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.noise import (
     add_gaussian,
     add_laplace,
+    dp_noise_epsilon,
+    dp_noise_parameter,
     dp_noise_slack,
     dp_noise_source,
-    lattice_epsilon,
-    lattice_parameter,
 )
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise.lattice import sample_discrete_laplace
@@ -80,14 +80,14 @@ def test_gaussian_pays_for_rounding_and_for_the_grid() -> None:
     whole = Fraction(one.noise_std) / Fraction(one.grid_step)
     needed = (1 / Fraction(one.grid_step) + 1) / Fraction(1, 2)  # a whole number of steps
     assert whole**2 - Fraction(1, 12) >= needed**2  # the variance of its continuous twin
-    assert lattice_parameter(1.0, 1e-6, 10**30) < lattice_parameter(1.0, 1e-6, 1)
-    large = lattice_parameter(100.0, 1e-9, 1)  # by zCDP: μ²/2 + 2 sqrt(μ²/2 ln(1/δ))
+    assert dp_noise_parameter(1.0, 1e-6, 10**30) < dp_noise_parameter(1.0, 1e-6, 1)
+    large = dp_noise_parameter(100.0, 1e-9, 1)  # by zCDP: μ²/2 + 2 sqrt(μ²/2 ln(1/δ))
     rho = large**2 / 2
     assert rho + 2 * math.sqrt(rho * math.log(1e9)) == pytest.approx(100.0, rel=1e-9)
     assert dp_noise_slack(1.0, 32) == pytest.approx((1 + math.e) * 2.0**-116, rel=1e-12)
     for epsilon, delta, n_numbers in [(0.1, 1e-9, 1), (8.0, 1e-6, 10**10), (100.0, 1e-9, 1)]:
-        parameter = lattice_parameter(epsilon, delta, n_numbers)
-        assert lattice_epsilon(parameter, delta, n_numbers) == pytest.approx(epsilon, rel=1e-7)
+        parameter = dp_noise_parameter(epsilon, delta, n_numbers)
+        assert dp_noise_epsilon(parameter, delta, n_numbers) == pytest.approx(epsilon, rel=1e-7)
 
 
 @pytest.mark.claim("L-3")
@@ -163,7 +163,7 @@ def test_bad_input_is_refused() -> None:
     source = dp_noise_source(0)
     for delta in (0.0, 1.0, -0.1, math.nan, True):
         with pytest.raises(BudgetError, match="delta must be between 0 and 1"):
-            lattice_parameter(1.0, delta, 1)
+            dp_noise_parameter(1.0, delta, 1)
     with pytest.raises(DataError, match="values must be finite"):
         add_laplace([math.nan], sensitivity=1.0, epsilon=1.0, source=source)
     with pytest.raises(BudgetError, match="Rescale"):

@@ -18,10 +18,10 @@ from pacprivacy.dp import (
     RandomRuns,
     ReplacementBatch,
     Steps,
-    descent_noise,
+    dp_descent_noise,
     dp_search,
+    dp_search_noise,
     pure_search,
-    search_noise,
 )
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 
@@ -89,13 +89,13 @@ def test_best_of_pure_runs_costs_at_most_two_plus_shape(shape: float) -> None:
 @pytest.mark.claim("G-4")
 def test_search_needs_more_noise_than_a_run() -> None:
     settings = {"n_steps": 100, "epsilon": 1.0, "delta": 1e-5}
-    single = descent_noise(POISSON, 0, **settings)
+    single = dp_descent_noise(POISSON, 0, **settings)
     found = {
-        mean: search_noise(POISSON, 0, runs=RandomRuns(mean=mean), **settings)
+        mean: dp_search_noise(POISSON, 0, runs=RandomRuns(mean=mean), **settings)
         for mean in (5.0, 20.0)
     }
     assert single < found[5.0] < found[20.0] < 3 * single
-    logarithmic = search_noise(POISSON, 0, runs=RandomRuns(mean=5.0, shape=0.0), **settings)
+    logarithmic = dp_search_noise(POISSON, 0, runs=RandomRuns(mean=5.0, shape=0.0), **settings)
     assert logarithmic < found[5.0]
 
 
@@ -103,7 +103,7 @@ def test_search_needs_more_noise_than_a_run() -> None:
 def test_search_noise_by_the_published_formula() -> None:
     """Theorem 2 of Papernot and Steinke for Gaussian runs, whose divergences are linear."""
     runs, n_steps, delta = RandomRuns(mean=5.0), 10, 1e-5
-    noise = search_noise(
+    noise = dp_search_noise(
         FullBatch(n_public=5), 5, n_steps=n_steps, runs=runs, epsilon=2.0, delta=delta
     )
     orders = np.arange(2, 65)

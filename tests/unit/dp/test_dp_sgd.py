@@ -27,14 +27,14 @@ from pacprivacy.dp import (
     Squared,
     Steps,
     clip,
-    descent_epsilon,
-    descent_noise,
+    dp_descent_epsilon,
+    dp_descent_noise,
     dp_sgd,
 )
-from pacprivacy.dp.clipping import whole_rows
-from pacprivacy.dp.descent import StepNoise, descent_rate, private_descent
+from pacprivacy.dp.clipping import clip_to_whole_rows
+from pacprivacy.dp.descent import DPDescentNoise, dp_descent_rate, run_dp_descent
 from pacprivacy.dp.sgd import LinearSGDSums
-from pacprivacy.dp.totals import SUM_BITS, ExactTotal, add_gradients
+from pacprivacy.dp.totals import SUM_BITS, ExactTotal, add_gradients_to_total
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.theory import gaussian_delta
 
@@ -74,7 +74,7 @@ def values(loss: Any, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
 def whole_gradients(gradients: np.ndarray, norm: float) -> np.ndarray:
     """Sum of clipped gradients, in whole multiples of 2^-40 of the norm."""
     total = ExactTotal((gradients.shape[1],))
-    add_gradients(total, gradients, norm)
+    add_gradients_to_total(total, gradients, norm)
     return total.held()
 
 
@@ -105,7 +105,7 @@ def test_sums_are_those_of_clipped_gradients(loss: Any) -> None:
     generator = np.random.default_rng(1)
     X = generator.normal(size=(200, 4))
     y = targets(loss, 200, generator)
-    rows, target = whole_rows(X, 2.0), loss.encode(y, 200)
+    rows, target = clip_to_whole_rows(X, 2.0), loss.encode(y, 200)
     weights = generator.normal(size=(loss.n_scores, 4))
     clipped = clip(X, 2.0)
     slopes = loss.slopes(clipped @ weights.T, target)
@@ -124,7 +124,7 @@ def test_no_record_adds_more_than_the_norm_whatever_else_is_there(loss: Any) -> 
     generator = np.random.default_rng(2)
     X = generator.normal(size=(300, 7)) * np.exp(generator.normal(0, 4, size=(300, 1)))
     y = targets(loss, 300, generator)
-    sums = LinearSGDSums(whole_rows(X, 1.0), loss.encode(y, 300), loss, clip_norm=0.05)
+    sums = LinearSGDSums(clip_to_whole_rows(X, 1.0), loss.encode(y, 300), loss, clip_norm=0.05)
     weights = generator.normal(size=7 * loss.n_scores) * 3
     alone = np.array([sums.whole_sum(weights, np.array([i])) for i in range(300)])
     lengths = [length(row) for row in alone]
@@ -201,7 +201,7 @@ def test_a_target_that_was_not_declared_has_no_slope(loss: Any) -> None:
 def test_rounded_sums_stay_within_the_noise(neighbours: Any, noise: float) -> None:
     generator = np.random.default_rng(4)
     d, reach = 50, 1 if neighbours == "add_remove" else 2
-    noisy = StepNoise(noise, d, neighbours, SimulatedSource(0))
+    noisy = DPDescentNoise(noise, d, neighbours, SimulatedSource(0))
     assert 2**29 <= noisy.units <= 2**31
     assert noisy.std == pytest.approx(noise, rel=1e-5)
     half = (1 << noisy.shift) >> 1
@@ -214,7 +214,7 @@ def test_rounded_sums_stay_within_the_noise(neighbours: Any, noise: float) -> No
 
 
 def test_noise_of_a_step_is_the_stated_one() -> None:
-    noisy = StepNoise(2.0, 4, "add_remove", SimulatedSource(5), 4096)
+    noisy = DPDescentNoise(2.0, 4, "add_remove", SimulatedSource(5), 4096)
     whole = np.array([0, 2**SUM_BITS, -3 * 2**SUM_BITS, 12345])
     drawn = np.array([noisy.release(whole) for _ in range(20_000)])
     np.testing.assert_allclose(drawn.mean(axis=0), [0, 1, -3, 0], atol=0.1)
@@ -254,9 +254,9 @@ def test_epsilon_of_poisson_batches_is_that_of_dp_accounting() -> None:
     batch = PoissonBatch(size=30, n_public=1000)
     event = dp_accounting.PoissonSampledDpEvent(0.03, dp_accounting.GaussianDpEvent(1.5))
     theirs = PLDAccountant(ADD_REMOVE).compose(event, 200).get_epsilon(1e-5)
-    ours = descent_epsilon(batch, 7, n_steps=200, noise=1.5, delta=1e-5)
+    ours = dp_descent_epsilon(batch, 7, n_steps=200, noise=1.5, delta=1e-5)
     assert ours == pytest.approx(theirs, rel=1e-9)
-    noise = descent_noise(batch, 7, n_steps=200, epsilon=theirs, delta=1e-5)
+    noise = dp_descent_noise(batch, 7, n_steps=200, epsilon=theirs, delta=1e-5)
     assert 1.5 <= noise < 1.5 * 1.003
 
 
@@ -264,19 +264,19 @@ def test_epsilon_of_poisson_batches_is_that_of_dp_accounting() -> None:
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
 def test_full_batches_follow_the_exact_gaussian_curve(neighbours: Any) -> None:
     batch = FullBatch(n_public=10, neighbours=neighbours)
-    noise = descent_noise(batch, 10, n_steps=25, epsilon=0.8, delta=1e-6)
+    noise = dp_descent_noise(batch, 10, n_steps=25, epsilon=0.8, delta=1e-6)
     reach = 1 if neighbours == "add_remove" else 2
     assert gaussian_delta(0.8, 5 * reach / noise) == pytest.approx(1e-6, rel=1e-6)
     assert gaussian_delta(0.8, 5 * reach / noise) <= 1e-6
-    again = descent_epsilon(batch, 10, n_steps=25, noise=noise, delta=1e-6)
+    again = dp_descent_epsilon(batch, 10, n_steps=25, noise=noise, delta=1e-6)
     assert again == pytest.approx(0.8, rel=1e-8)
 
 
 @pytest.mark.claim("G-2")
 def test_batches_of_all_records_cost_what_no_sampling_costs() -> None:
     settings = {"n_steps": 9, "noise": 12.0, "delta": 1e-5}
-    exact = descent_epsilon(FullBatch(neighbours="replace"), 40, **settings)
-    fixed = descent_epsilon(FixedBatch(size=40), 40, **settings)
+    exact = dp_descent_epsilon(FullBatch(neighbours="replace"), 40, **settings)
+    fixed = dp_descent_epsilon(FixedBatch(size=40), 40, **settings)
     assert exact <= fixed < exact * 1.001
 
 
@@ -290,7 +290,7 @@ def test_no_pair_of_neighbours_costs_more_than_stated(batch: Any) -> None:
     else:
         times = np.arange(31)
         chances = stats.binom.pmf(times, 30, 1 / n)
-    stated = descent_epsilon(batch, n, n_steps=n_steps, noise=noise, delta=delta)
+    stated = dp_descent_epsilon(batch, n, n_steps=n_steps, noise=noise, delta=delta)
     generator = np.random.default_rng(7)
 
     def density(x: np.ndarray, sign: int) -> np.ndarray:
@@ -319,9 +319,9 @@ def test_fixed_batches_cost_less_than_the_renyi_figure() -> None:
     )
     renyi = RdpAccountant(neighboring_relation=REPLACE).compose(event, 500).get_epsilon(1e-5)
     settings = {"n_steps": 500, "noise": 4.0, "delta": 1e-5}
-    ours = descent_epsilon(FixedBatch(size=20), 1000, **settings)
-    repeated = descent_epsilon(ReplacementBatch(size=20), 1000, **settings)
-    poisson = descent_epsilon(PoissonBatch(size=20, n_public=1000), 1000, **settings)
+    ours = dp_descent_epsilon(FixedBatch(size=20), 1000, **settings)
+    repeated = dp_descent_epsilon(ReplacementBatch(size=20), 1000, **settings)
+    poisson = dp_descent_epsilon(PoissonBatch(size=20, n_public=1000), 1000, **settings)
     assert poisson < ours < repeated < renyi
     assert ours > poisson * 1.9  # a replaced record moves a sum by twice as much
 
@@ -391,7 +391,7 @@ def test_average_is_the_mean_of_all_iterates() -> None:
     for average in (False, True):
         recorder = Recorder()
         steps = Steps(n_steps=7, learning_rate=0.5, clip_norm=2.0, average=average, penalty=0.1)
-        results[average], std = private_descent(
+        results[average], std = run_dp_descent(
             recorder,
             np.ones(3),
             batch=FullBatch(n_public=10),
@@ -541,15 +541,18 @@ def test_momentum_and_adam_see_released_gradients_only(
 ) -> None:
     released = np.random.default_rng(3).normal(size=(5, 2))
     queue = list(released)
-    monkeypatch.setattr(StepNoise, "release", lambda self, whole: queue.pop(0))
+    monkeypatch.setattr(DPDescentNoise, "release", lambda self, whole: queue.pop(0))
     steps = Steps(n_steps=5, learning_rate=0.1, clip_norm=2.0, momentum=0.8, squares=squares)
     batch = FullBatch(n_public=4)
     sums = LinearSGDSums(
-        whole_rows(np.ones((4, 2)), 2.0), np.ones(4), Logistic(classes=(0, 1)), clip_norm=2.0
+        clip_to_whole_rows(np.ones((4, 2)), 2.0),
+        np.ones(4),
+        Logistic(classes=(0, 1)),
+        clip_norm=2.0,
     )
     source = SimulatedSource(np.random.default_rng(0))
     told: dict[str, Any] = {"batch": batch, "noise": 0.25, "source": source}
-    weights, std = private_descent(sums, np.zeros(2), steps=steps, **told)
+    weights, std = run_dp_descent(sums, np.zeros(2), steps=steps, **told)
     gradients = released * 2.0 / 4
     expected = np.zeros(2)
     for done in range(1, 6):
@@ -574,11 +577,11 @@ def test_the_rate_follows_from_the_noise_and_the_units_of_features(x_bound: floa
     steps = Steps(n_steps=50, clip_norm=0.5 * x_bound)
 
     def rate(epsilon: float, **changed: Any) -> float:
-        return descent_rate(
+        return dp_descent_rate(
             batch, 0, replace(steps, **changed), x_bound=x_bound, epsilon=epsilon, **told
         )
 
-    noise = descent_noise(batch, 0, n_steps=50, epsilon=1.0, delta=1e-6)
+    noise = dp_descent_noise(batch, 0, n_steps=50, epsilon=1.0, delta=1e-6)
     moved = rate(1.0) * noise * steps.clip_norm / 5000 * np.sqrt(50) * x_bound
     assert moved == pytest.approx(1.0, rel=1e-6)
     assert rate(0.1) < rate(1.0) < rate(2.0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pacprivacy.dp import STATISTICS, release_statistic, verify_dp
+from pacprivacy.dp import STATISTICS, release_dp_statistic, verify_dp
 from pacprivacy.dp.statistics import _read, _totals
 from pacprivacy.errors import BudgetError, DataError
 
@@ -22,7 +22,7 @@ GIVEN: dict[str, Any] = {"ranges": [(0.0, 100.0)], "cells": CELLS, "cell_names":
 @pytest.mark.parametrize("statistic", STATISTICS)
 @pytest.mark.parametrize("budget", [{"success": 0.6}, {"epsilon": 0.7}])
 def test_the_certificate_keeps_what_was_asked(statistic: str, budget: dict[str, float]) -> None:
-    found = release_statistic({"age": AGES}, statistic=statistic, **GIVEN, **budget).certificate
+    found = release_dp_statistic({"age": AGES}, statistic=statistic, **GIVEN, **budget).certificate
     assert verify_dp(found).digest
     if "success" in budget:
         assert 0.598 < found.membership_bound <= 0.6
@@ -65,7 +65,7 @@ def test_values_are_right_within_their_noise() -> None:
     for statistic, compute in of.items():
         misses = []
         for seed in range(60):
-            found = release_statistic(
+            found = release_dp_statistic(
                 {"age": AGES}, statistic=statistic, success=0.6, simulate=seed, **GIVEN
             ).value
             misses += [
@@ -75,13 +75,15 @@ def test_values_are_right_within_their_noise() -> None:
             ]
         assert 0.75 < np.std(misses) < 1.25
         assert abs(np.mean(misses)) < 0.5
-    found = release_statistic({"age": AGES}, statistic="median", success=0.6, simulate=0, **GIVEN)
+    found = release_dp_statistic(
+        {"age": AGES}, statistic="median", success=0.6, simulate=0, **GIVEN
+    )
     for name, values in truth.items():
         assert abs(found.value["median"]["age"][name] - np.median(values)) < 3
 
 
 def test_a_histogram_counts_what_is_inside() -> None:
-    found = release_statistic(
+    found = release_dp_statistic(
         {"x": np.array([-1.0, 0.0, 5.0, 10.0, 11.0] * 1000)},
         statistic="histogram",
         ranges=[(0, 10)],
@@ -112,4 +114,4 @@ def test_a_histogram_counts_what_is_inside() -> None:
 )
 def test_what_cannot_be_promised_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises((BudgetError, DataError), match=said):
-        release_statistic({"age": AGES}, **{**GIVEN, **given})
+        release_dp_statistic({"age": AGES}, **{**GIVEN, **given})

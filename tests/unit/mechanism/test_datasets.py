@@ -21,7 +21,7 @@ from pacprivacy.mechanism import (
     coerce_data,
     datasets,
 )
-from pacprivacy.simulation import run_mechanism, value_on_all
+from pacprivacy.simulation import run_mechanism, run_on_all
 
 N = 3000
 RNG = np.random.default_rng(3)
@@ -99,8 +99,8 @@ def test_the_same_numbers_as_in_memory(
     wanted = run_mechanism(mechanism, arrays, pool, rng=1)
     np.testing.assert_allclose(found.values, wanted.values, rtol=1e-9, atol=1e-9)
     assert found.structure == wanted.structure
-    goal = value_on_all(mechanism, coerce_data(arrays))
-    np.testing.assert_allclose(value_on_all(mechanism, coerce_data(files)), goal, rtol=1e-8)
+    goal = run_on_all(mechanism, coerce_data(arrays))
+    np.testing.assert_allclose(run_on_all(mechanism, coerce_data(files)), goal, rtol=1e-8)
 
 
 def test_a_release_from_files(folder: Path, tmp_path: Path) -> None:

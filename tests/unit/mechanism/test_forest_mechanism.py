@@ -14,7 +14,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Forest, coerce_data, flatten
-from pacprivacy.mechanism.forest import bin_columns, fence_grids
+from pacprivacy.mechanism.forest import bin_forest_columns, forest_fence_grids
 from pacprivacy.pool import Balanced, Poisson
 from pacprivacy.simulation import run_mechanism
 
@@ -157,12 +157,12 @@ def test_bins_count_the_points_that_are_not_above(
     high = low + width
     if not high > low:
         return
-    fences = fence_grids(np.array([low]), np.array([high - low]), n_thresholds)
+    fences = forest_fence_grids(np.array([low]), np.array([high - low]), n_thresholds)
     grid = fences[0, 1:-1]
     rng = np.random.default_rng(seed)
     values = np.concatenate([rng.uniform(low - width, high + width, 40), grid, [low, high]])
     near = np.concatenate([values, np.nextafter(values, np.inf), np.nextafter(values, -np.inf)])
-    bins = bin_columns(near[:, None], fences)[0]
+    bins = bin_forest_columns(near[:, None], fences)[0]
     assert bins.tolist() == [int((grid <= value).sum()) for value in near]
 
 

@@ -12,7 +12,7 @@ import sklearn.decomposition
 
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import PCA, coerce_data, flatten, mechanism_batch
-from pacprivacy.mechanism.pca import align_basis, orthonormalise
+from pacprivacy.mechanism.pca import align_pca_basis, orthonormalise_pca_basis
 from pacprivacy.pool import Balanced, Poisson
 from pacprivacy.simulation import run_mechanism
 
@@ -80,18 +80,18 @@ def test_restoration_error_is_relative() -> None:
 def test_signs_and_rotations_of_the_fit_are_gone(seed: int) -> None:
     basis = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:3]
     fit = np.linalg.svd(X[::2] - X[::2].mean(axis=0), full_matrices=False)[2][:3]
-    aligned = align_basis(fit, basis)
+    aligned = align_pca_basis(fit, basis)
     np.testing.assert_allclose(
-        align_basis(random_rotation(3, seed) @ fit, basis), aligned, atol=1e-12
+        align_pca_basis(random_rotation(3, seed) @ fit, basis), aligned, atol=1e-12
     )
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(3, 1))
-    np.testing.assert_allclose(align_basis(signs * fit[::-1], basis), aligned, atol=1e-12)
+    np.testing.assert_allclose(align_pca_basis(signs * fit[::-1], basis), aligned, atol=1e-12)
 
 
 def test_no_rotation_comes_nearer_to_the_reference() -> None:
     basis = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:3]
     fit = np.linalg.svd(X[::2] - X[::2].mean(axis=0), full_matrices=False)[2][:3]
-    aligned = align_basis(fit, basis)
+    aligned = align_pca_basis(fit, basis)
     least = np.linalg.norm(aligned - basis)
     for seed in range(50):
         assert np.linalg.norm(random_rotation(3, seed) @ aligned - basis) >= least
@@ -241,7 +241,7 @@ def test_released_components_are_made_orthonormal() -> None:
 
 def test_orthonormal_rows_stay() -> None:
     rows = random_rotation(5, 2)[:3]
-    np.testing.assert_allclose(orthonormalise(rows), rows, atol=1e-12)
+    np.testing.assert_allclose(orthonormalise_pca_basis(rows), rows, atol=1e-12)
 
 
 def test_frames_are_read() -> None:

@@ -25,13 +25,13 @@ from pacprivacy.noise import (
     Rule,
     as_rule,
     calibrate,
-    propose_variance,
+    propose_rule_variance,
     spread_of,
 )
 from pacprivacy.noise.iid import N_RESERVE, iid_log_det
 from pacprivacy.noise.plan import NOISELESS, distinct_plan_outputs
 from pacprivacy.noise.rules import check_rule_feasible
-from pacprivacy.noise.shapes import unit_shifts
+from pacprivacy.noise.shapes import shape_unit_shifts
 from pacprivacy.pool import Balanced, Half, Pool
 from pacprivacy.theory import mi_for_success
 
@@ -98,7 +98,7 @@ def test_a_rule_from_outside_is_asked_like_any_other(outputs: Matrix) -> None:
     usual = calibrate(outputs, Information(0.5), rule="waterfill")
     assert plan.rule == "borrowed"
     assert plan.total_variance == usual.total_variance
-    assert propose_variance(outputs, Information(0.5), rule=Borrowed()) == usual.total_variance
+    assert propose_rule_variance(outputs, Information(0.5), rule=Borrowed()) == usual.total_variance
 
 
 @pytest.mark.parametrize("rule", ["fancy", "basis", "Waterfill", 3, ["exact"]])
@@ -467,7 +467,7 @@ def test_bad_boxes_are_refused(bad: dict[str, object]) -> None:
 
 def test_unit_shifts_are_half_the_difference_of_means(outputs: Matrix, pool: Pool) -> None:
     spread = spread_of(outputs, np.exp(UNIFORM))
-    shifts = unit_shifts(spread, ViewTilts(pool), UNIFORM)
+    shifts = shape_unit_shifts(spread, ViewTilts(pool), UNIFORM)
     for unit, inside in enumerate(pool.masks().T):
         apart = spread.coordinates[inside].mean(axis=0) - spread.coordinates[~inside].mean(axis=0)
         np.testing.assert_allclose(shifts[unit], apart / 2, atol=1e-6)

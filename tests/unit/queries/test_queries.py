@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy.cli.main import app
+from pacprivacy.cli.console import app
 from pacprivacy.errors import DataError, MechanismError, QueryError
 from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
 from pacprivacy.queries import make_query_mechanism

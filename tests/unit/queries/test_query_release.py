@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy.cli.main import app
+from pacprivacy.cli.console import app
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import Row
 from pacprivacy.session import QueryAnswer, QueryRelease, query_answer

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.adversary.information import divergences, noiseless_divergences
-from pacprivacy.adversary.view import make_view
+from pacprivacy.adversary.information import (
+    information_divergences,
+    noiseless_information_divergences,
+)
+from pacprivacy.adversary.view_and_belief import make_view
 
 
 @pytest.mark.claim("RP-2")
@@ -13,8 +16,8 @@ def test_closed_form_without_noise_agrees_with_draws() -> None:
     groups = np.array([0, 0, 0, 1, 1, 2])
     view = make_view(np.zeros((6, 1)), None, groups=groups)
     rng = np.random.default_rng(0)
-    drawn = divergences(view, n_draws=50_000, gamma=1e-6, rng=rng)
-    for one, closed in zip(drawn, noiseless_divergences(view), strict=True):
+    drawn = information_divergences(view, n_draws=50_000, gamma=1e-6, rng=rng)
+    for one, closed in zip(drawn, noiseless_information_divergences(view), strict=True):
         assert one.estimate.lower <= closed.estimate.value <= one.estimate.upper
         assert closed.estimate.confidence == 1.0
 

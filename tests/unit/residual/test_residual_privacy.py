@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 import pacprivacy as pac
-from pacprivacy.adversary import View, divergences, make_view
+from pacprivacy.adversary import View, information_divergences, make_view
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise import calibrate
 from pacprivacy.residual import (
@@ -53,7 +53,7 @@ def test_divergences_agree_with_quadrature_on_two_points() -> None:
         "chi-square": mean(lambda p: 2 * p**2 + 2 * (1 - p) ** 2 - 1),
         "squared Hellinger": mean(lambda p: 1 - math.sqrt(p / 2) - math.sqrt((1 - p) / 2)),
     }
-    found = divergences(plan.view(SIGNS), n_draws=100_000, gamma=1e-6, rng=0)
+    found = information_divergences(plan.view(SIGNS), n_draws=100_000, gamma=1e-6, rng=0)
     assert [item.name for item in found] == list(truth)
     for item in found:
         assert item.estimate.lower <= truth[item.name] <= item.estimate.upper
@@ -66,8 +66,8 @@ def test_divergences_of_a_belief_leave_out_what_is_ruled_out() -> None:
     log_p = np.log([0.4, 0.3, 0.3, 1e-300, 1e-300, 1e-300]) * [1, 1, 1, np.inf, np.inf, np.inf]
     plan = calibrate(outputs, pac.Information(0.2), rule="waterfill", log_belief=log_p)
     alone = calibrate(outputs[:3], pac.Information(0.2), rule="waterfill", log_belief=log_p[:3])
-    among = divergences(plan.view(outputs, log_p), n_draws=50_000, rng=0)
-    without = divergences(alone.view(outputs[:3], log_p[:3]), n_draws=50_000, rng=0)
+    among = information_divergences(plan.view(outputs, log_p), n_draws=50_000, rng=0)
+    without = information_divergences(alone.view(outputs[:3], log_p[:3]), n_draws=50_000, rng=0)
     for one, other in zip(among, without, strict=True):
         assert one.estimate.value == pytest.approx(other.estimate.value, rel=0.03)
 

@@ -9,7 +9,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.mechanism import Mean
-from pacprivacy.noise import propose_variance
+from pacprivacy.noise import propose_rule_variance
 from pacprivacy.pool import Balanced, Half
 from pacprivacy.session import Plan, Rehearsal
 from pacprivacy.simulation import run_mechanism
@@ -79,7 +79,7 @@ def test_the_pilots_of_a_black_box_cost_less_than_a_third_of_the_run() -> None:
 def best_on_trial(monkeypatch: pytest.MonkeyPatch, noise: dict[int, float]) -> int:
     """Return the folds for which the sum of this noise and of the candidates' distance is least."""
     monkeypatch.setattr(
-        "pacprivacy.session.rehearsal.propose_variance",
+        "pacprivacy.session.rehearsal.propose_rule_variance",
         lambda outputs, budget, *, pool, rng: noise[pool.folds],
     )
     return drawn(LIMIT, n_subsets=800).folds
@@ -129,7 +129,7 @@ def test_halves_would_cost_more(planned: Plan) -> None:
 
     chosen = error(planned.noise.total_variance, planned.outputs.values)
     # A proposal is at most what a release would need.
-    assert chosen < error(propose_variance(halves, LIMIT, pool=pool, rng=0), halves)
+    assert chosen < error(propose_rule_variance(halves, LIMIT, pool=pool, rng=0), halves)
     assert planned.certificate.membership_bound <= 0.6
 
 
@@ -157,7 +157,7 @@ def test_a_plan_says_what_more_candidates_would_buy() -> None:
     for m, k in ((256, 2), (2000, 10)):
         pool = Balanced(n_subsets=m, folds=k).draw(len(X), rng=1)
         values = run_mechanism(Mean(), X, pool, rng=0).values
-        noise = propose_variance(values, LIMIT, pool=pool, rng=0)
+        noise = propose_rule_variance(values, LIMIT, pool=pool, rng=0)
         errors.append(np.sqrt(noise + np.square(values - goal).sum(axis=1).mean()))
     assert errors[1] / errors[0] == pytest.approx(found.more.error, abs=0.15)
 

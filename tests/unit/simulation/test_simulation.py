@@ -475,7 +475,7 @@ def test_workers_that_always_die_are_an_error() -> None:
 
 @pytest.mark.claim("M-5")
 def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = {**workers.read_versions(), "numpy": "1.0"}
+    versions = {**workers.worker_versions(), "numpy": "1.0"}
     monkeypatch.setattr(workers, "Label", functools.partial(workers.Label, versions=versions))
     with pytest.raises(MechanismError, match=r"versions of the caller, numpy 1\.0; got numpy 2"):
         run_mechanism(np.mean, np.arange(40.0), Balanced(n_subsets=8).draw(40), n_jobs=2)
@@ -483,7 +483,7 @@ def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_task_is_small_and_arrays_are_not_copied() -> None:
     data = coerce_data(np.arange(80_000.0))
-    parcel = workers.Parcel.of({"data": data, "function": lambda x: x.sum()})
+    parcel = workers.WorkerParcel.of({"data": data, "function": lambda x: x.sum()})
     assert len(parcel.pickle) < 2000
     assert sum(array.nbytes for array in parcel.arrays) == 640_000
     opened = parcel.open()

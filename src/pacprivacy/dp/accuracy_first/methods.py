@@ -11,14 +11,14 @@ import numpy as np
 from pacprivacy._checks import check_positive
 from pacprivacy._random import BitSource
 from pacprivacy.dp import DPRelease
-from pacprivacy.dp.accuracy_first import mechanisms
+from pacprivacy.dp.accuracy_first import noise_levels, threshold
 from pacprivacy.dp.accuracy_first.problems import LogisticProblem, Problem, RidgeProblem
 from pacprivacy.dp.accuracy_first.search import (
     SearchCandidates,
     SearchFound,
-    invert_theory,
     search_by_doubling,
     search_by_reduction,
+    search_by_theory,
 )
 from pacprivacy.dp.events import publish_event
 from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_source
@@ -44,7 +44,7 @@ class Method(ABC):
     gamma: float = 0.1
     neighbours: Literal["replace"] = "replace"
     n_levels: int = 1000
-    calibration: mechanisms.Calibration = "tight"
+    calibration: threshold.Calibration = "tight"
     radius: float | None = None
     delta: float = 0.0
 
@@ -103,7 +103,7 @@ class Method(ABC):
         goal = {"alpha": self.alpha, "gamma": self.gamma}
         if search == "theory":
             epsilon = problem.theory_epsilon(self.alpha)
-            found = invert_theory(problem, epsilon=epsilon, source=source)
+            found = search_by_theory(problem, epsilon=epsilon, source=source)
         elif search == "doubling":
             found = search_by_doubling(problem, **goal, source=source)
         else:
@@ -136,7 +136,7 @@ class Method(ABC):
         return publish_event(
             problem.coefficients(found.model),
             (found.epsilon * rounded, self.delta, "replace"),
-            mechanisms.level_event(found.most_epsilon * rounded, self.delta),
+            noise_levels.level_event(found.most_epsilon * rounded, self.delta),
             simulation=source.is_simulation,
             kind="dp-ex-post" if tested else "dp",
             mechanism=f"{problem.mechanism}, {SEARCHES[search]}"
@@ -144,7 +144,7 @@ class Method(ABC):
             assumptions=problem.assumptions,
             accounting=accounting,
             noise=found.noise,
-            notes=(self._note(found, tested=tested), *mechanisms.level_notes(self.delta)),
+            notes=(self._note(found, tested=tested), *noise_levels.level_notes(self.delta)),
         )
 
     def _note(self, found: SearchFound, *, tested: bool) -> str:

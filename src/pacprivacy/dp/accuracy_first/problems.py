@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import records
-from pacprivacy.dp.clipping import norms_of
+from pacprivacy.dp.clipping import clipping_norms
 from pacprivacy.dp.losses import LogisticMargin
 from pacprivacy.dp.perturbation import SOLVER, TOLERANCE, minimise_perturbed
 from pacprivacy.errors import DataError
@@ -94,7 +94,7 @@ class Problem(ABC):
 def shrink_problem_rows(features: Matrix, bound: float, *, norm: int) -> Matrix:
     """Return rows divided by ``bound``, those longer than it shrunk to length 1."""
     limit = check_positive("x_bound", bound, advice="Use a length that rows rarely exceed.")
-    lengths = norms_of(features, order=norm)  # an infinite one makes a row of zeros
+    lengths = clipping_norms(features, order=norm)  # an infinite one makes a row of zeros
     # The length is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
     safe = 1.0 - (features.shape[1] + 16) * 2.0**-52
     return np.asarray(features * (safe / np.maximum(lengths, limit)), dtype=np.float64)

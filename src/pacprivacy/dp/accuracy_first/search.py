@@ -12,7 +12,7 @@ import numpy as np
 
 from pacprivacy._checks import Vector, freeze
 from pacprivacy._random import BitSource
-from pacprivacy.dp.accuracy_first import mechanisms
+from pacprivacy.dp.accuracy_first import noise_levels, threshold
 from pacprivacy.dp.accuracy_first.problems import Problem
 from pacprivacy.dp.noise import add_laplace
 
@@ -61,12 +61,12 @@ class SearchCandidates:
         delta: float = 0.0,
     ) -> None:
         self.problem = problem
-        self.levels = mechanisms.geometric_levels(
+        self.levels = noise_levels.geometric_levels(
             1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha), n_levels
         )
         self._share = share = 1.0 / len(problem.parts)
         self._noisy = [
-            mechanisms.draw_levels(
+            noise_levels.draw_levels(
                 part.values,
                 sensitivity=part.length if delta else part.sensitivity,
                 epsilons=share * self.levels,
@@ -99,7 +99,7 @@ class SearchCandidates:
     def noise_scales(self, level: int) -> dict[str, float]:
         """Return the scales of the noise at a level, by the names of the parts."""
         parts = self.problem.parts
-        if isinstance(self._noisy[0], mechanisms.BrownianLevels):
+        if isinstance(self._noisy[0], noise_levels.BrownianLevels):
             scales = [noisy.noise_scale(level) for noisy in self._noisy]
         else:
             scales = [part.sensitivity / (self._share * self.levels[level]) for part in parts]
@@ -111,7 +111,7 @@ def search_by_reduction(
     *,
     alpha: float,
     gamma: float,
-    calibration: mechanisms.Calibration,
+    calibration: threshold.Calibration,
     source: BitSource,
 ) -> SearchFound:
     """Lower the noise until the excess risk passes AboveThreshold.
@@ -121,10 +121,10 @@ def search_by_reduction(
     Claims AF-4 and AF-5. The ex-post loss is that of the test plus that of the level reached.
     """
     n_levels, reach = len(candidates.levels), candidates.problem.excess_sensitivity
-    plan = mechanisms.plan_threshold(
+    plan = threshold.plan_threshold(
         alpha, gamma=gamma, n_levels=n_levels, sensitivity=reach, calibration=calibration
     )
-    search = mechanisms.InteractiveAboveThreshold(
+    search = threshold.InteractiveAboveThreshold(
         threshold=plan.threshold, sensitivity=reach, epsilon=plan.epsilon, source=source
     )
     level = 0
@@ -156,7 +156,7 @@ def search_by_doubling(
     ---------
     Claim AF-7.
     """
-    levels = mechanisms.doubling_levels(
+    levels = noise_levels.doubling_levels(
         1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha)
     )
     reach, first = problem.excess_sensitivity, float(levels[0])
@@ -165,13 +165,13 @@ def search_by_doubling(
         model, scales = _release_once(problem, float(level), source)
         excess = float(problem.excess_risk(model[None, :])[0])
         test = add_laplace(
-            excess, sensitivity=reach * mechanisms.FLOAT_MARGIN, epsilon=test_epsilon, source=source
+            excess, sensitivity=reach * threshold.FLOAT_MARGIN, epsilon=test_epsilon, source=source
         )
         accepted = bool(test.values <= 0.5 * alpha)
         if accepted or step == len(levels):
             break
     total, most = (
-        doubling_loss(
+        search_by_doubling_loss(
             steps, first=first, sensitivity=reach, n_steps=len(levels), alpha=alpha, gamma=gamma
         )
         for steps in (step, len(levels))
@@ -189,7 +189,7 @@ def search_by_doubling(
     )
 
 
-def doubling_loss(
+def search_by_doubling_loss(
     step: int, *, first: float, sensitivity: float, n_steps: int, alpha: float, gamma: float
 ) -> float:
     """Return the ex-post loss of the doubling method that stops at ``step`` (1, 2, ...).
@@ -200,7 +200,7 @@ def doubling_loss(
     return tests + (2.0**step - 1.0) * first
 
 
-def invert_theory(problem: Problem, *, epsilon: float, source: BitSource) -> SearchFound:
+def search_by_theory(problem: Problem, *, epsilon: float, source: BitSource) -> SearchFound:
     """Release once, at the level that a utility theorem demands; nothing is tested."""
     model, scales = _release_once(problem, epsilon, source)
     return SearchFound(

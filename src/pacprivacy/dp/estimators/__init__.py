@@ -1,6 +1,5 @@
 """Estimators under differential privacy, with scikit-learn's interface."""
 
-from pacprivacy.dp.estimators.aggregate import SubsampleAggregate as SubsampleAggregate
 from pacprivacy.dp.estimators.base import DPBase as DPBase
 from pacprivacy.dp.estimators.costs import (
     DPFitCost as DPFitCost,
@@ -14,3 +13,4 @@ from pacprivacy.dp.estimators.linear import (
     DPSGDClassifier as DPSGDClassifier,
 )
 from pacprivacy.dp.estimators.pate import PATEClassifier as PATEClassifier
+from pacprivacy.dp.estimators.subsample_aggregate import SubsampleAggregate as SubsampleAggregate

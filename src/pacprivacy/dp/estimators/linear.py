@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from pacprivacy import dp
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy._sklearn import read_new
-from pacprivacy.dp.clipping import norms_of
+from pacprivacy.dp.clipping import clipping_norms
 from pacprivacy.dp.estimators.base import DPBase, dp_label_notes, read_dp_classes, read_dp_input
 from pacprivacy.errors import BudgetError, MechanismError
 
@@ -114,7 +114,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
         """Divide rows by their bound, clip them to norm 1, and append the constant."""
         with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
             scaled = np.asarray(features, dtype=np.float64) / bound
-            scaled /= np.maximum(norms_of(scaled), 1.0)
+            scaled /= np.maximum(clipping_norms(scaled), 1.0)
         if not self.fit_intercept:
             return scaled
         return np.column_stack([scaled, np.ones(len(scaled))])
@@ -398,7 +398,9 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
         if not self.fit_intercept:
             return features, bound
         with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
-            clipped = features * np.minimum(1.0, bound / np.maximum(norms_of(features), 1e-300))
+            clipped = features * np.minimum(
+                1.0, bound / np.maximum(clipping_norms(features), 1e-300)
+            )
         return np.column_stack([clipped, np.full(len(features), bound)]), math.sqrt(2.0) * bound
 
     def _run(self, rows: Any, bound: float, target: Vector) -> dp.DPRelease:

@@ -17,7 +17,7 @@ from pacprivacy.stats.statistic import Statistic, StatisticRows, label_statistic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summed(Statistic):
+class SummedStatistic(Statistic):
     """A function of sums over the rows, so that all candidates are evaluated at once."""
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
@@ -66,7 +66,7 @@ class Summed(Statistic):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mean(Summed):
+class Mean(SummedStatistic):
     """Means; of a category, the share of each level."""
 
     kind = "mean"
@@ -84,7 +84,7 @@ class Mean(Summed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sum(Summed):
+class Sum(SummedStatistic):
     """Sums over the rows of a candidate; a release scales them to all records."""
 
     kind = "sum"
@@ -98,7 +98,7 @@ class Sum(Summed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Count(Summed):
+class Count(SummedStatistic):
     """Numbers of rows, of entries, or of entries of each level."""
 
     kind = "count"
@@ -135,7 +135,7 @@ class Count(Summed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variance(Summed):
+class Variance(SummedStatistic):
     """Variances with the divisor n - 1."""
 
     kind = "variance"

@@ -16,11 +16,11 @@ from pacprivacy import dp
 from pacprivacy._checks import Array
 from pacprivacy._random import own_generators, public_generator
 from pacprivacy._sklearn import read_new
-from pacprivacy.dp.aggregate import fit_block
+from pacprivacy.dp.aggregate import fit_aggregate_block
 from pacprivacy.dp.estimators.base import DPBase, dp_label_notes, read_dp_classes, read_dp_input
 from pacprivacy.dp.records import encode_record_labels
 from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.mechanism import Structure, declare_released, flatten
+from pacprivacy.mechanism import Structure, declare_estimator_released, flatten
 
 _TEMPLATE_ROWS: Final = 20
 
@@ -158,12 +158,12 @@ class SubsampleAggregate(DPBase):
         tags.target_tags.multi_output = False
         return tags
 
-    def _aggregator(self) -> dp.ClippedMean | dp.GridMedian:
+    def _aggregator(self) -> dp.MeanAggregator | dp.MedianAggregator:
         assert self.bound is not None
         if self.aggregator == "mean":
-            return dp.ClippedMean(clip_norm=self.bound)
+            return dp.MeanAggregator(clip_norm=self.bound)
         if self.aggregator == "median":
-            return dp.GridMedian(bounds=(-abs(self.bound), abs(self.bound)))
+            return dp.MedianAggregator(bounds=(-abs(self.bound), abs(self.bound)))
         raise MechanismError(
             f"aggregator must be 'mean' or 'median'; got {self.aggregator!r}. Use 'mean'."
         )
@@ -192,9 +192,9 @@ class _FitBlock:
         if self.classes is not None:
             known = target >= 0
             rows, target = rows[known], self.classes[target[known]]
-        model = fit_block(self.estimator, rows, target)
+        model = fit_aggregate_block(self.estimator, rows, target)
         if self.released is not None:
-            declare_released(model, self.released)
+            declare_estimator_released(model, self.released)
         return model
 
     def __call__(self, rows: Any, target: Any) -> Any:

@@ -41,7 +41,7 @@ from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, PacPr
 _FORM: Final = re.compile(r"^\s*([^\s/%]+)\s*(?:/\s*([^\s/%]+)\s*)?(%?)\s*$")
 
 
-def read_number(name: str, text: str) -> float:
+def read_console_number(name: str, text: str) -> float:
     """Read a number, a fraction or a percentage."""
     match = _FORM.match(text)
     try:
@@ -57,7 +57,7 @@ def read_number(name: str, text: str) -> float:
     return value
 
 
-def read_pair(name: str, text: str) -> tuple[float, float]:
+def read_console_pair(name: str, text: str) -> tuple[float, float]:
     """Read ``LO,HI`` with LO below HI."""
     try:
         low, high = (float(part) for part in text.split(","))
@@ -70,7 +70,7 @@ def read_pair(name: str, text: str) -> tuple[float, float]:
     return low, high
 
 
-def format_number(value: float) -> str:
+def format_console_number(value: float) -> str:
     """Write a number with six significant digits."""
     return f"{value:.6g}"
 
@@ -126,7 +126,7 @@ def option(flag: str, metavar: str, help: str) -> Any:
     return typer.Option(flag, metavar=metavar, help=help)
 
 
-def one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
+def console_choices(names: Iterable[str]) -> Callable[[str], list[str]]:
     """Return what a shell calls to complete a word that must be one of ``names``."""
     known = tuple(names)
 
@@ -209,7 +209,7 @@ SHARED: Final = (
 STUDY: Final = "study"
 
 
-def read_config(path: Path | None, group: Any, called: str) -> dict[str, Any] | None:
+def read_console_config(path: Path | None, group: Any, called: str) -> dict[str, Any] | None:
     """Read the options of the verb that is called, by the names of its parameters.
 
     Every section is checked, also those of other verbs.
@@ -464,7 +464,7 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback(invoke_without_command=True)
-def welcome(
+def _welcome(
     ctx: typer.Context,
     version: Annotated[
         bool,
@@ -483,7 +483,7 @@ def welcome(
     if ctx.invoked_subcommand is None:
         show(WELCOME)
     elif not ctx.resilient_parsing:
-        ctx.default_map = read_config(config, ctx.command, ctx.invoked_subcommand)
+        ctx.default_map = read_console_config(config, ctx.command, ctx.invoked_subcommand)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -494,7 +494,7 @@ def _stop(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def run() -> None:
+def run_console() -> None:
     """Entry point of the script ``pac``."""
     warnings.showwarning = _show_warning
     signal.signal(signal.SIGTERM, _stop)  # as Ctrl-C does: worker processes are ended too

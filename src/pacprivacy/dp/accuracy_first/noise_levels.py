@@ -1,23 +1,20 @@
-"""What searches for an accuracy are made of: noise that shrinks by levels, and AboveThreshold.
+"""Noise that shrinks by levels: only the last release is paid for.
 
 The noise of a level is the noise of the next one plus a fresh draw: Laplace noise for some of the
 coordinates, or Gaussian noise for all of them. So whoever has seen the less noisy release learns
-nothing from the noisier ones before it, and only the last one is paid for. Which level is good
-enough is asked with one noisy threshold, and one noisy look at each.
+nothing from the noisier ones before it.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate, pairwise
-from typing import Any, ClassVar, Final, Literal
+from itertools import accumulate
+from typing import Any, ClassVar, Final
 
 import numpy as np
-from scipy import integrate, optimize
 
 from pacprivacy._checks import Integers, Mask, Vector, check_positive
-from pacprivacy._random import BitSource, ProcessBound, SystemSource
+from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp import ApproximateEvent, Event, PureEvent
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import publish_event
@@ -69,7 +66,7 @@ def as_levels(epsilons: Sequence[float] | Vector | Any) -> Vector:
     return levels
 
 
-def lattice_units(
+def level_lattice_units(
     epsilons: Vector, *, sensitivity: float, n_numbers: int
 ) -> tuple[float, list[int]]:
     """Return a grid step and, for every level, its noise scale in whole steps, rounded up."""
@@ -102,7 +99,7 @@ def _check_span(most_units: int, epsilons: Vector) -> None:
         )
 
 
-def brownian_variances(epsilons: Vector, delta: float) -> Vector:
+def brownian_level_variances(epsilons: Vector, delta: float) -> Vector:
     """Return, for sensitivity 1, the noise variance at which a Brownian path costs each level.
 
     The path stays below some straight lines ``a v + b``, at every variance ``v`` and except with
@@ -127,7 +124,7 @@ def brownian_variances(epsilons: Vector, delta: float) -> Vector:
     return min(tried, key=lambda variances: float(np.log(variances).sum())) * (1 + 1e-12)
 
 
-def brownian_increments(variances: Vector, steps: Fraction) -> list[tuple[int, int]]:
+def brownian_level_increments(variances: Vector, steps: Fraction) -> list[tuple[int, int]]:
     """Return ``(c, s)`` of each level, the least noisy first: it adds ``c N_Z(0, s²)`` steps.
 
     The sum of ``c² s²`` up to a level is at least its variance times ``steps²``, exactly.
@@ -211,7 +208,7 @@ class NoisyLevels(ProcessBound):
 
     def _plan_lattice(self, sensitivity: float, n_numbers: int) -> tuple[float, list[int]]:
         """Return the grid step, and the noise scale of every level in steps."""
-        return lattice_units(self.epsilons, sensitivity=sensitivity, n_numbers=n_numbers)
+        return level_lattice_units(self.epsilons, sensitivity=sensitivity, n_numbers=n_numbers)
 
     def _draw(self, scaled: Integers, source: BitSource) -> Integers:
         """Return the noisiest level; remember what each level adds to the next one."""
@@ -257,11 +254,11 @@ class BrownianLevels(NoisyLevels):
         super().__init__(values, sensitivity=sensitivity, epsilons=epsilons, source=source)
 
     def _plan_lattice(self, sensitivity: float, n_numbers: int) -> tuple[float, list[int]]:
-        variances = brownian_variances(self.epsilons, self.delta)
+        variances = brownian_level_variances(self.epsilons, self.delta)
         root = math.isqrt(max(n_numbers - 1, 0)) + 1  # steps by which rounding moves all numbers
         least = math.sqrt(float(variances[-1]))
         grid_step, steps = _sensitivity_steps(sensitivity, least, root)
-        self._increments = brownian_increments(variances, steps)
+        self._increments = brownian_level_increments(variances, steps)
         if self._increments[0][0] > 1:  # noise in whole multiples would leave the rest bare
             raise BudgetError(
                 "epsilons must pay for the rounding of so many numbers. Use a larger last "
@@ -442,7 +439,7 @@ def level_notes(delta: float) -> tuple[str, ...]:
     )
 
 
-def enclose_keep_rate(coarse: int, fine: int, bits: int) -> tuple[int, int]:
+def enclose_level_keep_rate(coarse: int, fine: int, bits: int) -> tuple[int, int]:
     """Return integers around ``2^bits w``, ``w`` the rate at which a coordinate is kept.
 
     ``w = (sinh(1/2s) / sinh(1/2s'))²`` for the scales ``s >= s'`` of the noisier and of the less
@@ -470,175 +467,5 @@ def _enclose_relative_sinh(scale: int, bits: int) -> tuple[int, int]:
 
 def _toss(coarse: int, fine: int, size: int, source: BitSource) -> Mask:
     return lattice_bernoulli_enclosed(
-        lambda bits: enclose_keep_rate(coarse, fine, bits), size, source
+        lambda bits: enclose_level_keep_rate(coarse, fine, bits), size, source
     )
-
-
-Calibration = Literal["tight", "theorem"]
-
-THRESHOLD_UNITS: Final = 1 << 30  # grid steps in the sensitivity and in the threshold's noise scale
-FIRST_DRAWS: Final = 4
-# Queries are computed in float64: sums of n terms are off by less than 1e-9 of what one term can
-# move them. The sensitivity is taken larger by a millionth.
-FLOAT_MARGIN: Final = 1 + 1e-6
-
-
-class InteractiveAboveThreshold(ProcessBound):
-    """Answer "is this query above the threshold?" until the first yes.
-
-    Queries may be chosen while the answers come in, and may depend on other releases: what those
-    cost is added to what this costs. ``sensitivity`` is how far one record can move any single
-    query.
-
-    Guarantee
-    ---------
-    Claim AF-3. All answers up to and with the first yes are ``epsilon``-differentially private,
-    for as many queries as are asked; exact, since threshold, queries and noise are whole numbers.
-    Claim AF-4 adds releases on which the queries depend.
-    Claim R-4. A fork, which has the same threshold and the same noise, gets no answer.
-
-    Examples
-    --------
-    >>> search = InteractiveAboveThreshold(threshold=-0.1, sensitivity=0.001, epsilon=2.0)
-    >>> search.ask(-5.0), search.ask(0.0), search.is_over
-    (False, True, True)
-    """
-
-    KIND = "a threshold with its noise"
-
-    def __init__(
-        self,
-        *,
-        threshold: float,
-        sensitivity: float,
-        epsilon: float,
-        source: BitSource | None = None,
-    ) -> None:
-        reach = check_positive(
-            "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
-        )
-        self.epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
-        reach *= FLOAT_MARGIN
-        _, exponent = np.frexp(reach * min(1.0, 2.0 / self.epsilon) / THRESHOLD_UNITS)
-        self._step = float(np.ldexp(1.0, int(exponent) - 1))
-        # Rounding to whole steps adds one to how far a query can move.
-        steps = Fraction(reach) / Fraction(self._step) + 1
-        self._units = math.ceil(4 * steps / Fraction(self.epsilon))
-        if self._units > MAX_UNITS_PER_SCALE:
-            raise BudgetError(f"epsilon must be at least 1e-5; got {epsilon!r}. Use about 1.")
-        self._source = SystemSource() if source is None else source
-        scales = [self._units] * FIRST_DRAWS + [math.ceil(2 * steps / Fraction(self.epsilon))]
-        self._drawn = self._draw(scales)
-        self._n_drawn = FIRST_DRAWS
-        self._noisy_threshold = self._whole(threshold) + self._drawn.pop()
-        self._over = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a query was above the threshold."""
-        return self._over
-
-    @property
-    def noise_scales(self) -> tuple[float, float]:
-        """Scales of the noise on the threshold and on each query: ``2Δ/ε`` and ``4Δ/ε``."""
-        return 0.5 * self._step * self._units, self._step * self._units
-
-    def ask(self, query: float) -> bool:
-        """Return whether the query, with its noise, is above the noisy threshold."""
-        self.check_process()
-        if self._over:
-            raise BudgetExceededError(
-                "ask must stop at the first yes; it was given. Make a new one with its own budget."
-            )
-        if not self._drawn:  # as many as so far: few calls, and what is not used never leaves
-            self._drawn = self._draw([self._units] * self._n_drawn)
-            self._n_drawn *= 2
-        noisy = self._whole(query) + self._drawn.pop()
-        self._over = noisy >= self._noisy_threshold
-        return self._over
-
-    def _draw(self, units: list[int]) -> list[int]:
-        draws = sample_discrete_laplace(np.array(units, dtype=np.int64), self._source)
-        return [int(draw) for draw in draws]
-
-    def _whole(self, number: float) -> int:
-        if not math.isfinite(number):
-            raise DataError("a query must be a finite number. Clip it to the loss's range.")
-        return round(min(max(number / self._step, -FARTHEST), FARTHEST))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThresholdPlan:
-    """How to test "excess risk is at most α" so that a wrong yes has probability at most γ.
-
-    ``threshold`` is of the negative excess risk, ``epsilon`` what the test costs, however many
-    levels are tried, and ``gamma`` the probability of a wrong yes.
-    """
-
-    threshold: float
-    epsilon: float
-    gamma: float
-
-
-def plan_threshold(
-    alpha: float,
-    *,
-    gamma: float,
-    n_levels: int,
-    sensitivity: float,
-    calibration: Calibration = "tight",
-) -> ThresholdPlan:
-    """Return threshold ``-α/2`` and the least ε that keeps wrong answers rare.
-
-    ``calibration="theorem"`` is ``ε = 16 Δ ln(2T/γ)/α``: neither side errs by more than ``α/2``, at
-    the excess risk ``alpha`` that is asked for. ``"tight"`` bounds a wrong yes only, and computes
-    its probability.
-
-    Guarantee
-    ---------
-    Claim AF-5. With probability ``1 - gamma`` the candidate that is accepted, if one is, has an
-    excess risk of at most ``alpha``.
-    """
-    alpha = check_positive("alpha", alpha, advice="Use the excess risk that you can bear.")
-    reach = check_positive("sensitivity", sensitivity, advice="Bound the loss of one record.")
-    if not 0.0 < gamma < 1.0:
-        raise BudgetError(f"gamma must be between 0 and 1; got {gamma!r}. Use 0.1.")
-    if calibration == "theorem":
-        units = 8.0 * math.log(2.0 * n_levels / gamma)
-    elif calibration == "tight":
-        units = 2.0 * _reach_of_noise(n_levels, gamma)
-    else:
-        raise BudgetError(
-            f"calibration must be 'tight' or 'theorem'; got {calibration!r}. Leave it out."
-        )
-    epsilon = units * reach / (0.5 * alpha)
-    return ThresholdPlan(threshold=-0.5 * alpha, epsilon=epsilon, gamma=gamma)
-
-
-def wrong_yes(margin: float, n_levels: int) -> float:
-    """``P[max_t ν_t - ρ > margin]`` for ``n_levels`` of ``ν ~ Lap(2)`` and ``ρ ~ Lap(1)``."""
-
-    def integrand(shift: float) -> float:
-        # Over the threshold's noise ρ = -shift; the tail of one query beyond margin - shift.
-        left = margin - shift
-        below = math.log1p(-0.5 * math.exp(-left / 2)) if left >= 0 else left / 2 - math.log(2)
-        return -math.expm1(n_levels * below) * 0.5 * math.exp(-abs(shift))
-
-    kinks = sorted({-60.0, 0.0, margin, 60.0 + margin})
-    pieces = [
-        integrate.quad(integrand, a, b, epsabs=1e-12, epsrel=1e-10, limit=200)[0]
-        for a, b in pairwise(kinks)
-    ]
-    return float(sum(pieces))
-
-
-def _reach_of_noise(n_levels: int, gamma: float) -> float:
-    """Return the margin, in units of the threshold's noise, with a wrong yes of at most gamma."""
-    high = 1.0
-    while wrong_yes(high, n_levels) > gamma:
-        high *= 2.0
-    if high == 1.0:
-        return high
-    root = optimize.brentq(lambda x: wrong_yes(x, n_levels) - gamma, 0.5 * high, high, xtol=1e-9)
-    # Covers quadrature, the margin for floats, and the grid: less than a part in 2^28.
-    return float(root) * (1 + 2e-6)

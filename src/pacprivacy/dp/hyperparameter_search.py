@@ -21,7 +21,7 @@ from pacprivacy.dp import descent
 from pacprivacy.dp.accounting import as_dp_accounting
 from pacprivacy.dp.batches import Batch
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.clipping import whole_rows
+from pacprivacy.dp.clipping import clip_to_whole_rows
 from pacprivacy.dp.events import ApproximateEvent, PureEvent, publish_event
 from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_slack, dp_noise_source
@@ -65,7 +65,7 @@ class RandomRuns:
         """The law's other parameter; for shape 1 the chance of stopping after a run."""
         if self.shape == 1.0:
             return 1.0 / self.mean
-        return 1.0 / descent.least_number(
+        return 1.0 / descent.least_dp_descent_noise(
             lambda inverse: self._mean(1.0 / inverse) >= self.mean, 1e-13
         )
 
@@ -109,7 +109,7 @@ def _ends(runs: RandomRuns) -> Vector:
     return np.cumsum(chances)
 
 
-def search_noise(
+def dp_search_noise(
     batch: Batch,
     n_records: int,
     *,
@@ -127,7 +127,7 @@ def search_noise(
     epsilon, delta = check_epsilon_delta(epsilon, delta)
 
     def keeps(noise: float) -> bool:
-        event = descent.descent_event(batch, n_records, n_steps=1, noise=noise)
+        event = descent.dp_descent_event(batch, n_records, n_steps=1, noise=noise)
         told = as_dp_accounting(event, batch.neighbours)
         if told is None:
             raise BudgetError(
@@ -138,7 +138,7 @@ def search_noise(
         search = dp_accounting.dp_event.RepeatAndSelectDpEvent(run, runs.mean, runs.shape)
         return bool(RdpAccountant(ORDERS, told[1]).compose(search).get_epsilon(delta) <= epsilon)
 
-    return descent.least_number(keeps, 1e-4)
+    return descent.least_dp_descent_noise(keeps, 1e-4)
 
 
 def dp_search(
@@ -191,22 +191,24 @@ def dp_search(
     >>> sorted(release.value)
     ['candidate', 'score', 'weights']
     """
-    rows = whole_rows(X, x_bound)
+    rows = clip_to_whole_rows(X, x_bound)
     n_records, n_features = rows.whole.shape
     target = loss.encode(y, n_records)
     shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
     n_steps = _same_steps(candidates)
     batch.size_for(n_records)
     left = _delta_left(epsilon, delta, n_numbers=math.prod(shape) * n_steps, runs=runs)
-    noise = search_noise(batch, n_records, n_steps=n_steps, runs=runs, epsilon=epsilon, delta=left)
+    noise = dp_search_noise(
+        batch, n_records, n_steps=n_steps, runs=runs, epsilon=epsilon, delta=left
+    )
     source = dp_noise_source(simulate)
 
     def run() -> tuple[dict[str, Any], float]:
         number = uniform_below(source, len(candidates))
         steps = candidates[number]
-        weights, _ = descent.private_descent(
+        weights, _ = descent.run_dp_descent(
             LinearSGDSums(rows, target, loss, clip_norm=steps.clip_norm),
-            descent.read_descent_start(None, shape),
+            descent.read_dp_descent_start(None, shape),
             batch=batch,
             steps=steps,
             noise=noise,
@@ -216,7 +218,7 @@ def dp_search(
         return {"weights": weights.reshape(shape), "candidate": number, "score": found}, found
 
     value = _best(run, runs.draw(source))
-    about = descent.describe_descent_steps(batch, replace(candidates[0], average=False), n_records)
+    about = descent.describe_dp_descent(batch, replace(candidates[0], average=False), n_records)
     return publish_event(
         value,
         (epsilon, delta, batch.neighbours),

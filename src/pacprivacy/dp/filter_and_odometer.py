@@ -280,7 +280,7 @@ def _pool_beside(
     most = gaussian_parameter(epsilon, delta)
     if not tokens:
         return most
-    losses = accounting.compose_losses(
+    losses = accounting.compose_accounting_losses(
         accounting.join_gaussians(tokens), neighbours, accounting.COARSE, delta
     )
     if not losses.get_delta_for_epsilon(epsilon) <= delta:
