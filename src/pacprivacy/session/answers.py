@@ -498,7 +498,8 @@ class Answerer(Keeper):
 
     def reply_scores(self, scores: npt.NDArray[Any]) -> Reply:
         """As :meth:`answer_scores`; must not leave before :meth:`flush`."""
-        table = self._check(scores, n_axes=3).astype(np.float64, copy=False)
+        # + 0.0: what is equal must look equal, and a zero's sign would tell who voted
+        table = self._check(scores, n_axes=3).astype(np.float64, copy=False) + 0.0
         if not np.isfinite(table).all():
             raise MechanismError(
                 "scores must be finite; got NaN or infinite entries. Use models that always answer."
