@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Matrix
-from pacprivacy.errors import BudgetExceededError
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.serve.limits import Limits, Refused
 from pacprivacy.session import Left, QueryRelease, Session
@@ -154,7 +153,10 @@ class Desk:
                     asked.answer.set_exception(result)
 
     def _answer(self, batch: list[_Asked]) -> list[Result | Exception]:
-        """Answer a batch on the desk's thread; what fails alone fails alone."""
+        """Answer a batch on the desk's thread; what fails alone fails alone.
+
+        Only what failed before anything was drawn is asked again.
+        """
         try:
             rows = self._frame(np.concatenate([asked.rows for asked in batch]))
             parts = [(asked.principal, len(asked.rows)) for asked in batch]
@@ -165,7 +167,7 @@ class Desk:
             return [self._answer([asked])[0] for asked in batch]
         return [
             reply
-            if isinstance(reply, BudgetExceededError)
+            if isinstance(reply, Exception)
             else Result(reply=reply, left=self.predictor.left_for(asked.principal)[0])
             for asked, reply in zip(batch, replies, strict=True)
         ]

@@ -299,8 +299,10 @@ def test_a_limit_of_what_is_not_counted_is_refused(tmp_path):
     folder = Folder.make(tmp_path)
     folder.ledger.create_budget("churn", "ann", limits=Spent(success_increment=0.1))
     model = folder.load()
-    with pytest.raises(BudgetError, match="success_increment"):
-        model.answer_each(QUESTIONS[:20], [("ann", 20)])
+    refused, answered = model.answer_each(QUESTIONS[:40], [("ann", 20), ("bob", 20)])
+    assert isinstance(refused, BudgetError)
+    assert "success_increment" in str(refused)
+    assert isinstance(answered, Reply)
 
 
 def test_another_ledger_does_not_know_it(folder, tmp_path):
@@ -356,3 +358,33 @@ def test_balances_that_make_no_sense_are_refused(name):
     }
     with pytest.raises(ValueError, match=r"dtype|shape|watched|balance"):
         VoteBalances(pool, 0.1, 1e-5).restore({**stored, name: wrong[name]})
+
+
+@pytest.mark.claim("V-1")
+@pytest.mark.parametrize("fail_at", ["before the charge", "after the draw"])
+def test_what_fails_for_one_is_not_drawn_again_for_others(tmp_path, monkeypatch, fail_at):
+    folder = Folder.make(tmp_path)
+    model = folder.load()
+    name = "_check" if fail_at == "before the charge" else "observe"
+    real, calls = getattr(model._responder, name), []
+
+    def second(*args, **options):
+        calls.append(args)
+        found = real(*args, **options)
+        if len(calls) == 2:
+            raise ZeroDivisionError
+        return found
+
+    monkeypatch.setattr(model._responder, name, second)
+    parts = [("ann", 20), ("bob", 20), ("ann", 20)]
+    first, failed, last = model.answer_each(QUESTIONS[:60], parts)
+    assert isinstance(failed, ZeroDivisionError)
+    told = first.spent.mi_nats + last.spent.mi_nats
+    spent = model.odometer().spent
+    assert spent.n_releases == 40
+    if fail_at == "before the charge":
+        assert spent.mi_nats == pytest.approx(told, rel=1e-9)
+    else:  # the worst that it can have cost stays spent
+        assert spent.mi_nats > told + 10 * 1e-4
+    model.close()
+    assert folder.load().odometer().spent == spent  # and all of it is on the disk
