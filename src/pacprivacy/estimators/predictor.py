@@ -445,12 +445,18 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         first, where = _distinct_rows(checked)
         questions = read_data_table(X)[first].to_native() if is_data_table(X) else checked[first]
         wants_scores = self.output == "score"
-        with single_threaded():
-            asked = joblib.Parallel(n_jobs=self.n_jobs, prefer="threads")(
-                joblib.delayed(_ask)(model, questions, self.classes_, wants_scores)
-                for model in self._models
-            )
-        return np.stack(asked)[:, where]
+        try:
+            with single_threaded():
+                asked = joblib.Parallel(n_jobs=self.n_jobs, prefer="threads")(
+                    joblib.delayed(_ask)(model, questions, self.classes_, wants_scores)
+                    for model in self._models
+                )
+            return np.stack(asked)[:, where]
+        except Exception as error:  # its words may be of somebody
+            raise MechanismError(
+                f"every model must answer every question; one stopped with {type(error).__name__}. "
+                f"Nothing was drawn or spent. Ask something else."
+            ) from error
 
     def _draw_pool(self, y: Any, units: Any, seed: int) -> Pool:
         if isinstance(self.pool, Pool):

@@ -11,7 +11,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.budget import Spent
-from pacprivacy.errors import DataError, SecretError
+from pacprivacy.errors import BudgetExceededError, DataError, SecretError
 from pacprivacy.serve import Limits, Tokens
 from tests.serving import Client, Folder, Running, malformed, people, send_raw
 
@@ -163,6 +163,21 @@ def test_logs_hold_no_token_question_or_answer(running, caplog):
     assert str(found["values"][0][0])[:8] not in caplog.text or found["unanimous"][0]
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError, StopIteration, DataError, BudgetExceededError])
+def test_an_error_of_a_model_is_told_by_nothing(running, monkeypatch, caplog, error):
+    """Whatever its kind, also one whose words would be sent if it were ours."""
+
+    def fail(*_):
+        raise error("a value of somebody")
+
+    monkeypatch.setattr("pacprivacy.estimators.predictor._ask", fail)
+    before = running.model.odometer().spent
+    with caplog.at_level(logging.DEBUG):
+        found, text = running.client().predict(QUESTIONS[:1])
+    assert (found, "somebody" in json.dumps(text) + caplog.text) == (400, False)
+    assert running.model.odometer().spent == before
+
+
 def test_an_unexpected_error_is_told_by_its_kind(running, monkeypatch, caplog):
     def fail(*_):
         raise ZeroDivisionError("a value of somebody")
@@ -171,8 +186,7 @@ def test_an_unexpected_error_is_told_by_its_kind(running, monkeypatch, caplog):
     with caplog.at_level(logging.DEBUG):
         status, found = running.client().predict(QUESTIONS[:1])
     assert status == 500
-    assert "somebody" not in json.dumps(found)
-    assert "somebody" not in caplog.text
+    assert "somebody" not in json.dumps(found) + caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 
