@@ -5,6 +5,7 @@ import logging
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from pacprivacy.serve import Limits, Tokens
 from tests.serving import Client, Folder, Running, malformed, people, send_raw
 
 QUESTIONS = people(400, seed=2)[0]
-LIMITS = Limits(seconds=1.0, rate=10_000.0, rows=200, body_bytes=20_000)
+LIMITS = Limits(rate=10_000.0, rows=200, body_bytes=20_000)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +119,8 @@ def test_bad_bodies(running, status, asked):
 
 
 def test_a_slow_body_and_a_slow_head_are_cut_off(running, monkeypatch):
-    monkeypatch.setattr("pacprivacy.serve.service._Impatient.PATIENCE", 0.5)
+    monkeypatch.setattr("pacprivacy.serve.service._Impatient.PATIENCE", 0.1)
+    monkeypatch.setattr(running.service, "_limits", replace(LIMITS, seconds=0.1))
     token, began = running.folder.tokens["ann"], time.monotonic()
     head = (
         f"POST /predict HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n"
