@@ -5,6 +5,7 @@ import logging
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -133,8 +134,9 @@ def test_a_slow_body_and_a_slow_head_are_cut_off(running, monkeypatch):
         first_line.sendall(b"POST /pre")
         body.sendall(head.encode())
         assert b" 408 " in body.recv(1 << 16)
-        first_line.sendall(b"d")
-        assert first_line.recv(1 << 16) == b""
+        with suppress(ConnectionError):  # it may be closed already
+            first_line.sendall(b"d")
+            assert first_line.recv(1 << 16) == b""
     assert time.monotonic() - began < 15
 
 
