@@ -184,7 +184,7 @@ class Leases(Book, ProcessBound):
     def spend(self, charge: Spent, what: str, before: SessionState) -> None:
         """Take a charge from the payer's lease; lease more where that is not enough."""
         self.check_process()
-        wanted = replace(charge, n_releases=0)
+        wanted, self._booked = replace(charge, n_releases=0), Spent()  # what was left is spent
         if not any(getattr(wanted, kind) for kind in KINDS):
             return
         lease = self._leases.get(self.payer, Spent())

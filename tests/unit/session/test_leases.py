@@ -388,3 +388,24 @@ def test_what_fails_for_one_is_not_drawn_again_for_others(tmp_path, monkeypatch,
         assert spent.mi_nats > told + 10 * 1e-4
     model.close()
     assert folder.load().odometer().spent == spent  # and all of it is on the disk
+
+
+@pytest.mark.claim("V-1")
+def test_what_was_booked_for_a_failure_is_given_back_to_nobody(tmp_path, monkeypatch):
+    folder = Folder.make(tmp_path)
+    model = folder.load()
+    table = model._tabulate(QUESTIONS)
+    free = QUESTIONS[np.ptp(table, axis=0) == 0]
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    model.answer_each(QUESTIONS[:20], [("bob", 20)])
+    with monkeypatch.context() as patch:
+        patch.setattr("pacprivacy.session.answers._answer_votes", fail)
+        model.answer_each(QUESTIONS[:40], [("ann", 40)])
+    held = dict(model._book._leases)
+    for who in ("bob", "eve"):
+        (reply,) = model.answer_each(free[:3], [(who, 3)])
+        assert reply.unanimous.all()
+    assert model._book._leases == held
