@@ -409,3 +409,19 @@ def test_what_was_booked_for_a_failure_is_given_back_to_nobody(tmp_path, monkeyp
         (reply,) = model.answer_each(free[:3], [(who, 3)])
         assert reply.unanimous.all()
     assert model._book._leases == held
+
+
+@pytest.mark.claim("V-1")
+def test_a_ledger_that_does_not_know_the_last_lease_is_refused(folder):
+    """One step behind, where the mark alone could not tell it from a stop between two writes."""
+    database, before = folder.path / "study.db", folder.path / "before.db"
+    shutil.copy(database, before)
+    model = folder.load()
+    model.answer_each(QUESTIONS[:40], [("ann", 40)])
+    model.close()
+    shutil.copy(database, folder.path / "latest.db")
+    shutil.copy(before, database)
+    with pytest.raises(LedgerError, match="shows less than the state"):
+        folder.load()
+    shutil.copy(folder.path / "latest.db", database)
+    folder.load().close()
