@@ -438,9 +438,9 @@ class Answerer(Keeper):
             self.check_open()
             try:
                 book.flush(self.standing)
-            finally:
+            finally:  # also if it fails: nobody knows whether the book has it, and goes on with it
                 book.close()
-            self.close()
+                self.close()
 
     def answer_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> npt.NDArray[np.float64]:
         """Release one noisy one-hot vote per question, shape (q, n_classes).

@@ -425,3 +425,21 @@ def test_a_ledger_that_does_not_know_the_last_lease_is_refused(folder):
         folder.load()
     shutil.copy(folder.path / "latest.db", database)
     folder.load().close()
+
+
+@pytest.mark.claim("V-2")
+def test_a_save_that_fails_at_the_last_moment_leaves_one_secret(tmp_path, monkeypatch):
+    """The ledger has the mark, but the answer of its server was lost."""
+    model, real = fitted(), Ledger.move_mark
+
+    def lost(*args):
+        real(*args)
+        raise LedgerError("the line went dead")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "move_mark", lost)
+        with pytest.raises(LedgerError, match="went dead"):
+            model.save(tmp_path / "churn.pac", ledger=tmp_path / "study.db")
+    with pytest.raises(SecretError, match="closed"):
+        model.answer(QUESTIONS[:1])
+    Folder(tmp_path, {}).load().close()
