@@ -272,6 +272,21 @@ def test_a_service_that_cannot_write_stops(tmp_path, monkeypatch):
     folder.load().close()
 
 
+@pytest.mark.claim("V-1")
+def test_a_ledger_that_goes_away_and_comes_back(tmp_path):
+    folder = Folder.make(tmp_path)
+    started, place, away = Running(folder), tmp_path / "study.db", tmp_path / "away.db"
+    try:
+        place.rename(away)
+        status, found = started.client().predict(QUESTIONS[:50])
+        assert (status, list(found)) == (503, ["error"])
+        assert not place.exists()  # none is made in its place
+        away.rename(place)
+        assert started.client().predict(QUESTIONS[:50])[0] == 200  # nothing had been drawn
+    finally:
+        started.stop()
+
+
 @pytest.mark.claim("V-3")
 def test_tokens(tmp_path):
     path = tmp_path / "tokens.json"
