@@ -299,6 +299,9 @@ def test_tokens(tmp_path):
     Tokens(path).revoke("ann")  # by another process
     assert tokens.principal_of(ann) is None
     assert tokens.principal_of(bob) == "bob"
+    Tokens(path).revoke("bob")
+    tokens.grant("eve")  # by one who has not asked since
+    assert Tokens(path).principal_of(bob) is None
     path.chmod(0o644)
     with pytest.raises(SecretError, match="mode 0600"):
         Tokens(path)
