@@ -86,6 +86,21 @@ def test_nothing_without_a_token(running, path):
         assert list(json.loads(found)) == ["error"]
 
 
+@pytest.mark.parametrize(("content", "mode"), [("{", 0o600), ("{}", 0o644)])
+def test_tokens_that_cannot_be_read_let_nobody_in(running, content, mode):
+    path = running.folder.path / "tokens.json"
+    good = path.read_bytes()
+    path.write_text(content)
+    path.chmod(mode)
+    try:
+        status, _, text = running.client().call("GET", "/budget")
+    finally:
+        path.chmod(0o600)
+        path.write_bytes(good)
+    assert (status, json.loads(text)) == (503, {"error": "Nobody can be let in."})
+    assert running.client().call("GET", "/budget")[0] == 200
+
+
 def test_what_is_open_to_all_says_nothing(running):
     client = Client(running.port, None)
     texts = [client.call("GET", path) for path in ("/", "/health", "/openapi.json")]
@@ -266,6 +281,7 @@ def test_a_service_that_cannot_write_stops(tmp_path, monkeypatch):
     status, found = started.client().predict(QUESTIONS[:50])
     assert status == 503
     assert "values" not in found
+    assert started.service._health().status_code == 503
     started.thread.join(60)
     assert not started.thread.is_alive()
     monkeypatch.undo()
