@@ -333,8 +333,11 @@ def test_tokens(tmp_path):
 
 
 @pytest.mark.claim("V-1")
-def test_tables_are_asked_in_sql(tmp_path):
-    """Principals share the tables' secret and total, and pay under their own limits."""
+def test_tables_are_asked_in_sql(tmp_path, monkeypatch):
+    """Principals share the tables' secret and total, and pay under their own limits.
+
+    A query that takes too long is cut short, and nobody pays for it.
+    """
     pytest.importorskip("duckdb")
     pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
@@ -368,6 +371,15 @@ def test_tables_are_asked_in_sql(tmp_path):
         for wrong in ("SELECT * FROM people", "DROP TABLE people", "SELECT avg(x) FROM nobody"):
             status, _, text = started.client().call("POST", "/sql", {"query": wrong})
             assert status == 400, text
+        slow = ", ".join(f"people {name}" for name in "abcdef")
+        with monkeypatch.context() as patch:
+            patch.setattr(started.service.desk, "_limits", Limits(seconds=0.3))
+            words = {"query": f"SELECT median(a.pay * b.pay + c.pay) AS x FROM {slow}"}
+            status, _, text = started.client("ann").call("POST", "/sql", words)
+        assert (status, "in time" in json.loads(text)["error"]) == (503, True)
+        began = time.monotonic()
+        assert started.client().predict(QUESTIONS[:1])[0] == 200  # the thread is free again
+        assert time.monotonic() - began < 10
         budget = json.loads(started.client("bob").call("GET", "/budget")[2])
         assert budget["tables"]["left"]["total"]["mi_nats"] < 0.75
         assert "/sql" in json.loads(started.client().call("GET", "/openapi.json")[2])["paths"]
