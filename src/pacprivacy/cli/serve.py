@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import sys
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -174,6 +175,7 @@ def _above_zero(name: str, value: float) -> float:
 
 
 def _log(quiet: bool) -> None:
+    warnings.simplefilter("ignore")  # what models warn of may quote data, and would be in the log
     logging.basicConfig(
         level=logging.ERROR if quiet else logging.INFO, format="%(asctime)s %(name)s %(message)s"
     )

@@ -26,7 +26,6 @@ from pacprivacy._system import single_threaded, write_atomically
 from pacprivacy.budget import BudgetLike, Information, as_budget, budget_limits
 from pacprivacy.errors import (
     BudgetError,
-    BudgetExceededError,
     LedgerError,
     MechanismError,
     SecretError,
@@ -348,7 +347,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def answer_each(
         self, X: Any, parts: Sequence[tuple[str, int]]
-    ) -> list[Reply | BudgetExceededError]:
+    ) -> list[Reply | Exception]:
         """Answer several principals in one pass of the models.
 
         Parameters
@@ -361,21 +360,22 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         list
-            For each a reply, or why it is refused; then nothing was drawn or spent for it.
+            For each a reply, or why there is none: a ``BudgetExceededError`` if nothing was drawn
+            or spent for it. What others were answered leaves all the same, and is drawn once.
 
         Guarantee
         ---------
         Claim V-1. What the replies cost, and the belief after them, is on the disk.
         """
         table = self._tabulate(X)
-        replies: list[Reply | BudgetExceededError] = []
+        replies: list[Reply | Exception] = []
         start, payer = 0, self._book.payer
         try:
             for principal, count in parts:
                 self._book.payer = principal
                 try:
                     replies.append(self._reply(table[:, start : start + count]))
-                except BudgetExceededError as refused:
+                except Exception as refused:
                     replies.append(refused)
                 start += count
         finally:
@@ -445,12 +445,18 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         first, where = _distinct_rows(checked)
         questions = read_data_table(X)[first].to_native() if is_data_table(X) else checked[first]
         wants_scores = self.output == "score"
-        with single_threaded():
-            asked = joblib.Parallel(n_jobs=self.n_jobs, prefer="threads")(
-                joblib.delayed(_ask)(model, questions, self.classes_, wants_scores)
-                for model in self._models
-            )
-        return np.stack(asked)[:, where]
+        try:
+            with single_threaded():
+                asked = joblib.Parallel(n_jobs=self.n_jobs, prefer="threads")(
+                    joblib.delayed(_ask)(model, questions, self.classes_, wants_scores)
+                    for model in self._models
+                )
+            return np.stack(asked)[:, where]
+        except Exception as error:  # its words may be of somebody
+            raise MechanismError(
+                f"every model must answer every question; one stopped with {type(error).__name__}. "
+                f"Nothing was drawn or spent. Ask something else."
+            ) from error
 
     def _draw_pool(self, y: Any, units: Any, seed: int) -> Pool:
         if isinstance(self.pool, Pool):

@@ -222,6 +222,8 @@ class Ledger:
     def __init__(self, where: str | Path, *, create: bool = True, timeout_s: float = 60.0) -> None:
         self._database = db.Database(where, create=create, timeout_s=timeout_s)
         self._head = db.open_database(self._database, create=create)
+        if self._database.is_file:  # one that goes away is missed, not made anew
+            self._database = db.Database(where, create=False, timeout_s=timeout_s)
 
     def __repr__(self) -> str:
         return f"Ledger({self._database.label!r})"

@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,9 @@ SUFFIXES: Final = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read
 Path_ = tuple[str, tuple[str, str] | None]  # own column; column of another private table
 
 
+_BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # connections whose engine has stopped
+
+
 def quote(name: str) -> str:
     """Write a name so that SQL reads it as one."""
     return '"' + name.replace('"', '""') + '"'
@@ -55,6 +59,8 @@ def ask_tables(
     try:
         return getattr(connection.execute(query, values), fetch)()
     except duckdb.Error as error:
+        if isinstance(error, duckdb.InternalException | duckdb.FatalException):
+            _BROKEN.add(connection)  # a defect of the engine, which answers nothing from here on
         kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__.removesuffix("Exception"))
         raise QueryError(
             "the query must have a value on every subset of the units; the engine stopped with "
@@ -195,13 +201,16 @@ class Tables:
         Threads share one engine, and have worlds of their own.
         """
         here, process = self._local, os.getpid()
-        if getattr(here, "process", None) != process:
+        if getattr(here, "process", None) != process or here.connection in _BROKEN:
             with self._lock:
+                if getattr(here, "engine", None) is self._engines.get(process):
+                    self._engines.pop(process, None)
                 if process not in self._engines:
                     engine = self._source.open()
                     self._create(engine)
                     self._engines[process] = engine
-                here.connection = self._engines[process].cursor()
+                here.engine = self._engines[process]
+                here.connection = here.engine.cursor()
             here.connection.execute(
                 f"CREATE TEMP TABLE {WORLD} (code INTEGER); "
                 f"CREATE TEMP TABLE {BLOCK} (world INTEGER, pac_share DOUBLE); "

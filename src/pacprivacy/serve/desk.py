@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from pacprivacy._checks import Matrix
-from pacprivacy.errors import BudgetExceededError
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.serve.limits import Limits, Refused
 from pacprivacy.session import Left, QueryRelease, Session
 
 MOST_ROWS: Final = 8192  # of one pass
+CUT_EVERY_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,8 @@ class Desk:
         self.predictor, self.session, self._limits = predictor, session, limits
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="desk")
         self._waiting: deque[_Asked] = deque()
-        self._n_busy = 0
+        self._n_busy = self._n_called = 0
+        self._cutting: set[asyncio.Task[None]] = set()
         self._work: asyncio.Task[None] | None = None
         names = getattr(predictor, "feature_names_in_", None)
         self.columns: tuple[str, ...] | None = None if names is None else tuple(map(str, names))
@@ -66,7 +67,7 @@ class Desk:
     @property
     def n_waiting(self) -> int:
         """Requests that wait at this moment."""
-        return len(self._waiting) + self._n_busy
+        return len(self._waiting) + self._n_busy + self._n_called
 
     @property
     def is_open(self) -> bool:
@@ -80,19 +81,26 @@ class Desk:
         self._waiting.append(asked)
         if self._work is None or self._work.done():
             self._work = asyncio.create_task(self._answer_waiting())
-        return await self._in_time(asked.answer)
+        found: Result = await self._in_time(asked.answer)
+        return found
 
     async def ask_sql(self, principal: str, query: str) -> Result:
-        """Return the released answer to a query."""
-        self._check_room()
+        """Return the released answer to a query.
+
+        One that takes too long is cut short while the tables are read: nothing is drawn or spent
+        then. Where it is past that, the spend is kept and the answer is lost.
+        """
+        stops: list[Callable[[], None]] = []
 
         def answer() -> Result:
             assert self.session is not None  # the route is there only if it is
             with self.session.charged_to(principal) as account:
+                stops.append(self.session.query_stop())
                 found: QueryRelease = self.session.sql(query, self._limits.per_query)
                 return Result(reply=found, left=account.left_for(principal))
 
-        return await self._in_time(self._on_thread(answer))
+        found: Result = await self._call(answer, stops)
+        return found
 
     async def look(self, principal: str) -> tuple[Left, Left, Left | None]:
         """Return what a principal has left, its limits, and what is left for queries, as of now."""
@@ -104,7 +112,7 @@ class Desk:
                     tables = account.left_for(principal)
             return (*self.predictor.left_for(principal, fresh=True), tables)
 
-        found: tuple[Left, Left, Left | None] = await self._on_thread(read)
+        found: tuple[Left, Left, Left | None] = await self._call(read, [])
         return found
 
     def close(self) -> None:
@@ -120,7 +128,27 @@ class Desk:
         if self.n_waiting >= self._limits.waiting:
             raise Refused(503, "Too many requests wait. Try again.", Retry_After="1")
 
-    async def _in_time(self, answer: asyncio.Future[Result]) -> Result:
+    async def _call(self, work: Callable[[], Any], stops: list[Callable[[], None]]) -> Any:
+        """Do something on the desk's thread; what is not done in time is stopped."""
+        self._check_room()
+        begun = self._thread.submit(work)
+        self._n_called += 1
+        try:
+            return await self._in_time(asyncio.wrap_future(begun))
+        finally:
+            self._n_called -= 1
+            if not begun.done():
+                cutting = asyncio.create_task(self._cut_short(begun, stops))
+                self._cutting.add(cutting)
+                cutting.add_done_callback(self._cutting.discard)
+
+    async def _cut_short(self, begun: Future[Any], stops: list[Callable[[], None]]) -> None:
+        while not begun.done():  # again and again: a stop between two statements is forgotten
+            for stop in stops:
+                stop()
+            await asyncio.sleep(CUT_EVERY_S)
+
+    async def _in_time(self, answer: asyncio.Future[Any]) -> Any:
         """Wait for an answer; one that is not begun in time is never drawn."""
         try:
             return await asyncio.wait_for(answer, self._limits.seconds)
@@ -154,7 +182,10 @@ class Desk:
                     asked.answer.set_exception(result)
 
     def _answer(self, batch: list[_Asked]) -> list[Result | Exception]:
-        """Answer a batch on the desk's thread; what fails alone fails alone."""
+        """Answer a batch on the desk's thread; what fails alone fails alone.
+
+        Only what failed before anything was drawn is asked again.
+        """
         try:
             rows = self._frame(np.concatenate([asked.rows for asked in batch]))
             parts = [(asked.principal, len(asked.rows)) for asked in batch]
@@ -165,7 +196,7 @@ class Desk:
             return [self._answer([asked])[0] for asked in batch]
         return [
             reply
-            if isinstance(reply, BudgetExceededError)
+            if isinstance(reply, Exception)
             else Result(reply=reply, left=self.predictor.left_for(asked.principal)[0])
             for asked, reply in zip(batch, replies, strict=True)
         ]

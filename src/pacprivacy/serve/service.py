@@ -188,7 +188,11 @@ class Service:
 
     def _principal(self, request: Request) -> str:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        found = self._tokens.principal_of(token.strip()) if kind.lower() == "bearer" else None
+        try:
+            found = self._tokens.principal_of(token.strip()) if kind.lower() == "bearer" else None
+        except (DataError, SecretError) as error:  # its words name files, and nobody is known yet
+            LOG.error("the tokens cannot be read: %s", type(error).__name__)
+            raise Refused(503, "Nobody can be let in.") from None
         if found is None:
             self._failures.take(UNKNOWN)
             raise Refused(
@@ -303,7 +307,9 @@ class Service:
         return HTMLResponse(PAGE, headers={"Content-Security-Policy": PAGE_POLICY})
 
     def _health(self) -> Response:
-        return PlainTextResponse("ok\n" if self.desk.is_open else "closed\n")
+        if self.desk.is_open:
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse("closed\n", status_code=503)
 
     def _openapi(self) -> Response:
         return _json(describe_service(self.desk, self._limits))

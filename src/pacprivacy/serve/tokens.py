@@ -56,11 +56,13 @@ class Tokens:
                 f"{principal[:40]!r}. For example 'ann'."
             )
         token = f"pac_{fresh_seed():032x}{fresh_seed():032x}"
+        self._read()  # or what another process has ended meanwhile would be valid again
         self._write({**self._hashes, principal: _hash(token)})
         return token
 
     def revoke(self, principal: str) -> None:
         """Make a principal's token worthless, from the next request on."""
+        self._read()
         if principal not in self._hashes:
             raise DataError(f"principal must have a token; got {principal[:40]!r}, who has none.")
         self._write({name: held for name, held in self._hashes.items() if name != principal})

@@ -438,9 +438,9 @@ class Answerer(Keeper):
             self.check_open()
             try:
                 book.flush(self.standing)
-            finally:
+            finally:  # also if it fails: nobody knows whether the book has it, and goes on with it
                 book.close()
-            self.close()
+                self.close()
 
     def answer_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> npt.NDArray[np.float64]:
         """Release one noisy one-hot vote per question, shape (q, n_classes).
@@ -498,7 +498,8 @@ class Answerer(Keeper):
 
     def reply_scores(self, scores: npt.NDArray[Any]) -> Reply:
         """As :meth:`answer_scores`; must not leave before :meth:`flush`."""
-        table = self._check(scores, n_axes=3).astype(np.float64, copy=False)
+        # + 0.0: what is equal must look equal, and a zero's sign would tell who voted
+        table = self._check(scores, n_axes=3).astype(np.float64, copy=False) + 0.0
         if not np.isfinite(table).all():
             raise MechanismError(
                 "scores must be finite; got NaN or infinite entries. Use models that always answer."

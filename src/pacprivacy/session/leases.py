@@ -29,7 +29,7 @@ from pacprivacy._random import ProcessBound
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetExceededError, LedgerError, SecretError
 from pacprivacy.release import Certificate, ReleaseSecret
-from pacprivacy.session.account import Left, account_digest, account_left
+from pacprivacy.session.account import ROUNDING, Left, account_digest, account_left
 from pacprivacy.session.answers import Standing
 from pacprivacy.session.keeper import KeeperBook
 from pacprivacy.session.state import SessionState, StateFile, _Array, _belief, _checksum
@@ -132,7 +132,7 @@ class Leases(KeeperBook, ProcessBound):
         Guarantee
         ---------
         Claim V-2. The ledger stands at the file's own mark, or at the one before it; then nobody
-        saw the answers that the file knows of beyond that.
+        saw the answers that the file knows of beyond that. It shows what was spent and leased.
         """
         stored = self._file.read(_parse)
         mark = self.ledger.mark(self._service)
@@ -152,6 +152,12 @@ class Leases(KeeperBook, ProcessBound):
             raise SecretError(
                 "state must be the latest: the ledger knows of answers that it does not, or the "
                 "ledger is an old copy. Restore the latest of both."
+            )
+        held = reduce(Spent.__add__, stored.leases.values(), stored.spent)
+        if not _covers(self.ledger.tally(self._service), _amounts(held, held, _nearly)):
+            raise LedgerError(
+                f"ledger {self.ledger.label} must hold what was spent; it is an old copy, which "
+                f"shows less than the state. Restore the latest one."
             )
         if mark != stored.upcoming:  # stopped between the two writes
             self.ledger.move_mark(self._service, mark, stored.upcoming)
@@ -184,7 +190,7 @@ class Leases(KeeperBook, ProcessBound):
     def spend(self, charge: Spent, what: str, before: SessionState) -> None:
         """Take a charge from the payer's lease; lease more where that is not enough."""
         self.check_process()
-        wanted = replace(charge, n_releases=0)
+        wanted, self._booked = replace(charge, n_releases=0), Spent()  # what was left is spent
         if not any(getattr(wanted, kind) for kind in KINDS):
             return
         lease = self._leases.get(self.payer, Spent())
@@ -298,6 +304,11 @@ def _amounts(one: Spent, other: Spent, join: Callable[[float, float], float]) ->
 def _less(lease: Spent, charge: Spent) -> Spent:
     """Return what is left of a lease, rounded down."""
     return _amounts(lease, charge, lambda held, asked: max(0.0, (held - asked) - _ROUNDING * held))
+
+
+def _nearly(amount: float, _: float) -> float:
+    """Return an amount less what sums of floats may be off."""
+    return amount * (1 - ROUNDING)
 
 
 def _covers(lease: Spent, charge: Spent) -> bool:

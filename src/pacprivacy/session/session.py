@@ -408,6 +408,14 @@ class Session(Keeper):
         self._releases[self._releases.index(made)] = found
         return found
 
+    def query_stop(self) -> Callable[[], None]:
+        """Return what another thread calls to stop a query of this thread that reads its tables.
+
+        Nothing is drawn or spent then. Later it does nothing: released cells are arranged elsewhere.
+        """
+        stop: Callable[[], None] = self._rehearsal.data.parts[0].connect().interrupt
+        return stop
+
     def refine(
         self,
         mechanism: Any,

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import warnings
 
 import pytest
 from typer.testing import CliRunner
@@ -51,6 +52,21 @@ def test_what_it_does_not_start_with(folder, words, said, monkeypatch):
     assert found.exit_code == 2, found.output
     assert said in found.output
     folder.load().close()  # and nothing holds the secret
+
+
+@pytest.mark.claim("V-3")
+def test_what_models_warn_of_is_not_logged(folder, monkeypatch):
+    monkeypatch.chdir(folder.path)
+
+    def serve(service, **_):
+        warnings.warn("a value of somebody", stacklevel=1)
+        service.desk.close()
+
+    monkeypatch.setattr("pacprivacy.serve.run_service", serve)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert run("churn.pac", "--ledger", "study.db").exit_code == 0
+    assert not seen
 
 
 def test_a_port_that_is_taken(folder, monkeypatch):

@@ -184,6 +184,17 @@ def test_unanimous_answers_are_exact_and_free():
     assert state.best_guess_now == 0.5
 
 
+@pytest.mark.claim("F-2")
+def test_the_sign_of_a_zero_does_not_tell_who_answered():
+    """Zeros of both signs are equal, so they leave for nothing: then they must look equal too."""
+    scores = np.tile([[0.0, 1.0]], (16, 1, 1))
+    scores[::2, :, 0] = -0.0
+    for seed in range(8):
+        responder = make_responder(seed=seed)
+        assert not np.signbit(responder.answer_scores(scores)).any()
+        assert responder.odometer().spent.mi_nats == 0
+
+
 def test_charges_add_up_and_stay_below_the_budget_per_query():
     responder = make_responder(query=0.01)
     votes = np.zeros((16, 30), dtype=int)

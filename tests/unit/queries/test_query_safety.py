@@ -331,3 +331,18 @@ def test_a_stopped_run_of_worlds_goes_on(
     assert (
         len(seen) < 9 + 12
     )  # of the 16 worlds and two checks, those that were there are not redone
+
+
+def test_a_defect_of_the_engine_does_not_end_the_tables(shop: pac.Tables) -> None:
+    """DuckDB answers nothing more after an error of its own; then it is opened anew."""
+
+    class Broken:
+        def execute(self, *_: Any) -> None:
+            raise duckdb.InternalException("a value of somebody")
+
+    (before,) = shop.rows("SELECT count(*) FROM pac_units")
+    shop._local.connection = Broken()
+    with pytest.raises(QueryError, match="'internal'") as error:
+        shop.rows("SELECT 1")
+    assert "somebody" not in str(error.value)
+    assert shop.rows("SELECT count(*) FROM pac_units") == [before]

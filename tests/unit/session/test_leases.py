@@ -299,8 +299,10 @@ def test_a_limit_of_what_is_not_counted_is_refused(tmp_path):
     folder = Folder.make(tmp_path)
     folder.ledger.create_budget("churn", "ann", limits=Spent(success_increment=0.1))
     model = folder.load()
-    with pytest.raises(BudgetError, match="success_increment"):
-        model.answer_each(QUESTIONS[:20], [("ann", 20)])
+    refused, answered = model.answer_each(QUESTIONS[:40], [("ann", 20), ("bob", 20)])
+    assert isinstance(refused, BudgetError)
+    assert "success_increment" in str(refused)
+    assert isinstance(answered, Reply)
 
 
 def test_another_ledger_does_not_know_it(folder, tmp_path):
@@ -356,3 +358,88 @@ def test_balances_that_make_no_sense_are_refused(name):
     }
     with pytest.raises(ValueError, match=r"dtype|shape|watched|balance"):
         VoteBalances(pool, 0.1, 1e-5).restore({**stored, name: wrong[name]})
+
+
+@pytest.mark.claim("V-1")
+@pytest.mark.parametrize("fail_at", ["before the charge", "after the draw"])
+def test_what_fails_for_one_is_not_drawn_again_for_others(tmp_path, monkeypatch, fail_at):
+    folder = Folder.make(tmp_path)
+    model = folder.load()
+    name = "_check" if fail_at == "before the charge" else "observe"
+    real, calls = getattr(model._responder, name), []
+
+    def second(*args, **options):
+        calls.append(args)
+        found = real(*args, **options)
+        if len(calls) == 2:
+            raise ZeroDivisionError
+        return found
+
+    monkeypatch.setattr(model._responder, name, second)
+    parts = [("ann", 20), ("bob", 20), ("ann", 20)]
+    first, failed, last = model.answer_each(QUESTIONS[:60], parts)
+    assert isinstance(failed, ZeroDivisionError)
+    told = first.spent.mi_nats + last.spent.mi_nats
+    spent = model.odometer().spent
+    assert spent.n_releases == 40
+    if fail_at == "before the charge":
+        assert spent.mi_nats == pytest.approx(told, rel=1e-9)
+    else:  # the worst that it can have cost stays spent
+        assert spent.mi_nats > told + 10 * 1e-4
+    model.close()
+    assert folder.load().odometer().spent == spent  # and all of it is on the disk
+
+
+@pytest.mark.claim("V-1")
+def test_what_was_booked_for_a_failure_is_given_back_to_nobody(tmp_path, monkeypatch):
+    folder = Folder.make(tmp_path)
+    model = folder.load()
+    table = model._tabulate(QUESTIONS)
+    free = QUESTIONS[np.ptp(table, axis=0) == 0]
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    model.answer_each(QUESTIONS[:20], [("bob", 20)])
+    with monkeypatch.context() as patch:
+        patch.setattr("pacprivacy.session.answers._answer_votes", fail)
+        model.answer_each(QUESTIONS[:40], [("ann", 40)])
+    held = dict(model._book._leases)
+    for who in ("bob", "eve"):
+        (reply,) = model.answer_each(free[:3], [(who, 3)])
+        assert reply.unanimous.all()
+    assert model._book._leases == held
+
+
+@pytest.mark.claim("V-1")
+def test_a_ledger_that_does_not_know_the_last_lease_is_refused(folder):
+    """One step behind, where the mark alone could not tell it from a stop between two writes."""
+    database, before = folder.path / "study.db", folder.path / "before.db"
+    shutil.copy(database, before)
+    model = folder.load()
+    model.answer_each(QUESTIONS[:40], [("ann", 40)])
+    model.close()
+    shutil.copy(database, folder.path / "latest.db")
+    shutil.copy(before, database)
+    with pytest.raises(LedgerError, match="shows less than the state"):
+        folder.load()
+    shutil.copy(folder.path / "latest.db", database)
+    folder.load().close()
+
+
+@pytest.mark.claim("V-2")
+def test_a_save_that_fails_at_the_last_moment_leaves_one_secret(tmp_path, monkeypatch):
+    """The ledger has the mark, but the answer of its server was lost."""
+    model, real = fitted(), Ledger.move_mark
+
+    def lost(*args):
+        real(*args)
+        raise LedgerError("the line went dead")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "move_mark", lost)
+        with pytest.raises(LedgerError, match="went dead"):
+            model.save(tmp_path / "churn.pac", ledger=tmp_path / "study.db")
+    with pytest.raises(SecretError, match="closed"):
+        model.answer(QUESTIONS[:1])
+    Folder(tmp_path, {}).load().close()
